@@ -1,0 +1,1 @@
+//! Claims: expressions over scenario figures with a verdict.

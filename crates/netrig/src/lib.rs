@@ -1,0 +1,12 @@
+//! netrig's parts; the binary in `main.rs` is their table of contents.
+#![forbid(unsafe_code)]
+
+pub mod claim;
+pub mod cli;
+pub mod doctor;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod store;
+pub mod suite;
+pub mod testbed;

@@ -1,0 +1,189 @@
+//! What a trial leaves for ever: plain values, stored as JSON. Fields are added, never renamed or given another meaning.
+
+use std::fmt;
+
+use rig_load::record::{Direction, WorkerRecord};
+use serde::{Deserialize, Serialize};
+
+/// One execution of one scenario.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialRecord {
+    pub scenario: String,
+    /// Counts the trials of this scenario in this run, from 1.
+    pub ordinal: u32,
+    /// Milliseconds since the Unix epoch.
+    pub started_unix_ms: i64,
+    /// Building and taking down the testbed, microseconds.
+    pub setup_us: u64,
+    pub teardown_us: u64,
+    /// The whole trial, set-up and take-down included, microseconds.
+    pub total_us: u64,
+    /// Edges of the window at which the node counters were read, nanoseconds of CLOCK_MONOTONIC.
+    pub window_begin_ns: u64,
+    pub window_end_ns: u64,
+    pub nodes: Vec<NodeRecord>,
+    pub workers: Vec<WorkerRecord>,
+    /// What makes the reader doubt this trial.
+    pub flags: Vec<Flag>,
+}
+
+impl TrialRecord {
+    /// Workers of one direction.
+    pub fn workers(&self, direction: Direction) -> impl Iterator<Item = &WorkerRecord> {
+        self.workers.iter().filter(move |w| w.direction == direction)
+    }
+
+    pub fn seconds(&self) -> f64 {
+        self.window_end_ns.saturating_sub(self.window_begin_ns) as f64 / 1e9
+    }
+}
+
+/// One node of the testbed over the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    pub name: String,
+    /// The CPUs that the node owns, with what they did.
+    pub cpus: Vec<CpuUse>,
+    /// Interfaces of the node and of its containers.
+    pub interfaces: Vec<InterfaceDelta>,
+    /// Protocol counters of the node's namespaces, summed.
+    pub protocol: ProtocolDelta,
+}
+
+impl NodeRecord {
+    /// Mean over the node's CPUs of the share of time that was not idle, percent.
+    pub fn busy_percent(&self) -> f64 {
+        self.mean(CpuUse::busy)
+    }
+
+    /// Mean of `part` over the node's CPUs.
+    pub fn mean(&self, part: impl Fn(&CpuUse) -> f64) -> f64 {
+        if self.cpus.is_empty() { 0.0 } else { self.cpus.iter().map(part).sum::<f64>() / self.cpus.len() as f64 }
+    }
+}
+
+/// One CPU over the window: percent of the window's time, from /proc/stat; packets from /proc/net/softnet_stat.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuUse {
+    pub cpu: u32,
+    pub user: f64,
+    pub system: f64,
+    pub softirq: f64,
+    pub irq: f64,
+    pub steal: f64,
+    pub idle: f64,
+    /// Packets that passed the receive path on this CPU.
+    pub packets_processed: u64,
+    /// Packets dropped because the CPU's backlog was full.
+    pub backlog_drops: u64,
+    /// Times that receive processing ran out of budget with work left.
+    pub time_squeezes: u64,
+}
+
+impl CpuUse {
+    /// Everything but idle (iowait counts as idle) and stolen time, percent.
+    pub fn busy(&self) -> f64 {
+        self.user + self.system + self.softirq + self.irq
+    }
+}
+
+/// Counters of one interface over the window (linux/if_link.h, rtnl_link_stats64).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceDelta {
+    /// Namespace and interface, e.g. `a:eth0` or `a/sender:eth0`.
+    pub name: String,
+    pub rx_packets: u64,
+    pub rx_bytes: u64,
+    pub rx_dropped: u64,
+    pub rx_errors: u64,
+    pub tx_packets: u64,
+    pub tx_bytes: u64,
+    pub tx_dropped: u64,
+    pub tx_errors: u64,
+}
+
+/// Protocol counters over the window (/proc/net/snmp and /proc/net/netstat).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtocolDelta {
+    pub tcp_segments_out: u64,
+    pub tcp_segments_in: u64,
+    pub tcp_retransmitted_segments: u64,
+    pub tcp_in_errors: u64,
+    pub ip_in_discards: u64,
+    pub ip_out_discards: u64,
+    pub udp_receive_buffer_errors: u64,
+}
+
+/// A reason to doubt a trial. Stored with it and shown in every report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "flag")]
+pub enum Flag {
+    /// Receive processing of a node ran on CPUs that the node does not own.
+    ReceiveElsewhere { node: String, percent: f64 },
+    /// The hypervisor gave the CPU to somebody else.
+    Stolen { node: String, percent: f64 },
+    /// Other programs used the node's CPUs.
+    OtherLoad { node: String, percent: f64 },
+    /// A node's CPUs were all busy: the node, not the path, may be the limit.
+    Saturated { node: String, percent: f64 },
+    /// Packets were dropped.
+    Dropped { place: String, packets: u64 },
+    /// The wire carried packets larger than one segment although segmentation offload is off.
+    NotOneSegment { place: String, bytes_per_packet: f64 },
+    /// An end's counters and the window's edges are too far apart.
+    WindowSkew { worker: String, microseconds: u64 },
+    /// The kernel did not grant what the plan asked for.
+    NotGranted { worker: String, what: String },
+}
+
+impl fmt::Display for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReceiveElsewhere { node, percent } => {
+                write!(f, "{percent:.1} % of node {node}'s receive processing ran on CPUs that it does not own")
+            }
+            Self::Stolen { node, percent } => {
+                write!(f, "the hypervisor took {percent:.1} % of node {node}'s CPU time")
+            }
+            Self::OtherLoad { node, percent } => {
+                write!(f, "other programs used {percent:.1} % of node {node}'s CPU time")
+            }
+            Self::Saturated { node, percent } => {
+                write!(f, "node {node}'s CPUs were {percent:.1} % busy: the node may be the limit, not the path")
+            }
+            Self::Dropped { place, packets } => write!(f, "{packets} packets dropped at {place}"),
+            Self::NotOneSegment { place, bytes_per_packet } => {
+                write!(f, "{place} carried {bytes_per_packet:.0} bytes a packet: more than one segment")
+            }
+            Self::WindowSkew { worker, microseconds } => {
+                write!(f, "{worker} met the window's edges {microseconds} us late")
+            }
+            Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
+        }
+    }
+}
+
+/// The machine and the settings that a run was made with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    pub netrig_version: String,
+    pub kernel: String,
+    pub cpu_model: String,
+    pub cpus_online: u32,
+    pub memory_bytes: u64,
+    pub clock_source: String,
+    pub congestion_control: String,
+    pub hypervisor: Option<String>,
+    /// True when the run was made inside a user namespace, without root.
+    pub rootless: bool,
+    /// Load average over one minute when the run began, in hundredths.
+    pub load_average_hundredths: u32,
+    /// Settings that matter to the result, e.g. `net.core.rmem_max`.
+    pub sysctls: Vec<(String, String)>,
+}
+
+/// What the rig itself costs: the workers of a trial that carries no load, percent of each node's CPU time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RigCost {
+    pub nodes: Vec<(String, f64)>,
+}

@@ -1,0 +1,1 @@
+//! Runs: interleaved trials, repeated until the confidence asked for is met.

@@ -1,0 +1,1 @@
+//! Suite files: TOML in, one validated value out.

@@ -1,0 +1,1 @@
+//! Testbeds: validate all, build, undo in reverse.

@@ -1,0 +1,112 @@
+//! What a worker process is asked to do. Plain values: they travel as JSON on the worker's standard input.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The whole task of one worker process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerPlan {
+    /// The endpoint the worker stands for, e.g. `a/sender`. Appears in messages and in the record.
+    pub name: String,
+    /// CPUs the process may run on. Empty leaves the inherited affinity.
+    pub cpus: Vec<u32>,
+    pub role: Role,
+    pub load: Load,
+    pub phases: Phases,
+}
+
+/// Which end of the connections this worker is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Accepts the connections. Port 0 lets the kernel choose; [`crate::protocol::Event::Listening`] tells which.
+    Listen { address: SocketAddr },
+    /// Opens the connections.
+    Connect { to: SocketAddr },
+}
+
+/// What is sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Load {
+    /// A bulk TCP stream from the connecting worker to the listening one.
+    TcpStream(TcpStream),
+    /// No traffic: the worker does everything else, so that the rig's own cost can be measured.
+    Idle,
+}
+
+/// A bulk TCP stream. Both ends get the same value except for `engine` and the copy modes, which belong to one end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpStream {
+    /// Threads at each end; thread i serves connections i, i + threads, ...
+    pub threads: u32,
+    /// Connections for each thread.
+    pub connections: u32,
+    /// Bytes handed to the kernel by one send, and asked of it by one receive.
+    pub message: u32,
+    /// SO_SNDBUF in bytes, as asked for (the kernel doubles it for its own book-keeping). `None`: kernel's autotuning.
+    pub send_buffer: Option<u32>,
+    /// SO_RCVBUF in bytes, as asked for. `None`: kernel's autotuning.
+    pub receive_buffer: Option<u32>,
+    /// TCP_NODELAY on the sending side.
+    pub no_delay: bool,
+    /// Upper limit of payload bytes per second for each sending thread.
+    pub throttle: Option<u64>,
+    /// TCP_CONGESTION. `None`: the system's default.
+    pub congestion_control: Option<String>,
+    pub engine: Engine,
+    pub send_mode: SendMode,
+    pub receive_mode: ReceiveMode,
+}
+
+/// How a thread talks to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// One system call at a time for each thread.
+    Blocking,
+    /// io_uring with this many operations outstanding for each connection (NTttcp's `-a`).
+    Uring { outstanding: u32 },
+}
+
+/// How payload leaves the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SendMode {
+    /// send(2): the kernel copies the payload.
+    #[default]
+    Copy,
+    /// sendfile(2) from a memory file: the kernel takes references to its pages.
+    Sendfile,
+    /// MSG_ZEROCOPY: the kernel pins the pages; over veth and loopback it copies after all, and says so.
+    ZeroCopy,
+}
+
+/// How payload enters the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceiveMode {
+    /// recv(2): the kernel copies the payload.
+    #[default]
+    Copy,
+    /// recv(2) with MSG_TRUNC: the kernel throws the payload away uncopied.
+    Discard,
+}
+
+/// The times of a trial, counted from the common start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phases {
+    /// Load runs, nothing is counted.
+    pub warm_up: Duration,
+    /// Load runs and is counted.
+    pub window: Duration,
+    /// Load goes on for this long after the window, so that no end sees the other stop inside it.
+    pub cool_down: Duration,
+    /// Distance of the interim samples inside the window.
+    pub interval: Duration,
+}

@@ -1,0 +1,131 @@
+//! What a worker saw. Plain values that are stored for ever: fields are added, never renamed or given another meaning.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Engine, ReceiveMode, SendMode};
+
+/// Everything one worker process counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerRecord {
+    pub name: String,
+    pub direction: Direction,
+    pub engine: Engine,
+    pub send_mode: SendMode,
+    pub receive_mode: ReceiveMode,
+    /// Edges of the window as this worker met them, nanoseconds of CLOCK_MONOTONIC.
+    pub window_begin_ns: u64,
+    pub window_end_ns: u64,
+    /// CPU time of the whole process inside the window.
+    pub process_cpu: CpuTime,
+    pub threads: Vec<ThreadRecord>,
+    pub connections: Vec<ConnectionRecord>,
+    /// One sample an interval inside the window.
+    pub samples: Vec<Sample>,
+    /// MSG_ZEROCOPY sends that the kernel completed by copying after all.
+    pub zerocopy_copied: u64,
+    /// What the kernel did not grant, in words for the reader (a buffer size, a real-time limit).
+    pub notes: Vec<String>,
+}
+
+impl WorkerRecord {
+    /// Payload bytes inside the window.
+    pub fn bytes(&self) -> u64 {
+        self.connections.iter().map(|c| c.bytes).sum()
+    }
+
+    /// Length of the window in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.window_end_ns.saturating_sub(self.window_begin_ns) as f64 / 1e9
+    }
+
+    /// Payload bits per second inside the window.
+    pub fn bits_per_second(&self) -> f64 {
+        if self.window_end_ns <= self.window_begin_ns { 0.0 } else { self.bytes() as f64 * 8.0 / self.seconds() }
+    }
+
+    /// Segments retransmitted inside the window by this worker's sockets.
+    pub fn retransmits(&self) -> u64 {
+        self.connections
+            .iter()
+            .map(|c| u64::from(c.end.total_retransmits.saturating_sub(c.begin.total_retransmits)))
+            .sum()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    Send,
+    Receive,
+    /// A worker that carried no load.
+    Idle,
+}
+
+/// CPU time in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTime {
+    pub user_ns: u64,
+    pub system_ns: u64,
+}
+
+/// One load thread inside the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadRecord {
+    pub bytes: u64,
+    /// Completed sends or receives.
+    pub operations: u64,
+    pub cpu_ns: u64,
+}
+
+/// One connection, inside the window unless said otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionRecord {
+    pub thread: u32,
+    pub local: String,
+    pub remote: String,
+    pub bytes: u64,
+    pub operations: u64,
+    pub congestion_control: String,
+    /// SO_SNDBUF and SO_RCVBUF as the kernel reports them at the end (twice what was asked for).
+    pub send_buffer: u32,
+    pub receive_buffer: u32,
+    pub mss: u32,
+    /// TCP_INFO at the window's edges.
+    pub begin: TcpState,
+    pub end: TcpState,
+}
+
+/// The part of TCP_INFO (linux/tcp.h) that is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpState {
+    pub rtt_us: u32,
+    pub rtt_variance_us: u32,
+    pub min_rtt_us: u32,
+    /// Congestion window in segments.
+    pub congestion_window: u32,
+    pub total_retransmits: u32,
+    pub delivery_rate_bytes_per_second: u64,
+    /// Time in microseconds that the sender had data but no receive window or no send buffer.
+    pub limited_by_receiver_us: u64,
+    pub limited_by_send_buffer_us: u64,
+    pub segments_out: u32,
+    pub segments_in: u32,
+    pub bytes_retransmitted: u64,
+}
+
+/// One interval, summed over the worker's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// End of the interval, nanoseconds after the window's begin.
+    pub at_ns: u64,
+    /// Length of the interval in nanoseconds.
+    pub span_ns: u64,
+    /// Payload bytes in this interval.
+    pub bytes: u64,
+    /// Mean of the connections' smoothed round-trip times.
+    pub rtt_us: u32,
+    /// Sum of the connections' congestion windows in segments.
+    pub congestion_window: u32,
+    /// Segments retransmitted in this interval.
+    pub retransmits: u32,
+}

@@ -1,0 +1,2 @@
+//! Numbers: samples, confidence intervals, comparison, units. No clock, no I/O.
+#![forbid(unsafe_code)]

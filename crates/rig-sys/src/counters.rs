@@ -1,0 +1,1 @@
+//! Kernel counters: CPU time, receive processing, interfaces, protocols.

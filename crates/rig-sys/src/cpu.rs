@@ -1,0 +1,1 @@
+//! CPU sets and affinity.

@@ -1,0 +1,1 @@
+//! Offload features of an interface (the ethtool ioctl).

@@ -1,0 +1,13 @@
+//! The Linux kernel as netrig uses it. The only crate of the project's userspace with `unsafe`; each block says why it
+//! is sound.
+
+pub mod clock;
+pub mod counters;
+pub mod cpu;
+pub mod ethtool;
+pub mod netlink;
+pub mod netns;
+pub mod probe;
+pub mod process;
+pub mod socket;
+pub mod uring;

@@ -1,0 +1,1 @@
+//! Links, addresses, routes and queueing disciplines over rtnetlink.

@@ -1,0 +1,1 @@
+//! What this kernel and this process can do.

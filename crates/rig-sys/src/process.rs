@@ -1,0 +1,1 @@
+//! Child processes that live in a namespace and die with their parent.

@@ -1,0 +1,1 @@
+//! An io_uring for socket streams.
