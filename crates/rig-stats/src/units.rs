@@ -11,8 +11,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -386,30 +384,29 @@ impl fmt::Display for Percent {
 
 /// Serializes as text; deserializes from text or, where a bare number has one meaning only, from a number.
 macro_rules! as_text {
-    ($type:ty, $notation:expr $(, $method:ident($number:ty) => $convert:expr)*) => {
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    ($type:ty, $expected:expr, $example:expr $(, $method:ident($number:ty) => $convert:expr)*) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
             }
         }
 
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Visitor;
-                impl de::Visitor<'_> for Visitor {
+                impl serde::de::Visitor<'_> for Visitor {
                     type Value = $type;
 
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        write!(f, "{} such as \"{}\"", $notation.expected, $notation.example)
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        write!(f, "{} such as \"{}\"", $expected, $example)
                     }
 
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
                         text.parse().map_err(E::custom)
                     }
 
-                    $(fn $method<E: de::Error>(self, number: $number) -> Result<$type, E> {
-                        let convert: fn($number) -> Result<$type, UnitError> = $convert;
-                        convert(number).map_err(E::custom)
+                    $(fn $method<E: serde::de::Error>(self, number: $number) -> Result<$type, E> {
+                        ($convert)(number).map_err(E::custom)
                     })*
                 }
                 deserializer.deserialize_any(Visitor)
@@ -417,14 +414,15 @@ macro_rules! as_text {
         }
     };
 }
+pub(crate) use as_text;
 
-as_text!(Bytes, BYTES,
-    visit_u64(u64) => |n| Ok(Bytes(n)),
-    visit_i64(i64) => |n| n.try_into().map(Bytes).map_err(|_| BYTES.refuse(n.to_string(), Why::Negative)));
-as_text!(BitRate, BIT_RATE);
-as_text!(ByteRate, BYTE_RATE);
-as_text!(Span, SPAN);
-as_text!(Percent, PERCENT,
+as_text!(Bytes, BYTES.expected, BYTES.example,
+    visit_u64(u64) => |n| Ok::<_, UnitError>(Bytes(n)),
+    visit_i64(i64) => |n: i64| n.try_into().map(Bytes).map_err(|_| BYTES.refuse(n.to_string(), Why::Negative)));
+as_text!(BitRate, BIT_RATE.expected, BIT_RATE.example);
+as_text!(ByteRate, BYTE_RATE.expected, BYTE_RATE.example);
+as_text!(Span, SPAN.expected, SPAN.example);
+as_text!(Percent, PERCENT.expected, PERCENT.example,
     visit_u64(u64) => |n| Percent::new(n as f64),
     visit_i64(i64) => |n| Percent::new(n as f64),
     visit_f64(f64) => Percent::new);
