@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod counters;
 pub mod cpu;
+mod error;
 pub mod ethtool;
 pub mod netlink;
 pub mod netns;
@@ -11,3 +12,5 @@ pub mod probe;
 pub mod process;
 pub mod socket;
 pub mod uring;
+
+pub use error::{Error, Result};
