@@ -2,7 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod claim;
+pub mod figures;
+pub mod exit;
 pub mod cli;
+pub mod command;
 pub mod doctor;
 pub mod record;
 pub mod report;

@@ -1,1 +1,3 @@
 //! One document, many writers.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum Format { Terminal }

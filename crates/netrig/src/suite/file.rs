@@ -31,8 +31,8 @@ pub(super) struct SuiteFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct Defaults {
     pub window: Spanned<Span>,
-    pub warm_up: Spanned<Span>,
-    pub cool_down: Spanned<Span>,
+    pub warm_up: Span,
+    pub cool_down: Span,
     /// netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
     #[serde(default)]
     pub confidence: Goal,
