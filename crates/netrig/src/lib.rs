@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 pub mod claim;
-pub mod figures;
-pub mod exit;
 pub mod cli;
 pub mod command;
 pub mod doctor;
+pub mod exit;
+pub mod figures;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -62,7 +62,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         Err(error) if error.is::<Stopped>() => Ending::Interrupted,
         Err(error) => Ending::Failed { reason: format!("{error:#}") },
     };
-    let goals = serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
+    let goals =
+        serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
     store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)?;
     if let Err(error) = result {
         eprintln!("netrig: what was measured is kept: netrig report {id}");
@@ -73,7 +74,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let view = report::view(&stored)?;
     match &mut output {
         Some(file) => report::write_document(&view, args.output.format, false, file)?,
-        None => report::write_document(&view, args.output.format, io::stdout().is_terminal(), &mut io::stdout().lock())?,
+        None => {
+            report::write_document(&view, args.output.format, io::stdout().is_terminal(), &mut io::stdout().lock())?
+        }
     }
     if !args.quiet {
         eprintln!("Stored as run {id}. As a page: netrig report {id} --format html --output run-{id}.html");

@@ -1,8 +1,8 @@
 //! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`].
 
+use rig_load::plan::{ReceiveMode, SendMode};
 use rig_stats::confidence::Goal;
 use rig_stats::units::{BitRate, ByteRate, Bytes, Span};
-use rig_load::plan::{ReceiveMode, SendMode};
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -93,7 +93,7 @@ impl Resolver<'_> {
         for scenario in &file.scenario {
             let id = &scenario.id;
             if !crate::claim::is_scenario_id(id.get_ref()) {
-                let hint = "use letters, digits and '_', beginning with a letter: claims refer to it";
+                let hint = "use letters, digits, '_' and '-', beginning with a letter: claims refer to it";
                 return Err(self.error(id.span(), format!("'{}' is not a scenario id", id.get_ref()), Some(hint)));
             }
             if !ids.insert(id.get_ref().clone()) {
