@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::limits::PlanError;
+use crate::record::Direction;
+
+mod limits;
+
 /// The whole task of one worker process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,6 +21,17 @@ pub struct WorkerPlan {
     pub role: Role,
     pub load: Load,
     pub phases: Phases,
+}
+
+impl WorkerPlan {
+    /// Which way payload goes as this worker sees it.
+    pub fn direction(&self) -> Direction {
+        match (&self.load, &self.role) {
+            (Load::Idle, _) => Direction::Idle,
+            (Load::TcpStream(_), Role::Connect { .. }) => Direction::Send,
+            (Load::TcpStream(_), Role::Listen { .. }) => Direction::Receive,
+        }
+    }
 }
 
 /// Which end of the connections this worker is.
@@ -61,6 +77,13 @@ pub struct TcpStream {
     pub engine: Engine,
     pub send_mode: SendMode,
     pub receive_mode: ReceiveMode,
+}
+
+impl TcpStream {
+    /// Connections of all threads together.
+    pub fn total_connections(&self) -> u32 {
+        self.threads.saturating_mul(self.connections)
+    }
 }
 
 /// How a thread talks to the kernel.

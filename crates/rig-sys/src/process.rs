@@ -1,7 +1,6 @@
 //! Child processes that live in a namespace and die with their parent.
 
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -67,8 +66,16 @@ pub fn kill(pid: u32) -> io::Result<()> {
     }
 }
 
-/// True when the descriptor is closed on exec; the namespaces' descriptors must be, or children would keep them alive.
-pub fn closes_on_exec(fd: &impl AsRawFd) -> bool {
-    // SAFETY: F_GETFD reads a flag of a descriptor that the caller keeps open.
-    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) & libc::FD_CLOEXEC != 0 }
+/// The real user that the process runs for, as seen from its own user namespace.
+pub fn user_id() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+/// Connects standard input, output and error to /dev/null, for a process that stays on after its starter has gone.
+pub fn close_standard_streams() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
 }
