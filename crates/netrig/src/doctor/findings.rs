@@ -98,7 +98,7 @@ const PIECES: &[Piece] = &[
             effect: "no path macvlan" },
     Piece { feature: Feature::Vxlan, name: "vxlan", spare: false, module: Some("vxlan"), option: "CONFIG_VXLAN",
             effect: "no path vxlan" },
-    Piece { feature: Feature::TokenBucket, name: "rate limit (tbf)", spare: false, module: Some("sch_tbf"),
+    Piece { feature: Feature::TokenBucket, name: "rate limit (tbf)", spare: true, module: Some("sch_tbf"),
             option: "CONFIG_NET_SCH_TBF", effect: "no wires with a rate" },
     Piece { feature: Feature::Forwarding, name: "forwarding", spare: true, module: None, option: "CONFIG_INET",
             effect: "no path etun" },
@@ -287,9 +287,9 @@ fn congestion_control(machine: &Machine) -> State {
     if machine.congestion_controls.iter().any(|name| name == "cubic") {
         return ok(found);
     }
-    State::Lacking(lack(
+    State::Missing(lack(
         found,
-        "no load that names cubic, the kernel's usual default",
+        "no load that names cubic, as the suite layers does",
         "`sudo modprobe tcp_cubic`, or a kernel with CONFIG_TCP_CONG_CUBIC",
     ))
 }

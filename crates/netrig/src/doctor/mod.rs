@@ -5,14 +5,13 @@
 mod findings;
 mod print;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rig_sys::probe::{Facts, Machine};
+use rig_sys::probe::Facts;
 use serde::Serialize;
 
-use crate::record::Environment;
 use crate::store::{Store, StoreError};
 
 pub use findings::findings;
@@ -99,20 +98,23 @@ impl Format {
 /// Long enough for a twentieth of a CPU to show in clock ticks of 10 ms.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// Looks at the machine and writes what it finds. `store` is where runs would be kept.
+/// Looks at the machine. `store` is where runs would be kept.
 ///
 /// Without root the process ends up in a user namespace (see [`Facts::gather`]): call it from a process that has one
 /// thread and does nothing else afterwards.
-pub fn run(store: Result<PathBuf, StoreError>, format: Format, out: &mut impl Write) -> anyhow::Result<Readiness> {
+pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     // Before the user namespace, in which other users' files are nobody's.
     let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
-    let findings = findings(&Facts::gather(WATCH), &store);
+    findings(&Facts::gather(WATCH), &store)
+}
+
+/// `findings` for a reader.
+pub fn write(findings: &[Finding], format: Format) -> String {
     match format {
-        Format::Json => print::json(&findings, out)?,
-        Format::Plain => print::text(&findings, print::Palette::NONE, out)?,
-        Format::Coloured => print::text(&findings, print::Palette::ANSI, out)?,
+        Format::Plain => print::text(findings, print::Palette::NONE),
+        Format::Coloured => print::text(findings, print::Palette::ANSI),
+        Format::Json => print::json(findings),
     }
-    Ok(Readiness::of(&findings))
 }
 
 /// Whether a run could be stored at `path`. Changes nothing there.
@@ -126,27 +128,6 @@ fn look_at_store(path: &Path) -> Result<(), StoreError> {
     let directory = absolute.ancestors().skip(1).find(|directory| directory.exists()).unwrap_or(Path::new("/"));
     // A file without a name: it is gone when it is closed.
     tempfile::tempfile_in(directory).map(drop).map_err(denied)
-}
-
-/// What a run remembers of the machine it was made on.
-pub fn environment(machine: &Machine, load_average: f64, rootless: bool) -> Environment {
-    let unknown = || "unknown".to_owned();
-    let sysctl = |name: &str, value: Option<u64>| Some((name.to_owned(), value?.to_string()));
-    let sysctls =
-        [sysctl("net.core.rmem_max", machine.receive_buffer_max), sysctl("net.core.wmem_max", machine.send_buffer_max)];
-    Environment {
-        netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: machine.kernel.clone(),
-        cpu_model: machine.cpu_model.clone().unwrap_or_else(unknown),
-        cpus_online: machine.online.len() as u32,
-        memory_bytes: machine.memory_bytes,
-        clock_source: machine.clock_source.clone().unwrap_or_else(unknown),
-        congestion_control: machine.congestion_control.clone().unwrap_or_else(unknown),
-        hypervisor: machine.hypervisor.clone(),
-        rootless,
-        load_average_hundredths: (load_average * 100.0).round() as u32,
-        sysctls: sysctls.into_iter().flatten().collect(),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Findings on paper.
 
-use std::io::{self, Write};
+use std::fmt::{self, Write};
 
 use serde::Serialize;
 
@@ -36,7 +36,13 @@ impl Area {
     }
 }
 
-pub(super) fn text(findings: &[Finding], palette: Palette, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn text(findings: &[Finding], palette: Palette) -> String {
+    let mut text = String::new();
+    write_text(findings, palette, &mut text).expect("a String takes all that is written to it");
+    text
+}
+
+fn write_text(findings: &[Finding], palette: Palette, out: &mut impl Write) -> fmt::Result {
     let Palette { good, doubt, bad, heading, plain } = palette;
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     let mut area = None;
@@ -72,7 +78,7 @@ pub(super) fn text(findings: &[Finding], palette: Palette, out: &mut impl Write)
     }
 }
 
-pub(super) fn json(findings: &[Finding], out: &mut impl Write) -> io::Result<()> {
+pub(super) fn json(findings: &[Finding]) -> String {
     #[derive(Serialize)]
     struct Report<'a> {
         netrig_version: &'a str,
@@ -81,6 +87,6 @@ pub(super) fn json(findings: &[Finding], out: &mut impl Write) -> io::Result<()>
     }
     let ready = Readiness::of(findings) == Readiness::Ready;
     let report = Report { netrig_version: env!("CARGO_PKG_VERSION"), ready, findings };
-    serde_json::to_writer_pretty(&mut *out, &report)?;
-    writeln!(out)
+    let json = serde_json::to_string_pretty(&report).expect("findings are texts, which JSON can hold");
+    format!("{json}\n")
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use rig_sys::cpu::CpuSet;
-use rig_sys::probe::{Access, Activity, Busy, Feature, Namespaces, Privileges, Refusal, Sockets};
+use rig_sys::probe::{Access, Activity, Busy, Feature, Machine, Namespaces, Privileges, Refusal, Sockets};
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn good() -> Facts {
             send_buffer_max: Some(2_097_152),
             ..Machine::default()
         },
-        privileges: Privileges { net_admin: true, sys_admin: true, ..Privileges::default() },
+        privileges: Privileges::default(),
         activity: Activity { load_average: 0.04, busy_percent: 0.6, ..Activity::default() },
         sockets: Sockets { io_uring: Ok(()), io_uring_disabled: Some(0), zero_copy: Ok(()) },
         namespaces: Namespaces { access: Access::Direct, features: FEATURES.map(|feature| (feature, Ok(()))).into() },
@@ -56,9 +56,7 @@ fn look(facts: &Facts) -> Vec<Finding> {
 }
 
 fn text(findings: &[Finding]) -> String {
-    let mut out = Vec::new();
-    print::text(findings, print::Palette::NONE, &mut out).unwrap();
-    String::from_utf8(out).unwrap()
+    write(findings, Format::Plain)
 }
 
 /// The state of `name` after `change` was made to a good machine.
@@ -165,7 +163,7 @@ fn a_lacking_module_and_a_lacking_right_have_different_remedies() {
 #[test]
 fn what_the_suite_layers_spares_does_not_stop_it() {
     let mut facts = good();
-    for feature in [Feature::Macvlan, Feature::Forwarding] {
+    for feature in [Feature::Macvlan, Feature::Forwarding, Feature::TokenBucket] {
         facts.namespaces.features.insert(feature, Err(refusal("try it", EOPNOTSUPP)));
     }
     facts.sockets.zero_copy = Err(refusal("try it", EOPNOTSUPP));
@@ -233,9 +231,7 @@ fn a_forbidden_io_uring_has_the_remedy_of_its_cause() {
 
 #[test]
 fn json_says_the_same() {
-    let mut out = Vec::new();
-    print::json(&look(&bad()), &mut out).unwrap();
-    let report: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&write(&look(&bad()), Format::Json)).unwrap();
     assert_eq!(report["ready"], false);
     let findings = report["findings"].as_array().unwrap();
     assert_eq!(findings.len(), look(&bad()).len());
@@ -258,9 +254,19 @@ fn the_place_of_the_store_is_looked_at_and_left_alone() {
 }
 
 #[test]
-fn a_run_remembers_the_machine() {
-    let environment = environment(&good().machine, 0.256, true);
-    assert_eq!((environment.cpus_online, environment.load_average_hundredths), (4, 26));
-    assert!(environment.rootless);
-    assert!(environment.sysctls.contains(&("net.core.rmem_max".to_owned(), "4194304".to_owned())));
+fn the_suite_layers_needs_the_congestion_control_that_it_names() {
+    let lack = missing(after("congestion control", |facts| {
+        facts.machine.congestion_control = Some("bbr".to_owned());
+        facts.machine.congestion_controls = vec!["reno".to_owned(), "bbr".to_owned()];
+    }));
+    assert_eq!(lack.found, "reno, bbr (default bbr)");
+    assert!(lack.remedy.contains("modprobe tcp_cubic"));
+}
+
+#[test]
+fn colour_changes_nothing_but_the_colour() {
+    let coloured = write(&look(&bad()), Format::Coloured);
+    let without = coloured.split('\x1b').map(|part| part.split_once('m').map_or(part, |(_, rest)| rest));
+    assert_eq!(without.collect::<String>(), text(&look(&bad())));
+    assert!(coloured.contains("\x1b[31mMISSING"));
 }

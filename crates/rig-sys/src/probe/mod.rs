@@ -35,14 +35,13 @@ impl Facts {
     /// so this is for a process that has one thread and little else to do. Nothing else outlives the call: namespaces
     /// and interfaces that are made here exist on file descriptors alone.
     pub fn gather(sample: Duration) -> Self {
-        let privileges = Privileges::read();
         Self {
             machine: Machine::read(),
+            privileges: Privileges::read(),
             activity: Activity::watch(sample),
             sockets: Sockets::try_out(),
             // Last, because it may change what the process is.
-            namespaces: Namespaces::try_out(privileges.sys_admin),
-            privileges,
+            namespaces: Namespaces::try_out(),
         }
     }
 }

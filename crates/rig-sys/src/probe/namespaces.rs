@@ -7,7 +7,7 @@ use super::{Outcome, Refusal};
 use crate::error::Result;
 use crate::ethtool::{self, Offload};
 use crate::netlink::{Netlink, TokenBucket, VethPair, Vxlan};
-use crate::netns::{NetNs, enter_user_namespace};
+use crate::netns::{NetNs, enter_user_namespace, may_create_namespaces};
 
 /// How this process comes by network namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,9 +47,8 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// `may_create`: the process has CAP_SYS_ADMIN. Asked beforehand rather than tried, because a thread that tries leaves
-    /// the process a moment after it was joined, and till then the kernel refuses the process a user namespace.
-    pub(super) fn try_out(may_create: bool) -> Self {
+    pub(super) fn try_out() -> Self {
+        let may_create = may_create_namespaces();
         let created = if may_create { NetNs::create().map(drop) } else { through_user_namespace() };
         let access = match created {
             Err(error) => Access::Refused(error.into()),
@@ -146,7 +145,7 @@ mod tests {
         }
         let links = || std::fs::read_to_string("/proc/net/dev").unwrap().lines().count();
         let before = links();
-        let found = Namespaces::try_out(true);
+        let found = Namespaces::try_out();
         assert_eq!(found.access, Access::Direct);
         assert_eq!(found.features.get(&Feature::Veth), Some(&Ok(())), "every kernel that netrig is tested on has veth");
         assert!(found.features.contains_key(&Feature::Vxlan) && found.features.contains_key(&Feature::Sysfs));

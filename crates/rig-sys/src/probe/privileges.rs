@@ -2,13 +2,11 @@
 
 use std::fs;
 
-/// Privileges of this process (capabilities(7)) and the switches for user namespaces.
+/// Who the process is and the switches for user namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Privileges {
     /// Effective user, as the process's own user namespace numbers it.
     pub user: u32,
-    pub net_admin: bool,
-    pub sys_admin: bool,
     /// The process's users are not the machine's: it lives in a user namespace, as in a rootless container.
     pub in_user_namespace: bool,
     /// A seccomp filter watches the system calls (PR_SET_SECCOMP), as in most containers.
@@ -20,9 +18,6 @@ pub struct Privileges {
     /// `user.max_user_namespaces`.
     pub user_namespaces_max: Option<u64>,
 }
-
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_SYS_ADMIN: u32 = 21;
 
 impl Privileges {
     pub fn read() -> Self {
@@ -39,15 +34,11 @@ impl Privileges {
 
     fn parse(status: &str, uid_map: &str) -> Self {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let capabilities = field("CapEff").and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-        let has = |capability: u32| capabilities & 1 << capability != 0;
         let user = field("Uid").and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
         // The initial user namespace maps every id to itself (user_namespaces(7)).
         let initial = uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
         Self {
             user: user.unwrap_or(u32::MAX),
-            net_admin: has(CAP_NET_ADMIN),
-            sys_admin: has(CAP_SYS_ADMIN),
             in_user_namespace: !initial,
             filtered: field("Seccomp").is_some_and(|mode| mode.trim() == "2"),
             ..Self::default()
@@ -62,15 +53,11 @@ mod tests {
     const INITIAL: &str = "         0          0 4294967295\n";
 
     #[test]
-    fn the_capabilities_are_read_from_the_mask() {
-        let status =
-            |mask: &str, seccomp: u8| format!("Name:\tx\nUid:\t7\t8\t9\t9\nCapEff:\t{mask}\nSeccomp:\t{seccomp}\n");
-        let root = Privileges::parse(&status("000001ffffffffff", 0), INITIAL);
-        assert!(root.net_admin && root.sys_admin && !root.in_user_namespace && !root.filtered);
-        assert_eq!(root.user, 8);
-        let net_only = Privileges::parse(&status("0000000000001000", 2), INITIAL);
-        assert!(net_only.net_admin && !net_only.sys_admin && net_only.filtered);
-        let nothing = Privileges::parse(&status("0000000000000000", 0), "0 1000 1");
-        assert!(!nothing.net_admin && nothing.in_user_namespace);
+    fn the_process_is_told_from_its_status_and_its_id_map() {
+        let status = |seccomp: u8| format!("Name:\tx\nUid:\t7\t8\t9\t9\nSeccomp:\t{seccomp}\nSeccomp_filters:\t0\n");
+        let plain = Privileges::parse(&status(0), "         0          0 4294967295\n");
+        assert_eq!(plain, Privileges { user: 8, ..Privileges::default() });
+        let contained = Privileges::parse(&status(2), "0 1000 1");
+        assert!(contained.filtered && contained.in_user_namespace);
     }
 }
