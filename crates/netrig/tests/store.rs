@@ -188,18 +188,18 @@ fn a_full_file_system_is_said_and_loses_nothing() {
 /// Runs the helper as a user that is not root, from a binary that this user may execute.
 fn as_nobody(dir: &Path, part: &str, store: &Path) -> Output {
     let binary = dir.join("helper");
-    fs::copy(this_binary(), &binary).unwrap();
-    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(this_binary(), &binary).expect("a temporary directory takes a copy");
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("it is our own file");
     let mut command = helper_under(&[], &binary, part, store);
     command.current_dir("/");
     if is_root(dir) {
         command.uid(NOBODY).gid(NOBODY);
     }
-    command.output().unwrap()
+    command.output().expect("the copy starts")
 }
 
 fn is_root(own_dir: &Path) -> bool {
-    fs::metadata(own_dir).unwrap().uid() == 0
+    fs::metadata(own_dir).expect("it was made just now").uid() == 0
 }
 
 #[test]
