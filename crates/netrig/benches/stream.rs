@@ -287,7 +287,7 @@ fn report(tools: &[Tool], results: &[Outcome], rounds: usize) -> String {
     let median = |sample: &Sample| sample.median().unwrap_or(f64::NAN);
     let own = results.first();
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header([
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
         "tool",
         "Gbit/s (min .. max)",
         "CPU s/GB",

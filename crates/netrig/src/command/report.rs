@@ -47,7 +47,7 @@ pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
     }
     let mut table = Table::new();
     table
-        .load_preset(presets::NOTHING)
+        .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(["run", "started", "took", "suite", "trials", "state"]);
     for run in runs {
