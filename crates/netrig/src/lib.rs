@@ -4,6 +4,7 @@
 pub mod claim;
 pub mod cli;
 pub mod doctor;
+pub mod figures;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::claim::Verdict;
+
 /// A whole report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Document {
@@ -296,19 +298,19 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The interval in words: `±1.2 %` of `value`; its ends where it is lopsided; absolute where `value` is 0.
+    /// The interval in words: `±1.2 %` of `value`; `±3` where `value` is 0; `(9.1 to 9.9)` where it is lopsided.
     pub fn describe(&self, value: f64, decimals: u8) -> String {
-        let decimals = usize::from(decimals);
+        let show = |value| Number::new(value, decimals);
         let half = (self.high - self.low) / 2.0;
         let lopsided = ((self.high + self.low) / 2.0 - value).abs() > 0.05 * half.abs() + 1e-9 * value.abs();
         let relative = 100.0 * half / value.abs();
         if lopsided {
-            format!("{:.decimals$} to {:.decimals$}", self.low, self.high)
+            format!("({} to {})", show(self.low), show(self.high))
         } else if !relative.is_finite() || relative > 999.0 {
-            format!("±{half:.decimals$}")
+            format!("±{}", show(half))
         } else if relative >= 10.0 {
             format!("±{relative:.0} %")
-        } else if relative >= 0.095 || relative == 0.0 {
+        } else if !(0.005..0.095).contains(&relative) {
             format!("±{relative:.1} %")
         } else {
             format!("±{relative:.2} %")
@@ -324,35 +326,6 @@ pub struct Claim {
     pub verdict: Verdict,
     /// Effect and interval in words.
     pub words: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    Holds,
-    Refuted,
-    Undecided,
-}
-
-impl Verdict {
-    /// A sign that does not depend on colour.
-    pub fn sign(self) -> char {
-        match self {
-            Self::Holds => '✓',
-            Self::Refuted => '✗',
-            Self::Undecided => '?',
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Holds => "holds",
-            Self::Refuted => "refuted",
-            Self::Undecided => "undecided",
-        })
-    }
 }
 
 /// A figure to be drawn.
@@ -428,6 +401,8 @@ pub struct StackedRow {
     pub label: Label,
     /// One for each part.
     pub values: Vec<f64>,
+    /// What is written beside the bar; it need not be the sum of all parts.
+    pub figure: Number,
 }
 
 /// Lines over a common horizontal axis; the vertical one begins at zero.

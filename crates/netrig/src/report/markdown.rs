@@ -48,7 +48,7 @@ fn write_block(block: &Block, out: &mut dyn io::Write) -> io::Result<()> {
                 Verdict::Holds => format!("**{}**", claim.verdict),
                 Verdict::Refuted | Verdict::Undecided => format!("***{}***", claim.verdict),
             };
-            writeln!(out, "- {} {verdict}: {}", claim.verdict.sign(), paragraph(&claim.text))?;
+            writeln!(out, "- {} {verdict}: {}", text::sign(claim.verdict), paragraph(&claim.text))?;
             writeln!(out, "  <br>{}", paragraph(&claim.words))?;
             writeln!(out, "  <br>{}", code(&claim.expression))
         }),
@@ -158,7 +158,7 @@ fn bold(text: &str) -> String {
 fn paragraph(text: &str) -> String {
     let escaped = escape(text);
     let digits = escaped.chars().take_while(char::is_ascii_digit).count();
-    let ordered = digits > 0 && escaped[digits..].starts_with(['.', ')']);
+    let ordered = digits > 0 && [". ", ") "].iter().any(|mark| escaped[digits..].starts_with(mark));
     if ordered {
         format!("{}\\{}", &escaped[..digits], &escaped[digits..])
     } else if escaped.starts_with(['#', '+', '-', '=']) {

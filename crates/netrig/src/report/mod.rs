@@ -3,8 +3,11 @@
 //! A [`document::Document`] says what was found. [`write`] turns it into text for a terminal, Markdown, one HTML file,
 //! JSON or CSV; no writer computes a figure.
 
+pub mod build;
 mod csv;
 pub mod document;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod html;
 mod json;
 mod markdown;
@@ -12,6 +15,7 @@ mod paint;
 mod terminal;
 mod text;
 mod text_chart;
+pub mod view;
 
 use std::fmt;
 use std::io;
@@ -100,3 +104,6 @@ pub fn write(document: &Document, format: Format, options: Options, out: &mut dy
         Format::Csv => csv::write(document, out),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,16 +15,17 @@ use super::text_chart;
 
 const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
 const STYLE: TableStyle = TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
-/// Blanks around a cell's text: one at each side.
+/// Blanks between columns: one before each cell's text, and one for the style's junction.
 const PADDING: usize = 2;
-/// Words of a column's second head line are wrapped at this width rather than widen the table.
-const SUBHEAD: usize = 12;
+/// Heads are wrapped at the first of these widths with which the table fits.
+const HEADS: [usize; 3] = [24, 16, LEAST_HEAD];
+const LEAST_HEAD: usize = 10;
 /// The least a column of words is given.
 const TEXT: usize = 16;
 
 pub fn write(document: &Document, options: Options, out: &mut dyn io::Write) -> io::Result<()> {
     let width = usize::from(options.width.max(40));
-    let mut terminal = Terminal { out, width, paint: Paint { enabled: options.colour } };
+    let mut terminal = Terminal { out, width, paint: Paint { enabled: options.colour }, names: String::new() };
     terminal.title(document)?;
     for block in document.all_blocks() {
         terminal.block(block)?;
@@ -36,6 +37,8 @@ struct Terminal<'a> {
     out: &'a mut dyn io::Write,
     width: usize,
     paint: Paint,
+    /// The long column names that were listed last: neighbouring tables often share them.
+    names: String,
 }
 
 impl Terminal<'_> {
@@ -115,7 +118,7 @@ impl Terminal<'_> {
             Verdict::Refuted => Colour::Red,
             Verdict::Undecided => Colour::Yellow,
         };
-        let verdict = format!("{} {:<9}", claim.verdict.sign(), claim.verdict);
+        let verdict = format!("{} {:<9}", text::sign(claim.verdict), claim.verdict);
         let indent = " ".repeat(verdict.chars().count() + 1);
         let first = format!("{} ", self.paint.colour(colour, &verdict));
         // The escape sequences of `first` take no columns, so the wrapping is done on its plain form.
@@ -157,8 +160,10 @@ impl Terminal<'_> {
         if !layout.subheads {
             let names = table.columns.iter().filter_map(|c| Some((&c.label.head, text::subhead(&c.label)?)));
             let names: Vec<String> = names.map(|(head, name)| format!("{} {name}", clean_line(head))).collect();
-            if !names.is_empty() {
-                self.lines(&names.join(" · "), " ", " ", Paint::dim)?;
+            let names = names.join(" · ");
+            if names != self.names {
+                self.lines(&names, " ", " ", Paint::dim)?;
+                self.names = names;
             }
         }
         for note in text::missing_notes(table).iter().chain(&table.notes) {
@@ -199,6 +204,7 @@ impl Terminal<'_> {
         }
         for (place, column) in drawn.column_iter_mut().enumerate() {
             let align = if place == 0 { Align::Left } else { table.columns[columns[place - 1]].align };
+            column.set_padding((1, 0));
             column.set_cell_alignment(match align {
                 Align::Left => CellAlignment::Left,
                 Align::Right => CellAlignment::Right,
@@ -214,8 +220,9 @@ impl Terminal<'_> {
     }
 }
 
+/// With the blank before the text.
 fn fixed(width: usize) -> Width {
-    Width::Fixed((width + PADDING) as u16)
+    Width::Fixed((width + 1) as u16)
 }
 
 /// How wide a column should be; a flexible one takes more where there is room.
@@ -240,15 +247,14 @@ impl Layout {
         let stub = stub_width(table, width);
         let room = width.saturating_sub(stub.width + PADDING);
         let all: Vec<usize> = (0..table.columns.len()).collect();
-        let wishes = |subheads| all.iter().map(|&i| wish(table, i, subheads, room)).collect::<Vec<_>>();
-        let total = |wishes: &[Wish]| wishes.iter().map(|w| w.width + PADDING).sum::<usize>();
-        for subheads in [true, false] {
-            let columns = wishes(subheads);
-            if total(&columns) <= room {
+        let wishes = |limit, subheads| all.iter().map(|&i| wish(table, i, limit, subheads, room)).collect::<Vec<_>>();
+        for (limit, subheads) in HEADS.into_iter().map(|limit| (limit, true)).chain([(LEAST_HEAD, false)]) {
+            let columns = wishes(limit, subheads);
+            if columns.iter().map(|w| w.width + PADDING).sum::<usize>() <= room {
                 return Self { stub, columns, subheads, parts: vec![all] };
             }
         }
-        let columns = wishes(true);
+        let columns = wishes(LEAST_HEAD, true);
         let parts = split(&columns, room);
         Self { stub, columns, subheads: true, parts }
     }
@@ -282,12 +288,11 @@ fn stub_width(table: &Table, width: usize) -> Wish {
     Wish { width: longest.min(width / 3), flexible: false }
 }
 
-fn wish(table: &Table, column: usize, subheads: bool, room: usize) -> Wish {
-    let head = &table.columns[column];
-    let mut width = display_width(&text::column_head(head));
-    if let Some(subhead) = text::subhead(&head.label).filter(|_| subheads) {
-        width = width.max(longest_word(&subhead)).max(display_width(&subhead).min(SUBHEAD));
-    }
+fn wish(table: &Table, column: usize, limit: usize, subheads: bool, room: usize) -> Wish {
+    let label = &table.columns[column];
+    let heads = [Some(text::column_head(label)), text::subhead(&label.label).filter(|_| subheads)];
+    let wrapped = |head: String| longest_word(&head).max(display_width(&head).min(limit));
+    let mut width = heads.into_iter().flatten().map(wrapped).max().unwrap_or(0);
     let mut flexible = false;
     for row in &table.rows {
         match row.cells.get(column) {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use textwrap::core::display_width;
 
-use super::document::{Cell, Label, Table, with_unit};
+use super::document::{Cell, Label, Table, Verdict, with_unit};
 
 /// The text without characters that would drive a terminal, reorder a line or break XML; tabs become spaces.
 pub fn clean(text: &str) -> Cow<'_, str> {
@@ -101,4 +101,13 @@ pub fn column_head(column: &super::document::Column) -> String {
 
 pub fn subhead(label: &Label) -> Option<String> {
     label.subhead.as_deref().map(clean_line).filter(|s| !s.is_empty())
+}
+
+/// A sign that tells a verdict without colour.
+pub fn sign(verdict: Verdict) -> char {
+    match verdict {
+        Verdict::Holds => '✓',
+        Verdict::Refuted => '✗',
+        Verdict::Undecided => '?',
+    }
 }

@@ -114,22 +114,30 @@ fn render_stacked(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
             filled = filled.max(edge);
         }
         line.push_str(&paint.dim(&"╶".repeat(room - filled)));
-        out.push(format!("{}  {line}  {sum:>6.1}", pad(&shorten(label, label_width), label_width)));
+        out.push(format!("{}  {line}  {:>6}", pad(&shorten(label, label_width), label_width), row.figure));
     }
-    let legend: Vec<String> = chart
-        .parts
-        .iter()
-        .zip(PARTS.iter().cycle())
-        .map(|(part, (sign, colour))| format!("{} {}", paint.colour(*colour, &sign.to_string()), clean_line(part)))
-        .collect();
-    let indent = " ".repeat(label_width + 2);
-    let plain_width: usize = chart.parts.iter().map(|p| display_width(p) + 4).sum();
-    if indent.len() + plain_width <= width {
-        out.push(format!("{indent}{}", legend.join("  ")));
-    } else {
-        out.extend(legend.into_iter().map(|part| format!("{indent}{part}")));
-    }
+    out.extend(legend(chart, width, paint));
     out
+}
+
+/// The parts' names behind their signs, as many on a line as fit.
+fn legend(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut used = width;
+    for (part, (sign, colour)) in chart.parts.iter().zip(PARTS.iter().cycle()) {
+        let part = shorten(&clean_line(part), width.saturating_sub(4));
+        let needed = display_width(&part) + 4;
+        if used + needed > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        used += needed;
+        let sign = paint.colour(*colour, &sign.to_string());
+        if let Some(line) = lines.last_mut() {
+            line.push_str(&format!("  {sign} {part}"));
+        }
+    }
+    lines
 }
 
 fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {

@@ -13,7 +13,7 @@ use super::text::{self, MISSING, clean, clean_line};
 const STYLE: &str = include_str!("style.css");
 
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut page = Page { html: String::new(), anchors: Vec::new(), figures: 0 };
+    let mut page = Page { html: String::new(), anchors: Vec::new(), figures: 0, tables: 0 };
     page.head(document);
     for block in document.all_blocks() {
         page.block(block)?;
@@ -43,6 +43,7 @@ struct Page {
     /// Names of the sections so far.
     anchors: Vec<String>,
     figures: usize,
+    tables: usize,
 }
 
 impl Page {
@@ -144,7 +145,7 @@ impl Page {
             let verdict = claim.verdict;
             self.push(&format!(
                 "<li class=\"{verdict}\"><span class=\"verdict\"><span aria-hidden=\"true\">{}</span> {verdict}</span>",
-                verdict.sign()
+                text::sign(verdict)
             ));
             self.push(&format!("<div><p>{}</p>\n<p class=\"words\">{}</p>", escape(&claim.text), escape(&claim.words)));
             self.push(&format!("<p><code>{}</code></p></div></li>", escape(&claim.expression)));
@@ -153,9 +154,12 @@ impl Page {
     }
 
     fn table(&mut self, table: &Table) {
-        let caption = escape(&table.caption);
-        self.push(&format!("<div class=\"scroll\" role=\"region\" aria-label=\"{caption}\" tabindex=\"0\">\n<table>"));
-        self.push(&format!("<caption>{caption}</caption>\n<thead>\n<tr>"));
+        self.tables += 1;
+        let id = format!("table-{}", self.tables);
+        // The caption stands outside the box that scrolls, so that it is never cut off.
+        self.push(&format!("<p class=\"caption\" id=\"{id}\">{}</p>", escape(&table.caption)));
+        self.push(&format!("<div class=\"scroll\" role=\"region\" aria-labelledby=\"{id}\" tabindex=\"0\">"));
+        self.push(&format!("<table aria-labelledby=\"{id}\">\n<thead>\n<tr>"));
         self.push(&format!("<th scope=\"col\">{}</th>", escape(&table.stub)));
         for column in &table.columns {
             let subhead = text::subhead(&column.label);
@@ -274,7 +278,9 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
             let series: Vec<_> = bars.series.iter().enumerate().map(name).collect();
             series.into_iter().chain(mark.map(|m| (Role::Mark, clean_line(m)))).collect()
         }
-        Chart::Stacked(stacked) => stacked.parts.iter().enumerate().map(name).collect(),
+        Chart::Stacked(stacked) => {
+            stacked.parts.iter().enumerate().map(|(i, part)| (Role::Part(i), clean_line(part))).collect()
+        }
         Chart::Lines(lines) => {
             lines.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
@@ -300,7 +306,7 @@ fn describe(chart: &Chart) -> String {
         }),
         Chart::Stacked(stacked) => stacked.rows.iter().try_for_each(|row| {
             let parts = stacked.parts.iter().zip(&row.values).map(|(part, value)| format!("{part} {value:.1}"));
-            write!(words, "{}: {}. ", row.label, parts.collect::<Vec<_>>().join(", "))
+            write!(words, "{}: {}, {}. ", row.label, row.figure, parts.collect::<Vec<_>>().join(", "))
         }),
         Chart::Lines(lines) => lines.lines.iter().try_for_each(|line| {
             let values = || line.points.iter().map(|p| p.1);

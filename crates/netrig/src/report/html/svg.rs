@@ -44,10 +44,13 @@ pub enum Role {
     Grid,
     Mark,
     Series(usize),
+    /// A part of a stack.
+    Part(usize),
 }
 
-/// Number of series colours in the style sheet; they repeat after that.
+/// Numbers of series' and parts' colours in the style sheet; they repeat after that.
 const SERIES: usize = 8;
+const PARTS: usize = 6;
 
 impl Role {
     fn colour(self) -> RGBColor {
@@ -57,6 +60,7 @@ impl Role {
             Self::Grid => RGBColor(1, 0, 2),
             Self::Mark => RGBColor(1, 0, 3),
             Self::Series(i) => RGBColor(1, 1, (i % SERIES) as u8),
+            Self::Part(i) => RGBColor(1, 2, (i % PARTS) as u8),
         }
     }
 
@@ -68,6 +72,7 @@ impl Role {
             Self::Grid => "--line".to_owned(),
             Self::Mark => "--mark".to_owned(),
             Self::Series(i) => format!("--s{}", i % SERIES),
+            Self::Part(i) => format!("--p{}", i % PARTS),
         }
     }
 }
@@ -107,8 +112,8 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
     }
     let elements = svg.split_once('>').map_or("", |(_, rest)| rest);
     let mut elements = elements.trim_end().trim_end_matches("</svg>").to_owned();
-    let roles = [Role::Ink, Role::Muted, Role::Grid, Role::Mark].into_iter().chain((0..SERIES).map(Role::Series));
-    for role in roles {
+    let fixed = [Role::Ink, Role::Muted, Role::Grid, Role::Mark];
+    for role in fixed.into_iter().chain((0..SERIES).map(Role::Series)).chain((0..PARTS).map(Role::Part)) {
         let RGBColor(r, g, b) = role.colour();
         elements = elements.replace(&format!("\"#{r:02X}{g:02X}{b:02X}\""), &format!("\"var({})\"", role.variable()));
     }
@@ -355,11 +360,11 @@ fn draw_stacked(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
             // A gap of one pixel keeps neighbouring parts apart whatever their colours.
             let end = if end - begin > 2 { end - 1 } else { end };
             if end > begin {
-                area.draw(&Rectangle::new([(begin, top), (end, top + BAR)], Role::Series(part).colour().filled()))?;
+                area.draw(&Rectangle::new([(begin, top), (end, top + BAR)], Role::Part(part).colour().filled()))?;
             }
         }
         let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
-        area.draw(&Text::new(format!("{sum:.1}"), (x(sum) + 6, top + BAR / 2), ink))?;
+        area.draw(&Text::new(row.figure.to_string(), (x(sum) + 6, top + BAR / 2), ink))?;
     }
     Ok(())
 }
@@ -375,7 +380,7 @@ fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
     let mut built = ChartBuilder::on(area)
         .margin_top(22)
         .margin_left(4)
-        .margin_right(labels + 10)
+        .margin_right(labels + 20)
         .x_label_area_size(AXIS)
         .y_label_area_size(widest + 8)
         .build_cartesian_2d(0.0..end, 0.0..limit)?;
@@ -404,7 +409,8 @@ fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
     });
     for (i, x, y) in spread(ends.collect(), 22, area.dim_in_pixel().1 as i32 - AXIS as i32) {
         let label = fit(&clean_line(&chart.lines[i].label), SMALL, labels);
-        area.draw(&Text::new(label, (x + 6, y), style(SMALL, Role::Series(i), HPos::Left, VPos::Center)))?;
+        area.draw(&PathElement::new([(x + 5, y), (x + 13, y)], stroke(Role::Series(i), 3)))?;
+        area.draw(&Text::new(label, (x + 17, y), style(SMALL, Role::Muted, HPos::Left, VPos::Center)))?;
     }
     Ok(())
 }
