@@ -61,9 +61,16 @@ struct Tool {
 }
 
 enum How {
-    Netrig { engine: Engine, send: SendMode, receive: ReceiveMode },
+    Netrig {
+        engine: Engine,
+        send: SendMode,
+        receive: ReceiveMode,
+    },
     /// Programs of both ends; `{}` in an argument stands for the receiver's address.
-    Peer { server: &'static [&'static str], client: &'static [&'static str] },
+    Peer {
+        server: &'static [&'static str],
+        client: &'static [&'static str],
+    },
 }
 
 fn tools() -> Vec<Tool> {
@@ -315,9 +322,12 @@ fn report(tools: &[Tool], results: &[Outcome], rounds: usize) -> String {
         }
     }
     let mut text = String::new();
-    let _ = writeln!(text, "Medians of {rounds} interleaved rounds, {WINDOW:?} each: one thread, 128 KiB messages, cubic.");
+    let _ =
+        writeln!(text, "Medians of {rounds} interleaved rounds, {WINDOW:?} each: one thread, 128 KiB messages, cubic.");
     let _ = write!(text, "{table}");
-    if let (Some(own), Some(free), Some(iperf3)) = (find(tools, results, "netrig"), find(tools, results, "netrig copy-free"), find(tools, results, "iperf3")) {
+    if let (Some(own), Some(free), Some(iperf3)) =
+        (find(tools, results, "netrig"), find(tools, results, "netrig copy-free"), find(tools, results, "iperf3"))
+    {
         let _ = write!(
             text,
             "\nTo iperf3: netrig {:.2} x its throughput, copy-free {:.2} x.",

@@ -211,10 +211,8 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
 }
 
 fn tables(suite: &Suite, chosen: &dyn Fn(&str) -> bool) -> Vec<TableView> {
-    let reference = |r: crate::suite::Reference| Reference {
-        throughput_mbit: r.throughput_mbit,
-        cpu_percent: r.cpu_percent,
-    };
+    let reference =
+        |r: crate::suite::Reference| Reference { throughput_mbit: r.throughput_mbit, cpu_percent: r.cpu_percent };
     suite
         .tables
         .iter()

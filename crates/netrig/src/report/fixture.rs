@@ -337,7 +337,10 @@ pub(crate) fn run_view() -> RunView {
             load_average_hundredths: 42,
             sysctls: vec![("net.core.rmem_max".into(), "212992".into())],
         },
-        rig_cost: Some(RigCost { nodes: vec![("a".into(), 0.31), ("b".into(), 0.24)] }),
+        rig_cost: Some(RigCost {
+            nodes: vec![("a".into(), 0.31), ("b".into(), 0.24)],
+            busy: vec![("a".into(), 1.2), ("b".into(), 0.9)],
+        }),
         scenarios,
         tables: vec![table],
         claims: vec![

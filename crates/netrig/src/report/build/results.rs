@@ -162,14 +162,26 @@ fn notes(view: &RunView, layout: &TableView) -> Vec<String> {
     notes
 }
 
-/// `The rig itself, without load, uses 0.3 % of node a's CPU time and 0.2 % of node b's.`
+/// `Without load netrig's own processes use 0.3 % of node a's CPU time and 0.2 % of node b's; all together, the CPUs were
+/// busy for 1.1 % of node a's CPU time and 0.9 % of node b's.`
 pub(super) fn rig_cost(view: &RunView) -> Option<String> {
     let cost = view.rig_cost.as_ref()?;
-    let parts: Vec<String> =
-        cost.nodes.iter().map(|(node, percent)| format!("{percent:.1} % of node {node}'s")).collect();
-    let (last, first) = parts.split_last()?;
-    let list = if first.is_empty() { last.clone() } else { format!("{} and {last}", first.join(", ")) };
-    Some(format!("The rig itself, without load, uses {list} CPU time."))
+    let mut text = format!("Without load netrig's own processes use {}", shares(&cost.nodes)?);
+    if let Some(busy) = shares(&cost.busy) {
+        text.push_str(&format!("; with the rest of the machine, {busy} was busy"));
+    }
+    text.push('.');
+    Some(text)
+}
+
+/// `0.3 % of node a's CPU time and 0.2 % of node b's`
+fn shares(nodes: &[(String, f64)]) -> Option<String> {
+    let mut parts = nodes.iter().map(|(node, percent)| format!("{percent:.1} % of node {node}'s"));
+    let first = parts.next()? + " CPU time";
+    let rest: Vec<String> = parts.collect();
+    let Some((last, middle)) = rest.split_last() else { return Some(first) };
+    let list: String = middle.iter().map(|part| format!(", {part}")).collect();
+    Some(format!("{first}{list} and {last}"))
 }
 
 /// For each layout: throughput with intervals, CPU time by kind.

@@ -56,7 +56,7 @@ fn what_the_reader_must_know_stands_under_the_tables() {
     let notes = tables(&document)[2].notes.join("\n");
     assert!(notes.contains("D: The kernel's bridge and VXLAN stand in for the study's vRouter."));
     assert!(notes.contains("D: confidence not reached: sender cpu ±3.7 %"));
-    assert!(notes.contains("uses 0.3 % of node a's and 0.2 % of node b's CPU time"));
+    assert!(notes.contains("use 0.3 % of node a's CPU time and 0.2 % of node b's; with"));
 }
 
 #[test]
