@@ -27,6 +27,19 @@ fn quick() {
             let t0 = Instant::now();
             let bed = Testbed::build(&t, &cpus).unwrap();
             let up = t0.elapsed();
+            let t1 = Instant::now();
+            let show = || {
+                for p in bed.places(0).chain(bed.places(1)) {
+                    let s = p.ns.sysfs().unwrap();
+                    for i in ["eth0", "port0", "br0", "vxlan0"] {
+                        if let Ok(o) = s.read(i, "operstate") {
+                            print!("{}:{i}={o}/{} ", p.name, s.read(i, "brport/state").unwrap_or_default());
+                        }
+                    }
+                }
+                println!();
+            };
+            show();
             let to = std::net::SocketAddr::from((t.address(&ends[1]).unwrap(), 5001));
             let listener = bed.endpoint(&ends[1]).unwrap().0.ns.run(|| std::net::TcpListener::bind(to)).unwrap();
             let out = bed
@@ -37,6 +50,8 @@ fn quick() {
                 .run(|| std::net::TcpStream::connect_timeout(&to, std::time::Duration::from_secs(2)).map(|_| ()))
                 .unwrap();
             drop(listener);
+            println!("connect {:?}", t1.elapsed());
+            show();
             let t0 = Instant::now();
             drop(bed);
             println!("{path} {seg} up {up:?} down {:?} {out:?}", t0.elapsed());

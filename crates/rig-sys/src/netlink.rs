@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use netlink_packet_core::{
     DefaultNla, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
@@ -94,6 +95,7 @@ impl Netlink {
         let ends = [(pair.name, None), (pair.peer, Some(pair.peer_ns))];
         let [near, far] = ends.map(|(name, ns)| {
             let mut message = link(name);
+            message.header.index = fresh_index();
             message.attributes.extend([
                 LinkAttribute::Mtu(pair.mtu),
                 LinkAttribute::NumTxQueues(pair.queues),
@@ -303,6 +305,14 @@ impl TokenBucket {
 
 /// The packet scheduler's clock: 64 ns a tick (net/pkt_sched.h, PSCHED_SHIFT 6).
 const PSCHED_TICKS_PER_SECOND: u128 = 1_000_000_000 / 64;
+
+/// An interface number that no other veth end of this process has. Left to itself the kernel numbers each namespace's
+/// interfaces from 2, and when both ends have the same number it takes a pair for an ordinary device whose change of
+/// carrier can wait: up to a second, in which a bridge does not forward (net/core/link_watch.c).
+fn fresh_index() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(100);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 fn link(name: &str) -> LinkMessage {
     let mut message = LinkMessage::default();

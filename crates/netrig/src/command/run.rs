@@ -6,13 +6,12 @@ use std::io::{self, BufWriter, IsTerminal};
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use rig_load::driver::Cancel;
-use serde_json::json;
 
 use super::{gain_privilege, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::run::{self, Execute, Outcome, Progress, Rig, Settled, Stopped};
+use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
 
@@ -39,18 +38,16 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
             title: suite.title.clone(),
             suite_file: suite.file.clone(),
             suite_text: suite.text.clone(),
-            options: json!({
-                "quick": args.quick,
-                "only": args.only,
-                "cpus": rig.shares()?.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "warm_up_s": timing.phases.warm_up.as_secs_f64(),
-                "window_s": timing.phases.window.as_secs_f64(),
-                "cool_down_s": timing.phases.cool_down.as_secs_f64(),
-                "trials": match timing.repeat { Repeat::Times(n) => Some(n), Repeat::Until(_) => None },
-                "goal": match timing.repeat { Repeat::Times(_) => None, Repeat::Until(goal) => Some(goal) },
-            }),
+            options: serde_json::to_value(Options {
+                quick: args.quick,
+                only: args.only,
+                cpus: rig.shares()?.iter().map(ToString::to_string).collect(),
+                timing,
+            })
+            .context("describe the run")
+            .or_exit(Exit::Failed)?,
             environment: run::environment(rootless),
-            planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
+            planned_trials: timing.repeat.least() * suite.scenarios.len() as u32,
             started_unix_ms: Timestamp::now().as_millisecond(),
         })
         .or_exit(Exit::Failed)?;
@@ -63,9 +60,10 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let ending = match &result {
         Ok(()) => Ending::Complete,
         Err(error) if error.is::<Stopped>() => Ending::Interrupted,
-        Err(error) => Ending::Failed(format!("{error:#}")),
+        Err(error) => Ending::Failed { reason: format!("{error:#}") },
     };
-    let goals = serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
+    let goals =
+        serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
     store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)?;
     if let Err(error) = result {
         eprintln!("netrig: what was measured is kept: netrig report {id}");
@@ -76,7 +74,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let view = report::view(&stored)?;
     match &mut output {
         Some(file) => report::write_document(&view, args.output.format, false, file)?,
-        None => report::write_document(&view, args.output.format, io::stdout().is_terminal(), &mut io::stdout().lock())?,
+        None => {
+            report::write_document(&view, args.output.format, io::stdout().is_terminal(), &mut io::stdout().lock())?
+        }
     }
     if !args.quiet {
         eprintln!("Stored as run {id}. As a page: netrig report {id} --format html --output run-{id}.html");
@@ -115,7 +115,7 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
         suite.timing
     };
     if let Some(window) = args.window {
-        timing.set_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
+        timing = timing.with_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
     }
     if let Some(trials) = args.trials {
         timing.repeat = Repeat::Times(trials);

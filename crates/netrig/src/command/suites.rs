@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use rig_load::plan::{Engine, TcpStream};
-use rig_stats::units::{Bytes, ByteRate};
+use rig_stats::units::{ByteRate, Bytes};
 
 use super::print;
 use crate::exit::{Exit, Failure};

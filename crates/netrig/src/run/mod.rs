@@ -49,6 +49,17 @@ pub trait Execute {
 #[error("stopped by the user")]
 pub struct Stopped;
 
+/// What a run was asked to do, stored with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    pub quick: bool,
+    /// Scenarios chosen; empty for all.
+    pub only: Vec<String>,
+    /// The CPUs of each node, as CPU lists.
+    pub cpus: Vec<String>,
+    pub timing: Timing,
+}
+
 /// How certain the figures of a scenario became.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settled {

@@ -96,10 +96,7 @@ fn saturated(node: &NodeRecord) -> Option<Flag> {
 }
 
 fn dropped(node: &NodeRecord) -> Vec<Flag> {
-    let backlogs = node
-        .cpus
-        .iter()
-        .map(|cpu| (format!("the backlog of CPU {}", cpu.cpu), cpu.backlog_drops));
+    let backlogs = node.cpus.iter().map(|cpu| (format!("the backlog of CPU {}", cpu.cpu), cpu.backlog_drops));
     let interfaces =
         node.interfaces.iter().map(|i| (i.name.clone(), i.rx_dropped + i.tx_dropped + i.rx_errors + i.tx_errors));
     backlogs
@@ -170,10 +167,7 @@ mod tests {
         let at_home = node(CpuUse { packets_processed: 10_000, ..Default::default() }, 10_000);
         assert_eq!(flags(&trial(at_home), &raw(true)), []);
         let away = node(CpuUse { packets_processed: 1_000, ..Default::default() }, 10_000);
-        assert_eq!(
-            flags(&trial(away), &raw(true)),
-            [Flag::ReceiveElsewhere { node: "b".into(), percent: 90.0 }]
-        );
+        assert_eq!(flags(&trial(away), &raw(true)), [Flag::ReceiveElsewhere { node: "b".into(), percent: 90.0 }]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`].
 
+use rig_load::plan::{ReceiveMode, SendMode};
 use rig_stats::confidence::Goal;
 use rig_stats::units::{BitRate, ByteRate, Bytes, Span};
-use rig_load::plan::{ReceiveMode, SendMode};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -31,8 +31,8 @@ pub(super) struct SuiteFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct Defaults {
     pub window: Spanned<Span>,
-    pub warm_up: Spanned<Span>,
-    pub cool_down: Spanned<Span>,
+    pub warm_up: Span,
+    pub cool_down: Span,
     /// netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
     #[serde(default)]
     pub confidence: Goal,

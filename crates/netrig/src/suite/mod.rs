@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use rig_load::plan::{Phases, TcpStream};
 use rig_stats::confidence::Goal;
+use rig_stats::units::Span;
+use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
 use crate::testbed::topology::{Endpoint, Topology};
@@ -38,13 +40,14 @@ pub struct Suite {
 }
 
 /// How long a trial takes and how often it is repeated.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     pub phases: Phases,
     pub repeat: Repeat,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Repeat {
     /// This many trials of each scenario.
     Times(u32),
@@ -52,7 +55,46 @@ pub enum Repeat {
     Until(Goal),
 }
 
+/// A phase that nothing can be measured in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {hint}")]
+pub struct PhaseError {
+    what: String,
+    hint: &'static str,
+}
+
+impl Timing {
+    const WINDOW_MIN: Duration = Duration::from_millis(100);
+    const PHASE_MAX: Duration = Duration::from_secs(3600);
+
+    fn new(window: Duration, warm_up: Duration, cool_down: Duration, repeat: Repeat) -> Result<Self, PhaseError> {
+        if window < Self::WINDOW_MIN {
+            let what = format!("a window of {} is too short to measure in", Span(window));
+            return Err(PhaseError { what, hint: "choose at least 100ms" });
+        }
+        if [window, warm_up, cool_down].iter().any(|phase| *phase > Self::PHASE_MAX) {
+            return Err(PhaseError { what: "a phase longer than an hour".into(), hint: "choose at most 60m" });
+        }
+        // A window of a few seconds still shows a course over time.
+        let interval = (window / 5).clamp(Duration::from_millis(100), Duration::from_secs(1));
+        Ok(Self { phases: Phases { warm_up, window, cool_down, interval }, repeat })
+    }
+
+    /// The same with another window.
+    pub fn with_window(self, window: Duration) -> Result<Self, PhaseError> {
+        Self::new(window, self.phases.warm_up, self.phases.cool_down, self.repeat)
+    }
+}
+
 impl Repeat {
+    /// The fewest trials that one scenario takes.
+    pub fn least(self) -> u32 {
+        match self {
+            Self::Times(n) => n,
+            Self::Until(goal) => goal.min(),
+        }
+    }
+
     /// The most trials that one scenario can take.
     pub fn most(self) -> u32 {
         match self {
@@ -175,12 +217,6 @@ impl Suite {
         self.scenarios.retain(|scenario| ids.contains(&scenario.id));
         Ok(self)
     }
-}
-
-/// The default distance of the samples inside a window.
-pub(crate) fn sample_interval(window: Duration) -> Duration {
-    // A window of a few seconds still shows a course over time.
-    (window / 5).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 
 #[cfg(test)]

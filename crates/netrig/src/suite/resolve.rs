@@ -2,20 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Duration;
 
-use rig_load::plan::{Engine, Phases, ReceiveMode, SendMode, TcpStream};
-use rig_stats::units::{Bytes, Span};
+use rig_load::plan::{Engine, ReceiveMode, SendMode, TcpStream};
+use rig_stats::units::Bytes;
 use toml::Spanned;
 
 use super::file::{Defaults, LoadFile, OneOrMany, Quick, ScenarioFile, SuiteFile, TableFile, WireFile};
-use super::{Column, Reference, Repeat, Scenario, Suite, SuiteError, Table, Timing, sample_interval};
+use super::{Column, Reference, Repeat, Scenario, Suite, SuiteError, Table, Timing};
 use crate::claim::Claim;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
-/// Longest phase that a suite may ask for.
-const PHASE_MAX: Duration = Duration::from_secs(3600);
-const WINDOW_MIN: Duration = Duration::from_millis(100);
 /// Messages larger than this do not fit the socket layer's calls usefully.
 const MESSAGE_MAX: u64 = 64 << 20;
 const BUFFER_MAX: u64 = 1 << 30;
@@ -78,8 +74,8 @@ impl Resolver<'_> {
 
     fn timing(&self, defaults: &Spanned<Defaults>) -> Result<Timing> {
         let d = defaults.get_ref();
-        let phases = self.phases(d.window.span(), *d.window.get_ref(), *d.warm_up.get_ref(), *d.cool_down.get_ref())?;
-        Ok(Timing { phases, repeat: Repeat::Until(d.confidence) })
+        Timing::new(d.window.get_ref().0, d.warm_up.0, d.cool_down.0, Repeat::Until(d.confidence))
+            .map_err(|e| self.error(d.window.span(), e.what, Some(e.hint)))
     }
 
     fn quick(&self, quick: &Spanned<Quick>) -> Result<Timing> {
@@ -87,20 +83,8 @@ impl Resolver<'_> {
         if !(1..=100).contains(&q.trials) {
             return Err(self.error(quick.span(), format!("{} trials", q.trials), Some("choose 1 to 100")));
         }
-        let phases = self.phases(quick.span(), q.window, q.warm_up, q.cool_down)?;
-        Ok(Timing { phases, repeat: Repeat::Times(q.trials) })
-    }
-
-    fn phases(&self, span: Range<usize>, window: Span, warm_up: Span, cool_down: Span) -> Result<Phases> {
-        if window.0 < WINDOW_MIN {
-            let what = format!("a window of {window} is too short to measure in");
-            return Err(self.error(span, what, Some("choose at least 100ms")));
-        }
-        if [window, warm_up, cool_down].iter().any(|phase| phase.0 > PHASE_MAX) {
-            return Err(self.error(span, "a phase longer than an hour", Some("choose at most 60m")));
-        }
-        let interval = sample_interval(window.0);
-        Ok(Phases { warm_up: warm_up.0, window: window.0, cool_down: cool_down.0, interval })
+        Timing::new(q.window.0, q.warm_up.0, q.cool_down.0, Repeat::Times(q.trials))
+            .map_err(|e| self.error(quick.span(), e.what, Some(e.hint)))
     }
 
     fn scenarios(&self, file: &SuiteFile) -> Result<Vec<Scenario>> {
@@ -109,7 +93,7 @@ impl Resolver<'_> {
         for scenario in &file.scenario {
             let id = &scenario.id;
             if !crate::claim::is_scenario_id(id.get_ref()) {
-                let hint = "use letters, digits and '_', beginning with a letter: claims refer to it";
+                let hint = "use letters, digits, '_' and '-', beginning with a letter: claims refer to it";
                 return Err(self.error(id.span(), format!("'{}' is not a scenario id", id.get_ref()), Some(hint)));
             }
             if !ids.insert(id.get_ref().clone()) {

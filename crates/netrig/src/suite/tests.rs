@@ -25,7 +25,7 @@ to = "b"
 load = { kind = "tcp-stream", message = "128k" }
 [[claim]]
 text = "It carries something"
-holds = "A.throughput > 0"
+holds = "A.throughput > 1Mbit"
 "#;
     assert!(text.contains(line), "the suite has no line {line:?}");
     Suite::parse("small.toml", &text.replace(line, replacement))
@@ -67,7 +67,7 @@ fn mistakes_are_named_with_their_line_and_a_next_step() {
         ("min = 3, max = 10", "min = 3, max = 1", 7, "max"),
         ("wire = { mtu = 1500 }", "wire = { mtu = 15 }", 15, "15"),
         ("wire = { mtu = 1500 }", "wire = { rate = \"10KB\" }", 10, "10KB"),
-        ("id = \"A\"", "id = \"A-1\"", 12, "A-1"),
+        ("id = \"A\"", "id = \"A 1\"", 12, "A 1"),
         ("testbed = \"two\"", "testbed = \"three\"", 14, "three"),
         ("path = \"raw\"", "path = \"rwa\"", 15, "rwa"),
         ("path = \"raw\"", "path = \"colocated\"", 15, "containers"),
@@ -78,8 +78,8 @@ fn mistakes_are_named_with_their_line_and_a_next_step() {
         ("message = \"128k\"", "message = \"0\"", 18, "message"),
         ("message = \"128k\"", "message = \"128k\", threads = 0", 18, "thread"),
         ("kind = \"tcp-stream\"", "kind = \"tcp-steam\"", 18, "tcp-steam"),
-        ("holds = \"A.throughput > 0\"", "holds = \"B.throughput > 0\"", 21, "no scenario 'B'"),
-        ("holds = \"A.throughput > 0\"", "holds = \"A.throughput >\"", 21, ""),
+        ("holds = \"A.throughput > 1Mbit\"", "holds = \"B.throughput > 1Mbit\"", 21, "no scenario 'B'"),
+        ("holds = \"A.throughput > 1Mbit\"", "holds = \"A.throughput >\"", 21, ""),
     ];
     for (line, replacement, expected_line, expected) in cases {
         let error = parse_with(line, replacement).expect_err(replacement);
