@@ -80,3 +80,41 @@ fn an_unknown_benchmark_is_bad_input() {
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("no benchmark `no-such-benchmark`"), "{}", said(&output));
 }
+
+/// The demo with a cargo that builds a netrig whose runs end with `status`: its end, and what netrig was asked.
+fn demo_with_runs_that_end(status: u8) -> (Output, String) {
+    let machine = Machine::new(&format!("demo-{status}")).with("id", "echo 0").with("cc", "exit 0");
+    let netrig = format!(r#"echo "$@" >> "$CARGO_TARGET_DIR/asked"; [ "$1" != run ] || exit {status}"#);
+    let machine = machine.with("netrig", &netrig).with("cargo", "exit 0");
+    fs::create_dir(machine.path.join("release")).expect("the directory is ours");
+    fs::rename(machine.path.join("netrig"), machine.path.join("release/netrig")).expect("both are ours");
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .arg("demo")
+        .env("PATH", &machine.path)
+        .env("CARGO", machine.path.join("cargo"))
+        .env("CARGO_TARGET_DIR", &machine.path)
+        .env_remove("CC")
+        .output()
+        .expect("the binary was built with this test");
+    (output, fs::read_to_string(machine.path.join("asked")).expect("netrig was called"))
+}
+
+#[test]
+fn the_demo_runs_reports_and_says_where_the_report_lies() {
+    // A refuted claim is a result too.
+    for status in [0, 1] {
+        let (output, asked) = demo_with_runs_that_end(status);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let html = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("demo-{status}/demo/layers.html"));
+        let report = format!("report latest --format html --output {}", html.display());
+        assert_eq!(asked, format!("run layers --quick\n{report}\n"));
+        assert!(String::from_utf8_lossy(&output.stdout).contains(&html.display().to_string()));
+    }
+}
+
+#[test]
+fn a_demo_that_cannot_run_ends_as_the_run_does() {
+    let (output, asked) = demo_with_runs_that_end(3);
+    assert_eq!((output.status.code(), asked.as_str()), (Some(3), "run layers --quick\n"));
+    assert!(said(&output).contains("doctor"), "{}", said(&output));
+}
