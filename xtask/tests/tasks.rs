@@ -4,6 +4,14 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One test at a time: a script that this process holds open for writing could be inherited, for a moment, by what
+/// another test starts, and a file that is open for writing cannot be executed (ETXTBSY).
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A machine without a C compiler: PATH holds a shell, and what the test puts there.
 struct Machine {
@@ -41,6 +49,7 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_user_is_told_the_one_line_that_installs_what_is_missing() {
+    let _alone = alone();
     let debian = Machine::new("debian-user").with("id", "echo 1000").with("apt-get", "exit 0");
     for task in ["demo", "test"] {
         let output = debian.xtask(&[task]);
@@ -55,6 +64,7 @@ fn a_user_is_told_the_one_line_that_installs_what_is_missing() {
 
 #[test]
 fn root_on_debian_gets_it_installed() {
+    let _alone = alone();
     // An installation that works: from then on there is a compiler.
     let script = r#"dir=${0%/*}
 echo "$@" >> "$dir/log"
@@ -76,6 +86,7 @@ case "$1" in install) printf '#!/bin/sh\nexit 0\n' > "$dir/cc"; /bin/chmod +x "$
 
 #[test]
 fn an_unknown_benchmark_is_bad_input() {
+    let _alone = alone();
     let output = Machine::new("bench").xtask(&["bench", "no-such-benchmark"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("no benchmark `no-such-benchmark`"), "{}", said(&output));
@@ -101,6 +112,7 @@ fn demo_with_runs_that_end(status: u8) -> (Output, String) {
 
 #[test]
 fn the_demo_runs_reports_and_says_where_the_report_lies() {
+    let _alone = alone();
     // A refuted claim is a result too.
     for status in [0, 1] {
         let (output, asked) = demo_with_runs_that_end(status);
@@ -114,6 +126,7 @@ fn the_demo_runs_reports_and_says_where_the_report_lies() {
 
 #[test]
 fn a_demo_that_cannot_run_ends_as_the_run_does() {
+    let _alone = alone();
     let (output, asked) = demo_with_runs_that_end(3);
     assert_eq!((output.status.code(), asked.as_str()), (Some(3), "run layers --quick\n"));
     assert!(said(&output).contains("doctor"), "{}", said(&output));
