@@ -1,14 +1,14 @@
 //! `netrig doctor`.
 
 use super::print;
-use crate::doctor::{self, Format, Readiness};
+use crate::doctor::{Format, Readiness, examine, write};
 use crate::exit::{Exit, Failure};
 use crate::store::Store;
 
-/// Says what this machine can do. The status tells whether `netrig run layers` can work here.
 pub fn doctor(json: bool) -> Result<Exit, Failure> {
-    let findings = doctor::examine(Store::default_path());
-    print(&doctor::write(&findings, if json { Format::Json } else { Format::for_stdout() }))?;
+    let findings = examine(Store::default_path());
+    let format = if json { Format::Json } else { Format::for_stdout() };
+    print(&write(&findings, format))?;
     Ok(match Readiness::of(&findings) {
         Readiness::Ready => Exit::Done,
         Readiness::NotReady => Exit::Lacking,
