@@ -6,6 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod driver;
+mod engine;
 pub mod plan;
 pub mod protocol;
 pub mod record;
+mod wait;
+pub mod worker;

@@ -1,9 +1,15 @@
 //! What a worker process is asked to do. Plain values: they travel as JSON on the worker's standard input.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::limits::PlanError;
+use crate::record::Direction;
+
+mod limits;
 
 /// The whole task of one worker process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +22,17 @@ pub struct WorkerPlan {
     pub role: Role,
     pub load: Load,
     pub phases: Phases,
+}
+
+impl WorkerPlan {
+    /// Which way payload goes as this worker sees it.
+    pub fn direction(&self) -> Direction {
+        match (&self.load, &self.role) {
+            (Load::Idle, _) => Direction::Idle,
+            (Load::TcpStream(_), Role::Connect { .. }) => Direction::Send,
+            (Load::TcpStream(_), Role::Listen { .. }) => Direction::Receive,
+        }
+    }
 }
 
 /// Which end of the connections this worker is.
@@ -63,6 +80,13 @@ pub struct TcpStream {
     pub receive_mode: ReceiveMode,
 }
 
+impl TcpStream {
+    /// Connections of all threads together.
+    pub fn total_connections(&self) -> u32 {
+        self.threads.saturating_mul(self.connections)
+    }
+}
+
 /// How a thread talks to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -95,6 +119,25 @@ pub enum ReceiveMode {
     Copy,
     /// recv(2) with MSG_TRUNC: the kernel throws the payload away uncopied.
     Discard,
+}
+
+impl fmt::Display for SendMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Copy => "copy",
+            Self::Sendfile => "sendfile",
+            Self::ZeroCopy => "MSG_ZEROCOPY",
+        })
+    }
+}
+
+impl fmt::Display for ReceiveMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Copy => "copy",
+            Self::Discard => "discard, MSG_TRUNC",
+        })
+    }
 }
 
 /// The times of a trial, counted from the common start.

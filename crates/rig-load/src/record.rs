@@ -85,6 +85,9 @@ pub struct ConnectionRecord {
     pub remote: String,
     pub bytes: u64,
     pub operations: u64,
+    /// Payload bytes over the connection's whole life.
+    #[serde(default)]
+    pub total_bytes: u64,
     pub congestion_control: String,
     /// SO_SNDBUF and SO_RCVBUF as the kernel reports them at the end (twice what was asked for).
     pub send_buffer: u32,

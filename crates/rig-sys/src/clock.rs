@@ -1,5 +1,9 @@
-//! The monotonic clock, which all processes of one machine share.
+//! The monotonic clock, which all processes of one machine share, and the CPU time of processes and threads.
 
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::thread::JoinHandleExt;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::clock_nanosleep_absolute;
@@ -21,4 +25,74 @@ pub fn sleep_until(deadline_ns: u64) {
 /// [`monotonic_ns`] plus `delay`.
 pub fn monotonic_after(delay: Duration) -> u64 {
     monotonic_ns() + delay.as_nanos() as u64
+}
+
+/// CPU time of the calling process since it began, all threads together (getrusage(2), RUSAGE_SELF), in nanoseconds:
+/// user, then system. The sum is exact to the kernel's scheduler clock, its split follows the timer tick.
+pub fn process_cpu_ns() -> (u64, u64) {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a writable rusage, and the call fills it; it cannot fail for RUSAGE_SELF, and if it
+    // did, all zeroes is a valid value of this struct of integers.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+    (ns(usage.ru_utime), ns(usage.ru_stime))
+}
+
+/// CPU time of another thread of this process in nanoseconds. Fails when the thread has ended.
+pub fn thread_cpu_ns<T>(thread: &JoinHandle<T>) -> io::Result<u64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: a JoinHandle that can be borrowed is neither joined nor detached, so its pthread_t is valid even when
+    // the thread has ended, which the call then reports.
+    let error = unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t() as libc::pthread_t, &raw mut clock) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a writable timespec.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_ended_has_no_clock() {
+        let thread = std::thread::spawn(|| ());
+        while !thread.is_finished() {
+            std::thread::yield_now();
+        }
+        // The kernel's part of the thread ends shortly after its closure.
+        let deadline = monotonic_after(Duration::from_secs(5));
+        while thread_cpu_ns(&thread).is_ok() {
+            assert!(monotonic_ns() < deadline, "the clock of an ended thread still runs");
+            std::thread::yield_now();
+        }
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn cpu_time_grows_with_work() {
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::spawn(move || {
+            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                std::hint::spin_loop();
+            }
+        });
+        let begin = thread_cpu_ns(&worker).unwrap();
+        let (user, system) = process_cpu_ns();
+        while thread_cpu_ns(&worker).unwrap() < begin + 20_000_000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (user_after, system_after) = process_cpu_ns();
+        drop(stop);
+        worker.join().unwrap();
+        assert!(user_after + system_after >= user + system + 19_000_000);
+    }
 }

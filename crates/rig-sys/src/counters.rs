@@ -1,1 +1,221 @@
-//! Kernel counters: CPU time, receive processing, interfaces, protocols.
+//! Kernel counters: CPU time, receive processing, interfaces, protocols. All are totals since boot; a window's figure is
+//! the difference of two readings.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use crate::error::{During, Error, Result};
+use crate::netns::{NetNs, NsFile};
+
+/// CPU time of one CPU in clock ticks (proc_stat(5)). Guest time is inside user and nice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTicks {
+    pub user: u64,
+    pub nice: u64,
+    pub system: u64,
+    pub idle: u64,
+    pub iowait: u64,
+    pub irq: u64,
+    pub softirq: u64,
+    pub steal: u64,
+}
+
+impl CpuTicks {
+    pub fn total(&self) -> u64 {
+        self.user + self.nice + self.system + self.idle + self.iowait + self.irq + self.softirq + self.steal
+    }
+}
+
+/// Receive processing of one CPU (/proc/net/softnet_stat).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Softnet {
+    /// Packets that passed the receive path on this CPU; one that passes several virtual devices counts several times.
+    pub processed: u64,
+    /// Packets dropped because the CPU's backlog queue was full.
+    pub dropped: u64,
+    /// Times that the work was cut off with packets left.
+    pub time_squeeze: u64,
+}
+
+/// CPU time of every CPU that is online, by CPU number.
+pub fn cpu_ticks() -> Result<BTreeMap<u32, CpuTicks>> {
+    let text = fs::read_to_string("/proc/stat").during(|| "read /proc/stat".into())?;
+    parse_cpu_ticks(&text).ok_or_else(|| malformed("/proc/stat"))
+}
+
+/// Receive processing of every CPU that is online, by CPU number.
+pub fn softnet() -> Result<BTreeMap<u32, Softnet>> {
+    let path = "/proc/net/softnet_stat";
+    let text = fs::read_to_string(path).during(|| format!("read {path}"))?;
+    parse_softnet(&text).ok_or_else(|| malformed(path))
+}
+
+/// Counters of one interface (/proc/net/dev).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Interface {
+    pub rx_bytes: u64,
+    pub rx_packets: u64,
+    pub rx_errors: u64,
+    pub rx_dropped: u64,
+    pub tx_bytes: u64,
+    pub tx_packets: u64,
+    pub tx_errors: u64,
+    pub tx_dropped: u64,
+}
+
+/// Protocol counters by `PROTOCOL.NAME`, e.g. `Tcp.RetransSegs` (/proc/net/snmp, RFC 4022 and others).
+pub type Protocols = BTreeMap<String, u64>;
+
+/// The counters of one network namespace, readable at any time from any thread without entering it.
+#[derive(Debug)]
+pub struct NamespaceCounters {
+    dev: NsFile,
+    snmp: NsFile,
+}
+
+impl NamespaceCounters {
+    pub fn open(ns: &NetNs) -> Result<Self> {
+        Ok(Self { dev: NsFile::open(ns, "dev")?, snmp: NsFile::open(ns, "snmp")? })
+    }
+
+    /// Every interface's counters by name, `lo` left out.
+    pub fn interfaces(&self) -> Result<BTreeMap<String, Interface>> {
+        let mut text = String::new();
+        self.dev.read(&mut text)?;
+        parse_interfaces(&text).ok_or_else(|| malformed("/proc/net/dev"))
+    }
+
+    pub fn protocols(&self) -> Result<Protocols> {
+        let mut text = String::new();
+        self.snmp.read(&mut text)?;
+        parse_protocols(&text).ok_or_else(|| malformed("/proc/net/snmp"))
+    }
+}
+
+fn malformed(path: &str) -> Error {
+    Error::new(format!("read {path}"), io::Error::new(io::ErrorKind::InvalidData, "not in the known format"))
+}
+
+fn parse_cpu_ticks(text: &str) -> Option<BTreeMap<u32, CpuTicks>> {
+    let mut cpus = BTreeMap::new();
+    for line in text.lines() {
+        let Some((cpu, fields)) = line.strip_prefix("cpu").and_then(|rest| rest.split_once(' ')) else { continue };
+        let Ok(cpu) = cpu.parse::<u32>() else { continue };
+        let mut fields = fields.split_whitespace().map(str::parse::<u64>);
+        let mut next = || fields.next()?.ok();
+        let ticks = CpuTicks {
+            user: next()?,
+            nice: next()?,
+            system: next()?,
+            idle: next()?,
+            iowait: next()?,
+            irq: next()?,
+            softirq: next()?,
+            steal: next()?,
+        };
+        cpus.insert(cpu, ticks);
+    }
+    (!cpus.is_empty()).then_some(cpus)
+}
+
+fn parse_softnet(text: &str) -> Option<BTreeMap<u32, Softnet>> {
+    let mut cpus = BTreeMap::new();
+    for (row, line) in text.lines().enumerate() {
+        let fields: Option<Vec<u64>> = line.split_whitespace().map(|f| u64::from_str_radix(f, 16).ok()).collect();
+        let fields = fields?;
+        // Column 13 is the CPU number (Linux 5.10); before, rows were the online CPUs in order.
+        let cpu = fields.get(12).copied().unwrap_or(row as u64) as u32;
+        let [processed, dropped, time_squeeze] = *fields.first_chunk::<3>()?;
+        cpus.insert(cpu, Softnet { processed, dropped, time_squeeze });
+    }
+    (!cpus.is_empty()).then_some(cpus)
+}
+
+fn parse_interfaces(text: &str) -> Option<BTreeMap<String, Interface>> {
+    let mut interfaces = BTreeMap::new();
+    for line in text.lines().skip(2) {
+        let (name, fields) = line.split_once(':')?;
+        let fields: Option<Vec<u64>> = fields.split_whitespace().map(|f| f.parse().ok()).collect();
+        let f = fields?;
+        let f = f.first_chunk::<12>()?;
+        let counters = Interface {
+            rx_bytes: f[0],
+            rx_packets: f[1],
+            rx_errors: f[2],
+            rx_dropped: f[3],
+            tx_bytes: f[8],
+            tx_packets: f[9],
+            tx_errors: f[10],
+            tx_dropped: f[11],
+        };
+        interfaces.insert(name.trim().to_owned(), counters);
+    }
+    interfaces.remove("lo");
+    Some(interfaces)
+}
+
+fn parse_protocols(text: &str) -> Option<Protocols> {
+    let mut counters = BTreeMap::new();
+    let mut lines = text.lines();
+    while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
+        let (protocol, names) = names.split_once(':')?;
+        let (same, values) = values.split_once(':')?;
+        if protocol != same {
+            return None;
+        }
+        for (name, value) in names.split_whitespace().zip(values.split_whitespace()) {
+            // Some entries are settings and may be negative (Tcp.MaxConn is -1).
+            if let Ok(value) = value.parse() {
+                counters.insert(format!("{protocol}.{name}"), value);
+            }
+        }
+    }
+    (!counters.is_empty()).then_some(counters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_stat_lines_become_ticks() {
+        let text = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 10 20 30 40 50 60 70 80 0 0\ncpu12 1 1 1 1 1 1 1 1 0 0\nintr 5\n";
+        let cpus = parse_cpu_ticks(text).unwrap();
+        assert_eq!(cpus.keys().copied().collect::<Vec<_>>(), [0, 12]);
+        assert_eq!(cpus[&0].softirq, 70);
+        assert_eq!(cpus[&0].total(), 360);
+        assert!(parse_cpu_ticks("cpu0 1 2 x\n").is_none());
+        assert!(parse_cpu_ticks("").is_none());
+    }
+
+    #[test]
+    fn softnet_rows_name_their_cpu() {
+        let with_index = "0000000a 00000001 00000002 0 0 0 0 0 0 0 0 00000000 00000003\n";
+        assert_eq!(parse_softnet(with_index).unwrap()[&3], Softnet { processed: 10, dropped: 1, time_squeeze: 2 });
+        let without = "0000000a 0 0 0 0 0 0 0 0 0 0\n0000000b 0 0 0 0 0 0 0 0 0 0\n";
+        assert_eq!(parse_softnet(without).unwrap()[&1].processed, 11);
+        assert!(parse_softnet("xyz\n").is_none());
+    }
+
+    #[test]
+    fn interface_counters_read_without_a_space_after_the_colon() {
+        let text = "Inter-| Receive | Transmit\n face |bytes ...\n  lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n\
+                    eth0:100 2 3 4 0 0 0 0 500 6 7 8 0 0 0 0\n";
+        let all = parse_interfaces(text).unwrap();
+        assert_eq!(all.len(), 1);
+        let eth0 = all["eth0"];
+        assert_eq!((eth0.rx_bytes, eth0.rx_packets, eth0.rx_errors, eth0.rx_dropped), (100, 2, 3, 4));
+        assert_eq!((eth0.tx_bytes, eth0.tx_packets, eth0.tx_errors, eth0.tx_dropped), (500, 6, 7, 8));
+    }
+
+    #[test]
+    fn protocol_counters_pair_names_with_values() {
+        let text = "Tcp: MaxConn RetransSegs\nTcp: -1 42\nUdp: InErrors\nUdp: 3\n";
+        let counters = parse_protocols(text).unwrap();
+        assert_eq!(counters["Tcp.RetransSegs"], 42);
+        assert_eq!(counters["Udp.InErrors"], 3);
+        assert!(!counters.contains_key("Tcp.MaxConn"));
+        assert!(parse_protocols("Tcp: A\nUdp: 1\n").is_none());
+    }
+}

@@ -1,1 +1,169 @@
 //! CPU sets and affinity.
+
+use std::fmt;
+use std::fs;
+use std::str::FromStr;
+
+use rustix::thread::{CpuSet as KernelSet, sched_getaffinity, sched_setaffinity};
+
+use crate::error::{During, Result};
+
+/// Sorted CPU numbers without repetition. Written as the kernel's CPU lists are: `0-3,6`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct CpuSet(Vec<u32>);
+
+impl CpuSet {
+    /// Largest CPU number that a set can hold (the size of the C library's `cpu_set_t`).
+    pub const MAX: u32 = 1023;
+
+    pub fn new(cpus: impl IntoIterator<Item = u32>) -> Self {
+        let mut cpus: Vec<u32> = cpus.into_iter().filter(|&cpu| cpu <= Self::MAX).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        Self(cpus)
+    }
+
+    /// CPUs that the calling thread may run on: cgroups and an inherited affinity are respected.
+    pub fn allowed() -> Result<Self> {
+        let set = sched_getaffinity(None).during(|| "read the CPU affinity".into())?;
+        Ok(Self::new((0..=Self::MAX).filter(|&cpu| set.is_set(cpu as usize))))
+    }
+
+    /// CPUs that are switched on.
+    pub fn online() -> Result<Self> {
+        let path = "/sys/devices/system/cpu/online";
+        let text = fs::read_to_string(path).during(|| format!("read {path}"))?;
+        text.trim().parse().map_err(|e: ParseCpuSetError| std::io::Error::other(e)).during(|| format!("read {path}"))
+    }
+
+    pub fn as_slice(&self) -> &[u32] {
+        &self.0
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.binary_search(&cpu).is_ok()
+    }
+
+    /// The CPUs of this set that are not in `other`.
+    pub fn without(&self, other: &Self) -> Self {
+        Self(self.0.iter().copied().filter(|&cpu| !other.contains(cpu)).collect())
+    }
+
+    /// The hexadecimal mask that sysfs and procfs take, in groups of 32 bits: `ff`, `1,00000000`.
+    pub fn mask(&self) -> String {
+        let words = self.0.last().map_or(1, |last| last / 32 + 1);
+        let word = |w: u32| self.0.iter().filter(|&&cpu| cpu / 32 == w).fold(0u32, |bits, cpu| bits | 1 << (cpu % 32));
+        let mut mask = format!("{:x}", word(words - 1));
+        for w in (0..words - 1).rev() {
+            mask.push_str(&format!(",{:08x}", word(w)));
+        }
+        mask
+    }
+
+    /// Restricts the calling thread, and what it starts from now on, to this set. An empty set changes nothing.
+    pub fn apply(&self) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        sched_setaffinity(None, &self.kernel_set()).during(|| format!("run on CPUs {self}"))
+    }
+
+    fn kernel_set(&self) -> KernelSet {
+        let mut set = KernelSet::new();
+        for &cpu in &self.0 {
+            set.set(cpu as usize);
+        }
+        set
+    }
+}
+
+/// Restricts the calling thread to `cpus`. An empty list changes nothing.
+pub fn set_affinity(cpus: &[u32]) -> Result<()> {
+    CpuSet::new(cpus.iter().copied()).apply()
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0.as_slice();
+        let mut separator = "";
+        while let Some(&first) = rest.first() {
+            let run = rest.iter().zip(first..).take_while(|(cpu, expected)| *cpu == expected).count();
+            match run {
+                1 => write!(f, "{separator}{first}")?,
+                _ => write!(f, "{separator}{first}-{}", rest[run - 1])?,
+            }
+            rest = &rest[run..];
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+/// A text that is not a CPU list.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a CPU list: write numbers and ranges up to {max}, as in 0-3,6", max = CpuSet::MAX)]
+pub struct ParseCpuSetError {
+    text: String,
+}
+
+impl FromStr for CpuSet {
+    type Err = ParseCpuSetError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let fail = || ParseCpuSetError { text: text.to_owned() };
+        let number = |part: &str| part.trim().parse::<u32>().ok().filter(|&cpu| cpu <= Self::MAX).ok_or_else(fail);
+        let mut cpus = Vec::new();
+        for part in text.split(',') {
+            match part.split_once('-') {
+                None => cpus.push(number(part)?),
+                Some((first, last)) => {
+                    let (first, last) = (number(first)?, number(last)?);
+                    if first > last {
+                        return Err(fail());
+                    }
+                    cpus.extend(first..=last);
+                }
+            }
+        }
+        Ok(Self::new(cpus))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn masks_have_groups_of_32_bits() {
+        assert_eq!(CpuSet::new([0]).mask(), "1");
+        assert_eq!(CpuSet::new([0, 1, 5]).mask(), "23");
+        assert_eq!(CpuSet::new([32]).mask(), "1,00000000");
+        assert_eq!(CpuSet::new([3, 35, 64]).mask(), "1,00000008,00000008");
+        assert_eq!(CpuSet::default().mask(), "0");
+    }
+
+    #[test]
+    fn bad_lists_are_refused() {
+        for text in ["", "a", "3-1", "0,", "-1", "1024", "0-99999999999"] {
+            assert!(text.parse::<CpuSet>().is_err(), "{text:?} was taken");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lists_read_back_as_written(cpus in proptest::collection::vec(0..=CpuSet::MAX, 1..40)) {
+            let set = CpuSet::new(cpus);
+            prop_assert_eq!(set.to_string().parse::<CpuSet>().unwrap(), set);
+        }
+    }
+}

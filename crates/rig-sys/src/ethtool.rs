@@ -1,1 +1,72 @@
-//! Offload features of an interface (the ethtool ioctl).
+//! Offload features of an interface, by the ethtool ioctl (linux/ethtool.h).
+
+use std::io;
+
+use rustix::net::{AddressFamily, SocketType, socket};
+use std::os::fd::AsRawFd;
+
+use crate::error::{Error, Result};
+use crate::netns::NetNs;
+
+/// An offload that can be switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offload {
+    /// TCP segmentation by the device: the stack hands it up to 64 KiB at once.
+    Tso,
+    /// Segmentation just above the driver.
+    Gso,
+    /// Merging of received segments.
+    Gro,
+}
+
+impl Offload {
+    /// ETHTOOL_Gxxx and ETHTOOL_Sxxx.
+    fn commands(self) -> (u32, u32) {
+        match self {
+            Self::Tso => (0x1e, 0x1f),
+            Self::Gso => (0x23, 0x24),
+            Self::Gro => (0x2b, 0x2c),
+        }
+    }
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// Switches an offload of `interface` inside `ns`.
+///
+/// # Errors
+/// EOPNOTSUPP when the driver does not let it be changed.
+pub fn set(ns: &NetNs, interface: &str, offload: Offload, on: bool) -> Result<()> {
+    let mut value = EthtoolValue { command: offload.commands().1, data: u32::from(on) };
+    ns.run(|| ioctl(interface, &mut value))?
+        .map_err(|e| Error::new(format!("switch {offload:?} of {interface} {}", if on { "on" } else { "off" }), e))
+}
+
+/// Whether an offload of `interface` is on.
+pub fn get(ns: &NetNs, interface: &str, offload: Offload) -> Result<bool> {
+    let mut value = EthtoolValue { command: offload.commands().0, data: 0 };
+    ns.run(|| ioctl(interface, &mut value))?.map_err(|e| Error::new(format!("read {offload:?} of {interface}"), e))?;
+    Ok(value.data != 0)
+}
+
+fn ioctl(interface: &str, value: &mut EthtoolValue) -> io::Result<()> {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: ifreq is plain data for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
+    // SAFETY: SIOCETHTOOL reads and writes an ethtool_value behind ifr_data for the commands used here; both structures
+    // outlive the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -4,10 +4,14 @@
 pub mod clock;
 pub mod counters;
 pub mod cpu;
+mod error;
 pub mod ethtool;
 pub mod netlink;
 pub mod netns;
 pub mod probe;
 pub mod process;
+pub mod signal;
 pub mod socket;
 pub mod uring;
+
+pub use error::{Error, Result};

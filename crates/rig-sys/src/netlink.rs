@@ -1,1 +1,332 @@
-//! Links, addresses, routes and queueing disciplines over rtnetlink.
+//! Links, addresses, routes and queueing disciplines over rtnetlink (rtnetlink(7)).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use netlink_packet_core::{
+    DefaultNla, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::{
+    BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags,
+    LinkInfo, LinkMessage, MacVlanMode,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+use crate::error::{During, Error, Result};
+use crate::netns::NetNs;
+
+/// An rtnetlink socket that speaks to one network namespace, whichever thread uses it.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl std::fmt::Debug for Netlink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Netlink").field("fd", &self.socket.as_raw_fd()).finish_non_exhaustive()
+    }
+}
+
+/// Two interfaces, each the other end of the same virtual cable (veth(4)).
+#[derive(Debug, Clone, Copy)]
+pub struct VethPair<'a> {
+    pub name: &'a str,
+    /// Name and namespace of the far end.
+    pub peer: &'a str,
+    pub peer_ns: &'a NetNs,
+    /// Transmit and receive queues of both ends.
+    pub queues: u32,
+    /// Largest packet in bytes without the Ethernet header.
+    pub mtu: u32,
+}
+
+/// A VXLAN interface (RFC 7348) with unicast remotes.
+#[derive(Debug, Clone, Copy)]
+pub struct Vxlan<'a> {
+    pub name: &'a str,
+    /// Network identifier, 24 bits.
+    pub vni: u32,
+    pub local: Ipv4Addr,
+    pub port: u16,
+    /// The interface that carries the outer packets.
+    pub underlay: &'a str,
+    pub mtu: u32,
+}
+
+/// A token bucket that limits what an interface sends (tc-tbf(8)).
+#[derive(Debug, Clone, Copy)]
+pub struct TokenBucket {
+    /// Bytes per second, counted on Ethernet frames without preamble and checksum.
+    pub rate: u64,
+    /// Bucket size in bytes; at least the largest packet, or that packet can never leave.
+    pub burst: u32,
+    /// Bytes that may wait for tokens.
+    pub limit: u32,
+}
+
+impl Netlink {
+    /// A socket into `ns`.
+    pub fn open(ns: &NetNs) -> Result<Self> {
+        let socket = ns
+            .run(|| -> io::Result<Socket> {
+                let mut socket = Socket::new(NETLINK_ROUTE)?;
+                socket.bind_auto()?;
+                socket.connect(&SocketAddr::new(0, 0))?;
+                Ok(socket)
+            })?
+            .during(|| "open an rtnetlink socket".into())?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    pub fn add_veth(&mut self, pair: &VethPair<'_>) -> Result<()> {
+        let ends = [(pair.name, None), (pair.peer, Some(pair.peer_ns))];
+        let [near, far] = ends.map(|(name, ns)| {
+            let mut message = link(name);
+            message.header.index = fresh_index();
+            message.attributes.extend([
+                LinkAttribute::Mtu(pair.mtu),
+                LinkAttribute::NumTxQueues(pair.queues),
+                LinkAttribute::NumRxQueues(pair.queues),
+            ]);
+            message.attributes.extend(ns.map(|ns| LinkAttribute::NetNsFd(ns.raw_fd())));
+            message
+        });
+        self.create(near, InfoKind::Veth, Some(InfoData::Veth(InfoVeth::Peer(far))))
+            .during(|| format!("create veth pair {} - {}", pair.name, pair.peer))
+    }
+
+    /// A learning switch without spanning tree.
+    pub fn add_bridge(&mut self, name: &str, mtu: u32) -> Result<()> {
+        let mut message = link(name);
+        message.attributes.push(LinkAttribute::Mtu(mtu));
+        let options = vec![
+            InfoBridge::StpState(BridgeStpState::Disabled),
+            InfoBridge::ForwardDelay(0),
+            InfoBridge::MulticastSnooping(false),
+        ];
+        self.create(message, InfoKind::Bridge, Some(InfoData::Bridge(options)))
+            .during(|| format!("create bridge {name}"))
+    }
+
+    /// A macvlan interface in bridge mode over `parent`, which belongs to this socket's namespace; the new interface
+    /// appears in `ns`.
+    pub fn add_macvlan(&mut self, name: &str, parent: &str, ns: &NetNs) -> Result<()> {
+        let index = self.index(parent)?;
+        let mut message = link(name);
+        message.attributes.extend([LinkAttribute::Link(index), LinkAttribute::NetNsFd(ns.raw_fd())]);
+        let options = vec![InfoMacVlan::Mode(MacVlanMode::Bridge)];
+        self.create(message, InfoKind::MacVlan, Some(InfoData::MacVlan(options)))
+            .during(|| format!("create macvlan {name} over {parent}"))
+    }
+
+    pub fn add_vxlan(&mut self, vxlan: &Vxlan<'_>) -> Result<()> {
+        let index = self.index(vxlan.underlay)?;
+        let mut message = link(vxlan.name);
+        message.attributes.push(LinkAttribute::Mtu(vxlan.mtu));
+        let options = vec![
+            InfoVxlan::Id(vxlan.vni),
+            InfoVxlan::Local(vxlan.local),
+            InfoVxlan::Link(index),
+            InfoVxlan::Port(vxlan.port),
+            InfoVxlan::Learning(true),
+            InfoVxlan::UDPCsum(false),
+        ];
+        self.create(message, InfoKind::Vxlan, Some(InfoData::Vxlan(options)))
+            .during(|| format!("create vxlan {} (VNI {})", vxlan.name, vxlan.vni))
+    }
+
+    /// Sends what a VXLAN interface does not know where to send to `remote` too.
+    pub fn add_vxlan_remote(&mut self, name: &str, remote: Ipv4Addr) -> Result<()> {
+        let index = self.index(name)?;
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Bridge;
+        message.header.ifindex = index;
+        message.header.state = NeighbourState::Permanent;
+        message.header.flags = NeighbourFlags::Own;
+        message.attributes = vec![
+            NeighbourAttribute::LinkLayerAddress(vec![0; 6]),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(remote)),
+        ];
+        self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_APPEND)
+            .during(|| format!("add remote {remote} to {name}"))
+    }
+
+    /// Makes `name` a port of bridge `bridge`.
+    pub fn set_bridge(&mut self, name: &str, bridge: &str) -> Result<()> {
+        let bridge_index = self.index(bridge)?;
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.attributes.push(LinkAttribute::Controller(bridge_index));
+        self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("make {name} a port of {bridge}"))
+    }
+
+    pub fn set_up(&mut self, name: &str) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("set {name} up"))
+    }
+
+    pub fn add_address(&mut self, name: &str, address: IpAddr, prefix: u8) -> Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(address);
+        message.header.prefix_len = prefix;
+        message.header.index = self.index(name)?;
+        message.header.scope = AddressScope::Universe;
+        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        if address.is_ipv6() {
+            // Duplicate detection would keep the address unusable for a second, and there is nobody to collide with.
+            message.header.flags = AddressHeaderFlags::Nodad;
+            message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+        self.request(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+            .during(|| format!("add address {address}/{prefix} to {name}"))
+    }
+
+    /// A route to `destination`/`prefix` by way of `gateway`. Prefix 0 makes it the default route.
+    pub fn add_route(&mut self, destination: IpAddr, prefix: u8, gateway: IpAddr) -> Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination);
+        message.header.destination_prefix_length = prefix;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Universe;
+        message.header.kind = RouteType::Unicast;
+        if prefix > 0 {
+            message.attributes.push(RouteAttribute::Destination(route_address(destination)));
+        }
+        message.attributes.push(RouteAttribute::Gateway(route_address(gateway)));
+        self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+            .during(|| format!("add route {destination}/{prefix} via {gateway}"))
+    }
+
+    /// Limits what `name` sends.
+    pub fn set_token_bucket(&mut self, name: &str, bucket: TokenBucket) -> Result<()> {
+        let mut message = TcMessage::with_index(self.index(name)? as i32);
+        message.header.parent = TcHandle::ROOT;
+        message.header.handle = TcHandle { major: 1, minor: 0 };
+        message.attributes = vec![TcAttribute::Kind("tbf".into()), TcAttribute::Options(bucket.options()?)];
+        self.request(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL)
+            .during(|| format!("limit {name} to {} bytes per second", bucket.rate))
+    }
+
+    /// The interface's number.
+    pub fn index(&mut self, name: &str) -> Result<u32> {
+        let reply = self
+            .exchange(RouteNetlinkMessage::GetLink(link(name)), NLM_F_REQUEST)
+            .during(|| format!("look up interface {name}"))?;
+        match reply {
+            Some(RouteNetlinkMessage::NewLink(message)) => Ok(message.header.index),
+            _ => Err(Error::new(format!("look up interface {name}"), io::Error::other("no such answer"))),
+        }
+    }
+
+    fn create(&mut self, mut message: LinkMessage, kind: InfoKind, data: Option<InfoData>) -> io::Result<()> {
+        let mut info = vec![LinkInfo::Kind(kind)];
+        info.extend(data.map(LinkInfo::Data));
+        message.attributes.push(LinkAttribute::LinkInfo(info));
+        self.request(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(|_| ())
+    }
+
+    /// Sends one request and reads the one answer: an acknowledgement, an error or a single object.
+    fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+
+        let (reply, _) = self.socket.recv_from_full()?;
+        let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&reply).map_err(io::Error::other)?;
+        if reply.header.sequence_number != self.sequence {
+            return Err(io::Error::other("an answer to another request"));
+        }
+        match reply.payload {
+            NetlinkPayload::Error(error) => match error.code {
+                None => Ok(None),
+                Some(_) => Err(error.to_io()),
+            },
+            NetlinkPayload::InnerMessage(message) => Ok(Some(message)),
+            _ => Err(io::Error::other("an answer of an unexpected kind")),
+        }
+    }
+}
+
+impl TokenBucket {
+    /// The option block of linux/pkt_sched.h: `struct tc_tbf_qopt` in TCA_TBF_PARMS, the 64-bit rate and the bucket in
+    /// bytes. The kernel (from 3.13) takes times from the rate itself; the tables of older ones are not sent.
+    fn options(self) -> Result<Vec<TcOption>> {
+        const TCA_TBF_PARMS: u16 = 1;
+        const TCA_TBF_RATE64: u16 = 4;
+        const TCA_TBF_BURST: u16 = 6;
+        const TC_LINKLAYER_ETHERNET: u8 = 1;
+        if self.rate == 0 || self.burst == 0 {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "rate and burst must be above zero");
+            return Err(Error::new("shape an interface", error));
+        }
+        let mut parameters = Vec::with_capacity(36);
+        // struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate
+        parameters.extend([0, TC_LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0]);
+        parameters.extend(u32::try_from(self.rate).unwrap_or(u32::MAX).to_ne_bytes());
+        parameters.extend([0; 12]); // peak rate: none
+        parameters.extend(self.limit.to_ne_bytes());
+        let ticks = (u128::from(self.burst) * PSCHED_TICKS_PER_SECOND / u128::from(self.rate)) as u64;
+        parameters.extend(u32::try_from(ticks).unwrap_or(u32::MAX).to_ne_bytes());
+        parameters.extend([0; 4]); // mtu of the peak bucket
+        Ok(vec![
+            TcOption::Other(DefaultNla::new(TCA_TBF_PARMS, parameters)),
+            TcOption::Other(DefaultNla::new(TCA_TBF_RATE64, self.rate.to_ne_bytes().to_vec())),
+            TcOption::Other(DefaultNla::new(TCA_TBF_BURST, self.burst.to_ne_bytes().to_vec())),
+        ])
+    }
+}
+
+/// The packet scheduler's clock: 64 ns a tick (net/pkt_sched.h, PSCHED_SHIFT 6).
+const PSCHED_TICKS_PER_SECOND: u128 = 1_000_000_000 / 64;
+
+/// An interface number that no other veth end of this process has. Left to itself the kernel numbers each namespace's
+/// interfaces from 2, and when both ends have the same number it takes a pair for an ordinary device whose change of
+/// carrier can wait: up to a second, in which a bridge does not forward (net/core/link_watch.c).
+fn fresh_index() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(100);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn link(name: &str) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    message
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+fn route_address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    }
+}

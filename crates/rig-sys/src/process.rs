@@ -1,1 +1,86 @@
 //! Child processes that live in a namespace and die with their parent.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::netns::NetNs;
+
+/// Makes `command` start its process inside `ns`. The namespace must stay open until the process was spawned.
+pub fn in_namespace<'a>(command: &'a mut Command, ns: &NetNs) -> &'a mut Command {
+    let fd = ns.raw_fd();
+    // SAFETY: between fork and exec the closure makes one system call on a number it owns a copy of; it allocates
+    // nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::setns(fd, libc::CLONE_NEWNET) == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        })
+    }
+}
+
+/// Makes the kernel kill `command`'s process when the *thread* that spawned it ends (PR_SET_PDEATHSIG): spawn from a
+/// thread that outlives the child.
+pub fn die_with_parent(command: &mut Command) -> &mut Command {
+    let parent = std::process::id() as libc::pid_t;
+    // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The parent may have died before the request was made; then no signal will come.
+            if libc::getppid() != parent {
+                libc::_exit(1);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Makes `command`'s process the leader of a session of its own, so that no terminal's signals reach it.
+pub fn in_own_session(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec the closure makes one system call; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(|| if libc::setsid() >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }) }
+}
+
+/// Makes `command`'s process the leader of a process group of its own, so that the terminal's Ctrl-C reaches the
+/// parent alone and the parent decides.
+pub fn in_own_group(command: &mut Command) -> &mut Command {
+    command.process_group(0)
+}
+
+/// When a process started, in clock ticks since boot (field 22 of /proc/PID/stat): with its number it names a process
+/// uniquely between two boots.
+pub fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command in parentheses and may itself contain spaces and parentheses.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Kills a process at once. Succeeds when it is gone already.
+pub fn kill(pid: u32) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
+    match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The real user that the process runs for, as seen from its own user namespace.
+pub fn user_id() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+/// Connects standard input, output and error to /dev/null, for a process that stays on after its starter has gone.
+pub fn close_standard_streams() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+/// Columns of the terminal on standard output, if it is one.
+pub fn terminal_width() -> Option<u16> {
+    rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
+}

@@ -1,1 +1,8 @@
-//! Testbeds: validate all, build, undo in reverse.
+//! Testbeds: validate all, then build; what was built goes with the value that holds it.
+
+mod build;
+mod draw;
+pub mod kept;
+pub mod topology;
+
+pub use build::{Place, Testbed, UPLINK, share_cpus};

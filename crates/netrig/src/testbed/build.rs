@@ -1,0 +1,384 @@
+//! Testbeds that stand: namespaces, interfaces and addresses, alive as long as a [`Testbed`].
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use rig_sys::counters::NamespaceCounters;
+use rig_sys::cpu::CpuSet;
+use rig_sys::ethtool::{self, Offload};
+use rig_sys::netlink::{Netlink, TokenBucket, VethPair, Vxlan};
+use rig_sys::netns::NetNs;
+use rig_sys::{Error, Result};
+
+use super::topology::{Endpoint, Path, Topology, WireOptions};
+
+/// The interface that joins an endpoint or a node to the outside.
+pub const UPLINK: &str = "eth0";
+const BRIDGE: &str = "br0";
+const VXLAN: &str = "vxlan0";
+const VXLAN_VNI: u32 = 42;
+/// RFC 7348.
+const VXLAN_PORT: u16 = 4789;
+
+/// A testbed that stands. Dropping it closes the namespaces, which is all it takes to remove it: nothing of it exists
+/// outside them.
+#[derive(Debug)]
+pub struct Testbed {
+    topology: Topology,
+    nodes: Vec<LiveNode>,
+}
+
+#[derive(Debug)]
+struct LiveNode {
+    cpus: CpuSet,
+    place: Place,
+    containers: Vec<Place>,
+}
+
+/// A namespace with the means to configure and observe it.
+#[derive(Debug)]
+pub struct Place {
+    /// `node` or `node/container`.
+    pub name: String,
+    pub ns: NetNs,
+    pub counters: NamespaceCounters,
+    netlink: Netlink,
+    /// Interfaces that netrig made here.
+    interfaces: Vec<Interface>,
+}
+
+#[derive(Debug)]
+struct Interface {
+    name: String,
+    offloads: Offloads,
+}
+
+/// Where an interface's packets are cut into segments when offloads are off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Offloads {
+    Own,
+    /// The kernel does not let a macvlan interface's offloads be switched: what it sends is segmented as it enters the
+    /// interface below, before the wire.
+    OfParent,
+}
+
+impl Testbed {
+    /// Builds `topology`; `cpus` are the CPUs of each node, in the nodes' order.
+    ///
+    /// # Errors
+    /// Names the step that the kernel refused. What was built until then is gone again.
+    pub fn build(topology: &Topology, cpus: &[CpuSet]) -> Result<Self> {
+        let mut nodes = Vec::with_capacity(topology.nodes().len());
+        for (node, cpus) in topology.nodes().iter().zip(cpus) {
+            let containers = node
+                .containers
+                .iter()
+                .map(|container| Place::create(format!("{}/{container}", node.name)))
+                .collect::<Result<_>>()?;
+            nodes.push(LiveNode { cpus: cpus.clone(), place: Place::create(node.name.clone())?, containers });
+        }
+        let mut testbed = Self { topology: topology.clone(), nodes };
+        testbed.lay_wire()?;
+        match topology.path() {
+            Path::Raw => testbed.address_nodes()?,
+            Path::Etun => testbed.route_containers()?,
+            Path::Bridge | Path::Colocated => testbed.bridge_containers(Uplink::Wire)?,
+            Path::Macvlan => testbed.add_macvlans()?,
+            Path::Vxlan => testbed.bridge_containers(Uplink::Vxlan)?,
+        }
+        testbed.finish()?;
+        Ok(testbed)
+    }
+
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Namespaces of one node, its own first.
+    pub fn places(&self, node: usize) -> impl Iterator<Item = &Place> {
+        let node = &self.nodes[node];
+        std::iter::once(&node.place).chain(&node.containers)
+    }
+
+    pub fn cpus(&self, node: usize) -> &CpuSet {
+        &self.nodes[node].cpus
+    }
+
+    /// The namespace of an endpoint and the CPUs of its node.
+    pub fn endpoint(&self, endpoint: &Endpoint) -> Option<(&Place, &CpuSet)> {
+        let node = self.topology.nodes().iter().position(|n| n.name == endpoint.node)?;
+        let name = endpoint.to_string();
+        let place = self.places(node).find(|place| place.name == name)?;
+        Some((place, &self.nodes[node].cpus))
+    }
+
+    fn lay_wire(&mut self) -> Result<()> {
+        let Some(wire) = self.topology.wire() else { return Ok(()) };
+        let [a, b] = &mut self.nodes[..] else { return Ok(()) };
+        for node in [&mut *a, &mut *b] {
+            node.place.announce_steering(&node.cpus)?;
+        }
+        a.place.veth(UPLINK, &mut b.place, UPLINK, wire.queues, wire.mtu)?;
+        for node in [a, b] {
+            if let Some(rate) = wire.rate {
+                node.place.netlink.set_token_bucket(UPLINK, token_bucket(rate))?;
+            }
+            node.place.steer_receive(UPLINK, wire, &node.cpus)?;
+        }
+        Ok(())
+    }
+
+    fn address_nodes(&mut self) -> Result<()> {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            let address = self.topology.node_address(number);
+            node.place.netlink.add_address(UPLINK, address.into(), 24)?;
+        }
+        Ok(())
+    }
+
+    fn route_containers(&mut self) -> Result<()> {
+        self.set_all_up()?;
+        if self.topology.wire().is_some() {
+            self.address_nodes()?;
+        }
+        let mtu = self.topology.endpoint_mtu();
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            node.place.ns.sysctl("net.ipv4.ip_forward", "1")?;
+            for (index, container) in node.containers.iter_mut().enumerate() {
+                let (address, prefix) = self.topology.container_address(number, index);
+                let gateway = Ipv4Addr::from(u32::from(address) - 1);
+                let port = port_name(index);
+                node.place.veth(&port, container, UPLINK, 1, mtu)?;
+                node.place.netlink.add_address(&port, gateway.into(), prefix)?;
+                node.place.netlink.set_up(&port)?;
+                container.netlink.add_address(UPLINK, address.into(), prefix)?;
+                container.netlink.set_up(UPLINK)?;
+                container.netlink.add_route(ANYWHERE, 0, gateway.into())?;
+            }
+        }
+        if let [a, b] = &mut self.nodes[..] {
+            for (node, other) in [(a, 1), (b, 0)] {
+                let subnet = IpAddr::from([10, 1 + other, 0, 0]);
+                let gateway = self.topology.node_address(usize::from(other));
+                node.place.netlink.add_route(subnet, 16, gateway.into())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bridge_containers(&mut self, uplink: Uplink) -> Result<()> {
+        let mtu = self.topology.endpoint_mtu();
+        if let Uplink::Vxlan = uplink {
+            self.set_all_up()?;
+            self.address_nodes()?;
+            self.add_vxlans(mtu)?;
+        }
+        let wired = self.topology.wire().is_some();
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            let place = &mut node.place;
+            place.netlink.add_bridge(BRIDGE, mtu)?;
+            place.own(BRIDGE, Offloads::Own);
+            match uplink {
+                Uplink::Vxlan => place.netlink.set_bridge(VXLAN, BRIDGE)?,
+                Uplink::Wire if wired => place.netlink.set_bridge(UPLINK, BRIDGE)?,
+                Uplink::Wire => {}
+            }
+            for (index, container) in node.containers.iter_mut().enumerate() {
+                let (address, prefix) = self.topology.container_address(number, index);
+                let port = port_name(index);
+                place.veth(&port, container, UPLINK, 1, mtu)?;
+                place.netlink.set_bridge(&port, BRIDGE)?;
+                container.netlink.add_address(UPLINK, address.into(), prefix)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_vxlans(&mut self, mtu: u32) -> Result<()> {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            let vxlan = Vxlan {
+                name: VXLAN,
+                vni: VXLAN_VNI,
+                local: self.topology.node_address(number),
+                port: VXLAN_PORT,
+                underlay: UPLINK,
+                mtu,
+            };
+            node.place.netlink.add_vxlan(&vxlan)?;
+            node.place.own(VXLAN, Offloads::Own);
+            node.place.netlink.add_vxlan_remote(VXLAN, self.topology.node_address(1 - number))?;
+        }
+        Ok(())
+    }
+
+    fn add_macvlans(&mut self) -> Result<()> {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            for (index, container) in node.containers.iter_mut().enumerate() {
+                let (address, prefix) = self.topology.container_address(number, index);
+                node.place.netlink.add_macvlan(UPLINK, UPLINK, &container.ns)?;
+                container.own(UPLINK, Offloads::OfParent);
+                container.netlink.add_address(UPLINK, address.into(), prefix)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets offloads where they differ from the default and brings everything up.
+    fn finish(&mut self) -> Result<()> {
+        if !self.topology.segmentation_offload() {
+            for place in self.all_places() {
+                for interface in place.interfaces.iter().filter(|i| i.offloads == Offloads::Own) {
+                    disable_offloads(&place.ns, &interface.name)?;
+                }
+            }
+        }
+        self.set_all_up()
+    }
+
+    fn set_all_up(&mut self) -> Result<()> {
+        for place in self.all_places() {
+            for interface in ["lo"].into_iter().chain(place.interfaces.iter().map(|i| i.name.as_str())) {
+                place.netlink.set_up(interface)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn all_places(&mut self) -> impl Iterator<Item = &mut Place> {
+        self.nodes.iter_mut().flat_map(|node| std::iter::once(&mut node.place).chain(&mut node.containers))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Uplink {
+    Wire,
+    Vxlan,
+}
+
+const ANYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+fn port_name(container: usize) -> String {
+    format!("port{container}")
+}
+
+impl Place {
+    fn create(name: String) -> Result<Self> {
+        let ns = NetNs::create()?;
+        Ok(Self {
+            counters: NamespaceCounters::open(&ns)?,
+            netlink: Netlink::open(&ns)?,
+            interfaces: Vec::new(),
+            name,
+            ns,
+        })
+    }
+
+    fn veth(&mut self, name: &str, far: &mut Self, peer: &str, queues: u32, mtu: u32) -> Result<()> {
+        self.netlink.add_veth(&VethPair { name, peer, peer_ns: &far.ns, queues, mtu })?;
+        self.own(name, Offloads::Own);
+        far.own(peer, Offloads::Own);
+        Ok(())
+    }
+
+    fn own(&mut self, name: &str, offloads: Offloads) {
+        self.interfaces.push(Interface { name: name.to_owned(), offloads });
+    }
+
+    /// Makes interfaces that are created from now on steer what they receive to `cpus`. It is the only way without
+    /// root; Linux has it from 6.4.
+    fn announce_steering(&self, cpus: &CpuSet) -> Result<()> {
+        match self.ns.sysctl(DEFAULT_STEERING, &cpus.mask()) {
+            Err(error) if error.source.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the CPUs of this node process what `interface` receives, and other interfaces do as they always do. A veth
+    /// hands its packets to the backlog of the CPU that sent them unless receive packet steering names others
+    /// (Documentation/networking/scaling.rst).
+    fn steer_receive(&self, interface: &str, wire: WireOptions, cpus: &CpuSet) -> Result<()> {
+        self.announce_steering(&CpuSet::default())?;
+        let sysfs = self.ns.sysfs()?;
+        let wanted = cpus.mask();
+        for queue in 0..wire.queues {
+            let file = format!("queues/rx-{queue}/rps_cpus");
+            // The kernel pads masks with zeroes to the number of possible CPUs.
+            let now = sysfs.read(interface, &file)?.replace(',', "");
+            if now.trim_start_matches('0') == wanted.replace(',', "").trim_start_matches('0') {
+                continue;
+            }
+            sysfs.write(interface, &file, &wanted).map_err(|error| match error.is_permission() {
+                false => error,
+                true => Error::new(
+                    "steer a node's receive processing to its CPUs without root (run as root, or on Linux 6.4 or newer)",
+                    error.source,
+                ),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Receive packet steering of interfaces that are created in a namespace.
+const DEFAULT_STEERING: &str = "net.core.rps_default_mask";
+
+/// Makes every packet of `interface` one segment, sent and received.
+fn disable_offloads(ns: &NetNs, interface: &str) -> Result<()> {
+    for offload in [Offload::Tso, Offload::Gso, Offload::Gro] {
+        match ethtool::set(ns, interface, offload, false) {
+            // A device without the offload cannot break the promise; one that cannot be switched off would.
+            Err(error) if ethtool::get(ns, interface, offload).unwrap_or(true) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A bucket of 1 ms and a queue of 5 ms, both large enough for the largest packets.
+fn token_bucket(bits_per_second: u64) -> TokenBucket {
+    let rate = bits_per_second / 8;
+    let bytes = |milliseconds: u64, at_least: u64| u32::try_from((rate * milliseconds / 1000).max(at_least));
+    TokenBucket {
+        rate,
+        burst: bytes(1, 128 * 1024).unwrap_or(u32::MAX),
+        limit: bytes(5, 512 * 1024).unwrap_or(u32::MAX),
+    }
+}
+
+/// Which CPUs each node owns: an equal share each, so that a node is the same machine in every scenario of a suite.
+///
+/// # Errors
+/// When there are fewer CPUs than nodes.
+pub fn share_cpus(available: &CpuSet, nodes: usize) -> Result<Vec<CpuSet>> {
+    let share = available.len() / nodes.max(1);
+    if share == 0 {
+        let reason = format!(
+            "{nodes} nodes need a CPU each, and netrig may use only {} (CPUs {available}): use a machine, container or \
+             cgroup with more CPUs",
+            available.len()
+        );
+        return Err(Error::new("give each node its CPUs", std::io::Error::other(reason)));
+    }
+    Ok(available.as_slice().chunks(share).take(nodes).map(|chunk| CpuSet::new(chunk.iter().copied())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_share_the_cpus_equally() {
+        let cpus = CpuSet::new([0, 1, 2, 3, 4]);
+        assert_eq!(share_cpus(&cpus, 2).unwrap(), [CpuSet::new([0, 1]), CpuSet::new([2, 3])]);
+        assert_eq!(share_cpus(&cpus, 1).unwrap(), [cpus.clone()]);
+        assert!(share_cpus(&CpuSet::new([7]), 2).is_err());
+    }
+
+    #[test]
+    fn buckets_hold_the_largest_packet() {
+        for rate in [WireOptions::RATE_MIN, 1_000_000_000, 10_000_000_000, 400_000_000_000] {
+            let bucket = token_bucket(rate);
+            assert!(bucket.burst > 65_536 + 14 && bucket.limit >= bucket.burst, "{rate}: {bucket:?}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Driving a group of workers: hand out the plans, start all at one moment, gather the records.
+//!
+//! ```no_run
+//! # use std::{io, process::{Child, Command, Stdio}};
+//! # use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
+//! # fn pairs() -> Vec<Pair<'static>> { vec![] }
+//! # fn read_counters() {}
+//! # fn main() -> Result<(), DriverError> {
+//! let cancel = Cancel::new()?;
+//! let mut running = Driver::new(&cancel).on_sample(|worker, sample| println!("{worker}: {sample:?}")).start(pairs())?;
+//! let (begin_ns, end_ns) = running.window();
+//! running.wait_until(begin_ns)?;
+//! read_counters();
+//! running.wait_until(end_ns)?;
+//! read_counters();
+//! let records = running.finish()?;
+//! # Ok(())
+//! # }
+//! ```
+//! The caller spawns the processes, because where a worker lives (a namespace, a container, another user) is the
+//! caller's matter. One thread does it all, waiting for every pipe and the next deadline at once.
+
+mod group;
+mod process;
+
+use std::io;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use self::group::Group;
+pub use self::group::Running;
+use crate::plan::{Load, PlanError, WorkerPlan};
+use crate::record::Sample;
+use crate::wait::Bell;
+
+/// Between the order to go and the start of the load: every worker has to have read it by then.
+const LEAD: Duration = Duration::from_millis(5);
+
+/// How long the workers may take, by default, to be started and connected.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Starts a worker process: one whose main function ends in [`crate::worker::run`], with standard input, output and
+/// error piped. Called on the thread that calls [`Driver::start`].
+pub type Spawn<'a> = Box<dyn FnOnce() -> io::Result<Child> + 'a>;
+
+/// A worker to be started.
+#[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
+pub struct Worker<'a> {
+    pub plan: WorkerPlan,
+    pub spawn: Spawn<'a>,
+}
+
+/// The two ends of some connections. The connecting end's port may be 0: it is replaced by the listener's.
+#[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
+pub struct Pair<'a> {
+    pub listen: Worker<'a>,
+    pub connect: Worker<'a>,
+}
+
+/// Why a group of workers gave no records. All workers have been killed.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    #[error("the plan of {name}: {source}")]
+    Plan { name: String, source: PlanError },
+    #[error("the plans of {listen} and {connect} differ in {what}")]
+    Mismatch { listen: String, connect: String, what: &'static str },
+    #[error("start the worker of {name}: {source}")]
+    Spawn { name: String, source: io::Error },
+    /// A worker failed or died.
+    #[error("{0}")]
+    Worker(WorkerFailure),
+    #[error("{name} did not {step} within {timeout:?}{}", on_stderr(stderr))]
+    Timeout { name: String, step: &'static str, timeout: Duration, stderr: String },
+    #[error("cancelled")]
+    Cancelled,
+    #[error("{what}: {source}")]
+    System { what: &'static str, source: io::Error },
+}
+
+/// What became of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {reason}{}", on_stderr(stderr))]
+pub struct WorkerFailure {
+    pub name: String,
+    /// The worker's own words, or how it died.
+    pub reason: String,
+    /// The last that it wrote to standard error.
+    pub stderr: String,
+}
+
+fn on_stderr(text: &str) -> String {
+    let text = text.trim();
+    if text.is_empty() { String::new() } else { format!("\nits standard error ends with:\n{text}") }
+}
+
+/// Cancels a run from any thread, at once. Clones are one and the same; once cancelled it stays so.
+#[derive(Debug, Clone)]
+pub struct Cancel(Arc<(AtomicBool, Bell)>);
+
+impl Cancel {
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn new() -> Result<Self, DriverError> {
+        let bell = Bell::new().map_err(|source| DriverError::System { what: "create an eventfd", source })?;
+        Ok(Self(Arc::new((AtomicBool::new(false), bell))))
+    }
+
+    /// Whatever waits on a driver with this value returns [`DriverError::Cancelled`].
+    pub fn cancel(&self) {
+        self.0.0.store(true, Ordering::Release);
+        self.0.1.ring();
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.0.0.load(Ordering::Acquire)
+    }
+
+    fn bell(&self) -> &Bell {
+        &self.0.1
+    }
+}
+
+/// Takes each worker's interim samples: the worker's name and what it saw.
+type OnSample<'a> = Box<dyn FnMut(&str, &Sample) + 'a>;
+
+/// Settings of a run.
+#[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
+pub struct Driver<'a> {
+    cancel: Cancel,
+    on_sample: OnSample<'a>,
+    open_timeout: Duration,
+}
+
+impl<'a> Driver<'a> {
+    pub fn new(cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), on_sample: Box::new(|_, _| ()), open_timeout: OPEN_TIMEOUT }
+    }
+
+    /// Calls `on_sample` for every sample, from inside [`Running::wait_until`] and [`Running::finish`].
+    #[must_use]
+    pub fn on_sample(mut self, on_sample: impl FnMut(&str, &Sample) + 'a) -> Self {
+        self.on_sample = Box::new(on_sample);
+        self
+    }
+
+    /// How long starting the workers and opening all connections may take together; 15 s unless told.
+    #[must_use]
+    pub fn open_timeout(mut self, timeout: Duration) -> Self {
+        self.open_timeout = timeout;
+        self
+    }
+
+    /// Checks all plans, starts all workers, brings up their connections, and orders the load to begin a few
+    /// milliseconds from now.
+    ///
+    /// # Errors
+    /// Nothing has been started when a plan is at fault. Otherwise all that was started has been killed.
+    pub fn start(self, pairs: Vec<Pair<'_>>) -> Result<Running<'a>, DriverError> {
+        let phases = pairs.first().map(|pair| pair.listen.plan.phases);
+        for Pair { listen, connect } in &pairs {
+            for plan in [&listen.plan, &connect.plan] {
+                plan.validate().map_err(|source| DriverError::Plan { name: plan.name.clone(), source })?;
+            }
+            if let Some(what) = difference(&listen.plan, &connect.plan) {
+                let (listen, connect) = (listen.plan.name.clone(), connect.plan.name.clone());
+                return Err(DriverError::Mismatch { listen, connect, what });
+            }
+            if let Some(first) = pairs.first()
+                && Some(listen.plan.phases) != phases
+            {
+                let (listen, connect) = (first.listen.plan.name.clone(), listen.plan.name.clone());
+                return Err(DriverError::Mismatch { listen, connect, what: "the phases" });
+            }
+        }
+        let mut group = Group::spawn(pairs, self.cancel, self.on_sample)?;
+        group.connect(self.open_timeout)?;
+        group.go(LEAD, phases)
+    }
+}
+
+/// What the two ends of a connection have to have in common.
+fn difference(listen: &WorkerPlan, connect: &WorkerPlan) -> Option<&'static str> {
+    use crate::plan::Role;
+    if !matches!(listen.role, Role::Listen { .. }) || !matches!(connect.role, Role::Connect { .. }) {
+        return Some("nothing: one has to listen and the other to connect");
+    }
+    if listen.phases != connect.phases {
+        return Some("the phases");
+    }
+    match (&listen.load, &connect.load) {
+        (Load::Idle, Load::Idle) => None,
+        (Load::TcpStream(a), Load::TcpStream(b)) => {
+            ((a.threads, a.connections) != (b.threads, b.connections)).then_some("the threads and connections")
+        }
+        _ => Some("the kind of load"),
+    }
+}

@@ -1,0 +1,118 @@
+//! One worker process as its driver sees it.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+use crate::protocol::{Event, Order};
+
+/// How much of a worker's standard error is kept.
+const STDERR_TAIL: usize = 4096;
+
+/// A worker process. Killed when dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    pub(super) stdout: Option<ChildStdout>,
+    pub(super) stderr: Option<ChildStderr>,
+    line: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+impl Process {
+    pub(super) fn new(name: String, mut child: Child) -> io::Result<Self> {
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let piped = stdin.is_some() && stdout.is_some() && stderr.is_some();
+        let process = Self { name, child, stdin, stdout, stderr, line: Vec::new(), tail: Vec::new() };
+        // Made first, so that the child is killed.
+        if piped { Ok(process) } else { Err(io::Error::other("its input, output and error have to be pipes")) }
+    }
+
+    /// Sends an order. A worker that is dead already shows by the end of its output.
+    pub(super) fn order(&mut self, order: &Order) -> io::Result<()> {
+        let mut line = serde_json::to_vec(order)?;
+        line.push(b'\n');
+        let Some(stdin) = &mut self.stdin else { return Ok(()) };
+        match stdin.write_all(&line) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Reads what is there on standard output. `None`: it has ended.
+    pub(super) fn events(&mut self) -> io::Result<Option<Vec<Event>>> {
+        let mut chunk = [0u8; 64 * 1024];
+        let Some(stdout) = &self.stdout else { return Ok(None) };
+        let Some(bytes) = read(stdout, &mut chunk)? else {
+            self.stdout = None;
+            return Ok(None);
+        };
+        self.line.extend_from_slice(bytes);
+        let mut events = Vec::new();
+        while let Some(end) = self.line.iter().position(|&byte| byte == b'\n') {
+            let event = serde_json::from_slice(&self.line[..end]).map_err(|error| {
+                let line = String::from_utf8_lossy(&self.line[..end.min(200)]).into_owned();
+                io::Error::other(format!("it does not speak the protocol: '{line}': {error}"))
+            })?;
+            self.line.drain(..=end);
+            events.push(event);
+        }
+        Ok(Some(events))
+    }
+
+    /// Reads what is there on standard error and keeps the end of it.
+    pub(super) fn read_stderr(&mut self) {
+        let mut chunk = [0u8; STDERR_TAIL];
+        let Some(stderr) = &self.stderr else { return };
+        match read(stderr, &mut chunk) {
+            Ok(Some(bytes)) => {
+                self.tail.extend_from_slice(bytes);
+                let excess = self.tail.len().saturating_sub(STDERR_TAIL);
+                self.tail.drain(..excess);
+            }
+            Ok(None) | Err(_) => self.stderr = None,
+        }
+    }
+
+    pub(super) fn stderr_tail(&self) -> String {
+        String::from_utf8_lossy(&self.tail).into_owned()
+    }
+
+    /// Kills it if it lives and tells how it ended. A process that was not killed before is given no time to end.
+    pub(super) fn end(&mut self) -> io::Result<std::process::ExitStatus> {
+        // Without its input the worker stops by itself; killing is for one that does not.
+        self.stdin = None;
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status);
+        }
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    /// Waits for a process whose output has ended.
+    pub(super) fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
+        self.stdin = None;
+        self.child.wait()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// One read of a descriptor that poll called ready. `None` at its end.
+fn read(fd: impl AsFd, chunk: &mut [u8]) -> io::Result<Option<&[u8]>> {
+    loop {
+        match rustix::io::read(&fd, &mut *chunk) {
+            Ok(0) => return Ok(None),
+            Ok(n) => return Ok(Some(&chunk[..n])),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return Ok(Some(&[])),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}

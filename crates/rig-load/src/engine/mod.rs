@@ -1,0 +1,184 @@
+//! Moving bytes: what a load thread does between Go and stop.
+//!
+//! An engine is built before the clock runs (buffers filled, rings set up), then runs to the end of the load without an
+//! allocation or a clock call per message. What it did stands in the tallies of its connections.
+
+mod blocking;
+mod modes;
+mod pace;
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use rig_sys::clock::monotonic_ns;
+use rustix::io::Errno;
+
+use crate::plan::{Engine as EngineKind, TcpStream};
+use crate::record::Direction;
+
+/// What one connection has moved since it was opened. Written by its load thread alone, read by the control thread;
+/// alone on its cache lines (two, because CPUs fetch lines in pairs), so that reading disturbs no other thread.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Tally {
+    bytes: AtomicU64,
+    operations: AtomicU64,
+    copied: AtomicU64,
+}
+
+/// The values of a [`Tally`] at some moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) bytes: u64,
+    pub(crate) operations: u64,
+    /// Zero-copy sends that the kernel copied after all.
+    pub(crate) copied: u64,
+}
+
+impl Tally {
+    /// Counts one operation that moved `bytes`. A plain addition suffices, there is only one writer.
+    #[inline]
+    pub(crate) fn add(&self, bytes: usize) {
+        self.bytes.store(self.bytes.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
+        self.operations.store(self.operations.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_copied(&self, sends: u64) {
+        self.copied.store(self.copied.load(Ordering::Relaxed) + sends, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Count {
+        Count {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            operations: self.operations.load(Ordering::Relaxed),
+            copied: self.copied.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// One open connection, shared by the thread that serves it and the control thread.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: OwnedFd,
+    /// The load thread that serves it.
+    pub(crate) thread: u32,
+    pub(crate) local: String,
+    pub(crate) remote: String,
+    pub(crate) tally: Tally,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, thread: u32, local: String, remote: String) -> Self {
+        Self { socket, thread, local, remote, tally: Tally::default() }
+    }
+}
+
+/// Where the load stands, as the load threads see it.
+#[derive(Debug)]
+pub(crate) struct Course {
+    phase: AtomicU8,
+    window_end_ns: AtomicU64,
+}
+
+const WAITING: u8 = 0;
+const RUNNING: u8 = 1;
+const STOPPED: u8 = 2;
+
+impl Course {
+    pub(crate) fn new() -> Self {
+        Self { phase: AtomicU8::new(WAITING), window_end_ns: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Lets the load begin. Whoever is parked in [`Self::wait_for_start`] has to be unparked.
+    pub(crate) fn start(&self, window_end_ns: u64) {
+        self.window_end_ns.store(window_end_ns, Ordering::Relaxed);
+        self.phase.store(RUNNING, Ordering::Release);
+    }
+
+    /// Ends the load. Whoever is blocked in a socket or parked has to be woken.
+    pub(crate) fn stop(&self) {
+        self.phase.store(STOPPED, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == STOPPED
+    }
+
+    /// Parks until the load begins. False when it will not.
+    pub(crate) fn wait_for_start(&self) -> bool {
+        loop {
+            match self.phase.load(Ordering::Acquire) {
+                WAITING => std::thread::park(),
+                phase => return phase == RUNNING,
+            }
+        }
+    }
+
+    /// True when a connection may end: the window is over by the clock that both ends share. (The peer may come to its
+    /// end a little earlier than this worker.)
+    pub(crate) fn may_end(&self) -> bool {
+        self.is_stopped() || monotonic_ns() >= self.window_end_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a load thread could not go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) what: String,
+    pub(crate) why: String,
+}
+
+/// What the peer is and what was done with it, for messages.
+fn trouble(what: &str, connection: &Connection, why: impl ToString) -> Trouble {
+    Trouble { what: format!("{what} {} (from {})", connection.remote, connection.local), why: why.to_string() }
+}
+
+/// Ends a connection's load: quietly when it may end, else as trouble.
+fn send_ended(connection: &Connection, course: &Course, errno: Errno) -> Result<(), Trouble> {
+    if course.may_end() {
+        return Ok(());
+    }
+    let why = match errno {
+        Errno::PIPE | Errno::CONNRESET => format!("the peer closed the connection: {}", io::Error::from(errno)),
+        _ => io::Error::from(errno).to_string(),
+    };
+    Err(trouble("send to", connection, why))
+}
+
+fn receive_ended(connection: &Connection, course: &Course, end: Result<(), Errno>) -> Result<(), Trouble> {
+    if course.may_end() {
+        return Ok(());
+    }
+    let why = match end {
+        Ok(()) => "the peer closed the connection".to_owned(),
+        Err(errno) => io::Error::from(errno).to_string(),
+    };
+    Err(trouble("receive from", connection, format!("{why} before the window was over")))
+}
+
+/// The load of one thread, ready to start.
+pub(crate) trait Engine: Debug {
+    /// Moves bytes over `connections` until `course` stops or every connection has ended.
+    fn run(self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble>;
+}
+
+/// Builds the engine of one thread of a stream. Runs on that thread.
+pub(crate) fn stream(
+    stream: &TcpStream,
+    direction: Direction,
+    connections: &[&Connection],
+) -> Result<Box<dyn Engine>, Trouble> {
+    let _ = connections;
+    match stream.engine {
+        EngineKind::Blocking => blocking::build(stream, direction),
+        EngineKind::Uring { .. } => Err(Trouble { what: "prepare the io_uring engine".into(), why: "missing".into() }),
+    }
+}
+
+/// Whether the engine of `stream` wants its sockets in non-blocking mode.
+pub(crate) fn needs_nonblocking(stream: &TcpStream) -> bool {
+    stream.engine == EngineKind::Blocking && stream.connections > 1
+}

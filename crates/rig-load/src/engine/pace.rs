@@ -1,0 +1,148 @@
+//! Holding a sender to a rate.
+
+use std::time::Duration;
+
+use rig_sys::clock::monotonic_ns;
+
+use super::Course;
+
+/// A sender that was kept from sending may make up for at most this much; what is older is lost.
+const BURST_NS: f64 = 100e6;
+
+/// Sleeps are made at least this long beyond the due time: at high rates one wake-up then serves several messages.
+const GRAIN_NS: u64 = 50_000;
+
+/// An absolute schedule of bytes (the generic cell rate algorithm of ITU-T I.371): sending n bytes moves the time at
+/// which the next send is due by n / rate. The clock is only looked at when the schedule is not known to be behind.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    ns_per_byte: f64,
+    origin_ns: u64,
+    /// Both relative to the origin.
+    due_ns: f64,
+    seen_ns: f64,
+}
+
+impl Pace {
+    /// At most `rate` bytes per second from now on; `None` for no limit.
+    pub(crate) fn new(rate: Option<u64>) -> Option<Self> {
+        let ns_per_byte = 1e9 / rate? as f64;
+        Some(Self { ns_per_byte, origin_ns: monotonic_ns(), due_ns: 0.0, seen_ns: 0.0 })
+    }
+
+    /// Accounts for `bytes` sent.
+    #[inline]
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        self.due_ns += bytes as f64 * self.ns_per_byte;
+    }
+
+    /// `None` when the next send is due, else the time to wait for, in nanoseconds of CLOCK_MONOTONIC.
+    #[inline]
+    pub(crate) fn due(&mut self) -> Option<u64> {
+        if self.due_ns <= self.seen_ns { None } else { self.look(monotonic_ns()) }
+    }
+
+    fn look(&mut self, now_ns: u64) -> Option<u64> {
+        self.seen_ns = now_ns.saturating_sub(self.origin_ns) as f64;
+        if self.due_ns <= self.seen_ns {
+            self.due_ns = self.due_ns.max(self.seen_ns - BURST_NS);
+            return None;
+        }
+        Some(self.origin_ns + self.due_ns as u64 + GRAIN_NS)
+    }
+
+    /// Sleeps until the next send is due. False when the load stopped meanwhile.
+    #[inline]
+    pub(crate) fn wait(&mut self, course: &Course) -> bool {
+        while let Some(due_ns) = self.due() {
+            if course.is_stopped() {
+                return false;
+            }
+            // Parking takes an absolute futex time-out of CLOCK_MONOTONIC and, unlike a sleep, can be cut short.
+            std::thread::park_timeout(Duration::from_nanos(due_ns.saturating_sub(monotonic_ns())));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pace(rate: u64) -> Pace {
+        Pace { ns_per_byte: 1e9 / rate as f64, origin_ns: 0, due_ns: 0.0, seen_ns: 0.0 }
+    }
+
+    proptest! {
+        /// Whatever the moments at which the sender looks, it has never sent more than the rate allows plus a message.
+        #[test]
+        fn never_ahead_of_the_rate(
+            rate in 1u64..20_000_000_000,
+            message in 1usize..4_000_000,
+            steps in prop::collection::vec(1u64..300_000_000, 1..200),
+        ) {
+            let mut pace = pace(rate);
+            let (mut now, mut sent) = (0u64, 0u64);
+            for step in steps {
+                now += step;
+                for _ in 0..1000 {
+                    if pace.due_ns > pace.seen_ns && pace.look(now).is_some() {
+                        break;
+                    }
+                    pace.spend(message);
+                    sent += message as u64;
+                }
+                let allowed = now as f64 / 1e9 * rate as f64 + message as f64;
+                prop_assert!(sent as f64 <= allowed * (1.0 + 1e-9), "{sent} sent, {allowed} allowed");
+            }
+        }
+
+        /// A sender that always looks when it was told to reaches the rate.
+        #[test]
+        fn an_unhindered_sender_reaches_the_rate(rate in 1_000u64..10_000_000_000, message in 1usize..200_000) {
+            let mut pace = pace(rate);
+            let (mut now, mut sent) = (0u64, 0u64);
+            for _ in 0..2_000 {
+                while pace.due_ns <= pace.seen_ns {
+                    pace.spend(message);
+                    sent += message as u64;
+                }
+                if let Some(due) = pace.look(now) {
+                    now = due;
+                }
+            }
+            let expected = now as f64 / 1e9 * rate as f64;
+            let slack = message as f64 + rate as f64 * GRAIN_NS as f64 / 1e9;
+            prop_assert!((sent as f64 - expected).abs() <= slack + 1.0, "{sent} sent, {expected} expected");
+        }
+    }
+
+    #[test]
+    fn a_long_stall_is_not_made_up_for() {
+        let mut pace = pace(1_000_000);
+        assert_eq!(pace.look(10_000_000_000), None);
+        let mut sent = 0;
+        while pace.due_ns <= pace.seen_ns {
+            pace.spend(1000);
+            sent += 1000;
+        }
+        assert!(sent <= 101_000, "{sent} bytes after a stall at 1 MB/s");
+    }
+
+    #[test]
+    fn stopping_ends_the_wait_at_once() {
+        let course = std::sync::Arc::new(Course::new());
+        course.start(u64::MAX);
+        let waiting = course.clone();
+        let sender = std::thread::spawn(move || {
+            let mut pace = Pace::new(Some(1)).unwrap();
+            pace.spend(1_000_000);
+            pace.wait(&waiting)
+        });
+        course.stop();
+        sender.thread().unpark();
+        assert!(!sender.join().unwrap());
+    }
+}

@@ -1,0 +1,151 @@
+//! What a plan may ask for.
+
+use std::time::Duration;
+
+use super::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+
+/// Largest CPU number (the size of the C library's `cpu_set_t`).
+const LAST_CPU: u64 = 1023;
+const THREADS: u64 = 1024;
+const CONNECTIONS: u64 = 20_000;
+const MESSAGE: u64 = 64 << 20;
+/// The kernel keeps twice the size of a socket buffer in a signed 32-bit number.
+const SOCKET_BUFFER: u64 = i32::MAX as u64 / 2;
+/// TCP_CA_NAME_MAX of linux/tcp.h less its terminating zero.
+const CONGESTION_NAME: usize = 15;
+const OUTSTANDING: u64 = 1024;
+/// Operations that one io_uring can have outstanding (IORING_MAX_ENTRIES of io_uring/io_uring.c).
+const RING: u64 = 32_768;
+/// Payload buffers of one worker.
+const MEMORY: u64 = 4 << 30;
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+const SHORTEST_WINDOW: Duration = Duration::from_millis(10);
+const LONGEST_PHASE: Duration = Duration::from_secs(24 * 3600);
+
+/// A plan that cannot be carried out as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    #[error("{what} is {value}: it has to be from {least} to {most}")]
+    OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
+    #[error("{what} is {value:?}: it has to be from {least:?} to {most:?}")]
+    TimeOutOfRange { what: &'static str, value: Duration, least: Duration, most: Duration },
+    #[error(
+        "the engine io_uring cannot send in mode sendfile, because io_uring has no such operation: use the blocking engine"
+    )]
+    UringSendfile,
+    #[error(
+        "the payload buffers would take {needed} bytes, more than {MEMORY}: lower the threads, connections, outstanding operations or the message"
+    )]
+    Memory { needed: u64 },
+    #[error(
+        "'{0}' is no name of a congestion control: it has to have 1 to {CONGESTION_NAME} bytes and no zero or space"
+    )]
+    CongestionName(String),
+}
+
+impl WorkerPlan {
+    /// Checks the plan's values against their ranges, and that the engine can do what the modes ask.
+    ///
+    /// | value | least | most |
+    /// |---|---|---|
+    /// | CPU number | 0 | 1023 |
+    /// | threads | 1 | 1024 |
+    /// | threads x connections | 1 | 20 000 |
+    /// | message | 1 B | 64 MiB |
+    /// | send, receive buffer | 1 B | 1 GiB - 1 B |
+    /// | throttle | 1 B/s | any |
+    /// | outstanding | 1 | 1024 |
+    /// | outstanding x connections | 1 | 32 768 |
+    /// | window | 10 ms | 24 h |
+    /// | warm-up, cool-down | 0 | 24 h |
+    /// | interval | 10 ms | 24 h |
+    ///
+    /// The modes that belong to the other end (how this receiver's peer sends) are not looked at.
+    ///
+    /// # Errors
+    /// The first value that is out of its range, or the combination that cannot be had.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        for &cpu in &self.cpus {
+            range("a CPU number", cpu, 0, LAST_CPU)?;
+        }
+        self.phases.validate()?;
+        match &self.load {
+            Load::Idle => Ok(()),
+            Load::TcpStream(stream) => {
+                stream.validate()?;
+                let sends = matches!(self.role, Role::Connect { .. });
+                stream.engine.validate(stream, sends)
+            }
+        }
+    }
+}
+
+impl TcpStream {
+    pub fn validate(&self) -> Result<(), PlanError> {
+        range("threads", self.threads, 1, THREADS)?;
+        range("connections of a thread", self.connections, 1, CONNECTIONS)?;
+        range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
+        range("the message", self.message, 1, MESSAGE)?;
+        for (what, size) in [("the send buffer", self.send_buffer), ("the receive buffer", self.receive_buffer)] {
+            size.map_or(Ok(()), |size| range(what, size, 1, SOCKET_BUFFER))?;
+        }
+        self.throttle.map_or(Ok(()), |rate| range("the throttle", rate, 1, u64::MAX))?;
+        match &self.congestion_control {
+            Some(name)
+                if name.is_empty()
+                    || name.len() > CONGESTION_NAME
+                    || name.contains(|c: char| c == '\0' || c.is_whitespace()) =>
+            {
+                Err(PlanError::CongestionName(name.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Engine {
+    fn validate(self, stream: &TcpStream, sends: bool) -> Result<(), PlanError> {
+        // One buffer a thread, save where the kernel may fill several at once.
+        let mut buffers = u64::from(stream.threads);
+        if let Self::Uring { outstanding } = self {
+            range("the number of outstanding operations", outstanding, 1, OUTSTANDING)?;
+            let ring = u64::from(outstanding) * u64::from(stream.connections);
+            range("outstanding operations x connections of a thread", ring, 1, RING)?;
+            if sends && stream.send_mode == SendMode::Sendfile {
+                return Err(PlanError::UringSendfile);
+            }
+            if !sends && stream.receive_mode == ReceiveMode::Copy {
+                buffers *= ring;
+            }
+        }
+        let needed = buffers * u64::from(stream.message);
+        if needed > MEMORY { Err(PlanError::Memory { needed }) } else { Ok(()) }
+    }
+}
+
+impl Phases {
+    /// From the start of the load to its end.
+    pub fn total(&self) -> Duration {
+        self.warm_up.saturating_add(self.window).saturating_add(self.cool_down)
+    }
+
+    fn validate(&self) -> Result<(), PlanError> {
+        let limits = [
+            ("the warm-up", self.warm_up, Duration::ZERO),
+            ("the window", self.window, SHORTEST_WINDOW),
+            ("the cool-down", self.cool_down, Duration::ZERO),
+            ("the interval", self.interval, SHORTEST_INTERVAL),
+        ];
+        for (what, value, least) in limits {
+            if value < least || value > LONGEST_PHASE {
+                return Err(PlanError::TimeOutOfRange { what, value, least, most: LONGEST_PHASE });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn range(what: &'static str, value: impl Into<u64>, least: u64, most: u64) -> Result<(), PlanError> {
+    let value = value.into();
+    if (least..=most).contains(&value) { Ok(()) } else { Err(PlanError::OutOfRange { what, value, least, most }) }
+}

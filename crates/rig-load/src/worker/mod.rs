@@ -1,0 +1,217 @@
+//! The body of a worker process: takes its orders from a pipe, carries the load, and reports what it saw.
+//!
+//! One control thread waits for three things at once (the driver's pipe, the load threads' bell, and the next absolute
+//! time at which something is due) and never polls. The load threads do nothing but move bytes and count them.
+
+mod observe;
+mod open;
+mod orders;
+mod team;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rig_sys::clock::monotonic_after;
+use rig_sys::{cpu, socket};
+use rustix::event::{PollFd, PollFlags};
+
+use self::observe::Observer;
+use self::open::Opened;
+use self::orders::Orders;
+use self::team::Team;
+use crate::plan::{Load, WorkerPlan};
+use crate::protocol::{Event, Order};
+use crate::record::{Direction, WorkerRecord};
+use crate::wait::{Waiter, is_ready};
+
+/// How long a receiver waits, after the cool-down, for the end of the stream: what the sender's socket still holds
+/// arrives meanwhile. On a wire slower than some 100 Mbit/s the rest is given up.
+const DRAIN: Duration = Duration::from_millis(250);
+
+/// Why a worker ended before its load was carried.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// Reported to the driver as [`Event::Failed`] too.
+    #[error("{what}: {why}")]
+    Failed { what: String, why: String },
+    /// Standard input was closed: the driver has gone or wants the worker to stop.
+    #[error("the driver closed the worker's standard input")]
+    Abandoned,
+    #[error("write to the driver: {0}")]
+    Report(#[source] io::Error),
+}
+
+/// Names what was being done when something failed.
+pub(crate) trait Failing<T> {
+    fn failing(self, what: impl FnOnce() -> String) -> Result<T, WorkerError>;
+}
+
+impl<T, E: Display> Failing<T> for Result<T, E> {
+    fn failing(self, what: impl FnOnce() -> String) -> Result<T, WorkerError> {
+        self.map_err(|why| WorkerError::Failed { what: what(), why: why.to_string() })
+    }
+}
+
+/// Serves one plan: reads [`Order`]s from `stdin`, writes [`Event`]s to `stdout`, and returns when all is done.
+///
+/// Nothing may have been read from `stdin` through a buffer before. End of file on it stops the worker at once, at any
+/// point. Raises the process's soft limit of open files to the hard one and ignores SIGPIPE.
+///
+/// # Errors
+/// Whatever keeps the load from being carried as planned, a peer that goes away inside the window included. All but a
+/// lost driver have been reported as [`Event::Failed`].
+pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
+    let waiter = Waiter::new().failing(|| "create a timer".into())?;
+    let mut control = Control { orders: Orders::new(stdin.as_fd()), out: stdout, waiter: &waiter };
+    let result = control.serve();
+    if let Err(WorkerError::Failed { what, why }) = &result {
+        control.report(&Event::Failed { what: what.clone(), why: why.clone() })?;
+    }
+    result
+}
+
+/// The control thread's view of the world.
+pub(crate) struct Control<'a, W> {
+    orders: Orders<'a>,
+    out: W,
+    waiter: &'a Waiter,
+}
+
+impl<W: Write> Control<'_, W> {
+    fn serve(&mut self) -> Result<(), WorkerError> {
+        socket::ignore_sigpipe();
+        raise_file_limit();
+        let plan = match self.order()? {
+            Order::Plan(plan) => plan,
+            Order::Go { .. } => return Err("a plan has to come first").failing(|| "obey the order 'go'".into()),
+        };
+        plan.validate().failing(|| format!("check the plan of {}", plan.name))?;
+        cpu::set_affinity(&plan.cpus).failing(|| format!("place {}", plan.name))?;
+        let opened = match &plan.load {
+            Load::TcpStream(stream) => open::open(self, &plan.role, stream)?,
+            Load::Idle => Opened::default(),
+        };
+        let connections = Arc::from(opened.connections);
+        let mut team = Team::assemble(&plan, &connections)?;
+        self.until(&team, None, Team::is_ready)?;
+        self.report(&Event::Connected)?;
+        let start_ns = match self.order()? {
+            Order::Go { start_ns } => start_ns,
+            Order::Plan(_) => return Err("there is one already").failing(|| "obey the order 'plan'".into()),
+        };
+        let mut record = self.measure(&plan, &mut team, start_ns)?;
+        record.notes = opened.notes;
+        self.report(&Event::Done(Box::new(record)))
+    }
+
+    fn measure(&mut self, plan: &WorkerPlan, team: &mut Team, start_ns: u64) -> Result<WorkerRecord, WorkerError> {
+        let phases = &plan.phases;
+        let begin_ns = start_ns.saturating_add(phases.warm_up.as_nanos() as u64);
+        let end_ns = begin_ns.saturating_add(phases.window.as_nanos() as u64);
+        let stop_ns = end_ns.saturating_add(phases.cool_down.as_nanos() as u64);
+        let never = |_: &Team| false;
+
+        self.until(team, Some(start_ns), never)?;
+        team.go(end_ns);
+        self.until(team, Some(begin_ns), never)?;
+        let mut observer = Observer::begin(team);
+        for due_ns in observe::schedule(begin_ns, end_ns, phases.interval) {
+            self.until(team, Some(due_ns), never)?;
+            let sample = observer.sample(team);
+            self.report(&Event::Sample(sample))?;
+        }
+        self.until(team, Some(stop_ns), never)?;
+        if team.direction() == Direction::Receive {
+            self.until(team, Some(monotonic_after(DRAIN)), Team::is_finished)?;
+        }
+        team.stop()?;
+        observer.record(plan, team)
+    }
+
+    /// Waits for `done`, which the load threads bring about, or until `deadline_ns`. Ends early with the error when a
+    /// load thread fails, the driver goes away, or it sends an order out of turn.
+    fn until(
+        &mut self,
+        team: &Team,
+        deadline_ns: Option<u64>,
+        done: impl Fn(&Team) -> bool,
+    ) -> Result<(), WorkerError> {
+        loop {
+            team.check()?;
+            if done(team) {
+                return Ok(());
+            }
+            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN), team.bell().entry()];
+            self.waiter.wait(&mut fds, deadline_ns).failing(|| "wait".into())?;
+            let (order, bell) = (is_ready(&fds[0]), is_ready(&fds[1]));
+            if bell {
+                team.bell().hush();
+            }
+            if order {
+                self.refuse_order()?;
+            }
+            if !order && !bell {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until one of `flags` holds for `fd` or the deadline has come; tells which.
+    fn ready(&mut self, fd: impl AsFd, flags: PollFlags, deadline_ns: u64) -> Result<bool, WorkerError> {
+        let fd = fd.as_fd();
+        loop {
+            let mut fds =
+                vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN), PollFd::from_borrowed_fd(fd, flags)];
+            self.waiter.wait(&mut fds, Some(deadline_ns)).failing(|| "wait".into())?;
+            let (order, ready) = (is_ready(&fds[0]), is_ready(&fds[1]));
+            if order {
+                self.refuse_order()?;
+            }
+            if ready || !order {
+                return Ok(ready);
+            }
+        }
+    }
+
+    /// Sleeps until `until_ns`, unless the driver goes away.
+    fn pause(&mut self, until_ns: u64) -> Result<(), WorkerError> {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
+        self.waiter.wait(&mut fds, Some(until_ns)).failing(|| "wait".into())?;
+        if is_ready(&fds[0]) { self.refuse_order() } else { Ok(()) }
+    }
+
+    /// The next order, however long it takes.
+    fn order(&mut self) -> Result<Order, WorkerError> {
+        loop {
+            if let Some(order) = self.orders.read()? {
+                return Ok(order);
+            }
+            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
+            self.waiter.wait(&mut fds, None).failing(|| "wait".into())?;
+        }
+    }
+
+    fn refuse_order(&mut self) -> Result<(), WorkerError> {
+        match self.orders.read()? {
+            None => Ok(()),
+            Some(order) => Err("not the time for it").failing(|| format!("obey {order:?}")),
+        }
+    }
+
+    fn report(&mut self, event: &Event) -> Result<(), WorkerError> {
+        let mut line = serde_json::to_vec(event).map_err(|e| WorkerError::Report(e.into()))?;
+        line.push(b'\n');
+        self.out.write_all(&line).and_then(|()| self.out.flush()).map_err(WorkerError::Report)
+    }
+}
+
+/// Thousands of connections need more files than the customary soft limit of 1024.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Opening the connection that is one too many will tell.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}

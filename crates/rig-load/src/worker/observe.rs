@@ -1,0 +1,182 @@
+//! Reading the counters at the window's edges and in between.
+
+use std::time::Duration;
+
+use rig_sys::clock::{monotonic_ns, process_cpu_ns};
+use rig_sys::socket::{self, Buffer, TcpInfo};
+
+use super::team::Team;
+use super::{Failing, WorkerError};
+use crate::engine::{Connection, Count};
+use crate::plan::{Engine, Load, ReceiveMode, SendMode, WorkerPlan};
+use crate::record::{ConnectionRecord, CpuTime, Sample, TcpState, ThreadRecord, WorkerRecord};
+
+/// Everything at one moment.
+#[derive(Debug, Clone)]
+struct Reading {
+    at_ns: u64,
+    counts: Vec<Count>,
+    thread_cpu_ns: Vec<u64>,
+    process_cpu_ns: (u64, u64),
+    tcp: Vec<TcpState>,
+}
+
+impl Reading {
+    /// The clock and the byte counts come first and together: throughput is made of them.
+    fn take(team: &Team) -> Self {
+        let at_ns = monotonic_ns();
+        let counts = team.connections().iter().map(|c| c.tally.read()).collect();
+        let process_cpu_ns = process_cpu_ns();
+        let thread_cpu_ns = team.cpu_ns();
+        let tcp = team.connections().iter().map(tcp_state).collect();
+        Self { at_ns, counts, thread_cpu_ns, process_cpu_ns, tcp }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.counts.iter().map(|c| c.bytes).sum()
+    }
+
+    fn retransmits(&self) -> u32 {
+        self.tcp.iter().fold(0, |sum, tcp| sum.wrapping_add(tcp.total_retransmits))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Observer {
+    begin: Reading,
+    last: Reading,
+    samples: Vec<Sample>,
+}
+
+/// The moments at which samples are due: each interval, and the window's end.
+pub(super) fn schedule(begin_ns: u64, end_ns: u64, interval: Duration) -> impl Iterator<Item = u64> {
+    let step = (interval.as_nanos() as u64).max(1);
+    (1..).map_while(move |n| {
+        let due = begin_ns + n * step;
+        (due < end_ns + step).then(|| due.min(end_ns))
+    })
+}
+
+impl Observer {
+    pub(super) fn begin(team: &Team) -> Self {
+        let begin = Reading::take(team);
+        Self { last: begin.clone(), begin, samples: Vec::new() }
+    }
+
+    pub(super) fn sample(&mut self, team: &Team) -> Sample {
+        let now = Reading::take(team);
+        let connections = now.tcp.len().max(1) as u64;
+        let sample = Sample {
+            at_ns: now.at_ns - self.begin.at_ns,
+            span_ns: now.at_ns - self.last.at_ns,
+            bytes: now.bytes() - self.last.bytes(),
+            rtt_us: (now.tcp.iter().map(|tcp| u64::from(tcp.rtt_us)).sum::<u64>() / connections) as u32,
+            congestion_window: now.tcp.iter().fold(0, |sum, tcp| sum.saturating_add(tcp.congestion_window)),
+            retransmits: now.retransmits().wrapping_sub(self.last.retransmits()),
+        };
+        self.samples.push(sample);
+        self.last = now;
+        sample
+    }
+
+    /// The record of the window that ended with the last sample. The threads have stopped.
+    pub(super) fn record(self, plan: &WorkerPlan, team: &Team) -> Result<WorkerRecord, WorkerError> {
+        let Self { begin, last: end, samples } = self;
+        let connections = team
+            .connections()
+            .iter()
+            .enumerate()
+            .map(|(i, connection)| connection_record(connection, &begin, &end, i))
+            .collect::<Result<Vec<_>, _>>()?;
+        let threads = begin.thread_cpu_ns.iter().zip(&end.thread_cpu_ns).enumerate().map(|(i, (before, after))| {
+            let mine = || connections.iter().filter(|c| c.thread as usize == i);
+            ThreadRecord {
+                bytes: mine().map(|c| c.bytes).sum(),
+                operations: mine().map(|c| c.operations).sum(),
+                cpu_ns: after.saturating_sub(*before),
+            }
+        });
+        let copied = |reading: &Reading| reading.counts.iter().map(|c| c.copied).sum::<u64>();
+        let (engine, send_mode, receive_mode) = match &plan.load {
+            Load::TcpStream(stream) => (stream.engine, stream.send_mode, stream.receive_mode),
+            Load::Idle => (Engine::Blocking, SendMode::default(), ReceiveMode::default()),
+        };
+        Ok(WorkerRecord {
+            name: plan.name.clone(),
+            direction: team.direction(),
+            engine,
+            send_mode,
+            receive_mode,
+            window_begin_ns: begin.at_ns,
+            window_end_ns: end.at_ns,
+            process_cpu: CpuTime {
+                user_ns: end.process_cpu_ns.0 - begin.process_cpu_ns.0,
+                system_ns: end.process_cpu_ns.1 - begin.process_cpu_ns.1,
+            },
+            threads: threads.collect(),
+            zerocopy_copied: copied(&end) - copied(&begin),
+            connections,
+            samples,
+            notes: Vec::new(),
+        })
+    }
+}
+
+fn connection_record(
+    connection: &Connection,
+    begin: &Reading,
+    end: &Reading,
+    index: usize,
+) -> Result<ConnectionRecord, WorkerError> {
+    let socket = &connection.socket;
+    let what = || format!("read the state of the connection to {}", connection.remote);
+    let (before, after) = (begin.counts[index], end.counts[index]);
+    Ok(ConnectionRecord {
+        thread: connection.thread,
+        local: connection.local.clone(),
+        remote: connection.remote.clone(),
+        bytes: after.bytes - before.bytes,
+        operations: after.operations - before.operations,
+        total_bytes: connection.tally.read().bytes,
+        congestion_control: socket::congestion_control(socket).failing(what)?,
+        send_buffer: socket::buffer(socket, Buffer::Send).failing(what)?,
+        receive_buffer: socket::buffer(socket, Buffer::Receive).failing(what)?,
+        mss: socket::tcp_info(socket).failing(what)?.send_mss,
+        begin: begin.tcp[index],
+        end: end.tcp[index],
+    })
+}
+
+/// A connection that the peer has reset still answers; an answer that does not come counts as zeroes.
+fn tcp_state(connection: &Connection) -> TcpState {
+    let info = socket::tcp_info(&connection.socket).unwrap_or_default();
+    let TcpInfo { rtt_us, rtt_variance_us, min_rtt_us, congestion_window, total_retransmits, .. } = info;
+    TcpState {
+        rtt_us,
+        rtt_variance_us,
+        // The kernel's value for "no measurement yet" is the largest number.
+        min_rtt_us: if min_rtt_us == u32::MAX { 0 } else { min_rtt_us },
+        congestion_window,
+        total_retransmits,
+        delivery_rate_bytes_per_second: info.delivery_rate,
+        limited_by_receiver_us: info.limited_by_receiver_us,
+        limited_by_send_buffer_us: info.limited_by_send_buffer_us,
+        segments_out: info.segments_out,
+        segments_in: info.segments_in,
+        bytes_retransmitted: info.bytes_retransmitted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schedule_ends_with_the_window() {
+        let due = |interval| schedule(100, 200, Duration::from_nanos(interval)).collect::<Vec<_>>();
+        assert_eq!(due(30), [130, 160, 190, 200]);
+        assert_eq!(due(50), [150, 200]);
+        assert_eq!(due(100), [200]);
+        assert_eq!(due(1000), [200]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Bringing up the connections, with every option set before the handshake that it has to be part of.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rig_sys::clock::{monotonic_after, monotonic_ns};
+use rig_sys::socket::{self, Buffer};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::{Control, Failing, WorkerError};
+use crate::engine::{Connection, needs_nonblocking};
+use crate::plan::{Role, TcpStream};
+use crate::protocol::Event;
+
+/// How long all connections together may take to come up.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A listener that has just been announced is there; a refusal is only believed after this long.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Between two attempts.
+const RETRY: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Opened {
+    pub(super) connections: Vec<Connection>,
+    pub(super) notes: Vec<String>,
+}
+
+pub(super) fn open<W: Write>(
+    control: &mut Control<'_, W>,
+    role: &Role,
+    stream: &TcpStream,
+) -> Result<Opened, WorkerError> {
+    match role {
+        Role::Listen { address } => accept(control, *address, stream),
+        Role::Connect { to } => connect(control, *to, stream),
+    }
+}
+
+fn accept<W: Write>(
+    control: &mut Control<'_, W>,
+    address: SocketAddr,
+    stream: &TcpStream,
+) -> Result<Opened, WorkerError> {
+    let mut opened = Opened::default();
+    // What the listening socket is told, the connections that it accepts inherit: buffers set after the handshake
+    // would come too late for the window scale (tcp(7)).
+    let listener = new_socket(address, stream, &mut opened.notes)?;
+    let listen = || {
+        listener.set_reuse_address(true)?;
+        listener.bind(&address.into())?;
+        listener.listen(i32::try_from(stream.total_connections()).unwrap_or(i32::MAX))?;
+        listener.set_nonblocking(true)?;
+        listener.local_addr()
+    };
+    let local = listen().map_err(in_use).failing(|| format!("listen on {address}"))?;
+    let port = local.as_socket().map_or(0, |local| local.port());
+    control.report(&Event::Listening { port })?;
+
+    let what = |n| move || format!("accept connection {n} of {} on {address}", stream.total_connections());
+    let mut deadline = None;
+    for n in 0..stream.total_connections() {
+        let (socket, remote) = loop {
+            match listener.accept() {
+                Ok(accepted) => break accepted,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    // The clock starts with the first connection: when the peer is told to begin is the driver's matter.
+                    let deadline_ns = deadline.unwrap_or(u64::MAX);
+                    if !control.ready(&listener, PollFlags::IN, deadline_ns)? {
+                        return Err(format!("no connection within {OPEN_TIMEOUT:?}")).failing(what(n + 1));
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(error).failing(what(n + 1)),
+            }
+        };
+        deadline.get_or_insert_with(|| monotonic_after(OPEN_TIMEOUT));
+        opened.connections.push(ready_made(socket, Some(remote), n, stream)?);
+    }
+    Ok(opened)
+}
+
+fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, stream: &TcpStream) -> Result<Opened, WorkerError> {
+    if to.port() == 0 {
+        return Err("a listener's port is needed").failing(|| format!("connect to {to}"));
+    }
+    let mut opened = Opened::default();
+    let deadline_ns = monotonic_after(OPEN_TIMEOUT);
+    let refused_deadline_ns = monotonic_after(REFUSED_TIMEOUT);
+    for n in 0..stream.total_connections() {
+        let what = || format!("open connection {} of {} to {to}", n + 1, stream.total_connections());
+        let socket = loop {
+            let socket = new_socket(to, stream, &mut opened.notes)?;
+            socket.set_tcp_nodelay(stream.no_delay).failing(what)?;
+            match attempt(control, &socket, to, deadline_ns)? {
+                Ok(()) => break socket,
+                Err(Errno::CONNREFUSED) if monotonic_ns() < refused_deadline_ns => {
+                    // Nothing becomes ready on a socket that is not connected to anything, save the driver's pipe.
+                    control.pause(monotonic_after(RETRY))?;
+                }
+                Err(Errno::CONNREFUSED) => return Err("connection refused: nothing listens there").failing(what),
+                Err(errno) => return Err(std::io::Error::from(errno)).failing(what),
+            }
+        };
+        opened.connections.push(ready_made(socket, None, n, stream)?);
+    }
+    Ok(opened)
+}
+
+/// One attempt to connect. The outer error ends the worker, the inner one is the kernel's verdict.
+fn attempt<W: Write>(
+    control: &mut Control<'_, W>,
+    socket: &Socket,
+    to: SocketAddr,
+    deadline_ns: u64,
+) -> Result<Result<(), Errno>, WorkerError> {
+    let verdict = |error: &std::io::Error| Errno::from_io_error(error).unwrap_or(Errno::IO);
+    let connecting = socket.set_nonblocking(true).and_then(|()| socket.connect(&to.into()));
+    match connecting {
+        Ok(()) => return Ok(Ok(())),
+        Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+        Err(error) => return Ok(Err(verdict(&error))),
+    }
+    if !control.ready(socket, PollFlags::OUT, deadline_ns)? {
+        return Ok(Err(Errno::TIMEDOUT));
+    }
+    Ok(match socket.take_error() {
+        Ok(None) => Ok(()),
+        Ok(Some(error)) | Err(error) => Err(verdict(&error)),
+    })
+}
+
+/// A socket with everything set that matters before the handshake. What the kernel does not grant becomes a note.
+fn new_socket(peer: SocketAddr, stream: &TcpStream, notes: &mut Vec<String>) -> Result<Socket, WorkerError> {
+    let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
+        .failing(|| format!("create a socket for {peer}"))?;
+    for (buffer, asked) in [(Buffer::Send, stream.send_buffer), (Buffer::Receive, stream.receive_buffer)] {
+        let Some(asked) = asked else { continue };
+        let granted = socket::set_buffer(&socket, buffer, asked).failing(|| format!("prepare a socket for {peer}"))?;
+        if granted < asked {
+            let name = if buffer == Buffer::Send { "send" } else { "receive" };
+            let note = format!("{name} buffer: {granted} bytes granted of {asked} asked; raise {}", buffer.limit());
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    if let Some(name) = &stream.congestion_control {
+        socket::set_congestion_control(&socket, name).failing(|| format!("prepare a socket for {peer}"))?;
+    }
+    Ok(socket)
+}
+
+fn ready_made(
+    socket: Socket,
+    remote: Option<SockAddr>,
+    index: u32,
+    stream: &TcpStream,
+) -> Result<Connection, WorkerError> {
+    let finish = || {
+        socket.set_nonblocking(needs_nonblocking(stream))?;
+        let remote = remote.map_or_else(|| socket.peer_addr(), Ok)?;
+        Ok::<_, std::io::Error>((socket.local_addr()?, remote))
+    };
+    let (local, remote) = finish().failing(|| format!("prepare connection {}", index + 1))?;
+    let name = |address: SockAddr| address.as_socket().map_or_else(|| "?".into(), |address| address.to_string());
+    Ok(Connection::new(OwnedFd::from(socket), index % stream.threads, name(local), name(remote)))
+}
+
+/// The kernel's words for a port that is taken do not say what to do.
+fn in_use(error: std::io::Error) -> std::io::Error {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => std::io::Error::new(
+            error.kind(),
+            "the port is in use: stop the program that listens there (`ss -ltnp`) or take port 0",
+        ),
+        std::io::ErrorKind::AddrNotAvailable => {
+            std::io::Error::new(error.kind(), "the address belongs to no interface of this namespace")
+        }
+        _ => error,
+    }
+}

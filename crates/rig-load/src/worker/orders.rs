@@ -1,0 +1,104 @@
+//! Reading the driver's orders from a pipe, without ever waiting for a whole line.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::{Failing, WorkerError};
+use crate::protocol::Order;
+
+/// An order that is longer is no order.
+const LONGEST: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Orders<'a> {
+    pub(super) fd: BorrowedFd<'a>,
+    buffer: Vec<u8>,
+    line: u32,
+}
+
+impl<'a> Orders<'a> {
+    pub(super) fn new(fd: BorrowedFd<'a>) -> Self {
+        Self { fd, buffer: Vec::new(), line: 0 }
+    }
+
+    /// The next order if a whole one has arrived. Reads at most once, so it does not block on a ready descriptor.
+    pub(super) fn read(&mut self) -> Result<Option<Order>, WorkerError> {
+        if let Some(order) = self.take()? {
+            return Ok(Some(order));
+        }
+        let mut chunk = [0u8; 16 * 1024];
+        match rustix::io::read(self.fd, &mut chunk) {
+            Ok(0) => Err(WorkerError::Abandoned),
+            Ok(n) => {
+                self.buffer.extend_from_slice(&chunk[..n]);
+                self.take()
+            }
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(io::Error::from(errno)).failing(|| "read the driver's orders".into()),
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Order>, WorkerError> {
+        let what = |line| move || format!("read line {line} of the driver's orders");
+        let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') else {
+            if self.buffer.len() > LONGEST {
+                return Err(format!("longer than {LONGEST} bytes")).failing(what(self.line + 1));
+            }
+            return Ok(None);
+        };
+        self.line += 1;
+        let order = serde_json::from_slice(&self.buffer[..end]).failing(what(self.line))?;
+        self.buffer.drain(..=end);
+        Ok(Some(order))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn lines_may_come_in_pieces_and_in_bunches() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut orders = Orders::new(reader.as_fd());
+        let go = |start_ns| serde_json::to_string(&Order::Go { start_ns }).unwrap();
+        let text = format!("{}\n{}\n{}", go(1), go(2), go(3));
+        let (head, tail) = text.split_at(5);
+        writer.write_all(head.as_bytes()).unwrap();
+        assert_eq!(orders.read().unwrap(), None);
+        writer.write_all(tail.as_bytes()).unwrap();
+        assert_eq!(orders.read().unwrap(), Some(Order::Go { start_ns: 1 }));
+        assert_eq!(orders.read().unwrap(), Some(Order::Go { start_ns: 2 }));
+        drop(writer);
+        assert!(matches!(orders.read(), Err(WorkerError::Abandoned)));
+    }
+
+    #[test]
+    fn garbage_is_refused_with_its_line() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut orders = Orders::new(reader.as_fd());
+        writer.write_all(b"{\"go\":{\"start_ns\":5}}\nhello\n").unwrap();
+        orders.read().unwrap().unwrap();
+        let error = orders.read().unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("expected value"), "{error}");
+    }
+
+    #[test]
+    fn an_endless_line_is_refused() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut orders = Orders::new(reader.as_fd());
+        let feeder = std::thread::spawn(move || while writer.write_all(&[b'x'; 4096]).is_ok() {});
+        let error = loop {
+            match orders.read() {
+                Ok(order) => assert_eq!(order, None),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("longer than"), "{error}");
+        drop(reader);
+        feeder.join().unwrap();
+    }
+}
