@@ -55,10 +55,15 @@ fn scenario<'a>(view: &'a RunView, column: &ColumnView) -> Option<&'a ScenarioVi
     view.scenarios.iter().find(|s| s.id == column.scenario)
 }
 
+/// The column's head over the scenario's name; claims and details name scenarios by their id, so that it is shown where
+/// the head is another.
 fn label(view: &RunView, column: &ColumnView) -> Label {
-    match scenario(view, column) {
-        Some(scenario) if !scenario.name.is_empty() => Label::with_subhead(&column.head, &scenario.name),
-        _ => Label::new(&column.head),
+    let name = scenario(view, column).map_or("", |s| s.name.as_str());
+    match (name.is_empty(), column.head == column.scenario) {
+        (true, true) => Label::new(&column.head),
+        (true, false) => Label::with_subhead(&column.head, &column.scenario),
+        (false, true) => Label::with_subhead(&column.head, name),
+        (false, false) => Label::with_subhead(&column.head, format!("{name} ({})", column.scenario)),
     }
 }
 
@@ -90,7 +95,7 @@ fn columns(view: &RunView, layout: &TableView) -> Vec<Column> {
 
 /// Laid out as the study prints its results.
 fn side_table(view: &RunView, layout: &TableView, side: Side) -> Table {
-    let mut table = Table::new(format!("{}: on {side} nodes", layout.title), "Metric");
+    let mut table = Table::new(format!("{} – {side} nodes", layout.title), "Metric");
     table.columns = columns(view, layout);
     table.reference = Some(STUDY.to_owned());
     table.rows = vec![
@@ -101,7 +106,7 @@ fn side_table(view: &RunView, layout: &TableView, side: Side) -> Table {
 }
 
 fn cost_table(view: &RunView, layout: &TableView) -> Table {
-    let mut table = Table::new(format!("{}: service demand and retransmits", layout.title), "Metric");
+    let mut table = Table::new(format!("{} – service demand and retransmits", layout.title), "Metric");
     table.columns = columns(view, layout);
     table.rows = vec![
         row(view, layout, Side::Sender, Metric::ServiceDemand, "Demand, sender"),
@@ -127,21 +132,28 @@ fn row(view: &RunView, layout: &TableView, side: Side, metric: Metric, label: &s
     }
 }
 
+/// How all tables are to be read.
+pub(super) fn key(view: &RunView) -> String {
+    let mut key = format!(
+        "± is half the width of the {} % confidence interval, relative to the mean of the trials.",
+        view.level.percent()
+    );
+    if view.scenarios.iter().any(|s| s.trials.len() == 1) {
+        key += " A figure without ± comes from a single trial.";
+    }
+    if let Some(cost) = rig_cost(view) {
+        key += " ";
+        key += &cost;
+    }
+    key
+}
+
 /// What the reader must know to read the tables of this layout.
 fn notes(view: &RunView, layout: &TableView) -> Vec<String> {
     let shown = || layout.columns.iter().filter_map(|c| Some((c, scenario(view, c)?)));
-    let mut notes = vec![format!(
-        "± is half the width of the {} % confidence interval, relative to the mean of the trials.",
-        view.level.percent()
-    )];
-    if shown().any(|(_, s)| s.trials.len() == 1) {
-        notes.push("A figure without ± comes from a single trial.".to_owned());
-    }
+    let mut notes = Vec::new();
     if let Some(source) = &layout.source {
         notes.push(format!("{STUDY}: the published figure ({source}), from other machines and another system."));
-    }
-    if let Some(cost) = rig_cost(view) {
-        notes.push(cost);
     }
     // Each remark once, after the heads of the columns it belongs to.
     let mut remarks: Vec<(String, Vec<&str>)> = Vec::new();
@@ -190,7 +202,7 @@ fn throughput(view: &RunView, layout: &TableView) -> Bars {
     };
     let groups = layout.columns.iter().map(|c| BarGroup { label: label(view, c), bars: vec![bar(c)] });
     Bars {
-        title: format!("{}: {} at the receivers", layout.title, name(metric).to_lowercase()),
+        title: format!("{} – {} at the receivers", layout.title, name(metric).to_lowercase()),
         axis: Axis::new(name(metric), unit(metric)),
         series: vec!["measured, with confidence interval".to_owned()],
         groups: groups.collect(),
@@ -204,7 +216,7 @@ fn cpu(view: &RunView, layout: &TableView) -> Stacked {
         nodes.iter().map(|node| cpu_row(column, scenario, node))
     });
     Stacked {
-        title: format!("{}: what the nodes' CPUs did", layout.title),
+        title: format!("{} – what the nodes' CPUs did", layout.title),
         axis: Axis::new("Share of the node's CPU time", "%"),
         limit: 100.0,
         parts: PARTS.iter().map(|(name, _)| (*name).to_owned()).collect(),
