@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_stats::confidence::Level;
 use rig_sys::cpu::CpuSet;
@@ -19,12 +19,13 @@ use crate::claim::FigureRef;
 use crate::cli::{OutputArgs, ReportArgs, StoreArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::figures::figure;
-use crate::report::document::Claim;
-use crate::report::view::{Certainty, ColumnView, Reference, RunView, ScenarioView, Status, TableView};
+use crate::report::build;
+use crate::report::document::{Claim, Document};
+use crate::report::view::{Certainty, RunView, ScenarioView, Status};
 use crate::report::{self, Options as Look};
 use crate::run::{Options, Outcome, Settled};
 use crate::store::{Run, RunState, Store};
-use crate::suite::{Repeat, Suite};
+use crate::suite::{Layout, Repeat, Suite};
 
 /// Columns of a terminal report that does not go to a terminal.
 const FILE_WIDTH: u16 = 100;
@@ -35,7 +36,7 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let run = store.resolve(name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)?;
     let view = view(&run)?;
     let output = args.output.output.as_deref().map(create).transpose()?;
-    write(&view, &args.output, output)?;
+    write(&build::document(&view), &args.output, output)?;
     Ok(Exit::Done)
 }
 
@@ -45,7 +46,7 @@ pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
         print("No run is stored yet: try `netrig run layers --quick`.\n")?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new();
+    let mut table = comfy_table::Table::new();
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
@@ -120,18 +121,17 @@ pub(super) fn create(path: &Path) -> Result<Output, Failure> {
 }
 
 /// Writes the report where the user wants it.
-pub(super) fn write(view: &RunView, args: &OutputArgs, output: Option<Output>) -> Result<(), Failure> {
-    let document = report::build::document(view);
+pub(super) fn write(document: &Document, args: &OutputArgs, output: Option<Output>) -> Result<(), Failure> {
     let Some(Output { mut file, path }) = output else {
         let terminal = io::stdout().is_terminal();
         let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let width = rig_sys::process::terminal_width().filter(|_| terminal);
         let look = Look { colour, width: width.unwrap_or(FILE_WIDTH) };
         let mut out = io::stdout().lock();
-        return done_or_closed(report::write(&document, args.format, look, &mut out).and_then(|()| out.flush()));
+        return done_or_closed(report::write(document, args.format, look, &mut out).and_then(|()| out.flush()));
     };
     let look = Look { colour: false, width: FILE_WIDTH };
-    report::write(&document, args.format, look, &mut file)
+    report::write(document, args.format, look, &mut file)
         .and_then(|()| file.persist(&path).map_err(|error| error.error))
         .with_context(|| format!("write {}", path.display()))
         .or_exit(Exit::Failed)?;
@@ -210,29 +210,14 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
     })
 }
 
-fn tables(suite: &Suite, chosen: &dyn Fn(&str) -> bool) -> Vec<TableView> {
-    let reference =
-        |r: crate::suite::Reference| Reference { throughput_mbit: r.throughput_mbit, cpu_percent: r.cpu_percent };
-    suite
-        .tables
-        .iter()
-        .map(|table| TableView {
-            title: table.title.clone(),
-            source: table.source.clone(),
-            columns: table
-                .columns
-                .iter()
-                .filter(|column| chosen(&column.scenario))
-                .map(|column| ColumnView {
-                    head: column.head.clone(),
-                    scenario: column.scenario.clone(),
-                    sender: column.sender.map(reference),
-                    receiver: column.receiver.map(reference),
-                })
-                .collect(),
-        })
-        .filter(|table| !table.columns.is_empty())
-        .collect()
+/// The suite's tables with the scenarios that were run.
+fn tables(suite: &Suite, chosen: &dyn Fn(&str) -> bool) -> Vec<Layout> {
+    let mut tables = suite.tables.clone();
+    for table in &mut tables {
+        table.columns.retain(|column| chosen(&column.scenario));
+    }
+    tables.retain(|table| !table.columns.is_empty());
+    tables
 }
 
 fn certainty(settled: Option<&Settled>) -> Certainty {

@@ -8,6 +8,7 @@ use super::{gain_privilege, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::report::{Format, build};
 use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
@@ -65,9 +66,15 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     }
 
     let view = report::view(&store.run(id).or_exit(Exit::Failed)?)?;
-    report::write(&view, &args.output, output)?;
+    let mut document = build::document(&view);
+    if output.is_none() && args.output.format == Format::Terminal {
+        // On a terminal what matters most must not have scrolled away.
+        document = document.without_details();
+    }
+    report::write(&document, &args.output, output)?;
     if !args.quiet {
-        eprintln!("Stored as run {id}. As a page: netrig report {id} --format html --output run-{id}.html");
+        eprintln!("Stored as run {id}. In full: netrig report {id}");
+        eprintln!("As a page, with charts: netrig report {id} --format html --output run-{id}.html");
     }
     let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
     Ok(if refuted { Exit::Refuted } else { Exit::Done })

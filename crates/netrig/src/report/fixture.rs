@@ -11,8 +11,9 @@ use super::document::{
     Axis, BarGroup, Bars, Block, Cell, Chart, Claim, Column, Document, Interval, Label, Line, Lines, Number, Row,
     Stacked, StackedRow, Table, Verdict,
 };
-use super::view::{Certainty, ColumnView, Reference, RunView, ScenarioView, Status, TableView};
+use super::view::{Certainty, RunView, ScenarioView, Status};
 use crate::record::{Environment, Flag, RigCost, TrialRecord};
+use crate::suite::{Layout, LayoutColumn, Reference};
 
 pub(crate) struct TrialOptions {
     pub scenario: &'static str,
@@ -286,8 +287,8 @@ pub(crate) fn run_view() -> RunView {
     ];
     let reference = |throughput_mbit, cpu_percent| Some(Reference { throughput_mbit, cpu_percent });
     let column =
-        |head: &str, sender, receiver| ColumnView { head: head.into(), scenario: head.into(), sender, receiver };
-    let table = TableView {
+        |head: &str, sender, receiver| LayoutColumn { head: head.into(), scenario: head.into(), sender, receiver };
+    let table = Layout {
         title: "From raw to overlay".to_owned(),
         columns: vec![
             column("A", reference(7375.159, 14.799), reference(7375.198, 21.161)),

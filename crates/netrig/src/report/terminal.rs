@@ -20,6 +20,8 @@ const PADDING: usize = 2;
 /// Heads are wrapped at the first of these widths with which the table fits.
 const HEADS: [usize; 3] = [24, 16, LEAST_HEAD];
 const LEAST_HEAD: usize = 10;
+/// A head higher than this is no longer read at a glance: the long names go below the table.
+const HEAD_LINES: usize = 4;
 /// The least a column of words is given.
 const TEXT: usize = 16;
 
@@ -212,8 +214,8 @@ impl Terminal<'_> {
             let wish = if place == 0 { layout.stub } else { layout.columns[columns[place - 1]] };
             // Figures are never wrapped; words share what room is left.
             column.set_constraint(match wish {
-                Wish { flexible: true, width } => ColumnConstraint::LowerBoundary(fixed(width)),
-                Wish { flexible: false, width } => ColumnConstraint::Absolute(fixed(width)),
+                Wish { flexible: true, width, .. } => ColumnConstraint::LowerBoundary(fixed(width)),
+                Wish { flexible: false, width, .. } => ColumnConstraint::Absolute(fixed(width)),
             });
         }
         drawn.trim_fmt()
@@ -230,6 +232,7 @@ fn fixed(width: usize) -> Width {
 struct Wish {
     width: usize,
     flexible: bool,
+    head_lines: usize,
 }
 
 /// Which columns go side by side.
@@ -250,7 +253,8 @@ impl Layout {
         let wishes = |limit, subheads| all.iter().map(|&i| wish(table, i, limit, subheads, room)).collect::<Vec<_>>();
         for (limit, subheads) in HEADS.into_iter().map(|limit| (limit, true)).chain([(LEAST_HEAD, false)]) {
             let columns = wishes(limit, subheads);
-            if columns.iter().map(|w| w.width + PADDING).sum::<usize>() <= room {
+            let low = columns.iter().all(|w| w.head_lines <= HEAD_LINES);
+            if low && columns.iter().map(|w| w.width + PADDING).sum::<usize>() <= room {
                 return Self { stub, columns, subheads, parts: vec![all] };
             }
         }
@@ -285,14 +289,15 @@ fn stub_width(table: &Table, width: usize) -> Wish {
     });
     let texts = rows.flatten().chain([clean_line(&table.stub)]);
     let longest = texts.map(|t| display_width(&t)).max().unwrap_or(0);
-    Wish { width: longest.min(width / 3), flexible: false }
+    Wish { width: longest.min(width / 3), flexible: false, head_lines: 1 }
 }
 
 fn wish(table: &Table, column: usize, limit: usize, subheads: bool, room: usize) -> Wish {
     let label = &table.columns[column];
     let heads = [Some(text::column_head(label)), text::subhead(&label.label).filter(|_| subheads)];
-    let wrapped = |head: String| longest_word(&head).max(display_width(&head).min(limit));
-    let mut width = heads.into_iter().flatten().map(wrapped).max().unwrap_or(0);
+    let heads: Vec<String> = heads.into_iter().flatten().collect();
+    let wrapped = |head: &String| longest_word(head).max(display_width(head).min(limit));
+    let mut width = heads.iter().map(wrapped).max().unwrap_or(0);
     let mut flexible = false;
     for row in &table.rows {
         match row.cells.get(column) {
@@ -308,7 +313,9 @@ fn wish(table: &Table, column: usize, limit: usize, subheads: bool, room: usize)
             Some(Cell::Missing { .. }) | None => width = width.max(display_width(MISSING)),
         }
     }
-    Wish { width: width.min(room.saturating_sub(PADDING)).max(1), flexible }
+    let width = width.min(room.saturating_sub(PADDING)).max(1);
+    let head_lines = heads.iter().map(|head| textwrap::wrap(head, width).len()).sum();
+    Wish { width, flexible, head_lines }
 }
 
 fn longest_word(text: &str) -> usize {

@@ -4,8 +4,8 @@ use rig_load::plan::Phases;
 use rig_stats::confidence::Level;
 
 use super::document::Claim;
-use crate::claim::{Metric, Side};
 use crate::record::{Environment, RigCost, TrialRecord};
+use crate::suite::Layout;
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +31,7 @@ pub struct RunView {
     pub rig_cost: Option<RigCost>,
     pub scenarios: Vec<ScenarioView>,
     /// How the results are laid out. Scenarios in no table get one of their own.
-    pub tables: Vec<TableView>,
+    pub tables: Vec<Layout>,
     pub claims: Vec<Claim>,
 }
 
@@ -69,44 +69,4 @@ pub enum Certainty {
     Missed(String),
     /// The run ended before.
     Unfinished,
-}
-
-/// Results side by side, e.g. as a study printed them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TableView {
-    pub title: String,
-    pub columns: Vec<ColumnView>,
-    /// Where the reference figures were published.
-    pub source: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct ColumnView {
-    pub head: String,
-    /// Id of the scenario shown.
-    pub scenario: String,
-    pub sender: Option<Reference>,
-    pub receiver: Option<Reference>,
-}
-
-/// Published figures of one side.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reference {
-    pub throughput_mbit: f64,
-    pub cpu_percent: f64,
-}
-
-impl ColumnView {
-    /// The published figure in the unit it is shown in, Mbit/s or percent.
-    pub(super) fn reference(&self, side: Side, metric: Metric) -> Option<f64> {
-        let reference = match side {
-            Side::Sender => self.sender?,
-            Side::Receiver => self.receiver?,
-        };
-        match metric {
-            Metric::Throughput => Some(reference.throughput_mbit),
-            Metric::Cpu => Some(reference.cpu_percent),
-            Metric::ServiceDemand | Metric::Retransmits => None,
-        }
-    }
 }

@@ -13,7 +13,7 @@ use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Metric, Side};
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
@@ -35,7 +35,7 @@ pub struct Suite {
     /// Timing of a first look.
     pub quick: Option<Timing>,
     pub scenarios: Vec<Scenario>,
-    pub tables: Vec<Table>,
+    pub tables: Vec<Layout>,
     pub claims: Vec<Claim>,
 }
 
@@ -119,23 +119,38 @@ pub struct Scenario {
     pub receive: TcpStream,
 }
 
-/// Results laid out as the study printed them.
+/// Results side by side, as a study printed them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table {
+pub struct Layout {
     pub title: String,
     pub source: Option<String>,
-    pub columns: Vec<Column>,
+    pub columns: Vec<LayoutColumn>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Column {
+pub struct LayoutColumn {
     pub head: String,
     pub scenario: String,
     pub sender: Option<Reference>,
     pub receiver: Option<Reference>,
 }
 
-/// A published figure.
+impl LayoutColumn {
+    /// The published figure in the unit it is shown in, Mbit/s or percent.
+    pub fn reference(&self, side: Side, metric: Metric) -> Option<f64> {
+        let reference = match side {
+            Side::Sender => self.sender?,
+            Side::Receiver => self.receiver?,
+        };
+        match metric {
+            Metric::Throughput => Some(reference.throughput_mbit),
+            Metric::Cpu => Some(reference.cpu_percent),
+            Metric::ServiceDemand | Metric::Retransmits => None,
+        }
+    }
+}
+
+/// Published figures of one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reference {
     pub throughput_mbit: f64,

@@ -8,7 +8,7 @@ use rig_stats::units::Bytes;
 use toml::Spanned;
 
 use super::file::{Defaults, LoadFile, OneOrMany, Quick, ScenarioFile, SuiteFile, TableFile, WireFile};
-use super::{Column, Reference, Repeat, Scenario, Suite, SuiteError, Table, Timing};
+use super::{Layout, LayoutColumn, Reference, Repeat, Scenario, Suite, SuiteError, Timing};
 use crate::claim::Claim;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
@@ -228,7 +228,7 @@ impl Resolver<'_> {
         Ok((send, receive))
     }
 
-    fn table(&self, known: &BTreeSet<&str>, table: &TableFile) -> Result<Table> {
+    fn table(&self, known: &BTreeSet<&str>, table: &TableFile) -> Result<Layout> {
         let columns = table
             .columns
             .iter()
@@ -238,7 +238,7 @@ impl Resolver<'_> {
                     throughput_mbit: r.throughput.0 as f64 / 1e6,
                     cpu_percent: r.cpu,
                 };
-                Ok(Column {
+                Ok(LayoutColumn {
                     head: column.head.clone(),
                     scenario: column.scenario.get_ref().clone(),
                     sender: column.sender.map(reference),
@@ -246,7 +246,7 @@ impl Resolver<'_> {
                 })
             })
             .collect::<Result<_>>()?;
-        Ok(Table { title: table.title.clone(), source: table.source.clone(), columns })
+        Ok(Layout { title: table.title.clone(), source: table.source.clone(), columns })
     }
 
     fn known_scenario(&self, known: &BTreeSet<&str>, id: &Spanned<String>) -> Result<()> {

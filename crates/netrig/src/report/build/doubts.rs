@@ -102,8 +102,8 @@ pub(super) fn of(scenario: &ScenarioView) -> Vec<String> {
     let all = scenario.trials.len();
     let words = |(worst, trials): (&Flag, usize)| match (trials, all) {
         (1, 1) => worst.to_string(),
-        (1, _) => format!("{worst} (in 1 of {all} trials)"),
-        (n, _) => format!("{worst} (in {n} of {all} trials, the worst)"),
+        (1, _) => format!("1 of {all} trials: {worst}"),
+        (n, _) => format!("{n} of {all} trials, at worst: {worst}"),
     };
     doubts.into_iter().map(words).collect()
 }

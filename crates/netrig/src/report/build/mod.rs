@@ -114,6 +114,7 @@ fn blocks(view: &RunView) -> Vec<Block> {
         }
     }
     blocks.push(Block::heading(2, "Results"));
+    blocks.push(Block::paragraph(results::key(view)));
     blocks.extend(results::tables(view));
     if !view.claims.is_empty() {
         blocks.push(Block::heading(2, "Claims"));

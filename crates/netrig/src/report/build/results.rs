@@ -9,7 +9,8 @@ use crate::record::{CpuUse, NodeRecord};
 use crate::report::document::{
     Axis, BarGroup, Bars, Block, Cell, Chart, Column, Label, Number, Row, Stacked, StackedRow, Table,
 };
-use crate::report::view::{Certainty, ColumnView, RunView, ScenarioView, TableView};
+use crate::report::view::{Certainty, RunView, ScenarioView};
+use crate::suite::{Layout, LayoutColumn};
 
 /// Kinds of CPU time, in the order in which they are stacked.
 type Part = (&'static str, fn(&CpuUse) -> f64);
@@ -25,45 +26,50 @@ const PARTS: [Part; 5] = [
 const STUDY: &str = "study";
 
 /// The tables of the view without columns that were not part of the run, and one for scenarios that are in none.
-fn layouts(view: &RunView) -> Vec<Cow<'_, TableView>> {
-    let in_run = |column: &ColumnView| view.scenarios.iter().any(|s| s.id == column.scenario);
-    let mut layouts: Vec<Cow<'_, TableView>> = Vec::new();
+fn layouts(view: &RunView) -> Vec<Cow<'_, Layout>> {
+    let in_run = |column: &LayoutColumn| view.scenarios.iter().any(|s| s.id == column.scenario);
+    let mut layouts: Vec<Cow<'_, Layout>> = Vec::new();
     for table in &view.tables {
         if table.columns.iter().all(in_run) {
             layouts.push(Cow::Borrowed(table));
         } else if table.columns.iter().any(in_run) {
             let columns = table.columns.iter().filter(|c| in_run(c)).cloned().collect();
-            layouts.push(Cow::Owned(TableView { columns, ..table.clone() }));
+            layouts.push(Cow::Owned(Layout { columns, ..table.clone() }));
         }
     }
     let shown =
         |scenario: &&ScenarioView| view.tables.iter().any(|t| t.columns.iter().any(|c| c.scenario == scenario.id));
-    let others: Vec<ColumnView> = view
+    let others: Vec<LayoutColumn> = view
         .scenarios
         .iter()
         .filter(|s| !shown(s))
-        .map(|s| ColumnView { head: s.id.clone(), scenario: s.id.clone(), sender: None, receiver: None })
+        .map(|s| LayoutColumn { head: s.id.clone(), scenario: s.id.clone(), sender: None, receiver: None })
         .collect();
     if !others.is_empty() {
         let title = if layouts.is_empty() { "All scenarios" } else { "Other scenarios" };
-        layouts.push(Cow::Owned(TableView { title: title.to_owned(), columns: others, source: None }));
+        layouts.push(Cow::Owned(Layout { title: title.to_owned(), columns: others, source: None }));
     }
     layouts
 }
 
-fn scenario<'a>(view: &'a RunView, column: &ColumnView) -> Option<&'a ScenarioView> {
+fn scenario<'a>(view: &'a RunView, column: &LayoutColumn) -> Option<&'a ScenarioView> {
     view.scenarios.iter().find(|s| s.id == column.scenario)
 }
 
-fn label(view: &RunView, column: &ColumnView) -> Label {
-    match scenario(view, column) {
-        Some(scenario) if !scenario.name.is_empty() => Label::with_subhead(&column.head, &scenario.name),
-        _ => Label::new(&column.head),
+/// The column's head over the scenario's name; claims and details name scenarios by their id, so that it is shown where
+/// the head is another.
+fn label(view: &RunView, column: &LayoutColumn) -> Label {
+    let name = scenario(view, column).map_or("", |s| s.name.as_str());
+    match (name.is_empty(), column.head == column.scenario) {
+        (true, true) => Label::new(&column.head),
+        (true, false) => Label::with_subhead(&column.head, &column.scenario),
+        (false, true) => Label::with_subhead(&column.head, name),
+        (false, false) => Label::with_subhead(&column.head, format!("{name} ({})", column.scenario)),
     }
 }
 
 /// Whether any scenario of the layout has figures.
-fn is_measured(view: &RunView, layout: &TableView) -> bool {
+fn is_measured(view: &RunView, layout: &Layout) -> bool {
     layout.columns.iter().any(|column| scenario(view, column).is_some_and(|s| !s.trials.is_empty()))
 }
 
@@ -84,13 +90,13 @@ pub(super) fn tables(view: &RunView) -> Vec<Block> {
     blocks
 }
 
-fn columns(view: &RunView, layout: &TableView) -> Vec<Column> {
+fn columns(view: &RunView, layout: &Layout) -> Vec<Column> {
     layout.columns.iter().map(|column| Column::number(label(view, column), None)).collect()
 }
 
 /// Laid out as the study prints its results.
-fn side_table(view: &RunView, layout: &TableView, side: Side) -> Table {
-    let mut table = Table::new(format!("{}: on {side} nodes", layout.title), "Metric");
+fn side_table(view: &RunView, layout: &Layout, side: Side) -> Table {
+    let mut table = Table::new(format!("{} – {side} nodes", layout.title), "Metric");
     table.columns = columns(view, layout);
     table.reference = Some(STUDY.to_owned());
     table.rows = vec![
@@ -100,8 +106,8 @@ fn side_table(view: &RunView, layout: &TableView, side: Side) -> Table {
     table
 }
 
-fn cost_table(view: &RunView, layout: &TableView) -> Table {
-    let mut table = Table::new(format!("{}: service demand and retransmits", layout.title), "Metric");
+fn cost_table(view: &RunView, layout: &Layout) -> Table {
+    let mut table = Table::new(format!("{} – service demand and retransmits", layout.title), "Metric");
     table.columns = columns(view, layout);
     table.rows = vec![
         row(view, layout, Side::Sender, Metric::ServiceDemand, "Demand, sender"),
@@ -112,8 +118,8 @@ fn cost_table(view: &RunView, layout: &TableView) -> Table {
     table
 }
 
-fn row(view: &RunView, layout: &TableView, side: Side, metric: Metric, label: &str) -> Row {
-    let cell = |column: &ColumnView| {
+fn row(view: &RunView, layout: &Layout, side: Side, metric: Metric, label: &str) -> Row {
+    let cell = |column: &LayoutColumn| {
         let number = scenario(view, column).and_then(|s| mean(&s.trials, side, metric, view.level));
         match number {
             Some(number) => number.with_reference(column.reference(side, metric)).into(),
@@ -127,21 +133,28 @@ fn row(view: &RunView, layout: &TableView, side: Side, metric: Metric, label: &s
     }
 }
 
-/// What the reader must know to read the tables of this layout.
-fn notes(view: &RunView, layout: &TableView) -> Vec<String> {
-    let shown = || layout.columns.iter().filter_map(|c| Some((c, scenario(view, c)?)));
-    let mut notes = vec![format!(
+/// How all tables are to be read.
+pub(super) fn key(view: &RunView) -> String {
+    let mut key = format!(
         "± is half the width of the {} % confidence interval, relative to the mean of the trials.",
         view.level.percent()
-    )];
-    if shown().any(|(_, s)| s.trials.len() == 1) {
-        notes.push("A figure without ± comes from a single trial.".to_owned());
-    }
-    if let Some(source) = &layout.source {
-        notes.push(format!("{STUDY}: the published figure ({source}), from other machines and another system."));
+    );
+    if view.scenarios.iter().any(|s| s.trials.len() == 1) {
+        key += " A figure without ± comes from a single trial.";
     }
     if let Some(cost) = rig_cost(view) {
-        notes.push(cost);
+        key += " ";
+        key += &cost;
+    }
+    key
+}
+
+/// What the reader must know to read the tables of this layout.
+fn notes(view: &RunView, layout: &Layout) -> Vec<String> {
+    let shown = || layout.columns.iter().filter_map(|c| Some((c, scenario(view, c)?)));
+    let mut notes = Vec::new();
+    if let Some(source) = &layout.source {
+        notes.push(format!("{STUDY}: the published figure ({source}), from other machines and another system."));
     }
     // Each remark once, after the heads of the columns it belongs to.
     let mut remarks: Vec<(String, Vec<&str>)> = Vec::new();
@@ -162,8 +175,8 @@ fn notes(view: &RunView, layout: &TableView) -> Vec<String> {
     notes
 }
 
-/// `Without load netrig's own processes use 0.3 % of node a's CPU time and 0.2 % of node b's; all together, the CPUs were
-/// busy for 1.1 % of node a's CPU time and 0.9 % of node b's.`
+/// `Without load netrig's own processes use 0.3 % of node a's CPU time and 0.2 % of node b's; with the rest of the
+/// machine, 1.1 % of node a's CPU time and 0.9 % of node b's was busy.`
 pub(super) fn rig_cost(view: &RunView) -> Option<String> {
     let cost = view.rig_cost.as_ref()?;
     let mut text = format!("Without load netrig's own processes use {}", shares(&cost.nodes)?);
@@ -194,15 +207,15 @@ pub(super) fn charts(view: &RunView) -> Vec<Block> {
     blocks
 }
 
-fn throughput(view: &RunView, layout: &TableView) -> Bars {
+fn throughput(view: &RunView, layout: &Layout) -> Bars {
     let (side, metric) = (Side::Receiver, Metric::Throughput);
-    let bar = |column: &ColumnView| {
+    let bar = |column: &LayoutColumn| {
         let number = mean(&scenario(view, column)?.trials, side, metric, view.level)?;
         Some(number.with_reference(column.reference(side, metric)))
     };
     let groups = layout.columns.iter().map(|c| BarGroup { label: label(view, c), bars: vec![bar(c)] });
     Bars {
-        title: format!("{}: {} at the receivers", layout.title, name(metric).to_lowercase()),
+        title: format!("{} – {} at the receivers", layout.title, name(metric).to_lowercase()),
         axis: Axis::new(name(metric), unit(metric)),
         series: vec!["measured, with confidence interval".to_owned()],
         groups: groups.collect(),
@@ -210,13 +223,13 @@ fn throughput(view: &RunView, layout: &TableView) -> Bars {
     }
 }
 
-fn cpu(view: &RunView, layout: &TableView) -> Stacked {
+fn cpu(view: &RunView, layout: &Layout) -> Stacked {
     let rows = layout.columns.iter().filter_map(|c| Some((c, scenario(view, c)?))).flat_map(|(column, scenario)| {
         let nodes = scenario.trials.first().map_or(&[][..], |trial| &trial.nodes);
         nodes.iter().map(|node| cpu_row(column, scenario, node))
     });
     Stacked {
-        title: format!("{}: what the nodes' CPUs did", layout.title),
+        title: format!("{} – what the nodes' CPUs did", layout.title),
         axis: Axis::new("Share of the node's CPU time", "%"),
         limit: 100.0,
         parts: PARTS.iter().map(|(name, _)| (*name).to_owned()).collect(),
@@ -225,7 +238,7 @@ fn cpu(view: &RunView, layout: &TableView) -> Stacked {
 }
 
 /// The mean over the trials of what the CPUs of one node did.
-fn cpu_row(column: &ColumnView, scenario: &ScenarioView, node: &NodeRecord) -> StackedRow {
+fn cpu_row(column: &LayoutColumn, scenario: &ScenarioView, node: &NodeRecord) -> StackedRow {
     let sides = Side::ALL.into_iter().filter(|side| figures::is_on(&scenario.trials[0], node, *side));
     let sides = sides.map(Side::name).collect::<Vec<_>>().join(" and ");
     let same: Vec<&NodeRecord> =

@@ -17,7 +17,7 @@ fn number(table: &Table, row: &str, column: &str) -> Number {
 fn results_stand_beside_the_published_ones() {
     let document = document(&run_view());
     let sender = tables(&document)[0];
-    assert_eq!(sender.caption, "From raw to overlay: on sender nodes");
+    assert_eq!(sender.caption, "From raw to overlay – sender nodes");
     let throughput = number(sender, "Throughput", "A");
     assert!((throughput.value - 23_400.0).abs() < 1.0, "{throughput:?}");
     assert_eq!(throughput.reference, Some(7375.159));
@@ -44,19 +44,20 @@ fn scenarios_in_no_table_get_one() {
     view.tables[0].columns.retain(|c| c.head != "D");
     let document = document(&view);
     let other = tables(&document)[3];
-    assert_eq!(other.caption, "Other scenarios: on sender nodes");
+    assert_eq!(other.caption, "Other scenarios – sender nodes");
     assert!((number(other, "Throughput", "D").value - 8100.0).abs() < 1.0);
     let missing = Cell::missing("no trial gave this figure");
     assert_eq!(other.rows[0].cells[1], missing, "T2");
 }
 
 #[test]
-fn what_the_reader_must_know_stands_under_the_tables() {
+fn what_the_reader_must_know_stands_by_the_tables() {
     let document = document(&run_view());
     let notes = tables(&document)[2].notes.join("\n");
     assert!(notes.contains("D: The kernel's bridge and VXLAN stand in for the study's vRouter."));
     assert!(notes.contains("D: confidence not reached: sender cpu ±3.7 %"));
-    assert!(notes.contains("use 0.3 % of node a's CPU time and 0.2 % of node b's; with"));
+    let cost = "use 0.3 % of node a's CPU time and 0.2 % of node b's; with";
+    assert!(document.blocks.iter().any(|b| matches!(b, Block::Paragraph { text } if text.contains(cost))));
 }
 
 #[test]
@@ -74,8 +75,8 @@ fn doubts_are_counted_by_trial_and_shown_at_their_worst() {
     assert_eq!(
         doubts::of(d),
         [
-            "node b's CPUs were 98.5 % busy: the node may be the limit, not the path (in 3 of 3 trials, the worst)",
-            "51 packets dropped at b:eth0 (in 2 of 3 trials, the worst)",
+            "3 of 3 trials, at worst: node b's CPUs were 98.5 % busy: the node may be the limit, not the path",
+            "2 of 3 trials, at worst: 51 packets dropped at b:eth0",
         ]
     );
 }
