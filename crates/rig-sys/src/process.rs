@@ -79,3 +79,8 @@ pub fn close_standard_streams() -> io::Result<()> {
     rustix::stdio::dup2_stderr(&null)?;
     Ok(())
 }
+
+/// Columns of the terminal on standard output, if it is one.
+pub fn terminal_width() -> Option<u16> {
+    rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
+}

@@ -1,5 +1,6 @@
 //! Testbeds that stand: namespaces, interfaces and addresses, alive as long as a [`Testbed`].
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use rig_sys::counters::NamespaceCounters;
@@ -114,6 +115,9 @@ impl Testbed {
     fn lay_wire(&mut self) -> Result<()> {
         let Some(wire) = self.topology.wire() else { return Ok(()) };
         let [a, b] = &mut self.nodes[..] else { return Ok(()) };
+        for node in [&mut *a, &mut *b] {
+            node.place.announce_steering(&node.cpus)?;
+        }
         a.place.veth(UPLINK, &mut b.place, UPLINK, wire.queues, wire.mtu)?;
         for node in [a, b] {
             if let Some(rate) = wire.rate {
@@ -280,16 +284,43 @@ impl Place {
         self.interfaces.push(Interface { name: name.to_owned(), offloads });
     }
 
-    /// Makes the CPUs of this node process what `interface` receives. A veth hands its packets to the backlog of the
-    /// CPU that sent them unless receive packet steering names others (Documentation/networking/scaling.rst).
+    /// Makes interfaces that are created from now on steer what they receive to `cpus`. It is the only way without
+    /// root; Linux has it from 6.4.
+    fn announce_steering(&self, cpus: &CpuSet) -> Result<()> {
+        match self.ns.sysctl(DEFAULT_STEERING, &cpus.mask()) {
+            Err(error) if error.source.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the CPUs of this node process what `interface` receives, and other interfaces do as they always do. A veth
+    /// hands its packets to the backlog of the CPU that sent them unless receive packet steering names others
+    /// (Documentation/networking/scaling.rst).
     fn steer_receive(&self, interface: &str, wire: WireOptions, cpus: &CpuSet) -> Result<()> {
+        self.announce_steering(&CpuSet::default())?;
         let sysfs = self.ns.sysfs()?;
+        let wanted = cpus.mask();
         for queue in 0..wire.queues {
-            sysfs.write(interface, &format!("queues/rx-{queue}/rps_cpus"), &cpus.mask())?;
+            let file = format!("queues/rx-{queue}/rps_cpus");
+            // The kernel pads masks with zeroes to the number of possible CPUs.
+            let now = sysfs.read(interface, &file)?.replace(',', "");
+            if now.trim_start_matches('0') == wanted.replace(',', "").trim_start_matches('0') {
+                continue;
+            }
+            sysfs.write(interface, &file, &wanted).map_err(|error| match error.is_permission() {
+                false => error,
+                true => Error::new(
+                    "steer a node's receive processing to its CPUs without root (run as root, or on Linux 6.4 or newer)",
+                    error.source,
+                ),
+            })?;
         }
         Ok(())
     }
 }
+
+/// Receive packet steering of interfaces that are created in a namespace.
+const DEFAULT_STEERING: &str = "net.core.rps_default_mask";
 
 /// Makes every packet of `interface` one segment, sent and received.
 fn disable_offloads(ns: &NetNs, interface: &str) -> Result<()> {
