@@ -149,8 +149,8 @@ fn every_endpoint_reaches_every_other() {
 fn a_node_has_as_many_containers_as_a_topology_may_ask_for() {
     world::own(|| {
         for path in [Path::Etun, Path::Bridge, Path::Macvlan, Path::Vxlan] {
-            let bed = Bed::build(path, 100, WireOptions::default());
-            assert_eq!(bed.testbed.places(0).count(), 101);
+            let bed = Bed::build(path, Topology::CONTAINERS_MAX, WireOptions::default());
+            assert_eq!(bed.testbed.places(0).count(), 1 + Topology::CONTAINERS_MAX);
             let (from, to) = bed.ends();
             greet(bed.listen(to), to.to_string());
             assert_eq!(greeting(bed.connect(from, bed.address(to), PATIENCE).unwrap()), to.to_string(), "{path}");
