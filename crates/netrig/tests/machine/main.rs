@@ -2,6 +2,8 @@
 //! machine is in this one binary, one test at a time; see [`world`] for how a test gets a world of its own.
 
 mod attribution;
+mod kept;
 mod killed;
 mod paths;
+mod rootless;
 mod world;

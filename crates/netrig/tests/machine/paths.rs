@@ -162,7 +162,8 @@ fn a_node_has_as_many_containers_as_a_topology_may_ask_for() {
 fn nothing_passes_between_endpoints_and_the_host() {
     world::own(|| {
         // The host's addresses: its loopback, one of its own, and one inside each of the testbeds' subnets.
-        let host = [[127, 0, 0, 1], [192, 0, 2, 1], [172, 16, 0, 200], [172, 16, 1, 200], [10, 0, 1, 200], [10, 1, 0, 200]];
+        let host =
+            [[127, 0, 0, 1], [192, 0, 2, 1], [172, 16, 0, 200], [172, 16, 1, 200], [10, 0, 1, 200], [10, 1, 0, 200]];
         let host = host.map(|address| SocketAddr::from((address, PORT)));
         let mut netlink = Netlink::open(&NetNs::of_current_thread().unwrap()).unwrap();
         for address in &host[1..] {
@@ -178,8 +179,7 @@ fn nothing_passes_between_endpoints_and_the_host() {
             let (from, to) = bed.ends();
             greet(bed.listen(to), to.to_string());
             bed.connect(from, bed.address(to), PATIENCE).unwrap();
-            let reached: Vec<_> =
-                host.iter().filter(|address| bed.connect(from, **address, IN_VAIN).is_ok()).collect();
+            let reached: Vec<_> = host.iter().filter(|address| bed.connect(from, **address, IN_VAIN).is_ok()).collect();
             assert_eq!(reached, Vec::<&SocketAddr>::new(), "{path}: {from} reached the host");
             for place in bed.all_places() {
                 let reached = place.ns.run(|| TcpStream::connect_timeout(&host[0], IN_VAIN).is_ok()).unwrap();
@@ -343,7 +343,8 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
                 let segments = BYTES as u64 / u64::from(segment);
                 // Also where the wire itself is not: one segment a packet is a promise about the whole path.
                 let mut places = vec![(bed.node(0), UPLINK, true)];
-                let inside = ["port0", "br0", "vxlan0", "eth0"].map(|name| (bed.place(from), name, path != Path::Macvlan));
+                let inside =
+                    ["port0", "br0", "vxlan0", "eth0"].map(|name| (bed.place(from), name, path != Path::Macvlan));
                 places.extend(inside);
                 places.extend(["port0", "vxlan0"].map(|name| (bed.node(0), name, true)));
                 places.extend(["port0", "vxlan0", UPLINK].map(|name| (bed.node(1), name, true)));

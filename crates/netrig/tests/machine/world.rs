@@ -1,16 +1,17 @@
 //! A world of a test's own, in which it is root and alone: whatever it finds there afterwards it has made itself, and
 //! nothing of it outlives the test.
 
-use std::any::type_name;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 
@@ -28,8 +29,7 @@ pub fn one_at_a_time() -> MutexGuard<'static, ()> {
 
 /// Says, even where the test runner swallows what tests print, that the calling test is not made.
 pub fn skip(why: &str) {
-    let test = thread::current().name().unwrap_or("a test").to_owned();
-    let _ = writeln!(io::stderr(), "SKIPPED {test}: {why}");
+    let _ = writeln!(io::stderr(), "SKIPPED {}: {why}", this_test());
 }
 
 pub fn is_root() -> bool {
@@ -39,13 +39,13 @@ pub fn is_root() -> bool {
 
 /// Runs `body`, the whole of a test, as root of new PID, network and mount namespaces: this test binary is started again
 /// there, for this test alone. Without root it needs a user namespace too; where there is none the test is skipped.
-pub fn own<F: FnOnce()>(body: F) {
+pub fn own(body: impl FnOnce()) {
     if env::var_os(INSIDE).is_some() {
         bring_up_loopback();
         return body();
     }
     let _alone = one_at_a_time();
-    let test = test_of::<F>();
+    let test = this_test();
     let mut namespaces = vec!["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
     if !is_root() {
         namespaces.extend(["--user", "--map-root-user"]);
@@ -58,7 +58,7 @@ pub fn own<F: FnOnce()>(body: F) {
     }
     let mut again = Command::new("unshare");
     again.args(&namespaces).arg(env::current_exe().expect("the test binary has a path"));
-    again.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(INSIDE, "1").stdin(Stdio::null());
+    again.args(["--exact", &test, "--nocapture", "--test-threads=1"]).env(INSIDE, "1").stdin(Stdio::null());
     let (status, said) = finish(&mut again, PATIENCE);
     for line in said.lines() {
         // The test runner may have begun the line.
@@ -71,10 +71,9 @@ pub fn own<F: FnOnce()>(body: F) {
     assert!(said.contains("1 passed"), "there is no test {test}");
 }
 
-/// The path of the test whose whole body is the closure `F`.
-fn test_of<F>() -> &'static str {
-    let path = type_name::<F>().trim_end_matches("::{{closure}}");
-    path.split_once("::").map_or(path, |(_crate, path)| path)
+/// The test runner names each test's thread after the test.
+fn this_test() -> String {
+    thread::current().name().unwrap_or("a test").to_owned()
 }
 
 /// Runs a command to its end and tells whether it succeeded and what it said on both outputs.
@@ -112,11 +111,6 @@ pub fn until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Opti
         }
         thread::sleep(Duration::from_millis(2));
     }
-}
-
-/// The CPUs for two nodes, or `None` where there are too few.
-pub fn two_cpus() -> Option<CpuSet> {
-    CpuSet::allowed().ok().filter(|cpus| cpus.len() >= 2)
 }
 
 /// A process of the world other than the test itself.
@@ -198,6 +192,79 @@ impl Dice {
     }
 }
 
+/// A user without privileges: nobody where the tests run as root, otherwise who runs them.
+#[derive(Debug)]
+pub struct Unprivileged {
+    directory: tempfile::TempDir,
+    switch: bool,
+}
+
+/// Runs `body`, the whole of a test, with a user without privileges. As root this happens in a world of its own.
+pub fn unprivileged(body: impl FnOnce(&Unprivileged)) {
+    if is_root() {
+        own(|| body(&Unprivileged::new(true)));
+    } else {
+        let _alone = one_at_a_time();
+        body(&Unprivileged::new(false));
+    }
+}
+
+impl Unprivileged {
+    const NOBODY: u32 = 65_534;
+
+    fn new(switch: bool) -> Self {
+        let user = Self { directory: tempfile::tempdir().unwrap(), switch };
+        // The place of the build may be closed to other users.
+        fs::copy(env!("CARGO_BIN_EXE_netrig"), user.path("netrig")).unwrap();
+        fs::create_dir(user.path("run")).unwrap();
+        if switch {
+            for path in [user.directory.path(), &user.path("run")] {
+                chown(path, Some(Self::NOBODY), Some(Self::NOBODY)).unwrap();
+            }
+        }
+        user
+    }
+
+    /// A path in a directory that is the user's.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A command that this user gives.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.stdin(Stdio::null()).current_dir("/").env("HOME", self.directory.path());
+        command.env("XDG_RUNTIME_DIR", self.path("run"));
+        if self.switch {
+            // The standard library gives up root's other groups too.
+            command.uid(Self::NOBODY).gid(Self::NOBODY);
+        }
+        command
+    }
+
+    /// Whether this user may make a user namespace here; says why a test is skipped when not.
+    pub fn may_make_namespaces(&self) -> bool {
+        let probe = self.command("unshare").args(["--user", "--map-root-user", "--net", "true"]).output();
+        match probe {
+            Ok(probe) if probe.status.success() => true,
+            Ok(probe) => {
+                skip(&format!("no user namespaces here: {}", text(&probe.stderr).trim()));
+                false
+            }
+            Err(error) => {
+                skip(&format!("unshare (util-linux) does not run: {error}"));
+                false
+            }
+        }
+    }
+
+    /// Runs netrig and asserts its exit status.
+    #[track_caller]
+    pub fn netrig(&self, status: i32, arguments: &[&str]) -> (String, String) {
+        expect(&self.command(self.path("netrig")).args(arguments).output().unwrap(), status)
+    }
+}
+
 /// netrig itself.
 pub fn netrig() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
@@ -213,6 +280,11 @@ pub fn text(bytes: &[u8]) -> String {
 #[track_caller]
 pub fn expect(output: &Output, status: i32) -> (String, String) {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(status), "{}\nstandard output:\n{out}\nstandard error:\n{err}", output.status);
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{}\nstandard output:\n{out}\nstandard error:\n{err}",
+        output.status
+    );
     (out, err)
 }
