@@ -182,8 +182,13 @@ pub struct Environment {
     pub sysctls: Vec<(String, String)>,
 }
 
-/// What the rig itself costs: the workers of a trial that carries no load, percent of each node's CPU time.
+/// What a trial without load costs: netrig's processes do everything but move bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RigCost {
+    /// CPU time of netrig's own processes, percent of each node's CPU time; the runner, which belongs to no node, is
+    /// counted in full on each.
     pub nodes: Vec<(String, f64)>,
+    /// All CPU time on the node's CPUs meanwhile, percent: netrig's and the rest of the machine's.
+    #[serde(default)]
+    pub busy: Vec<(String, f64)>,
 }

@@ -1,8 +1,9 @@
 //! The store against the world outside: killed writers, several at once, a full disk, a place that may not be written.
 
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -83,7 +84,7 @@ fn helper_under(wrapper: &[&str], binary: &Path, part: &str, store: &Path) -> Co
     command
 }
 
-fn this_binary() -> std::path::PathBuf {
+fn this_binary() -> PathBuf {
     env::current_exe().expect("the test binary has a path")
 }
 
@@ -163,7 +164,11 @@ fn a_full_file_system_is_said_and_loses_nothing() {
     let private = if is_root(dir.path()) { "-m" } else { "-Urm" };
     let works = Command::new("unshare").args([private, "true"]).stderr(Stdio::null()).status();
     if !works.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: `unshare {private}` does not work here, so no small file system can be mounted");
+        // Straight to the descriptor: the test harness keeps what eprintln! writes.
+        let _ = writeln!(
+            io::stderr(),
+            "SKIPPED a_full_file_system_is_said_and_loses_nothing: `unshare {private}` does not work here"
+        );
         return;
     }
     let script = "mount -t tmpfs -o size=400k tmpfs \"$0\" && \"$@\"; \
@@ -185,21 +190,29 @@ fn a_full_file_system_is_said_and_loses_nothing() {
     assert!(trials > 0, "{text}");
 }
 
-/// Runs the helper as a user that is not root, from a binary that this user may execute.
-fn as_nobody(dir: &Path, part: &str, store: &Path) -> Output {
+/// A copy of this binary in `dir`, which every user may execute.
+fn public_copy(dir: &Path) -> PathBuf {
     let binary = dir.join("helper");
-    fs::copy(this_binary(), &binary).expect("a temporary directory takes a copy");
+    // By another program: a file that this process held open for writing could be inherited, for a moment, by what
+    // another test starts, and a file that is open for writing cannot be executed (ETXTBSY).
+    let copied = Command::new("cp").arg(this_binary()).arg(&binary).status().expect("cp is everywhere");
+    assert!(copied.success());
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("it is our own file");
-    let mut command = helper_under(&[], &binary, part, store);
+    binary
+}
+
+/// Runs the helper as a user that is not root.
+fn as_nobody(binary: &Path, part: &str, store: &Path) -> Output {
+    let mut command = helper_under(&[], binary, part, store);
     command.current_dir("/");
-    if is_root(dir) {
+    if is_root(binary) {
         command.uid(NOBODY).gid(NOBODY);
     }
     command.output().expect("the copy starts")
 }
 
-fn is_root(own_dir: &Path) -> bool {
-    fs::metadata(own_dir).expect("it was made just now").uid() == 0
+fn is_root(own: &Path) -> bool {
+    fs::metadata(own).expect("it was made just now").uid() == 0
 }
 
 #[test]
@@ -213,10 +226,11 @@ fn where_nothing_may_be_written_a_report_still_works() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
     fs::set_permissions(&place, fs::Permissions::from_mode(0o555)).unwrap();
 
-    let read = as_nobody(dir.path(), "read", &path);
-    let written = as_nobody(dir.path(), "write ten", &path);
-    let made = as_nobody(dir.path(), "write ten", &place.join("new.sqlite"));
-    let made_deep = as_nobody(dir.path(), "write ten", &place.join("new/runs.sqlite"));
+    let binary = public_copy(dir.path());
+    let read = as_nobody(&binary, "read", &path);
+    let written = as_nobody(&binary, "write ten", &path);
+    let made = as_nobody(&binary, "write ten", &place.join("new.sqlite"));
+    let made_deep = as_nobody(&binary, "write ten", &place.join("new/runs.sqlite"));
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
 
     assert_eq!(said(&read), "3 trials");

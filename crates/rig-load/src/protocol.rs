@@ -22,7 +22,7 @@ use crate::record::{Sample, WorkerRecord};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    Plan(WorkerPlan),
+    Plan(Box<WorkerPlan>),
     /// Start of the warm-up, in nanoseconds of CLOCK_MONOTONIC; the phases follow from it.
     Go {
         start_ns: u64,
@@ -44,4 +44,77 @@ pub enum Event {
         what: String,
         why: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::option;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream};
+
+    fn engine() -> impl Strategy<Value = Engine> {
+        prop_oneof![Just(Engine::Blocking), any::<u32>().prop_map(|outstanding| Engine::Uring { outstanding })]
+    }
+
+    fn stream() -> impl Strategy<Value = TcpStream> {
+        let sizes = (any::<u32>(), any::<u32>(), any::<u32>(), any::<Option<u32>>(), any::<Option<u32>>());
+        let send_mode = prop_oneof![Just(SendMode::Copy), Just(SendMode::Sendfile), Just(SendMode::ZeroCopy)];
+        let receive_mode = prop_oneof![Just(ReceiveMode::Copy), Just(ReceiveMode::Discard)];
+        let ways = (any::<bool>(), any::<Option<u64>>(), option::of("\\PC*"), engine(), send_mode, receive_mode);
+        (sizes, ways).prop_map(|(sizes, ways)| {
+            let (threads, connections, message, send_buffer, receive_buffer) = sizes;
+            let (no_delay, throttle, congestion_control, engine, send_mode, receive_mode) = ways;
+            TcpStream {
+                threads,
+                connections,
+                message,
+                send_buffer,
+                receive_buffer,
+                no_delay,
+                throttle,
+                congestion_control,
+                engine,
+                send_mode,
+                receive_mode,
+            }
+        })
+    }
+
+    fn order() -> impl Strategy<Value = Order> {
+        let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(Into::into);
+        let role = (any::<bool>(), address).prop_map(|(listens, address)| {
+            if listens { Role::Listen { address } } else { Role::Connect { to: address } }
+        });
+        let load = prop_oneof![Just(Load::Idle), stream().prop_map(Load::TcpStream)];
+        let phases = any::<[Duration; 4]>().prop_map(|[warm_up, window, cool_down, interval]| Phases {
+            warm_up,
+            window,
+            cool_down,
+            interval,
+        });
+        let plan = (".*", any::<Vec<u32>>(), role, load, phases).prop_map(|(name, cpus, role, load, phases)| {
+            Order::Plan(WorkerPlan { name, cpus, role, load, phases }.into())
+        });
+        prop_oneof![9 => plan, 1 => any::<u64>().prop_map(|start_ns| Order::Go { start_ns })]
+    }
+
+    proptest! {
+        #[test]
+        fn an_order_is_one_line_and_reads_back_as_it_was(order in order()) {
+            let text = serde_json::to_string(&order).unwrap();
+            prop_assert!(!text.contains('\n'), "{text}");
+            prop_assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
+        }
+
+        #[test]
+        fn any_plan_can_be_checked(order in order()) {
+            if let Order::Plan(plan) = order {
+                let _ = plan.validate();
+            }
+        }
+    }
 }

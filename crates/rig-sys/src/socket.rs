@@ -8,6 +8,10 @@ use rustix::net::sockopt;
 
 use crate::error::{During, Error, Result};
 
+mod zerocopy;
+
+pub use self::zerocopy::ZeroCopy;
+
 /// One of a socket's two buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Buffer {

@@ -1,1 +1,260 @@
-//! An io_uring for socket streams.
+//! An io_uring (io_uring(7)) for stream sockets: a fixed number of operations of one kind in flight on each socket.
+//!
+//! What was chosen, and why:
+//! - **Receives of one socket are linked** (IOSQE_IO_LINK), so that the kernel works through them in order. Unlinked
+//!   ones would complete in any order, which no program that reads its data could use, and each arrival would wake all
+//!   of them. A multishot receive with provided buffers is a different thing: one operation that completes often.
+//! - **Sends carry MSG_WAITALL**: the kernel goes on with a send that the socket buffer could not take whole, and one
+//!   completion stands for one message.
+//! - **IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN**: completions are worked off when the thread asks for them, on its
+//!   own time, instead of by interrupting it. Sockets and zero-copy buffers are registered, so that no reference is
+//!   taken and no page pinned for each operation.
+
+mod error;
+mod slots;
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use io_uring::cqueue;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{CancelBuilder, Fixed, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode};
+
+pub use self::error::UringError;
+use self::slots::Slots;
+
+/// How long the kernel may take to give back the buffers of cancelled operations.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// linux/io_uring.h
+const SEND_ZC_REPORT_USAGE: u16 = 8;
+const NOTIF_USAGE_ZC_COPIED: u32 = 1 << 31;
+
+/// What the operations of a ring do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Send copies of the message.
+    Send,
+    /// Send references to the message's pages (IORING_OP_SEND_ZC, Linux 6.0).
+    SendZeroCopy,
+    /// Receive up to a message, each operation into a buffer of its own.
+    Receive,
+    /// Receive up to a message and drop it (MSG_TRUNC, tcp(7)).
+    Discard,
+}
+
+/// An operation that has come to its end.
+#[derive(Debug)]
+pub struct Completion {
+    /// The socket's place in the list that the ring was made with.
+    pub socket: usize,
+    /// Bytes moved, or the kernel's reason. Cancelled operations are those behind a failed one.
+    pub result: Result<usize, io::Error>,
+    /// A zero-copy send that the kernel copied after all.
+    pub copied: bool,
+}
+
+/// A ring for one thread. Buffers belong to it and outlive the operations that use them.
+#[derive(Debug)]
+pub struct Ring {
+    ring: RingFd,
+    slots: Slots,
+    work: Work,
+    /// io_uring wants the thread that made the ring to use it.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// IoUring has no Debug.
+struct RingFd(IoUring);
+
+impl std::fmt::Debug for RingFd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IoUring({})", self.0.as_raw_fd())
+    }
+}
+
+/// Whether io_uring can be used here for everything that [`Ring`] does, and if not why.
+pub fn available() -> Result<(), UringError> {
+    let ring = build(1)?;
+    [Work::Send, Work::SendZeroCopy, Work::Receive, Work::Discard].into_iter().try_for_each(|work| probe(&ring, work))
+}
+
+fn build(entries: u32) -> Result<IoUring, UringError> {
+    let modern = IoUring::builder().setup_clamp().setup_single_issuer().setup_defer_taskrun().build(entries);
+    match modern {
+        // Before Linux 6.1 the flags are unknown.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            IoUring::builder().setup_clamp().build(entries).map_err(UringError::from_setup)
+        }
+        other => other.map_err(UringError::from_setup),
+    }
+}
+
+fn probe(ring: &IoUring, work: Work) -> Result<(), UringError> {
+    let mut probe = io_uring::Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(UringError::from_setup)?;
+    let code = match work {
+        Work::Send => opcode::Send::CODE,
+        Work::SendZeroCopy => opcode::SendZc::CODE,
+        Work::Receive | Work::Discard => opcode::Recv::CODE,
+    };
+    if probe.is_supported(code) { Ok(()) } else { Err(UringError::MissingOperation { work }) }
+}
+
+impl Ring {
+    /// A ring that can have `depth` operations in flight on each of `sockets`, which have to be in blocking mode. What
+    /// sends send is `message`; receives take up to `message.len()` bytes.
+    ///
+    /// # Errors
+    /// Why io_uring cannot be used, with the remedy.
+    pub fn new(sockets: &[BorrowedFd<'_>], depth: u32, work: Work, message: &[u8]) -> Result<Self, UringError> {
+        let entries = u32::try_from(sockets.len()).unwrap_or(u32::MAX).saturating_mul(depth).max(1);
+        let ring = build(entries)?;
+        probe(&ring, work)?;
+        let fds: Vec<_> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+        ring.submitter().register_files(&fds).map_err(UringError::from_setup)?;
+        let slots = Slots::new(sockets.len(), depth as usize, work, message);
+        if work == Work::SendZeroCopy {
+            let (buffer, length) = slots.message();
+            let vector = libc::iovec { iov_base: buffer.cast_mut().cast(), iov_len: length };
+            // SAFETY: the buffer is owned by the slots, which are dropped only when nothing is in flight, else leaked;
+            // the kernel only reads from it.
+            unsafe { ring.submitter().register_buffers(&[vector]) }.map_err(UringError::from_setup)?;
+        }
+        Ok(Self { ring: RingFd(ring), slots, work, _not_send: PhantomData })
+    }
+
+    /// Operations in flight on a socket, queued ones included.
+    pub fn in_flight(&self, socket: usize) -> usize {
+        self.slots.busy(socket)
+    }
+
+    /// Operations in flight on all sockets.
+    pub fn total_in_flight(&self) -> usize {
+        self.slots.total_busy()
+    }
+
+    /// Queues up to `operations` on a socket, as many as it has room for, and returns how many. The kernel sees them
+    /// at the next [`Self::wait`].
+    pub fn queue(&mut self, socket: usize, operations: usize) -> usize {
+        let free = self.slots.free(socket).min(operations);
+        for left in (0..free).rev() {
+            let Some(slot) = self.slots.take(socket) else { break };
+            let mut entry = self.entry(socket, slot).user_data(slot as u64);
+            if left > 0 && matches!(self.work, Work::Receive | Work::Discard) {
+                entry = entry.flags(Flags::IO_LINK);
+            }
+            // SAFETY: the buffer that the entry points to belongs to the slot, which stays taken until the operation's
+            // completion; the buffers are freed only when no slot is taken, else leaked. The file is registered.
+            let pushed = unsafe { self.ring.0.submission().push(&entry) };
+            // The ring has an entry for each slot.
+            debug_assert!(pushed.is_ok());
+        }
+        free
+    }
+
+    fn entry(&mut self, socket: usize, slot: usize) -> Entry {
+        let file = Fixed(socket as u32);
+        let (buffer, length) = self.slots.buffer(slot);
+        let whole = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        match self.work {
+            Work::Send => opcode::Send::new(file, buffer, length).flags(whole).build(),
+            Work::SendZeroCopy => opcode::SendZc::new(file, buffer, length)
+                .flags(whole)
+                .buf_index(Some(0))
+                .zc_flags(SEND_ZC_REPORT_USAGE)
+                .build(),
+            Work::Receive => opcode::Recv::new(file, buffer, length).build(),
+            Work::Discard => opcode::Recv::new(file, buffer, length).flags(libc::MSG_TRUNC).build(),
+        }
+    }
+
+    /// Hands what is queued to the kernel and waits until an operation has completed or `timeout` has passed.
+    ///
+    /// # Errors
+    /// Those of io_uring_enter(2), but for an interrupted wait and a time-out.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let submitter = self.ring.0.submitter();
+        let result = match timeout {
+            None => submitter.submit_and_wait(1),
+            Some(timeout) => {
+                let timeout = Timespec::from(timeout);
+                submitter.submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
+            }
+        };
+        match result {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next operation that has completed.
+    pub fn completion(&mut self) -> Option<Completion> {
+        loop {
+            let entry = self.ring.0.completion().next()?;
+            if let Some(completion) = self.finish(&entry) {
+                return Some(completion);
+            }
+        }
+    }
+
+    /// Accounts for one completion entry. `None` for the first of two that a zero-copy send has: it gives the result,
+    /// the second says that the buffer is free again.
+    fn finish(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
+        let slot = entry.user_data() as usize;
+        let flags = entry.flags();
+        if cqueue::notif(flags) {
+            let bytes = self.slots.release(slot);
+            let copied = entry.result() as u32 & NOTIF_USAGE_ZC_COPIED != 0;
+            return Some(Completion { socket: self.slots.socket(slot), result: Ok(bytes), copied });
+        }
+        let result = match entry.result() {
+            error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+            bytes => Ok(bytes as usize),
+        };
+        if cqueue::more(flags) {
+            // A zero-copy send that failed half-way still holds its pages; its bytes count all the same.
+            self.slots.hold(slot, result.unwrap_or(0));
+            return None;
+        }
+        self.slots.release(slot);
+        Some(Completion { socket: self.slots.socket(slot), result, copied: false })
+    }
+
+    /// Ends all operations. False when the kernel did not give all of them back.
+    fn cancel(&mut self) -> bool {
+        let deadline = std::time::Instant::now() + CANCEL_TIMEOUT;
+        while self.slots.total_busy() > 0 {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            // What was queued and never submitted has to be submitted to be completed.
+            if self.ring.0.submit().is_err() {
+                return false;
+            }
+            // Before Linux 6.0 this is unknown; then only a shutdown of the sockets ends the operations.
+            let _ = self.ring.0.submitter().register_sync_cancel(Some(Timespec::from(left)), CancelBuilder::any());
+            let step = Some(left.min(Duration::from_millis(10)));
+            if self.ring.0.completion().is_empty() && self.wait(step).is_err() {
+                return false;
+            }
+            while self.completion().is_some() {}
+        }
+        true
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if !self.cancel() {
+            self.slots.leak();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,5 @@
 //! `netrig run`.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal};
-
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use rig_load::driver::Cancel;
@@ -18,12 +15,9 @@ use crate::suite::{Repeat, Suite, Timing};
 pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let (suite, timing) = choose(&args)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
-    let path = match &args.store.store {
-        Some(path) => path.clone(),
-        None => Store::default_path().or_exit(Exit::BadInput)?,
-    };
+    let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
-    let mut output = args.output.output.as_ref().map(|path| create(path)).transpose()?;
+    let output = args.output.output.as_deref().map(report::create).transpose()?;
     let rootless = gain_privilege()?;
     let cancel = Cancel::new().or_exit(Exit::Failed)?;
     let on_signal = cancel.clone();
@@ -70,14 +64,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         return Err(error.into());
     }
 
-    let stored = store.run(id).or_exit(Exit::Failed)?;
-    let view = report::view(&stored)?;
-    match &mut output {
-        Some(file) => report::write_document(&view, args.output.format, false, file)?,
-        None => {
-            report::write_document(&view, args.output.format, io::stdout().is_terminal(), &mut io::stdout().lock())?
-        }
-    }
+    let view = report::view(&store.run(id).or_exit(Exit::Failed)?)?;
+    report::write(&view, &args.output, output)?;
     if !args.quiet {
         eprintln!("Stored as run {id}. As a page: netrig report {id} --format html --output run-{id}.html");
     }
@@ -131,12 +119,4 @@ fn with_unfinished(suite: &Suite, mut settled: Vec<Settled>) -> Vec<Settled> {
         }
     }
     settled
-}
-
-/// Opens an output file for writing: a path that cannot be written fails before anything is measured.
-pub(super) fn create(path: &std::path::Path) -> Result<BufWriter<File>, Failure> {
-    File::create(path)
-        .map(BufWriter::new)
-        .with_context(|| format!("cannot write {}", path.display()))
-        .or_exit(Exit::BadInput)
 }

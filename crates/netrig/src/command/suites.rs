@@ -33,7 +33,7 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         phases.warm_up,
         phases.window,
         phases.cool_down,
-        repeat(suite.timing.repeat)
+        repeat_text(suite.timing.repeat)
     );
     for scenario in &suite.scenarios {
         let _ = writeln!(text, "\n{}  {}", scenario.id, scenario.name);
@@ -58,7 +58,8 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn repeat(repeat: Repeat) -> String {
+/// How often trials are repeated, in words.
+pub fn repeat_text(repeat: Repeat) -> String {
     match repeat {
         Repeat::Times(n) => format!("{n} trials"),
         Repeat::Until(goal) => format!(

@@ -133,6 +133,9 @@ impl Piece {
             (false, _) if privileges.filtered || privileges.in_user_namespace || refusal.is_read_only() => {
                 CONTAINER.to_owned()
             }
+            (false, _) if self.feature == Feature::ReceiveSteering => {
+                "run netrig as root, or on Linux 6.4 or newer".to_owned()
+            }
             (false, _) => "run netrig as root".to_owned(),
         }
     }

@@ -60,6 +60,18 @@ pub struct Options {
     pub timing: Timing,
 }
 
+impl Options {
+    /// The options as a reader would say them.
+    pub fn words(&self) -> String {
+        let mut words = vec![if self.quick { "quick".to_owned() } else { "full".to_owned() }];
+        if !self.only.is_empty() {
+            words.push(format!("only {}", self.only.join(", ")));
+        }
+        words.push(format!("CPUs of the nodes: {}", self.cpus.join(" and ")));
+        words.join("; ")
+    }
+}
+
 /// How certain the figures of a scenario became.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settled {

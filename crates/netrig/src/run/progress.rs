@@ -105,7 +105,7 @@ impl Observer for Progress {
             "{:>4} #{:<2} {:>10.1} Mbit/s  CPU {:5.1} % sender {:5.1} % receiver{}",
             record.scenario,
             record.ordinal,
-            value(Side::Receiver, Metric::Throughput),
+            value(Side::Receiver, Metric::Throughput) / 1e6,
             value(Side::Sender, Metric::Cpu),
             value(Side::Receiver, Metric::Cpu),
             match record.flags.len() {

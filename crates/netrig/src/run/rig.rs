@@ -10,12 +10,14 @@ use jiff::Timestamp;
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
 use rig_load::plan::{Load, Phases, Role, TcpStream, WorkerPlan};
 use rig_load::record::{Sample, WorkerRecord};
+use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::meter::Reading;
 use super::suspicion::flags;
 use super::{Execute, Stopped};
+use crate::figures::node_of;
 use crate::record::{NodeRecord, RigCost, TrialRecord};
 use crate::suite::{Scenario, Timing};
 use crate::testbed::topology::Endpoint;
@@ -195,9 +197,26 @@ impl Execute for Rig {
             window: timing.phases.window.min(COST_WINDOW),
             ..timing.phases
         };
+        let runner = own_cpu_ns();
         let observed = self.observe(&testbed, scenario, phases, false, &mut |_, _| ())?;
-        Ok(RigCost { nodes: observed.nodes.iter().map(|node| (node.name.clone(), node.busy_percent())).collect() })
+        let runner = own_cpu_ns().saturating_sub(runner);
+        let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
+        let own = |node: &NodeRecord| {
+            let workers = observed.workers.iter().filter(|worker| node_of(&worker.name) == node.name);
+            let workers: u64 = workers.map(|w| w.process_cpu.user_ns + w.process_cpu.system_ns).sum();
+            (workers + runner) as f64 * 100.0 / window_ns / node.cpus.len().max(1) as f64
+        };
+        Ok(RigCost {
+            nodes: observed.nodes.iter().map(|node| (node.name.clone(), own(node))).collect(),
+            busy: observed.nodes.iter().map(|node| (node.name.clone(), node.busy_percent())).collect(),
+        })
     }
+}
+
+/// CPU time of the runner itself so far.
+fn own_cpu_ns() -> u64 {
+    let (user, system) = clock::process_cpu_ns();
+    user + system
 }
 
 fn stopped_or(error: DriverError) -> anyhow::Error {

@@ -2,6 +2,7 @@
 
 use rig_load::record::WorkerRecord;
 
+use crate::figures::node_of;
 use crate::record::{CpuUse, Flag, NodeRecord, TrialRecord};
 use crate::testbed::UPLINK;
 use crate::testbed::topology::Topology;
@@ -78,11 +79,10 @@ fn other_load(trial: &TrialRecord, node: &NodeRecord) -> Option<Flag> {
     if window_ns == 0.0 || node.cpus.is_empty() {
         return None;
     }
-    let of_node = |worker: &&WorkerRecord| worker.name.split('/').next() == Some(node.name.as_str());
     let own_ns: u64 = trial
         .workers
         .iter()
-        .filter(of_node)
+        .filter(|worker| node_of(&worker.name) == node.name)
         .map(|worker| worker.process_cpu.user_ns + worker.process_cpu.system_ns)
         .sum();
     let own = own_ns as f64 * 100.0 / window_ns / node.cpus.len() as f64;

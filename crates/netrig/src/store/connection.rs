@@ -99,6 +99,12 @@ fn newest(steps: &[&str]) -> u32 {
 
 /// The store's schema version; 0 when the file is new. Refuses what is not a store, or too new a one.
 fn identify(connection: &Connection, path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
+    // One snapshot: another program may be turning a new file into a store between two looks.
+    let snapshot = connection.unchecked_transaction().map_err(|e| StoreError::from_sqlite(path, e))?;
+    identify_within(&snapshot, path, steps)
+}
+
+fn identify_within(connection: &Connection, path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     let number = |sql: &str| {
         connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|e| StoreError::from_sqlite(path, e))
     };
@@ -141,7 +147,7 @@ fn migrate(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(
     let fail = |e| StoreError::from_sqlite(path, e);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
     // Another program may have been faster.
-    let version = identify(&transaction, path, steps)?;
+    let version = identify_within(&transaction, path, steps)?;
     for step in &steps[version as usize..] {
         transaction.execute_batch(step).map_err(fail)?;
     }

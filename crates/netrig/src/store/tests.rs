@@ -55,7 +55,7 @@ fn a_run_comes_back_as_it_was_stored() {
     for trial in &trials {
         store.add_trial(id, trial).unwrap();
     }
-    let cost = RigCost { nodes: vec![("a".to_owned(), 0.125)] };
+    let cost = RigCost { nodes: vec![("a".to_owned(), 0.125)], busy: vec![("a".to_owned(), 1.5)] };
     store.set_rig_cost(id, &cost).unwrap();
 
     let running = store.run(id).unwrap();

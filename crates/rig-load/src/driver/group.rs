@@ -23,7 +23,7 @@ const AFTERMATH: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 enum Stage {
     /// Its plan waits for the port of the listener before it in the list.
-    Waiting(WorkerPlan),
+    Waiting(Box<WorkerPlan>),
     Opening,
     Connected,
     Done(Box<WorkerRecord>),
@@ -74,7 +74,7 @@ impl<'a> Group<'a> {
             let name = worker.plan.name.clone();
             let process = (worker.spawn)().and_then(|child| Process::new(name.clone(), child));
             let process = process.map_err(|source| DriverError::Spawn { name, source })?;
-            group.members.push(Member { process, stage: Stage::Waiting(worker.plan), failure: None });
+            group.members.push(Member { process, stage: Stage::Waiting(Box::new(worker.plan)), failure: None });
         }
         Ok(group)
     }
@@ -193,7 +193,7 @@ impl<'a> Group<'a> {
     fn take(&mut self, index: usize, event: Event) -> Result<(), DriverError> {
         let member = &mut self.members[index];
         match (event, &member.stage) {
-            (Event::Listening { port }, Stage::Opening) if index % 2 == 0 => {
+            (Event::Listening { port }, Stage::Opening) if index.is_multiple_of(2) => {
                 return self.hand_plan(index + 1, Some(port));
             }
             (Event::Connected, Stage::Opening) => member.stage = Stage::Connected,

@@ -1,29 +1,20 @@
 //! One connection for each thread, one system call at a time.
 
-use super::modes::{Buffer, CopyIn, CopyOut, Pull, Push};
-use super::pace::Pace;
-use super::{Connection, Course, Engine, Trouble, receive_ended, send_ended};
-use crate::plan::TcpStream;
-use crate::record::Direction;
 use rustix::io::Errno;
 
+use super::modes::{Pull, Push};
+use super::pace::Pace;
+use super::{Connection, Course, Engine, Trouble, receive_ended, send_ended};
+
 #[derive(Debug)]
-struct Sender<P> {
-    push: P,
-    throttle: Option<u64>,
+pub(super) struct Sender<P> {
+    pub(super) push: P,
+    pub(super) throttle: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Receiver<P> {
-    pull: P,
-}
-
-pub(super) fn build(stream: &TcpStream, direction: Direction) -> Result<Box<dyn Engine>, Trouble> {
-    let message = stream.message as usize;
-    Ok(match direction {
-        Direction::Send => Box::new(Sender { push: CopyOut(Buffer::new(message)), throttle: stream.throttle }),
-        _ => Box::new(Receiver { pull: CopyIn(Buffer::new(message)) }),
-    })
+pub(super) struct Receiver<P> {
+    pub(super) pull: P,
 }
 
 impl<P: Push> Engine for Sender<P> {

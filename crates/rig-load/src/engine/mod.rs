@@ -6,8 +6,10 @@
 mod blocking;
 mod modes;
 mod pace;
+mod ready;
+mod uring;
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -15,7 +17,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use rig_sys::clock::monotonic_ns;
 use rustix::io::Errno;
 
-use crate::plan::{Engine as EngineKind, TcpStream};
+use self::modes::{CopyIn, CopyOut, Discard, FileOut, Pull, Push, ZeroCopyOut};
+use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
 use crate::record::Direction;
 
 /// What one connection has moved since it was opened. Written by its load thread alone, read by the control thread;
@@ -132,7 +135,7 @@ pub(crate) struct Trouble {
 }
 
 /// What the peer is and what was done with it, for messages.
-fn trouble(what: &str, connection: &Connection, why: impl ToString) -> Trouble {
+fn trouble(what: &str, connection: &Connection, why: &dyn Display) -> Trouble {
     Trouble { what: format!("{what} {} (from {})", connection.remote, connection.local), why: why.to_string() }
 }
 
@@ -145,7 +148,7 @@ fn send_ended(connection: &Connection, course: &Course, errno: Errno) -> Result<
         Errno::PIPE | Errno::CONNRESET => format!("the peer closed the connection: {}", io::Error::from(errno)),
         _ => io::Error::from(errno).to_string(),
     };
-    Err(trouble("send to", connection, why))
+    Err(trouble("send to", connection, &why))
 }
 
 fn receive_ended(connection: &Connection, course: &Course, end: Result<(), Errno>) -> Result<(), Trouble> {
@@ -156,7 +159,7 @@ fn receive_ended(connection: &Connection, course: &Course, end: Result<(), Errno
         Ok(()) => "the peer closed the connection".to_owned(),
         Err(errno) => io::Error::from(errno).to_string(),
     };
-    Err(trouble("receive from", connection, format!("{why} before the window was over")))
+    Err(trouble("receive from", connection, &format_args!("{why} before the window was over")))
 }
 
 /// The load of one thread, ready to start.
@@ -171,10 +174,33 @@ pub(crate) fn stream(
     direction: Direction,
     connections: &[&Connection],
 ) -> Result<Box<dyn Engine>, Trouble> {
-    let _ = connections;
-    match stream.engine {
-        EngineKind::Blocking => blocking::build(stream, direction),
-        EngineKind::Uring { .. } => Err(Trouble { what: "prepare the io_uring engine".into(), why: "missing".into() }),
+    let message = stream.message as usize;
+    match (stream.engine, direction) {
+        (EngineKind::Uring { outstanding }, _) => uring::build(stream, outstanding, direction, connections),
+        (EngineKind::Blocking, Direction::Send) => Ok(match stream.send_mode {
+            SendMode::Copy => sender(stream, CopyOut::new(message)),
+            SendMode::Sendfile => sender(stream, FileOut::new(message)?),
+            SendMode::ZeroCopy => sender(stream, ZeroCopyOut::new(message, connections)?),
+        }),
+        (EngineKind::Blocking, _) => Ok(match stream.receive_mode {
+            ReceiveMode::Copy => receiver(stream, CopyIn::new(message)),
+            ReceiveMode::Discard => receiver(stream, Discard::new(message)),
+        }),
+    }
+}
+
+fn sender(stream: &TcpStream, push: impl Push + 'static) -> Box<dyn Engine> {
+    let throttle = stream.throttle;
+    match stream.connections {
+        1 => Box::new(blocking::Sender { push, throttle }),
+        _ => Box::new(ready::Sender { push, throttle }),
+    }
+}
+
+fn receiver(stream: &TcpStream, pull: impl Pull + 'static) -> Box<dyn Engine> {
+    match stream.connections {
+        1 => Box::new(blocking::Receiver { pull }),
+        _ => Box::new(ready::Receiver { pull }),
     }
 }
 

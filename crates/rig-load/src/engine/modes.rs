@@ -1,11 +1,14 @@
 //! How payload leaves and enters the process with one system call.
 
 use std::fmt::Debug;
+use std::os::fd::OwnedFd;
 
+use rig_sys::socket;
+use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::Connection;
+use super::{Connection, Trouble};
 
 /// The page size that buffers are aligned to.
 const PAGE: usize = 4096;
@@ -47,17 +50,20 @@ fn fill(bytes: &mut [u8]) {
 pub(crate) trait Push: Debug {
     /// Hands one message to the kernel. Returns the bytes that it took.
     fn push(&mut self, connection: &Connection) -> Result<usize, Errno>;
-}
 
-/// One way to receive.
-pub(crate) trait Pull: Debug {
-    /// Takes up to one message from the kernel; 0 at the end of the stream.
-    fn pull(&mut self, connection: &Connection) -> Result<usize, Errno>;
+    /// Takes what the kernel left on the connection's error queue.
+    fn settle(&mut self, _connection: &Connection) {}
 }
 
 /// send(2)
 #[derive(Debug)]
-pub(crate) struct CopyOut(pub(crate) Buffer);
+pub(crate) struct CopyOut(Buffer);
+
+impl CopyOut {
+    pub(crate) fn new(message: usize) -> Self {
+        Self(Buffer::new(message))
+    }
+}
 
 impl Push for CopyOut {
     #[inline]
@@ -66,13 +72,112 @@ impl Push for CopyOut {
     }
 }
 
+/// sendfile(2) from a file in memory
+#[derive(Debug)]
+pub(crate) struct FileOut {
+    file: OwnedFd,
+    message: usize,
+}
+
+impl FileOut {
+    pub(crate) fn new(message: usize) -> Result<Self, Trouble> {
+        let make = || {
+            let file = memfd_create("netrig payload", MemfdFlags::CLOEXEC)?;
+            let (buffer, mut written) = (Buffer::new(message), 0);
+            while written < message {
+                written += rustix::io::write(&file, &buffer.get()[written..])?;
+            }
+            Ok(Self { file, message })
+        };
+        make().map_err(|errno: Errno| Trouble {
+            what: format!("fill a memory file with {message} bytes"),
+            why: std::io::Error::from(errno).to_string(),
+        })
+    }
+}
+
+impl Push for FileOut {
+    #[inline]
+    fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
+        sendfile(&connection.socket, &self.file, Some(&mut 0), self.message)
+    }
+}
+
+/// send(2) with MSG_ZEROCOPY
+#[derive(Debug)]
+pub(crate) struct ZeroCopyOut(socket::ZeroCopy);
+
+impl ZeroCopyOut {
+    pub(crate) fn new(message: usize, connections: &[&Connection]) -> Result<Self, Trouble> {
+        for connection in connections {
+            socket::ZeroCopy::enable(&connection.socket)
+                .map_err(|error| super::trouble("turn on MSG_ZEROCOPY towards", connection, &error))?;
+        }
+        let Buffer { mut bytes, start, length } = Buffer::new(message);
+        bytes.truncate(start + length);
+        Ok(Self(socket::ZeroCopy::new(bytes, start)))
+    }
+
+    fn count(&mut self, connection: &Connection) {
+        match self.0.take_copied() {
+            0 => {}
+            sends => connection.tally.add_copied(sends),
+        }
+    }
+}
+
+impl Push for ZeroCopyOut {
+    #[inline]
+    fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
+        let result = self.0.send(&connection.socket);
+        self.count(connection);
+        result
+    }
+
+    fn settle(&mut self, connection: &Connection) {
+        // An error that is not a completion is the connection's, and the next send will tell.
+        let _ = self.0.settle(&connection.socket);
+        self.count(connection);
+    }
+}
+
+/// One way to receive.
+pub(crate) trait Pull: Debug {
+    /// Takes up to one message from the kernel; 0 at the end of the stream.
+    fn pull(&mut self, connection: &Connection) -> Result<usize, Errno>;
+}
+
 /// recv(2)
 #[derive(Debug)]
-pub(crate) struct CopyIn(pub(crate) Buffer);
+pub(crate) struct CopyIn(Buffer);
+
+impl CopyIn {
+    pub(crate) fn new(message: usize) -> Self {
+        Self(Buffer::new(message))
+    }
+}
 
 impl Pull for CopyIn {
     #[inline]
     fn pull(&mut self, connection: &Connection) -> Result<usize, Errno> {
         recv(&connection.socket, self.0.get_mut(), RecvFlags::empty()).map(|(_, received)| received)
+    }
+}
+
+/// recv(2) with MSG_TRUNC, which on TCP drops the bytes instead of copying them (tcp(7))
+#[derive(Debug)]
+pub(crate) struct Discard(Vec<u8>);
+
+impl Discard {
+    pub(crate) fn new(message: usize) -> Self {
+        // Never written to, so it takes no memory.
+        Self(vec![0; message])
+    }
+}
+
+impl Pull for Discard {
+    #[inline]
+    fn pull(&mut self, connection: &Connection) -> Result<usize, Errno> {
+        recv(&connection.socket, self.0.as_mut_slice(), RecvFlags::TRUNC).map(|(_, received)| received)
     }
 }

@@ -149,3 +149,116 @@ fn range(what: &'static str, value: impl Into<u64>, least: u64, most: u64) -> Re
     let value = value.into();
     if (least..=most).contains(&value) { Ok(()) } else { Err(PlanError::OutOfRange { what, value, least, most }) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(role: Role, change: impl FnOnce(&mut TcpStream)) -> WorkerPlan {
+        let mut stream = TcpStream {
+            threads: 2,
+            connections: 2,
+            message: 1390,
+            send_buffer: None,
+            receive_buffer: Some(2 << 20),
+            no_delay: true,
+            throttle: None,
+            congestion_control: Some("cubic".into()),
+            engine: Engine::Blocking,
+            send_mode: SendMode::Copy,
+            receive_mode: ReceiveMode::Copy,
+        };
+        change(&mut stream);
+        let second = Duration::from_secs(1);
+        let phases = Phases { warm_up: second, window: second, cool_down: Duration::ZERO, interval: second };
+        WorkerPlan { name: "a".into(), cpus: vec![0, 1], role, load: Load::TcpStream(stream), phases }
+    }
+
+    fn listen() -> Role {
+        Role::Listen { address: ([127, 0, 0, 1], 0).into() }
+    }
+
+    fn connect() -> Role {
+        Role::Connect { to: ([127, 0, 0, 1], 0).into() }
+    }
+
+    #[track_caller]
+    fn refused(plan: &WorkerPlan, word: &str) {
+        let error = plan.validate().unwrap_err().to_string();
+        assert!(error.contains(word), "'{word}' is not in: {error}");
+    }
+
+    #[test]
+    fn the_limits_themselves_are_allowed() {
+        for role in [listen(), connect()] {
+            plan(role.clone(), |_| ()).validate().unwrap();
+            plan(role.clone(), |s| (s.threads, s.connections, s.message) = (1, 20_000, 1)).validate().unwrap();
+            plan(role.clone(), |s| (s.threads, s.connections, s.message) = (1024, 1, 4 << 20)).validate().unwrap();
+            plan(role.clone(), |s| (s.threads, s.connections, s.message) = (1, 1, 64 << 20)).validate().unwrap();
+            plan(role.clone(), |s| s.engine = Engine::Uring { outstanding: 1024 }).validate().unwrap();
+            plan(role.clone(), |s| s.send_buffer = Some((1 << 30) - 1)).validate().unwrap();
+            plan(role, |s| s.throttle = Some(1)).validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        refused(&plan(listen(), |s| s.threads = 0), "threads");
+        refused(&plan(listen(), |s| s.threads = 1025), "threads");
+        refused(&plan(listen(), |s| s.connections = 0), "connections");
+        refused(&plan(listen(), |s| s.connections = 10_001), "threads x connections");
+        refused(&plan(listen(), |s| (s.threads, s.connections) = (1024, u32::MAX)), "connections");
+        refused(&plan(listen(), |s| s.message = 0), "message");
+        refused(&plan(listen(), |s| s.message = (64 << 20) + 1), "message");
+        refused(&plan(listen(), |s| s.send_buffer = Some(0)), "send buffer");
+        refused(&plan(listen(), |s| s.receive_buffer = Some(1 << 30)), "receive buffer");
+        refused(&plan(listen(), |s| s.throttle = Some(0)), "throttle");
+        refused(&plan(listen(), |s| s.engine = Engine::Uring { outstanding: 0 }), "outstanding");
+        refused(&plan(listen(), |s| s.engine = Engine::Uring { outstanding: 1025 }), "outstanding");
+        for name in ["", "a-name-of-16-byte", "cu bic", "cubic\0"] {
+            refused(&plan(listen(), |s| s.congestion_control = Some(name.into())), "congestion control");
+        }
+        let (connections, outstanding) = (1000, 33);
+        let many = plan(listen(), |s| (s.connections, s.engine) = (connections, Engine::Uring { outstanding }));
+        refused(&many, "outstanding operations x connections");
+        refused(&WorkerPlan { cpus: vec![1024], ..plan(listen(), |_| ()) }, "CPU");
+    }
+
+    #[test]
+    fn phases_have_limits() {
+        let with = |change: fn(&mut Phases)| {
+            let mut plan = plan(listen(), |_| ());
+            change(&mut plan.phases);
+            plan
+        };
+        refused(&with(|p| p.window = Duration::from_millis(9)), "window");
+        refused(&with(|p| p.interval = Duration::ZERO), "interval");
+        refused(&with(|p| p.warm_up = Duration::MAX), "warm-up");
+        refused(&with(|p| p.cool_down = Duration::from_secs(86_401)), "cool-down");
+        assert_eq!(with(|_| ()).phases.total(), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn modes_belong_to_the_end_that_uses_them() {
+        let uring_sendfile = |s: &mut TcpStream| {
+            (s.engine, s.send_mode) = (Engine::Uring { outstanding: 2 }, SendMode::Sendfile);
+        };
+        refused(&plan(connect(), uring_sendfile), "sendfile");
+        plan(listen(), uring_sendfile).validate().unwrap();
+    }
+
+    #[test]
+    fn buffers_may_not_eat_the_memory() {
+        let big = |s: &mut TcpStream| {
+            (s.connections, s.message, s.engine) = (1, 64 << 20, Engine::Uring { outstanding: 64 });
+        };
+        refused(&plan(listen(), big), "payload buffers");
+        plan(connect(), big).validate().unwrap();
+        plan(listen(), |s| {
+            big(s);
+            s.receive_mode = ReceiveMode::Discard;
+        })
+        .validate()
+        .unwrap();
+    }
+}

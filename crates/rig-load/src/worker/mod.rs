@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rig_sys::clock::monotonic_after;
+use rig_sys::clock::{self, monotonic_after};
 use rig_sys::{cpu, socket};
 use rustix::event::{PollFd, PollFlags};
 
@@ -28,8 +28,8 @@ use crate::record::{Direction, WorkerRecord};
 use crate::wait::{Waiter, is_ready};
 
 /// How long a receiver waits, after the cool-down, for the end of the stream: what the sender's socket still holds
-/// arrives meanwhile. On a wire slower than some 100 Mbit/s the rest is given up.
-const DRAIN: Duration = Duration::from_millis(250);
+/// arrives meanwhile. What a slow wire has not delivered by then is given up.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// Why a worker ended before its load was carried.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +86,7 @@ impl<W: Write> Control<'_, W> {
         raise_file_limit();
         let plan = match self.order()? {
             Order::Plan(plan) => plan,
-            Order::Go { .. } => return Err("a plan has to come first").failing(|| "obey the order 'go'".into()),
+            order @ Order::Go { .. } => return Err(refuse(&order)),
         };
         plan.validate().failing(|| format!("check the plan of {}", plan.name))?;
         cpu::set_affinity(&plan.cpus).failing(|| format!("place {}", plan.name))?;
@@ -96,11 +96,14 @@ impl<W: Write> Control<'_, W> {
         };
         let connections = Arc::from(opened.connections);
         let mut team = Team::assemble(&plan, &connections)?;
+        // Else the load threads, which fill the CPU, would delay the window's edges by a time slice. Where it is refused,
+        // the recorded moments tell.
+        clock::be_punctual();
         self.until(&team, None, Team::is_ready)?;
         self.report(&Event::Connected)?;
         let start_ns = match self.order()? {
             Order::Go { start_ns } => start_ns,
-            Order::Plan(_) => return Err("there is one already").failing(|| "obey the order 'plan'".into()),
+            order @ Order::Plan(_) => return Err(refuse(&order)),
         };
         let mut record = self.measure(&plan, &mut team, start_ns)?;
         record.notes = opened.notes;
@@ -140,6 +143,7 @@ impl<W: Write> Control<'_, W> {
         done: impl Fn(&Team) -> bool,
     ) -> Result<(), WorkerError> {
         loop {
+            self.refuse_read_order()?;
             team.check()?;
             if done(team) {
                 return Ok(());
@@ -163,6 +167,7 @@ impl<W: Write> Control<'_, W> {
     fn ready(&mut self, fd: impl AsFd, flags: PollFlags, deadline_ns: u64) -> Result<bool, WorkerError> {
         let fd = fd.as_fd();
         loop {
+            self.refuse_read_order()?;
             let mut fds =
                 vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN), PollFd::from_borrowed_fd(fd, flags)];
             self.waiter.wait(&mut fds, Some(deadline_ns)).failing(|| "wait".into())?;
@@ -195,10 +200,12 @@ impl<W: Write> Control<'_, W> {
     }
 
     fn refuse_order(&mut self) -> Result<(), WorkerError> {
-        match self.orders.read()? {
-            None => Ok(()),
-            Some(order) => Err("not the time for it").failing(|| format!("obey {order:?}")),
-        }
+        self.orders.read()?.map_or(Ok(()), |order| Err(refuse(&order)))
+    }
+
+    /// An order that came in one piece with the one before it makes no descriptor ready.
+    fn refuse_read_order(&mut self) -> Result<(), WorkerError> {
+        self.orders.take()?.map_or(Ok(()), |order| Err(refuse(&order)))
     }
 
     fn report(&mut self, event: &Event) -> Result<(), WorkerError> {
@@ -206,6 +213,14 @@ impl<W: Write> Control<'_, W> {
         line.push(b'\n');
         self.out.write_all(&line).and_then(|()| self.out.flush()).map_err(WorkerError::Report)
     }
+}
+
+fn refuse(order: &Order) -> WorkerError {
+    let (name, why) = match order {
+        Order::Plan(_) => ("plan", "there is one already"),
+        Order::Go { .. } => ("go", "all connections have to stand first, and it comes once"),
+    };
+    WorkerError::Failed { what: format!("obey the order '{name}'"), why: why.into() }
 }
 
 /// Thousands of connections need more files than the customary soft limit of 1024.

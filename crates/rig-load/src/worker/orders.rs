@@ -38,7 +38,8 @@ impl<'a> Orders<'a> {
         }
     }
 
-    fn take(&mut self) -> Result<Option<Order>, WorkerError> {
+    /// The next order if a whole one has been read already.
+    pub(super) fn take(&mut self) -> Result<Option<Order>, WorkerError> {
         let what = |line| move || format!("read line {line} of the driver's orders");
         let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') else {
             if self.buffer.len() > LONGEST {

@@ -50,8 +50,6 @@ impl Privileges {
 mod tests {
     use super::*;
 
-    const INITIAL: &str = "         0          0 4294967295\n";
-
     #[test]
     fn the_process_is_told_from_its_status_and_its_id_map() {
         let status = |seccomp: u8| format!("Name:\tx\nUid:\t7\t8\t9\t9\nSeccomp:\t{seccomp}\nSeccomp_filters:\t0\n");

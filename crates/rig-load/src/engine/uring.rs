@@ -1,0 +1,164 @@
+//! Several operations outstanding on each connection (io_uring).
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rig_sys::clock::monotonic_ns;
+use rig_sys::uring::{Completion, Ring, Work};
+use rustix::io::Errno;
+
+use super::modes::Buffer;
+use super::pace::Pace;
+use super::{Connection, Course, Engine, Trouble, receive_ended, send_ended};
+use crate::plan::{ReceiveMode, SendMode, TcpStream};
+use crate::record::Direction;
+
+#[derive(Debug)]
+struct Sender {
+    ring: Ring,
+    message: usize,
+    throttle: Option<u64>,
+    /// The connections that have room for an operation, once for each.
+    turns: VecDeque<usize>,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    ring: Ring,
+    depth: usize,
+}
+
+pub(super) fn build(
+    stream: &TcpStream,
+    outstanding: u32,
+    direction: Direction,
+    connections: &[&Connection],
+) -> Result<Box<dyn Engine>, Trouble> {
+    let what = || format!("prepare the io_uring engine for {} connections", connections.len());
+    let work = match (direction, stream.send_mode, stream.receive_mode) {
+        (Direction::Send, SendMode::Copy, _) => Work::Send,
+        (Direction::Send, SendMode::ZeroCopy, _) => Work::SendZeroCopy,
+        (Direction::Send, SendMode::Sendfile, _) => {
+            return Err(Trouble { what: what(), why: "io_uring has no sendfile".into() });
+        }
+        (_, _, ReceiveMode::Copy) => Work::Receive,
+        (_, _, ReceiveMode::Discard) => Work::Discard,
+    };
+    let sockets: Vec<_> = connections.iter().map(|connection| connection.socket.as_fd()).collect();
+    let (message, depth) = (stream.message as usize, outstanding as usize);
+    let ring = Ring::new(&sockets, outstanding, work, Buffer::new(message).get())
+        .map_err(|error| Trouble { what: what(), why: error.to_string() })?;
+    Ok(if direction == Direction::Send {
+        let turns = (0..depth).flat_map(|_| 0..connections.len()).collect();
+        Box::new(Sender { ring, message, throttle: stream.throttle, turns })
+    } else {
+        Box::new(Receiver { ring, depth })
+    })
+}
+
+impl Engine for Sender {
+    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let mut pace = Pace::new(self.throttle);
+        while !course.is_stopped() {
+            let held_until_ns = self.fill(pace.as_mut());
+            if self.ring.total_in_flight() > 0 {
+                let timeout = held_until_ns.map(|ns| Duration::from_nanos(ns.saturating_sub(monotonic_ns())));
+                wait(&mut self.ring, timeout)?;
+                self.collect(connections, course)?;
+            } else if let (Some(pace), Some(_)) = (&mut pace, held_until_ns) {
+                pace.wait(course);
+            } else {
+                // Every connection has ended.
+                return Ok(());
+            }
+        }
+        // The sockets are being shut down, which ends what is in flight; what of it was sent still counts.
+        while self.ring.total_in_flight() > 0 {
+            wait(&mut self.ring, None)?;
+            self.collect(connections, course)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sender {
+    /// Queues a send for each free turn. Returns the time at which the next is due when there is one too many.
+    fn fill(&mut self, mut pace: Option<&mut Pace>) -> Option<u64> {
+        while let Some(&connection) = self.turns.front() {
+            if let Some(pace) = &mut pace {
+                if let Some(due_ns) = pace.due() {
+                    return Some(due_ns);
+                }
+                pace.spend(self.message);
+            }
+            self.turns.pop_front();
+            self.ring.queue(connection, 1);
+        }
+        None
+    }
+
+    fn collect(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        while let Some(Completion { socket, result, copied }) = self.ring.completion() {
+            let connection = connections[socket];
+            match result {
+                Ok(bytes) => {
+                    connection.tally.add(bytes);
+                    if copied {
+                        connection.tally.add_copied(1);
+                    }
+                    self.turns.push_back(socket);
+                }
+                Err(error) => match errno(&error) {
+                    Errno::INTR | Errno::AGAIN => self.turns.push_back(socket),
+                    errno => send_ended(connection, course, errno)?,
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Engine for Receiver {
+    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let mut ended = vec![false; connections.len()];
+        for socket in 0..connections.len() {
+            self.ring.queue(socket, self.depth);
+        }
+        while self.ring.total_in_flight() > 0 {
+            wait(&mut self.ring, None)?;
+            while let Some(Completion { socket, result, .. }) = self.ring.completion() {
+                let connection = connections[socket];
+                match result {
+                    Ok(bytes @ 1..) => connection.tally.add(bytes),
+                    // The rest of the chain follows with the same verdict.
+                    _ if ended[socket] => {}
+                    Ok(_) => {
+                        receive_ended(connection, course, Ok(()))?;
+                        ended[socket] = true;
+                    }
+                    Err(error) => match errno(&error) {
+                        Errno::INTR | Errno::AGAIN | Errno::CANCELED => {}
+                        errno => {
+                            receive_ended(connection, course, Err(errno))?;
+                            ended[socket] = true;
+                        }
+                    },
+                }
+                // A chain is only followed by the next when it is through: two at a time would race for the bytes.
+                if self.ring.in_flight(socket) == 0 && !ended[socket] && !course.is_stopped() {
+                    self.ring.queue(socket, self.depth);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wait(ring: &mut Ring, timeout: Option<Duration>) -> Result<(), Trouble> {
+    ring.wait(timeout).map_err(|error| Trouble { what: "wait for io_uring".into(), why: error.to_string() })
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,83 @@
+//! Plans and worker processes for the tests. All traffic stays on loopback.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
+use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::record::WorkerRecord;
+
+pub const PHASES: Phases = Phases {
+    warm_up: Duration::from_millis(30),
+    window: Duration::from_millis(100),
+    cool_down: Duration::from_millis(10),
+    interval: Duration::from_millis(40),
+};
+
+/// Longer than any test may take.
+pub const ENDLESS: Phases = Phases { window: Duration::from_secs(600), ..PHASES };
+
+pub fn stream() -> TcpStream {
+    TcpStream {
+        threads: 1,
+        connections: 1,
+        message: 32 << 10,
+        send_buffer: None,
+        receive_buffer: None,
+        no_delay: false,
+        throttle: None,
+        congestion_control: None,
+        engine: Engine::Blocking,
+        send_mode: SendMode::Copy,
+        receive_mode: ReceiveMode::Copy,
+    }
+}
+
+pub fn address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+pub fn plan(name: &str, role: Role, load: Load, phases: Phases) -> WorkerPlan {
+    WorkerPlan { name: name.into(), cpus: vec![], role, load, phases }
+}
+
+pub fn listener(stream: &TcpStream, phases: Phases) -> WorkerPlan {
+    plan("b/receiver", Role::Listen { address: address() }, Load::TcpStream(stream.clone()), phases)
+}
+
+pub fn connector(stream: &TcpStream, phases: Phases) -> WorkerPlan {
+    plan("a/sender", Role::Connect { to: address() }, Load::TcpStream(stream.clone()), phases)
+}
+
+/// The example program `worker`, which `cargo test` builds beside the tests.
+pub fn spawn() -> io::Result<Child> {
+    let program = std::env::current_exe()?.parent().unwrap().with_file_name("examples").join("worker");
+    piped(&mut Command::new(program))
+        .map_err(|error| io::Error::other(format!("{error}; run `cargo build -p rig-load --example worker` first")))
+}
+
+pub fn piped(command: &mut Command) -> io::Result<Child> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+}
+
+pub fn pair(listen: WorkerPlan, connect: WorkerPlan) -> Pair<'static> {
+    Pair {
+        listen: Worker { plan: listen, spawn: Box::new(spawn) },
+        connect: Worker { plan: connect, spawn: Box::new(spawn) },
+    }
+}
+
+pub fn run(pairs: Vec<Pair<'_>>) -> Result<Vec<WorkerRecord>, DriverError> {
+    Driver::new(&Cancel::new()?).start(pairs)?.finish()
+}
+
+/// Runs one stream, which both ends know by the same value. Returns the receiver's and the sender's record.
+pub fn run_stream(stream: &TcpStream) -> (WorkerRecord, WorkerRecord) {
+    let mut records = run(vec![pair(listener(stream, PHASES), connector(stream, PHASES))]).unwrap();
+    assert_eq!(records.len(), 2);
+    let sender = records.pop().unwrap();
+    (records.pop().unwrap(), sender)
+}
