@@ -68,6 +68,10 @@ fn elsewhere(record: &TrialRecord) -> Vec<(&str, f64)> {
     found.collect()
 }
 
+/// Trials in which other programs' packets may hide what is looked for. They can only add to a CPU's count, so that a
+/// node's own packets on the wrong CPUs would show in every trial.
+const TRIALS: u32 = 4;
+
 #[test]
 fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
     world::own(|| {
@@ -75,24 +79,24 @@ fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
         for segmentation_offload in [true, false] {
             let suite = suite(segmentation_offload);
             for scenario in &suite.scenarios {
-                let record = rig.trial(scenario, 1, &suite.timing, &mut |_, _| ()).unwrap();
-                let received = received(&record, "b");
-                let (sender, receiver) = (processed(&record, "a"), processed(&record, "b"));
-                let what = format!(
-                    "{}, segmentation offload {segmentation_offload}: b received {received} packets, \
-                     CPUs of a processed {sender}, of b {receiver}",
-                    scenario.id
-                );
-                println!("{what}");
-                assert_eq!(elsewhere(&record), [], "{what}");
-                // The counters are not read at one moment, and a few packets are always on their way.
-                assert!(receiver * 100 >= received * 95, "{what}");
-                // Large packets are too few to tell them from those of other programs.
-                if !segmentation_offload {
-                    assert!(received >= 1000, "{what}: too few to prove anything");
+                let alone = (1..=TRIALS).any(|ordinal| {
+                    let record = rig.trial(scenario, ordinal, &suite.timing, &mut |_, _| ()).unwrap();
+                    let received = received(&record, "b");
+                    let (sender, receiver) = (processed(&record, "a"), processed(&record, "b"));
                     let own: u64 = node(&record, "a").interfaces.iter().map(|interface| interface.rx_packets).sum();
-                    assert!(sender <= own + received / 2, "{what}, only {own} of them a's own");
-                }
+                    let what = format!(
+                        "{}, segmentation offload {segmentation_offload}: b received {received} packets, CPUs of b \
+                         processed {receiver}; a received {own}, CPUs of a processed {sender}",
+                        scenario.id
+                    );
+                    println!("{what}");
+                    assert_eq!(elsewhere(&record), [], "{what}");
+                    // The counters are not read at one moment, and a few packets are always on their way.
+                    assert!(receiver * 100 >= received * 95, "{what}");
+                    // Large packets are too few to tell them from those of other programs.
+                    segmentation_offload || (received >= 1000 && sender <= own + received / 2)
+                });
+                assert!(alone, "{}: packets that b received were processed by CPUs of a, in every trial", scenario.id);
             }
         }
     });
@@ -110,10 +114,13 @@ fn a_receiver_that_is_not_steered_is_flagged() {
                 assert!(error.is_permission(), "{error}");
                 return world::skip("only root may take the steering away");
             }
-            let record = rig.trial_in(&testbed, scenario, 1, &suite.timing, &mut |_, _| ()).unwrap();
-            let found = elsewhere(&record);
-            println!("{}: {found:?}", scenario.id);
-            assert!(found.iter().any(|(node, percent)| *node == "b" && *percent > 50.0), "{}: {found:?}", scenario.id);
+            let flagged = (1..=TRIALS).any(|ordinal| {
+                let record = rig.trial_in(&testbed, scenario, ordinal, &suite.timing, &mut |_, _| ()).unwrap();
+                let found = elsewhere(&record);
+                println!("{}: {found:?}", scenario.id);
+                found.iter().any(|(node, percent)| *node == "b" && *percent > 50.0)
+            });
+            assert!(flagged, "{}: nobody noticed", scenario.id);
         }
     });
 }
