@@ -6,6 +6,7 @@ mod command;
 mod demo;
 mod lint;
 mod packages;
+mod readme;
 mod test;
 
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Task {
     },
     /// Check the formatting and run clippy with warnings as errors
     Lint,
+    /// Run the whole suite `layers` and write its results into the README
+    Readme,
 }
 
 fn main() -> ExitCode {
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => test::test(&arguments),
         Task::Bench { name, arguments } => bench::bench(name.as_deref(), &arguments),
         Task::Lint => lint::lint(),
+        Task::Readme => readme::readme(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("cargo xtask: {error:#}");

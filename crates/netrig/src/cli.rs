@@ -152,7 +152,7 @@ impl Cli {
             Command::Shell { place, name, command } => command::keep::shell(&place, name.as_deref(), &command),
             Command::Down { name } => command::keep::down(name.as_deref()),
             Command::Worker => command::worker(),
-            Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus),
+            Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }
     }
 }

@@ -60,10 +60,10 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
 }
 
 /// Builds the testbed and stays until killed.
-pub fn hold(scenario: &str, name: &str, cpus: Option<CpuSet>) -> Result<Exit, Failure> {
+pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
     let registry = Registry::open().or_exit(Exit::Failed)?;
     let (suite, scenario_found) = find(scenario)?;
-    let shares = share_cpus(&usable_cpus(cpus.as_ref())?, suite.nodes()).or_exit(Exit::Lacking)?;
+    let shares = share_cpus(&usable_cpus(cpus)?, suite.nodes()).or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
     let testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;
     registry.publish(name, scenario, rootless, &testbed).map_err(|error| {

@@ -1,6 +1,5 @@
 //! Testbeds that stand: namespaces, interfaces and addresses, alive as long as a [`Testbed`].
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use rig_sys::counters::NamespaceCounters;
@@ -116,7 +115,7 @@ impl Testbed {
         let Some(wire) = self.topology.wire() else { return Ok(()) };
         let [a, b] = &mut self.nodes[..] else { return Ok(()) };
         for node in [&mut *a, &mut *b] {
-            node.place.announce_steering(&node.cpus)?;
+            node.place.announce_steering(&node.cpus);
         }
         a.place.veth(UPLINK, &mut b.place, UPLINK, wire.queues, wire.mtu)?;
         for node in [a, b] {
@@ -284,20 +283,18 @@ impl Place {
         self.interfaces.push(Interface { name: name.to_owned(), offloads });
     }
 
-    /// Makes interfaces that are created from now on steer what they receive to `cpus`. It is the only way without
-    /// root; Linux has it from 6.4.
-    fn announce_steering(&self, cpus: &CpuSet) -> Result<()> {
-        match self.ns.sysctl(DEFAULT_STEERING, &cpus.mask()) {
-            Err(error) if error.source.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+    /// Makes interfaces that are created from now on steer what they receive to `cpus`: the only way without root. Where
+    /// it does not work (before Linux 6.4, or with a read-only /proc/sys), [`Self::steer_receive`] finds the mask unset
+    /// and sets it, or says that it cannot.
+    fn announce_steering(&self, cpus: &CpuSet) {
+        let _ = self.ns.sysctl(DEFAULT_STEERING, &cpus.mask());
     }
 
     /// Makes the CPUs of this node process what `interface` receives, and other interfaces do as they always do. A veth
     /// hands its packets to the backlog of the CPU that sent them unless receive packet steering names others
     /// (Documentation/networking/scaling.rst).
     fn steer_receive(&self, interface: &str, wire: WireOptions, cpus: &CpuSet) -> Result<()> {
-        self.announce_steering(&CpuSet::default())?;
+        self.announce_steering(&CpuSet::default());
         let sysfs = self.ns.sysfs()?;
         let wanted = cpus.mask();
         for queue in 0..wire.queues {
@@ -370,7 +367,7 @@ mod tests {
     fn nodes_share_the_cpus_equally() {
         let cpus = CpuSet::new([0, 1, 2, 3, 4]);
         assert_eq!(share_cpus(&cpus, 2).unwrap(), [CpuSet::new([0, 1]), CpuSet::new([2, 3])]);
-        assert_eq!(share_cpus(&cpus, 1).unwrap(), [cpus.clone()]);
+        assert_eq!(share_cpus(&cpus, 1).unwrap(), std::slice::from_ref(&cpus));
         assert!(share_cpus(&CpuSet::new([7]), 2).is_err());
     }
 

@@ -334,22 +334,20 @@ mod tests {
 
     #[test]
     fn impossible_topologies_are_refused_with_a_next_step() {
-        let cases: [(&[&str], bool, Path, &[&str], &str); 9] = [
-            (&["a", "b"], true, Path::Raw, &["a/x", "b"], "not containers"),
-            (&["a"], false, Path::Raw, &["a"], "needs two nodes"),
-            (&["a", "b"], true, Path::Bridge, &["a", "b"], "not nodes"),
-            (&["a", "b"], true, Path::Colocated, &["a/x", "a/y"], "one node"),
-            (&["a"], false, Path::Vxlan, &["a/x", "a/y"], "needs a wire"),
-            (&["a"], true, Path::Bridge, &["a/x", "a/y"], "two nodes"),
-            (&["a", "b"], false, Path::Bridge, &["a/x", "b/y"], "without a wire"),
-            (&["a", "a"], true, Path::Raw, &["a", "a"], "named twice"),
-            (&["a", "b"], true, Path::Bridge, &["a/x", "c/y"], "unknown node"),
-        ];
-        for (nodes, wire, path, endpoints, expected) in cases {
+        let refused = |nodes: &[&str], wire, path, endpoints: &[&str], expected: &str| {
             let error = topology(nodes, wire, path, endpoints).unwrap_err();
             assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
             assert!(!error.hint.is_empty());
-        }
+        };
+        refused(&["a", "b"], true, Path::Raw, &["a/x", "b"], "not containers");
+        refused(&["a"], false, Path::Raw, &["a"], "needs two nodes");
+        refused(&["a", "b"], true, Path::Bridge, &["a", "b"], "not nodes");
+        refused(&["a", "b"], true, Path::Colocated, &["a/x", "a/y"], "one node");
+        refused(&["a"], false, Path::Vxlan, &["a/x", "a/y"], "needs a wire");
+        refused(&["a"], true, Path::Bridge, &["a/x", "a/y"], "two nodes");
+        refused(&["a", "b"], false, Path::Bridge, &["a/x", "b/y"], "without a wire");
+        refused(&["a", "a"], true, Path::Raw, &["a", "a"], "named twice");
+        refused(&["a", "b"], true, Path::Bridge, &["a/x", "c/y"], "unknown node");
     }
 
     #[test]
