@@ -50,11 +50,16 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
 }
 
 /// When a process started, in clock ticks since boot (field 22 of /proc/PID/stat): with its number it names a process
-/// uniquely between two boots.
+/// uniquely between two boots. `None` for a process that has ended, also while its parent has not collected it: a
+/// parent that died leaves that to process 1, which may take seconds or never do it.
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the command in parentheses and may itself contain spaces and parentheses.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
 }
 
 /// Kills a process at once. Succeeds when it is gone already.

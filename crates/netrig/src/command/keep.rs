@@ -12,7 +12,7 @@ use rig_sys::process;
 use super::{gain_privilege, print, usable_cpus};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::suite::{Scenario, Suite, SuiteError};
-use crate::testbed::kept::{Kept, Registry};
+use crate::testbed::kept::{Kept, NameTaken, Registry};
 use crate::testbed::{Testbed, share_cpus};
 
 /// What the holder says when the testbed stands.
@@ -23,12 +23,8 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
     find(scenario)?;
     usable_cpus(cpus)?;
     let registry = Registry::open().or_exit(Exit::Failed)?;
-    if let Some(kept) = registry.find(name).or_exit(Exit::BadInput)? {
-        let error = anyhow!(
-            "testbed '{name}' is up already, with {}: take it down with `netrig down {name}`, or choose another --name",
-            kept.origin
-        );
-        return Err(Failure::new(Exit::BadInput, error));
+    if registry.find(name).or_exit(Exit::BadInput)?.is_some() {
+        return Err(Failure::new(Exit::BadInput, NameTaken(name.to_owned())));
     }
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
     let mut command = Command::new(program);
@@ -47,7 +43,8 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
             let _ = err.read_to_string(&mut why);
         }
         let status = holder.wait().context("wait for the holder").or_exit(Exit::Failed)?;
-        let exit = if status.code() == Some(Exit::Lacking as i32) { Exit::Lacking } else { Exit::Failed };
+        let same = [Exit::Lacking, Exit::BadInput].into_iter().find(|exit| status.code() == Some(*exit as i32));
+        let exit = same.unwrap_or(Exit::Failed);
         return Err(Failure::new(exit, anyhow!("{}", why.trim().trim_start_matches("netrig: "))));
     }
     let kept = registry.find(name)?.with_context(|| format!("testbed '{name}' went away at once"))?;
@@ -69,7 +66,10 @@ pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
     let shares = share_cpus(&usable_cpus(cpus)?, suite.nodes()).or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
     let testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;
-    registry.publish(name, scenario, rootless, &testbed)?;
+    registry.publish(name, scenario, rootless, &testbed).map_err(|error| {
+        let exit = if error.is::<NameTaken>() { Exit::BadInput } else { Exit::Failed };
+        Failure::new(exit, error)
+    })?;
     let mut out = std::io::stdout();
     out.write_all(READY).and_then(|()| out.flush()).context("tell that the testbed stands").or_exit(Exit::Failed)?;
     process::close_standard_streams().context("leave the terminal").or_exit(Exit::Failed)?;

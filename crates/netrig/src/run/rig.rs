@@ -64,6 +64,38 @@ impl Rig {
         Ok(share_cpus(&self.cpus, self.nodes)?)
     }
 
+    /// Makes a trial in a testbed that stands and stays: the record knows of no set-up and no take-down.
+    ///
+    /// # Errors
+    /// As [`Execute::trial`].
+    pub fn trial_in(
+        &self,
+        testbed: &Testbed,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<TrialRecord> {
+        let started_unix_ms = Timestamp::now().as_millisecond();
+        let started = Instant::now();
+        let observed = self.observe(testbed, scenario, timing.phases, true, interim)?;
+        let mut record = TrialRecord {
+            scenario: scenario.id.clone(),
+            ordinal,
+            started_unix_ms,
+            setup_us: 0,
+            teardown_us: 0,
+            total_us: started.elapsed().as_micros() as u64,
+            window_begin_ns: observed.window.0,
+            window_end_ns: observed.window.1,
+            nodes: observed.nodes,
+            workers: observed.workers,
+            flags: Vec::new(),
+        };
+        record.flags = flags(&record, &scenario.topology);
+        Ok(record)
+    }
+
     fn observe(
         &self,
         testbed: &Testbed,
@@ -145,24 +177,16 @@ impl Execute for Rig {
         let started = Instant::now();
         let testbed = self.build(scenario)?;
         let setup = started.elapsed();
-        let observed = self.observe(&testbed, scenario, timing.phases, true, interim)?;
+        let record = self.trial_in(&testbed, scenario, ordinal, timing, interim)?;
         let closing = Instant::now();
         drop(testbed);
-        let mut record = TrialRecord {
-            scenario: scenario.id.clone(),
-            ordinal,
+        Ok(TrialRecord {
             started_unix_ms,
             setup_us: setup.as_micros() as u64,
             teardown_us: closing.elapsed().as_micros() as u64,
             total_us: started.elapsed().as_micros() as u64,
-            window_begin_ns: observed.window.0,
-            window_end_ns: observed.window.1,
-            nodes: observed.nodes,
-            workers: observed.workers,
-            flags: Vec::new(),
-        };
-        record.flags = flags(&record, &scenario.topology);
-        Ok(record)
+            ..record
+        })
     }
 
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {

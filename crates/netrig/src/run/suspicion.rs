@@ -5,7 +5,7 @@ use rig_load::record::WorkerRecord;
 use crate::figures::node_of;
 use crate::record::{CpuUse, Flag, NodeRecord, TrialRecord};
 use crate::testbed::UPLINK;
-use crate::testbed::topology::{Path, Topology};
+use crate::testbed::topology::Topology;
 
 /// Receive processing away from the node's CPUs that is still no more than stray packets, percent.
 const ELSEWHERE_PERCENT: f64 = 5.0;
@@ -26,7 +26,7 @@ const PACKETS_MIN: u64 = 1000;
 pub(super) fn flags(trial: &TrialRecord, topology: &Topology) -> Vec<Flag> {
     let mut flags = Vec::new();
     for node in &trial.nodes {
-        flags.extend(receive_elsewhere(node, topology.path()));
+        flags.extend(receive_elsewhere(node));
         flags.extend(stolen(node));
         flags.extend(other_load(trial, node));
         flags.extend(saturated(node));
@@ -44,12 +44,13 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology) -> Vec<Flag> {
     flags
 }
 
-/// Each packet that a veth interface of the node received must have passed the receive path on the node's CPUs.
-fn receive_elsewhere(node: &NodeRecord, path: Path) -> Option<Flag> {
+/// Each packet that an interface of the node received must have passed the receive path on the node's CPUs, once for
+/// each interface.
+fn receive_elsewhere(node: &NodeRecord) -> Option<Flag> {
     let expected: u64 = node
         .interfaces
         .iter()
-        .filter(|interface| is_veth(&interface.name, path))
+        .filter(|interface| is_counted(&interface.name))
         .map(|interface| interface.rx_packets)
         .sum();
     let processed: u64 = node.cpus.iter().map(|cpu| cpu.packets_processed + cpu.backlog_drops).sum();
@@ -60,11 +61,10 @@ fn receive_elsewhere(node: &NodeRecord, path: Path) -> Option<Flag> {
     (percent > ELSEWHERE_PERCENT).then(|| Flag::ReceiveElsewhere { node: node.name.clone(), percent })
 }
 
-/// Whether an interface (`place:name`) is one end of a veth pair.
-fn is_veth(name: &str, path: Path) -> bool {
-    let Some((place, interface)) = name.split_once(':') else { return false };
-    let macvlan = path == Path::Macvlan && place.contains('/');
-    (interface == UPLINK && !macvlan) || interface.starts_with("port")
+/// Whether the packets of an interface (`place:name`) are counted by the CPU that receives them, one by one: those of
+/// veth and macvlan interfaces are, but a VXLAN interface may merge them before, and a bridge forwards them uncounted.
+fn is_counted(name: &str) -> bool {
+    name.split_once(':').is_some_and(|(_, interface)| interface == UPLINK || interface.starts_with("port"))
 }
 
 fn stolen(node: &NodeRecord) -> Option<Flag> {
@@ -130,6 +130,7 @@ fn skew(trial: &TrialRecord, worker: &WorkerRecord) -> Option<Flag> {
 mod tests {
     use super::*;
     use crate::record::InterfaceDelta;
+    use crate::testbed::topology::Path;
 
     fn node(busy: CpuUse, rx_packets: u64) -> NodeRecord {
         NodeRecord {

@@ -4,7 +4,7 @@
 //! which of its descriptors is which namespace. When the holder ends, in whatever way, the testbed is gone: a file that
 //! is left then is recognised by the process's start time and removed.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -53,6 +53,11 @@ pub struct KeptPlace {
     pub address: Option<String>,
 }
 
+/// A testbed of this name stands already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("testbed '{0}' is up already: take it down with `netrig down {0}`, or choose another --name")]
+pub struct NameTaken(pub String);
+
 impl Registry {
     /// The calling user's registry. To be opened before a user namespace is entered, in which every user is root.
     pub fn open() -> Result<Self> {
@@ -94,17 +99,18 @@ impl Registry {
         let kept = Kept { name: name.into(), origin: origin.into(), pid, start_time, rootless, places };
         let mut file = tempfile::NamedTempFile::new_in(&self.directory).context("write down the testbed")?;
         file.write_all(serde_json::to_string(&kept)?.as_bytes()).context("write down the testbed")?;
-        match file.persist_noclobber(self.file(name)?) {
-            Ok(_) => Ok(()),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                bail!("testbed '{name}' is up already: take it down with `netrig down {name}`")
-            }
-            Err(error) => Err(error.error).context("write down the testbed"),
+        let path = self.file(name)?;
+        let _lock = self.lock()?;
+        if read(&path)?.is_some() {
+            return Err(NameTaken(name.to_owned()).into());
         }
+        file.persist(path).map_err(|error| error.error).context("write down the testbed")?;
+        Ok(())
     }
 
     /// All testbeds of this user that stand, by name.
     pub fn list(&self) -> Result<Vec<Kept>> {
+        let _lock = self.lock()?;
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.directory).context("read the list of testbeds")? {
             let path = entry.context("read the list of testbeds")?.path();
@@ -118,7 +124,9 @@ impl Registry {
 
     /// The testbed of this name, if it stands.
     pub fn find(&self, name: &str) -> Result<Option<Kept>> {
-        read(&self.file(name)?)
+        let path = self.file(name)?;
+        let _lock = self.lock()?;
+        read(&path)
     }
 
     /// Ends the holder, and with it everything the testbed consists of.
@@ -131,7 +139,17 @@ impl Registry {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        remove(&self.file(&kept.name)?)
+        // By now the name may be another testbed's: forget it only if nobody stands behind it.
+        self.find(&kept.name).map(|_| ())
+    }
+
+    /// Keeps other netrig processes from writing here, or from forgetting what does not stand, as long as the value
+    /// lives.
+    fn lock(&self) -> Result<File> {
+        let directory = File::open(&self.directory);
+        directory
+            .and_then(|directory| directory.lock().map(|()| directory))
+            .with_context(|| format!("lock {}", self.directory.display()))
     }
 
     fn file(&self, name: &str) -> Result<PathBuf> {
@@ -163,7 +181,7 @@ impl Kept {
     }
 }
 
-/// Reads one file; removes it when its holder is gone.
+/// Reads one file; removes it when its holder is gone. The registry must be locked, or what is removed may be another's.
 fn read(path: &Path) -> Result<Option<Kept>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -174,15 +192,6 @@ fn read(path: &Path) -> Result<Option<Kept>> {
     if kept.stands() {
         return Ok(Some(kept));
     }
-    remove(path)?;
+    fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
     Ok(None)
-}
-
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }

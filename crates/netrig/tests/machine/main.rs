@@ -1,0 +1,9 @@
+//! netrig on the machine itself: namespaces, processes, signals. Everything that needs privileges or looks at the whole
+//! machine is in this one binary, one test at a time; see [`world`] for how a test gets a world of its own.
+
+mod attribution;
+mod kept;
+mod killed;
+mod paths;
+mod rootless;
+mod world;
