@@ -12,7 +12,7 @@ use netlink_packet_core::{
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags,
-    LinkInfo, LinkMessage, MacVlanMode,
+    LinkInfo, LinkMessage, MacVlanMode, State,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -226,11 +226,21 @@ impl Netlink {
 
     /// The interface's number.
     pub fn index(&mut self, name: &str) -> Result<u32> {
+        Ok(self.get(name)?.header.index)
+    }
+
+    /// Whether the interface carries packets (RFC 2863 ifOperStatus up). Being set up is not enough: until the kernel has
+    /// worked off the change of carrier, what is sent is thrown away.
+    pub fn is_operational(&mut self, name: &str) -> Result<bool> {
+        Ok(self.get(name)?.attributes.contains(&LinkAttribute::OperState(State::Up)))
+    }
+
+    fn get(&mut self, name: &str) -> Result<LinkMessage> {
         let reply = self
             .exchange(RouteNetlinkMessage::GetLink(link(name)), NLM_F_REQUEST)
             .during(|| format!("look up interface {name}"))?;
         match reply {
-            Some(RouteNetlinkMessage::NewLink(message)) => Ok(message.header.index),
+            Some(RouteNetlinkMessage::NewLink(message)) => Ok(message),
             _ => Err(Error::new(format!("look up interface {name}"), io::Error::other("no such answer"))),
         }
     }

@@ -1,6 +1,7 @@
 //! Testbeds that stand: namespaces, interfaces and addresses, alive as long as a [`Testbed`].
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
 
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::CpuSet;
@@ -49,17 +50,32 @@ pub struct Place {
 #[derive(Debug)]
 struct Interface {
     name: String,
-    offloads: Offloads,
+    kind: Kind,
 }
 
-/// Where an interface's packets are cut into segments when offloads are off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Offloads {
-    Own,
+enum Kind {
+    Veth,
+    Macvlan,
+    Bridge,
+    Vxlan,
+}
+
+impl Kind {
     /// The kernel does not let a macvlan interface's offloads be switched: what it sends is segmented as it enters the
     /// interface below, before the wire.
-    OfParent,
+    fn has_own_offloads(self) -> bool {
+        self != Self::Macvlan
+    }
+
+    /// Whether the interface becomes operational by its own: a bridge does with its ports, a tunnel never says so.
+    fn has_carrier(self) -> bool {
+        matches!(self, Self::Veth | Self::Macvlan)
+    }
 }
+
+/// Longest time for the kernel to work off the changes of carrier; a loaded machine takes milliseconds.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Testbed {
     /// Builds `topology`; `cpus` are the CPUs of each node, in the nodes' order.
@@ -176,7 +192,7 @@ impl Testbed {
         for (number, node) in self.nodes.iter_mut().enumerate() {
             let place = &mut node.place;
             place.netlink.add_bridge(BRIDGE, mtu)?;
-            place.own(BRIDGE, Offloads::Own);
+            place.own(BRIDGE, Kind::Bridge);
             match uplink {
                 Uplink::Vxlan => place.netlink.set_bridge(VXLAN, BRIDGE)?,
                 Uplink::Wire if wired => place.netlink.set_bridge(UPLINK, BRIDGE)?,
@@ -204,7 +220,7 @@ impl Testbed {
                 mtu,
             };
             node.place.netlink.add_vxlan(&vxlan)?;
-            node.place.own(VXLAN, Offloads::Own);
+            node.place.own(VXLAN, Kind::Vxlan);
             node.place.netlink.add_vxlan_remote(VXLAN, self.topology.node_address(1 - number))?;
         }
         Ok(())
@@ -215,7 +231,7 @@ impl Testbed {
             for (index, container) in node.containers.iter_mut().enumerate() {
                 let (address, prefix) = self.topology.container_address(number, index);
                 node.place.netlink.add_macvlan(UPLINK, UPLINK, &container.ns)?;
-                container.own(UPLINK, Offloads::OfParent);
+                container.own(UPLINK, Kind::Macvlan);
                 container.netlink.add_address(UPLINK, address.into(), prefix)?;
             }
         }
@@ -226,12 +242,30 @@ impl Testbed {
     fn finish(&mut self) -> Result<()> {
         if !self.topology.segmentation_offload() {
             for place in self.all_places() {
-                for interface in place.interfaces.iter().filter(|i| i.offloads == Offloads::Own) {
+                for interface in place.interfaces.iter().filter(|i| i.kind.has_own_offloads()) {
                     disable_offloads(&place.ns, &interface.name)?;
                 }
             }
         }
-        self.set_all_up()
+        self.set_all_up()?;
+        self.wait_until_operational()
+    }
+
+    /// Waits for the interfaces that have a carrier; a packet that is sent earlier is lost, and costs its sender a second.
+    fn wait_until_operational(&mut self) -> Result<()> {
+        let deadline = Instant::now() + CARRIER_PATIENCE;
+        for place in self.all_places() {
+            for interface in place.interfaces.iter().filter(|interface| interface.kind.has_carrier()) {
+                while !place.netlink.is_operational(&interface.name)? {
+                    if Instant::now() > deadline {
+                        let operation = format!("wait for {} of {} to carry packets", interface.name, place.name);
+                        return Err(Error::new(operation, std::io::Error::from(std::io::ErrorKind::TimedOut)));
+                    }
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn set_all_up(&mut self) -> Result<()> {
@@ -274,13 +308,13 @@ impl Place {
 
     fn veth(&mut self, name: &str, far: &mut Self, peer: &str, queues: u32, mtu: u32) -> Result<()> {
         self.netlink.add_veth(&VethPair { name, peer, peer_ns: &far.ns, queues, mtu })?;
-        self.own(name, Offloads::Own);
-        far.own(peer, Offloads::Own);
+        self.own(name, Kind::Veth);
+        far.own(peer, Kind::Veth);
         Ok(())
     }
 
-    fn own(&mut self, name: &str, offloads: Offloads) {
-        self.interfaces.push(Interface { name: name.to_owned(), offloads });
+    fn own(&mut self, name: &str, kind: Kind) {
+        self.interfaces.push(Interface { name: name.to_owned(), kind });
     }
 
     /// Makes interfaces that are created from now on steer what they receive to `cpus`: the only way without root. Where
