@@ -43,8 +43,17 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.error)
+        f.write_str(&in_words(&self.error))
     }
+}
+
+/// An error and its causes in one line. Errors that say their cause themselves do not say it twice.
+pub fn in_words(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said {
+        said if said.contains(&cause) => said,
+        said if said.is_empty() => cause,
+        said => format!("{said}: {cause}"),
+    })
 }
 
 impl From<anyhow::Error> for Failure {
@@ -68,5 +77,23 @@ pub trait OrExit<T> {
 impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
     fn or_exit(self, exit: Exit) -> Result<T, Failure> {
         self.map_err(|error| Failure::new(exit, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let kernel = rig_sys::Error::new("open the door", io::Error::from_raw_os_error(2));
+        let error = anyhow::Error::new(kernel).context("go out");
+        assert_eq!(in_words(&error), "go out: open the door: No such file or directory (os error 2)");
+        let plain: anyhow::Error = Err::<(), _>(io::Error::from_raw_os_error(2)).context("go out").unwrap_err();
+        assert_eq!(in_words(&plain), "go out: No such file or directory (os error 2)");
     }
 }

@@ -89,3 +89,11 @@ pub fn close_standard_streams() -> io::Result<()> {
 pub fn terminal_width() -> Option<u16> {
     rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
 }
+
+/// Raises the soft limit of open files to the hard one: the customary 1024 are too few for hundreds of namespaces or
+/// thousands of connections. Opening the file that is one too many will tell if it did not suffice.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}

@@ -9,7 +9,7 @@ pub mod suites;
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
-use rig_sys::netns;
+use rig_sys::{netns, process};
 
 use crate::exit::{Exit, Failure, OrExit};
 
@@ -19,9 +19,10 @@ pub fn worker() -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Makes sure that this process may create namespaces, by way of a user namespace if need be. Tells whether it was
-/// needed. Must be called while the process has one thread.
+/// Makes sure that this process may create namespaces, by way of a user namespace if need be, and hold many of them
+/// open. Tells whether the user namespace was needed. Must be called while the process has one thread.
 pub(crate) fn gain_privilege() -> Result<bool, Failure> {
+    process::raise_file_limit();
     if netns::may_create_namespaces() {
         return Ok(false);
     }

@@ -11,7 +11,6 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_stats::confidence::Level;
 use rig_sys::cpu::CpuSet;
-use tempfile::NamedTempFile;
 
 use super::suites::{load_text, repeat_text};
 use super::{done_or_closed, print};
@@ -98,31 +97,42 @@ pub(super) fn path_of(args: &StoreArgs) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A file that becomes the report when it is whole: a path that cannot be written is refused before any work is done,
-/// and an older report stays until there is a new one.
+/// Where a report will be written, found good before any work is done.
 pub(super) struct Output {
-    file: NamedTempFile,
     path: PathBuf,
+    directory: PathBuf,
 }
 
 pub(super) fn create(path: &Path) -> Result<Output, Failure> {
-    let refuse = |why: &dyn Display| Failure::new(Exit::BadInput, anyhow!("cannot write {}: {why}", path.display()));
+    let refuse = |why: &dyn Display| {
+        let next = "name a file in a directory that you may write to";
+        Failure::new(Exit::BadInput, anyhow!("cannot write {}: {why}: {next}", path.display()))
+    };
     if path.is_dir() {
         return Err(refuse(&"it is a directory"));
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // tempfile makes files private; a report is as readable as any other file.
-    let file = tempfile::Builder::new()
-        .prefix(".netrig-")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory)
-        .map_err(|error| refuse(&error))?;
-    Ok(Output { file, path: path.to_owned() })
+    // A file without a name: whatever happens from here on, it leaves nothing behind.
+    tempfile::tempfile_in(directory).map_err(|error| refuse(&error))?;
+    Ok(Output { path: path.to_owned(), directory: directory.to_owned() })
+}
+
+impl Output {
+    /// Puts the whole report in place at once: until then an older one stays.
+    fn write(&self, report: &[u8]) -> io::Result<()> {
+        // tempfile makes files private; a report is as readable as any other file.
+        let mut file = tempfile::Builder::new()
+            .prefix(".netrig-")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(&self.directory)?;
+        file.write_all(report)?;
+        file.persist(&self.path).map(|_| ()).map_err(|error| error.error)
+    }
 }
 
 /// Writes the report where the user wants it.
 pub(super) fn write(document: &Document, args: &OutputArgs, output: Option<Output>) -> Result<(), Failure> {
-    let Some(Output { mut file, path }) = output else {
+    let Some(output) = output else {
         let terminal = io::stdout().is_terminal();
         let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let width = rig_sys::process::terminal_width().filter(|_| terminal);
@@ -131,9 +141,10 @@ pub(super) fn write(document: &Document, args: &OutputArgs, output: Option<Outpu
         return done_or_closed(report::write(document, args.format, look, &mut out).and_then(|()| out.flush()));
     };
     let look = Look { colour: false, width: FILE_WIDTH };
-    report::write(document, args.format, look, &mut file)
-        .and_then(|()| file.persist(&path).map_err(|error| error.error))
-        .with_context(|| format!("write {}", path.display()))
+    let mut text = Vec::new();
+    report::write(document, args.format, look, &mut text)
+        .and_then(|()| output.write(&text))
+        .with_context(|| format!("write {}", output.path.display()))
         .or_exit(Exit::Failed)?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use rig_load::driver::Cancel;
 use super::{gain_privilege, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::{Format, build};
 use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
 use crate::store::{Ending, NewRun, Store};
@@ -55,15 +55,20 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let ending = match &result {
         Ok(()) => Ending::Complete,
         Err(error) if error.is::<Stopped>() => Ending::Interrupted,
-        Err(error) => Ending::Failed { reason: format!("{error:#}") },
+        Err(error) => Ending::Failed { reason: in_words(error) },
     };
     let goals =
         serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
-    store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)?;
+    let finished = store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond());
+    let again = match &args.store.store {
+        Some(path) => format!("netrig report {id} --store {}", path.display()),
+        None => format!("netrig report {id}"),
+    };
     if let Err(error) = result {
-        eprintln!("netrig: what was measured is kept: netrig report {id}");
+        eprintln!("netrig: what was measured is kept: {again}");
         return Err(error.into());
     }
+    finished.or_exit(Exit::Failed)?;
 
     let view = report::view(&store.run(id).or_exit(Exit::Failed)?)?;
     let mut document = build::document(&view);
@@ -73,8 +78,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     }
     report::write(&document, &args.output, output)?;
     if !args.quiet {
-        eprintln!("Stored as run {id}. In full: netrig report {id}");
-        eprintln!("As a page, with charts: netrig report {id} --format html --output run-{id}.html");
+        eprintln!("Stored as run {id}. In full: {again}");
+        eprintln!("As a page, with charts: {again} --format html --output run-{id}.html");
     }
     let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
     Ok(if refuted { Exit::Refuted } else { Exit::Done })

@@ -110,7 +110,8 @@ pub trait Observer {
 
 impl Observer for () {}
 
-/// Makes all trials of `suite`, one of each scenario in turn, and stores each as it ends.
+/// Makes all trials of `suite`, one of each scenario in turn, and stores each as it ends. `settled` takes every scenario
+/// that the run came to, also one that it did not finish.
 ///
 /// # Errors
 /// The first trial that fails ends the run; what was stored stays. [`Stopped`] when the user stopped it.
@@ -124,10 +125,11 @@ pub fn run(
     settled: &mut Vec<Settled>,
 ) -> Result<()> {
     let mut open: Vec<Progressing<'_>> = suite.scenarios.iter().map(Progressing::new).collect();
+    let mut result = Ok(());
     for round in 0.. {
         // Starting each round at another scenario keeps any of them from always following the same one.
         let count = open.len();
-        for index in (0..count).map(|i| (i + round) % count) {
+        result = (0..count).map(|i| (i + round) % count).try_for_each(|index| {
             let entry = &mut open[index];
             let scenario = entry.scenario;
             observer.trial_started(scenario, entry.trials + 1);
@@ -137,11 +139,15 @@ pub fn run(
             store.add_trial(run, &record)?;
             observer.trial_done(&record);
             entry.add(&record);
+            Ok(())
+        });
+        if result.is_err() {
+            break;
         }
         open.retain(|entry| match entry.outcome(timing.repeat) {
             None => true,
             Some(outcome) => {
-                let done = Settled { scenario: entry.scenario.id.clone(), trials: entry.trials, outcome };
+                let done = entry.settled(outcome);
                 observer.settled(&done);
                 settled.push(done);
                 false
@@ -151,7 +157,8 @@ pub fn run(
             break;
         }
     }
-    Ok(())
+    settled.extend(open.iter().map(|entry| entry.settled(Outcome::Unfinished)));
+    result
 }
 
 /// A scenario whose figures are not certain yet.
@@ -164,6 +171,10 @@ struct Progressing<'a> {
 impl<'a> Progressing<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         Self { scenario, trials: 0, figures: Default::default() }
+    }
+
+    fn settled(&self, outcome: Outcome) -> Settled {
+        Settled { scenario: self.scenario.id.clone(), trials: self.trials, outcome }
     }
 
     fn add(&mut self, record: &TrialRecord) {

@@ -166,6 +166,34 @@ fn a_name_is_given_once_and_several_testbeds_stand_beside_each_other() {
 }
 
 #[test]
+fn a_low_limit_of_open_files_does_not_limit_a_testbed() {
+    world::own(|| {
+        let user = User::new();
+        let containers = |from: u32, to: u32| {
+            let names: Vec<String> = (from..to).map(|number| format!("\"a/c{number}\"")).collect();
+            names.join(", ")
+        };
+        let text = format!(
+            "name = \"many\"\ntitle = \"Many containers\"\n\
+             [defaults]\nwindow = \"100ms\"\nwarm_up = \"0ms\"\ncool_down = \"0ms\"\n\
+             [defaults.load]\nkind = \"tcp-stream\"\nmessage = \"1k\"\n[testbed.one]\nnodes = [\"a\"]\n\
+             [[scenario]]\nid = \"M\"\nname = \"Many\"\ntestbed = \"one\"\npath = \"colocated\"\nfrom = [{}]\nto = [{}]\n",
+            containers(0, 30),
+            containers(30, 60)
+        );
+        let suite = user.runtime.path().join("many.toml");
+        fs::write(&suite, text).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -S -n 64 && exec \"$@\"", "sh"]).arg(netrig().get_program()).arg("up");
+        command.arg(format!("{}/M", suite.display())).env("XDG_RUNTIME_DIR", user.runtime.path());
+        expect(&command.output().unwrap(), 0);
+        assert_eq!(world::network_namespaces().len(), 1 + 1 + 60);
+        user.netrig(0, &["down"]);
+        world::assert_nothing_left("after down");
+    });
+}
+
+#[test]
 fn of_several_that_want_a_name_at_once_one_gets_it() {
     world::own(|| {
         let user = User::new();

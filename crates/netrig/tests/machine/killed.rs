@@ -1,96 +1,19 @@
 //! Runs that are stopped, killed or fail: nothing stays behind but what was measured.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netrig::store::{Run, RunState, Store};
-use rig_sys::cpu::CpuSet;
+use netrig::store::RunState;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::world::{self, Dice, netrig};
+use crate::bench::{Bench, assert_whole, trials_told};
+use crate::world::{self, Dice};
 
 /// Longer than an interrupted run may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A directory with a short suite of several testbeds, which is run into a store beside it. The suite has one node where
-/// there is only one CPU.
-struct Bench {
-    directory: tempfile::TempDir,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let scenarios = match CpuSet::allowed().unwrap().len() {
-            1 => "[[scenario]]\nid = \"C\"\nname = \"Colocated\"\ntestbed = \"one\"\npath = \"colocated\"\n\
-                  from = \"a/x\"\nto = \"a/y\"\n"
-                .to_owned(),
-            _ => "[[scenario]]\nid = \"R\"\nname = \"Raw\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
-                  [[scenario]]\nid = \"V\"\nname = \"Overlay\"\ntestbed = \"two\"\npath = \"vxlan\"\n\
-                  from = [\"a/x\", \"a/y\"]\nto = [\"b/x\", \"b/y\"]\n"
-                .to_owned(),
-        };
-        let text = format!(
-            "name = \"short\"\ntitle = \"A short suite\"\n\
-             [defaults]\nwindow = \"100ms\"\nwarm_up = \"20ms\"\ncool_down = \"10ms\"\n\
-             [defaults.load]\nkind = \"tcp-stream\"\nmessage = \"128k\"\n\
-             [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {{ }}\n[testbed.one]\nnodes = [\"a\"]\n{scenarios}"
-        );
-        fs::write(directory.path().join("suite.toml"), text).unwrap();
-        Self { directory }
-    }
-
-    fn store(&self) -> PathBuf {
-        self.directory.path().join("runs.sqlite")
-    }
-
-    /// Starts a run of three trials a scenario, of which each takes some 150 ms.
-    fn start(&self, more: &[&str]) -> Child {
-        let mut command = netrig();
-        command.arg("run").arg(self.directory.path().join("suite.toml")).args(["--trials", "3", "--store"]);
-        command.arg(self.store()).args(more).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.spawn().unwrap()
-    }
-
-    /// All runs that are stored, read to the last trial; none when there is no store yet.
-    fn runs(&self) -> Vec<Run> {
-        if !self.store().exists() {
-            return Vec::new();
-        }
-        let check: String = rusqlite::Connection::open(self.store())
-            .and_then(|store| store.pragma_query_value(None, "integrity_check", |row| row.get(0)))
-            .unwrap();
-        assert_eq!(check, "ok");
-        let store = match Store::open_to_read(&self.store()) {
-            // Killed before the first transaction.
-            Err(_) if fs::metadata(self.store()).unwrap().len() == 0 => return Vec::new(),
-            store => store.unwrap(),
-        };
-        store.runs().unwrap().into_iter().map(|run| store.run(run.id).unwrap()).collect()
-    }
-}
-
-/// Asserts that each trial of `run` is whole and that none is missing between the first and the last.
-fn assert_whole(run: &Run) {
-    for trial in &run.trials {
-        assert_eq!(trial.workers.len() % 2, 0);
-        assert!(!trial.workers.is_empty() && !trial.nodes.is_empty());
-        let before =
-            run.trials.iter().filter(|other| other.scenario == trial.scenario && other.ordinal < trial.ordinal);
-        assert_eq!(
-            before.count() as u32,
-            trial.ordinal - 1,
-            "a trial before {} #{} is lost",
-            trial.scenario,
-            trial.ordinal
-        );
-    }
-}
 
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
@@ -159,11 +82,11 @@ fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
                 (Some(130), _) => {
                     caught += 1;
                     assert!(said.contains("stopped by the user"), "{when}");
-                    let told = said.lines().filter(|line| line.contains(" Mbit/s ")).count();
+                    let told = trials_told(&said);
                     if let Some(run) = new {
                         assert_eq!(run.state, RunState::Interrupted, "{when}");
                         assert_eq!(run.stored_trials as usize, told, "{when}");
-                        assert!(said.contains(&format!("netrig report {}", run.id)), "{when}");
+                        assert!(said.contains(&format!("netrig report {} --store", run.id)), "{when}");
                     }
                 }
                 // Before netrig listens to signals there is nothing to keep.
@@ -220,55 +143,10 @@ fn a_worker_that_is_killed_fails_the_run_by_name_and_keeps_its_trials() {
         assert!(named, "no worker is named: {said}");
         assert!(said.contains("died") && said.contains("signal: 9"), "{said}");
         assert!(said.contains("scenario") && said.contains("trial"), "{said}");
-        assert!(said.contains("netrig report 1"), "{said}");
+        assert!(said.contains("netrig report 1 --store"), "{said}");
         let runs = bench.runs();
         assert!(matches!(&runs[0].summary.state, RunState::Failed { reason } if reason.contains("died")));
         assert!(!runs[0].trials.is_empty());
         runs.iter().for_each(assert_whole);
     });
-}
-
-/// A store on a file system that is full from the beginning, or becomes so in the course of a run.
-#[test]
-fn a_full_disk_is_said_and_what_was_stored_stays() {
-    world::own(|| {
-        let bench = Bench::new();
-        let place = bench.directory.path().join("small");
-        fs::create_dir(&place).unwrap();
-        for size in ["60k", "160k"] {
-            mount_tmpfs(&place, size);
-            let store = place.join("runs.sqlite");
-            let output = netrig()
-                .arg("run")
-                .arg(bench.directory.path().join("suite.toml"))
-                .args(["--trials", "100", "--store"])
-                .arg(&store)
-                .output()
-                .unwrap();
-            let (_, said) = world::expect(&output, 4);
-            println!("{size}: {said}");
-            assert!(said.contains("no space left for the store"), "{said}");
-            assert!(said.contains(store.to_str().unwrap()) && said.contains("--store FILE"), "{said}");
-            let told = said.lines().filter(|line| line.contains(" Mbit/s ")).count();
-            match Store::open_to_read(&store).and_then(|store| store.run(store.latest()?)) {
-                Ok(run) => {
-                    assert_whole(&run);
-                    assert_eq!(run.trials.len(), told, "{size}");
-                }
-                Err(error) => assert_eq!(told, 0, "{size}: {error}"),
-            }
-            world::assert_nothing_left("of a run without space");
-            unmount(&place);
-        }
-    });
-}
-
-fn mount_tmpfs(place: &Path, size: &str) {
-    let options = format!("size={size}");
-    let status = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(place).status();
-    assert!(status.unwrap().success());
-}
-
-fn unmount(place: &Path) {
-    assert!(std::process::Command::new("umount").arg(place).status().unwrap().success());
 }

@@ -2,6 +2,8 @@
 //! machine is in this one binary, one test at a time; see [`world`] for how a test gets a world of its own.
 
 mod attribution;
+mod bench;
+mod files;
 mod kept;
 mod killed;
 mod paths;
