@@ -3,7 +3,8 @@
 //!
 //! All are measured the same way, from outside: bytes that the sender's wire interface transmitted and CPU time of both
 //! nodes' CPUs over the same interval, while the tool is in full swing. Tools that are not on PATH are named and left
-//! out. Run it with `cargo xtask bench stream [ROUNDS]`, on a machine that does nothing else.
+//! out. Run it with `cargo xtask bench stream [ROUNDS] [TOOL...]`, on a machine that
+//! does nothing else.
 
 use std::fmt::Write as _;
 use std::io;
@@ -24,6 +25,7 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::process::{die_with_parent, in_namespace};
 
 const MESSAGE: u32 = 128 * 1024;
+const CONGESTION_CONTROL: &str = "reno";
 const ROUNDS: usize = 5;
 const WARM_UP: Duration = Duration::from_millis(800);
 const WINDOW: Duration = Duration::from_secs(2);
@@ -34,16 +36,19 @@ const PORT: u16 = 5001;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 fn main() -> Result<()> {
-    let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let rounds = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
+    let wanted: Vec<&String> = arguments.iter().filter(|argument| argument.parse::<usize>().is_err()).collect();
     let bench = Bench::new()?;
-    let (present, absent): (Vec<Tool>, Vec<Tool>) = tools().into_iter().partition(Tool::is_present);
+    let chosen = tools().into_iter().filter(|tool| wanted.is_empty() || wanted.iter().any(|w| tool.name.contains(*w)));
+    let (present, absent): (Vec<Tool>, Vec<Tool>) = chosen.partition(Tool::is_present);
     for tool in &absent {
         println!("{} is not on PATH: left out", tool.name);
     }
     let mut results: Vec<Outcome> = present.iter().map(|_| Outcome::default()).collect();
     for round in 1..=rounds {
         for (tool, outcome) in present.iter().zip(&mut results) {
-            eprint!("\rround {round} of {rounds}: {:<28}", tool.name);
+            eprint!("\rround {round} of {rounds}: {:<32}", tool.name);
             let (gbit, seconds_per_gb) = bench.measure(tool).with_context(|| format!("measure {}", tool.name))?;
             outcome.gbit.push(gbit);
             outcome.cost.push(seconds_per_gb);
@@ -139,8 +144,8 @@ impl Bench {
         let testbed = Testbed::build(&topology, &share_cpus(&allowed, 2)?)?;
         for node in 0..2 {
             for place in testbed.places(node) {
-                // The same for tools that cannot choose.
-                place.ns.sysctl("net.ipv4.tcp_congestion_control", "cubic")?;
+                // For tools that cannot choose. Only the first network namespace may make others its default.
+                place.ns.sysctl("net.ipv4.tcp_congestion_control", CONGESTION_CONTROL)?;
             }
         }
         Ok(Self { testbed, sender, receiver, cancel: Cancel::new()?, allowed })
@@ -210,7 +215,7 @@ impl Bench {
             receive_buffer: None,
             no_delay: false,
             throttle: None,
-            congestion_control: Some("cubic".into()),
+            congestion_control: Some(CONGESTION_CONTROL.into()),
             engine,
             send_mode,
             receive_mode,
@@ -322,8 +327,10 @@ fn report(tools: &[Tool], results: &[Outcome], rounds: usize) -> String {
         }
     }
     let mut text = String::new();
-    let _ =
-        writeln!(text, "Medians of {rounds} interleaved rounds, {WINDOW:?} each: one thread, 128 KiB messages, cubic.");
+    let _ = writeln!(
+        text,
+        "Medians of {rounds} interleaved rounds, {WINDOW:?} each: one thread, 128 KiB messages, {CONGESTION_CONTROL}."
+    );
     let _ = write!(text, "{table}");
     if let (Some(own), Some(free), Some(iperf3)) =
         (find(tools, results, "netrig"), find(tools, results, "netrig copy-free"), find(tools, results, "iperf3"))

@@ -1,4 +1,5 @@
 //! What goes wrong: bad orders, ports that are taken, peers that die, drivers that lose patience.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has to panic")]
 
 mod common;
 
@@ -222,7 +223,7 @@ fn the_driver_tells_a_killed_worker_from_its_complaining_peer() {
             let spawn = move || {
                 spawn().inspect(|child| {
                     if is_victim {
-                        pid.set(child.id())
+                        pid.set(child.id());
                     }
                 })
             };

@@ -1,4 +1,5 @@
 //! TCP streams over loopback between real worker processes: what one end sent, the other received.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has to panic")]
 
 mod common;
 
