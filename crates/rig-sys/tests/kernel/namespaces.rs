@@ -20,10 +20,6 @@ fn interfaces(ns: &NetNs) -> BTreeSet<String> {
     text.lines().skip(2).map(|line| line.split(':').next().unwrap().trim().to_owned()).collect()
 }
 
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
-}
-
 fn here() -> std::path::PathBuf {
     fs::read_link("/proc/thread-self/ns/net").unwrap()
 }
@@ -129,7 +125,7 @@ fn counters_count_what_passes_and_nothing_else() {
         let read = || [0, 1].map(|end| (counters[end].interfaces().unwrap(), counters[end].protocols().unwrap()));
         let before = read();
         // Read from another thread than the one that opened them.
-        std::thread::scope(|scope| scope.spawn(|| read()).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(read).join().unwrap());
         for _ in 0..DATAGRAMS {
             sender.send_to(&[1; PAYLOAD], address(2)).unwrap();
             assert_eq!(receiver.recv(&mut buffer).unwrap(), PAYLOAD);

@@ -70,9 +70,9 @@ fn a_child_lives_in_the_namespace_it_was_started_in() {
 #[test]
 fn a_child_dies_with_its_parent_however_that_ends() {
     if is_second_life() {
-        let child = process::die_with_parent(&mut sleeper()).spawn().unwrap();
+        let mut child = process::die_with_parent(&mut sleeper()).spawn().unwrap();
         println!("child {}", child.id());
-        thread::sleep(Duration::from_secs(1000));
+        child.wait().unwrap();
         return;
     }
     let mut parent = second_life();
