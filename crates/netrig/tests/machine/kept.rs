@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use rig_sys::cpu::CpuSet;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::world::{self, Dice, expect, netrig};
 
@@ -261,6 +262,22 @@ fn bad_names_are_refused_before_anything_is_built() {
         }
         world::assert_nothing_left("by refused names");
         assert!(!user.registry().exists() || user.registered().is_empty());
+    });
+}
+
+#[test]
+fn the_terminal_that_a_testbed_was_started_from_has_no_hold_on_it() {
+    world::own(|| {
+        let user = User::new();
+        let mut up = user.command(&["up", "layers/C"]).process_group(0).stdout(Stdio::null()).spawn().unwrap();
+        let group = Pid::from_child(&up);
+        assert!(up.wait().unwrap().success());
+        // Ctrl-C would go to the group, if anything were left in it.
+        assert_eq!(kill_process_group(group, Signal::INT), Err(rustix::io::Errno::SRCH));
+        let holder = world::processes()[0].pid;
+        let streams = [0, 1, 2].map(|fd| fs::read_link(format!("/proc/{holder}/fd/{fd}")).unwrap());
+        assert_eq!(streams, [(); 3].map(|()| PathBuf::from("/dev/null")));
+        user.netrig(0, &["down"]);
     });
 }
 

@@ -18,7 +18,7 @@ use rig_sys::netns::NetNs;
 /// Set inside a world.
 const INSIDE: &str = "NETRIG_TEST_WORLD";
 /// Longer than any test takes on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One test at a time: several look at a node's CPUs, and all want the CPUs for themselves.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
