@@ -53,7 +53,10 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
 /// uniquely between two boots. `None` for a process that has ended, also while its parent has not collected it: a
 /// parent that died leaves that to process 1, which may take seconds or never do it.
 pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn start_of(stat: &str) -> Option<u64> {
     // The second field is the command in parentheses and may itself contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
@@ -88,4 +91,18 @@ pub fn close_standard_streams() -> io::Result<()> {
 /// Columns of the terminal on standard output, if it is one.
 pub fn terminal_width() -> Option<u16> {
     rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_parentheses_does_not_shift_the_fields() {
+        let tail = "1 2 2 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 8775 2 3";
+        let of = |head: &str| start_of(&format!("{head} {tail}"));
+        assert_eq!(of("17 (a) b (c) S"), Some(8775));
+        assert_eq!(of("17 (gone) Z"), None);
+        assert_eq!(start_of("17 (cut) S 1 2"), None);
+    }
 }

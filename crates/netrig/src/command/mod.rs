@@ -6,6 +6,7 @@ pub mod report;
 pub mod run;
 pub mod suites;
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
@@ -38,6 +39,11 @@ pub(crate) fn gain_privilege() -> Result<bool, Failure> {
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     done_or_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 pub(crate) fn done_or_closed(result: io::Result<()>) -> Result<(), Failure> {

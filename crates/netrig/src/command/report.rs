@@ -1,7 +1,7 @@
 //! `netrig report` and `netrig history`.
 
 use std::fmt::Display;
-use std::fs::Permissions;
+use std::fs::{self, File, Permissions};
 use std::io::{self, IsTerminal, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -98,17 +98,33 @@ pub(super) fn path_of(args: &StoreArgs) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A file that becomes the report when it is whole: a path that cannot be written is refused before any work is done,
-/// and an older report stays until there is a new one.
+/// Where a report goes: a path that cannot be written is refused before any work is done.
 pub(super) struct Output {
-    file: NamedTempFile,
+    place: Place,
     path: PathBuf,
+}
+
+enum Place {
+    /// A file that becomes the report when it is whole: an older report stays until there is a new one.
+    Staged(NamedTempFile),
+    /// A device or a pipe, which a file must not replace.
+    Direct(File),
 }
 
 pub(super) fn create(path: &Path) -> Result<Output, Failure> {
     let refuse = |why: &dyn Display| Failure::new(Exit::BadInput, anyhow!("cannot write {}: {why}", path.display()));
+    // What a link points to becomes the report, not the link.
+    let path = match fs::canonicalize(path) {
+        Ok(path) => path,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        Err(error) => return Err(refuse(&error)),
+    };
     if path.is_dir() {
         return Err(refuse(&"it is a directory"));
+    }
+    if path.exists() && !path.is_file() {
+        let device = File::options().write(true).open(&path).map_err(|error| refuse(&error))?;
+        return Ok(Output { place: Place::Direct(device), path });
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // tempfile makes files private; a report is as readable as any other file.
@@ -117,12 +133,12 @@ pub(super) fn create(path: &Path) -> Result<Output, Failure> {
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(directory)
         .map_err(|error| refuse(&error))?;
-    Ok(Output { file, path: path.to_owned() })
+    Ok(Output { place: Place::Staged(file), path })
 }
 
 /// Writes the report where the user wants it.
 pub(super) fn write(document: &Document, args: &OutputArgs, output: Option<Output>) -> Result<(), Failure> {
-    let Some(Output { mut file, path }) = output else {
+    let Some(Output { place, path }) = output else {
         let terminal = io::stdout().is_terminal();
         let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let width = rig_sys::process::terminal_width().filter(|_| terminal);
@@ -131,11 +147,12 @@ pub(super) fn write(document: &Document, args: &OutputArgs, output: Option<Outpu
         return done_or_closed(report::write(document, args.format, look, &mut out).and_then(|()| out.flush()));
     };
     let look = Look { colour: false, width: FILE_WIDTH };
-    report::write(document, args.format, look, &mut file)
-        .and_then(|()| file.persist(&path).map_err(|error| error.error))
-        .with_context(|| format!("write {}", path.display()))
-        .or_exit(Exit::Failed)?;
-    Ok(())
+    let written = match place {
+        Place::Staged(mut file) => report::write(document, args.format, look, &mut file)
+            .and_then(|()| file.persist(&path).map(drop).map_err(|error| error.error)),
+        Place::Direct(mut device) => report::write(document, args.format, look, &mut device),
+    };
+    written.with_context(|| format!("write {}", path.display())).or_exit(Exit::Failed)
 }
 
 /// A stored run as its report needs it.
@@ -150,7 +167,8 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             .with_context(|| format!("read the outcome of run {}", run.summary.id))
             .or_exit(Exit::Failed)?,
     };
-    let level = match options.timing.repeat {
+    // Also where the number of trials was fixed: the suite says how sure its figures have to be.
+    let level = match suite.timing.repeat {
         Repeat::Times(_) => Level::default(),
         Repeat::Until(goal) => goal.level,
     };

@@ -4,7 +4,7 @@ use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use rig_load::driver::Cancel;
 
-use super::{gain_privilege, report, usable_cpus};
+use super::{gain_privilege, note, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Failure, OrExit};
@@ -42,7 +42,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
             .context("describe the run")
             .or_exit(Exit::Failed)?,
             environment: run::environment(rootless),
-            planned_trials: timing.repeat.least() * suite.scenarios.len() as u32,
+            planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
             started_unix_ms: Timestamp::now().as_millisecond(),
         })
         .or_exit(Exit::Failed)?;
@@ -61,7 +61,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
     store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)?;
     if let Err(error) = result {
-        eprintln!("netrig: what was measured is kept: netrig report {id}");
+        note(format_args!("netrig: what was measured is kept: netrig report {id}"));
         return Err(error.into());
     }
 
@@ -73,8 +73,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     }
     report::write(&document, &args.output, output)?;
     if !args.quiet {
-        eprintln!("Stored as run {id}. In full: netrig report {id}");
-        eprintln!("As a page, with charts: netrig report {id} --format html --output run-{id}.html");
+        note(format_args!("Stored as run {id}. In full: netrig report {id}"));
+        note(format_args!("As a page, with charts: netrig report {id} --format html --output run-{id}.html"));
     }
     let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
     Ok(if refuted { Exit::Refuted } else { Exit::Done })
