@@ -87,7 +87,7 @@ impl CpuUse {
     }
 }
 
-/// Counters of one interface over the window (linux/if_link.h, rtnl_link_stats64).
+/// Counters of one interface over the window (/proc/net/dev).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceDelta {
     /// Namespace and interface, e.g. `a:eth0` or `a/sender:eth0`.
@@ -102,7 +102,7 @@ pub struct InterfaceDelta {
     pub tx_errors: u64,
 }
 
-/// Protocol counters over the window (/proc/net/snmp and /proc/net/netstat).
+/// Protocol counters over the window (/proc/net/snmp).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProtocolDelta {
     pub tcp_segments_out: u64,
