@@ -43,8 +43,19 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.error)
+        f.write_str(&in_words(&self.error))
     }
+}
+
+/// An error with its causes, each once: those of libraries name their cause themselves.
+pub fn in_words(error: &anyhow::Error) -> String {
+    let mut words = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if !words.ends_with(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
 }
 
 impl From<anyhow::Error> for Failure {
@@ -68,5 +79,24 @@ pub trait OrExit<T> {
 impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
     fn or_exit(self, exit: Exit) -> Result<T, Failure> {
         self.map_err(|error| Failure::new(exit, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let kernel = || io::Error::from_raw_os_error(95);
+        let error = Err::<(), _>(rig_sys::Error::new("create vxlan vxlan0", kernel())).context("build the testbed");
+        let failure = Failure::new(Exit::Failed, error.unwrap_err());
+        assert_eq!(failure.to_string(), format!("build the testbed: create vxlan vxlan0: {}", kernel()));
+        let plain = Failure::new(Exit::Failed, anyhow::Error::new(kernel()).context("write it"));
+        assert_eq!(plain.to_string(), format!("write it: {}", kernel()));
     }
 }

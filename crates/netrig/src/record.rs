@@ -156,7 +156,7 @@ impl fmt::Display for Flag {
                 write!(f, "{place} carried {bytes_per_packet:.0} bytes a packet: more than one segment")
             }
             Self::WindowSkew { worker, microseconds } => {
-                write!(f, "{worker} met the window's edges {microseconds} us late")
+                write!(f, "{worker} met the window's edges {microseconds} us off")
             }
             Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
         }

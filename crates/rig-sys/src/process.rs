@@ -74,6 +74,23 @@ pub fn kill(pid: u32) -> io::Result<()> {
     }
 }
 
+/// Kills at once the process that started at `start_time` (see [`start_time`]), and no other that got its number since.
+/// Succeeds when it is gone already. Needs Linux 5.3.
+pub fn kill_started(pid: u32, start_time: u64) -> io::Result<()> {
+    let Some(number) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
+    let killed = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).and_then(|process| {
+        // What the descriptor means cannot change any more.
+        match self::start_time(pid) == Some(start_time) {
+            true => rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL),
+            false => Ok(()),
+        }
+    });
+    match killed {
+        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The real user that the process runs for, as seen from its own user namespace.
 pub fn user_id() -> u32 {
     rustix::process::getuid().as_raw()
@@ -96,6 +113,17 @@ pub fn terminal_width() -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_process_meant_is_killed() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let start = start_time(child.id()).unwrap();
+        kill_started(child.id(), start + 1).unwrap();
+        assert!(child.try_wait().unwrap().is_none());
+        kill_started(child.id(), start).unwrap();
+        assert!(!child.wait().unwrap().success());
+        kill_started(child.id(), start).unwrap();
+    }
 
     #[test]
     fn a_command_with_parentheses_does_not_shift_the_fields() {

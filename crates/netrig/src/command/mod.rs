@@ -13,6 +13,7 @@ use anyhow::{Context, anyhow};
 use rig_sys::netns;
 
 use crate::exit::{Exit, Failure, OrExit};
+use crate::suite::Suite;
 
 /// The body of the hidden `worker` subcommand.
 pub fn worker() -> Result<Exit, Failure> {
@@ -33,6 +34,17 @@ pub(crate) fn gain_privilege() -> Result<bool, Failure> {
         )
         .or_exit(Exit::Lacking)?;
     Ok(true)
+}
+
+/// Refuses a suite that this machine cannot run, before anything of it is built. Privileges have to be there already.
+pub(crate) fn refuse_if_lacking(suite: &Suite) -> Result<(), Failure> {
+    let lacks = crate::doctor::in_the_way_of(suite);
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    let words: String = lacks.iter().map(|l| format!("\n  {}: {}\n    {}", l.found, l.effect, l.remedy)).collect();
+    let error = anyhow!("this machine lacks what suite '{}' is made of (see `netrig doctor`):{words}", suite.name);
+    Err(Failure::new(Exit::Lacking, error))
 }
 
 /// Writes text to standard output. A reader that went away is not an error: `netrig list | head` is fine.

@@ -4,10 +4,10 @@ use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use rig_load::driver::Cancel;
 
-use super::{gain_privilege, note, report, usable_cpus};
+use super::{gain_privilege, note, refuse_if_lacking, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::{Format, build};
 use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
 use crate::store::{Ending, NewRun, Store};
@@ -20,6 +20,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
     let output = args.output.output.as_deref().map(report::create).transpose()?;
     let rootless = gain_privilege()?;
+    refuse_if_lacking(&suite)?;
     let cancel = Cancel::new().or_exit(Exit::Failed)?;
     let on_signal = cancel.clone();
     rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
@@ -55,7 +56,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let ending = match &result {
         Ok(()) => Ending::Complete,
         Err(error) if error.is::<Stopped>() => Ending::Interrupted,
-        Err(error) => Ending::Failed { reason: format!("{error:#}") },
+        Err(error) => Ending::Failed { reason: in_words(error) },
     };
     let goals =
         serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
