@@ -51,7 +51,7 @@ impl fmt::Display for Failure {
 pub fn in_words(error: &anyhow::Error) -> String {
     let mut words = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string).filter(|cause| !cause.is_empty()) {
-        if !words.ends_with(&cause) {
+        if !words.contains(&cause) {
             words = format!("{words}: {cause}");
         }
     }
