@@ -57,9 +57,8 @@ fn results(report: &str) -> Result<String> {
     let claims_end = paragraphs[claims..].iter().position(|p| p.starts_with("## ")).map(|n| claims + n);
     let [_title, run, machine, ..] = paragraphs[..] else { bail!("the report has no head") };
     let mut shown = vec![format!("{machine}\\\n{run}")];
-    // A caption and a table for each side.
-    shown.extend(paragraphs[tables..].iter().take(4).map(|p| (*p).to_owned()));
-    shown.push("± is half the width of the 95 % confidence interval, relative to the mean.".to_owned());
+    // How the tables are to be read, then a caption and a table for each side.
+    shown.extend(paragraphs[tables..].iter().take(5).map(|p| (*p).to_owned()));
     shown.extend(paragraphs[claims..claims_end.unwrap_or(paragraphs.len())].iter().map(|p| (*p).to_owned()));
     Ok(shown.join("\n\n"))
 }
@@ -89,10 +88,10 @@ mod tests {
 
     #[test]
     fn a_reports_tables_and_claims_are_found() {
-        let report = "# T\n\nRun 1\n\nMachine\n\nx\n\n## Results\n\n**a**\n\n|1|\n\n**b**\n\n|2|\n\n**c**\n\n## Claims\n\n\
+        let report = "# T\n\nRun 1\n\nMachine\n\nx\n\n## Results\n\n± is.\n\n**a**\n\n|1|\n\n**b**\n\n|2|\n\n**c**\n\n## Claims\n\n\
                       - holds\n\n## More\n\ny";
         let shown = results(report).unwrap();
-        assert!(shown.starts_with("Machine\\\nRun 1\n\n**a**\n\n|1|\n\n**b**\n\n|2|"), "{shown}");
+        assert!(shown.starts_with("Machine\\\nRun 1\n\n± is.\n\n**a**\n\n|1|\n\n**b**\n\n|2|"), "{shown}");
         assert!(shown.ends_with("- holds") && !shown.contains("**c**"), "{shown}");
         assert!(results("# T\n\nrun\n\nmachine").is_err());
     }
