@@ -1,5 +1,6 @@
 //! The command line: what is refused and how, what is printed, and how the program ends. Nothing here needs privileges:
 //! mistakes are found before anything is built.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 use std::fs;
 use std::io;

@@ -1,6 +1,7 @@
 //! A short suite and the store that it is run into.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -41,11 +42,11 @@ impl Bench {
         self.path("runs.sqlite")
     }
 
-    /// A run of three trials a scenario, of which each takes some 150 ms.
+    /// A run of three trials a scenario, of which each takes some 150 ms; the leader of a process group.
     pub fn command(&self, more: &[&str]) -> Command {
         let mut command = netrig();
         command.arg("run").arg(self.path("suite.toml")).args(["--trials", "3", "--store"]);
-        command.arg(self.store()).args(more).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.arg(self.store()).args(more).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         command
     }
 

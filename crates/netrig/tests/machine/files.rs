@@ -84,7 +84,7 @@ fn a_store_that_may_not_be_written_to_is_refused_before_anything_is_measured_and
             let output = netrig().arg("run").arg(bench.path("suite.toml")).arg("--store").arg(path).output().unwrap();
             let (out, err) = expect(&output, 4);
             assert!(err.contains(expected), "'{err}' lacks '{expected}'");
-            let named = path.starts_with(&text).then_some(&text).unwrap_or(path);
+            let named = if path.starts_with(&text) { &text } else { path };
             assert!(err.contains(named.to_str().unwrap()), "'{err}' does not name {}", path.display());
             assert!(err.contains("--store") || err.contains("move it away"), "no way out: {err}");
             assert_eq!((out.as_str(), trials_told(&err)), ("", 0), "something was measured: {err}");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netrig::store::RunState;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::bench::{Bench, assert_whole, trials_told};
 use crate::world::{self, Dice};
@@ -15,8 +15,9 @@ use crate::world::{self, Dice};
 /// Longer than an interrupted run may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
+/// Sends a signal as a terminal does: to all that were started with the run.
+fn signal(run: &Child, signal: Signal) {
+    kill_process_group(Pid::from_child(run), signal).unwrap();
 }
 
 /// How `child` ended, and what it wrote to standard error.
@@ -85,6 +86,7 @@ fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
                     let told = trials_told(&said);
                     if let Some(run) = new {
                         assert_eq!(run.state, RunState::Interrupted, "{when}");
+                        assert!(run.ended_unix_ms.is_some(), "its end was not stored {when}");
                         assert_eq!(run.stored_trials as usize, told, "{when}");
                         assert!(said.contains(&format!("netrig report {} --store", run.id)), "{when}");
                     }

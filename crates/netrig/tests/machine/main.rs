@@ -1,5 +1,6 @@
 //! netrig on the machine itself: namespaces, processes, signals. Everything that needs privileges or looks at the whole
 //! machine is in this one binary, one test at a time; see [`world`] for how a test gets a world of its own.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod attribution;
 mod bench;
