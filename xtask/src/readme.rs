@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{cargo, code, run, target};
+use crate::command::{cargo, code, root, run, target};
 
 const README: &str = "README.md";
 /// Lines of a run's progress that the README shows.
@@ -18,9 +18,12 @@ pub fn readme() -> Result<ExitCode> {
         return Ok(code(built));
     }
     let netrig = target().join("release/netrig");
-    eprintln!("running the whole suite, 10 to 25 minutes");
+    // A store of its own: no other run can be the latest.
+    let store = target().join("readme.sqlite");
+    eprintln!("running the whole suite, 8 to 25 minutes");
     let ran = Command::new(&netrig)
-        .args(["run", "layers"])
+        .args(["run", "layers", "--store"])
+        .arg(&store)
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
@@ -30,13 +33,18 @@ pub fn readme() -> Result<ExitCode> {
     if !matches!(ran.status.code(), Some(0 | 1)) {
         bail!("the run failed:\n{progress}");
     }
-    let report = Command::new(&netrig).args(["report", "latest", "--format", "markdown"]).output()?;
+    let report = Command::new(&netrig)
+        .args(["report", "latest", "--format", "markdown", "--store"])
+        .arg(&store)
+        .output()
+        .context("report the run")?;
     let report = String::from_utf8(report.stdout).context("read the report")?;
 
-    let text = fs::read_to_string(README).with_context(|| format!("read {README}"))?;
+    let path = root().join(README);
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let text = replace(&text, "run", &still(&progress))?;
     let text = replace(&text, "results", &results(&report)?)?;
-    fs::write(README, text).with_context(|| format!("write {README}"))?;
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

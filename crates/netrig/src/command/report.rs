@@ -158,6 +158,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         rig_cost: run.rig_cost.clone(),
         scenarios,
         tables: tables(&suite, &chosen),
+        baseline: suite.baseline.clone(),
         claims,
     })
 }
