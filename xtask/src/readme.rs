@@ -11,8 +11,8 @@ const README: &str = "README.md";
 /// Lines of a run's progress that the README shows.
 const PROGRESS_LINES: usize = 14;
 
-/// Runs the suite `layers` in full and writes its progress and results into the README.
-pub fn readme() -> Result<ExitCode> {
+/// Runs the suite `layers`, in full unless the arguments say less, and writes its progress and results into the README.
+pub fn readme(arguments: &[String]) -> Result<ExitCode> {
     let built = run(&mut cargo(["build", "--release", "--package", "netrig"]))?;
     if !built.success() {
         return Ok(code(built));
@@ -20,10 +20,11 @@ pub fn readme() -> Result<ExitCode> {
     let netrig = target().join("release/netrig");
     // A store of its own: no other run can be the latest.
     let store = target().join("readme.sqlite");
-    eprintln!("running the whole suite, 8 to 25 minutes");
+    eprintln!("running the suite, 8 to 25 minutes unless the arguments say less");
     let ran = Command::new(&netrig)
         .args(["run", "layers", "--store"])
         .arg(&store)
+        .args(arguments)
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
@@ -42,17 +43,18 @@ pub fn readme() -> Result<ExitCode> {
 
     let path = root().join(README);
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let text = replace(&text, "run", &still(&progress))?;
+    let text = replace(&text, "run", &still(arguments, &progress))?;
     let text = replace(&text, "results", &results(&report)?)?;
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The beginning of a run's progress as a code block.
-fn still(progress: &str) -> String {
+fn still(arguments: &[String], progress: &str) -> String {
     let shown: Vec<&str> = progress.lines().take(PROGRESS_LINES).map(str::trim_end).collect();
     let more = if progress.lines().count() > PROGRESS_LINES { "\n ..." } else { "" };
-    format!("```text\n$ netrig run layers\n{}{more}\n```", shown.join("\n"))
+    let command = [&["netrig run layers".to_owned()], arguments].concat().join(" ");
+    format!("```text\n$ {command}\n{}{more}\n```", shown.join("\n"))
 }
 
 /// What a Markdown report says of the machine, the first two tables (sender and receiver) and the claims.
