@@ -41,8 +41,12 @@ enum Task {
     },
     /// Check the formatting and run clippy with warnings as errors
     Lint,
-    /// Run the whole suite `layers` and write its results into the README
-    Readme,
+    /// Run the suite `layers` and write its results into the README
+    Readme {
+        /// Arguments for `netrig run layers`, e.g. `--window 5s --trials 5`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -51,7 +55,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => test::test(&arguments),
         Task::Bench { name, arguments } => bench::bench(name.as_deref(), &arguments),
         Task::Lint => lint::lint(),
-        Task::Readme => readme::readme(),
+        Task::Readme { arguments } => readme::readme(&arguments),
     };
     done.unwrap_or_else(|error| {
         eprintln!("cargo xtask: {error:#}");

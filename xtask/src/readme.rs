@@ -5,22 +5,26 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{cargo, code, run, target};
+use crate::command::{cargo, code, root, run, target};
 
 const README: &str = "README.md";
 /// Lines of a run's progress that the README shows.
 const PROGRESS_LINES: usize = 14;
 
-/// Runs the suite `layers` in full and writes its progress and results into the README.
-pub fn readme() -> Result<ExitCode> {
+/// Runs the suite `layers`, in full unless the arguments say less, and writes its progress and results into the README.
+pub fn readme(arguments: &[String]) -> Result<ExitCode> {
     let built = run(&mut cargo(["build", "--release", "--package", "netrig"]))?;
     if !built.success() {
         return Ok(code(built));
     }
     let netrig = target().join("release/netrig");
-    eprintln!("running the whole suite, 10 to 25 minutes");
+    // A store of its own: no other run can be the latest.
+    let store = target().join("readme.sqlite");
+    eprintln!("running the suite, 8 to 25 minutes unless the arguments say less");
     let ran = Command::new(&netrig)
-        .args(["run", "layers"])
+        .args(["run", "layers", "--store"])
+        .arg(&store)
+        .args(arguments)
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
@@ -30,21 +34,27 @@ pub fn readme() -> Result<ExitCode> {
     if !matches!(ran.status.code(), Some(0 | 1)) {
         bail!("the run failed:\n{progress}");
     }
-    let report = Command::new(&netrig).args(["report", "latest", "--format", "markdown"]).output()?;
+    let report = Command::new(&netrig)
+        .args(["report", "latest", "--format", "markdown", "--store"])
+        .arg(&store)
+        .output()
+        .context("report the run")?;
     let report = String::from_utf8(report.stdout).context("read the report")?;
 
-    let text = fs::read_to_string(README).with_context(|| format!("read {README}"))?;
-    let text = replace(&text, "run", &still(&progress))?;
+    let path = root().join(README);
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let text = replace(&text, "run", &still(arguments, &progress))?;
     let text = replace(&text, "results", &results(&report)?)?;
-    fs::write(README, text).with_context(|| format!("write {README}"))?;
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The beginning of a run's progress as a code block.
-fn still(progress: &str) -> String {
+fn still(arguments: &[String], progress: &str) -> String {
     let shown: Vec<&str> = progress.lines().take(PROGRESS_LINES).map(str::trim_end).collect();
     let more = if progress.lines().count() > PROGRESS_LINES { "\n ..." } else { "" };
-    format!("```text\n$ netrig run layers\n{}{more}\n```", shown.join("\n"))
+    let command = [&["netrig run layers".to_owned()], arguments].concat().join(" ");
+    format!("```text\n$ {command}\n{}{more}\n```", shown.join("\n"))
 }
 
 /// What a Markdown report says of the machine, the first two tables (sender and receiver) and the claims.
@@ -57,9 +67,8 @@ fn results(report: &str) -> Result<String> {
     let claims_end = paragraphs[claims..].iter().position(|p| p.starts_with("## ")).map(|n| claims + n);
     let [_title, run, machine, ..] = paragraphs[..] else { bail!("the report has no head") };
     let mut shown = vec![format!("{machine}\\\n{run}")];
-    // A caption and a table for each side.
-    shown.extend(paragraphs[tables..].iter().take(4).map(|p| (*p).to_owned()));
-    shown.push("± is half the width of the 95 % confidence interval, relative to the mean.".to_owned());
+    // How the tables are to be read, then a caption and a table for each side.
+    shown.extend(paragraphs[tables..].iter().take(5).map(|p| (*p).to_owned()));
     shown.extend(paragraphs[claims..claims_end.unwrap_or(paragraphs.len())].iter().map(|p| (*p).to_owned()));
     Ok(shown.join("\n\n"))
 }
@@ -89,10 +98,10 @@ mod tests {
 
     #[test]
     fn a_reports_tables_and_claims_are_found() {
-        let report = "# T\n\nRun 1\n\nMachine\n\nx\n\n## Results\n\n**a**\n\n|1|\n\n**b**\n\n|2|\n\n**c**\n\n## Claims\n\n\
+        let report = "# T\n\nRun 1\n\nMachine\n\nx\n\n## Results\n\n± is.\n\n**a**\n\n|1|\n\n**b**\n\n|2|\n\n**c**\n\n## Claims\n\n\
                       - holds\n\n## More\n\ny";
         let shown = results(report).unwrap();
-        assert!(shown.starts_with("Machine\\\nRun 1\n\n**a**\n\n|1|\n\n**b**\n\n|2|"), "{shown}");
+        assert!(shown.starts_with("Machine\\\nRun 1\n\n± is.\n\n**a**\n\n|1|\n\n**b**\n\n|2|"), "{shown}");
         assert!(shown.ends_with("- holds") && !shown.contains("**c**"), "{shown}");
         assert!(results("# T\n\nrun\n\nmachine").is_err());
     }

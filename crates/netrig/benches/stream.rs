@@ -132,6 +132,8 @@ struct Bench {
     receiver: Endpoint,
     cancel: Cancel,
     allowed: CpuSet,
+    /// Where peers run, because some leave files.
+    litter: tempfile::TempDir,
 }
 
 impl Bench {
@@ -148,7 +150,7 @@ impl Bench {
                 place.ns.sysctl("net.ipv4.tcp_congestion_control", CONGESTION_CONTROL)?;
             }
         }
-        Ok(Self { testbed, sender, receiver, cancel: Cancel::new()?, allowed })
+        Ok(Self { testbed, sender, receiver, cancel: Cancel::new()?, allowed, litter: tempfile::tempdir()? })
     }
 
     /// Gbit/s on the wire and CPU seconds for each 10^9 bytes.
@@ -252,6 +254,7 @@ impl Bench {
         let address = self.address()?.to_string();
         let mut command = Command::new(words[0]);
         command.args(words[1..].iter().map(|word| word.replace("{}", &address)));
+        command.current_dir(self.litter.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // A child inherits the affinity of the thread that starts it.
         cpus.apply()?;

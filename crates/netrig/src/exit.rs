@@ -47,13 +47,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error and its causes in one line. Errors that say their cause themselves do not say it twice.
+/// An error with its causes, each once: those of libraries name their cause themselves.
 pub fn in_words(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said {
-        said if said.contains(&cause) => said,
-        said if said.is_empty() => cause,
-        said => format!("{said}: {cause}"),
-    })
+    let mut words = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if !words.contains(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
 }
 
 impl From<anyhow::Error> for Failure {
@@ -89,11 +91,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_said_once() {
-        let kernel = rig_sys::Error::new("open the door", io::Error::from_raw_os_error(2));
-        let error = anyhow::Error::new(kernel).context("go out");
-        assert_eq!(in_words(&error), "go out: open the door: No such file or directory (os error 2)");
-        let plain: anyhow::Error = Err::<(), _>(io::Error::from_raw_os_error(2)).context("go out").unwrap_err();
-        assert_eq!(in_words(&plain), "go out: No such file or directory (os error 2)");
+    fn each_cause_is_told_once() {
+        let kernel = || io::Error::from_raw_os_error(95);
+        let error = Err::<(), _>(rig_sys::Error::new("create vxlan vxlan0", kernel())).context("build the testbed");
+        let failure = Failure::new(Exit::Failed, error.unwrap_err());
+        assert_eq!(failure.to_string(), format!("build the testbed: create vxlan vxlan0: {}", kernel()));
+        let plain = Failure::new(Exit::Failed, anyhow::Error::new(kernel()).context("write it"));
+        assert_eq!(plain.to_string(), format!("write it: {}", kernel()));
     }
 }

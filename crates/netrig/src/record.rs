@@ -87,7 +87,7 @@ impl CpuUse {
     }
 }
 
-/// Counters of one interface over the window (linux/if_link.h, rtnl_link_stats64).
+/// Counters of one interface over the window (/proc/net/dev).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceDelta {
     /// Namespace and interface, e.g. `a:eth0` or `a/sender:eth0`.
@@ -102,7 +102,7 @@ pub struct InterfaceDelta {
     pub tx_errors: u64,
 }
 
-/// Protocol counters over the window (/proc/net/snmp and /proc/net/netstat).
+/// Protocol counters over the window (/proc/net/snmp).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProtocolDelta {
     pub tcp_segments_out: u64,
@@ -156,7 +156,7 @@ impl fmt::Display for Flag {
                 write!(f, "{place} carried {bytes_per_packet:.0} bytes a packet: more than one segment")
             }
             Self::WindowSkew { worker, microseconds } => {
-                write!(f, "{worker} met the window's edges {microseconds} us late")
+                write!(f, "{worker} met the window's edges {microseconds} us off")
             }
             Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
         }

@@ -53,7 +53,10 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
 /// uniquely between two boots. `None` for a process that has ended, also while its parent has not collected it: a
 /// parent that died leaves that to process 1, which may take seconds or never do it.
 pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn start_of(stat: &str) -> Option<u64> {
     // The second field is the command in parentheses and may itself contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
@@ -66,6 +69,23 @@ pub fn start_time(pid: u32) -> Option<u64> {
 pub fn kill(pid: u32) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
     match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Kills at once the process that started at `start_time` (see [`start_time`]), and no other that got its number since.
+/// Succeeds when it is gone already. Needs Linux 5.3.
+pub fn kill_started(pid: u32, start_time: u64) -> io::Result<()> {
+    let Some(number) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
+    let killed = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).and_then(|process| {
+        // What the descriptor means cannot change any more.
+        match self::start_time(pid) == Some(start_time) {
+            true => rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL),
+            false => Ok(()),
+        }
+    });
+    match killed {
         Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -96,4 +116,29 @@ pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_process_meant_is_killed() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let start = start_time(child.id()).unwrap();
+        kill_started(child.id(), start + 1).unwrap();
+        assert!(child.try_wait().unwrap().is_none());
+        kill_started(child.id(), start).unwrap();
+        assert!(!child.wait().unwrap().success());
+        kill_started(child.id(), start).unwrap();
+    }
+
+    #[test]
+    fn a_command_with_parentheses_does_not_shift_the_fields() {
+        let tail = "1 2 2 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 8775 2 3";
+        let of = |head: &str| start_of(&format!("{head} {tail}"));
+        assert_eq!(of("17 (a) b (c) S"), Some(8775));
+        assert_eq!(of("17 (gone) Z"), None);
+        assert_eq!(start_of("17 (cut) S 1 2"), None);
+    }
 }

@@ -2,16 +2,19 @@
 
 pub mod doctor;
 pub mod keep;
+mod output;
 pub mod report;
 pub mod run;
 pub mod suites;
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
 use rig_sys::{netns, process};
 
 use crate::exit::{Exit, Failure, OrExit};
+use crate::suite::Suite;
 
 /// The body of the hidden `worker` subcommand.
 pub fn worker() -> Result<Exit, Failure> {
@@ -35,10 +38,26 @@ pub(crate) fn gain_privilege() -> Result<bool, Failure> {
     Ok(true)
 }
 
+/// Refuses a suite that this machine cannot run, before anything of it is built. Privileges have to be there already.
+pub(crate) fn refuse_if_lacking(suite: &Suite) -> Result<(), Failure> {
+    let lacks = crate::doctor::in_the_way_of(suite);
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    let words: String = lacks.iter().map(|l| format!("\n  {}: {}\n    {}", l.found, l.effect, l.remedy)).collect();
+    let error = anyhow!("this machine lacks what suite '{}' is made of (see `netrig doctor`):{words}", suite.name);
+    Err(Failure::new(Exit::Lacking, error))
+}
+
 /// Writes text to standard output. A reader that went away is not an error: `netrig list | head` is fine.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     done_or_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 pub(crate) fn done_or_closed(result: io::Result<()>) -> Result<(), Failure> {

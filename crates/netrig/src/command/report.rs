@@ -1,10 +1,6 @@
 //! `netrig report` and `netrig history`.
 
-use std::fmt::Display;
-use std::fs::Permissions;
-use std::io::{self, IsTerminal, Write as _};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use comfy_table::{CellAlignment, ContentArrangement, presets};
@@ -12,30 +8,26 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_stats::confidence::Level;
 use rig_sys::cpu::CpuSet;
 
+use super::output::Output;
+use super::print;
 use super::suites::{load_text, repeat_text};
-use super::{done_or_closed, print};
 use crate::claim::FigureRef;
-use crate::cli::{OutputArgs, ReportArgs, StoreArgs};
+use crate::cli::{ReportArgs, StoreArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::figures::figure;
 use crate::report::build;
-use crate::report::document::{Claim, Document};
+use crate::report::document::Claim;
 use crate::report::view::{Certainty, RunView, ScenarioView, Status};
-use crate::report::{self, Options as Look};
 use crate::run::{Options, Outcome, Settled};
 use crate::store::{Run, RunState, Store};
 use crate::suite::{Layout, Repeat, Suite};
-
-/// Columns of a terminal report that does not go to a terminal.
-const FILE_WIDTH: u16 = 100;
 
 pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let name = args.run.parse().or_exit(Exit::BadInput)?;
     let store = open(&args.store)?;
     let run = store.resolve(name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)?;
     let view = view(&run)?;
-    let output = args.output.output.as_deref().map(create).transpose()?;
-    write(&build::document(&view), &args.output, output)?;
+    Output::choose(&args.output)?.write(&build::document(&view), &args.output)?;
     Ok(Exit::Done)
 }
 
@@ -97,58 +89,6 @@ pub(super) fn path_of(args: &StoreArgs) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Where a report will be written, found good before any work is done.
-pub(super) struct Output {
-    path: PathBuf,
-    directory: PathBuf,
-}
-
-pub(super) fn create(path: &Path) -> Result<Output, Failure> {
-    let refuse = |why: &dyn Display| {
-        let next = "name a file in a directory that you may write to";
-        Failure::new(Exit::BadInput, anyhow!("cannot write {}: {why}: {next}", path.display()))
-    };
-    if path.is_dir() {
-        return Err(refuse(&"it is a directory"));
-    }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A file without a name: whatever happens from here on, it leaves nothing behind.
-    tempfile::tempfile_in(directory).map_err(|error| refuse(&error))?;
-    Ok(Output { path: path.to_owned(), directory: directory.to_owned() })
-}
-
-impl Output {
-    /// Puts the whole report in place at once: until then an older one stays.
-    fn write(&self, report: &[u8]) -> io::Result<()> {
-        // tempfile makes files private; a report is as readable as any other file.
-        let mut file = tempfile::Builder::new()
-            .prefix(".netrig-")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(&self.directory)?;
-        file.write_all(report)?;
-        file.persist(&self.path).map(|_| ()).map_err(|error| error.error)
-    }
-}
-
-/// Writes the report where the user wants it.
-pub(super) fn write(document: &Document, args: &OutputArgs, output: Option<Output>) -> Result<(), Failure> {
-    let Some(output) = output else {
-        let terminal = io::stdout().is_terminal();
-        let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let width = rig_sys::process::terminal_width().filter(|_| terminal);
-        let look = Look { colour, width: width.unwrap_or(FILE_WIDTH) };
-        let mut out = io::stdout().lock();
-        return done_or_closed(report::write(document, args.format, look, &mut out).and_then(|()| out.flush()));
-    };
-    let look = Look { colour: false, width: FILE_WIDTH };
-    let mut text = Vec::new();
-    report::write(document, args.format, look, &mut text)
-        .and_then(|()| output.write(&text))
-        .with_context(|| format!("write {}", output.path.display()))
-        .or_exit(Exit::Failed)?;
-    Ok(())
-}
-
 /// A stored run as its report needs it.
 pub fn view(run: &Run) -> Result<RunView, Failure> {
     let suite = Suite::parse(&run.suite_file, &run.suite_text)?;
@@ -161,7 +101,8 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             .with_context(|| format!("read the outcome of run {}", run.summary.id))
             .or_exit(Exit::Failed)?,
     };
-    let level = match options.timing.repeat {
+    // Also where the number of trials was fixed: the suite says how sure its figures have to be.
+    let level = match suite.timing.repeat {
         Repeat::Times(_) => Level::default(),
         Repeat::Until(goal) => goal.level,
     };
@@ -217,6 +158,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         rig_cost: run.rig_cost.clone(),
         scenarios,
         tables: tables(&suite, &chosen),
+        baseline: suite.baseline.clone(),
         claims,
     })
 }

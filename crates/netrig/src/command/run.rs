@@ -4,7 +4,8 @@ use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use rig_load::driver::Cancel;
 
-use super::{gain_privilege, report, usable_cpus};
+use super::output::Output;
+use super::{gain_privilege, note, refuse_if_lacking, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Failure, OrExit, in_words};
@@ -18,8 +19,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
-    let output = args.output.output.as_deref().map(report::create).transpose()?;
+    let output = Output::choose(&args.output)?;
     let rootless = gain_privilege()?;
+    refuse_if_lacking(&suite)?;
     let cancel = Cancel::new().or_exit(Exit::Failed)?;
     let on_signal = cancel.clone();
     rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
@@ -42,7 +44,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
             .context("describe the run")
             .or_exit(Exit::Failed)?,
             environment: run::environment(rootless),
-            planned_trials: timing.repeat.least() * suite.scenarios.len() as u32,
+            planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
             started_unix_ms: Timestamp::now().as_millisecond(),
         })
         .or_exit(Exit::Failed)?;
@@ -65,21 +67,21 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         None => format!("netrig report {id}"),
     };
     if let Err(error) = result {
-        eprintln!("netrig: what was measured is kept: {again}");
+        note(format_args!("netrig: what was measured is kept: {again}"));
         return Err(error.into());
     }
     finished.or_exit(Exit::Failed)?;
 
     let view = report::view(&store.run(id).or_exit(Exit::Failed)?)?;
     let mut document = build::document(&view);
-    if output.is_none() && args.output.format == Format::Terminal {
+    if output.is_standard() && args.output.format == Format::Terminal {
         // On a terminal what matters most must not have scrolled away.
         document = document.without_details();
     }
-    report::write(&document, &args.output, output)?;
+    output.write(&document, &args.output)?;
     if !args.quiet {
-        eprintln!("Stored as run {id}. In full: {again}");
-        eprintln!("As a page, with charts: {again} --format html --output run-{id}.html");
+        note(format_args!("Stored as run {id}. In full: {again}"));
+        note(format_args!("As a page, with charts: {again} --format html --output run-{id}.html"));
     }
     let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
     Ok(if refuted { Exit::Refuted } else { Exit::Done })

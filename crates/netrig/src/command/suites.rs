@@ -76,6 +76,9 @@ pub fn repeat_text(repeat: Repeat) -> String {
 pub fn load_text(scenario: &Scenario) -> String {
     let send = &scenario.send;
     let mut parts = vec![format!("TCP stream, {} messages", Bytes(u64::from(send.message)))];
+    if scenario.receive.message != send.message {
+        parts.push(format!("received by up to {}", Bytes(u64::from(scenario.receive.message))));
+    }
     match scenario.pairs.len() {
         1 => {}
         n => parts.push(format!("{n} pairs")),

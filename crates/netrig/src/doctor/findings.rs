@@ -1,12 +1,16 @@
 //! From facts to findings. Pure: the same facts always give the same findings.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use rig_load::plan::{Engine, SendMode};
 use rig_sys::cpu::CpuSet;
 use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Privileges, Refusal, Sockets};
 
 use super::{Area, Finding, Lack, State};
+use crate::suite::Suite;
 use crate::testbed::share_cpus;
+use crate::testbed::topology::Path;
 
 /// What `facts` mean to a user of netrig. `store` is where runs are kept, or why they cannot be.
 pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> {
@@ -27,6 +31,49 @@ pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> 
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What `suite` is made of and these facts say is not to be had: the lacks of [`findings`] that are in its way.
+pub fn in_the_way_of(suite: &Suite, facts: &Facts) -> Vec<Lack> {
+    let Facts { machine, privileges, sockets, namespaces, .. } = facts;
+    let load = load_generator(machine, sockets, privileges);
+    let of_load = |name| load.iter().filter(move |(of, _)| *of == name).map(|(_, state)| state.clone());
+    let mut states: Vec<State> = pieces_of(suite)
+        .into_iter()
+        .flat_map(|feature| PIECES.iter().filter(move |piece| piece.feature == feature))
+        .map(|piece| piece.state(namespaces, privileges))
+        .collect();
+    let ends = || suite.scenarios.iter().flat_map(|scenario| [&scenario.send, &scenario.receive]);
+    if ends().any(|end| matches!(end.engine, Engine::Uring { .. })) {
+        states.extend(of_load(IO_URING));
+    }
+    if ends().any(|end| end.send_mode == SendMode::ZeroCopy) {
+        states.extend(of_load(ZERO_COPY));
+    }
+    let lack = |state| match state {
+        State::Lacking(lack) | State::Missing(lack) => Some(lack),
+        State::Ok { .. } | State::Doubtful(_) | State::Unknown { .. } => None,
+    };
+    states.into_iter().filter_map(lack).collect()
+}
+
+/// The parts that the testbeds of `suite` are made of.
+fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
+    let mut pieces = BTreeSet::new();
+    for topology in suite.scenarios.iter().map(|scenario| &scenario.topology) {
+        pieces.extend(match topology.path() {
+            Path::Raw => &[][..],
+            Path::Etun => &[Feature::Veth, Feature::Forwarding],
+            Path::Bridge | Path::Colocated => &[Feature::Veth, Feature::Bridge],
+            Path::Macvlan => &[Feature::Macvlan],
+            Path::Vxlan => &[Feature::Veth, Feature::Bridge, Feature::Vxlan],
+        });
+        let Some(wire) = topology.wire() else { continue };
+        pieces.extend([Feature::Veth, Feature::Sysfs, Feature::ReceiveSteering]);
+        pieces.extend(wire.rate.map(|_| Feature::TokenBucket));
+        pieces.extend((!wire.segmentation_offload).then_some(Feature::Offloads));
+    }
+    pieces
 }
 
 fn ok(found: impl Into<String>) -> State {
@@ -247,6 +294,9 @@ fn clock(machine: &Machine) -> State {
     State::Doubtful(lack(source, effect, remedy))
 }
 
+const IO_URING: &str = "io_uring";
+const ZERO_COPY: &str = "MSG_ZEROCOPY";
+
 /// The receive buffer that the suite `layers` asks for, and as much for sending, bytes.
 const BUFFER: u64 = 2 * 1024 * 1024;
 
@@ -271,8 +321,8 @@ fn load_generator(machine: &Machine, sockets: &Sockets, privileges: &Privileges)
         }
     };
     vec![
-        ("io_uring", io_uring),
-        ("MSG_ZEROCOPY", zero_copy),
+        (IO_URING, io_uring),
+        (ZERO_COPY, zero_copy),
         ("congestion control", congestion_control(machine)),
         ("receive buffer", buffer("net.core.rmem_max", machine.receive_buffer_max)),
         ("send buffer", buffer("net.core.wmem_max", machine.send_buffer_max)),

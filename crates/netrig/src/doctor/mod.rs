@@ -13,6 +13,7 @@ use rig_sys::probe::Facts;
 use serde::Serialize;
 
 use crate::store::{Store, StoreError};
+use crate::suite::Suite;
 
 pub use findings::findings;
 
@@ -106,6 +107,13 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     // Before the user namespace, in which other users' files are nobody's.
     let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
     findings(&Facts::gather(WATCH), &store)
+}
+
+/// What the machine lacks of that which `suite` is made of.
+///
+/// As [`examine`], for a process that has one thread; one that may create network namespaces stays what it is.
+pub fn in_the_way_of(suite: &Suite) -> Vec<Lack> {
+    findings::in_the_way_of(suite, &Facts::gather(Duration::ZERO))
 }
 
 /// `findings` for a reader.

@@ -270,3 +270,27 @@ fn colour_changes_nothing_but_the_colour() {
     assert_eq!(without.collect::<String>(), text(&look(&bad())));
     assert!(coloured.contains("\x1b[31mMISSING"));
 }
+
+#[test]
+fn only_what_a_suite_is_made_of_is_in_its_way() {
+    let layers = Suite::load("layers").unwrap();
+    let mut facts = good();
+    let lacking = |feature, facts: &mut Facts| {
+        facts.namespaces.features.insert(feature, Err(refusal("create it", EOPNOTSUPP)));
+    };
+    // Neither is in any scenario of `layers`.
+    lacking(Feature::Macvlan, &mut facts);
+    lacking(Feature::TokenBucket, &mut facts);
+    assert_eq!(findings::in_the_way_of(&layers, &facts), []);
+
+    lacking(Feature::Vxlan, &mut facts);
+    facts.sockets.io_uring = Err(refusal("create an io_uring", EPERM));
+    let found = findings::in_the_way_of(&layers, &facts);
+    let effects: Vec<&str> = found.iter().map(|lack| lack.effect.as_str()).collect();
+    assert_eq!(effects, ["no path vxlan", "no load with several operations outstanding"]);
+    assert!(found[0].remedy.contains("modprobe vxlan"), "{found:?}");
+
+    // Scenario A is neither an overlay nor asynchronous.
+    let raw = layers.only(&["A".into()]).unwrap();
+    assert_eq!(findings::in_the_way_of(&raw, &facts), []);
+}

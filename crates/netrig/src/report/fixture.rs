@@ -309,6 +309,7 @@ pub(crate) fn run_view() -> RunView {
     RunView {
         id: "12".into(),
         suite: "layers".into(),
+        baseline: Some("B".into()),
         title: "What each layer of a container network costs".into(),
         about:
             "TCP throughput and CPU cost from the bare stack to containers on two nodes, behind a virtual switch and \

@@ -32,6 +32,8 @@ pub struct RunView {
     pub scenarios: Vec<ScenarioView>,
     /// How the results are laid out. Scenarios in no table get one of their own.
     pub tables: Vec<Layout>,
+    /// The scenario that the others are compared with.
+    pub baseline: Option<String>,
     pub claims: Vec<Claim>,
 }
 

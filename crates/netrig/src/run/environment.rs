@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rig_sys::cpu::CpuSet;
+use rig_sys::probe::{Machine, load_average};
 
 use crate::record::Environment;
 
@@ -27,43 +27,22 @@ pub fn environment(rootless: bool) -> Environment {
     let sysctls: Vec<(String, String)> = SYSCTLS
         .iter()
         .filter_map(|key| {
-            let value = read(&format!("/proc/sys/{}", key.replace('.', "/")))?;
+            let value = fs::read_to_string(format!("/proc/sys/{}", key.replace('.', "/"))).ok()?;
             Some(((*key).to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
         })
         .collect();
-    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let machine = Machine::read();
     Environment {
         netrig_version: env!("CARGO_PKG_VERSION").into(),
-        kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
-        cpu_model: field(&cpuinfo, "model name").unwrap_or_default(),
-        cpus_online: CpuSet::online().map_or(0, |cpus| cpus.len() as u32),
-        memory_bytes: field(&read("/proc/meminfo").unwrap_or_default(), "MemTotal")
-            .and_then(|kib| kib.trim_end_matches(" kB").parse::<u64>().ok())
-            .map_or(0, |kib| kib * 1024),
-        clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default(),
-        congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default(),
-        hypervisor: hypervisor(&cpuinfo),
+        kernel: machine.kernel,
+        cpu_model: machine.cpu_model.unwrap_or_default(),
+        cpus_online: machine.online.len() as u32,
+        memory_bytes: machine.memory_bytes,
+        clock_source: machine.clock_source.unwrap_or_default(),
+        congestion_control: machine.congestion_control.unwrap_or_default(),
+        hypervisor: machine.hypervisor,
         rootless,
-        load_average_hundredths: read("/proc/loadavg")
-            .and_then(|text| text.split(' ').next()?.parse::<f64>().ok())
-            .map_or(0, |load| (load * 100.0) as u32),
+        load_average_hundredths: load_average().map_or(0, |load| (load * 100.0) as u32),
         sysctls,
     }
-}
-
-/// The name of the virtual machine's maker, or that there is one.
-fn hypervisor(cpuinfo: &str) -> Option<String> {
-    let flagged = field(cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
-    let product = read("/sys/class/dmi/id/sys_vendor");
-    flagged.then(|| product.unwrap_or_else(|| "unknown hypervisor".into()))
-}
-
-fn read(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-}
-
-/// The value of the first line `name : value`.
-fn field(text: &str, name: &str) -> Option<String> {
-    let line = text.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }

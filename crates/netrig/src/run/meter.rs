@@ -1,9 +1,10 @@
 //! Reads every counter of a testbed at the window's edges and tells what happened between.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use rig_sys::counters::{self, CpuTicks, Interface, Protocols, Softnet};
-use rig_sys::{Result, clock};
+use rig_sys::{Error, Result, clock};
 
 use crate::record::{CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
 use crate::testbed::Testbed;
@@ -29,6 +30,14 @@ impl Reading {
     pub fn take(testbed: &Testbed) -> Result<Self> {
         let at_ns = clock::monotonic_ns();
         let cpus = counters::cpu_ticks()?;
+        let owned = (0..testbed.topology().nodes().len()).flat_map(|node| testbed.cpus(node).as_slice());
+        for cpu in owned {
+            // Else it would pass for one that did nothing.
+            if !cpus.contains_key(cpu) {
+                let why = "it went offline, or a container hides it (lxcfs): choose others with --cpus";
+                return Err(Error::new(format!("find CPU {cpu} in /proc/stat"), io::Error::other(why)));
+            }
+        }
         let softnet = counters::softnet()?;
         let places = (0..testbed.topology().nodes().len())
             .map(|node| {

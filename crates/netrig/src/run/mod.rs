@@ -22,8 +22,8 @@ pub use environment::environment;
 pub use progress::Progress;
 pub use rig::Rig;
 
-/// An interval of CPU time this narrow is narrow enough, percentage points: /proc/stat counts in ticks, and an idle
-/// CPU's relative width says nothing.
+/// An interval of CPU time this narrow is narrow enough, percentage points of one CPU: /proc/stat counts in ticks, and an
+/// idle CPU's relative width says nothing. A node's mean over n CPUs is known n times as well.
 const CPU_FLOOR: f64 = 1.0;
 
 /// Executes trials: the machine in a real run, a fake in tests.
@@ -165,12 +165,14 @@ pub fn run(
 struct Progressing<'a> {
     scenario: &'a Scenario,
     trials: u32,
+    /// CPUs of a node.
+    cpus: usize,
     figures: [Sample; WATCHED.len()],
 }
 
 impl<'a> Progressing<'a> {
     fn new(scenario: &'a Scenario) -> Self {
-        Self { scenario, trials: 0, figures: Default::default() }
+        Self { scenario, trials: 0, cpus: 1, figures: Default::default() }
     }
 
     fn settled(&self, outcome: Outcome) -> Settled {
@@ -179,6 +181,7 @@ impl<'a> Progressing<'a> {
 
     fn add(&mut self, record: &TrialRecord) {
         self.trials += 1;
+        self.cpus = record.nodes.iter().map(|node| node.cpus.len()).fold(self.cpus, usize::max);
         for (sample, (side, metric)) in self.figures.iter_mut().zip(WATCHED) {
             sample.push(figure(record, side, metric).unwrap_or(f64::NAN));
         }
@@ -193,12 +196,10 @@ impl<'a> Progressing<'a> {
     }
 
     fn decide(&self, goal: &Goal) -> Option<Outcome> {
-        let watched: Vec<Watched<'_>> = self
-            .figures
-            .iter()
-            .zip(WATCHED)
-            .map(|(sample, (_, metric))| Watched { sample, floor: if metric == Metric::Cpu { CPU_FLOOR } else { 0.0 } })
-            .collect();
+        let floor = |metric| if metric == Metric::Cpu { CPU_FLOOR / self.cpus as f64 } else { 0.0 };
+        let figures = self.figures.iter().zip(WATCHED);
+        let watched: Vec<Watched<'_>> =
+            figures.map(|(sample, (_, metric))| Watched { sample, floor: floor(metric) }).collect();
         match goal.decide(&watched) {
             Decision::More => None,
             Decision::Reached => Some(Outcome::Reached),

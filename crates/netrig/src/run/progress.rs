@@ -2,7 +2,7 @@
 //! a line for each trial.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -59,10 +59,11 @@ impl Progress {
 
     fn line(&self, text: &str) {
         if self.quiet {
-        } else if std::io::stderr().is_terminal() {
+        } else if io::stderr().is_terminal() {
             self.bar.println(text);
         } else {
-            eprintln!("{text}");
+            // A reader that went away (`netrig run ... 2>&1 | head`) must not end the run, as eprintln! would.
+            let _ = writeln!(io::stderr(), "{text}");
         }
     }
 

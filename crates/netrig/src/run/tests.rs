@@ -212,6 +212,25 @@ fn an_idle_cpu_need_not_be_known_to_a_share_of_nearly_nothing() {
     assert_eq!((settled[0].trials, &settled[0].outcome), (3, &Outcome::Reached));
 }
 
+/// One busy CPU of many is a small share of the node, and has to be known as well as if it were alone.
+#[test]
+fn a_node_of_many_cpus_is_known_as_well_as_one_of_few() {
+    let suite = suite(&["A"]);
+    let outcome = |cpus: usize| {
+        let mut progress = Progressing::new(&suite.scenarios[0]);
+        for ordinal in 1..=3 {
+            let mut record = trial("A", ordinal, (1000.0, 3.0 + 0.2 * f64::from(ordinal % 2)));
+            for node in &mut record.nodes {
+                node.cpus = vec![node.cpus[0]; cpus];
+            }
+            progress.add(&record);
+        }
+        progress.outcome(suite.timing.repeat)
+    };
+    assert_eq!(outcome(1), Some(Outcome::Reached));
+    assert_eq!(outcome(32), None);
+}
+
 #[test]
 fn a_figure_that_no_trial_has_is_never_certain() {
     struct Blind;

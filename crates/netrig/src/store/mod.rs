@@ -96,7 +96,7 @@ pub struct NewRun {
     /// The options that the run was started with.
     pub options: Value,
     pub environment: Environment,
-    /// Trials that the run will make at least.
+    /// Trials that the run will make at most.
     pub planned_trials: u32,
     /// Milliseconds since the Unix epoch.
     pub started_unix_ms: i64,

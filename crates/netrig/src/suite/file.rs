@@ -98,6 +98,8 @@ pub(super) struct LoadFile {
     pub threads: Option<u32>,
     pub connections: Option<u32>,
     pub message: Option<Bytes>,
+    /// What the receiving end asks for at once; as much as `message` unless told.
+    pub receive_message: Option<Bytes>,
     pub send_buffer: Option<Bytes>,
     pub receive_buffer: Option<Bytes>,
     pub no_delay: Option<bool>,
@@ -117,6 +119,7 @@ impl LoadFile {
             threads: self.threads.or(d.threads),
             connections: self.connections.or(d.connections),
             message: self.message.or(d.message),
+            receive_message: self.receive_message.or(d.receive_message),
             send_buffer: self.send_buffer.or(d.send_buffer),
             receive_buffer: self.receive_buffer.or(d.receive_buffer),
             no_delay: self.no_delay.or(d.no_delay),

@@ -87,14 +87,6 @@ impl Timing {
 }
 
 impl Repeat {
-    /// The fewest trials that one scenario takes.
-    pub fn least(self) -> u32 {
-        match self {
-            Self::Times(n) => n,
-            Self::Until(goal) => goal.min(),
-        }
-    }
-
     /// The most trials that one scenario can take.
     pub fn most(self) -> u32 {
         match self {

@@ -1,9 +1,11 @@
 //! From the letter of a suite file to a [`Suite`]: every name looked up, every unit and range checked, once.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::time::Duration;
 
-use rig_load::plan::{Engine, ReceiveMode, SendMode, TcpStream};
+use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_stats::units::Bytes;
 use toml::Spanned;
 
@@ -215,15 +217,26 @@ impl Resolver<'_> {
             send_mode: load.send_mode.unwrap_or(SendMode::Copy),
             receive_mode: ReceiveMode::Copy,
         };
+        let receive_message = load.receive_message.map(|b| bytes("receive_message", b, MESSAGE_MAX)).transpose()?;
         let receive = TcpStream {
+            message: receive_message.unwrap_or(send.message),
             engine: engine(load.outstanding.and_then(|o| o.receive)),
             send_mode: SendMode::Copy,
             receive_mode: load.receive_mode.unwrap_or(ReceiveMode::Copy),
             throttle: None,
             ..send.clone()
         };
-        for end in [&send, &receive] {
-            end.validate().map_err(|e| self.error(span.clone(), e.to_string(), None))?;
+        let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        for (role, end) in [(Role::Connect { to: anywhere }, &send), (Role::Listen { address: anywhere }, &receive)] {
+            let second = Duration::from_secs(1);
+            let plan = WorkerPlan {
+                name: String::new(),
+                cpus: Vec::new(),
+                role,
+                load: Load::TcpStream(end.clone()),
+                phases: Phases { warm_up: second, window: second, cool_down: second, interval: second },
+            };
+            plan.validate().map_err(|e| self.error(span.clone(), e.to_string(), None))?;
         }
         Ok((send, receive))
     }

@@ -46,12 +46,12 @@ fn layers_reproduces_the_studys_options() {
     assert_eq!(ids, ["A", "B", "C", "D", "E", "F", "C4", "T2", "T8"]);
     let b = suite.scenario("B").unwrap();
     assert_eq!(b.topology.path(), Path::Bridge);
-    assert_eq!(b.send.message, 128 * 1024);
+    assert_eq!((b.send.message, b.receive.message), (128 * 1024, 64 * 1024));
     assert_eq!(b.send.engine, rig_load::plan::Engine::Uring { outstanding: 2 });
     assert_eq!(b.receive.engine, rig_load::plan::Engine::Uring { outstanding: 16 });
     assert_eq!(b.receive.receive_buffer, Some(2 << 20));
     let f = suite.scenario("F").unwrap();
-    assert_eq!((f.send.message, f.send.no_delay), (1390, true));
+    assert_eq!((f.send.message, f.receive.message, f.send.no_delay), (1390, 64 * 1024, true));
     assert!(!f.topology.segmentation_offload());
     assert_eq!(suite.scenario("C4").unwrap().pairs.len(), 2);
     assert_eq!(suite.timing.phases.window.as_secs(), 15);
@@ -103,4 +103,16 @@ fn only_keeps_the_suites_order_and_refuses_unknown_ids() {
     let kept: Vec<String> = suite.clone().only(&ids).unwrap().scenarios.into_iter().map(|s| s.id).collect();
     assert_eq!(kept, ["A", "F"]);
     assert!(suite.only(&["Z".to_owned()]).unwrap_err().to_string().contains("C4"));
+}
+
+#[test]
+fn a_load_that_no_engine_can_carry_is_refused_with_its_line() {
+    let load = "load = { kind = \"tcp-stream\", message = \"128k\" }";
+    let with = |more: &str| load.replace(" }", &format!(", {more} }}"));
+    for more in ["outstanding = { send = 0 }", "outstanding = { send = 2 }, send_mode = \"sendfile\""] {
+        let error = parse_with(load, &with(more)).unwrap_err();
+        assert_eq!(error.line, Some(18), "{more}: {error}");
+    }
+    let suite = parse_with(load, &with("outstanding = { receive = 2 }, send_mode = \"sendfile\"")).unwrap();
+    assert_eq!(suite.scenarios[0].receive.message, 128 * 1024);
 }

@@ -63,7 +63,10 @@ impl Registry {
     pub fn open() -> Result<Self> {
         let uid = process::user_id();
         let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-            Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("netrig"),
+            // Not another user's, as `sudo -E` would hand on: its owner could put something else in our directory's place.
+            Some(directory) if fs::metadata(&directory).is_ok_and(|metadata| metadata.uid() == uid) => {
+                PathBuf::from(directory).join("netrig")
+            }
             _ if uid == 0 => PathBuf::from("/run/netrig"),
             _ => std::env::temp_dir().join(format!("netrig-{uid}")),
         };
@@ -131,7 +134,8 @@ impl Registry {
 
     /// Ends the holder, and with it everything the testbed consists of.
     pub fn take_down(&self, kept: &Kept) -> Result<()> {
-        process::kill(kept.pid).with_context(|| format!("end the holder of testbed '{}'", kept.name))?;
+        process::kill_started(kept.pid, kept.start_time)
+            .with_context(|| format!("end the holder of testbed '{}'", kept.name))?;
         let deadline = Instant::now() + Duration::from_secs(5);
         while kept.stands() {
             if Instant::now() > deadline {

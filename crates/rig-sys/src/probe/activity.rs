@@ -36,14 +36,18 @@ impl Activity {
         let (cpus, processes) = (sum(), process_ticks());
         thread::sleep(sample);
         let used = Use { begin: cpus, end: sum() };
-        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Self {
-            load_average: load.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0.0),
+            load_average: load_average().unwrap_or(0.0),
             busy_percent: used.percent(|t| t.total() - t.idle - t.iowait - t.steal),
             steal_percent: used.percent(|t| t.steal),
             busiest: busiest(&processes, &process_ticks(), used.ticks_per_cpu()),
         }
     }
+}
+
+/// Processes that ran or wanted to, mean over the last minute (proc_loadavg(5)).
+pub fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// All CPUs together, and how many there are.

@@ -10,7 +10,7 @@ mod sockets;
 use std::fmt;
 use std::time::Duration;
 
-pub use activity::{Activity, Busy};
+pub use activity::{Activity, Busy, load_average};
 pub use machine::Machine;
 pub use namespaces::{Access, Feature, Namespaces};
 pub use privileges::Privileges;

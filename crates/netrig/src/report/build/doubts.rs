@@ -13,7 +13,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::Saturated { .. } => "CPUs saturated",
         Flag::Dropped { .. } => "Packets dropped",
         Flag::NotOneSegment { .. } => "Large packets on the wire",
-        Flag::WindowSkew { .. } => "Window met late",
+        Flag::WindowSkew { .. } => "Window met off time",
         Flag::NotGranted { .. } => "Kernel granted less",
     }
 }

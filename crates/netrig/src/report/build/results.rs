@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 
+use rig_stats::propagate::{Scale, Series, propagate};
+
 use super::{decimals, mean, name, unit};
 use crate::claim::{Metric, Side};
 use crate::figures;
 use crate::record::{CpuUse, NodeRecord};
 use crate::report::document::{
-    Axis, BarGroup, Bars, Block, Cell, Chart, Column, Label, Number, Row, Stacked, StackedRow, Table,
+    Axis, BarGroup, Bars, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table,
 };
 use crate::report::view::{Certainty, RunView, ScenarioView};
 use crate::suite::{Layout, LayoutColumn};
@@ -103,7 +105,34 @@ fn side_table(view: &RunView, layout: &Layout, side: Side) -> Table {
         row(view, layout, side, Metric::Throughput, name(Metric::Throughput)),
         row(view, layout, side, Metric::Cpu, name(Metric::Cpu)),
     ];
+    if side == Side::Receiver {
+        table.rows.extend(baseline_row(view, layout));
+    }
     table
+}
+
+/// Throughput as a multiple of the baseline's, the study's beside it.
+fn baseline_row(view: &RunView, layout: &Layout) -> Option<Row> {
+    let (side, metric) = (Side::Receiver, Metric::Throughput);
+    let id = view.baseline.as_deref()?;
+    let base = figures::sample(&view.scenarios.iter().find(|s| s.id == id)?.trials, side, metric);
+    let base_column = layout.columns.iter().find(|column| column.scenario == id);
+    let published = base_column.and_then(|column| column.reference(side, metric));
+    let cell = |column: &LayoutColumn| {
+        let own = figures::sample(scenario(view, column).map_or(&[][..], |s| &s.trials), side, metric);
+        // The baseline is not compared with itself as if it were measured twice.
+        let group = usize::from(column.scenario != id);
+        let series = [Series { group, values: own.values() }, Series { group: 0, values: base.values() }];
+        match propagate(&series, view.level, Scale::Logarithmic, |means| means[0] / means[1]) {
+            Err(_) => Cell::missing("no trials of both"),
+            Ok(ratio) => {
+                let interval = ratio.interval.map(|i| Interval { low: i.low, high: i.high });
+                let study = column.reference(side, metric).zip(published).map(|(own, base)| own / base);
+                Number::new(ratio.value, 2).with_interval(interval).with_reference(study).into()
+            }
+        }
+    };
+    Some(Row { label: format!("Throughput, {id} = 1"), unit: None, cells: layout.columns.iter().map(cell).collect() })
 }
 
 fn cost_table(view: &RunView, layout: &Layout) -> Table {
