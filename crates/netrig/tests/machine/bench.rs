@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use netrig::store::{Run, Store};
@@ -96,4 +96,18 @@ pub fn assert_whole(run: &Run) {
 /// How many trials netrig's progress told of.
 pub fn trials_told(said: &str) -> usize {
     said.lines().filter(|line| line.contains(" Mbit/s ")).count()
+}
+
+/// Writes a suite of one scenario on one node, and names it as `up` wants it.
+pub fn one_node(directory: &Path, name: &str, from: &[&str], to: &[&str]) -> String {
+    let text = format!(
+        "name = \"{name}\"\ntitle = \"One node\"\n\
+         [defaults]\nwindow = \"100ms\"\nwarm_up = \"0ms\"\ncool_down = \"0ms\"\n\
+         [defaults.load]\nkind = \"tcp-stream\"\nmessage = \"1k\"\n[testbed.one]\nnodes = [\"a\"]\n\
+         [[scenario]]\nid = \"S\"\nname = \"Colocated\"\ntestbed = \"one\"\npath = \"colocated\"\n\
+         from = {from:?}\nto = {to:?}\n"
+    );
+    let path = directory.join(format!("{name}.toml"));
+    fs::write(&path, text).unwrap();
+    format!("{}/S", path.display())
 }

@@ -11,16 +11,21 @@ use std::time::Duration;
 use rig_sys::cpu::CpuSet;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::bench::one_node;
 use crate::world::{self, Dice, expect, netrig};
 
 /// A user whose testbeds are nobody else's.
 struct User {
     runtime: tempfile::TempDir,
+    /// A scenario of one node with two containers: three namespaces.
+    scenario: String,
 }
 
 impl User {
     fn new() -> Self {
-        Self { runtime: tempfile::tempdir().unwrap() }
+        let runtime = tempfile::tempdir().unwrap();
+        let scenario = one_node(runtime.path(), "one", &["a/sender"], &["a/receiver"]);
+        Self { runtime, scenario }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -119,15 +124,15 @@ fn a_testbed_is_up_until_it_is_taken_down() {
 fn what_runs_in_a_shell_is_the_users_own_business() {
     world::own(|| {
         let user = User::new();
-        user.netrig(0, &["up", "layers/C"]);
+        user.netrig(0, &["up", &user.scenario]);
         // Exit status and arguments pass unchanged.
         let (out, _) = user.netrig(7, &["shell", "a/sender", "sh", "-c", "echo \"$1\"; exit 7", "sh", "--name x"]);
         assert_eq!(out, "--name x\n");
         // Without a command it is the user's shell.
         let output = user.command(&["shell", "a/sender"]).env("SHELL", "/bin/pwd").output().unwrap();
         assert_eq!(expect(&output, 0).0.trim(), std::env::current_dir().unwrap().to_str().unwrap());
-        let (_, err) = user.netrig(2, &["shell", "a/sender", "no-such-program"]);
-        assert!(err.contains("'no-such-program'") && err.contains("No such file"), "{err}");
+        let (_, err) = user.netrig(2, &["shell", "a/sender", "/no/such/program"]);
+        assert!(err.contains("'/no/such/program'") && err.contains("No such file"), "{err}");
         let (_, err) = user.netrig(2, &["shell", "a/nobody", "true"]);
         assert!(err.contains("'a/nobody'") && err.contains("a/sender, a/receiver"), "{err}");
         user.netrig(0, &["down"]);
@@ -139,13 +144,13 @@ fn what_runs_in_a_shell_is_the_users_own_business() {
 fn a_name_is_given_once_and_several_testbeds_stand_beside_each_other() {
     world::own(|| {
         let user = User::new();
-        user.netrig(0, &["up", "layers/C"]);
-        let (_, err) = user.netrig(2, &["up", "layers/C"]);
+        user.netrig(0, &["up", &user.scenario]);
+        let (_, err) = user.netrig(2, &["up", &user.scenario]);
         assert!(err.contains("'testbed' is up already"), "{err}");
         assert!(err.contains("netrig down testbed") && err.contains("--name"), "{err}");
         assert_eq!(world::processes().len(), 1, "the one refused left a holder");
 
-        user.netrig(0, &["up", "layers/C", "--name", "second"]);
+        user.netrig(0, &["up", &user.scenario, "--name", "second"]);
         assert_eq!(world::network_namespaces().len(), 1 + 2 * 3);
         let (_, err) = user.netrig(2, &["shell", "a/sender", "true"]);
         assert!(err.contains("--name") && err.contains("second, testbed"), "{err}");
@@ -159,7 +164,7 @@ fn a_name_is_given_once_and_several_testbeds_stand_beside_each_other() {
         user.netrig(0, &["down", "testbed"]);
         assert_eq!(user.registered(), BTreeSet::from(["second.json".to_owned()]));
         user.netrig(0, &["shell", "a/sender", "true"]);
-        user.netrig(0, &["up", "layers/C"]);
+        user.netrig(0, &["up", &user.scenario]);
         let (out, _) = user.netrig(0, &["down"]);
         assert!(out.contains("'second' is down") && out.contains("'testbed' is down"), "{out}");
         world::assert_nothing_left("after down");
@@ -170,23 +175,12 @@ fn a_name_is_given_once_and_several_testbeds_stand_beside_each_other() {
 fn a_low_limit_of_open_files_does_not_limit_a_testbed() {
     world::own(|| {
         let user = User::new();
-        let containers = |from: u32, to: u32| {
-            let names: Vec<String> = (from..to).map(|number| format!("\"a/c{number}\"")).collect();
-            names.join(", ")
-        };
-        let text = format!(
-            "name = \"many\"\ntitle = \"Many containers\"\n\
-             [defaults]\nwindow = \"100ms\"\nwarm_up = \"0ms\"\ncool_down = \"0ms\"\n\
-             [defaults.load]\nkind = \"tcp-stream\"\nmessage = \"1k\"\n[testbed.one]\nnodes = [\"a\"]\n\
-             [[scenario]]\nid = \"M\"\nname = \"Many\"\ntestbed = \"one\"\npath = \"colocated\"\nfrom = [{}]\nto = [{}]\n",
-            containers(0, 30),
-            containers(30, 60)
-        );
-        let suite = user.runtime.path().join("many.toml");
-        fs::write(&suite, text).unwrap();
+        let names: Vec<String> = (0..60).map(|number| format!("a/c{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let many = one_node(user.runtime.path(), "many", &names[..30], &names[30..]);
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -S -n 64 && exec \"$@\"", "sh"]).arg(netrig().get_program()).arg("up");
-        command.arg(format!("{}/M", suite.display())).env("XDG_RUNTIME_DIR", user.runtime.path());
+        command.arg(many).env("XDG_RUNTIME_DIR", user.runtime.path());
         expect(&command.output().unwrap(), 0);
         assert_eq!(world::network_namespaces().len(), 1 + 1 + 60);
         user.netrig(0, &["down"]);
@@ -199,7 +193,7 @@ fn of_several_that_want_a_name_at_once_one_gets_it() {
     world::own(|| {
         let user = User::new();
         for _ in 0..5 {
-            let start = |_| user.command(&["up", "layers/C"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            let start = |_| user.command(&["up", &user.scenario]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
             let starting: Vec<_> = (0..4).map(start).collect::<Result<_, _>>().unwrap();
             let ended: Vec<Output> = starting.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
             let (up, refused): (Vec<_>, Vec<_>) = ended.iter().partition(|output| output.status.success());
@@ -269,7 +263,7 @@ fn bad_names_are_refused_before_anything_is_built() {
 fn the_terminal_that_a_testbed_was_started_from_has_no_hold_on_it() {
     world::own(|| {
         let user = User::new();
-        let mut up = user.command(&["up", "layers/C"]).process_group(0).stdout(Stdio::null()).spawn().unwrap();
+        let mut up = user.command(&["up", &user.scenario]).process_group(0).stdout(Stdio::null()).spawn().unwrap();
         let group = Pid::from_child(&up);
         assert!(up.wait().unwrap().success());
         // Ctrl-C would go to the group, if anything were left in it.
@@ -285,8 +279,8 @@ fn the_terminal_that_a_testbed_was_started_from_has_no_hold_on_it() {
 fn a_holder_that_is_killed_takes_its_testbed_with_it() {
     world::own(|| {
         let user = User::new();
-        for again in [&["down"][..], &["up", "layers/C"], &["shell", "a/sender", "true"]] {
-            user.netrig(0, &["up", "layers/C"]);
+        for again in [&["down"][..], &["up", &user.scenario], &["shell", "a/sender", "true"]] {
+            user.netrig(0, &["up", &user.scenario]);
             kill_holder();
             // Its file is no obstacle to anything.
             let status = if again[0] == "shell" { 2 } else { 0 };
@@ -305,7 +299,8 @@ fn an_up_that_is_killed_at_any_moment_leaves_a_testbed_or_nothing() {
         let mut dice = Dice::new();
         for life in 0..12 {
             let after = dice.up_to(Duration::from_millis(60));
-            let mut up = user.command(&["up", "layers/C"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let mut up =
+                user.command(&["up", &user.scenario]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             thread::sleep(after);
             up.kill().unwrap();
             up.wait().unwrap();
@@ -334,7 +329,7 @@ fn a_registry_that_cannot_be_trusted_is_not_used() {
         let user = User::new();
         fs::create_dir(user.registry()).unwrap();
         fs::set_permissions(user.registry(), fs::Permissions::from_mode(0o777)).unwrap();
-        let (_, err) = user.netrig(4, &["up", "layers/C"]);
+        let (_, err) = user.netrig(4, &["up", &user.scenario]);
         assert!(err.contains(user.registry().to_str().unwrap()) && err.contains("only you may enter"), "{err}");
         fs::set_permissions(user.registry(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(user.registry().join("testbed.json"), "{}").unwrap();

@@ -6,6 +6,7 @@ use netrig::record::Flag;
 use netrig::store::{RunState, Store};
 use rig_sys::cpu::CpuSet;
 
+use crate::bench::one_node;
 use crate::world::{self, expect, netrig};
 
 fn two_nodes_fit() -> bool {
@@ -74,9 +75,11 @@ fn where_namespaces_are_forbidden_the_way_out_is_named() {
     const HARDEN: &str = "echo 0 > /proc/sys/user/max_user_namespaces && \
                           exec setpriv --bounding-set=-all --inh-caps=-all -- \"$@\"";
     world::own(|| {
+        let directory = tempfile::tempdir().unwrap();
         let hardened = |program: &str, arguments: &[&str]| {
             let mut command = Command::new("unshare");
             command.args(["--user", "--map-root-user", "sh", "-c", HARDEN, "sh", program]).args(arguments);
+            command.env("XDG_RUNTIME_DIR", directory.path());
             command.output().unwrap()
         };
         let probe = hardened("unshare", &["--user", "true"]);
@@ -84,10 +87,10 @@ fn where_namespaces_are_forbidden_the_way_out_is_named() {
         if probe.status.success() || !refusal.contains("unshare failed") {
             return world::skip(&format!("this machine cannot be hardened for a test: {refusal}"));
         }
-        let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("runs.sqlite");
         let program = netrig().get_program().to_str().unwrap().to_owned();
-        for arguments in [&["run", "layers", "--quick", "--store", store.to_str().unwrap()][..], &["up", "layers/C"]] {
+        let run = ["run", "layers", "--quick", "--only", "C", "--store", store.to_str().unwrap()];
+        for arguments in [&run[..], &["up", &one_node(directory.path(), "one", &["a/x"], &["a/y"])]] {
             let (out, err) = expect(&hardened(&program, arguments), 3);
             assert_eq!(out, "");
             assert!(err.contains("run netrig as root") && err.contains("netrig doctor"), "{arguments:?}: {err}");
