@@ -10,7 +10,7 @@ use netrig::store::RunState;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::bench::{Bench, assert_whole, trials_told};
-use crate::world::{self, Dice};
+use crate::world::{self, Dice, expect, netrig};
 
 /// Longer than an interrupted run may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,6 +28,25 @@ fn end_of(mut child: Child) -> (std::process::ExitStatus, String) {
     }
     let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
     (status.unwrap_or_else(|| panic!("it does not end: {said}")), said)
+}
+
+/// Asserts that every run, whatever became of it, is in the history and can be reported.
+fn assert_reportable(bench: &Bench) {
+    let store = bench.store();
+    let store = ["--store", store.to_str().unwrap()];
+    let (history, _) = expect(&netrig().arg("history").args(store).output().unwrap(), 0);
+    println!("{history}");
+    for run in bench.runs() {
+        let id = run.summary.id.to_string();
+        let line = history.lines().find(|line| line.split_whitespace().next() == Some(&id)).unwrap();
+        assert!(line.ends_with(&run.summary.state.to_string()), "{line}");
+        for format in ["terminal", "json"] {
+            let (out, _) = expect(&netrig().args(["report", &id, "--format", format]).args(store).output().unwrap(), 0);
+            assert!(out.contains("A short suite"), "{out}");
+            let cut_short = run.summary.state == RunState::Interrupted;
+            assert_eq!(out.to_lowercase().contains("interrupted"), cut_short, "{out}");
+        }
+    }
 }
 
 #[test]
@@ -55,6 +74,7 @@ fn a_run_killed_at_any_moment_leaves_nothing_but_finished_trials() {
         assert!(in_a_testbed > 0, "no moment fell into a trial");
         let stored: usize = bench.runs().iter().map(|run| run.trials.len()).sum();
         assert!(stored > 0, "no life was long enough to store anything");
+        assert_reportable(&bench);
     });
 }
 
@@ -99,6 +119,7 @@ fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
             }
         }
         assert!(caught > 0, "no moment fell into a run");
+        assert_reportable(&bench);
     });
 }
 
