@@ -376,34 +376,9 @@ fn token_bucket(bits_per_second: u64) -> TokenBucket {
     }
 }
 
-/// Which CPUs each node owns: an equal share each, so that a node is the same machine in every scenario of a suite.
-///
-/// # Errors
-/// When there are fewer CPUs than nodes.
-pub fn share_cpus(available: &CpuSet, nodes: usize) -> Result<Vec<CpuSet>> {
-    let share = available.len() / nodes.max(1);
-    if share == 0 {
-        let reason = format!(
-            "{nodes} nodes need a CPU each, and netrig may use only {} (CPUs {available}): use a machine, container or \
-             cgroup with more CPUs",
-            available.len()
-        );
-        return Err(Error::new("give each node its CPUs", std::io::Error::other(reason)));
-    }
-    Ok(available.as_slice().chunks(share).take(nodes).map(|chunk| CpuSet::new(chunk.iter().copied())).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nodes_share_the_cpus_equally() {
-        let cpus = CpuSet::new([0, 1, 2, 3, 4]);
-        assert_eq!(share_cpus(&cpus, 2).unwrap(), [CpuSet::new([0, 1]), CpuSet::new([2, 3])]);
-        assert_eq!(share_cpus(&cpus, 1).unwrap(), std::slice::from_ref(&cpus));
-        assert!(share_cpus(&CpuSet::new([7]), 2).is_err());
-    }
 
     #[test]
     fn buckets_hold_the_largest_packet() {
