@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::netlink::{Netlink, TokenBucket, VethPair, Vxlan};
+use rig_sys::netlink::{Netlink, QueueStats, TokenBucket, VethPair, Vxlan};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 
@@ -113,6 +113,15 @@ impl Testbed {
     pub fn places(&self, node: usize) -> impl Iterator<Item = &Place> {
         let node = &self.nodes[node];
         std::iter::once(&node.place).chain(&node.containers)
+    }
+
+    /// What the rate limit of a node's end of the wire has done so far; `None` when the wire has none.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn rate_limit(&self, node: usize) -> Result<Option<QueueStats>> {
+        let limited = self.topology.wire().is_some_and(|wire| wire.rate.is_some());
+        limited.then(|| self.nodes[node].place.netlink.queue_stats(UPLINK)).transpose()
     }
 
     pub fn cpus(&self, node: usize) -> &CpuSet {
