@@ -21,7 +21,7 @@ use rig_load::driver::{Cancel, Driver, Pair, Running, Worker};
 use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_stats::sample::Sample;
 use rig_sys::counters::{CpuTicks, cpu_ticks};
-use rig_sys::cpu::CpuSet;
+use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace};
 
 const MESSAGE: u32 = 128 * 1024;
@@ -143,7 +143,7 @@ impl Bench {
         let ends = [sender.clone(), receiver.clone()];
         let topology = Topology::new(&names, Some(WireOptions::default()), Joint::Raw, &ends)?;
         let allowed = CpuSet::allowed()?;
-        let testbed = Testbed::build(&topology, &share_cpus(&allowed, 2)?)?;
+        let testbed = Testbed::build(&topology, &share_cpus(&allowed, &shared_cores(), 2)?)?;
         for node in 0..2 {
             for place in testbed.places(node) {
                 // For tools that cannot choose. Only the first network namespace may make others its default.

@@ -12,7 +12,7 @@ use netrig::testbed::topology::{Endpoint, Path, Topology, WireOptions};
 use netrig::testbed::{Testbed, share_cpus};
 use rig_stats::sample::Sample;
 use rig_sys::counters::NamespaceCounters;
-use rig_sys::cpu::CpuSet;
+use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::netns::NetNs;
 
 const ROUNDS: usize = 20;
@@ -21,7 +21,7 @@ const PORT: u16 = 5001;
 
 fn main() -> Result<()> {
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
-    let cpus = share_cpus(&CpuSet::allowed()?, 2)?;
+    let cpus = share_cpus(&CpuSet::allowed()?, &shared_cores(), 2)?;
     let paths = Path::ALL.into_iter().filter(|path| *path != Path::Colocated);
     let mut results: Vec<(Path, Sample, Sample)> =
         paths.map(|path| (path, Sample::default(), Sample::default())).collect();

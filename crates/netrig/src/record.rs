@@ -87,7 +87,7 @@ impl CpuUse {
     }
 }
 
-/// Counters of one interface over the window (/proc/net/dev).
+/// Counters of one interface over the window, from /proc/net/dev unless said otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceDelta {
     /// Namespace and interface, e.g. `a:eth0` or `a/sender:eth0`.
@@ -100,6 +100,9 @@ pub struct InterfaceDelta {
     pub tx_bytes: u64,
     pub tx_dropped: u64,
     pub tx_errors: u64,
+    /// Packets dropped by the limit of what the interface sends, which /proc/net/dev does not count; 0 without a limit.
+    #[serde(default)]
+    pub rate_limit_dropped: u64,
 }
 
 /// Protocol counters over the window (/proc/net/snmp).

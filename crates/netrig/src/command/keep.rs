@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow};
-use rig_sys::cpu::CpuSet;
+use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process;
 
 use super::{gain_privilege, print, usable_cpus};
@@ -63,7 +63,7 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
 pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
     let registry = Registry::open().or_exit(Exit::Failed)?;
     let (suite, scenario_found) = find(scenario)?;
-    let shares = share_cpus(&usable_cpus(cpus)?, suite.nodes()).or_exit(Exit::Lacking)?;
+    let shares = share_cpus(&usable_cpus(cpus)?, &shared_cores(), suite.nodes()).or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
     let testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;
     registry.publish(name, scenario, rootless, &testbed).map_err(|error| {

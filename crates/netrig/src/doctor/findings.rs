@@ -9,8 +9,8 @@ use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Priv
 
 use super::{Area, Finding, Lack, State};
 use crate::suite::Suite;
-use crate::testbed::share_cpus;
 use crate::testbed::topology::Path;
+use crate::testbed::{share_cpus, split_cores};
 
 /// What `facts` mean to a user of netrig. `store` is where runs are kept, or why they cannot be.
 pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> {
@@ -208,7 +208,7 @@ fn cpu_number(allowed: &CpuSet, online: &CpuSet) -> State {
         true => format!("{} (CPUs {online})", online.len()),
         false => format!("{} (CPUs {allowed}) of the machine's {}", allowed.len(), online.len()),
     };
-    match share_cpus(allowed, 2) {
+    match share_cpus(allowed, &[], 2) {
         Ok(_) => ok(found),
         Err(_) if online.len() > 1 => State::Missing(lack(
             found,
@@ -225,19 +225,18 @@ fn cpu_number(allowed: &CpuSet, online: &CpuSet) -> State {
 
 /// Two nodes that share a core slow each other down, in a way that no counter shows.
 fn cores(machine: &Machine) -> State {
-    let Ok(nodes) = share_cpus(&machine.allowed, 2) else { return unknown("two nodes do not find CPUs here") };
-    let torn = machine.shared_cores.iter().find(|core| {
-        let of = |node: &CpuSet| core.as_slice().iter().any(|&cpu| node.contains(cpu));
-        nodes.iter().filter(|node| of(node)).count() > 1
-    });
-    match torn {
+    let cores = &machine.shared_cores;
+    let Ok(nodes) = share_cpus(&machine.allowed, cores, 2) else {
+        return unknown("two nodes do not find CPUs here");
+    };
+    match split_cores(&nodes, cores).next() {
         Some(core) => State::Doubtful(lack(
             format!("CPUs {core} are threads of one core and belong to different nodes"),
             "the nodes slow each other down: throughput and CPU figures are too bad for both",
             "switch threads off (`echo off | sudo tee /sys/devices/system/cpu/smt/control`), \
              or run under `taskset -c` with one thread of each core",
         )),
-        None if machine.shared_cores.is_empty() => ok("one thread each"),
+        None if cores.is_empty() => ok("one thread each"),
         None => ok("several threads each, none in two nodes"),
     }
 }

@@ -186,12 +186,17 @@ fn two_nodes_need_two_cpus() {
 
 #[test]
 fn nodes_that_share_a_core_are_doubtful() {
-    // Two nodes: CPUs 0-1 and 2-3. Threads 0 and 2 of a core are then in different ones.
-    let cores = |shared: [[u32; 2]; 2]| {
-        after("cores", |facts| facts.machine.shared_cores = shared.into_iter().map(CpuSet::new).collect())
+    let cores = |allowed: &[u32], shared: [[u32; 2]; 2]| {
+        after("cores", |facts| {
+            facts.machine.allowed = CpuSet::new(allowed.iter().copied());
+            facts.machine.shared_cores = shared.into_iter().map(CpuSet::new).collect();
+        })
     };
-    assert!(matches!(cores([[0, 1], [2, 3]]), State::Ok { .. }));
-    assert!(doubtful(cores([[0, 2], [1, 3]])).found.starts_with("CPUs 0,2 are threads of one core"));
+    let all = [0, 1, 2, 3];
+    assert!(matches!(cores(&all, [[0, 1], [2, 3]]), State::Ok { .. }));
+    assert!(matches!(cores(&all, [[0, 2], [1, 3]]), State::Ok { .. }));
+    // Both nodes find nothing but the threads of one core.
+    assert!(doubtful(cores(&[0, 2], [[0, 2], [1, 3]])).found.starts_with("CPUs 0,2 are threads of one core"));
 }
 
 #[test]

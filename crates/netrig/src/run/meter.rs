@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 
 use rig_sys::counters::{self, CpuTicks, Interface, Protocols, Softnet};
+use rig_sys::netlink::QueueStats;
 use rig_sys::{Error, Result, clock};
 
 use crate::record::{CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
-use crate::testbed::Testbed;
+use crate::testbed::{Testbed, UPLINK};
 
 /// All counters at one moment.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(super) struct Reading {
     softnet: BTreeMap<u32, Softnet>,
     /// By node, then by namespace in the testbed's order.
     places: Vec<Vec<PlaceReading>>,
+    /// By node: of the wire's rate limit.
+    limits: Vec<Option<QueueStats>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,9 @@ impl Reading {
                     .collect::<Result<_>>()
             })
             .collect::<Result<_>>()?;
-        Ok(Self { at_ns, cpus, softnet, places })
+        let limits =
+            (0..testbed.topology().nodes().len()).map(|node| testbed.rate_limit(node)).collect::<Result<_>>()?;
+        Ok(Self { at_ns, cpus, softnet, places, limits })
     }
 
     /// What each node did from `self` until `end`.
@@ -71,7 +76,14 @@ impl Reading {
             }
             add_protocols(&mut protocol, &begin.protocols, &end.protocols);
         }
-        NodeRecord { name: testbed.topology().nodes()[node].name.clone(), cpus, interfaces, protocol }
+        let name = testbed.topology().nodes()[node].name.clone();
+        if let (Some(before), Some(after)) = (self.limits[node], end.limits[node]) {
+            let uplink = format!("{name}:{UPLINK}");
+            for interface in interfaces.iter_mut().filter(|interface| interface.name == uplink) {
+                interface.rate_limit_dropped = after.drops.wrapping_sub(before.drops).into();
+            }
+        }
+        NodeRecord { name, cpus, interfaces, protocol }
     }
 
     fn cpu_until(&self, end: &Self, cpu: u32) -> CpuUse {
@@ -117,6 +129,7 @@ fn interface_delta(name: String, before: Interface, after: Interface) -> Interfa
         tx_bytes: delta(|i| i.tx_bytes),
         tx_dropped: delta(|i| i.tx_dropped),
         tx_errors: delta(|i| i.tx_errors),
+        rate_limit_dropped: 0,
     }
 }
 

@@ -11,7 +11,7 @@ use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
 use rig_load::plan::{Load, Phases, Role, TcpStream, WorkerPlan};
 use rig_load::record::{Sample, WorkerRecord};
 use rig_sys::clock;
-use rig_sys::cpu::CpuSet;
+use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::meter::Reading;
@@ -33,9 +33,8 @@ const COST_WINDOW: Duration = Duration::from_secs(2);
 pub struct Rig {
     /// The program whose `worker` subcommand is one end of a load: netrig itself.
     program: PathBuf,
-    cpus: CpuSet,
-    /// Nodes among which the CPUs are shared.
-    nodes: usize,
+    /// The CPUs of each node.
+    shares: Vec<CpuSet>,
     cancel: Cancel,
 }
 
@@ -51,17 +50,17 @@ impl Rig {
     ///
     /// # Errors
     /// When there are fewer CPUs than nodes.
-    pub fn new(program: PathBuf, cpus: CpuSet, nodes: usize, cancel: Cancel) -> Result<Self> {
-        let shares = share_cpus(&cpus, nodes)?;
+    pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel) -> Result<Self> {
+        let shares = share_cpus(cpus, &shared_cores(), nodes)?;
         // The runner keeps off the nodes' CPUs where the machine has others.
         let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
         CpuSet::allowed()?.without(&owned).apply()?;
-        Ok(Self { program, cpus, nodes, cancel })
+        Ok(Self { program, shares, cancel })
     }
 
     /// The CPUs of each node.
-    pub fn shares(&self) -> Result<Vec<CpuSet>> {
-        Ok(share_cpus(&self.cpus, self.nodes)?)
+    pub fn shares(&self) -> &[CpuSet] {
+        &self.shares
     }
 
     /// Makes a trial in a testbed that stands and stays: the record knows of no set-up and no take-down.
@@ -156,9 +155,7 @@ impl Rig {
     }
 
     fn build(&self, scenario: &Scenario) -> Result<Testbed> {
-        let mut shares = self.shares()?;
-        shares.truncate(scenario.topology.nodes().len());
-        Testbed::build(&scenario.topology, &shares).context("build the testbed")
+        Testbed::build(&scenario.topology, &self.shares).context("build the testbed")
     }
 }
 

@@ -99,8 +99,10 @@ fn dropped(node: &NodeRecord) -> Vec<Flag> {
     let backlogs = node.cpus.iter().map(|cpu| (format!("the backlog of CPU {}", cpu.cpu), cpu.backlog_drops));
     let interfaces =
         node.interfaces.iter().map(|i| (i.name.clone(), i.rx_dropped + i.tx_dropped + i.rx_errors + i.tx_errors));
+    let limits = node.interfaces.iter().map(|i| (format!("{} rate limit", i.name), i.rate_limit_dropped));
     backlogs
         .chain(interfaces)
+        .chain(limits)
         .filter(|(_, packets)| *packets > 0)
         .map(|(place, packets)| Flag::Dropped { place, packets })
         .collect()
@@ -196,5 +198,16 @@ mod tests {
         assert!(found.contains(&Flag::Stolen { node: "b".into(), percent: 4.0 }));
         assert!(found.contains(&Flag::Saturated { node: "b".into(), percent: 100.0 }));
         assert!(found.contains(&Flag::Dropped { place: "the backlog of CPU 0".into(), packets: 7 }));
+    }
+
+    #[test]
+    fn drops_of_a_rate_limit_are_told_from_those_of_its_interface() {
+        let mut limited = node(CpuUse::default(), 0);
+        limited.interfaces[0].rate_limit_dropped = 12;
+        let dropped = |place: &str, packets| Flag::Dropped { place: place.into(), packets };
+        assert_eq!(flags(&trial(limited.clone()), &raw(true)), [dropped("b:eth0 rate limit", 12)]);
+        limited.interfaces[0].tx_dropped = 1;
+        let both = [dropped("b:eth0", 1), dropped("b:eth0 rate limit", 12)];
+        assert_eq!(flags(&trial(limited), &raw(true)), both);
     }
 }

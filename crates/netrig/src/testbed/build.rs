@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::netlink::{Netlink, TokenBucket, VethPair, Vxlan};
+use rig_sys::netlink::{Netlink, QueueStats, TokenBucket, VethPair, Vxlan};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 
@@ -113,6 +113,15 @@ impl Testbed {
     pub fn places(&self, node: usize) -> impl Iterator<Item = &Place> {
         let node = &self.nodes[node];
         std::iter::once(&node.place).chain(&node.containers)
+    }
+
+    /// What the rate limit of a node's end of the wire has done so far; `None` when the wire has none.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn rate_limit(&self, node: usize) -> Result<Option<QueueStats>> {
+        let limited = self.topology.wire().is_some_and(|wire| wire.rate.is_some());
+        limited.then(|| self.nodes[node].place.netlink.queue_stats(UPLINK)).transpose()
     }
 
     pub fn cpus(&self, node: usize) -> &CpuSet {
@@ -376,34 +385,9 @@ fn token_bucket(bits_per_second: u64) -> TokenBucket {
     }
 }
 
-/// Which CPUs each node owns: an equal share each, so that a node is the same machine in every scenario of a suite.
-///
-/// # Errors
-/// When there are fewer CPUs than nodes.
-pub fn share_cpus(available: &CpuSet, nodes: usize) -> Result<Vec<CpuSet>> {
-    let share = available.len() / nodes.max(1);
-    if share == 0 {
-        let reason = format!(
-            "{nodes} nodes need a CPU each, and netrig may use only {} (CPUs {available}): use a machine, container or \
-             cgroup with more CPUs",
-            available.len()
-        );
-        return Err(Error::new("give each node its CPUs", std::io::Error::other(reason)));
-    }
-    Ok(available.as_slice().chunks(share).take(nodes).map(|chunk| CpuSet::new(chunk.iter().copied())).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nodes_share_the_cpus_equally() {
-        let cpus = CpuSet::new([0, 1, 2, 3, 4]);
-        assert_eq!(share_cpus(&cpus, 2).unwrap(), [CpuSet::new([0, 1]), CpuSet::new([2, 3])]);
-        assert_eq!(share_cpus(&cpus, 1).unwrap(), std::slice::from_ref(&cpus));
-        assert!(share_cpus(&CpuSet::new([7]), 2).is_err());
-    }
 
     #[test]
     fn buckets_hold_the_largest_packet() {

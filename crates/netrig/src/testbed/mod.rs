@@ -3,6 +3,8 @@
 mod build;
 mod draw;
 pub mod kept;
+mod share;
 pub mod topology;
 
-pub use build::{Place, Testbed, UPLINK, share_cpus};
+pub use build::{Place, Testbed, UPLINK};
+pub use share::{share_cpus, split_cores};

@@ -41,7 +41,7 @@ fn rig() -> Option<Rig> {
         return None;
     }
     let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
-    Some(Rig::new(program, cpus, 2, Cancel::new().unwrap()).unwrap())
+    Some(Rig::new(program, &cpus, 2, Cancel::new().unwrap()).unwrap())
 }
 
 fn node<'a>(record: &'a TrialRecord, name: &str) -> &'a NodeRecord {
@@ -108,7 +108,7 @@ fn a_receiver_that_is_not_steered_is_flagged() {
         let Some(rig) = rig() else { return };
         let suite = suite(false);
         for scenario in &suite.scenarios {
-            let testbed = Testbed::build(&scenario.topology, &rig.shares().unwrap()).unwrap();
+            let testbed = Testbed::build(&scenario.topology, rig.shares()).unwrap();
             let sysfs = testbed.places(1).next().unwrap().ns.sysfs().unwrap();
             if let Err(error) = sysfs.write(UPLINK, "queues/rx-0/rps_cpus", "0") {
                 assert!(error.is_permission(), "{error}");

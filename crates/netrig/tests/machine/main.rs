@@ -7,6 +7,7 @@ mod bench;
 mod files;
 mod kept;
 mod killed;
+mod limits;
 mod paths;
 mod rootless;
 mod world;

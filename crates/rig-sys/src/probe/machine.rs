@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cpu::CpuSet;
+use crate::cpu::{CpuSet, shared_cores_under};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Machine {
@@ -69,7 +69,7 @@ impl Tree {
             memory_bytes: self.memory_bytes().unwrap_or(0),
             allowed: CpuSet::default(),
             quota: self.quota(),
-            shared_cores: self.shared_cores(&online),
+            shared_cores: shared_cores_under(&self.root),
             online,
             governors: self.governors(),
             turbo: self.turbo(),
@@ -110,16 +110,6 @@ impl Tree {
             Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
         });
         limits.min_by(f64::total_cmp)
-    }
-
-    fn shared_cores(&self, online: &CpuSet) -> Vec<CpuSet> {
-        let core = |cpu: &u32| -> Option<CpuSet> {
-            self.text(&format!("{SYSTEM}/cpu/cpu{cpu}/topology/thread_siblings_list"))?.parse().ok()
-        };
-        let mut cores: Vec<CpuSet> = online.as_slice().iter().filter_map(core).filter(|core| core.len() > 1).collect();
-        cores.sort_by_key(|core| core.as_slice().to_vec());
-        cores.dedup();
-        cores
     }
 
     fn governors(&self) -> BTreeSet<String> {

@@ -147,6 +147,39 @@ fn counters_count_what_passes_and_nothing_else() {
 }
 
 #[test]
+fn what_a_rate_limit_drops_is_counted_where_the_interface_does_not() {
+    const DATAGRAMS: u32 = 200;
+    privileged(|| {
+        let [(a, mut near), (b, far)] = pair();
+        let counters = NamespaceCounters::open(&a).unwrap();
+        // 1 Mbit/s, and room for some ten of the datagrams.
+        near.set_token_bucket("near", TokenBucket { rate: 125_000, burst: 3000, limit: 10_000 }).unwrap();
+        let sender = a.run(|| UdpSocket::bind(address(1))).unwrap().unwrap();
+        let receiver = b.run(|| UdpSocket::bind(address(2))).unwrap().unwrap();
+        let mut buffer = [0; 2000];
+        // Once to have the addresses of the link layer resolved.
+        sender.send_to(&[1; 1000], address(2)).unwrap();
+        receiver.recv(&mut buffer).unwrap();
+        let before = near.queue_stats("near").unwrap();
+        assert_eq!(before.drops, 0);
+        for _ in 0..DATAGRAMS {
+            // The kernel may tell the sender of the drop.
+            let _ = sender.send_to(&[1; 1000], address(2));
+        }
+        let after = near.queue_stats("near").unwrap();
+        // A burst of 200 kB takes far less time than the 1.6 s in which the limit would let it pass.
+        assert!((DATAGRAMS / 4..=DATAGRAMS).contains(&after.drops), "{after:?}");
+        assert!(after.overlimits > before.overlimits, "{after:?}");
+        let interface = counters.interfaces().unwrap()["near"];
+        assert_eq!((interface.tx_dropped, interface.tx_errors), (0, 0));
+        // The other end has the kernel's own discipline, which dropped nothing.
+        assert_eq!(far.queue_stats("far").unwrap().drops, 0);
+        let error = near.queue_stats("nothing").unwrap_err().to_string();
+        assert!(error.contains("interface nothing"), "{error}");
+    });
+}
+
+#[test]
 fn counters_of_more_interfaces_than_one_read_returns_are_complete() {
     privileged(|| {
         let ns = NetNs::create().unwrap();
@@ -167,7 +200,7 @@ fn counters_of_more_interfaces_than_one_read_returns_are_complete() {
 #[test]
 fn the_ends_of_a_veth_pair_have_different_numbers() {
     privileged(|| {
-        let [(_a, mut near), (_b, mut far)] = pair();
+        let [(_a, near), (_b, far)] = pair();
         assert_ne!(near.index("near").unwrap(), far.index("far").unwrap());
     });
 }
