@@ -8,6 +8,7 @@ use super::output::Output;
 use super::{gain_privilege, note, refuse_if_lacking, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
+use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::{Format, build};
 use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
@@ -21,7 +22,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
     let output = Output::choose(&args.output)?;
     let rootless = gain_privilege()?;
-    refuse_if_lacking(&suite)?;
+    refuse_if_lacking(&suite, Purpose::Run)?;
     let cancel = Cancel::new().or_exit(Exit::Failed)?;
     let on_signal = cancel.clone();
     rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
