@@ -60,6 +60,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         Err(error) if error.is::<Stopped>() => Ending::Interrupted,
         Err(error) => Ending::Failed { reason: in_words(error) },
     };
+    let measured = settled.iter().any(|settled| settled.trials > 0);
     let goals =
         serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
     let finished = store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond());
@@ -68,7 +69,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         None => format!("netrig report {id}"),
     };
     if let Err(error) = result {
-        note(format_args!("netrig: what was measured is kept: {again}"));
+        if measured {
+            note(format_args!("netrig: what was measured is kept: {again}"));
+        }
         return Err(error.into());
     }
     finished.or_exit(Exit::Failed)?;
