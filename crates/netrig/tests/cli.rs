@@ -89,7 +89,7 @@ fn mistakes_in_a_suite_file_are_named_with_file_line_and_next_step() {
         ("path = \"raw\"", "path = \"vxlan\"", 15, &["joins containers", "node/container"]),
         ("to = \"b\"", "to = \"c\"", 15, &["unknown node", "a, b"]),
         ("from = \"a\"", "from = \"a b\"", 16, &["'a b' is not a name", "letters"]),
-        ("message = \"128k\"", "message = \"0\"", 18, &["message", "choose 1 to"]),
+        ("message = \"128k\"", "message = \"0\"", 18, &["the message is 0", "from 1 to 67108864"]),
     ];
     for (line, replacement, number, expected) in cases {
         assert!(SUITE.contains(line), "the suite has no {line}");

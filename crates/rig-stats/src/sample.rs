@@ -80,11 +80,6 @@ impl Sample {
             _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
         }
     }
-
-    /// Appends the values of `other`.
-    pub fn merge(&mut self, other: &Self) {
-        self.values.extend_from_slice(&other.values);
-    }
 }
 
 impl From<Vec<f64>> for Sample {
@@ -157,13 +152,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn merging_is_having_measured_both(a in vec(-1e6..1e6f64, 0..20), b in vec(-1e6..1e6f64, 0..20)) {
-            let mut merged = Sample::from(a.clone());
-            merged.merge(&Sample::from(b.clone()));
-            prop_assert_eq!(merged, a.into_iter().chain(b).collect::<Sample>());
-        }
-
         #[test]
         fn variance_follows_its_definition(values in vec(-1e3..1e3f64, 2..40)) {
             let n = values.len() as f64;

@@ -9,7 +9,8 @@ use anyhow::{Context, anyhow};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process;
 
-use super::{gain_privilege, print, usable_cpus};
+use super::{gain_privilege, print, refuse_if_lacking, usable_cpus};
+use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::suite::{Scenario, Suite, SuiteError};
 use crate::testbed::kept::{Kept, NameTaken, Registry};
@@ -65,6 +66,7 @@ pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
     let (suite, scenario_found) = find(scenario)?;
     let shares = share_cpus(&usable_cpus(cpus)?, &shared_cores(), suite.nodes()).or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
+    refuse_if_lacking(&suite.only(std::slice::from_ref(&scenario_found.id))?, Purpose::Build)?;
     let testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;
     registry.publish(name, scenario, rootless, &testbed).map_err(|error| {
         let exit = if error.is::<NameTaken>() { Exit::BadInput } else { Exit::Failed };

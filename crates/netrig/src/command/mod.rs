@@ -13,6 +13,7 @@ use std::io::{self, Write};
 use anyhow::{Context, anyhow};
 use rig_sys::{netns, process};
 
+use crate::doctor::{Purpose, in_the_way_of};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::suite::Suite;
 
@@ -38,9 +39,9 @@ pub(crate) fn gain_privilege() -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Refuses a suite that this machine cannot run, before anything of it is built. Privileges have to be there already.
-pub(crate) fn refuse_if_lacking(suite: &Suite) -> Result<(), Failure> {
-    let lacks = crate::doctor::in_the_way_of(suite);
+/// Refuses a suite that this machine lacks something for, before anything of it is built. Privileges have to be there already.
+pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: Purpose) -> Result<(), Failure> {
+    let lacks = in_the_way_of(suite, purpose);
     if lacks.is_empty() {
         return Ok(());
     }

@@ -8,6 +8,7 @@ use super::output::Output;
 use super::{gain_privilege, note, refuse_if_lacking, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
+use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::{Format, build};
 use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
@@ -21,7 +22,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
     let output = Output::choose(&args.output)?;
     let rootless = gain_privilege()?;
-    refuse_if_lacking(&suite)?;
+    refuse_if_lacking(&suite, Purpose::Run)?;
     let cancel = Cancel::new().or_exit(Exit::Failed)?;
     let on_signal = cancel.clone();
     rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
@@ -59,6 +60,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         Err(error) if error.is::<Stopped>() => Ending::Interrupted,
         Err(error) => Ending::Failed { reason: in_words(error) },
     };
+    let measured = settled.iter().any(|settled| settled.trials > 0);
     let goals =
         serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
     let finished = store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond());
@@ -67,7 +69,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         None => format!("netrig report {id}"),
     };
     if let Err(error) = result {
-        note(format_args!("netrig: what was measured is kept: {again}"));
+        if measured {
+            note(format_args!("netrig: what was measured is kept: {again}"));
+        }
         return Err(error.into());
     }
     finished.or_exit(Exit::Failed)?;

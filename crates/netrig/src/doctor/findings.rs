@@ -7,7 +7,7 @@ use rig_load::plan::{Engine, SendMode};
 use rig_sys::cpu::CpuSet;
 use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Privileges, Refusal, Sockets};
 
-use super::{Area, Finding, Lack, State};
+use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
 use crate::suite::Suite;
 use crate::testbed::topology::Path;
 use crate::testbed::{share_cpus, split_cores};
@@ -34,15 +34,31 @@ pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> 
 }
 
 /// What `suite` is made of and these facts say is not to be had: the lacks of [`findings`] that are in its way.
-pub fn in_the_way_of(suite: &Suite, facts: &Facts) -> Vec<Lack> {
-    let Facts { machine, privileges, sockets, namespaces, .. } = facts;
-    let load = load_generator(machine, sockets, privileges);
-    let of_load = |name| load.iter().filter(move |(of, _)| *of == name).map(|(_, state)| state.clone());
+pub fn in_the_way_of(suite: &Suite, purpose: Purpose, facts: &Facts) -> Vec<Lack> {
+    let Facts { privileges, namespaces, .. } = facts;
     let mut states: Vec<State> = pieces_of(suite)
         .into_iter()
         .flat_map(|feature| PIECES.iter().filter(move |piece| piece.feature == feature))
         .map(|piece| piece.state(namespaces, privileges))
         .collect();
+    match purpose {
+        Purpose::Build => {}
+        Purpose::Run => states.extend(loads_of(suite, facts)),
+    }
+    let lack = |state| match state {
+        State::Lacking(lack) | State::Missing(lack) => Some(lack),
+        State::Ok { .. } | State::Doubtful(_) | State::Unknown { .. } => None,
+    };
+    states.into_iter().filter_map(lack).collect()
+}
+
+/// How it stands with what the loads of `suite` ask for.
+fn loads_of(suite: &Suite, facts: &Facts) -> Vec<State> {
+    let Facts { machine, privileges, sockets, .. } = facts;
+    let load = load_generator(machine, sockets, privileges);
+    let of_load = |name| load.iter().filter(move |(of, _)| *of == name).map(|(_, state)| state.clone());
+    let mut states: Vec<State> =
+        congestion_controls_of(suite).into_iter().map(|name| named_congestion_control(name, machine)).collect();
     let ends = || suite.scenarios.iter().flat_map(|scenario| [&scenario.send, &scenario.receive]);
     if ends().any(|end| matches!(end.engine, Engine::Uring { .. })) {
         states.extend(of_load(IO_URING));
@@ -50,11 +66,7 @@ pub fn in_the_way_of(suite: &Suite, facts: &Facts) -> Vec<Lack> {
     if ends().any(|end| end.send_mode == SendMode::ZeroCopy) {
         states.extend(of_load(ZERO_COPY));
     }
-    let lack = |state| match state {
-        State::Lacking(lack) | State::Missing(lack) => Some(lack),
-        State::Ok { .. } | State::Doubtful(_) | State::Unknown { .. } => None,
-    };
-    states.into_iter().filter_map(lack).collect()
+    states
 }
 
 /// The parts that the testbeds of `suite` are made of.
@@ -343,6 +355,22 @@ fn congestion_control(machine: &Machine) -> State {
         found,
         "no load that names cubic, as the suite layers does",
         "`sudo modprobe tcp_cubic`, or a kernel with CONFIG_TCP_CONG_CUBIC",
+    ))
+}
+
+/// Whether there is the congestion control that a scenario names.
+fn named_congestion_control(name: &str, machine: &Machine) -> State {
+    let known = &machine.congestion_controls;
+    if known.is_empty() {
+        return unknown("the kernel does not tell");
+    }
+    if known.iter().any(|known| known == name) {
+        return ok(name);
+    }
+    State::Missing(lack(
+        format!("the kernel has no congestion control '{name}'"),
+        "no load that names it",
+        format!("`sudo modprobe tcp_{name}`, or name one that is there: {}", known.join(", ")),
     ))
 }
 

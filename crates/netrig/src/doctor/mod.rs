@@ -5,11 +5,12 @@
 mod findings;
 mod print;
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rig_sys::probe::Facts;
+use rig_sys::probe::{Facts, try_congestion_control};
 use serde::Serialize;
 
 use crate::store::{Store, StoreError};
@@ -109,11 +110,32 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     findings(&Facts::gather(WATCH), &store)
 }
 
+/// What a suite is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To build its testbeds and run its loads in them.
+    Run,
+    /// To build its testbeds.
+    Build,
+}
+
 /// What the machine lacks of that which `suite` is made of.
 ///
 /// As [`examine`], for a process that has one thread; one that may create network namespaces stays what it is.
-pub fn in_the_way_of(suite: &Suite) -> Vec<Lack> {
-    findings::in_the_way_of(suite, &Facts::gather(Duration::ZERO))
+pub fn in_the_way_of(suite: &Suite, purpose: Purpose) -> Vec<Lack> {
+    if purpose == Purpose::Run {
+        for name in congestion_controls_of(suite) {
+            // The list that is read next tells what came of it.
+            let _ = try_congestion_control(name);
+        }
+    }
+    findings::in_the_way_of(suite, purpose, &Facts::gather(Duration::ZERO))
+}
+
+/// The congestion controls that the loads of `suite` name.
+fn congestion_controls_of(suite: &Suite) -> BTreeSet<&str> {
+    let ends = suite.scenarios.iter().flat_map(|scenario| [&scenario.send, &scenario.receive]);
+    ends.filter_map(|end| end.congestion_control.as_deref()).collect()
 }
 
 /// `findings` for a reader.

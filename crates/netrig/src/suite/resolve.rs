@@ -14,10 +14,6 @@ use super::{Layout, LayoutColumn, Reference, Repeat, Scenario, Suite, SuiteError
 use crate::claim::Claim;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
-/// Messages larger than this do not fit the socket layer's calls usefully.
-const MESSAGE_MAX: u64 = 64 << 20;
-const BUFFER_MAX: u64 = 1 << 30;
-
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
     Resolver { file, text }.suite()
 }
@@ -194,11 +190,10 @@ impl Resolver<'_> {
         let Some(message) = load.message else {
             return fail("the load has no message size".into(), "write for instance message = \"128k\"");
         };
-        let bytes = |name: &str, value: Bytes, max: u64| {
-            u32::try_from(value.0).ok().filter(|&v| v > 0 && u64::from(v) <= max).ok_or_else(|| {
-                let hint = format!("choose 1 to {max} bytes");
-                self.error(span.clone(), format!("{name} of {value}"), Some(&hint))
-            })
+        // The plan checks its ranges itself; this is about what it cannot even hold.
+        let bytes = |name: &str, value: Bytes| {
+            let what = || self.error(span.clone(), format!("{name} of {value}"), Some("choose less than 4 GiB"));
+            u32::try_from(value.0).map_err(|_| what())
         };
         let engine = |outstanding: Option<u32>| match outstanding {
             None => Engine::Blocking,
@@ -207,9 +202,9 @@ impl Resolver<'_> {
         let send = TcpStream {
             threads: load.threads.unwrap_or(1),
             connections: load.connections.unwrap_or(1),
-            message: bytes("message", message, MESSAGE_MAX)?,
-            send_buffer: load.send_buffer.map(|b| bytes("send_buffer", b, BUFFER_MAX)).transpose()?,
-            receive_buffer: load.receive_buffer.map(|b| bytes("receive_buffer", b, BUFFER_MAX)).transpose()?,
+            message: bytes("message", message)?,
+            send_buffer: load.send_buffer.map(|b| bytes("send_buffer", b)).transpose()?,
+            receive_buffer: load.receive_buffer.map(|b| bytes("receive_buffer", b)).transpose()?,
             no_delay: load.no_delay.unwrap_or(false),
             throttle: load.throttle.map(|rate| rate.0),
             congestion_control: load.congestion_control,
@@ -217,7 +212,7 @@ impl Resolver<'_> {
             send_mode: load.send_mode.unwrap_or(SendMode::Copy),
             receive_mode: ReceiveMode::Copy,
         };
-        let receive_message = load.receive_message.map(|b| bytes("receive_message", b, MESSAGE_MAX)).transpose()?;
+        let receive_message = load.receive_message.map(|b| bytes("receive_message", b)).transpose()?;
         let receive = TcpStream {
             message: receive_message.unwrap_or(send.message),
             engine: engine(load.outstanding.and_then(|o| o.receive)),
@@ -227,7 +222,12 @@ impl Resolver<'_> {
             ..send.clone()
         };
         let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        for (role, end) in [(Role::Connect { to: anywhere }, &send), (Role::Listen { address: anywhere }, &receive)] {
+        // What both ends share is found wrong at the first.
+        let ends = [
+            ("", Role::Connect { to: anywhere }, &send),
+            ("at the receiver, ", Role::Listen { address: anywhere }, &receive),
+        ];
+        for (place, role, end) in ends {
             let second = Duration::from_secs(1);
             let plan = WorkerPlan {
                 name: String::new(),
@@ -236,7 +236,7 @@ impl Resolver<'_> {
                 load: Load::TcpStream(end.clone()),
                 phases: Phases { warm_up: second, window: second, cool_down: second, interval: second },
             };
-            plan.validate().map_err(|e| self.error(span.clone(), e.to_string(), None))?;
+            plan.validate().map_err(|e| self.error(span.clone(), format!("{place}{e}"), None))?;
         }
         Ok((send, receive))
     }

@@ -108,7 +108,9 @@ fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
                         assert_eq!(run.state, RunState::Interrupted, "{when}");
                         assert!(run.ended_unix_ms.is_some(), "its end was not stored {when}");
                         assert_eq!(run.stored_trials as usize, told, "{when}");
-                        assert!(said.contains(&format!("netrig report {} --store", run.id)), "{when}");
+                        // Of a run without trials there is nothing to report.
+                        let kept = said.contains(&format!("netrig report {} --store", run.id));
+                        assert_eq!(kept, told > 0, "{when}");
                     }
                 }
                 // Before netrig listens to signals there is nothing to keep.

@@ -7,6 +7,7 @@ mod bench;
 mod files;
 mod kept;
 mod killed;
+mod lacking;
 mod limits;
 mod paths;
 mod rootless;

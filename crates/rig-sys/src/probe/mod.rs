@@ -14,7 +14,7 @@ pub use activity::{Activity, Busy, load_average};
 pub use machine::Machine;
 pub use namespaces::{Access, Feature, Namespaces};
 pub use privileges::Privileges;
-pub use sockets::Sockets;
+pub use sockets::{Sockets, try_congestion_control};
 
 use crate::error::Error;
 

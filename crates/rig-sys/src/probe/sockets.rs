@@ -7,6 +7,7 @@ use io_uring::{IoUring, Probe, opcode};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Outcome, Refusal};
+use crate::socket::set_congestion_control;
 
 #[derive(Debug, Clone)]
 pub struct Sockets {
@@ -27,6 +28,14 @@ impl Sockets {
             zero_copy: try_zero_copy().map_err(|e| Refusal::new("set SO_ZEROCOPY on a TCP socket", &e)),
         }
     }
+}
+
+/// Sets a congestion control on a socket that is thrown away. For root the kernel then loads the module that is still
+/// missing, and [`super::Machine::congestion_controls`] has it from then on.
+pub fn try_congestion_control(name: &str) -> Outcome {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
+    let socket = socket.map_err(|error| Refusal::new("create a TCP socket", &error))?;
+    Ok(set_congestion_control(&socket, name)?)
 }
 
 fn try_io_uring() -> Outcome {
