@@ -85,7 +85,7 @@ fn tools() -> Vec<Tool> {
     vec![
         netrig("netrig", Engine::Blocking, SendMode::Copy, ReceiveMode::Copy),
         netrig("netrig io_uring, 2 outstanding", uring, SendMode::Copy, ReceiveMode::Copy),
-        netrig("netrig copy-free", Engine::Blocking, SendMode::Sendfile, ReceiveMode::Discard),
+        netrig("netrig copy-free", Engine::Blocking, SendMode::Splice, ReceiveMode::Discard),
         peer("iperf3", &["iperf3", "-s", "-1"], &["iperf3", "-c", "{}", "-l", "128K", "-t", PEER_SECONDS]),
         peer("iperf3 -Z", &["iperf3", "-s", "-1"], &["iperf3", "-Z", "-c", "{}", "-l", "128K", "-t", PEER_SECONDS]),
         peer(

@@ -16,7 +16,10 @@ pub(super) struct Reading {
     /// CLOCK_MONOTONIC when the CPU counters were read.
     pub at_ns: u64,
     cpus: BTreeMap<u32, CpuTicks>,
-    softnet: BTreeMap<u32, Softnet>,
+    /// Receive processing before and after the other counters were read. On a busy machine milliseconds may pass
+    /// between the two; from the first at the window's begin to the last at its end, each packet that an interface
+    /// counted has been processed, so that none can seem to have been processed elsewhere.
+    softnet: [BTreeMap<u32, Softnet>; 2],
     /// By node, then by namespace in the testbed's order.
     places: Vec<Vec<PlaceReading>>,
     /// By node: of the wire's rate limit.
@@ -41,7 +44,7 @@ impl Reading {
                 return Err(Error::new(format!("find CPU {cpu} in /proc/stat"), io::Error::other(why)));
             }
         }
-        let softnet = counters::softnet()?;
+        let softnet_before = counters::softnet()?;
         let places = (0..testbed.topology().nodes().len())
             .map(|node| {
                 testbed
@@ -57,7 +60,7 @@ impl Reading {
             .collect::<Result<_>>()?;
         let limits =
             (0..testbed.topology().nodes().len()).map(|node| testbed.rate_limit(node)).collect::<Result<_>>()?;
-        Ok(Self { at_ns, cpus, softnet, places, limits })
+        Ok(Self { at_ns, cpus, softnet: [softnet_before, counters::softnet()?], places, limits })
     }
 
     /// What each node did from `self` until `end`.
@@ -95,8 +98,8 @@ impl Reading {
             let ticks = field(&after).saturating_sub(field(&before));
             if total == 0 { 0.0 } else { ticks as f64 * 100.0 / total as f64 }
         };
-        let soft_before = self.softnet.get(&cpu).copied().unwrap_or_default();
-        let soft_after = end.softnet.get(&cpu).copied().unwrap_or_default();
+        let soft_before = self.softnet[0].get(&cpu).copied().unwrap_or_default();
+        let soft_after = end.softnet[1].get(&cpu).copied().unwrap_or_default();
         CpuUse {
             cpu,
             user: percent(|t| t.user + t.nice),

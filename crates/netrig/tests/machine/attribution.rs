@@ -70,7 +70,7 @@ fn elsewhere(record: &TrialRecord) -> Vec<(&str, f64)> {
 
 /// Trials in which other programs' packets may hide what is looked for. They can only add to a CPU's count, so that a
 /// node's own packets on the wrong CPUs would show in every trial.
-const TRIALS: u32 = 4;
+const TRIALS: u32 = 12;
 
 #[test]
 fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
@@ -91,7 +91,7 @@ fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
                     );
                     println!("{what}");
                     assert_eq!(elsewhere(&record), [], "{what}");
-                    // The counters are not read at one moment, and a few packets are always on their way.
+                    // A few packets are always on their way.
                     assert!(receiver * 100 >= received * 95, "{what}");
                     // Large packets are too few to tell them from those of other programs.
                     segmentation_offload || (received >= 1000 && sender <= own + received / 2)
