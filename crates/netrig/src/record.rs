@@ -23,6 +23,10 @@ pub struct TrialRecord {
     pub window_end_ns: u64,
     pub nodes: Vec<NodeRecord>,
     pub workers: Vec<WorkerRecord>,
+    /// Time inside the window, summed over CPUs, for which the kernel halted netrig's control groups because their CPU
+    /// limit was used up, microseconds; `None` where no group tells.
+    #[serde(default)]
+    pub throttled_us: Option<u64>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }

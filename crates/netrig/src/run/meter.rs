@@ -24,6 +24,7 @@ pub(super) struct Reading {
     places: Vec<Vec<PlaceReading>>,
     /// By node: of the wire's rate limit.
     limits: Vec<Option<QueueStats>>,
+    throttled_us: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -60,12 +61,24 @@ impl Reading {
             .collect::<Result<_>>()?;
         let limits =
             (0..testbed.topology().nodes().len()).map(|node| testbed.rate_limit(node)).collect::<Result<_>>()?;
-        Ok(Self { at_ns, cpus, softnet: [softnet_before, counters::softnet()?], places, limits })
+        Ok(Self {
+            at_ns,
+            cpus,
+            softnet: [softnet_before, counters::softnet()?],
+            places,
+            limits,
+            throttled_us: counters::throttled_us(),
+        })
     }
 
     /// What each node did from `self` until `end`.
     pub fn until(&self, end: &Self, testbed: &Testbed) -> Vec<NodeRecord> {
         testbed.topology().nodes().iter().enumerate().map(|(node, _)| self.node_until(end, testbed, node)).collect()
+    }
+
+    /// For how long the machine's CPU limits halted netrig from `self` until `end`, microseconds.
+    pub fn throttled_until(&self, end: &Self) -> Option<u64> {
+        Some(end.throttled_us?.saturating_sub(self.throttled_us?))
     }
 
     fn node_until(&self, end: &Self, testbed: &Testbed, node: usize) -> NodeRecord {

@@ -43,6 +43,7 @@ struct Observation {
     window: (u64, u64),
     nodes: Vec<NodeRecord>,
     workers: Vec<WorkerRecord>,
+    throttled_us: Option<u64>,
 }
 
 impl Rig {
@@ -89,6 +90,7 @@ impl Rig {
             window_end_ns: observed.window.1,
             nodes: observed.nodes,
             workers: observed.workers,
+            throttled_us: observed.throttled_us,
             flags: Vec::new(),
         };
         record.flags = flags(&record, &scenario.topology);
@@ -123,7 +125,12 @@ impl Rig {
         running.wait_until(end_ns).map_err(stopped_or)?;
         let end = Reading::take(testbed)?;
         let workers = running.finish().map_err(stopped_or)?;
-        Ok(Observation { window: (begin.at_ns, end.at_ns), nodes: begin.until(&end, testbed), workers })
+        Ok(Observation {
+            window: (begin.at_ns, end.at_ns),
+            nodes: begin.until(&end, testbed),
+            workers,
+            throttled_us: begin.throttled_until(&end),
+        })
     }
 
     /// The worker at `place`, of the connections to `target`. Without a load it idles.

@@ -155,6 +155,7 @@ mod tests {
             window_end_ns: 1_000_000_000,
             nodes: vec![node],
             workers: Vec::new(),
+            throttled_us: None,
             flags: Vec::new(),
         }
     }

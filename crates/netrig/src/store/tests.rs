@@ -43,6 +43,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
             protocol: ProtocolDelta::default(),
         }],
         workers: Vec::new(),
+        throttled_us: Some(1500),
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }
 }
