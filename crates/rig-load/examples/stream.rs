@@ -12,6 +12,13 @@ use std::time::Duration;
 
 use rig_load::driver::{Cancel, Driver, Pair, Worker};
 use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::record::{TcpState, WorkerRecord};
+
+/// Segments of the first connection inside the window.
+fn segments(record: &WorkerRecord, of: impl Fn(&TcpState) -> u32) -> f64 {
+    let connection = &record.connections[0];
+    f64::from(of(&connection.end).wrapping_sub(of(&connection.begin)))
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -65,12 +72,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     for record in &records {
         let cpu = &record.process_cpu;
         println!(
-            "{:9} {:8.2} Gbit/s  {:6.3} CPU s/GB (user {:.3})  edge late {:4} us  {} retransmits  {:?}",
+            "{:9} {:8.2} Gbit/s  {:6.3} CPU s/GB (user {:.3})  edge late {:4} us  {:6.0} B/segment out, {:6.0} in  {} retransmits  {:?}",
             record.name,
             record.bits_per_second() / 1e9,
             (cpu.user_ns + cpu.system_ns) as f64 / record.bytes() as f64,
             cpu.user_ns as f64 / record.bytes() as f64,
             (record.window_end_ns - record.window_begin_ns) as i64 / 1000 - (seconds * 1e6) as i64,
+            record.bytes() as f64 / segments(record, |tcp| tcp.segments_out),
+            record.bytes() as f64 / segments(record, |tcp| tcp.segments_in),
             record.retransmits(),
             record.notes,
         );

@@ -106,6 +106,9 @@ pub enum SendMode {
     Copy,
     /// sendfile(2) from a memory file: the kernel takes references to its pages.
     Sendfile,
+    /// splice(2) from a pipe that tee(2) refills: the kernel takes references to pages that it holds already, and needs
+    /// to look none up. The cheapest of all.
+    Splice,
     /// MSG_ZEROCOPY: the kernel pins the pages; over veth and loopback it copies after all, and says so.
     ZeroCopy,
 }

@@ -62,7 +62,8 @@ mod tests {
 
     fn stream() -> impl Strategy<Value = TcpStream> {
         let sizes = (any::<u32>(), any::<u32>(), any::<u32>(), any::<Option<u32>>(), any::<Option<u32>>());
-        let send_mode = prop_oneof![Just(SendMode::Copy), Just(SendMode::Sendfile), Just(SendMode::ZeroCopy)];
+        let send_mode =
+            prop::sample::select(vec![SendMode::Copy, SendMode::Sendfile, SendMode::Splice, SendMode::ZeroCopy]);
         let receive_mode = prop_oneof![Just(ReceiveMode::Copy), Just(ReceiveMode::Discard)];
         let ways = (any::<bool>(), any::<Option<u64>>(), option::of("\\PC*"), engine(), send_mode, receive_mode);
         (sizes, ways).prop_map(|(sizes, ways)| {

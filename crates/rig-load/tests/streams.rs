@@ -61,11 +61,13 @@ fn every_engine_and_mode_delivers_every_byte() {
         engines.extend([1, 2, 16].map(|outstanding| Engine::Uring { outstanding }));
     }
     for engine in engines {
-        for send_mode in [SendMode::Copy, SendMode::Sendfile, SendMode::ZeroCopy] {
+        for send_mode in [SendMode::Copy, SendMode::Sendfile, SendMode::Splice, SendMode::ZeroCopy] {
             for receive_mode in [ReceiveMode::Copy, ReceiveMode::Discard] {
                 let receiving = TcpStream { engine, receive_mode, send_mode, ..stream() };
                 let sending = match send_mode {
-                    SendMode::Sendfile => TcpStream { engine: Engine::Blocking, ..receiving.clone() },
+                    SendMode::Sendfile | SendMode::Splice => {
+                        TcpStream { engine: Engine::Blocking, ..receiving.clone() }
+                    }
                     _ => receiving.clone(),
                 };
                 let records = run(vec![pair(listener(&receiving, PHASES), connector(&sending, PHASES))]).unwrap();
@@ -88,7 +90,10 @@ fn threads_and_connections_share_the_work() {
     }
     for engine in engines {
         for (threads, connections) in [(2, 1), (1, 5), (3, 4)] {
-            for send_mode in [SendMode::Copy, SendMode::ZeroCopy] {
+            for send_mode in [SendMode::Copy, SendMode::Splice, SendMode::ZeroCopy] {
+                if engine != Engine::Blocking && send_mode == SendMode::Splice {
+                    continue;
+                }
                 let stream = TcpStream { threads, connections, engine, send_mode, message: 5000, ..stream() };
                 let (receiver, sender) = run_stream(&stream);
                 check_both(&receiver, &sender, &stream);

@@ -7,6 +7,7 @@ mod blocking;
 mod modes;
 mod pace;
 mod ready;
+mod splice;
 mod uring;
 
 use std::fmt::{Debug, Display};
@@ -18,6 +19,7 @@ use rig_sys::clock::monotonic_ns;
 use rustix::io::Errno;
 
 use self::modes::{CopyIn, CopyOut, Discard, FileOut, Pull, Push, ZeroCopyOut};
+use self::splice::SpliceOut;
 use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
 use crate::record::Direction;
 
@@ -180,6 +182,7 @@ pub(crate) fn stream(
         (EngineKind::Blocking, Direction::Send) => Ok(match stream.send_mode {
             SendMode::Copy => sender(stream, CopyOut::new(message)),
             SendMode::Sendfile => sender(stream, FileOut::new(message)?),
+            SendMode::Splice => sender(stream, SpliceOut::new(message)?),
             SendMode::ZeroCopy => sender(stream, ZeroCopyOut::new(message, connections)?),
         }),
         (EngineKind::Blocking, _) => Ok(match stream.receive_mode {

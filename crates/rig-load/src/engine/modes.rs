@@ -26,7 +26,7 @@ impl Buffer {
     pub(crate) fn new(length: usize) -> Self {
         let mut bytes = vec![0u8; length + PAGE];
         let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
-        fill(&mut bytes);
+        fill(&mut bytes[start..]);
         Self { bytes, start, length }
     }
 

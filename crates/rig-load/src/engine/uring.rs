@@ -39,8 +39,8 @@ pub(super) fn build(
     let work = match (direction, stream.send_mode, stream.receive_mode) {
         (Direction::Send, SendMode::Copy, _) => Work::Send,
         (Direction::Send, SendMode::ZeroCopy, _) => Work::SendZeroCopy,
-        (Direction::Send, SendMode::Sendfile, _) => {
-            return Err(Trouble { what: what(), why: "io_uring has no sendfile".into() });
+        (Direction::Send, SendMode::Sendfile | SendMode::Splice, _) => {
+            return Err(Trouble { what: what(), why: format!("it cannot send in mode {:?}", stream.send_mode) });
         }
         (_, _, ReceiveMode::Copy) => Work::Receive,
         (_, _, ReceiveMode::Discard) => Work::Discard,

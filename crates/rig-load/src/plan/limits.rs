@@ -29,10 +29,8 @@ pub enum PlanError {
     OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
     #[error("{what} is {value:?}: it has to be from {least:?} to {most:?}")]
     TimeOutOfRange { what: &'static str, value: Duration, least: Duration, most: Duration },
-    #[error(
-        "the engine io_uring cannot send in mode sendfile, because io_uring has no such operation: use the blocking engine"
-    )]
-    UringSendfile,
+    #[error("the io_uring engine cannot send with {mode}, because {why}: use the blocking engine")]
+    UringMode { mode: &'static str, why: &'static str },
     #[error(
         "the payload buffers would take {needed} bytes, more than {MEMORY}: lower the threads, connections, outstanding operations or the message"
     )]
@@ -111,8 +109,14 @@ impl Engine {
             range("the number of outstanding operations", outstanding, 1, OUTSTANDING)?;
             let ring = u64::from(outstanding) * u64::from(stream.connections);
             range("outstanding operations x connections of a thread", ring, 1, RING)?;
-            if sends && stream.send_mode == SendMode::Sendfile {
-                return Err(PlanError::UringSendfile);
+            match stream.send_mode {
+                SendMode::Sendfile if sends => {
+                    return Err(PlanError::UringMode { mode: "sendfile", why: "io_uring has no such operation" });
+                }
+                SendMode::Splice if sends => {
+                    return Err(PlanError::UringMode { mode: "splice", why: "io_uring leaves it to helper threads" });
+                }
+                _ => {}
             }
             if !sends && stream.receive_mode == ReceiveMode::Copy {
                 buffers *= ring;
@@ -240,11 +244,11 @@ mod tests {
 
     #[test]
     fn modes_belong_to_the_end_that_uses_them() {
-        let uring_sendfile = |s: &mut TcpStream| {
-            (s.engine, s.send_mode) = (Engine::Uring { outstanding: 2 }, SendMode::Sendfile);
-        };
-        refused(&plan(connect(), uring_sendfile), "sendfile");
-        plan(listen(), uring_sendfile).validate().unwrap();
+        for (mode, word) in [(SendMode::Sendfile, "sendfile"), (SendMode::Splice, "splice")] {
+            let uring = |s: &mut TcpStream| (s.engine, s.send_mode) = (Engine::Uring { outstanding: 2 }, mode);
+            refused(&plan(connect(), uring), word);
+            plan(listen(), uring).validate().unwrap();
+        }
     }
 
     #[test]
