@@ -129,6 +129,7 @@ impl fmt::Display for SendMode {
         f.write_str(match self {
             Self::Copy => "copy",
             Self::Sendfile => "sendfile",
+            Self::Splice => "splice",
             Self::ZeroCopy => "MSG_ZEROCOPY",
         })
     }
