@@ -133,6 +133,14 @@ pub enum Flag {
     OtherLoad { node: String, percent: f64 },
     /// A node's CPUs were all busy: the node, not the path, may be the limit.
     Saturated { node: String, percent: f64 },
+    /// One CPU of a node of several was busy all the time: what runs there may be the limit.
+    SaturatedCpu { node: String, cpu: u32, percent: f64 },
+    /// A load thread was busy all the time: the load generator may be the limit.
+    SaturatedThread { worker: String, percent: f64 },
+    /// Nodes own threads of the same core, as a CPU list, and slow each other down.
+    SharedCore { nodes: Vec<String>, cpus: String },
+    /// The kernel halted netrig because a control group had used up its CPU limit.
+    Throttled { microseconds: u64 },
     /// Packets were dropped.
     Dropped { place: String, packets: u64 },
     /// The wire carried packets larger than one segment although segmentation offload is off.
@@ -157,6 +165,18 @@ impl fmt::Display for Flag {
             }
             Self::Saturated { node, percent } => {
                 write!(f, "node {node}'s CPUs were {percent:.1} % busy: the node may be the limit, not the path")
+            }
+            Self::SaturatedCpu { node, cpu, percent } => {
+                write!(f, "CPU {cpu} of node {node} was {percent:.1} % busy: that CPU may be the limit, not the path")
+            }
+            Self::SaturatedThread { worker, percent } => {
+                write!(f, "a load thread of {worker} was {percent:.1} % busy: the load generator may be the limit")
+            }
+            Self::SharedCore { nodes, cpus } => {
+                write!(f, "nodes {} share a core (CPUs {cpus}) and slow each other down", nodes.join(" and "))
+            }
+            Self::Throttled { microseconds } => {
+                write!(f, "the CPU limit of a control group halted netrig for {microseconds} us of CPU time")
             }
             Self::Dropped { place, packets } => write!(f, "{packets} packets dropped at {place}"),
             Self::NotOneSegment { place, bytes_per_packet } => {

@@ -35,6 +35,8 @@ pub struct Rig {
     program: PathBuf,
     /// The CPUs of each node.
     shares: Vec<CpuSet>,
+    /// Cores of several threads.
+    cores: Vec<CpuSet>,
     cancel: Cancel,
 }
 
@@ -52,11 +54,12 @@ impl Rig {
     /// # Errors
     /// When there are fewer CPUs than nodes.
     pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel) -> Result<Self> {
-        let shares = share_cpus(cpus, &shared_cores(), nodes)?;
+        let cores = shared_cores();
+        let shares = share_cpus(cpus, &cores, nodes)?;
         // The runner keeps off the nodes' CPUs where the machine has others.
         let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
         CpuSet::allowed()?.without(&owned).apply()?;
-        Ok(Self { program, shares, cancel })
+        Ok(Self { program, shares, cores, cancel })
     }
 
     /// The CPUs of each node.
@@ -93,7 +96,7 @@ impl Rig {
             throttled_us: observed.throttled_us,
             flags: Vec::new(),
         };
-        record.flags = flags(&record, &scenario.topology);
+        record.flags = flags(&record, &scenario.topology, &self.cores);
         Ok(record)
     }
 

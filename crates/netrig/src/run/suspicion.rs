@@ -1,11 +1,12 @@
 //! What makes a reader doubt a trial, from its own counters.
 
 use rig_load::record::WorkerRecord;
+use rig_sys::cpu::CpuSet;
 
 use crate::figures::node_of;
 use crate::record::{CpuUse, Flag, NodeRecord, TrialRecord};
-use crate::testbed::UPLINK;
 use crate::testbed::topology::Topology;
+use crate::testbed::{UPLINK, split_cores};
 
 /// Receive processing away from the node's CPUs that is still no more than stray packets, percent.
 const ELSEWHERE_PERCENT: f64 = 5.0;
@@ -13,7 +14,7 @@ const ELSEWHERE_PERCENT: f64 = 5.0;
 const STOLEN_PERCENT: f64 = 2.0;
 /// CPU time of other programs that disturbs a result, percent of the node's CPU time.
 const OTHER_LOAD_PERCENT: f64 = 5.0;
-/// From here on a node counts as saturated, percent.
+/// From here on a node, a CPU or a load thread counts as saturated, percent.
 const SATURATED_PERCENT: f64 = 97.0;
 /// Distance of a worker's window from the runner's that moves a result, share of the window.
 const SKEW_SHARE: f64 = 0.01;
@@ -22,9 +23,10 @@ const ETHERNET_HEADER: u32 = 14;
 /// Fewer packets than this prove nothing about their size or place.
 const PACKETS_MIN: u64 = 1000;
 
-/// Every suspicion that the counters of `trial` give cause for.
-pub(super) fn flags(trial: &TrialRecord, topology: &Topology) -> Vec<Flag> {
-    let mut flags = Vec::new();
+/// Every suspicion that the counters of `trial` give cause for, made on a machine with these cores of several threads.
+pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) -> Vec<Flag> {
+    let mut flags = shared_cores(trial, cores);
+    flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
     for node in &trial.nodes {
         flags.extend(receive_elsewhere(node));
         flags.extend(stolen(node));
@@ -37,6 +39,7 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology) -> Vec<Flag> {
     }
     for worker in &trial.workers {
         flags.extend(skew(trial, worker));
+        flags.extend(saturated_thread(worker));
         flags.extend(
             worker.notes.iter().map(|note| Flag::NotGranted { worker: worker.name.clone(), what: note.clone() }),
         );
@@ -90,9 +93,34 @@ fn other_load(trial: &TrialRecord, node: &NodeRecord) -> Option<Flag> {
     (percent > OTHER_LOAD_PERCENT).then(|| Flag::OtherLoad { node: node.name.clone(), percent })
 }
 
+fn shared_cores(trial: &TrialRecord, cores: &[CpuSet]) -> Vec<Flag> {
+    let owned: Vec<CpuSet> = trial.nodes.iter().map(|node| CpuSet::new(node.cpus.iter().map(|cpu| cpu.cpu))).collect();
+    let flag = |core: &CpuSet| {
+        let sharing = trial.nodes.iter().filter(|node| node.cpus.iter().any(|cpu| core.contains(cpu.cpu)));
+        Flag::SharedCore { nodes: sharing.map(|node| node.name.clone()).collect(), cpus: core.to_string() }
+    };
+    split_cores(&owned, cores).map(flag).collect()
+}
+
+/// The node as a whole, or else the busiest of its CPUs.
 fn saturated(node: &NodeRecord) -> Option<Flag> {
-    let percent = node.mean(CpuUse::busy) + node.mean(|cpu| cpu.steal);
-    (percent >= SATURATED_PERCENT).then(|| Flag::Saturated { node: node.name.clone(), percent })
+    let taken = |cpu: &CpuUse| cpu.busy() + cpu.steal;
+    let name = || node.name.clone();
+    let percent = node.mean(taken);
+    if percent >= SATURATED_PERCENT {
+        return Some(Flag::Saturated { node: name(), percent });
+    }
+    let busiest = node.cpus.iter().max_by(|one, other| taken(one).total_cmp(&taken(other)))?;
+    let percent = taken(busiest);
+    (percent >= SATURATED_PERCENT).then(|| Flag::SaturatedCpu { node: name(), cpu: busiest.cpu, percent })
+}
+
+/// The busiest thread of a worker.
+fn saturated_thread(worker: &WorkerRecord) -> Option<Flag> {
+    let window = worker.window_end_ns.saturating_sub(worker.window_begin_ns);
+    let used = worker.threads.iter().map(|thread| thread.cpu_ns).max().filter(|_| window > 0)?;
+    let percent = used as f64 * 100.0 / window as f64;
+    (percent >= SATURATED_PERCENT).then(|| Flag::SaturatedThread { worker: worker.name.clone(), percent })
 }
 
 fn dropped(node: &NodeRecord) -> Vec<Flag> {
@@ -169,15 +197,15 @@ mod tests {
     #[test]
     fn packets_processed_on_a_foreign_cpu_are_noticed() {
         let at_home = node(CpuUse { packets_processed: 10_000, ..Default::default() }, 10_000);
-        assert_eq!(flags(&trial(at_home), &raw(true)), []);
+        assert_eq!(flags(&trial(at_home), &raw(true), &[]), []);
         let away = node(CpuUse { packets_processed: 1_000, ..Default::default() }, 10_000);
-        assert_eq!(flags(&trial(away), &raw(true)), [Flag::ReceiveElsewhere { node: "b".into(), percent: 90.0 }]);
+        assert_eq!(flags(&trial(away), &raw(true), &[]), [Flag::ReceiveElsewhere { node: "b".into(), percent: 90.0 }]);
     }
 
     #[test]
     fn time_that_belongs_to_nobody_is_other_load() {
         let busy = node(CpuUse { user: 40.0, idle: 60.0, ..Default::default() }, 0);
-        assert_eq!(flags(&trial(busy), &raw(true)), [Flag::OtherLoad { node: "b".into(), percent: 40.0 }]);
+        assert_eq!(flags(&trial(busy), &raw(true), &[]), [Flag::OtherLoad { node: "b".into(), percent: 40.0 }]);
     }
 
     #[test]
@@ -185,9 +213,9 @@ mod tests {
         let mut large = node(CpuUse { packets_processed: 10_000, ..Default::default() }, 10_000);
         large.interfaces[0].tx_packets = 2_000;
         large.interfaces[0].tx_bytes = 2_000 * 9_000;
-        assert_eq!(flags(&trial(large.clone()), &raw(true)), []);
+        assert_eq!(flags(&trial(large.clone()), &raw(true), &[]), []);
         assert_eq!(
-            flags(&trial(large), &raw(false)),
+            flags(&trial(large), &raw(false), &[]),
             [Flag::NotOneSegment { place: "b:eth0".into(), bytes_per_packet: 9000.0 }]
         );
     }
@@ -195,10 +223,57 @@ mod tests {
     #[test]
     fn drops_steal_and_saturation_are_noticed() {
         let cpu = CpuUse { softirq: 96.0, steal: 4.0, backlog_drops: 7, ..Default::default() };
-        let found = flags(&trial(node(cpu, 0)), &raw(true));
+        let found = flags(&trial(node(cpu, 0)), &raw(true), &[]);
         assert!(found.contains(&Flag::Stolen { node: "b".into(), percent: 4.0 }));
         assert!(found.contains(&Flag::Saturated { node: "b".into(), percent: 100.0 }));
         assert!(found.contains(&Flag::Dropped { place: "the backlog of CPU 0".into(), packets: 7 }));
+    }
+
+    #[test]
+    fn the_busiest_cpu_of_a_node_that_is_not_busy_itself_is_named() {
+        let cpu = |cpu, softirq| CpuUse { cpu, softirq, idle: 100.0 - softirq, ..Default::default() };
+        let mut node = node(cpu(2, 10.0), 0);
+        node.cpus.push(cpu(3, 98.0));
+        let one = Flag::SaturatedCpu { node: "b".into(), cpu: 3, percent: 98.0 };
+        assert_eq!(flags(&trial(node.clone()), &raw(true), &[]), [one]);
+        node.cpus[0] = cpu(2, 100.0);
+        let all = Flag::Saturated { node: "b".into(), percent: 99.0 };
+        assert_eq!(flags(&trial(node.clone()), &raw(true), &[]), [all], "one flag a node");
+        node.cpus = vec![cpu(2, 50.0), cpu(3, 96.9)];
+        assert_eq!(flags(&trial(node), &raw(true), &[]), []);
+    }
+
+    #[test]
+    fn a_load_thread_that_never_rests_is_named() {
+        let text = include_str!("../../tests/records/trial-0.1.0.json");
+        let mut worker = serde_json::from_str::<TrialRecord>(text).unwrap().workers.remove(0);
+        worker.window_end_ns = worker.window_begin_ns + 1_000_000_000;
+        let thread = |cpu_ns| rig_load::record::ThreadRecord { bytes: 1, operations: 1, cpu_ns };
+        worker.threads = vec![thread(100_000_000), thread(990_000_000)];
+        let found = Flag::SaturatedThread { worker: worker.name.clone(), percent: 99.0 };
+        assert_eq!(saturated_thread(&worker), Some(found));
+        worker.threads[1].cpu_ns = 960_000_000;
+        assert_eq!(saturated_thread(&worker), None);
+        worker.window_end_ns = worker.window_begin_ns;
+        assert_eq!(saturated_thread(&worker), None);
+    }
+
+    #[test]
+    fn nodes_on_one_core_and_halts_of_the_kernel_are_noticed() {
+        let own = |name: &str, cpu| {
+            let mut node = node(CpuUse { cpu, ..Default::default() }, 0);
+            node.name = name.into();
+            node
+        };
+        let mut trial = trial(own("a", 0));
+        trial.nodes.push(own("b", 4));
+        let cores = [CpuSet::new([0, 4]), CpuSet::new([1, 5])];
+        let shared = Flag::SharedCore { nodes: vec!["a".into(), "b".into()], cpus: "0,4".into() };
+        assert_eq!(flags(&trial, &raw(true), &cores), [shared]);
+        trial.throttled_us = Some(0);
+        assert_eq!(flags(&trial, &raw(true), &[]), []);
+        trial.throttled_us = Some(1500);
+        assert_eq!(flags(&trial, &raw(true), &[]), [Flag::Throttled { microseconds: 1500 }]);
     }
 
     #[test]
@@ -206,9 +281,9 @@ mod tests {
         let mut limited = node(CpuUse::default(), 0);
         limited.interfaces[0].rate_limit_dropped = 12;
         let dropped = |place: &str, packets| Flag::Dropped { place: place.into(), packets };
-        assert_eq!(flags(&trial(limited.clone()), &raw(true)), [dropped("b:eth0 rate limit", 12)]);
+        assert_eq!(flags(&trial(limited.clone()), &raw(true), &[]), [dropped("b:eth0 rate limit", 12)]);
         limited.interfaces[0].tx_dropped = 1;
         let both = [dropped("b:eth0", 1), dropped("b:eth0 rate limit", 12)];
-        assert_eq!(flags(&trial(limited), &raw(true)), both);
+        assert_eq!(flags(&trial(limited), &raw(true), &[]), both);
     }
 }

@@ -11,6 +11,10 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::Stolen { .. } => "CPU time stolen",
         Flag::OtherLoad { .. } => "Other programs busy",
         Flag::Saturated { .. } => "CPUs saturated",
+        Flag::SaturatedCpu { .. } => "A CPU saturated",
+        Flag::SaturatedThread { .. } => "Load thread saturated",
+        Flag::SharedCore { .. } => "Nodes share a core",
+        Flag::Throttled { .. } => "Halted by a CPU limit",
         Flag::Dropped { .. } => "Packets dropped",
         Flag::NotOneSegment { .. } => "Large packets on the wire",
         Flag::WindowSkew { .. } => "Window met off time",
@@ -24,9 +28,12 @@ fn place(flag: &Flag) -> String {
         Flag::ReceiveElsewhere { node, .. }
         | Flag::Stolen { node, .. }
         | Flag::OtherLoad { node, .. }
-        | Flag::Saturated { node, .. } => node.clone(),
+        | Flag::Saturated { node, .. }
+        | Flag::SaturatedCpu { node, .. } => node.clone(),
+        Flag::SharedCore { cpus, .. } => cpus.clone(),
+        Flag::Throttled { .. } => String::new(),
         Flag::Dropped { place, .. } | Flag::NotOneSegment { place, .. } => place.clone(),
-        Flag::WindowSkew { worker, .. } => worker.clone(),
+        Flag::WindowSkew { worker, .. } | Flag::SaturatedThread { worker, .. } => worker.clone(),
         Flag::NotGranted { worker, what } => format!("{worker}: {what}"),
     }
 }
@@ -37,11 +44,13 @@ fn weight(flag: &Flag) -> f64 {
         Flag::ReceiveElsewhere { percent, .. }
         | Flag::Stolen { percent, .. }
         | Flag::OtherLoad { percent, .. }
-        | Flag::Saturated { percent, .. } => *percent,
+        | Flag::Saturated { percent, .. }
+        | Flag::SaturatedCpu { percent, .. }
+        | Flag::SaturatedThread { percent, .. } => *percent,
         Flag::Dropped { packets, .. } => *packets as f64,
         Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
-        Flag::WindowSkew { microseconds, .. } => *microseconds as f64,
-        Flag::NotGranted { .. } => 0.0,
+        Flag::WindowSkew { microseconds, .. } | Flag::Throttled { microseconds } => *microseconds as f64,
+        Flag::NotGranted { .. } | Flag::SharedCore { .. } => 0.0,
     }
 }
 
