@@ -27,7 +27,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let on_signal = cancel.clone();
     rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
-    let mut rig = Rig::new(program, &cpus, suite.nodes(), cancel).or_exit(Exit::Lacking)?;
+    let mut rig = Rig::new(program, &cpus, suite.nodes, cancel).or_exit(Exit::Lacking)?;
 
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     let id = store

@@ -34,6 +34,9 @@ pub struct Suite {
     pub timing: Timing,
     /// Timing of a first look.
     pub quick: Option<Timing>,
+    /// The most nodes that any scenario of the file has: the machine's CPUs are shared by so many, also where only some
+    /// scenarios are chosen, so that a node is the same machine in every run.
+    pub nodes: usize,
     pub scenarios: Vec<Scenario>,
     pub tables: Vec<Layout>,
     pub claims: Vec<Claim>,
@@ -203,11 +206,6 @@ impl Suite {
 
     pub fn scenario(&self, id: &str) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.id == id)
-    }
-
-    /// The most nodes that any scenario has: the machine's CPUs are shared by so many.
-    pub fn nodes(&self) -> usize {
-        self.scenarios.iter().map(|s| s.topology.nodes().len()).max().unwrap_or(0)
     }
 
     /// This suite with only the scenarios named, in the suite's order.

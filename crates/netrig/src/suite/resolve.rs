@@ -64,6 +64,7 @@ impl Resolver<'_> {
             baseline: file.baseline.map(Spanned::into_inner),
             timing,
             quick,
+            nodes: scenarios.iter().map(|s| s.topology.nodes().len()).max().unwrap_or(0),
             scenarios,
             tables,
             claims,
