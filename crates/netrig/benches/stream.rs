@@ -7,7 +7,7 @@
 //! does nothing else.
 
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -48,7 +48,9 @@ fn main() -> Result<()> {
     let mut results: Vec<Outcome> = present.iter().map(|_| Outcome::default()).collect();
     for round in 1..=rounds {
         for (tool, outcome) in present.iter().zip(&mut results) {
-            eprint!("\rround {round} of {rounds}: {:<32}", tool.name);
+            if io::stderr().is_terminal() {
+                eprint!("\rround {round} of {rounds}: {:<32}", tool.name);
+            }
             let (gbit, seconds_per_gb) = bench.measure(tool).with_context(|| format!("measure {}", tool.name))?;
             outcome.gbit.push(gbit);
             outcome.cost.push(seconds_per_gb);
