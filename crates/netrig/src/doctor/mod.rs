@@ -4,6 +4,7 @@
 
 mod findings;
 mod print;
+mod tools;
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
@@ -38,6 +39,7 @@ pub enum Area {
     LoadGenerator,
     Store,
     OtherLoad,
+    Tools,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -107,7 +109,9 @@ const WATCH: Duration = Duration::from_millis(200);
 pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     // Before the user namespace, in which other users' files are nobody's.
     let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
-    findings(&Facts::gather(WATCH), &store)
+    let mut all = findings(&Facts::gather(WATCH), &store);
+    all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
+    all
 }
 
 /// What a suite is wanted for.

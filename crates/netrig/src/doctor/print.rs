@@ -32,6 +32,7 @@ impl Area {
             Self::LoadGenerator => "Load generator",
             Self::Store => "Store",
             Self::OtherLoad => "Other load",
+            Self::Tools => "Tools to compare with",
         }
     }
 }
