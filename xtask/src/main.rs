@@ -1,1 +1,64 @@
-fn main() {}
+//! The project's automation.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod command;
+mod demo;
+mod lint;
+mod packages;
+mod readme;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's automation. Ends with the status of the command that failed; 2 for bad input; 3 when the machine lacks
+/// something.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Install what is missing, build, run the suite `layers` for a first look and write its HTML report
+    Demo,
+    /// Run all tests; as root the privileged ones too
+    Test {
+        /// Arguments for `cargo test`, e.g. `-p netrig store`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run a benchmark; without a name, list them
+    Bench {
+        name: Option<String>,
+        /// Arguments for the benchmark
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Check the formatting and run clippy with warnings as errors
+    Lint,
+    /// Run the suite `layers` and write its results into the README
+    Readme {
+        /// Arguments for `netrig run layers`, e.g. `--window 5s --trials 5`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Demo => demo::demo(),
+        Task::Test { arguments } => test::test(&arguments),
+        Task::Bench { name, arguments } => bench::bench(name.as_deref(), &arguments),
+        Task::Lint => lint::lint(),
+        Task::Readme { arguments } => readme::readme(&arguments),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("cargo xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}

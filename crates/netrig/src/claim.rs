@@ -1,1 +1,307 @@
-//! Claims: expressions over scenario figures with a verdict.
+//! Claims: statements about the figures of a suite, such as `D.throughput >= 0.9 * B.throughput`, that a run proves,
+//! refutes or leaves undecided.
+//!
+//! A verdict comes from the confidence interval of the claim's *effect*, the one value that is compared with a number:
+//! - a side without figures is the threshold and the other side is the effect: `B.sender.cpu <= 50`,
+//!   `A.throughput / B.throughput within 3 .. 4`;
+//! - of two sides that are sums, products, ratios and extremes of positive figures the effect is their ratio, and their
+//!   numeric factors make the threshold: `D.throughput >= 0.9 * B.throughput` asks whether
+//!   `D.throughput / B.throughput` is at least 0.9;
+//! - otherwise (something is subtracted, or a figure is zero or less in some trial) it is their difference, compared with 0.
+//!
+//! The claim holds when the whole interval is on the right side of the threshold, is refuted when the whole interval is on
+//! the wrong side, and is undecided when the interval reaches across. With a two-sided 95 % interval a one-sided claim is
+//! thus proved or refuted with 97.5 % confidence. Intervals are those of [`rig_stats::propagate`], ratios on a logarithmic
+//! scale.
+
+mod expression;
+mod figure;
+mod parse;
+
+use std::fmt;
+
+use rig_stats::confidence::{Interval, Level};
+use rig_stats::propagate::{PropagateError, Scale, Series, propagate};
+use rig_stats::units::BitRate;
+use serde::{Deserialize, Serialize};
+
+use expression::{Expr, Operator};
+pub use figure::{FigureError, FigureRef, Metric, Side, is_scenario_id};
+use parse::{Parsed, Test};
+
+/// A statement with the expression that says when it holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    text: String,
+    expression: String,
+    left: Expr,
+    test: Test,
+    /// The power of bit/s in the unit of both sides.
+    dimension: i32,
+    figures: Vec<FigureRef>,
+}
+
+/// Why an expression cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("column {column}: {what}; {hint}")]
+pub struct ClaimError {
+    /// Of the character at fault in the expression, counted from 1.
+    pub column: usize,
+    pub what: String,
+    /// What to write instead.
+    pub hint: String,
+}
+
+/// What a run says about a claim.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    pub verdict: Verdict,
+    /// What was compared with the threshold, e.g. `D.throughput / B.throughput`.
+    pub effect_is: String,
+    pub unit: EffectUnit,
+    /// `None` when figures are missing or the value cannot be computed from them.
+    pub effect: Option<f64>,
+    /// `None` when there is no effect or a scenario has a single trial.
+    pub interval: Option<Interval>,
+    pub threshold: Threshold,
+    /// All of this in a sentence, with the reason when it is undecided.
+    pub words: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Holds,
+    Refuted,
+    Undecided,
+}
+
+/// In which unit effect, interval and threshold are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EffectUnit {
+    /// A ratio, or the units of the figures as they stand.
+    Number,
+    BitsPerSecond,
+}
+
+/// What is claimed of the effect.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Threshold {
+    AtLeast(f64),
+    AtMost(f64),
+    Above(f64),
+    Below(f64),
+    /// Both bounds included.
+    Within {
+        low: f64,
+        high: f64,
+    },
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Holds => "holds",
+            Self::Refuted => "refuted",
+            Self::Undecided => "undecided",
+        })
+    }
+}
+
+impl EffectUnit {
+    /// Four significant digits and the unit.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Self::Number => significant(value),
+            Self::BitsPerSecond if !(1e3..1e15).contains(&value.abs()) => format!("{}bit/s", significant(value)),
+            Self::BitsPerSecond => {
+                let digits = 3 - (value.abs().log10().floor() as usize % 3);
+                let sign = if value < 0.0 { "-" } else { "" };
+                format!("{sign}{:.digits$}/s", BitRate(value.abs().round() as u64))
+            }
+        }
+    }
+}
+
+/// `value` with four significant digits, without trailing zeros.
+fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let magnitude = value.abs().log10().floor();
+    if !(-6.0..9.0).contains(&magnitude) {
+        return format!("{value:.3e}");
+    }
+    let text = format!("{value:.*}", (3.0 - magnitude).max(0.0) as usize);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+impl Threshold {
+    /// The verdict on a value that lies between `low` and `high`.
+    fn verdict(self, low: f64, high: f64) -> Verdict {
+        let (holds, refuted) = match self {
+            Self::AtLeast(t) => (low >= t, high < t),
+            Self::AtMost(t) => (high <= t, low > t),
+            Self::Above(t) => (low > t, high <= t),
+            Self::Below(t) => (high < t, low >= t),
+            Self::Within { low: least, high: most } => (low >= least && high <= most, high < least || low > most),
+        };
+        match (holds, refuted) {
+            (true, _) => Verdict::Holds,
+            (_, true) => Verdict::Refuted,
+            _ => Verdict::Undecided,
+        }
+    }
+
+    fn show(self, unit: EffectUnit) -> String {
+        match self {
+            Self::AtLeast(t) => format!("at least {}", unit.show(t)),
+            Self::AtMost(t) => format!("at most {}", unit.show(t)),
+            Self::Above(t) => format!("more than {}", unit.show(t)),
+            Self::Below(t) => format!("less than {}", unit.show(t)),
+            Self::Within { low, high } => format!("from {} to {}", unit.show(low), unit.show(high)),
+        }
+    }
+}
+
+/// A claim as one value and what it is compared with.
+struct Effect {
+    expr: Expr,
+    threshold: Threshold,
+    scale: Scale,
+    unit: EffectUnit,
+}
+
+impl Claim {
+    /// Reads the expression; `text` is the statement for the reader.
+    ///
+    /// # Errors
+    /// With the column in `expression`, what is wrong there, and what to write instead.
+    pub fn parse(text: &str, expression: &str) -> Result<Self, ClaimError> {
+        let Parsed { left, test, dimension, figures } = parse::parse(expression)?;
+        Ok(Self { text: text.to_owned(), expression: expression.to_owned(), left, test, dimension, figures })
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub fn expression(&self) -> &str {
+        &self.expression
+    }
+
+    /// The figures that the expression names, each once, in order of appearance.
+    pub fn figures(&self) -> &[FigureRef] {
+        &self.figures
+    }
+
+    /// Judges the claim by the trials made.
+    ///
+    /// `values` gives a figure's values in trial order, so that those of all figures of a scenario belong together, or
+    /// `None` when it was not measured.
+    pub fn evaluate(&self, level: Level, values: &dyn Fn(&FigureRef) -> Option<Vec<f64>>) -> Judgement {
+        let measured: Vec<Vec<f64>> = self.figures.iter().map(|figure| values(figure).unwrap_or_default()).collect();
+        let effect = self.effect(measured.iter().flatten().all(|value| *value > 0.0));
+        let unmeasured = Judgement {
+            verdict: Verdict::Undecided,
+            effect_is: effect.expr.written(&self.figures).to_string(),
+            unit: effect.unit,
+            effect: None,
+            interval: None,
+            threshold: effect.threshold,
+            words: String::new(),
+        };
+        let because = |reason: String| Judgement { words: reason, ..unmeasured.clone() };
+
+        let missing: Vec<_> = self.figures.iter().zip(&measured).filter(|(_, values)| values.is_empty()).collect();
+        if !missing.is_empty() {
+            let names: Vec<_> = missing.iter().map(|(figure, _)| figure.to_string()).collect();
+            return because(format!("not measured: {}", names.join(", ")));
+        }
+        let scenario = |figure: &FigureRef| self.figures.iter().position(|one| one.scenario == figure.scenario);
+        let series: Vec<_> = self
+            .figures
+            .iter()
+            .zip(&measured)
+            .map(|(figure, values)| Series { group: scenario(figure).unwrap_or(0), values })
+            .collect();
+        let estimate = match propagate(&series, level, effect.scale, |means| effect.expr.value(means)) {
+            Ok(estimate) => estimate,
+            Err(PropagateError::Unpaired { one, other }) => {
+                return because(format!("figures of the same scenario have values of {one} and of {other} trials"));
+            }
+            Err(error) => return because(format!("{} cannot be computed: {error}", unmeasured.effect_is)),
+        };
+        let Judgement { effect_is, unit, threshold, .. } = &unmeasured;
+        let value = unit.show(estimate.value);
+        let claimed = threshold.show(*unit);
+        let (verdict, words) = match estimate.interval {
+            None => {
+                let single = self.figures.iter().zip(&measured).find(|(_, values)| values.len() == 1);
+                let scenario = single.map_or("", |(figure, _)| &figure.scenario);
+                let reason = format!("scenario {scenario} has a single trial, which gives no interval");
+                (Verdict::Undecided, format!("{effect_is} is {value}, claimed {claimed}; {reason}"))
+            }
+            Some(interval) => {
+                let verdict = threshold.verdict(interval.low, interval.high);
+                let (low, high) = (unit.show(interval.low), unit.show(interval.high));
+                let mut words = format!("{effect_is} is {value} ({level} interval {low} to {high}), claimed {claimed}");
+                if verdict == Verdict::Undecided {
+                    words += "; the interval reaches across, more trials would narrow it";
+                }
+                (verdict, words)
+            }
+        };
+        Judgement { verdict, effect: Some(estimate.value), interval: estimate.interval, words, ..unmeasured }
+    }
+
+    /// The form in which the claim is judged; `positive` when all values of all figures are.
+    fn effect(&self, positive: bool) -> Effect {
+        let (relation, left, right) = match &self.test {
+            Test::Within { low, high } => {
+                return self.plain(&self.left, Threshold::Within { low: *low, high: *high }, positive);
+            }
+            // The figures come first: `3 <= A / B` is `A / B >= 3`.
+            Test::Compare(relation, right) if self.left.constant().is_some() => {
+                (relation.mirrored(), right, &self.left)
+            }
+            Test::Compare(relation, right) => (*relation, &self.left, right),
+        };
+        if let Some(threshold) = right.constant() {
+            return self.plain(left, relation.threshold(threshold), positive);
+        }
+        if positive && left.is_positive() && right.is_positive() {
+            let ((left_factor, left), (right_factor, right)) = (left.clone().factor(), right.clone().factor());
+            let threshold = right_factor / left_factor;
+            if threshold.is_normal() {
+                return Effect {
+                    expr: Expr::binary(Operator::Divide, left, right),
+                    threshold: relation.threshold(threshold),
+                    scale: Scale::Logarithmic,
+                    unit: EffectUnit::Number,
+                };
+            }
+        }
+        Effect {
+            expr: Expr::binary(Operator::Subtract, left.clone(), right.clone()),
+            threshold: relation.threshold(0.0),
+            scale: Scale::Linear,
+            unit: self.unit(),
+        }
+    }
+
+    /// The value of one side as it stands, compared with a number.
+    fn plain(&self, expr: &Expr, threshold: Threshold, positive: bool) -> Effect {
+        let scale = if positive && expr.is_positive() && expr.is_ratio() { Scale::Logarithmic } else { Scale::Linear };
+        Effect { expr: expr.clone(), threshold, scale, unit: self.unit() }
+    }
+
+    fn unit(&self) -> EffectUnit {
+        if self.dimension == 1 { EffectUnit::BitsPerSecond } else { EffectUnit::Number }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,158 @@
-//! The command line.
+//! The command line: what may be said, and which part does it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use rig_stats::units::Span;
+use rig_sys::cpu::CpuSet;
+
+use crate::command;
+use crate::exit::{Exit, Failure};
+use crate::report::Format;
+
+/// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
+///
+/// Exit status: 0 done, and every claim holds or is undecided; 1 a claim is refuted; 2 bad input; 3 the machine lacks
+/// something; 4 a trial or the store failed; 130 stopped by Ctrl-C.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What this machine can do, what is missing and how to get it
+    Doctor {
+        /// Print findings as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The built-in suites and their scenarios
+    List,
+    /// One suite: its scenarios with their topologies, loads and claims
+    Show {
+        /// A built-in suite's name or a suite file's path
+        suite: String,
+    },
+    /// Run a suite: build each testbed, drive it, measure, decide, report
+    Run(RunArgs),
+    /// Report a stored run again, without running anything
+    Report(ReportArgs),
+    /// The stored runs
+    History(StoreArgs),
+    /// Keep the testbed of a scenario up, to try things by hand
+    Up {
+        /// Which one, as SUITE/SCENARIO, e.g. layers/D
+        scenario: String,
+        /// Name for `shell` and `down`, so that several can be up
+        #[arg(long, default_value = "testbed")]
+        name: String,
+        /// CPUs that the nodes may own, e.g. 0-3
+        #[arg(long, value_name = "LIST")]
+        cpus: Option<CpuSet>,
+    },
+    /// Run a command, or a shell, inside a node or container of a testbed that is up
+    Shell {
+        /// Where, e.g. `a` or `a/sender`
+        place: String,
+        /// The testbed's name, when several are up
+        #[arg(long)]
+        name: Option<String>,
+        /// The command and its arguments; without it, $SHELL
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Take testbeds down
+    Down {
+        /// The testbed's name; without it, all that are up
+        name: Option<String>,
+    },
+    /// One end of a load, driven by another netrig process over standard input and output
+    #[command(hide = true)]
+    Worker,
+    /// Keeps a testbed open for `up`
+    #[command(hide = true)]
+    Hold {
+        scenario: String,
+        name: String,
+        #[arg(long)]
+        cpus: Option<CpuSet>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    /// The file that keeps the runs [default: $NETRIG_STORE, or netrig/runs.sqlite in the user's data directory]
+    #[arg(long, value_name = "FILE")]
+    pub store: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// How to write the report
+    #[arg(long, value_enum, default_value = "terminal")]
+    pub format: Format,
+    /// Write the report to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A built-in suite's name or a suite file's path
+    pub suite: String,
+    /// A first look: short windows, few trials, wide intervals
+    #[arg(long)]
+    pub quick: bool,
+    /// Only these scenarios, e.g. A,B,D
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub only: Vec<String>,
+    /// Measure for this long in each trial, e.g. 5s
+    #[arg(long, value_name = "SPAN")]
+    pub window: Option<Span>,
+    /// Make exactly this many trials of each scenario
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub trials: Option<u32>,
+    /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The run's number in `netrig history`, or `latest`
+    #[arg(default_value = "latest")]
+    pub run: String,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+impl Cli {
+    /// Does what the command line says.
+    pub fn execute(self) -> Result<Exit, Failure> {
+        match self.command {
+            Command::Doctor { json } => command::doctor::doctor(json),
+            Command::List => command::suites::list(),
+            Command::Show { suite } => command::suites::show(&suite),
+            Command::Run(args) => command::run::run(args),
+            Command::Report(args) => command::report::report(&args),
+            Command::History(args) => command::report::history(&args),
+            Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),
+            Command::Shell { place, name, command } => command::keep::shell(&place, name.as_deref(), &command),
+            Command::Down { name } => command::keep::down(name.as_deref()),
+            Command::Worker => command::worker(),
+            Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
+        }
+    }
+}

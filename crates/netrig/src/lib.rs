@@ -3,7 +3,10 @@
 
 pub mod claim;
 pub mod cli;
+pub mod command;
 pub mod doctor;
+pub mod exit;
+pub mod figures;
 pub mod record;
 pub mod report;
 pub mod run;

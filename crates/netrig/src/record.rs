@@ -23,6 +23,10 @@ pub struct TrialRecord {
     pub window_end_ns: u64,
     pub nodes: Vec<NodeRecord>,
     pub workers: Vec<WorkerRecord>,
+    /// Time inside the window, summed over CPUs, for which the kernel halted netrig's control groups because their CPU
+    /// limit was used up, microseconds; `None` where no group tells.
+    #[serde(default)]
+    pub throttled_us: Option<u64>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -87,7 +91,7 @@ impl CpuUse {
     }
 }
 
-/// Counters of one interface over the window (linux/if_link.h, rtnl_link_stats64).
+/// Counters of one interface over the window, from /proc/net/dev unless said otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceDelta {
     /// Namespace and interface, e.g. `a:eth0` or `a/sender:eth0`.
@@ -100,9 +104,12 @@ pub struct InterfaceDelta {
     pub tx_bytes: u64,
     pub tx_dropped: u64,
     pub tx_errors: u64,
+    /// Packets dropped by the limit of what the interface sends, which /proc/net/dev does not count; 0 without a limit.
+    #[serde(default)]
+    pub rate_limit_dropped: u64,
 }
 
-/// Protocol counters over the window (/proc/net/snmp and /proc/net/netstat).
+/// Protocol counters over the window (/proc/net/snmp).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProtocolDelta {
     pub tcp_segments_out: u64,
@@ -126,6 +133,14 @@ pub enum Flag {
     OtherLoad { node: String, percent: f64 },
     /// A node's CPUs were all busy: the node, not the path, may be the limit.
     Saturated { node: String, percent: f64 },
+    /// One CPU of a node of several was busy all the time: what runs there may be the limit.
+    SaturatedCpu { node: String, cpu: u32, percent: f64 },
+    /// A load thread was busy all the time: the load generator may be the limit.
+    SaturatedThread { worker: String, percent: f64 },
+    /// Nodes own threads of the same core, as a CPU list, and slow each other down.
+    SharedCore { nodes: Vec<String>, cpus: String },
+    /// The kernel halted netrig because a control group had used up its CPU limit.
+    Throttled { microseconds: u64 },
     /// Packets were dropped.
     Dropped { place: String, packets: u64 },
     /// The wire carried packets larger than one segment although segmentation offload is off.
@@ -151,12 +166,24 @@ impl fmt::Display for Flag {
             Self::Saturated { node, percent } => {
                 write!(f, "node {node}'s CPUs were {percent:.1} % busy: the node may be the limit, not the path")
             }
+            Self::SaturatedCpu { node, cpu, percent } => {
+                write!(f, "CPU {cpu} of node {node} was {percent:.1} % busy: that CPU may be the limit, not the path")
+            }
+            Self::SaturatedThread { worker, percent } => {
+                write!(f, "a load thread of {worker} was {percent:.1} % busy: the load generator may be the limit")
+            }
+            Self::SharedCore { nodes, cpus } => {
+                write!(f, "nodes {} share a core (CPUs {cpus}) and slow each other down", nodes.join(" and "))
+            }
+            Self::Throttled { microseconds } => {
+                write!(f, "the CPU limit of a control group halted netrig for {microseconds} us of CPU time")
+            }
             Self::Dropped { place, packets } => write!(f, "{packets} packets dropped at {place}"),
             Self::NotOneSegment { place, bytes_per_packet } => {
                 write!(f, "{place} carried {bytes_per_packet:.0} bytes a packet: more than one segment")
             }
             Self::WindowSkew { worker, microseconds } => {
-                write!(f, "{worker} met the window's edges {microseconds} us late")
+                write!(f, "{worker} met the window's edges {microseconds} us off")
             }
             Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
         }
@@ -182,8 +209,13 @@ pub struct Environment {
     pub sysctls: Vec<(String, String)>,
 }
 
-/// What the rig itself costs: the workers of a trial that carries no load, percent of each node's CPU time.
+/// What a trial without load costs: netrig's processes do everything but move bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RigCost {
+    /// CPU time of netrig's own processes, percent of each node's CPU time; the runner, which belongs to no node, is
+    /// counted in full on each.
     pub nodes: Vec<(String, f64)>,
+    /// All CPU time on the node's CPUs meanwhile, percent: netrig's and the rest of the machine's.
+    #[serde(default)]
+    pub busy: Vec<(String, f64)>,
 }

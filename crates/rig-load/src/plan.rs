@@ -1,5 +1,6 @@
 //! What a worker process is asked to do. Plain values: they travel as JSON on the worker's standard input.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -121,6 +122,26 @@ pub enum ReceiveMode {
     Copy,
     /// recv(2) with MSG_TRUNC: the kernel throws the payload away uncopied.
     Discard,
+}
+
+impl fmt::Display for SendMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Copy => "copy",
+            Self::Sendfile => "sendfile",
+            Self::Splice => "splice",
+            Self::ZeroCopy => "MSG_ZEROCOPY",
+        })
+    }
+}
+
+impl fmt::Display for ReceiveMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Copy => "copy",
+            Self::Discard => "discard, MSG_TRUNC",
+        })
+    }
 }
 
 /// The times of a trial, counted from the common start.

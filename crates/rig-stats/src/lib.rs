@@ -1,2 +1,10 @@
 //! Numbers: samples, confidence intervals, comparison, units. No clock, no I/O.
 #![forbid(unsafe_code)]
+
+pub mod confidence;
+pub mod propagate;
+pub mod sample;
+pub mod units;
+
+#[cfg(test)]
+mod normal;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use crate::error::{During, Error, Result};
 use crate::netns::{NetNs, NsFile};
@@ -49,6 +50,38 @@ pub fn softnet() -> Result<BTreeMap<u32, Softnet>> {
     let path = "/proc/net/softnet_stat";
     let text = fs::read_to_string(path).during(|| format!("read {path}"))?;
     parse_softnet(&text).ok_or_else(|| malformed(path))
+}
+
+/// Time in microseconds, summed over CPUs, for which the kernel halted this process's control groups because they had
+/// used up their CPU limit (Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst). A limit may
+/// be set at the process's own group or at any above. `None` when no group tells.
+pub fn throttled_us() -> Option<u64> {
+    throttled_us_under(Path::new("/"))
+}
+
+fn throttled_us_under(root: &Path) -> Option<u64> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let (hierarchy, own) = cpu_group(&groups)?;
+    let hierarchy = root.join("sys/fs/cgroup").join(hierarchy);
+    let groups = Path::new(own.trim_start_matches('/')).ancestors();
+    let times = groups
+        .filter_map(|group| parse_throttled_us(&fs::read_to_string(hierarchy.join(group).join("cpu.stat")).ok()?));
+    times.reduce(|one, other| one + other)
+}
+
+/// The directory of the hierarchy that limits CPU time, and the process's group in it (cgroups(7)). Where both versions
+/// are mounted, the controller is in the first.
+fn cpu_group(groups: &str) -> Option<(&'static str, &str)> {
+    let lines = || groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let first = lines().find(|(controllers, _)| controllers.split(',').any(|name| name == "cpu"));
+    let second = || lines().find(|(controllers, _)| controllers.is_empty());
+    first.map(|(_, group)| ("cpu", group)).or_else(|| second().map(|(_, group)| ("", group)))
+}
+
+/// Microseconds in version 2, nanoseconds in version 1.
+fn parse_throttled_us(stat: &str) -> Option<u64> {
+    let field = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    field("throttled_usec ").or_else(|| Some(field("throttled_time ")? / 1000))
 }
 
 /// Counters of one interface (/proc/net/dev).
@@ -187,6 +220,45 @@ mod tests {
         assert_eq!(cpus[&0].total(), 360);
         assert!(parse_cpu_ticks("cpu0 1 2 x\n").is_none());
         assert!(parse_cpu_ticks("").is_none());
+    }
+
+    #[test]
+    fn throttled_time_is_in_microseconds_whichever_version_tells_it() {
+        let second = "usage_usec 9\nnr_periods 3\nnr_throttled 2\nthrottled_usec 12345\nnr_bursts 0\n";
+        assert_eq!(parse_throttled_us(second), Some(12_345));
+        assert_eq!(parse_throttled_us("nr_periods 3\nnr_throttled 2\nthrottled_time 7000999\n"), Some(7000));
+        // The root group has no limit.
+        assert_eq!(parse_throttled_us("usage_usec 9\nuser_usec 5\n"), None);
+        assert_eq!(parse_throttled_us(""), None);
+    }
+
+    #[test]
+    fn the_group_that_limits_cpu_time_is_found() {
+        assert_eq!(cpu_group("0::/user.slice/a:b\n"), Some(("", "/user.slice/a:b")));
+        assert_eq!(cpu_group("4:memory:/m\n3:cpu,cpuacct:/c\n0::/u\n"), Some(("cpu", "/c")));
+        assert_eq!(cpu_group("3:cpuset:/c\n2:cpuacct:/d\n"), None);
+        assert_eq!(cpu_group(""), None);
+    }
+
+    #[test]
+    fn limits_above_the_own_group_count_and_missing_files_do_not() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(throttled_us_under(root.path()), None);
+        write("proc/self/cgroup", "0::/pod/netrig\n");
+        assert_eq!(throttled_us_under(root.path()), None);
+        write("sys/fs/cgroup/cpu.stat", "usage_usec 1\n");
+        write("sys/fs/cgroup/pod/cpu.stat", "throttled_usec 30\n");
+        assert_eq!(throttled_us_under(root.path()), Some(30));
+        write("sys/fs/cgroup/pod/netrig/cpu.stat", "throttled_usec 12\n");
+        assert_eq!(throttled_us_under(root.path()), Some(42));
+        write("proc/self/cgroup", "1:cpu:/pod\n0::/pod/netrig\n");
+        write("sys/fs/cgroup/cpu/pod/cpu.stat", "throttled_time 5000\n");
+        assert_eq!(throttled_us_under(root.path()), Some(5));
     }
 
     #[test]

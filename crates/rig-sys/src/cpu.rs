@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::path::Path;
 use std::str::FromStr;
 
 use rustix::thread::{CpuSet as KernelSet, sched_getaffinity, sched_setaffinity};
@@ -83,6 +84,23 @@ impl CpuSet {
         }
         set
     }
+}
+
+/// The CPUs that are threads of one core, for each core that has several; empty where the kernel does not tell.
+pub fn shared_cores() -> Vec<CpuSet> {
+    shared_cores_under(Path::new("/"))
+}
+
+/// [`shared_cores`] of the file tree at `root` (Documentation/admin-guide/cputopology.rst).
+pub(crate) fn shared_cores_under(root: &Path) -> Vec<CpuSet> {
+    let cpus = root.join("sys/devices/system/cpu");
+    let set = |path: &str| fs::read_to_string(cpus.join(path)).ok()?.trim().parse::<CpuSet>().ok();
+    let online = set("online").unwrap_or_default();
+    let core = |cpu: &u32| set(&format!("cpu{cpu}/topology/thread_siblings_list"));
+    let mut cores: Vec<CpuSet> = online.as_slice().iter().filter_map(core).filter(|core| core.len() > 1).collect();
+    cores.sort_by(|one, other| one.0.cmp(&other.0));
+    cores.dedup();
+    cores
 }
 
 /// Restricts the calling thread to `cpus`. An empty list changes nothing.

@@ -10,6 +10,7 @@ pub mod netlink;
 pub mod netns;
 pub mod probe;
 pub mod process;
+pub mod signal;
 pub mod socket;
 pub mod uring;
 

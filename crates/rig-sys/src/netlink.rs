@@ -3,15 +3,17 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use netlink_packet_core::{
-    DefaultNla, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags,
-    LinkInfo, LinkMessage, MacVlanMode,
+    LinkInfo, LinkMessage, MacVlanMode, State,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -19,7 +21,7 @@ use netlink_packet_route::neighbour::{
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -30,7 +32,8 @@ use crate::netns::NetNs;
 /// An rtnetlink socket that speaks to one network namespace, whichever thread uses it.
 pub struct Netlink {
     socket: Socket,
-    sequence: u32,
+    /// Number of the last request. Held until its answer is there, so that threads do not take each other's.
+    sequence: Mutex<u32>,
 }
 
 impl std::fmt::Debug for Netlink {
@@ -76,6 +79,15 @@ pub struct TokenBucket {
     pub limit: u32,
 }
 
+/// Counters of a queueing discipline (`struct gnet_stats_queue` of linux/gen_stats.h). They have 32 bits and wrap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Packets thrown away for want of room.
+    pub drops: u32,
+    /// Times that a packet had to wait for the limit.
+    pub overlimits: u32,
+}
+
 impl Netlink {
     /// A socket into `ns`.
     pub fn open(ns: &NetNs) -> Result<Self> {
@@ -87,13 +99,14 @@ impl Netlink {
                 Ok(socket)
             })?
             .during(|| "open an rtnetlink socket".into())?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: Mutex::new(0) })
     }
 
     pub fn add_veth(&mut self, pair: &VethPair<'_>) -> Result<()> {
         let ends = [(pair.name, None), (pair.peer, Some(pair.peer_ns))];
         let [near, far] = ends.map(|(name, ns)| {
             let mut message = link(name);
+            message.header.index = fresh_index();
             message.attributes.extend([
                 LinkAttribute::Mtu(pair.mtu),
                 LinkAttribute::NumTxQueues(pair.queues),
@@ -222,34 +235,71 @@ impl Netlink {
             .during(|| format!("limit {name} to {} bytes per second", bucket.rate))
     }
 
+    /// What the queueing discipline through which `name` sends has done since it was made. These drops are not in the
+    /// interface's own counters.
+    pub fn queue_stats(&self, name: &str) -> Result<QueueStats> {
+        let mut message = TcMessage::with_index(self.index(name)? as i32);
+        message.header.parent = TcHandle::ROOT;
+        // Kernels that answer a request for one discipline by announcing it do so to the asker only when told to echo.
+        let reply = self
+            .exchange(RouteNetlinkMessage::GetQueueDiscipline(message), NLM_F_REQUEST | NLM_F_ECHO)
+            .during(|| format!("read the queueing discipline of {name}"))?;
+        let attributes = match reply {
+            Some(RouteNetlinkMessage::NewQueueDiscipline(message)) => message.attributes,
+            _ => Vec::new(),
+        };
+        let queue = attributes.into_iter().find_map(|attribute| match attribute {
+            TcAttribute::Stats2(stats) => stats.into_iter().find_map(|stats| match stats {
+                TcStats2::Queue(queue) => Some(QueueStats { drops: queue.drops, overlimits: queue.overlimits }),
+                _ => None,
+            }),
+            _ => None,
+        });
+        queue.ok_or_else(|| {
+            let error = io::Error::other("an answer without statistics");
+            Error::new(format!("read the queueing discipline of {name}"), error)
+        })
+    }
+
     /// The interface's number.
-    pub fn index(&mut self, name: &str) -> Result<u32> {
+    pub fn index(&self, name: &str) -> Result<u32> {
+        Ok(self.get(name)?.header.index)
+    }
+
+    /// Whether the interface carries packets (RFC 2863 ifOperStatus up). Being set up is not enough: until the kernel has
+    /// worked off the change of carrier, what is sent is thrown away.
+    pub fn is_operational(&self, name: &str) -> Result<bool> {
+        Ok(self.get(name)?.attributes.contains(&LinkAttribute::OperState(State::Up)))
+    }
+
+    fn get(&self, name: &str) -> Result<LinkMessage> {
         let reply = self
             .exchange(RouteNetlinkMessage::GetLink(link(name)), NLM_F_REQUEST)
             .during(|| format!("look up interface {name}"))?;
         match reply {
-            Some(RouteNetlinkMessage::NewLink(message)) => Ok(message.header.index),
+            Some(RouteNetlinkMessage::NewLink(message)) => Ok(message),
             _ => Err(Error::new(format!("look up interface {name}"), io::Error::other("no such answer"))),
         }
     }
 
-    fn create(&mut self, mut message: LinkMessage, kind: InfoKind, data: Option<InfoData>) -> io::Result<()> {
+    fn create(&self, mut message: LinkMessage, kind: InfoKind, data: Option<InfoData>) -> io::Result<()> {
         let mut info = vec![LinkInfo::Kind(kind)];
         info.extend(data.map(LinkInfo::Data));
         message.attributes.push(LinkAttribute::LinkInfo(info));
         self.request(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    fn request(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(|_| ())
     }
 
     /// Sends one request and reads the one answer: an acknowledgement, an error or a single object.
-    fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
-        self.sequence = self.sequence.wrapping_add(1);
+    fn exchange(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+        let mut sequence = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        *sequence = sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = flags;
-        header.sequence_number = self.sequence;
+        header.sequence_number = *sequence;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
@@ -258,7 +308,7 @@ impl Netlink {
 
         let (reply, _) = self.socket.recv_from_full()?;
         let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&reply).map_err(io::Error::other)?;
-        if reply.header.sequence_number != self.sequence {
+        if reply.header.sequence_number != *sequence {
             return Err(io::Error::other("an answer to another request"));
         }
         match reply.payload {
@@ -303,6 +353,14 @@ impl TokenBucket {
 
 /// The packet scheduler's clock: 64 ns a tick (net/pkt_sched.h, PSCHED_SHIFT 6).
 const PSCHED_TICKS_PER_SECOND: u128 = 1_000_000_000 / 64;
+
+/// An interface number that no other veth end of this process has. Left to itself the kernel numbers each namespace's
+/// interfaces from 2, and when both ends have the same number it takes a pair for an ordinary device whose change of
+/// carrier can wait: up to a second, in which a bridge does not forward (net/core/link_watch.c).
+fn fresh_index() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(100);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 fn link(name: &str) -> LinkMessage {
     let mut message = LinkMessage::default();

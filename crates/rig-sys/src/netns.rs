@@ -12,7 +12,10 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, fsconfig_create, fsmount, fsopen,
+    mount_change, move_mount,
+};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{During, Error, Result};
@@ -192,9 +195,25 @@ pub fn join_user_namespace(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// True when the process may create and configure network namespaces as it is.
-pub fn can_create_namespaces() -> bool {
-    NetNs::create().is_ok()
+/// True when the process may create and configure network namespaces as it is: it has CAP_SYS_ADMIN and CAP_NET_ADMIN
+/// (capabilities(7)). Starts no thread, so [`enter_user_namespace`] can follow.
+pub fn may_create_namespaces() -> bool {
+    const NEEDED: u64 = 1 << 21 | 1 << 12;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & NEEDED == NEEDED)
+}
+
+/// Shows the interfaces of the current network namespace below /sys, for the calling process and its children alone, as
+/// `ip netns exec` does. The calling process must have one thread.
+pub fn remount_sysfs() -> Result<()> {
+    // SAFETY: with one thread, nothing else relies on the shared mount namespace; descriptors stay as they are.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.during(|| "create a mount namespace".into())?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .during(|| "keep mounts to this process".into())?;
+    let sysfs = Sysfs::open()?;
+    move_mount(sysfs.root.as_fd(), "", rustix::fs::CWD, "/sys", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .during(|| "mount sysfs on /sys".into())
 }
 
 /// Runs `work` on a thread of its own and hands its panic on.

@@ -1,7 +1,6 @@
 //! Child processes that live in a namespace and die with their parent.
 
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -51,11 +50,19 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
 }
 
 /// When a process started, in clock ticks since boot (field 22 of /proc/PID/stat): with its number it names a process
-/// uniquely between two boots.
+/// uniquely between two boots. `None` for a process that has ended, also while its parent has not collected it: a
+/// parent that died leaves that to process 1, which may take seconds or never do it.
 pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn start_of(stat: &str) -> Option<u64> {
     // The second field is the command in parentheses and may itself contain spaces and parentheses.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
 }
 
 /// Kills a process at once. Succeeds when it is gone already.
@@ -67,8 +74,71 @@ pub fn kill(pid: u32) -> io::Result<()> {
     }
 }
 
-/// True when the descriptor is closed on exec; the namespaces' descriptors must be, or children would keep them alive.
-pub fn closes_on_exec(fd: &impl AsRawFd) -> bool {
-    // SAFETY: F_GETFD reads a flag of a descriptor that the caller keeps open.
-    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) & libc::FD_CLOEXEC != 0 }
+/// Kills at once the process that started at `start_time` (see [`start_time`]), and no other that got its number since.
+/// Succeeds when it is gone already. Needs Linux 5.3.
+pub fn kill_started(pid: u32, start_time: u64) -> io::Result<()> {
+    let Some(number) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
+    let killed = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).and_then(|process| {
+        // What the descriptor means cannot change any more.
+        match self::start_time(pid) == Some(start_time) {
+            true => rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL),
+            false => Ok(()),
+        }
+    });
+    match killed {
+        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The real user that the process runs for, as seen from its own user namespace.
+pub fn user_id() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+/// Connects standard input, output and error to /dev/null, for a process that stays on after its starter has gone.
+pub fn close_standard_streams() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+/// Columns of the terminal on standard output, if it is one.
+pub fn terminal_width() -> Option<u16> {
+    rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
+}
+
+/// Raises the soft limit of open files to the hard one: the customary 1024 are too few for hundreds of namespaces or
+/// thousands of connections. Opening the file that is one too many will tell if it did not suffice.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_process_meant_is_killed() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let start = start_time(child.id()).unwrap();
+        kill_started(child.id(), start + 1).unwrap();
+        assert!(child.try_wait().unwrap().is_none());
+        kill_started(child.id(), start).unwrap();
+        assert!(!child.wait().unwrap().success());
+        kill_started(child.id(), start).unwrap();
+    }
+
+    #[test]
+    fn a_command_with_parentheses_does_not_shift_the_fields() {
+        let tail = "1 2 2 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 8775 2 3";
+        let of = |head: &str| start_of(&format!("{head} {tail}"));
+        assert_eq!(of("17 (a) b (c) S"), Some(8775));
+        assert_eq!(of("17 (gone) Z"), None);
+        assert_eq!(start_of("17 (cut) S 1 2"), None);
+    }
 }

@@ -1,1 +1,10 @@
-//! Testbeds: validate all, build, undo in reverse.
+//! Testbeds: validate all, then build; what was built goes with the value that holds it.
+
+mod build;
+mod draw;
+pub mod kept;
+mod share;
+pub mod topology;
+
+pub use build::{Place, Testbed, UPLINK};
+pub use share::{share_cpus, split_cores};

@@ -79,7 +79,7 @@ impl WorkerPlan {
 }
 
 impl TcpStream {
-    fn validate(&self) -> Result<(), PlanError> {
+    pub fn validate(&self) -> Result<(), PlanError> {
         range("threads", self.threads, 1, THREADS)?;
         range("connections of a thread", self.connections, 1, CONNECTIONS)?;
         range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;

@@ -1,0 +1,74 @@
+//! How long a testbed of two nodes takes to build and to vanish, for each path.
+//!
+//! *Up* lasts until the first connection between the endpoints stands. *Down* lasts from the moment that the testbed is
+//! dropped until the kernel has removed its interfaces, watched from the receiver's node, whose namespace is kept for
+//! that long. Run it with `cargo xtask bench testbed [ROUNDS]`.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use netrig::testbed::topology::{Endpoint, Path, Topology, WireOptions};
+use netrig::testbed::{Testbed, share_cpus};
+use rig_stats::sample::Sample;
+use rig_sys::counters::NamespaceCounters;
+use rig_sys::cpu::{CpuSet, shared_cores};
+use rig_sys::netns::NetNs;
+
+const ROUNDS: usize = 20;
+const PATIENCE: Duration = Duration::from_secs(5);
+const PORT: u16 = 5001;
+
+fn main() -> Result<()> {
+    let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
+    let cpus = share_cpus(&CpuSet::allowed()?, &shared_cores(), 2)?;
+    let paths = Path::ALL.into_iter().filter(|path| *path != Path::Colocated);
+    let mut results: Vec<(Path, Sample, Sample)> =
+        paths.map(|path| (path, Sample::default(), Sample::default())).collect();
+    for _ in 0..rounds {
+        for (path, up, down) in &mut results {
+            let (built, gone) = measure(*path, &cpus).with_context(|| format!("path {path}"))?;
+            up.push(built.as_secs_f64() * 1e3);
+            down.push(gone.as_secs_f64() * 1e3);
+        }
+    }
+    println!("Medians of {rounds} interleaved rounds, milliseconds (worst in brackets); the target is 100 for each.");
+    for (path, up, down) in &results {
+        println!("{path:<8}  up {}  down {}", figures(up), figures(down));
+    }
+    Ok(())
+}
+
+fn figures(sample: &Sample) -> String {
+    let show = |value: Option<f64>| value.unwrap_or(f64::NAN);
+    format!("{:6.1} ({:6.1})", show(sample.median()), show(sample.max()))
+}
+
+fn measure(path: Path, cpus: &[CpuSet]) -> Result<(Duration, Duration)> {
+    let names = if path == Path::Raw { ["a", "b"] } else { ["a/sender", "b/receiver"] };
+    let ends: Vec<Endpoint> = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+    let topology = Topology::new(&["a".into(), "b".into()], Some(WireOptions::default()), path, &ends)?;
+
+    let begun = Instant::now();
+    let testbed = Testbed::build(&topology, cpus)?;
+    let address = SocketAddr::from((topology.address(&ends[1]).context("no address")?, PORT));
+    let place = |end: &Endpoint| testbed.endpoint(end).map(|(place, _)| place).context("no endpoint");
+    let listener = place(&ends[1])?.ns.run(|| TcpListener::bind(address))??;
+    let stream = place(&ends[0])?.ns.run(|| TcpStream::connect_timeout(&address, PATIENCE))??;
+    let up = begun.elapsed();
+    drop((listener, stream));
+
+    let node = testbed.places(1).next().context("no second node")?;
+    let kept = NetNs::open(format!("/proc/self/fd/{}", node.ns.raw_fd()))?;
+    let counters = NamespaceCounters::open(&kept)?;
+    let begun = Instant::now();
+    drop(testbed);
+    // The wire goes with its other end, whose namespace nothing holds any more.
+    while counters.interfaces()?.contains_key(netrig::testbed::UPLINK) {
+        if begun.elapsed() > PATIENCE {
+            bail!("its interfaces do not vanish");
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok((up, begun.elapsed()))
+}

@@ -1,0 +1,16 @@
+//! `netrig doctor`.
+
+use super::print;
+use crate::doctor::{Format, Readiness, examine, write};
+use crate::exit::{Exit, Failure};
+use crate::store::Store;
+
+pub fn doctor(json: bool) -> Result<Exit, Failure> {
+    let findings = examine(Store::default_path());
+    let format = if json { Format::Json } else { Format::for_stdout() };
+    print(&write(&findings, format))?;
+    Ok(match Readiness::of(&findings) {
+        Readiness::Ready => Exit::Done,
+        Readiness::NotReady => Exit::Lacking,
+    })
+}

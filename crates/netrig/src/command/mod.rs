@@ -1,0 +1,81 @@
+//! What each subcommand does, from the other parts.
+
+pub mod doctor;
+pub mod keep;
+mod output;
+pub mod report;
+pub mod run;
+pub mod suites;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use anyhow::{Context, anyhow};
+use rig_sys::{netns, process};
+
+use crate::doctor::{Purpose, in_the_way_of};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::suite::Suite;
+
+/// The body of the hidden `worker` subcommand.
+pub fn worker() -> Result<Exit, Failure> {
+    rig_load::worker::run(io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
+    Ok(Exit::Done)
+}
+
+/// Makes sure that this process may create namespaces, by way of a user namespace if need be, and hold many of them
+/// open. Tells whether the user namespace was needed. Must be called while the process has one thread.
+pub(crate) fn gain_privilege() -> Result<bool, Failure> {
+    process::raise_file_limit();
+    if netns::may_create_namespaces() {
+        return Ok(false);
+    }
+    netns::enter_user_namespace()
+        .context(
+            "not root, and this kernel does not let you create a user namespace instead: run netrig as root, or see \
+             `netrig doctor` for the setting that forbids it",
+        )
+        .or_exit(Exit::Lacking)?;
+    Ok(true)
+}
+
+/// Refuses a suite that this machine lacks something for, before anything of it is built. Privileges have to be there already.
+pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: Purpose) -> Result<(), Failure> {
+    let lacks = in_the_way_of(suite, purpose);
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    let words: String = lacks.iter().map(|l| format!("\n  {}: {}\n    {}", l.found, l.effect, l.remedy)).collect();
+    let error = anyhow!("this machine lacks what suite '{}' is made of (see `netrig doctor`):{words}", suite.name);
+    Err(Failure::new(Exit::Lacking, error))
+}
+
+/// Writes text to standard output. A reader that went away is not an error: `netrig list | head` is fine.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    done_or_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+pub(crate) fn done_or_closed(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("write the output").or_exit(Exit::Failed),
+    }
+}
+
+/// The CPUs for nodes: those the user named, all of which this process must be allowed to use, or all allowed.
+pub(crate) fn usable_cpus(named: Option<&rig_sys::cpu::CpuSet>) -> Result<rig_sys::cpu::CpuSet, Failure> {
+    let allowed = rig_sys::cpu::CpuSet::allowed().or_exit(Exit::Failed)?;
+    let Some(named) = named else { return Ok(allowed) };
+    let missing = named.without(&allowed);
+    if missing.is_empty() {
+        return Ok(named.clone());
+    }
+    let error = anyhow!("CPUs {missing} do not exist or may not be used: choose from {allowed}");
+    Err(Failure::new(Exit::BadInput, error))
+}

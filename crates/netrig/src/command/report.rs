@@ -1,0 +1,193 @@
+//! `netrig report` and `netrig history`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use rig_stats::confidence::Level;
+use rig_sys::cpu::CpuSet;
+
+use super::output::Output;
+use super::print;
+use super::suites::{load_text, repeat_text};
+use crate::claim::FigureRef;
+use crate::cli::{ReportArgs, StoreArgs};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::figures::figure;
+use crate::report::build;
+use crate::report::document::Claim;
+use crate::report::view::{Certainty, RunView, ScenarioView, Status};
+use crate::run::{Options, Outcome, Settled};
+use crate::store::{Run, RunState, Store};
+use crate::suite::{Layout, Repeat, Suite};
+
+pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
+    let name = args.run.parse().or_exit(Exit::BadInput)?;
+    let store = open(&args.store)?;
+    let run = store.resolve(name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)?;
+    let view = view(&run)?;
+    Output::choose(&args.output)?.write(&build::document(&view), &args.output)?;
+    Ok(Exit::Done)
+}
+
+pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
+    let runs = open(args)?.runs().or_exit(Exit::Failed)?;
+    if runs.is_empty() {
+        print("No run is stored yet: try `netrig run layers --quick`.\n")?;
+        return Ok(Exit::Done);
+    }
+    let mut table = comfy_table::Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(["run", "started", "took", "suite", "trials", "state"]);
+    for run in runs {
+        let took = run.ended_unix_ms.map_or_else(String::new, |end| {
+            let seconds = (end - run.started_unix_ms) / 1000;
+            format!("{:#}", SignedDuration::from_secs(seconds))
+        });
+        table.add_row([
+            run.id.to_string(),
+            local_time(run.started_unix_ms),
+            took,
+            run.suite,
+            run.stored_trials.to_string(),
+            run.state.to_string(),
+        ]);
+    }
+    for number in [0, 2, 4] {
+        if let Some(column) = table.column_mut(number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    print(&(text.join("\n") + "\n"))?;
+    Ok(Exit::Done)
+}
+
+fn local_time(unix_ms: i64) -> String {
+    Timestamp::from_millisecond(unix_ms)
+        .map(|time| time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string())
+        .unwrap_or_default()
+}
+
+/// The store that the user named, or the default one. Looking needs no right to write.
+fn open(args: &StoreArgs) -> Result<Store, Failure> {
+    let path = path_of(args)?;
+    if !path.exists() {
+        let error = anyhow!("no run is stored in {}: try `netrig run layers --quick`", path.display());
+        return Err(Failure::new(Exit::BadInput, error));
+    }
+    Store::open_to_read(&path).or_exit(Exit::Failed)
+}
+
+pub(super) fn path_of(args: &StoreArgs) -> Result<PathBuf, Failure> {
+    match &args.store {
+        Some(path) => Ok(path.clone()),
+        None => Store::default_path().or_exit(Exit::BadInput),
+    }
+}
+
+/// A stored run as its report needs it.
+pub fn view(run: &Run) -> Result<RunView, Failure> {
+    let suite = Suite::parse(&run.suite_file, &run.suite_text)?;
+    let options: Options = serde_json::from_value(run.options.clone())
+        .with_context(|| format!("read the options of run {}", run.summary.id))
+        .or_exit(Exit::Failed)?;
+    let settled: Vec<Settled> = match &run.goals {
+        None => Vec::new(),
+        Some(goals) => serde_json::from_value(goals.clone())
+            .with_context(|| format!("read the outcome of run {}", run.summary.id))
+            .or_exit(Exit::Failed)?,
+    };
+    // Also where the number of trials was fixed: the suite says how sure its figures have to be.
+    let level = match suite.timing.repeat {
+        Repeat::Times(_) => Level::default(),
+        Repeat::Until(goal) => goal.level,
+    };
+    let cpus: Vec<CpuSet> = options.cpus.iter().filter_map(|list| list.parse().ok()).collect();
+    let chosen = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id);
+    let scenarios = suite
+        .scenarios
+        .iter()
+        .filter(|scenario| chosen(&scenario.id))
+        .map(|scenario| ScenarioView {
+            id: scenario.id.clone(),
+            name: scenario.name.clone(),
+            about: scenario.about.clone(),
+            notes: scenario.notes.clone(),
+            topology: scenario.topology.draw(&cpus),
+            load: load_text(scenario),
+            trials: run.trials.iter().filter(|trial| trial.scenario == scenario.id).cloned().collect(),
+            certainty: certainty(settled.iter().find(|s| s.scenario == scenario.id)),
+        })
+        .collect();
+    let values = |wanted: &FigureRef| -> Option<Vec<f64>> {
+        let trials = run.trials.iter().filter(|trial| trial.scenario == wanted.scenario);
+        let values: Option<Vec<f64>> = trials.map(|trial| figure(trial, wanted.side, wanted.metric)).collect();
+        values.filter(|values| !values.is_empty())
+    };
+    // A claim about a scenario that was left out on purpose says nothing.
+    let claims = suite
+        .claims
+        .iter()
+        .filter(|claim| claim.figures().iter().all(|figure| chosen(&figure.scenario)))
+        .map(|claim| {
+            let judgement = claim.evaluate(level, &values);
+            Claim {
+                text: claim.text().to_owned(),
+                expression: claim.expression().to_owned(),
+                verdict: judgement.verdict,
+                words: judgement.words,
+            }
+        })
+        .collect();
+    Ok(RunView {
+        id: run.summary.id.to_string(),
+        suite: suite.name.clone(),
+        title: suite.title.clone(),
+        about: suite.about.clone(),
+        started_unix_ms: run.summary.started_unix_ms,
+        status: status(run),
+        options: options.words(),
+        phases: options.timing.phases,
+        repetition: repeat_text(options.timing.repeat),
+        level,
+        environment: run.environment.clone(),
+        rig_cost: run.rig_cost.clone(),
+        scenarios,
+        tables: tables(&suite, &chosen),
+        baseline: suite.baseline.clone(),
+        claims,
+    })
+}
+
+/// The suite's tables with the scenarios that were run.
+fn tables(suite: &Suite, chosen: &dyn Fn(&str) -> bool) -> Vec<Layout> {
+    let mut tables = suite.tables.clone();
+    for table in &mut tables {
+        table.columns.retain(|column| chosen(&column.scenario));
+    }
+    tables.retain(|table| !table.columns.is_empty());
+    tables
+}
+
+fn certainty(settled: Option<&Settled>) -> Certainty {
+    match settled.map(|s| &s.outcome) {
+        Some(Outcome::Fixed) => Certainty::Fixed,
+        Some(Outcome::Reached) => Certainty::Reached,
+        Some(missed @ Outcome::NotReached(_)) => Certainty::Missed(missed.to_string()),
+        Some(Outcome::Unfinished) | None => Certainty::Unfinished,
+    }
+}
+
+fn status(run: &Run) -> Status {
+    let (done, planned) = (run.summary.stored_trials, run.summary.planned_trials);
+    match &run.summary.state {
+        RunState::Complete => Status::Complete,
+        RunState::Running => Status::Running { done, planned },
+        RunState::Interrupted => Status::Interrupted { done, planned },
+        RunState::Failed { reason } => Status::Failed { done, planned, reason: reason.clone() },
+    }
+}

@@ -1,0 +1,140 @@
+//! `netrig run`.
+
+use anyhow::{Context, anyhow};
+use jiff::Timestamp;
+use rig_load::driver::Cancel;
+
+use super::output::Output;
+use super::{gain_privilege, note, refuse_if_lacking, report, usable_cpus};
+use crate::claim::Verdict;
+use crate::cli::RunArgs;
+use crate::doctor::Purpose;
+use crate::exit::{Exit, Failure, OrExit, in_words};
+use crate::report::{Format, build};
+use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
+use crate::store::{Ending, NewRun, Store};
+use crate::suite::{Repeat, Suite, Timing};
+
+pub fn run(args: RunArgs) -> Result<Exit, Failure> {
+    let (suite, timing) = choose(&args)?;
+    let cpus = usable_cpus(args.cpus.as_ref())?;
+    let path = report::path_of(&args.store)?;
+    // Everything that can be refused is refused before the first packet: the files here, the privileges below.
+    let output = Output::choose(&args.output)?;
+    let rootless = gain_privilege()?;
+    refuse_if_lacking(&suite, Purpose::Run)?;
+    let cancel = Cancel::new().or_exit(Exit::Failed)?;
+    let on_signal = cancel.clone();
+    rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
+    let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
+    let mut rig = Rig::new(program, &cpus, suite.nodes, cancel).or_exit(Exit::Lacking)?;
+
+    let mut store = Store::open(&path).or_exit(Exit::Failed)?;
+    let id = store
+        .begin_run(&NewRun {
+            suite: suite.name.clone(),
+            title: suite.title.clone(),
+            suite_file: suite.file.clone(),
+            suite_text: suite.text.clone(),
+            options: serde_json::to_value(Options {
+                quick: args.quick,
+                only: args.only,
+                cpus: rig.shares().iter().map(ToString::to_string).collect(),
+                timing,
+            })
+            .context("describe the run")
+            .or_exit(Exit::Failed)?,
+            environment: run::environment(rootless),
+            planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
+            started_unix_ms: Timestamp::now().as_millisecond(),
+        })
+        .or_exit(Exit::Failed)?;
+
+    let mut progress = Progress::new(&suite, &timing, args.quiet);
+    progress.note(&format!("Run {id}: {}", suite.title));
+    let mut settled = Vec::new();
+    let result = measure(&suite, &timing, &mut store, id, &mut rig, &mut progress, &mut settled);
+    progress.finish();
+    let ending = match &result {
+        Ok(()) => Ending::Complete,
+        Err(error) if error.is::<Stopped>() => Ending::Interrupted,
+        Err(error) => Ending::Failed { reason: in_words(error) },
+    };
+    let measured = settled.iter().any(|settled| settled.trials > 0);
+    let goals =
+        serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
+    let finished = store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond());
+    let again = match &args.store.store {
+        Some(path) => format!("netrig report {id} --store {}", path.display()),
+        None => format!("netrig report {id}"),
+    };
+    if let Err(error) = result {
+        if measured {
+            note(format_args!("netrig: what was measured is kept: {again}"));
+        }
+        return Err(error.into());
+    }
+    finished.or_exit(Exit::Failed)?;
+
+    let view = report::view(&store.run(id).or_exit(Exit::Failed)?)?;
+    let mut document = build::document(&view);
+    if output.is_standard() && args.output.format == Format::Terminal {
+        // On a terminal what matters most must not have scrolled away.
+        document = document.without_details();
+    }
+    output.write(&document, &args.output)?;
+    if !args.quiet {
+        note(format_args!("Stored as run {id}. In full: {again}"));
+        note(format_args!("As a page, with charts: {again} --format html --output run-{id}.html"));
+    }
+    let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
+    Ok(if refuted { Exit::Refuted } else { Exit::Done })
+}
+
+fn measure(
+    suite: &Suite,
+    timing: &Timing,
+    store: &mut Store,
+    id: crate::store::RunId,
+    rig: &mut Rig,
+    progress: &mut Progress,
+    settled: &mut Vec<Settled>,
+) -> anyhow::Result<()> {
+    progress.note("Measuring what the rig itself costs, without load");
+    if let Some(scenario) = suite.scenarios.iter().max_by_key(|scenario| scenario.topology.nodes().len()) {
+        let cost = rig.rig_cost(scenario, timing)?;
+        store.set_rig_cost(id, &cost)?;
+    }
+    run::run(suite, timing, store, id, rig, progress, settled)
+}
+
+/// The suite and timing that the command line asks for.
+fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
+    let mut suite = Suite::load(&args.suite)?;
+    if !args.only.is_empty() {
+        suite = suite.only(&args.only)?;
+    }
+    let mut timing = if args.quick {
+        let hint = || anyhow!("suite '{}' has no [quick] timing: run it without --quick", suite.name);
+        suite.quick.ok_or_else(hint).or_exit(Exit::BadInput)?
+    } else {
+        suite.timing
+    };
+    if let Some(window) = args.window {
+        timing = timing.with_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
+    }
+    if let Some(trials) = args.trials {
+        timing.repeat = Repeat::Times(trials);
+    }
+    Ok((suite, timing))
+}
+
+/// Adds the scenarios that the run did not get to settle.
+fn with_unfinished(suite: &Suite, mut settled: Vec<Settled>) -> Vec<Settled> {
+    for scenario in &suite.scenarios {
+        if !settled.iter().any(|s| s.scenario == scenario.id) {
+            settled.push(Settled { scenario: scenario.id.clone(), trials: 0, outcome: Outcome::Unfinished });
+        }
+    }
+    settled
+}

@@ -1,1 +1,0 @@
-//! What this machine can do, what is missing and how to get it.

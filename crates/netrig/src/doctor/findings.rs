@@ -1,0 +1,425 @@
+//! From facts to findings. Pure: the same facts always give the same findings.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use rig_load::plan::{Engine, SendMode};
+use rig_sys::cpu::CpuSet;
+use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Privileges, Refusal, Sockets};
+
+use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
+use crate::suite::Suite;
+use crate::testbed::topology::Path;
+use crate::testbed::{share_cpus, split_cores};
+
+/// What `facts` mean to a user of netrig. `store` is where runs are kept, or why they cannot be.
+pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> {
+    let Facts { machine, privileges, activity, sockets, namespaces } = facts;
+    let in_area = |area, states: Vec<(&'static str, State)>| {
+        states.into_iter().map(move |(name, state)| Finding { area, name, state })
+    };
+    let pieces = PIECES.iter().map(|piece| (piece.name, piece.state(namespaces, privileges)));
+    [
+        in_area(Area::Privileges, vec![("network namespaces", access(&namespaces.access, privileges))]),
+        in_area(Area::Testbed, std::iter::once(("kernel", ok(&machine.kernel))).chain(pieces).collect()),
+        in_area(Area::Cpus, cpus(machine)),
+        in_area(Area::Clock, vec![("clock source", clock(machine))]),
+        in_area(Area::LoadGenerator, load_generator(machine, sockets, privileges)),
+        in_area(Area::Store, vec![("runs", self::store(store))]),
+        in_area(Area::OtherLoad, other_load(activity)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What `suite` is made of and these facts say is not to be had: the lacks of [`findings`] that are in its way.
+pub fn in_the_way_of(suite: &Suite, purpose: Purpose, facts: &Facts) -> Vec<Lack> {
+    let Facts { privileges, namespaces, .. } = facts;
+    let mut states: Vec<State> = pieces_of(suite)
+        .into_iter()
+        .flat_map(|feature| PIECES.iter().filter(move |piece| piece.feature == feature))
+        .map(|piece| piece.state(namespaces, privileges))
+        .collect();
+    match purpose {
+        Purpose::Build => {}
+        Purpose::Run => states.extend(loads_of(suite, facts)),
+    }
+    let lack = |state| match state {
+        State::Lacking(lack) | State::Missing(lack) => Some(lack),
+        State::Ok { .. } | State::Doubtful(_) | State::Unknown { .. } => None,
+    };
+    states.into_iter().filter_map(lack).collect()
+}
+
+/// How it stands with what the loads of `suite` ask for.
+fn loads_of(suite: &Suite, facts: &Facts) -> Vec<State> {
+    let Facts { machine, privileges, sockets, .. } = facts;
+    let load = load_generator(machine, sockets, privileges);
+    let of_load = |name| load.iter().filter(move |(of, _)| *of == name).map(|(_, state)| state.clone());
+    let mut states: Vec<State> =
+        congestion_controls_of(suite).into_iter().map(|name| named_congestion_control(name, machine)).collect();
+    let ends = || suite.scenarios.iter().flat_map(|scenario| [&scenario.send, &scenario.receive]);
+    if ends().any(|end| matches!(end.engine, Engine::Uring { .. })) {
+        states.extend(of_load(IO_URING));
+    }
+    if ends().any(|end| end.send_mode == SendMode::ZeroCopy) {
+        states.extend(of_load(ZERO_COPY));
+    }
+    states
+}
+
+/// The parts that the testbeds of `suite` are made of.
+fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
+    let mut pieces = BTreeSet::new();
+    for topology in suite.scenarios.iter().map(|scenario| &scenario.topology) {
+        pieces.extend(match topology.path() {
+            Path::Raw => &[][..],
+            Path::Etun => &[Feature::Veth, Feature::Forwarding],
+            Path::Bridge | Path::Colocated => &[Feature::Veth, Feature::Bridge],
+            Path::Macvlan => &[Feature::Macvlan],
+            Path::Vxlan => &[Feature::Veth, Feature::Bridge, Feature::Vxlan],
+        });
+        let Some(wire) = topology.wire() else { continue };
+        pieces.extend([Feature::Veth, Feature::Sysfs, Feature::ReceiveSteering]);
+        pieces.extend(wire.rate.map(|_| Feature::TokenBucket));
+        pieces.extend((!wire.segmentation_offload).then_some(Feature::Offloads));
+    }
+    pieces
+}
+
+fn ok(found: impl Into<String>) -> State {
+    State::Ok { found: found.into() }
+}
+
+fn lack(found: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Lack {
+    Lack { found: found.into(), effect: effect.into(), remedy: remedy.into() }
+}
+
+fn unknown(why: impl Into<String>) -> State {
+    State::Unknown { why: why.into() }
+}
+
+fn access(access: &Access, privileges: &Privileges) -> State {
+    match access {
+        Access::Direct if privileges.in_user_namespace => ok("as root of the user namespace that this is"),
+        Access::Direct if privileges.user == 0 => ok("as root"),
+        Access::Direct => ok("with the capabilities of this process"),
+        Access::UserNamespace => ok("without root, in a user namespace"),
+        Access::Refused(refusal) => {
+            let remedy = access_remedy(refusal, privileges);
+            State::Missing(lack(refusal.to_string(), "no testbed can be built", remedy))
+        }
+    }
+}
+
+/// The one switch that is known to stand in the way, or else root.
+fn access_remedy(refusal: &Refusal, privileges: &Privileges) -> String {
+    let or_allow = |switch: &str| format!("run netrig as root, or allow user namespaces: `sudo sysctl -w {switch}`");
+    if privileges.filtered {
+        CONTAINER.to_owned()
+    } else if refusal.is_unsupported() {
+        "use a kernel with CONFIG_NET_NS".to_owned()
+    } else if privileges.user_namespaces_max == Some(0) {
+        or_allow("user.max_user_namespaces=10000")
+    } else if privileges.user_namespaces_for_all == Some(0) {
+        or_allow("kernel.unprivileged_userns_clone=1")
+    } else if privileges.restricted_by_apparmor == Some(1) {
+        or_allow("kernel.apparmor_restrict_unprivileged_userns=0")
+    } else {
+        "run netrig as root".to_owned()
+    }
+}
+
+const CONTAINER: &str = "run netrig outside the container, or give the container the right \
+                         (`docker run --privileged`, or podman's `--privileged`)";
+
+/// A part that testbeds are made of.
+struct Piece {
+    feature: Feature,
+    name: &'static str,
+    /// What does not work without it.
+    effect: &'static str,
+    /// Whether the suite `layers` does without it.
+    spare: bool,
+    /// The kernel's module, if it may be one, and its build option.
+    module: Option<&'static str>,
+    option: &'static str,
+}
+
+#[rustfmt::skip]
+const PIECES: &[Piece] = &[
+    Piece { feature: Feature::Veth, name: "veth", spare: false, module: Some("veth"), option: "CONFIG_VETH",
+            effect: "nodes and containers cannot be joined" },
+    Piece { feature: Feature::Bridge, name: "bridge", spare: false, module: Some("bridge"), option: "CONFIG_BRIDGE",
+            effect: "no paths bridge, colocated and vxlan" },
+    Piece { feature: Feature::Macvlan, name: "macvlan", spare: true, module: Some("macvlan"), option: "CONFIG_MACVLAN",
+            effect: "no path macvlan" },
+    Piece { feature: Feature::Vxlan, name: "vxlan", spare: false, module: Some("vxlan"), option: "CONFIG_VXLAN",
+            effect: "no path vxlan" },
+    Piece { feature: Feature::TokenBucket, name: "rate limit (tbf)", spare: true, module: Some("sch_tbf"),
+            option: "CONFIG_NET_SCH_TBF", effect: "no wires with a rate" },
+    Piece { feature: Feature::Forwarding, name: "forwarding", spare: true, module: None, option: "CONFIG_INET",
+            effect: "no path etun" },
+    Piece { feature: Feature::Offloads, name: "offload switches", spare: false, module: None, option: "CONFIG_NET",
+            effect: "no wires without segmentation offload" },
+    Piece { feature: Feature::Sysfs, name: "sysfs of a namespace", spare: false, module: None, option: "CONFIG_SYSFS",
+            effect: "a node's receive processing cannot be kept on its CPUs: no wires" },
+    Piece { feature: Feature::ReceiveSteering, name: "receive steering (RPS)", spare: false, module: None,
+            option: "CONFIG_RPS", effect: "a node's receive processing cannot be kept on its CPUs: no wires" },
+];
+
+impl Piece {
+    fn state(&self, namespaces: &Namespaces, privileges: &Privileges) -> State {
+        let refusal = match namespaces.features.get(&self.feature) {
+            Some(Ok(())) => return ok("works"),
+            None => return unknown("what it stands on is not there"),
+            Some(Err(refusal)) => refusal,
+        };
+        let lack = lack(refusal.to_string(), self.effect, self.remedy(refusal, privileges));
+        if self.spare { State::Lacking(lack) } else { State::Missing(lack) }
+    }
+
+    fn remedy(&self, refusal: &Refusal, privileges: &Privileges) -> String {
+        match (refusal.is_unsupported(), self.module) {
+            (true, Some(module)) => format!(
+                "`sudo modprobe {module}` (on Ubuntu the package linux-modules-extra-$(uname -r) may be needed), \
+                 or a kernel with {}",
+                self.option
+            ),
+            (true, None) => format!("use a kernel with {}", self.option),
+            // Containers see their sysctls mounted read-only.
+            (false, _) if privileges.filtered || privileges.in_user_namespace || refusal.is_read_only() => {
+                CONTAINER.to_owned()
+            }
+            (false, _) if self.feature == Feature::ReceiveSteering => {
+                "run netrig as root, or on Linux 6.4 or newer".to_owned()
+            }
+            (false, _) => "run netrig as root".to_owned(),
+        }
+    }
+}
+
+fn cpus(machine: &Machine) -> Vec<(&'static str, State)> {
+    let mut states = vec![
+        ("model", machine.cpu_model.as_ref().map_or_else(|| unknown("the kernel does not tell"), ok)),
+        ("number", cpu_number(&machine.allowed, &machine.online)),
+        ("cores", cores(machine)),
+        ("frequency", frequency(machine)),
+    ];
+    if let Some(quota) = machine.quota {
+        states.push(("time", time_quota(quota, machine.allowed.len())));
+    }
+    let hypervisor = machine.hypervisor.as_deref().map_or_else(|| "none".to_owned(), str::to_owned);
+    states.push(("hypervisor", ok(hypervisor)));
+    states
+}
+
+fn cpu_number(allowed: &CpuSet, online: &CpuSet) -> State {
+    let found = match allowed == online {
+        true => format!("{} (CPUs {online})", online.len()),
+        false => format!("{} (CPUs {allowed}) of the machine's {}", allowed.len(), online.len()),
+    };
+    match share_cpus(allowed, &[], 2) {
+        Ok(_) => ok(found),
+        Err(_) if online.len() > 1 => State::Missing(lack(
+            found,
+            "no testbed of two nodes: each needs a CPU of its own",
+            "let netrig use more of the machine's CPUs (taskset, cpuset of the cgroup, `docker run --cpuset-cpus`)",
+        )),
+        Err(_) => State::Missing(lack(
+            found,
+            "no testbed of two nodes: each needs a CPU of its own",
+            "use a machine with two CPUs or more",
+        )),
+    }
+}
+
+/// Two nodes that share a core slow each other down, in a way that no counter shows.
+fn cores(machine: &Machine) -> State {
+    let cores = &machine.shared_cores;
+    let Ok(nodes) = share_cpus(&machine.allowed, cores, 2) else {
+        return unknown("two nodes do not find CPUs here");
+    };
+    match split_cores(&nodes, cores).next() {
+        Some(core) => State::Doubtful(lack(
+            format!("CPUs {core} are threads of one core and belong to different nodes"),
+            "the nodes slow each other down: throughput and CPU figures are too bad for both",
+            "switch threads off (`echo off | sudo tee /sys/devices/system/cpu/smt/control`), \
+             or run under `taskset -c` with one thread of each core",
+        )),
+        None if cores.is_empty() => ok("one thread each"),
+        None => ok("several threads each, none in two nodes"),
+    }
+}
+
+fn frequency(machine: &Machine) -> State {
+    if machine.governors.is_empty() {
+        return unknown("the kernel does not govern it, or does not tell (usual in virtual machines)");
+    }
+    let turbo = match machine.turbo {
+        Some(true) => ", turbo on",
+        Some(false) => ", turbo off",
+        None => "",
+    };
+    let governors: Vec<&str> = machine.governors.iter().map(String::as_str).collect();
+    let found = format!("governor {}{turbo}", governors.join(" and "));
+    if governors == ["performance"] {
+        return ok(found);
+    }
+    State::Doubtful(lack(
+        found,
+        "CPUs change their speed with the load: CPU percentages of light and heavy scenarios do not compare",
+        "`echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor`",
+    ))
+}
+
+fn time_quota(quota: f64, cpus: usize) -> State {
+    let found = format!("the cgroup grants {quota:.2} CPUs' worth");
+    if quota >= cpus as f64 {
+        return ok(found);
+    }
+    State::Doubtful(lack(
+        found,
+        format!("the kernel halts netrig when {cpus} CPUs use more: throughput is cut in bursts"),
+        "lift the limit (cpu.max of the cgroup, `docker run` without --cpus)",
+    ))
+}
+
+fn clock(machine: &Machine) -> State {
+    let Some(source) = machine.clock_source.as_deref() else { return unknown("the kernel does not tell") };
+    // Those that need no system call to read: arch/*/include/asm/vdso/clocksource.h.
+    let fast = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "riscv_clocksource"];
+    if fast.contains(&source) {
+        return ok(source);
+    }
+    let better = machine.clock_sources.iter().find(|other| fast.contains(&other.as_str()));
+    let remedy = match better {
+        Some(better) => {
+            let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+            format!("`echo {better} | sudo tee {file}`")
+        }
+        None => "see in `dmesg | grep -i clocksource` why the kernel gave up the CPU's own counter".to_owned(),
+    };
+    let effect = "each look at the clock is a system call, which costs the load generator time";
+    State::Doubtful(lack(source, effect, remedy))
+}
+
+const IO_URING: &str = "io_uring";
+const ZERO_COPY: &str = "MSG_ZEROCOPY";
+
+/// The receive buffer that the suite `layers` asks for, and as much for sending, bytes.
+const BUFFER: u64 = 2 * 1024 * 1024;
+
+fn load_generator(machine: &Machine, sockets: &Sockets, privileges: &Privileges) -> Vec<(&'static str, State)> {
+    let io_uring = match &sockets.io_uring {
+        Ok(()) => ok("works"),
+        Err(refusal) => State::Missing(lack(
+            refusal.to_string(),
+            "no load with several operations outstanding",
+            match (sockets.io_uring_disabled, privileges.filtered) {
+                (Some(1 | 2), _) => "`sudo sysctl -w kernel.io_uring_disabled=0`",
+                (_, true) => CONTAINER,
+                _ => "use Linux 5.6 or newer with CONFIG_IO_URING",
+            },
+        )),
+    };
+    let zero_copy = match &sockets.zero_copy {
+        Ok(()) => ok("works"),
+        Err(refusal) => {
+            let remedy = "use Linux 4.14 or newer, or another copy mode";
+            State::Lacking(lack(refusal.to_string(), "no copy mode zero-copy", remedy))
+        }
+    };
+    vec![
+        (IO_URING, io_uring),
+        (ZERO_COPY, zero_copy),
+        ("congestion control", congestion_control(machine)),
+        ("receive buffer", buffer("net.core.rmem_max", machine.receive_buffer_max)),
+        ("send buffer", buffer("net.core.wmem_max", machine.send_buffer_max)),
+    ]
+}
+
+fn congestion_control(machine: &Machine) -> State {
+    let found = match &machine.congestion_control {
+        Some(default) => format!("{} (default {default})", machine.congestion_controls.join(", ")),
+        None => machine.congestion_controls.join(", "),
+    };
+    if machine.congestion_controls.is_empty() {
+        return unknown("the kernel does not tell");
+    }
+    if machine.congestion_controls.iter().any(|name| name == "cubic") {
+        return ok(found);
+    }
+    State::Missing(lack(
+        found,
+        "no load that names cubic, as the suite layers does",
+        "`sudo modprobe tcp_cubic`, or a kernel with CONFIG_TCP_CONG_CUBIC",
+    ))
+}
+
+/// Whether there is the congestion control that a scenario names.
+fn named_congestion_control(name: &str, machine: &Machine) -> State {
+    let known = &machine.congestion_controls;
+    if known.is_empty() {
+        return unknown("the kernel does not tell");
+    }
+    if known.iter().any(|known| known == name) {
+        return ok(name);
+    }
+    State::Missing(lack(
+        format!("the kernel has no congestion control '{name}'"),
+        "no load that names it",
+        format!("`sudo modprobe tcp_{name}`, or name one that is there: {}", known.join(", ")),
+    ))
+}
+
+fn buffer(sysctl: &str, max: Option<u64>) -> State {
+    match max {
+        None => unknown(format!("{sysctl} cannot be read")),
+        Some(max) if max >= BUFFER => ok(format!("up to {max} bytes")),
+        Some(max) => State::Doubtful(lack(
+            format!("{sysctl} is {max} bytes"),
+            format!("sockets that ask for more, such as {BUFFER} bytes in the suite layers, get this much"),
+            format!("`sudo sysctl -w {sysctl}={BUFFER}`"),
+        )),
+    }
+}
+
+fn store(place: &Result<PathBuf, String>) -> State {
+    match place {
+        Ok(path) => ok(path.display().to_string()),
+        Err(error) => {
+            State::Missing(lack(error, "runs cannot be kept", "mend that, or name another place by NETRIG_STORE=FILE"))
+        }
+    }
+}
+
+/// Percent of the machine's CPU time above which other programs, or other machines, show in the figures.
+const BUSY: f64 = 5.0;
+const STOLEN: f64 = 0.5;
+
+fn other_load(activity: &Activity) -> Vec<(&'static str, State)> {
+    let found = format!("{:.0} % busy, load average {:.2}", activity.busy_percent, activity.load_average);
+    let programs = if activity.busy_percent < BUSY {
+        ok(found)
+    } else {
+        let named = activity.busiest.iter().take(3);
+        let named: Vec<_> = named
+            .map(|busy| format!("{} (process {}, {:.0} % of a CPU)", busy.command, busy.pid, busy.percent))
+            .collect();
+        let remedy = match named.is_empty() {
+            true => "see with `top` what runs, and end it".to_owned(),
+            false => format!("end what can be ended: {}", named.join(", ")),
+        };
+        State::Doubtful(lack(found, "other programs take CPU time from the nodes", remedy))
+    };
+    let stolen = format!("{:.1} %", activity.steal_percent);
+    let steal = if activity.steal_percent < STOLEN {
+        ok(stolen)
+    } else {
+        let effect = "the hypervisor takes CPU time from the nodes: figures vary with what other machines do";
+        State::Doubtful(lack(stolen, effect, "use a host with CPUs of your own"))
+    };
+    vec![("programs", programs), ("stolen time", steal)]
+}

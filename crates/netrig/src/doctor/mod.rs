@@ -1,0 +1,164 @@
+//! What this machine can do, what is missing and how to get it.
+//!
+//! [`Facts`] come from rig-sys; what they mean to a user of netrig is decided here, by pure functions of the facts.
+
+mod findings;
+mod print;
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rig_sys::probe::{Facts, try_congestion_control};
+use serde::Serialize;
+
+use crate::store::{Store, StoreError};
+use crate::suite::Suite;
+
+pub use findings::findings;
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub area: Area,
+    pub name: &'static str,
+    #[serde(flatten)]
+    pub state: State,
+}
+
+/// The parts of netrig that a finding matters to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Area {
+    Privileges,
+    Testbed,
+    Cpus,
+    Clock,
+    LoadGenerator,
+    Store,
+    OtherLoad,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum State {
+    Ok {
+        found: String,
+    },
+    /// Everything works, but figures are less certain or less comparable.
+    Doubtful(Lack),
+    /// A part of netrig does not work; `netrig run layers` does.
+    Lacking(Lack),
+    /// `netrig run layers` does not work.
+    Missing(Lack),
+    Unknown {
+        why: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lack {
+    pub found: String,
+    /// What does not work, or which figures suffer.
+    pub effect: String,
+    pub remedy: String,
+}
+
+/// Whether `netrig run layers` can work here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    Ready,
+    NotReady,
+}
+
+impl Readiness {
+    pub fn of(findings: &[Finding]) -> Self {
+        match findings.iter().any(|finding| matches!(finding.state, State::Missing(_))) {
+            true => Self::NotReady,
+            false => Self::Ready,
+        }
+    }
+}
+
+/// How findings are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Plain,
+    Coloured,
+    Json,
+}
+
+impl Format {
+    /// For people on a terminal in colour, unless NO_COLOR (https://no-color.org) asks for none.
+    pub fn for_stdout() -> Self {
+        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        if colour { Self::Coloured } else { Self::Plain }
+    }
+}
+
+/// Long enough for a twentieth of a CPU to show in clock ticks of 10 ms.
+const WATCH: Duration = Duration::from_millis(200);
+
+/// Looks at the machine. `store` is where runs would be kept.
+///
+/// Without root the process ends up in a user namespace (see [`Facts::gather`]): call it from a process that has one
+/// thread and does nothing else afterwards.
+pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
+    // Before the user namespace, in which other users' files are nobody's.
+    let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
+    findings(&Facts::gather(WATCH), &store)
+}
+
+/// What a suite is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To build its testbeds and run its loads in them.
+    Run,
+    /// To build its testbeds.
+    Build,
+}
+
+/// What the machine lacks of that which `suite` is made of.
+///
+/// As [`examine`], for a process that has one thread; one that may create network namespaces stays what it is.
+pub fn in_the_way_of(suite: &Suite, purpose: Purpose) -> Vec<Lack> {
+    if purpose == Purpose::Run {
+        for name in congestion_controls_of(suite) {
+            // The list that is read next tells what came of it.
+            let _ = try_congestion_control(name);
+        }
+    }
+    findings::in_the_way_of(suite, purpose, &Facts::gather(Duration::ZERO))
+}
+
+/// The congestion controls that the loads of `suite` name.
+fn congestion_controls_of(suite: &Suite) -> BTreeSet<&str> {
+    let ends = suite.scenarios.iter().flat_map(|scenario| [&scenario.send, &scenario.receive]);
+    ends.filter_map(|end| end.congestion_control.as_deref()).collect()
+}
+
+/// `findings` for a reader.
+pub fn write(findings: &[Finding], format: Format) -> String {
+    match format {
+        Format::Plain => print::text(findings, print::Palette::NONE),
+        Format::Coloured => print::text(findings, print::Palette::ANSI),
+        Format::Json => print::json(findings),
+    }
+}
+
+/// Whether a run could be stored at `path`. Changes nothing there.
+fn look_at_store(path: &Path) -> Result<(), StoreError> {
+    let denied = |error: io::Error| StoreError::NoPermission { path: path.to_owned(), detail: error.to_string() };
+    if path.exists() {
+        Store::open_to_read(path)?;
+        std::fs::OpenOptions::new().write(true).open(path).map_err(denied)?;
+    }
+    let absolute = std::path::absolute(path).map_err(denied)?;
+    let directory = absolute.ancestors().skip(1).find(|directory| directory.exists()).unwrap_or(Path::new("/"));
+    // A file without a name: it is gone when it is closed.
+    tempfile::tempfile_in(directory).map(drop).map_err(denied)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Findings on paper.
+
+use std::fmt::{self, Write};
+
+use serde::Serialize;
+
+use super::{Area, Finding, Readiness, State};
+
+/// Escape sequences (ECMA-48, SGR) around what deserves colour.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Palette {
+    good: &'static str,
+    doubt: &'static str,
+    bad: &'static str,
+    heading: &'static str,
+    plain: &'static str,
+}
+
+impl Palette {
+    pub const NONE: Self = Self { good: "", doubt: "", bad: "", heading: "", plain: "" };
+    pub const ANSI: Self =
+        Self { good: "\x1b[32m", doubt: "\x1b[33m", bad: "\x1b[31m", heading: "\x1b[1m", plain: "\x1b[0m" };
+}
+
+impl Area {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Privileges => "Privileges",
+            Self::Testbed => "Testbeds",
+            Self::Cpus => "CPUs",
+            Self::Clock => "Clock",
+            Self::LoadGenerator => "Load generator",
+            Self::Store => "Store",
+            Self::OtherLoad => "Other load",
+        }
+    }
+}
+
+pub(super) fn text(findings: &[Finding], palette: Palette) -> String {
+    let mut text = String::new();
+    write_text(findings, palette, &mut text).expect("a String takes all that is written to it");
+    text
+}
+
+fn write_text(findings: &[Finding], palette: Palette, out: &mut impl Write) -> fmt::Result {
+    let Palette { good, doubt, bad, heading, plain } = palette;
+    let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
+    let mut area = None;
+    for Finding { area: of, name, state } in findings {
+        if area.replace(*of) != Some(*of) {
+            writeln!(out, "{heading}{}{plain}", of.title())?;
+        }
+        let (colour, label, found, lack) = match state {
+            State::Ok { found } => (good, "ok", found, None),
+            State::Doubtful(lack) => (doubt, "doubtful", &lack.found, Some(lack)),
+            State::Lacking(lack) => (doubt, "lacking", &lack.found, Some(lack)),
+            State::Missing(lack) => (bad, "MISSING", &lack.found, Some(lack)),
+            State::Unknown { why } => (plain, "unknown", why, None),
+        };
+        writeln!(out, "  {colour}{label:<8}{plain}  {name:<width$}  {found}")?;
+        if let Some(lack) = lack {
+            let margin = "";
+            writeln!(out, "  {margin:8}  {margin:width$}  effect: {}", lack.effect)?;
+            writeln!(out, "  {margin:8}  {margin:width$}  remedy: {}", lack.remedy)?;
+        }
+    }
+    writeln!(out)?;
+    match Readiness::of(findings) {
+        Readiness::Ready => writeln!(out, "{good}`netrig run layers` can work here.{plain}"),
+        Readiness::NotReady => {
+            let missing: Vec<_> = findings
+                .iter()
+                .filter(|finding| matches!(finding.state, State::Missing(_)))
+                .map(|finding| format!("{}: {}", finding.area.title(), finding.name))
+                .collect();
+            writeln!(out, "{bad}`netrig run layers` cannot work here. Missing: {}.{plain}", missing.join("; "))
+        }
+    }
+}
+
+pub(super) fn json(findings: &[Finding]) -> String {
+    #[derive(Serialize)]
+    struct Report<'a> {
+        netrig_version: &'a str,
+        ready: bool,
+        findings: &'a [Finding],
+    }
+    let ready = Readiness::of(findings) == Readiness::Ready;
+    let report = Report { netrig_version: env!("CARGO_PKG_VERSION"), ready, findings };
+    let json = serde_json::to_string_pretty(&report).expect("findings are texts, which JSON can hold");
+    format!("{json}\n")
+}

@@ -1,0 +1,318 @@
+use std::collections::BTreeMap;
+
+use rig_sys::cpu::CpuSet;
+use rig_sys::probe::{Access, Activity, Busy, Feature, Machine, Namespaces, Privileges, Refusal, Sockets};
+
+use super::*;
+
+const FEATURES: [Feature; 9] = [
+    Feature::Veth,
+    Feature::Bridge,
+    Feature::Macvlan,
+    Feature::Vxlan,
+    Feature::TokenBucket,
+    Feature::Forwarding,
+    Feature::Offloads,
+    Feature::Sysfs,
+    Feature::ReceiveSteering,
+];
+
+/// A quiet machine that has everything.
+fn good() -> Facts {
+    let cpus = CpuSet::new([0, 1, 2, 3]);
+    Facts {
+        machine: Machine {
+            kernel: "6.12.1 x86_64".to_owned(),
+            cpu_model: Some("Nimble 9000".to_owned()),
+            online: cpus.clone(),
+            allowed: cpus,
+            shared_cores: vec![CpuSet::new([0, 1]), CpuSet::new([2, 3])],
+            governors: ["performance".to_owned()].into(),
+            turbo: Some(false),
+            clock_source: Some("tsc".to_owned()),
+            congestion_control: Some("cubic".to_owned()),
+            congestion_controls: vec!["reno".to_owned(), "cubic".to_owned()],
+            receive_buffer_max: Some(4_194_304),
+            send_buffer_max: Some(2_097_152),
+            ..Machine::default()
+        },
+        privileges: Privileges::default(),
+        activity: Activity { load_average: 0.04, busy_percent: 0.6, ..Activity::default() },
+        sockets: Sockets { io_uring: Ok(()), io_uring_disabled: Some(0), zero_copy: Ok(()) },
+        namespaces: Namespaces { access: Access::Direct, features: FEATURES.map(|feature| (feature, Ok(()))).into() },
+    }
+}
+
+fn refusal(operation: &str, errno: i32) -> Refusal {
+    Refusal::new(operation, &io::Error::from_raw_os_error(errno))
+}
+
+const EPERM: i32 = 1;
+const EROFS: i32 = 30;
+const EOPNOTSUPP: i32 = 95;
+
+fn look(facts: &Facts) -> Vec<Finding> {
+    findings(facts, &Ok("/home/me/.local/share/netrig/runs.sqlite".into()))
+}
+
+fn text(findings: &[Finding]) -> String {
+    write(findings, Format::Plain)
+}
+
+/// The state of `name` after `change` was made to a good machine.
+fn after(name: &str, change: impl FnOnce(&mut Facts)) -> State {
+    let mut facts = good();
+    change(&mut facts);
+    let found = look(&facts).into_iter().find(|finding| finding.name == name);
+    found.unwrap_or_else(|| panic!("nothing is said of {name}")).state
+}
+
+fn missing(state: State) -> Lack {
+    let State::Missing(lack) = state else { panic!("not missing: {state:?}") };
+    lack
+}
+
+fn doubtful(state: State) -> Lack {
+    let State::Doubtful(lack) = state else { panic!("not doubtful: {state:?}") };
+    lack
+}
+
+#[test]
+fn a_good_machine_is_ready_without_a_doubt() {
+    let findings = look(&good());
+    assert!(findings.iter().all(|finding| matches!(finding.state, State::Ok { .. })), "{}", text(&findings));
+    assert_eq!(Readiness::of(&findings), Readiness::Ready);
+    insta::assert_snapshot!("good", text(&findings));
+}
+
+/// A small container on a busy laptop that allows next to nothing.
+fn bad() -> Facts {
+    let mut facts = good();
+    facts.machine.allowed = CpuSet::new([0, 1]);
+    facts.machine.quota = Some(1.5);
+    facts.machine.governors = ["powersave".to_owned()].into();
+    facts.machine.turbo = Some(true);
+    facts.machine.clock_source = Some("hpet".to_owned());
+    facts.machine.congestion_controls = vec!["reno".to_owned()];
+    facts.machine.receive_buffer_max = Some(212_992);
+    facts.machine.hypervisor = Some("KVMKVMKVM".to_owned());
+    facts.privileges = Privileges { filtered: true, ..Privileges::default() };
+    let busy = Busy { pid: 4711, command: "cc1plus".to_owned(), percent: 98.0 };
+    facts.activity = Activity { load_average: 3.5, busy_percent: 61.0, steal_percent: 2.5, busiest: vec![busy] };
+    facts.sockets.io_uring = Err(refusal("create an io_uring", EPERM));
+    facts.sockets.zero_copy = Err(refusal("set SO_ZEROCOPY on a TCP socket", EOPNOTSUPP));
+    facts.namespaces.features = BTreeMap::from([
+        (Feature::Bridge, Err(refusal("create bridge bridge0", EOPNOTSUPP))),
+        (Feature::Veth, Ok(())),
+        (Feature::Macvlan, Err(refusal("create macvlan macvlan0 over near0", EOPNOTSUPP))),
+        (Feature::Sysfs, Err(refusal("mount sysfs for a network namespace", EPERM))),
+    ]);
+    facts
+}
+
+#[test]
+fn each_lack_comes_with_its_effect_and_its_remedy() {
+    let findings = findings(&bad(), &Err("may not use the store /x (read-only)".to_owned()));
+    assert_eq!(Readiness::of(&findings), Readiness::NotReady);
+    for finding in &findings {
+        if let State::Doubtful(lack) | State::Lacking(lack) | State::Missing(lack) = &finding.state {
+            assert!(!lack.found.is_empty() && !lack.effect.is_empty() && !lack.remedy.is_empty(), "{finding:?}");
+        }
+    }
+    insta::assert_snapshot!("bad", text(&findings));
+}
+
+#[test]
+fn without_namespaces_the_switch_in_the_way_is_named() {
+    let refused = |privileges: Privileges| {
+        missing(after("network namespaces", |facts| {
+            facts.privileges = privileges;
+            facts.namespaces.access = Access::Refused(refusal("create a user namespace", EPERM));
+            facts.namespaces.features = BTreeMap::new();
+        }))
+        .remedy
+    };
+    let none = Privileges::default();
+    assert!(refused(Privileges { user_namespaces_max: Some(0), ..none.clone() }).contains("max_user_namespaces=10000"));
+    assert!(refused(Privileges { user_namespaces_for_all: Some(0), ..none.clone() }).contains("userns_clone=1"));
+    assert!(refused(Privileges { restricted_by_apparmor: Some(1), ..none.clone() }).contains("restrict_unprivileged"));
+    assert!(refused(Privileges { filtered: true, ..none.clone() }).contains("docker"));
+    assert_eq!(refused(none), "run netrig as root");
+}
+
+#[test]
+fn without_namespaces_nothing_is_said_of_what_was_not_tried() {
+    let state = after("vxlan", |facts| facts.namespaces.features = BTreeMap::new());
+    assert!(matches!(state, State::Unknown { .. }), "{state:?}");
+}
+
+#[test]
+fn a_lacking_module_and_a_lacking_right_have_different_remedies() {
+    let vxlan = |errno| {
+        missing(after("vxlan", |facts| {
+            let tried = Err(refusal("create vxlan vxlan0", errno));
+            facts.namespaces.features.insert(Feature::Vxlan, tried);
+        }))
+    };
+    assert!(vxlan(EOPNOTSUPP).remedy.contains("modprobe vxlan"));
+    assert_eq!(vxlan(EPERM).remedy, "run netrig as root");
+    assert_eq!(vxlan(EPERM).effect, "no path vxlan");
+    assert!(vxlan(EROFS).remedy.contains("docker"));
+}
+
+#[test]
+fn what_the_suite_layers_spares_does_not_stop_it() {
+    let mut facts = good();
+    for feature in [Feature::Macvlan, Feature::Forwarding, Feature::TokenBucket] {
+        facts.namespaces.features.insert(feature, Err(refusal("try it", EOPNOTSUPP)));
+    }
+    facts.sockets.zero_copy = Err(refusal("try it", EOPNOTSUPP));
+    assert_eq!(Readiness::of(&look(&facts)), Readiness::Ready);
+}
+
+#[test]
+fn two_nodes_need_two_cpus() {
+    let number = |allowed: &[u32], online: &[u32]| {
+        missing(after("number", |facts| {
+            facts.machine.allowed = CpuSet::new(allowed.iter().copied());
+            facts.machine.online = CpuSet::new(online.iter().copied());
+        }))
+    };
+    assert!(number(&[0], &[0]).remedy.contains("two CPUs or more"));
+    let limited = number(&[2], &[0, 1, 2, 3]);
+    assert!(limited.remedy.contains("taskset"), "{limited:?}");
+    assert_eq!(limited.found, "1 (CPUs 2) of the machine's 4");
+}
+
+#[test]
+fn nodes_that_share_a_core_are_doubtful() {
+    let cores = |allowed: &[u32], shared: [[u32; 2]; 2]| {
+        after("cores", |facts| {
+            facts.machine.allowed = CpuSet::new(allowed.iter().copied());
+            facts.machine.shared_cores = shared.into_iter().map(CpuSet::new).collect();
+        })
+    };
+    let all = [0, 1, 2, 3];
+    assert!(matches!(cores(&all, [[0, 1], [2, 3]]), State::Ok { .. }));
+    assert!(matches!(cores(&all, [[0, 2], [1, 3]]), State::Ok { .. }));
+    // Both nodes find nothing but the threads of one core.
+    assert!(doubtful(cores(&[0, 2], [[0, 2], [1, 3]])).found.starts_with("CPUs 0,2 are threads of one core"));
+}
+
+#[test]
+fn limits_and_clocks_are_weighed() {
+    let quota = |quota| after("time", |facts| facts.machine.quota = Some(quota));
+    assert!(matches!(quota(4.0), State::Ok { .. }));
+    assert_eq!(doubtful(quota(1.5)).found, "the cgroup grants 1.50 CPUs' worth");
+
+    let clock = |source: &str, others: &[&str]| {
+        after("clock source", |facts| {
+            facts.machine.clock_source = Some(source.to_owned());
+            facts.machine.clock_sources = others.iter().map(|&other| other.to_owned()).collect();
+        })
+    };
+    assert!(matches!(clock("kvm-clock", &[]), State::Ok { .. }));
+    assert!(doubtful(clock("hpet", &["hpet", "tsc"])).remedy.starts_with("`echo tsc"));
+    assert!(doubtful(clock("hpet", &["hpet"])).remedy.contains("dmesg"));
+
+    let small = doubtful(after("receive buffer", |facts| facts.machine.receive_buffer_max = Some(212_992)));
+    assert_eq!(small.remedy, "`sudo sysctl -w net.core.rmem_max=2097152`");
+}
+
+#[test]
+fn a_forbidden_io_uring_has_the_remedy_of_its_cause() {
+    let io_uring = |disabled, filtered| {
+        missing(after("io_uring", |facts| {
+            facts.sockets.io_uring = Err(refusal("create an io_uring", EPERM));
+            facts.sockets.io_uring_disabled = disabled;
+            facts.privileges.filtered = filtered;
+        }))
+        .remedy
+    };
+    assert!(io_uring(Some(2), true).contains("io_uring_disabled=0"));
+    assert!(io_uring(Some(0), true).contains("container"));
+    assert!(io_uring(None, false).contains("CONFIG_IO_URING"));
+}
+
+#[test]
+fn json_says_the_same() {
+    let report: serde_json::Value = serde_json::from_str(&write(&look(&bad()), Format::Json)).unwrap();
+    assert_eq!(report["ready"], false);
+    let findings = report["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), look(&bad()).len());
+    let bridge = findings.iter().find(|finding| finding["name"] == "bridge").unwrap();
+    assert_eq!((&bridge["area"], &bridge["state"]), (&"testbed".into(), &"missing".into()));
+    assert!(bridge["remedy"].as_str().unwrap().contains("modprobe bridge"));
+}
+
+#[test]
+fn the_place_of_the_store_is_looked_at_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().join("not/yet/there/runs.sqlite");
+    look_at_store(&deep).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    std::fs::write(dir.path().join("notes.txt"), "no store ".repeat(200)).unwrap();
+    let error = look_at_store(&dir.path().join("notes.txt")).unwrap_err();
+    assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
+    let error = look_at_store(Path::new("/proc/netrig/runs.sqlite")).unwrap_err();
+    assert!(matches!(error, StoreError::NoPermission { .. }), "{error}");
+}
+
+#[test]
+fn the_suite_layers_needs_the_congestion_control_that_it_names() {
+    let lack = missing(after("congestion control", |facts| {
+        facts.machine.congestion_control = Some("bbr".to_owned());
+        facts.machine.congestion_controls = vec!["reno".to_owned(), "bbr".to_owned()];
+    }));
+    assert_eq!(lack.found, "reno, bbr (default bbr)");
+    assert!(lack.remedy.contains("modprobe tcp_cubic"));
+}
+
+#[test]
+fn a_congestion_control_that_a_scenario_names_has_to_be_there() {
+    let layers = Suite::load("layers").unwrap();
+    let mut facts = good();
+    facts.machine.congestion_controls = vec!["reno".to_owned(), "bbr".to_owned()];
+    let found = findings::in_the_way_of(&layers, Purpose::Run, &facts);
+    let [lack] = &found[..] else { panic!("named once, however many scenarios name it: {found:?}") };
+    assert!(lack.found.contains("'cubic'"), "{lack:?}");
+    assert!(lack.remedy.contains("modprobe tcp_cubic") && lack.remedy.contains("reno, bbr"), "{lack:?}");
+    assert_eq!(findings::in_the_way_of(&layers, Purpose::Build, &facts), []);
+    // Where the kernel does not tell, the attempt will.
+    facts.machine.congestion_controls.clear();
+    assert_eq!(findings::in_the_way_of(&layers, Purpose::Run, &facts), []);
+}
+
+#[test]
+fn colour_changes_nothing_but_the_colour() {
+    let coloured = write(&look(&bad()), Format::Coloured);
+    let without = coloured.split('\x1b').map(|part| part.split_once('m').map_or(part, |(_, rest)| rest));
+    assert_eq!(without.collect::<String>(), text(&look(&bad())));
+    assert!(coloured.contains("\x1b[31mMISSING"));
+}
+
+#[test]
+fn only_what_a_suite_is_made_of_is_in_its_way() {
+    let layers = Suite::load("layers").unwrap();
+    let mut facts = good();
+    let lacking = |feature, facts: &mut Facts| {
+        facts.namespaces.features.insert(feature, Err(refusal("create it", EOPNOTSUPP)));
+    };
+    // Neither is in any scenario of `layers`.
+    lacking(Feature::Macvlan, &mut facts);
+    lacking(Feature::TokenBucket, &mut facts);
+    assert_eq!(findings::in_the_way_of(&layers, Purpose::Run, &facts), []);
+
+    lacking(Feature::Vxlan, &mut facts);
+    facts.sockets.io_uring = Err(refusal("create an io_uring", EPERM));
+    let found = findings::in_the_way_of(&layers, Purpose::Run, &facts);
+    let effects: Vec<&str> = found.iter().map(|lack| lack.effect.as_str()).collect();
+    assert_eq!(effects, ["no path vxlan", "no load with several operations outstanding"]);
+    assert!(found[0].remedy.contains("modprobe vxlan"), "{found:?}");
+    // A testbed alone does without its loads.
+    assert_eq!(findings::in_the_way_of(&layers, Purpose::Build, &facts), found[..1]);
+
+    // Scenario A is neither an overlay nor asynchronous.
+    let raw = layers.only(&["A".into()]).unwrap();
+    assert_eq!(findings::in_the_way_of(&raw, Purpose::Run, &facts), []);
+}

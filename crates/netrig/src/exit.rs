@@ -1,0 +1,102 @@
+//! How the program ends.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use crate::suite::SuiteError;
+
+/// The documented exit statuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done, and every claim holds or is undecided.
+    Done = 0,
+    /// Done, and a claim is refuted.
+    Refuted = 1,
+    /// The user said something that cannot be done.
+    BadInput = 2,
+    /// The machine lacks something.
+    Lacking = 3,
+    /// A trial, the store or the output failed.
+    Failed = 4,
+    /// Stopped by a signal.
+    Stopped = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error with the status that the program ends with.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    pub error: anyhow::Error,
+}
+
+impl Failure {
+    pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Self { exit, error: error.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&in_words(&self.error))
+    }
+}
+
+/// An error with its causes, each once: those of libraries name their cause themselves.
+pub fn in_words(error: &anyhow::Error) -> String {
+    let mut words = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if !words.contains(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        let exit = if error.is::<crate::run::Stopped>() { Exit::Stopped } else { Exit::Failed };
+        Self::new(exit, error)
+    }
+}
+
+impl From<SuiteError> for Failure {
+    fn from(error: SuiteError) -> Self {
+        Self::new(Exit::BadInput, error)
+    }
+}
+
+/// Gives an error its exit status.
+pub trait OrExit<T> {
+    fn or_exit(self, exit: Exit) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
+    fn or_exit(self, exit: Exit) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(exit, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let kernel = || io::Error::from_raw_os_error(95);
+        let error = Err::<(), _>(rig_sys::Error::new("create vxlan vxlan0", kernel())).context("build the testbed");
+        let failure = Failure::new(Exit::Failed, error.unwrap_err());
+        assert_eq!(failure.to_string(), format!("build the testbed: create vxlan vxlan0: {}", kernel()));
+        let plain = Failure::new(Exit::Failed, anyhow::Error::new(kernel()).context("write it"));
+        assert_eq!(plain.to_string(), format!("write it: {}", kernel()));
+    }
+}

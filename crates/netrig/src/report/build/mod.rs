@@ -1,0 +1,235 @@
+//! From a run to its report.
+
+mod data;
+mod doubts;
+mod results;
+mod scenario;
+
+use jiff::Timestamp;
+use rig_stats::confidence::Level;
+use rig_stats::sample::Sample;
+
+use super::document::{Block, Document, Interval, Number, Verdict};
+use super::view::{RunView, Status};
+use crate::claim::{Metric, Side};
+use crate::figures;
+use crate::record::{Environment, TrialRecord};
+
+/// The whole report of a run.
+pub fn document(view: &RunView) -> Document {
+    Document {
+        title: view.title.clone(),
+        summary: summary(view),
+        blocks: blocks(view),
+        details: details(view),
+        data: data::data(view),
+    }
+}
+
+fn summary(view: &RunView) -> Vec<String> {
+    let trials: usize = view.scenarios.iter().map(|s| s.trials.len()).sum();
+    let run = format!(
+        "Run {} of suite {}, {}: {} of {}",
+        view.id,
+        view.suite,
+        time(view.started_unix_ms),
+        status(&view.status, trials),
+        count(view.scenarios.len(), "scenario", "scenarios"),
+    );
+    let mut lines = vec![run, machine(&view.environment)];
+    if !view.claims.is_empty() {
+        lines.push(verdicts(view));
+    }
+    lines
+}
+
+fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn status(status: &Status, trials: usize) -> String {
+    match status {
+        Status::Complete => format!("complete, {}", count(trials, "trial", "trials")),
+        Status::Running { done, planned } => format!("running, {done} of at most {planned} trials done"),
+        Status::Interrupted { done, planned } => format!("interrupted after {done} of at most {planned} trials"),
+        Status::Failed { done, planned, .. } => format!("failed after {done} of at most {planned} trials"),
+    }
+}
+
+fn machine(environment: &Environment) -> String {
+    let mut parts = vec![
+        environment.cpu_model.clone(),
+        count(environment.cpus_online as usize, "CPU", "CPUs"),
+        gibibytes(environment.memory_bytes),
+        format!("Linux {}", environment.kernel),
+    ];
+    parts.extend(environment.hypervisor.as_ref().map(|h| format!("under {h}")));
+    parts.push(format!("netrig {}", environment.netrig_version));
+    parts.retain(|part| !part.is_empty());
+    parts.join(" · ")
+}
+
+fn gibibytes(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
+/// `Of 6 claims 4 hold, 1 is refuted, 1 is undecided`.
+fn verdicts(view: &RunView) -> String {
+    let mut parts = Vec::new();
+    for (verdict, one, many) in [
+        (Verdict::Holds, "holds", "hold"),
+        (Verdict::Refuted, "is refuted", "are refuted"),
+        (Verdict::Undecided, "is undecided", "are undecided"),
+    ] {
+        match view.claims.iter().filter(|claim| claim.verdict == verdict).count() {
+            0 => {}
+            n => parts.push(count(n, one, many)),
+        }
+    }
+    format!("Of {} {}", count(view.claims.len(), "claim", "claims"), parts.join(", "))
+}
+
+fn time(unix_ms: i64) -> String {
+    Timestamp::from_millisecond(unix_ms)
+        .map_or_else(|_| format!("{unix_ms} ms after 1970"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
+}
+
+fn blocks(view: &RunView) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if !view.about.is_empty() {
+        blocks.push(Block::paragraph(&view.about));
+    }
+    match &view.status {
+        Status::Complete => {}
+        Status::Running { .. } => blocks.push(Block::info("The run is not finished: figures will change.")),
+        Status::Interrupted { .. } => {
+            blocks.push(Block::warning(
+                "The run was interrupted. The figures are those of the trials that were finished.",
+            ));
+        }
+        Status::Failed { reason, .. } => {
+            blocks.push(Block::warning(format!(
+                "The run failed: {reason}. The figures are those of the trials that were finished."
+            )));
+        }
+    }
+    blocks.push(Block::heading(2, "Results"));
+    blocks.push(Block::paragraph(results::key(view)));
+    blocks.extend(results::tables(view));
+    if !view.claims.is_empty() {
+        blocks.push(Block::heading(2, "Claims"));
+        blocks.push(Block::Claims { claims: view.claims.clone() });
+    }
+    if let Some(table) = doubts::overview(view) {
+        blocks.push(Block::heading(2, "Doubts"));
+        blocks.push(Block::Table(table));
+    }
+    blocks.push(Block::heading(2, "Charts"));
+    blocks.extend(results::charts(view));
+    blocks
+}
+
+fn details(view: &RunView) -> Vec<Block> {
+    let mut blocks = vec![Block::heading(2, "Scenarios")];
+    blocks.extend(view.scenarios.iter().flat_map(|s| scenario::blocks(s, view.level)));
+    blocks.push(Block::heading(2, "How it was measured"));
+    blocks.push(Block::KeyValues { caption: None, pairs: method(view) });
+    blocks.push(Block::heading(2, "Environment"));
+    blocks.push(Block::KeyValues { caption: None, pairs: environment(&view.environment) });
+    blocks
+}
+
+fn method(view: &RunView) -> Vec<(String, String)> {
+    let seconds = |d: std::time::Duration| format!("{} s", d.as_secs_f64());
+    let phases = &view.phases;
+    let mut pairs = vec![
+        ("Warm-up", format!("{}; load runs, nothing is counted", seconds(phases.warm_up))),
+        ("Window", format!("{}; counters are read at both edges", seconds(phases.window))),
+        ("Cool-down", format!("{}; load goes on after the window", seconds(phases.cool_down))),
+        ("Samples", format!("every {} inside the window", seconds(phases.interval))),
+        ("Order", "scenarios take turns, trial by trial".to_owned()),
+        ("Repetition", view.repetition.clone()),
+        (
+            "Intervals",
+            format!("{} % confidence of the mean over trials, Student's t distribution", view.level.percent()),
+        ),
+        ("CPU", "share of time that was neither idle nor stolen, mean over the node's CPUs".to_owned()),
+        ("Service demand", "CPU time of the node for each KB (1024 bytes) of payload, netperf's formula".to_owned()),
+    ];
+    if !view.options.is_empty() {
+        pairs.push(("Options", view.options.clone()));
+    }
+    if let Some(cost) = results::rig_cost(view) {
+        pairs.push(("The rig's own cost", cost));
+    }
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn environment(environment: &Environment) -> Vec<(String, String)> {
+    let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
+    let load = f64::from(environment.load_average_hundredths) / 100.0;
+    let pairs = [
+        ("netrig", environment.netrig_version.clone()),
+        ("Kernel", environment.kernel.clone()),
+        ("CPU", environment.cpu_model.clone()),
+        ("CPUs online", environment.cpus_online.to_string()),
+        ("Memory", gibibytes(environment.memory_bytes)),
+        ("Hypervisor", environment.hypervisor.clone().unwrap_or_else(|| "none found".to_owned())),
+        ("Clock source", environment.clock_source.clone()),
+        ("Congestion control, default", environment.congestion_control.clone()),
+        ("Privileges", privileges.to_owned()),
+        ("Load average at the begin", format!("{load:.2} over one minute")),
+    ];
+    let fixed = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
+    fixed.chain(environment.sysctls.iter().cloned()).collect()
+}
+
+/// What a figure is multiplied by to be shown in [`unit`].
+fn scale(metric: Metric) -> f64 {
+    match metric {
+        Metric::Throughput => 1e-6,
+        Metric::Cpu | Metric::ServiceDemand | Metric::Retransmits => 1.0,
+    }
+}
+
+fn name(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput => "Throughput",
+        Metric::Cpu => "Avg. CPU",
+        Metric::ServiceDemand => "Service demand",
+        Metric::Retransmits => "Retransmits",
+    }
+}
+
+/// The unit that a figure is shown in.
+fn unit(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput => "Mbit/s",
+        Metric::Cpu => "%",
+        Metric::ServiceDemand => "µs/KB",
+        Metric::Retransmits => "segments",
+    }
+}
+
+fn decimals(metric: Metric) -> u8 {
+    match metric {
+        Metric::Throughput | Metric::Cpu => 1,
+        Metric::ServiceDemand => 3,
+        Metric::Retransmits => 0,
+    }
+}
+
+/// The figure in all trials, in the unit it is shown in.
+fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
+    figures::sample(trials, side, metric).values().iter().map(|value| value * scale(metric)).collect()
+}
+
+/// Mean and interval over all trials; `None` without trials.
+fn mean(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
+    let sample = sample(trials, side, metric);
+    let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
+    Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! One scenario: its testbed, its load, its trials.
+
+use rig_stats::confidence::Level;
+
+use super::{decimals, doubts, name, sample, scale, unit};
+use crate::claim::{Metric, Side};
+use crate::figures::{figure, throughput_over_time};
+use crate::record::TrialRecord;
+use crate::report::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Row, Table};
+use crate::report::view::{Certainty, ScenarioView};
+
+pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
+    let title = Label { head: scenario.id.clone(), subhead: Some(scenario.name.clone()).filter(|n| !n.is_empty()) };
+    let mut blocks = vec![Block::heading(3, title.to_string())];
+    if !scenario.about.is_empty() {
+        blocks.push(Block::paragraph(&scenario.about));
+    }
+    blocks.extend(scenario.notes.iter().map(Block::info));
+    if !scenario.topology.is_empty() {
+        blocks.push(Block::Preformatted { caption: Some("Testbed".to_owned()), text: scenario.topology.clone() });
+    }
+    let mut pairs = vec![("Load".to_owned(), scenario.load.clone())];
+    pairs.push(("Confidence".to_owned(), certainty(scenario)));
+    blocks.push(Block::KeyValues { caption: None, pairs });
+    if scenario.trials.is_empty() {
+        blocks.push(Block::warning("No trial was finished."));
+        return blocks;
+    }
+    blocks.push(Block::Table(trials(scenario, level)));
+    if let Some(chart) = course(scenario) {
+        blocks.push(Block::Figure(Chart::Lines(chart)));
+    }
+    let doubts = doubts::of(scenario);
+    if !doubts.is_empty() {
+        blocks.push(Block::heading(4, "Doubts"));
+        blocks.push(Block::List { items: doubts });
+    }
+    blocks
+}
+
+fn certainty(scenario: &ScenarioView) -> String {
+    match &scenario.certainty {
+        Certainty::Fixed => "the number of trials was fixed".to_owned(),
+        Certainty::Reached => "reached".to_owned(),
+        Certainty::Missed(words) => words.clone(),
+        Certainty::Unfinished => "the run ended before".to_owned(),
+    }
+}
+
+/// The figures that a single trial is shown by.
+const SHOWN: [(&str, Side, Metric); 6] = [
+    ("Sent", Side::Sender, Metric::Throughput),
+    ("Received", Side::Receiver, Metric::Throughput),
+    ("CPU, sender", Side::Sender, Metric::Cpu),
+    ("CPU, receiver", Side::Receiver, Metric::Cpu),
+    ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
+    ("Retransmits", Side::Sender, Metric::Retransmits),
+];
+
+/// A column for each trial, and one for how much they scatter.
+fn trials(scenario: &ScenarioView, level: Level) -> Table {
+    let trials = &scenario.trials;
+    let several = trials.len() > 1;
+    let mut table = Table::new(format!("Trials of {}", scenario.id), "Trial");
+    table.columns = trials.iter().map(|t| Column::number(Label::new(t.ordinal.to_string()), None)).collect();
+    table.rows = SHOWN.iter().map(|(label, side, metric)| figures(trials, label, *side, *metric)).collect();
+    let rig = |t: &TrialRecord| Cell::number((t.setup_us + t.teardown_us) as f64 / 1000.0, 1);
+    let doubts = |t: &TrialRecord| Cell::number(t.flags.len() as f64, 0);
+    let row = |label: &str, unit: Option<&str>, cell: &dyn Fn(&TrialRecord) -> Cell| Row {
+        label: label.to_owned(),
+        unit: unit.map(str::to_owned),
+        cells: trials.iter().map(cell).chain(several.then(|| Cell::text(""))).collect(),
+    };
+    table.rows.push(row("Testbed up and down", Some("ms"), &rig));
+    table.rows.push(row("Doubts", None, &doubts));
+    if several {
+        table.columns.push(Column::number(Label::new("Std. dev."), None));
+        let count = trials.len() as f64;
+        table.notes.push(format!(
+            "Std. dev.: sample standard deviation. The {} % interval of the mean is {:.2} times as wide to each side.",
+            level.percent(),
+            level.student_t(count - 1.0) / count.sqrt(),
+        ));
+    }
+    table
+}
+
+fn figures(trials: &[TrialRecord], label: &str, side: Side, metric: Metric) -> Row {
+    let cell = |trial: &TrialRecord| match figure(trial, side, metric) {
+        Some(value) => Cell::number(value * scale(metric), decimals(metric)),
+        None => Cell::missing("the trial did not give this figure"),
+    };
+    let deviation = sample(trials, side, metric).standard_deviation();
+    let missing = || Cell::missing("fewer than two trials gave this figure");
+    let scatter = (trials.len() > 1).then(|| deviation.map_or_else(missing, |d| Cell::number(d, decimals(metric))));
+    Row {
+        label: label.to_owned(),
+        unit: Some(unit(metric).to_owned()),
+        cells: trials.iter().map(cell).chain(scatter).collect(),
+    }
+}
+
+/// Throughput at the receivers over time, a line for each trial; `None` without samples.
+fn course(scenario: &ScenarioView) -> Option<Lines> {
+    let lines: Vec<Line> = scenario
+        .trials
+        .iter()
+        .map(|trial| Line {
+            label: format!("trial {}", trial.ordinal),
+            points: throughput_over_time(trial, Side::Receiver)
+                .into_iter()
+                .map(|(at, rate)| (at, rate * scale(Metric::Throughput)))
+                .collect(),
+        })
+        .filter(|line| !line.points.is_empty())
+        .collect();
+    (!lines.is_empty()).then(|| Lines {
+        title: format!("{} at the receivers of {} over time", name(Metric::Throughput), scenario.id),
+        x: Axis::new("Time in the window", "s"),
+        y: Axis::new(name(Metric::Throughput), unit(Metric::Throughput)),
+        lines,
+    })
+}

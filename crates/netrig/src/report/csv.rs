@@ -1,0 +1,68 @@
+//! One line for each table cell and each claim: the long form that every data tool reads without reshaping.
+
+use std::io;
+
+use super::document::{Block, Cell, Claim, Document, Table};
+
+const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"];
+
+pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(HEAD).map_err(into_io)?;
+    for block in document.all_blocks() {
+        match block {
+            Block::Table(table) => write_table(&mut csv, table)?,
+            Block::Claims { claims } => write_claims(&mut csv, claims)?,
+            _ => {}
+        }
+    }
+    csv.flush()
+}
+
+fn write_table(csv: &mut csv::Writer<&mut dyn io::Write>, table: &Table) -> io::Result<()> {
+    for row in &table.rows {
+        for (i, (column, cell)) in table.columns.iter().zip(&row.cells).enumerate() {
+            let number = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
+            let [value, low, high, unit, reference, note] = match cell {
+                Cell::Text(text) => {
+                    [text.clone(), String::new(), String::new(), String::new(), String::new(), String::new()]
+                }
+                Cell::Missing { why } => {
+                    let unit = table.unit(row, i).unwrap_or_default().to_owned();
+                    [String::new(), String::new(), String::new(), unit, String::new(), why.clone()]
+                }
+                Cell::Number(n) => [
+                    n.value.to_string(),
+                    number(n.interval.map(|i| i.low)),
+                    number(n.interval.map(|i| i.high)),
+                    table.unit(row, i).unwrap_or_default().to_owned(),
+                    number(n.reference),
+                    String::new(),
+                ],
+            };
+            let column = column.label.to_string();
+            let record = [&table.caption, &row.label, &column, &value, &low, &high, &unit, &reference, &note];
+            csv.write_record(record).map_err(into_io)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_claims(csv: &mut csv::Writer<&mut dyn io::Write>, claims: &[Claim]) -> io::Result<()> {
+    for claim in claims {
+        let verdict = claim.verdict.to_string();
+        for (column, value, note) in
+            [("verdict", &verdict, &claim.words), ("expression", &claim.expression, &String::new())]
+        {
+            csv.write_record(["claims", &claim.text, column, value, "", "", "", "", note]).map_err(into_io)?;
+        }
+    }
+    Ok(())
+}
+
+fn into_io(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
+}

@@ -1,0 +1,23 @@
+//! The whole document for programs.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::document::Document;
+
+/// Raised when a field changes its meaning or goes away; new fields do not raise it.
+const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    format: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    document: &'a Document,
+}
+
+pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, &Envelope { format: "netrig-report", version: VERSION, document })?;
+    out.write_all(b"\n")
+}

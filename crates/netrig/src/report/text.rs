@@ -1,0 +1,113 @@
+//! What all writers do with words.
+
+use std::borrow::Cow;
+
+use textwrap::core::display_width;
+
+use super::document::{Cell, Label, Table, Verdict, with_unit};
+
+/// The text without characters that would drive a terminal, reorder a line or break XML; tabs become spaces.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    if !text.contains(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\t' => clean.push_str("    "),
+            '\r' => {}
+            c if harmful(c) => clean.push('\u{fffd}'),
+            c => clean.push(c),
+        }
+    }
+    Cow::Owned(clean)
+}
+
+fn harmful(c: char) -> bool {
+    (c.is_control() && c != '\n')
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+/// [`clean`] on one line.
+pub fn clean_line(text: &str) -> String {
+    clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// `text` in at most `width` columns, the rest replaced by an ellipsis.
+pub fn shorten(text: &str, width: usize) -> String {
+    if display_width(text) <= width {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    for c in text.chars() {
+        short.push(c);
+        if display_width(&short) + 1 > width {
+            short.pop();
+            break;
+        }
+    }
+    let mut short = short.trim_end().to_owned();
+    if width > 0 {
+        short.push('…');
+    }
+    short
+}
+
+/// `text` followed by spaces up to `width` columns.
+pub fn pad(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(display_width(text))))
+}
+
+/// `text` after spaces up to `width` columns.
+pub fn pad_left(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(display_width(text))))
+}
+
+/// What stands in place of a figure that is missing.
+pub const MISSING: &str = "–";
+
+/// Why cells of the table are missing: each reason once, with the cells it stands for.
+pub fn missing_notes(table: &Table) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in &table.rows {
+        for (column, cell) in table.columns.iter().zip(&row.cells) {
+            let Cell::Missing { why } = cell else { continue };
+            let place = format!("{} of {}", row.label, column.label.head);
+            match reasons.iter_mut().find(|(reason, _)| reason == why) {
+                Some((_, places)) => places.push(place),
+                None => reasons.push((why, vec![place])),
+            }
+        }
+    }
+    let alone = reasons.len() == 1;
+    let note = |(why, places): (&str, Vec<String>)| match (alone, places.len()) {
+        (true, _) => format!("{MISSING} {why}"),
+        (false, 1..=3) => format!("{MISSING} {}: {why}", places.join(", ")),
+        (false, n) => format!("{MISSING} {} and {} more: {why}", places[..2].join(", "), n - 2),
+    };
+    reasons.into_iter().map(note).collect()
+}
+
+/// The row's label with its unit.
+pub fn row_label(row: &super::document::Row) -> String {
+    clean_line(&with_unit(&row.label, row.unit.as_deref()))
+}
+
+/// The column's short name with its unit.
+pub fn column_head(column: &super::document::Column) -> String {
+    clean_line(&with_unit(&column.label.head, column.unit.as_deref()))
+}
+
+pub fn subhead(label: &Label) -> Option<String> {
+    label.subhead.as_deref().map(clean_line).filter(|s| !s.is_empty())
+}
+
+/// A sign that tells a verdict without colour.
+pub fn sign(verdict: Verdict) -> char {
+    match verdict {
+        Verdict::Holds => '✓',
+        Verdict::Refuted => '✗',
+        Verdict::Undecided => '?',
+    }
+}

@@ -1,0 +1,197 @@
+//! Charts made of characters, for terminals and Markdown.
+
+use textwrap::core::display_width;
+
+use super::document::{Bars, Chart, Interval, Lines, Stacked};
+use super::paint::{Colour, Paint};
+use super::text::{clean_line, pad, pad_left, shorten};
+
+const EIGHTHS: [char; 8] = ['█', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+const SPARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const REFERENCE: char = '┃';
+const SERIES: [Colour; 4] = [Colour::Blue, Colour::Yellow, Colour::Green, Colour::Magenta];
+/// Parts of a stack differ in character and colour, so that either alone tells them apart.
+const PARTS: [(char, Colour); 6] = [
+    ('█', Colour::Blue),
+    ('▓', Colour::Yellow),
+    ('▒', Colour::Green),
+    ('░', Colour::Magenta),
+    ('#', Colour::Red),
+    ('·', Colour::Cyan),
+];
+
+/// The chart without its title, in lines of at most `width` columns.
+pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
+    match chart {
+        Chart::Bars(bars) => render_bars(bars, width, paint),
+        Chart::Stacked(stacked) => render_stacked(stacked, width, paint),
+        Chart::Lines(lines) => render_lines(lines, width, paint),
+    }
+}
+
+/// One line of a bar chart before layout.
+struct BarLine {
+    label: String,
+    value: f64,
+    text: String,
+    reference: Option<f64>,
+    colour: Colour,
+}
+
+fn render_bars(bars: &Bars, width: usize, paint: Paint) -> Vec<String> {
+    let mut lines = Vec::new();
+    for group in &bars.groups {
+        for (i, number) in group.bars.iter().enumerate() {
+            let Some(number) = number else { continue };
+            let series = bars.series.get(i).filter(|_| bars.series.len() > 1);
+            let label = clean_line(&group.label.to_string());
+            let interval = number.interval.map(|i| format!(" {}", i.describe(number.value, number.decimals)));
+            lines.push(BarLine {
+                label: series.map_or(label.clone(), |s| format!("{label}, {}", clean_line(s))),
+                value: number.value,
+                text: format!("{number}{}", interval.unwrap_or_default()),
+                reference: number.reference,
+                colour: SERIES[i % SERIES.len()],
+            });
+        }
+    }
+    let limit = lines.iter().flat_map(|l| [Some(l.value), l.reference]).flatten().fold(0.0, f64::max);
+    let label_width = label_width(lines.iter().map(|l| l.label.as_str()), width);
+    let text_width = lines.iter().map(|l| display_width(&l.text)).max().unwrap_or(0);
+    let room = width.saturating_sub(label_width + text_width + 4).max(4);
+    let mut out: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let bar = bar(line.value, line.reference, limit, room);
+            let bar = match bar.split_once(REFERENCE) {
+                Some((before, after)) => format!(
+                    "{}{}{}",
+                    paint.colour(line.colour, before),
+                    paint.bold(&REFERENCE.to_string()),
+                    paint.colour(line.colour, after)
+                ),
+                None => paint.colour(line.colour, &bar),
+            };
+            format!("{}  {bar}  {}", pad(&shorten(&line.label, label_width), label_width), line.text)
+        })
+        .collect();
+    if let Some(name) = &bars.reference
+        && lines.iter().any(|l| l.reference.is_some())
+    {
+        out.push(paint.dim(&format!("{}  {REFERENCE} {}", " ".repeat(label_width), clean_line(name))));
+    }
+    out
+}
+
+/// A bar of exactly `room` columns; the reference mark overlays it.
+fn bar(value: f64, reference: Option<f64>, limit: f64, room: usize) -> String {
+    let eighths = if limit > 0.0 { (value.max(0.0) / limit * room as f64 * 8.0).round() as usize } else { 0 };
+    let mut bar: Vec<char> = vec!['█'; (eighths / 8).min(room)];
+    if bar.len() < room && eighths % 8 != 0 {
+        bar.push(EIGHTHS[eighths % 8]);
+    }
+    bar.resize(room, ' ');
+    if let Some(reference) = reference.filter(|r| *r >= 0.0 && limit > 0.0) {
+        let at = (reference / limit * room as f64).round() as usize;
+        bar[at.min(room - 1)] = REFERENCE;
+    }
+    bar.into_iter().collect()
+}
+
+fn render_stacked(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
+    let labels: Vec<String> = chart.rows.iter().map(|r| clean_line(&r.label.to_string())).collect();
+    let label_width = label_width(labels.iter().map(String::as_str), width);
+    let room = width.saturating_sub(label_width + 12).max(4);
+    let mut out = Vec::new();
+    for (row, label) in chart.rows.iter().zip(&labels) {
+        let mut line = String::new();
+        let mut sum = 0.0;
+        let mut filled = 0;
+        for (value, (sign, colour)) in row.values.iter().zip(PARTS.iter().cycle()) {
+            sum += value.max(0.0);
+            let edge = ((sum / chart.limit * room as f64).round() as usize).min(room);
+            line.push_str(&paint.colour(*colour, &sign.to_string().repeat(edge.saturating_sub(filled))));
+            filled = filled.max(edge);
+        }
+        line.push_str(&paint.dim(&"╶".repeat(room - filled)));
+        out.push(format!("{}  {line}  {:>6}", pad(&shorten(label, label_width), label_width), row.figure));
+    }
+    out.extend(legend(chart, width, paint));
+    out
+}
+
+/// The parts' names behind their signs, as many on a line as fit.
+fn legend(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut used = width;
+    for (part, (sign, colour)) in chart.parts.iter().zip(PARTS.iter().cycle()) {
+        let part = shorten(&clean_line(part), width.saturating_sub(4));
+        let needed = display_width(&part) + 4;
+        if used + needed > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        used += needed;
+        let sign = paint.colour(*colour, &sign.to_string());
+        if let Some(line) = lines.last_mut() {
+            line.push_str(&format!("  {sign} {part}"));
+        }
+    }
+    lines
+}
+
+fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {
+    let limit = chart.lines.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
+    let decimals = decimals_for(limit);
+    let label_width = label_width(chart.lines.iter().map(|l| l.label.as_str()), width);
+    let figure_width = format!("{limit:.decimals$}").len();
+    let room = width.saturating_sub(label_width + 2 * figure_width + 8).max(4);
+    let mut out = Vec::new();
+    for (i, line) in chart.lines.iter().enumerate() {
+        let values: Vec<f64> = line.points.iter().map(|p| p.1).filter(|v| v.is_finite()).collect();
+        let Some(range) = range(&values) else { continue };
+        let spark: String = resample(&values, room.min(values.len() * 2))
+            .map(|v| if limit > 0.0 { SPARKS[((v / limit * 8.0).ceil() as usize).clamp(1, 8) - 1] } else { SPARKS[0] })
+            .collect();
+        let spark_width = spark.chars().count();
+        out.push(format!(
+            "{}  {}{}  {} to {}",
+            pad(&shorten(&clean_line(&line.label), label_width), label_width),
+            paint.colour(SERIES[i % SERIES.len()], &spark),
+            " ".repeat(room.min(values.len() * 2) - spark_width),
+            pad_left(&format!("{:.decimals$}", range.low), figure_width),
+            pad_left(&format!("{:.decimals$}", range.high), figure_width),
+        ));
+    }
+    out
+}
+
+fn range(values: &[f64]) -> Option<Interval> {
+    let low = values.iter().copied().reduce(f64::min)?;
+    let high = values.iter().copied().reduce(f64::max)?;
+    Some(Interval { low, high })
+}
+
+/// `count` values, each the mean of its share of `values`, or the nearest one where there are fewer.
+fn resample(values: &[f64], count: usize) -> impl Iterator<Item = f64> + '_ {
+    (0..count).map(move |i| {
+        let begin = i * values.len() / count;
+        let end = ((i + 1) * values.len() / count).max(begin + 1);
+        values[begin..end].iter().sum::<f64>() / (end - begin) as f64
+    })
+}
+
+/// Columns for labels: what the longest needs, but no more than two fifths of the line.
+fn label_width<'a>(labels: impl Iterator<Item = &'a str>, width: usize) -> usize {
+    labels.map(|l| display_width(&clean_line(l))).max().unwrap_or(0).min(width * 2 / 5)
+}
+
+/// Digits after the point that show differences on a scale up to `limit`.
+pub fn decimals_for(limit: f64) -> usize {
+    match limit.abs() {
+        l if l >= 100.0 => 0,
+        l if l >= 10.0 => 1,
+        l if l >= 1.0 => 2,
+        _ => 3,
+    }
+}

@@ -1,0 +1,164 @@
+//! Reads every counter of a testbed at the window's edges and tells what happened between.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use rig_sys::counters::{self, CpuTicks, Interface, Protocols, Softnet};
+use rig_sys::netlink::QueueStats;
+use rig_sys::{Error, Result, clock};
+
+use crate::record::{CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
+use crate::testbed::{Testbed, UPLINK};
+
+/// All counters at one moment.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// CLOCK_MONOTONIC when the CPU counters were read.
+    pub at_ns: u64,
+    cpus: BTreeMap<u32, CpuTicks>,
+    /// Receive processing before and after the other counters were read. On a busy machine milliseconds may pass
+    /// between the two; from the first at the window's begin to the last at its end, each packet that an interface
+    /// counted has been processed, so that none can seem to have been processed elsewhere.
+    softnet: [BTreeMap<u32, Softnet>; 2],
+    /// By node, then by namespace in the testbed's order.
+    places: Vec<Vec<PlaceReading>>,
+    /// By node: of the wire's rate limit.
+    limits: Vec<Option<QueueStats>>,
+    throttled_us: Option<u64>,
+}
+
+#[derive(Debug)]
+struct PlaceReading {
+    interfaces: BTreeMap<String, Interface>,
+    protocols: Protocols,
+}
+
+impl Reading {
+    pub fn take(testbed: &Testbed) -> Result<Self> {
+        let at_ns = clock::monotonic_ns();
+        let cpus = counters::cpu_ticks()?;
+        let owned = (0..testbed.topology().nodes().len()).flat_map(|node| testbed.cpus(node).as_slice());
+        for cpu in owned {
+            // Else it would pass for one that did nothing.
+            if !cpus.contains_key(cpu) {
+                let why = "it went offline, or a container hides it (lxcfs): choose others with --cpus";
+                return Err(Error::new(format!("find CPU {cpu} in /proc/stat"), io::Error::other(why)));
+            }
+        }
+        let softnet_before = counters::softnet()?;
+        let places = (0..testbed.topology().nodes().len())
+            .map(|node| {
+                testbed
+                    .places(node)
+                    .map(|place| {
+                        Ok(PlaceReading {
+                            interfaces: place.counters.interfaces()?,
+                            protocols: place.counters.protocols()?,
+                        })
+                    })
+                    .collect::<Result<_>>()
+            })
+            .collect::<Result<_>>()?;
+        let limits =
+            (0..testbed.topology().nodes().len()).map(|node| testbed.rate_limit(node)).collect::<Result<_>>()?;
+        Ok(Self {
+            at_ns,
+            cpus,
+            softnet: [softnet_before, counters::softnet()?],
+            places,
+            limits,
+            throttled_us: counters::throttled_us(),
+        })
+    }
+
+    /// What each node did from `self` until `end`.
+    pub fn until(&self, end: &Self, testbed: &Testbed) -> Vec<NodeRecord> {
+        testbed.topology().nodes().iter().enumerate().map(|(node, _)| self.node_until(end, testbed, node)).collect()
+    }
+
+    /// For how long the machine's CPU limits halted netrig from `self` until `end`, microseconds.
+    pub fn throttled_until(&self, end: &Self) -> Option<u64> {
+        Some(end.throttled_us?.saturating_sub(self.throttled_us?))
+    }
+
+    fn node_until(&self, end: &Self, testbed: &Testbed, node: usize) -> NodeRecord {
+        let cpus = testbed.cpus(node).as_slice().iter().map(|&cpu| self.cpu_until(end, cpu)).collect();
+        let mut interfaces = Vec::new();
+        let mut protocol = ProtocolDelta::default();
+        for (place, (begin, end)) in testbed.places(node).zip(self.places[node].iter().zip(&end.places[node])) {
+            for (name, after) in &end.interfaces {
+                let before = begin.interfaces.get(name).copied().unwrap_or_default();
+                interfaces.push(interface_delta(format!("{}:{name}", place.name), before, *after));
+            }
+            add_protocols(&mut protocol, &begin.protocols, &end.protocols);
+        }
+        let name = testbed.topology().nodes()[node].name.clone();
+        if let (Some(before), Some(after)) = (self.limits[node], end.limits[node]) {
+            let uplink = format!("{name}:{UPLINK}");
+            for interface in interfaces.iter_mut().filter(|interface| interface.name == uplink) {
+                interface.rate_limit_dropped = after.drops.wrapping_sub(before.drops).into();
+            }
+        }
+        NodeRecord { name, cpus, interfaces, protocol }
+    }
+
+    fn cpu_until(&self, end: &Self, cpu: u32) -> CpuUse {
+        let (before, after) = (self.cpus.get(&cpu), end.cpus.get(&cpu));
+        let (before, after) = (before.copied().unwrap_or_default(), after.copied().unwrap_or_default());
+        let total = after.total().saturating_sub(before.total());
+        let percent = |field: fn(&CpuTicks) -> u64| {
+            // The kernel's idle and iowait counters may step back by a tick (proc_stat(5)).
+            let ticks = field(&after).saturating_sub(field(&before));
+            if total == 0 { 0.0 } else { ticks as f64 * 100.0 / total as f64 }
+        };
+        let soft_before = self.softnet[0].get(&cpu).copied().unwrap_or_default();
+        let soft_after = end.softnet[1].get(&cpu).copied().unwrap_or_default();
+        CpuUse {
+            cpu,
+            user: percent(|t| t.user + t.nice),
+            system: percent(|t| t.system),
+            softirq: percent(|t| t.softirq),
+            irq: percent(|t| t.irq),
+            steal: percent(|t| t.steal),
+            idle: percent(|t| t.idle + t.iowait),
+            packets_processed: wrapped(soft_before.processed, soft_after.processed),
+            backlog_drops: wrapped(soft_before.dropped, soft_after.dropped),
+            time_squeezes: wrapped(soft_before.time_squeeze, soft_after.time_squeeze),
+        }
+    }
+}
+
+/// The per-CPU counters of receive processing have 32 bits and wrap.
+fn wrapped(before: u64, after: u64) -> u64 {
+    u64::from((after as u32).wrapping_sub(before as u32))
+}
+
+fn interface_delta(name: String, before: Interface, after: Interface) -> InterfaceDelta {
+    let delta = |field: fn(&Interface) -> u64| field(&after).saturating_sub(field(&before));
+    InterfaceDelta {
+        name,
+        rx_packets: delta(|i| i.rx_packets),
+        rx_bytes: delta(|i| i.rx_bytes),
+        rx_dropped: delta(|i| i.rx_dropped),
+        rx_errors: delta(|i| i.rx_errors),
+        tx_packets: delta(|i| i.tx_packets),
+        tx_bytes: delta(|i| i.tx_bytes),
+        tx_dropped: delta(|i| i.tx_dropped),
+        tx_errors: delta(|i| i.tx_errors),
+        rate_limit_dropped: 0,
+    }
+}
+
+fn add_protocols(sum: &mut ProtocolDelta, before: &Protocols, after: &Protocols) {
+    let delta = |name: &str| {
+        let read = |counters: &Protocols| counters.get(name).copied().unwrap_or(0);
+        read(after).saturating_sub(read(before))
+    };
+    sum.tcp_segments_out += delta("Tcp.OutSegs");
+    sum.tcp_segments_in += delta("Tcp.InSegs");
+    sum.tcp_retransmitted_segments += delta("Tcp.RetransSegs");
+    sum.tcp_in_errors += delta("Tcp.InErrs");
+    sum.ip_in_discards += delta("Ip.InDiscards");
+    sum.ip_out_discards += delta("Ip.OutDiscards");
+    sum.udp_receive_buffer_errors += delta("Udp.RcvbufErrors");
+}

@@ -1,0 +1,128 @@
+//! Shows a run as it goes: what runs, what is left and the interim figure. On a terminal one line that changes; elsewhere
+//! a line for each trial.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rig_load::record::Sample;
+
+use super::{Observer, Outcome, Settled};
+use crate::claim::{Metric, Side};
+use crate::figures::figure;
+use crate::record::TrialRecord;
+use crate::suite::{Repeat, Scenario, Suite, Timing};
+
+/// A progress line on standard error.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    quiet: bool,
+    trial: String,
+    /// Workers that receive, with the rate of their last interval in bits per second.
+    rates: BTreeMap<String, f64>,
+    receivers: Vec<String>,
+    started: Instant,
+    trials_done: u32,
+    repeat: Repeat,
+}
+
+impl Progress {
+    pub fn new(suite: &Suite, timing: &Timing, quiet: bool) -> Self {
+        let most = u64::from(timing.repeat.most()) * suite.scenarios.len() as u64;
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(most) };
+        bar.set_draw_target(if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}  {wide_msg}") {
+            bar.set_style(style.progress_chars("━╸ "));
+        }
+        Self {
+            bar,
+            quiet,
+            trial: String::new(),
+            rates: BTreeMap::new(),
+            receivers: Vec::new(),
+            started: Instant::now(),
+            trials_done: 0,
+            repeat: timing.repeat,
+        }
+    }
+
+    /// Says what happens before the first trial.
+    pub fn note(&self, text: &str) {
+        self.line(text);
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn line(&self, text: &str) {
+        if self.quiet {
+        } else if io::stderr().is_terminal() {
+            self.bar.println(text);
+        } else {
+            // A reader that went away (`netrig run ... 2>&1 | head`) must not end the run, as eprintln! would.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    fn left(&self) -> String {
+        let Some(length) = self.bar.length().filter(|_| self.trials_done > 0) else { return String::new() };
+        let each = self.started.elapsed() / self.trials_done;
+        let left = each * u32::try_from(length.saturating_sub(self.bar.position())).unwrap_or(u32::MAX);
+        let at_most = if matches!(self.repeat, Repeat::Until(_)) { "at most " } else { "" };
+        format!("{at_most}{} left", minutes(left))
+    }
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 { format!("{seconds} s") } else { format!("{}:{:02} min", seconds / 60, seconds % 60) }
+}
+
+impl Observer for Progress {
+    fn trial_started(&mut self, scenario: &Scenario, ordinal: u32) {
+        self.trial = format!("{} {} (trial {ordinal})", scenario.id, scenario.name);
+        self.receivers = scenario.pairs.iter().map(|(_, receiver)| receiver.to_string()).collect();
+        self.rates.clear();
+        self.bar.set_message(format!("{}  {}", self.trial, self.left()));
+    }
+
+    fn interim(&mut self, worker: &str, sample: &Sample) {
+        if sample.span_ns == 0 || !self.receivers.iter().any(|receiver| receiver == worker) {
+            return;
+        }
+        self.rates.insert(worker.to_owned(), sample.bytes as f64 * 8e9 / sample.span_ns as f64);
+        let rate: f64 = self.rates.values().sum();
+        self.bar.set_message(format!("{}  {:.0} Mbit/s  {}", self.trial, rate / 1e6, self.left()));
+    }
+
+    fn trial_done(&mut self, record: &TrialRecord) {
+        self.trials_done += 1;
+        self.bar.inc(1);
+        let value = |side, metric| figure(record, side, metric).unwrap_or(f64::NAN);
+        self.line(&format!(
+            "{:>4} #{:<2} {:>10.1} Mbit/s  CPU {:5.1} % sender {:5.1} % receiver{}",
+            record.scenario,
+            record.ordinal,
+            value(Side::Receiver, Metric::Throughput) / 1e6,
+            value(Side::Sender, Metric::Cpu),
+            value(Side::Receiver, Metric::Cpu),
+            match record.flags.len() {
+                0 => String::new(),
+                1 => "  1 flag".into(),
+                n => format!("  {n} flags"),
+            },
+        ));
+    }
+
+    fn settled(&mut self, settled: &Settled) {
+        // Trials that this scenario will not need are no longer ahead.
+        let spared = self.repeat.most().saturating_sub(settled.trials);
+        self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
+        if settled.outcome != Outcome::Fixed {
+            self.line(&format!("{:>4}     {} after {} trials", settled.scenario, settled.outcome, settled.trials));
+        }
+    }
+}

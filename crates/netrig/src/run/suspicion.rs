@@ -1,0 +1,289 @@
+//! What makes a reader doubt a trial, from its own counters.
+
+use rig_load::record::WorkerRecord;
+use rig_sys::cpu::CpuSet;
+
+use crate::figures::node_of;
+use crate::record::{CpuUse, Flag, NodeRecord, TrialRecord};
+use crate::testbed::topology::Topology;
+use crate::testbed::{UPLINK, split_cores};
+
+/// Receive processing away from the node's CPUs that is still no more than stray packets, percent.
+const ELSEWHERE_PERCENT: f64 = 5.0;
+/// Stolen time that disturbs a result, percent of the node's CPU time.
+const STOLEN_PERCENT: f64 = 2.0;
+/// CPU time of other programs that disturbs a result, percent of the node's CPU time.
+const OTHER_LOAD_PERCENT: f64 = 5.0;
+/// From here on a node, a CPU or a load thread counts as saturated, percent.
+const SATURATED_PERCENT: f64 = 97.0;
+/// Distance of a worker's window from the runner's that moves a result, share of the window.
+const SKEW_SHARE: f64 = 0.01;
+/// Ethernet header; /proc/net/dev counts it.
+const ETHERNET_HEADER: u32 = 14;
+/// Fewer packets than this prove nothing about their size or place.
+const PACKETS_MIN: u64 = 1000;
+
+/// Every suspicion that the counters of `trial` give cause for, made on a machine with these cores of several threads.
+pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) -> Vec<Flag> {
+    let mut flags = shared_cores(trial, cores);
+    flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
+    for node in &trial.nodes {
+        flags.extend(receive_elsewhere(node));
+        flags.extend(stolen(node));
+        flags.extend(other_load(trial, node));
+        flags.extend(saturated(node));
+        flags.extend(dropped(node));
+        if !topology.segmentation_offload() {
+            flags.extend(not_one_segment(node, topology));
+        }
+    }
+    for worker in &trial.workers {
+        flags.extend(skew(trial, worker));
+        flags.extend(saturated_thread(worker));
+        flags.extend(
+            worker.notes.iter().map(|note| Flag::NotGranted { worker: worker.name.clone(), what: note.clone() }),
+        );
+    }
+    flags
+}
+
+/// Each packet that an interface of the node received must have passed the receive path on the node's CPUs, once for
+/// each interface.
+fn receive_elsewhere(node: &NodeRecord) -> Option<Flag> {
+    let expected: u64 = node
+        .interfaces
+        .iter()
+        .filter(|interface| is_counted(&interface.name))
+        .map(|interface| interface.rx_packets)
+        .sum();
+    let processed: u64 = node.cpus.iter().map(|cpu| cpu.packets_processed + cpu.backlog_drops).sum();
+    if expected < PACKETS_MIN {
+        return None;
+    }
+    let percent = expected.saturating_sub(processed) as f64 * 100.0 / expected as f64;
+    (percent > ELSEWHERE_PERCENT).then(|| Flag::ReceiveElsewhere { node: node.name.clone(), percent })
+}
+
+/// Whether the packets of an interface (`place:name`) are counted by the CPU that receives them, one by one: those of
+/// veth and macvlan interfaces are, but a VXLAN interface may merge them before, and a bridge forwards them uncounted.
+fn is_counted(name: &str) -> bool {
+    name.split_once(':').is_some_and(|(_, interface)| interface == UPLINK || interface.starts_with("port"))
+}
+
+fn stolen(node: &NodeRecord) -> Option<Flag> {
+    let percent = node.mean(|cpu| cpu.steal);
+    (percent > STOLEN_PERCENT).then(|| Flag::Stolen { node: node.name.clone(), percent })
+}
+
+/// User and system time on the node's CPUs that no worker of the node accounts for. The workers' own figure includes
+/// interrupts taken while they ran, so this is the least that others can have used.
+fn other_load(trial: &TrialRecord, node: &NodeRecord) -> Option<Flag> {
+    let window_ns = trial.window_end_ns.saturating_sub(trial.window_begin_ns) as f64;
+    if window_ns == 0.0 || node.cpus.is_empty() {
+        return None;
+    }
+    let own_ns: u64 = trial
+        .workers
+        .iter()
+        .filter(|worker| node_of(&worker.name) == node.name)
+        .map(|worker| worker.process_cpu.user_ns + worker.process_cpu.system_ns)
+        .sum();
+    let own = own_ns as f64 * 100.0 / window_ns / node.cpus.len() as f64;
+    let percent = node.mean(|cpu| cpu.user + cpu.system) - own;
+    (percent > OTHER_LOAD_PERCENT).then(|| Flag::OtherLoad { node: node.name.clone(), percent })
+}
+
+fn shared_cores(trial: &TrialRecord, cores: &[CpuSet]) -> Vec<Flag> {
+    let owned: Vec<CpuSet> = trial.nodes.iter().map(|node| CpuSet::new(node.cpus.iter().map(|cpu| cpu.cpu))).collect();
+    let flag = |core: &CpuSet| {
+        let sharing = trial.nodes.iter().filter(|node| node.cpus.iter().any(|cpu| core.contains(cpu.cpu)));
+        Flag::SharedCore { nodes: sharing.map(|node| node.name.clone()).collect(), cpus: core.to_string() }
+    };
+    split_cores(&owned, cores).map(flag).collect()
+}
+
+/// The node as a whole, or else the busiest of its CPUs.
+fn saturated(node: &NodeRecord) -> Option<Flag> {
+    let taken = |cpu: &CpuUse| cpu.busy() + cpu.steal;
+    let name = || node.name.clone();
+    let percent = node.mean(taken);
+    if percent >= SATURATED_PERCENT {
+        return Some(Flag::Saturated { node: name(), percent });
+    }
+    let busiest = node.cpus.iter().max_by(|one, other| taken(one).total_cmp(&taken(other)))?;
+    let percent = taken(busiest);
+    (percent >= SATURATED_PERCENT).then(|| Flag::SaturatedCpu { node: name(), cpu: busiest.cpu, percent })
+}
+
+/// The busiest thread of a worker.
+fn saturated_thread(worker: &WorkerRecord) -> Option<Flag> {
+    let window = worker.window_end_ns.saturating_sub(worker.window_begin_ns);
+    let used = worker.threads.iter().map(|thread| thread.cpu_ns).max().filter(|_| window > 0)?;
+    let percent = used as f64 * 100.0 / window as f64;
+    (percent >= SATURATED_PERCENT).then(|| Flag::SaturatedThread { worker: worker.name.clone(), percent })
+}
+
+fn dropped(node: &NodeRecord) -> Vec<Flag> {
+    let backlogs = node.cpus.iter().map(|cpu| (format!("the backlog of CPU {}", cpu.cpu), cpu.backlog_drops));
+    let interfaces =
+        node.interfaces.iter().map(|i| (i.name.clone(), i.rx_dropped + i.tx_dropped + i.rx_errors + i.tx_errors));
+    let limits = node.interfaces.iter().map(|i| (format!("{} rate limit", i.name), i.rate_limit_dropped));
+    backlogs
+        .chain(interfaces)
+        .chain(limits)
+        .filter(|(_, packets)| *packets > 0)
+        .map(|(place, packets)| Flag::Dropped { place, packets })
+        .collect()
+}
+
+fn not_one_segment(node: &NodeRecord, topology: &Topology) -> Option<Flag> {
+    let wire = topology.wire()?;
+    let interface = node.interfaces.iter().find(|i| i.name == format!("{}:{UPLINK}", node.name))?;
+    if interface.tx_packets < PACKETS_MIN {
+        return None;
+    }
+    let bytes_per_packet = interface.tx_bytes as f64 / interface.tx_packets as f64;
+    (bytes_per_packet > f64::from(wire.mtu + ETHERNET_HEADER))
+        .then(|| Flag::NotOneSegment { place: interface.name.clone(), bytes_per_packet })
+}
+
+fn skew(trial: &TrialRecord, worker: &WorkerRecord) -> Option<Flag> {
+    let window = trial.window_end_ns.saturating_sub(trial.window_begin_ns) as f64;
+    let begin = worker.window_begin_ns.abs_diff(trial.window_begin_ns);
+    let end = worker.window_end_ns.abs_diff(trial.window_end_ns);
+    let worst = begin.max(end);
+    (worst as f64 > window * SKEW_SHARE)
+        .then(|| Flag::WindowSkew { worker: worker.name.clone(), microseconds: worst / 1000 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::InterfaceDelta;
+    use crate::testbed::topology::Path;
+
+    fn node(busy: CpuUse, rx_packets: u64) -> NodeRecord {
+        NodeRecord {
+            name: "b".into(),
+            cpus: vec![busy],
+            interfaces: vec![InterfaceDelta { name: "b:eth0".into(), rx_packets, ..Default::default() }],
+            protocol: Default::default(),
+        }
+    }
+
+    fn trial(node: NodeRecord) -> TrialRecord {
+        TrialRecord {
+            scenario: "A".into(),
+            ordinal: 1,
+            started_unix_ms: 0,
+            setup_us: 0,
+            teardown_us: 0,
+            total_us: 0,
+            window_begin_ns: 0,
+            window_end_ns: 1_000_000_000,
+            nodes: vec![node],
+            workers: Vec::new(),
+            throttled_us: None,
+            flags: Vec::new(),
+        }
+    }
+
+    fn raw(segmentation_offload: bool) -> Topology {
+        let wire = crate::testbed::topology::WireOptions { segmentation_offload, ..Default::default() };
+        let ends = ["a".parse().unwrap(), "b".parse().unwrap()];
+        Topology::new(&["a".into(), "b".into()], Some(wire), Path::Raw, &ends).unwrap()
+    }
+
+    #[test]
+    fn packets_processed_on_a_foreign_cpu_are_noticed() {
+        let at_home = node(CpuUse { packets_processed: 10_000, ..Default::default() }, 10_000);
+        assert_eq!(flags(&trial(at_home), &raw(true), &[]), []);
+        let away = node(CpuUse { packets_processed: 1_000, ..Default::default() }, 10_000);
+        assert_eq!(flags(&trial(away), &raw(true), &[]), [Flag::ReceiveElsewhere { node: "b".into(), percent: 90.0 }]);
+    }
+
+    #[test]
+    fn time_that_belongs_to_nobody_is_other_load() {
+        let busy = node(CpuUse { user: 40.0, idle: 60.0, ..Default::default() }, 0);
+        assert_eq!(flags(&trial(busy), &raw(true), &[]), [Flag::OtherLoad { node: "b".into(), percent: 40.0 }]);
+    }
+
+    #[test]
+    fn large_packets_without_segmentation_are_noticed() {
+        let mut large = node(CpuUse { packets_processed: 10_000, ..Default::default() }, 10_000);
+        large.interfaces[0].tx_packets = 2_000;
+        large.interfaces[0].tx_bytes = 2_000 * 9_000;
+        assert_eq!(flags(&trial(large.clone()), &raw(true), &[]), []);
+        assert_eq!(
+            flags(&trial(large), &raw(false), &[]),
+            [Flag::NotOneSegment { place: "b:eth0".into(), bytes_per_packet: 9000.0 }]
+        );
+    }
+
+    #[test]
+    fn drops_steal_and_saturation_are_noticed() {
+        let cpu = CpuUse { softirq: 96.0, steal: 4.0, backlog_drops: 7, ..Default::default() };
+        let found = flags(&trial(node(cpu, 0)), &raw(true), &[]);
+        assert!(found.contains(&Flag::Stolen { node: "b".into(), percent: 4.0 }));
+        assert!(found.contains(&Flag::Saturated { node: "b".into(), percent: 100.0 }));
+        assert!(found.contains(&Flag::Dropped { place: "the backlog of CPU 0".into(), packets: 7 }));
+    }
+
+    #[test]
+    fn the_busiest_cpu_of_a_node_that_is_not_busy_itself_is_named() {
+        let cpu = |cpu, softirq| CpuUse { cpu, softirq, idle: 100.0 - softirq, ..Default::default() };
+        let mut node = node(cpu(2, 10.0), 0);
+        node.cpus.push(cpu(3, 98.0));
+        let one = Flag::SaturatedCpu { node: "b".into(), cpu: 3, percent: 98.0 };
+        assert_eq!(flags(&trial(node.clone()), &raw(true), &[]), [one]);
+        node.cpus[0] = cpu(2, 100.0);
+        let all = Flag::Saturated { node: "b".into(), percent: 99.0 };
+        assert_eq!(flags(&trial(node.clone()), &raw(true), &[]), [all], "one flag a node");
+        node.cpus = vec![cpu(2, 50.0), cpu(3, 96.9)];
+        assert_eq!(flags(&trial(node), &raw(true), &[]), []);
+    }
+
+    #[test]
+    fn a_load_thread_that_never_rests_is_named() {
+        let text = include_str!("../../tests/records/trial-0.1.0.json");
+        let mut worker = serde_json::from_str::<TrialRecord>(text).unwrap().workers.remove(0);
+        worker.window_end_ns = worker.window_begin_ns + 1_000_000_000;
+        let thread = |cpu_ns| rig_load::record::ThreadRecord { bytes: 1, operations: 1, cpu_ns };
+        worker.threads = vec![thread(100_000_000), thread(990_000_000)];
+        let found = Flag::SaturatedThread { worker: worker.name.clone(), percent: 99.0 };
+        assert_eq!(saturated_thread(&worker), Some(found));
+        worker.threads[1].cpu_ns = 960_000_000;
+        assert_eq!(saturated_thread(&worker), None);
+        worker.window_end_ns = worker.window_begin_ns;
+        assert_eq!(saturated_thread(&worker), None);
+    }
+
+    #[test]
+    fn nodes_on_one_core_and_halts_of_the_kernel_are_noticed() {
+        let own = |name: &str, cpu| {
+            let mut node = node(CpuUse { cpu, ..Default::default() }, 0);
+            node.name = name.into();
+            node
+        };
+        let mut trial = trial(own("a", 0));
+        trial.nodes.push(own("b", 4));
+        let cores = [CpuSet::new([0, 4]), CpuSet::new([1, 5])];
+        let shared = Flag::SharedCore { nodes: vec!["a".into(), "b".into()], cpus: "0,4".into() };
+        assert_eq!(flags(&trial, &raw(true), &cores), [shared]);
+        trial.throttled_us = Some(0);
+        assert_eq!(flags(&trial, &raw(true), &[]), []);
+        trial.throttled_us = Some(1500);
+        assert_eq!(flags(&trial, &raw(true), &[]), [Flag::Throttled { microseconds: 1500 }]);
+    }
+
+    #[test]
+    fn drops_of_a_rate_limit_are_told_from_those_of_its_interface() {
+        let mut limited = node(CpuUse::default(), 0);
+        limited.interfaces[0].rate_limit_dropped = 12;
+        let dropped = |place: &str, packets| Flag::Dropped { place: place.into(), packets };
+        assert_eq!(flags(&trial(limited.clone()), &raw(true), &[]), [dropped("b:eth0 rate limit", 12)]);
+        limited.interfaces[0].tx_dropped = 1;
+        let both = [dropped("b:eth0", 1), dropped("b:eth0 rate limit", 12)];
+        assert_eq!(flags(&trial(limited), &raw(true), &[]), both);
+    }
+}

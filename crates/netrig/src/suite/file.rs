@@ -1,0 +1,180 @@
+//! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`].
+
+use rig_load::plan::{ReceiveMode, SendMode};
+use rig_stats::confidence::Goal;
+use rig_stats::units::{BitRate, ByteRate, Bytes, Span};
+use serde::Deserialize;
+use toml::Spanned;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SuiteFile {
+    pub name: Spanned<String>,
+    pub title: String,
+    /// The question in a sentence or two.
+    #[serde(default)]
+    pub about: String,
+    pub baseline: Option<Spanned<String>>,
+    pub defaults: Spanned<Defaults>,
+    pub quick: Option<Spanned<Quick>>,
+    #[serde(default)]
+    pub testbed: std::collections::BTreeMap<String, TestbedFile>,
+    #[serde(default)]
+    pub scenario: Vec<ScenarioFile>,
+    #[serde(default)]
+    pub table: Vec<TableFile>,
+    #[serde(default)]
+    pub claim: Vec<ClaimFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Defaults {
+    pub window: Spanned<Span>,
+    pub warm_up: Span,
+    pub cool_down: Span,
+    /// netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
+    #[serde(default)]
+    pub confidence: Goal,
+    #[serde(default)]
+    pub load: LoadFile,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Quick {
+    pub window: Span,
+    pub warm_up: Span,
+    pub cool_down: Span,
+    pub trials: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TestbedFile {
+    pub nodes: Spanned<Vec<String>>,
+    pub wire: Option<WireFile>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WireFile {
+    pub rate: Option<BitRate>,
+    pub mtu: Option<u32>,
+    pub segmentation_offload: Option<bool>,
+    pub queues: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScenarioFile {
+    pub id: Spanned<String>,
+    pub name: String,
+    #[serde(default)]
+    pub about: String,
+    /// What the reader must know about how the scenario was reproduced.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    pub testbed: Spanned<String>,
+    pub path: Spanned<String>,
+    pub from: Spanned<OneOrMany>,
+    pub to: Spanned<OneOrMany>,
+    /// What differs from the testbed's wire.
+    pub wire: Option<Spanned<WireFile>>,
+    pub load: Option<Spanned<LoadFile>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "expected an endpoint such as \"a/sender\", or a list of them")]
+pub(super) enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadFile {
+    pub kind: Option<LoadKind>,
+    pub threads: Option<u32>,
+    pub connections: Option<u32>,
+    pub message: Option<Bytes>,
+    /// What the receiving end asks for at once; as much as `message` unless told.
+    pub receive_message: Option<Bytes>,
+    pub send_buffer: Option<Bytes>,
+    pub receive_buffer: Option<Bytes>,
+    pub no_delay: Option<bool>,
+    pub throttle: Option<ByteRate>,
+    pub congestion_control: Option<String>,
+    pub outstanding: Option<Outstanding>,
+    pub send_mode: Option<SendMode>,
+    pub receive_mode: Option<ReceiveMode>,
+}
+
+impl LoadFile {
+    /// This load with what it leaves open taken from `defaults`.
+    pub fn or(self, defaults: &Self) -> Self {
+        let d = defaults.clone();
+        Self {
+            kind: self.kind.or(d.kind),
+            threads: self.threads.or(d.threads),
+            connections: self.connections.or(d.connections),
+            message: self.message.or(d.message),
+            receive_message: self.receive_message.or(d.receive_message),
+            send_buffer: self.send_buffer.or(d.send_buffer),
+            receive_buffer: self.receive_buffer.or(d.receive_buffer),
+            no_delay: self.no_delay.or(d.no_delay),
+            throttle: self.throttle.or(d.throttle),
+            congestion_control: self.congestion_control.or(d.congestion_control),
+            outstanding: self.outstanding.or(d.outstanding),
+            send_mode: self.send_mode.or(d.send_mode),
+            receive_mode: self.receive_mode.or(d.receive_mode),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LoadKind {
+    TcpStream,
+}
+
+/// NTttcp's `-a` of each end. An end that is not named makes one system call at a time.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Outstanding {
+    pub send: Option<u32>,
+    pub receive: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TableFile {
+    pub title: String,
+    /// Where the reference figures were published.
+    pub source: Option<String>,
+    pub columns: Vec<ColumnFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ColumnFile {
+    pub head: String,
+    pub scenario: Spanned<String>,
+    pub sender: Option<ReferenceFile>,
+    pub receiver: Option<ReferenceFile>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReferenceFile {
+    pub throughput: BitRate,
+    /// Percent of the node's CPU time.
+    pub cpu: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClaimFile {
+    pub text: String,
+    pub holds: Spanned<String>,
+}

@@ -1,0 +1,147 @@
+//! A topology as text.
+
+use rig_sys::cpu::CpuSet;
+
+use super::topology::{Path, Topology, WireOptions};
+
+/// Containers shown of one node; the rest is counted.
+const SHOWN: usize = 4;
+
+impl Topology {
+    /// The testbed as a drawing of lines up to about 100 columns. `cpus` are the CPUs of each node, if they are known.
+    pub fn draw(&self, cpus: &[CpuSet]) -> String {
+        let boxes: Vec<Vec<String>> = (0..self.nodes().len()).map(|node| self.node_box(node, cpus.get(node))).collect();
+        let mut text = String::new();
+        match (&boxes[..], self.wire()) {
+            ([left, right], Some(wire)) => {
+                let label = wire_label(wire);
+                let gap = label.chars().count() + 6;
+                let height = left.len().max(right.len());
+                let (left, right) = (pad(left, height), pad(right, height));
+                for (row, (l, r)) in left.iter().zip(&right).enumerate() {
+                    // The wire leaves from the last line inside the boxes.
+                    if row + 2 == height {
+                        let left = l.strip_suffix('│').unwrap_or(l);
+                        let right = r.strip_prefix('│').unwrap_or(r);
+                        text.push_str(&format!("{left}├── {label} ──┤{right}\n"));
+                    } else {
+                        text.push_str(&format!("{l}{}{r}\n", " ".repeat(gap)));
+                    }
+                }
+            }
+            _ => {
+                for line in boxes.iter().flatten() {
+                    text.push_str(line);
+                    text.push('\n');
+                }
+            }
+        }
+        text
+    }
+
+    fn node_box(&self, node: usize, cpus: Option<&CpuSet>) -> Vec<String> {
+        let mut lines = self.node_lines(node);
+        let name = &self.nodes()[node].name;
+        let title = match cpus {
+            Some(cpus) if cpus.len() == 1 => format!("node {name}, CPU {cpus}"),
+            Some(cpus) => format!("node {name}, CPUs {cpus}"),
+            None => format!("node {name}"),
+        };
+        let width = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0).max(title.chars().count() + 2);
+        for line in &mut lines {
+            let fill = width - line.chars().count();
+            *line = format!("│ {line}{} │", " ".repeat(fill));
+        }
+        let rule = "─".repeat(width - title.chars().count() - 1);
+        lines.insert(0, format!("┌─ {title} {rule}┐"));
+        lines.push(format!("└{}┘", "─".repeat(width + 2)));
+        lines
+    }
+
+    fn node_lines(&self, node: usize) -> Vec<String> {
+        let own = self.node_address(node);
+        if self.path() == Path::Raw {
+            return vec!["network stack".into(), "  │".into(), format!("eth0 {own}")];
+        }
+        let containers = &self.nodes()[node].containers;
+        let (joint, below): (&str, Vec<String>) = match self.path() {
+            Path::Raw | Path::Etun => ("veth", vec!["  │".into(), "routing".into()]),
+            Path::Bridge | Path::Colocated => ("veth", vec!["  │".into(), "br0, bridge".into()]),
+            Path::Vxlan => {
+                let rest = ["  │", "br0, bridge", "  │", "vxlan0, VNI 42, UDP port 4789"];
+                ("veth", rest.map(str::to_owned).to_vec())
+            }
+            Path::Macvlan => ("macvlan", vec!["  │".into()]),
+        };
+        let mut lines: Vec<String> = containers
+            .iter()
+            .enumerate()
+            .take(SHOWN)
+            .map(|(index, name)| format!("[{name}] eth0 {} ({joint})", self.container_address(node, index).0))
+            .collect();
+        if containers.len() > SHOWN {
+            lines.push(format!("... and {} more", containers.len() - SHOWN));
+        }
+        lines.extend(below);
+        if self.wire().is_some() {
+            if self.path() != Path::Macvlan {
+                lines.push("  │".into());
+            }
+            let addressed = matches!(self.path(), Path::Etun | Path::Vxlan);
+            lines.push(if addressed { format!("eth0 {own}") } else { "eth0".into() });
+        }
+        lines
+    }
+}
+
+fn wire_label(wire: WireOptions) -> String {
+    let mut label = match wire.rate {
+        Some(rate) => format!("wire {}", rig_stats::units::BitRate(rate)),
+        None => "wire".into(),
+    };
+    if wire.mtu != WireOptions::default().mtu {
+        label.push_str(&format!(", MTU {}", wire.mtu));
+    }
+    if wire.queues > 1 {
+        label.push_str(&format!(", {} queues", wire.queues));
+    }
+    if !wire.segmentation_offload {
+        label.push_str(", no seg");
+    }
+    label
+}
+
+/// The box made `height` lines high by empty lines below its title.
+fn pad(lines: &[String], height: usize) -> Vec<String> {
+    let mut lines = lines.to_vec();
+    let width = lines[0].chars().count();
+    while lines.len() < height {
+        lines.insert(1, format!("│{}│", " ".repeat(width - 2)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_a_drawing_is_as_wide_as_the_first() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        for (path, left, right) in [
+            (Path::Raw, vec!["a"], vec!["b"]),
+            (Path::Etun, vec!["a/one"], vec!["b/two"]),
+            (Path::Bridge, vec!["a/1", "a/2", "a/3", "a/4", "a/5", "a/6"], vec!["b/1"]),
+            (Path::Vxlan, vec!["a/sender"], vec!["b/receiver"]),
+            (Path::Macvlan, vec!["a/sender"], vec!["b/receiver"]),
+        ] {
+            let ends: Vec<_> = left.iter().chain(&right).map(|e| e.parse().unwrap()).collect();
+            let wire = WireOptions { rate: Some(10_000_000_000), segmentation_offload: false, ..Default::default() };
+            let topology = Topology::new(&names, Some(wire), path, &ends).unwrap();
+            let drawing = topology.draw(&[CpuSet::new([0]), CpuSet::new([1, 2])]);
+            let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
+            assert!(widths.iter().all(|w| *w == widths[0]), "{path}:\n{drawing}");
+            assert!(drawing.contains("CPUs 1-2") && drawing.contains("wire 10Gbit, no seg"), "{path}:\n{drawing}");
+        }
+    }
+}

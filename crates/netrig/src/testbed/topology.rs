@@ -1,0 +1,391 @@
+//! What a testbed consists of, as a value: validated once, then built or drawn as often as wanted.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How two endpoints are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// The nodes' own stacks over the wire: no container.
+    Raw,
+    /// Each container has a veth pair into its node, and the node routes.
+    Etun,
+    /// Each container has a veth pair into its node's bridge, and the wire is a port of that bridge.
+    Bridge,
+    /// Each container has a macvlan interface on its node's wire.
+    Macvlan,
+    /// Two containers of one node, joined by the node's bridge.
+    Colocated,
+    /// As bridge, but the bridges are joined by VXLAN over the wire.
+    Vxlan,
+}
+
+impl Path {
+    pub const ALL: [Self; 6] = [Self::Raw, Self::Etun, Self::Bridge, Self::Macvlan, Self::Colocated, Self::Vxlan];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Etun => "etun",
+            Self::Bridge => "bridge",
+            Self::Macvlan => "macvlan",
+            Self::Colocated => "colocated",
+            Self::Vxlan => "vxlan",
+        }
+    }
+
+    /// Bytes that the path adds to each packet on the wire.
+    pub fn overhead(self) -> u32 {
+        match self {
+            // Outer IPv4 20, UDP 8, VXLAN 8, inner Ethernet 14 (RFC 7348).
+            Self::Vxlan => 50,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Path {
+    type Err = TopologyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|path| path.name() == text).ok_or_else(|| {
+            TopologyError::new(
+                format!("unknown path '{text}'"),
+                format!("paths are {}", Self::ALL.map(Self::name).join(", ")),
+            )
+        })
+    }
+}
+
+/// Where load comes from or goes to: a node, or a container in it. Written `node` or `node/container`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint {
+    pub node: String,
+    pub container: Option<String>,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.container {
+            None => f.write_str(&self.node),
+            Some(container) => write!(f, "{}/{container}", self.node),
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = TopologyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (node, container) = match text.split_once('/') {
+            None => (text, None),
+            Some((node, container)) => (node, Some(container)),
+        };
+        for name in std::iter::once(node).chain(container) {
+            check_name(name)?;
+        }
+        Ok(Self { node: node.to_owned(), container: container.map(str::to_owned) })
+    }
+}
+
+/// Names become parts of messages, file names and addresses of endpoints, so they are kept simple.
+pub fn check_name(name: &str) -> Result<(), TopologyError> {
+    let good = (1..=32).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        && name.as_bytes()[0].is_ascii_alphanumeric();
+    if good {
+        return Ok(());
+    }
+    Err(TopologyError::new(
+        format!("'{name}' is not a name"),
+        "use 1 to 32 letters, digits, '-' or '_', beginning with a letter or digit",
+    ))
+}
+
+/// The properties of a wire between two nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WireOptions {
+    /// Bits per second that either end may send. `None`: as fast as the CPUs are.
+    pub rate: Option<u64>,
+    /// Largest packet in bytes without the Ethernet header.
+    pub mtu: u32,
+    /// Whether packets of up to 64 KiB may travel unsegmented (TSO and GSO at the sender, GRO at the receiver). When
+    /// off, every packet is one segment from the sender's socket to the receiver's, on each interface of the path.
+    pub segmentation_offload: bool,
+    /// Transmit and receive queues of each end.
+    pub queues: u32,
+}
+
+impl Default for WireOptions {
+    fn default() -> Self {
+        Self { rate: None, mtu: 1500, segmentation_offload: true, queues: 1 }
+    }
+}
+
+impl WireOptions {
+    pub const MTU: std::ops::RangeInclusive<u32> = 576..=65_535;
+    pub const QUEUES: std::ops::RangeInclusive<u32> = 1..=64;
+    /// A rate below this would need minutes to carry one message.
+    pub const RATE_MIN: u64 = 100_000;
+
+    fn check(&self) -> Result<(), TopologyError> {
+        if !Self::MTU.contains(&self.mtu) {
+            let hint = format!("choose {} to {} bytes", Self::MTU.start(), Self::MTU.end());
+            return Err(TopologyError::new(format!("an MTU of {} bytes is impossible", self.mtu), hint));
+        }
+        if !Self::QUEUES.contains(&self.queues) {
+            let hint = format!("choose {} to {}", Self::QUEUES.start(), Self::QUEUES.end());
+            return Err(TopologyError::new(format!("{} queues are impossible", self.queues), hint));
+        }
+        if self.rate.is_some_and(|rate| rate < Self::RATE_MIN) {
+            return Err(TopologyError::new("the wire's rate is too low", "choose at least 100kbit, or leave rate out"));
+        }
+        Ok(())
+    }
+}
+
+/// A node: a machine of the testbed, made of a namespace and the CPUs it owns, with containers in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+    pub containers: Vec<String>,
+}
+
+/// A validated testbed: one or two nodes, a wire between two, and a path that joins the endpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    nodes: Vec<Node>,
+    wire: Option<WireOptions>,
+    path: Path,
+}
+
+/// An impossible topology, with what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {hint}")]
+pub struct TopologyError {
+    pub what: String,
+    pub hint: String,
+}
+
+impl TopologyError {
+    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: hint.into() }
+    }
+}
+
+impl Topology {
+    /// Containers that one node may have.
+    pub const CONTAINERS_MAX: usize = 250;
+
+    /// The testbed in which `endpoints` are joined by `path`: containers are those that the endpoints name.
+    pub fn new(
+        node_names: &[String],
+        wire: Option<WireOptions>,
+        path: Path,
+        endpoints: &[Endpoint],
+    ) -> Result<Self, TopologyError> {
+        let nodes = collect_nodes(node_names, endpoints)?;
+        if let Some(wire) = wire {
+            wire.check()?;
+        }
+        match (nodes.len(), wire) {
+            (1, Some(_)) => {
+                return Err(TopologyError::new("a wire needs two nodes", "name a second node or remove the wire"));
+            }
+            (2, None) => return Err(TopologyError::new("two nodes without a wire", "give the testbed a wire")),
+            (1 | 2, _) => {}
+            (n, _) => return Err(TopologyError::new(format!("a testbed of {n} nodes"), "use one or two nodes")),
+        }
+        let in_container = endpoints.iter().filter(|e| e.container.is_some()).count();
+        match path {
+            Path::Raw if in_container > 0 => {
+                let hint = "name nodes only, or choose etun, bridge, macvlan or vxlan";
+                return Err(TopologyError::new("path raw joins nodes, not containers", hint));
+            }
+            Path::Raw if nodes.len() == 1 => {
+                return Err(TopologyError::new("path raw needs two nodes", "use a testbed with two nodes"));
+            }
+            Path::Raw => {}
+            _ if in_container < endpoints.len() => {
+                let hint = "write endpoints as node/container, or choose path raw";
+                return Err(TopologyError::new(format!("path {path} joins containers, not nodes"), hint));
+            }
+            Path::Colocated if nodes.len() > 1 => {
+                let hint = "use a testbed with one node, or choose another path";
+                return Err(TopologyError::new("path colocated joins containers of one node", hint));
+            }
+            Path::Vxlan | Path::Macvlan if nodes.len() == 1 => {
+                let hint = "use a testbed with two nodes, or choose etun, bridge or colocated";
+                return Err(TopologyError::new(format!("path {path} needs a wire"), hint));
+            }
+            _ => {}
+        }
+        if let Some(wire) = wire
+            && wire.mtu < WireOptions::MTU.start() + path.overhead()
+        {
+            let hint = format!("path {path} takes {} bytes of each packet", path.overhead());
+            return Err(TopologyError::new(format!("the wire's MTU of {} is too small", wire.mtu), hint));
+        }
+        Ok(Self { nodes, wire, path })
+    }
+
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    pub fn wire(&self) -> Option<WireOptions> {
+        self.wire
+    }
+
+    pub fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Whether packets larger than a segment may travel; without a wire they may.
+    pub fn segmentation_offload(&self) -> bool {
+        self.wire.is_none_or(|wire| wire.segmentation_offload)
+    }
+
+    /// MTU of the endpoints' interfaces.
+    pub fn endpoint_mtu(&self) -> u32 {
+        self.wire.unwrap_or_default().mtu - self.path.overhead()
+    }
+
+    /// The address of a node on the wire.
+    pub fn node_address(&self, node: usize) -> Ipv4Addr {
+        Ipv4Addr::new(172, 16, 0, 11 + node as u8)
+    }
+
+    /// The address of a container, and the length of its subnet's prefix.
+    pub fn container_address(&self, node: usize, container: usize) -> (Ipv4Addr, u8) {
+        let (node, number) = (node as u8, container as u8);
+        match self.path {
+            // One /30 a container, all of a node inside 10.(1 + node).0.0/16, so that the other node needs one route.
+            Path::Etun => {
+                let offset = u16::from(number) * 4 + 2;
+                let [high, low] = offset.to_be_bytes();
+                (Ipv4Addr::new(10, 1 + node, high, low), 30)
+            }
+            Path::Vxlan => (Ipv4Addr::new(10, 0, 1 + node, 3 + number), 16),
+            _ => (Ipv4Addr::new(172, 16, 1 + node, 3 + number), 16),
+        }
+    }
+
+    /// The address at which load reaches `endpoint`.
+    pub fn address(&self, endpoint: &Endpoint) -> Option<Ipv4Addr> {
+        let node = self.nodes.iter().position(|n| n.name == endpoint.node)?;
+        match &endpoint.container {
+            None => Some(self.node_address(node)),
+            Some(name) => {
+                let container = self.nodes[node].containers.iter().position(|c| c == name)?;
+                Some(self.container_address(node, container).0)
+            }
+        }
+    }
+}
+
+fn collect_nodes(names: &[String], endpoints: &[Endpoint]) -> Result<Vec<Node>, TopologyError> {
+    let mut seen = BTreeSet::new();
+    let mut nodes = Vec::new();
+    for name in names {
+        check_name(name)?;
+        if !seen.insert(name) {
+            return Err(TopologyError::new(format!("node '{name}' is named twice"), "give each node its own name"));
+        }
+        nodes.push(Node { name: name.clone(), containers: Vec::new() });
+    }
+    for endpoint in endpoints {
+        let Some(node) = nodes.iter_mut().find(|node| node.name == endpoint.node) else {
+            let hint = format!("the testbed's nodes are {}", names.join(", "));
+            return Err(TopologyError::new(format!("endpoint {endpoint} names an unknown node"), hint));
+        };
+        let Some(container) = &endpoint.container else { continue };
+        if !node.containers.contains(container) {
+            node.containers.push(container.clone());
+        }
+        if node.containers.len() > Topology::CONTAINERS_MAX {
+            let hint = format!("use at most {}", Topology::CONTAINERS_MAX);
+            return Err(TopologyError::new(format!("too many containers in node {}", node.name), hint));
+        }
+    }
+    Ok(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topology(nodes: &[&str], wire: bool, path: Path, endpoints: &[&str]) -> Result<Topology, TopologyError> {
+        let names: Vec<String> = nodes.iter().map(|&n| n.to_owned()).collect();
+        let endpoints: Vec<Endpoint> = endpoints.iter().map(|e| e.parse().unwrap()).collect();
+        Topology::new(&names, wire.then(WireOptions::default), path, &endpoints)
+    }
+
+    #[test]
+    fn impossible_topologies_are_refused_with_a_next_step() {
+        let refused = |nodes: &[&str], wire, path, endpoints: &[&str], expected: &str| {
+            let error = topology(nodes, wire, path, endpoints).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
+            assert!(!error.hint.is_empty());
+        };
+        refused(&["a", "b"], true, Path::Raw, &["a/x", "b"], "not containers");
+        refused(&["a"], false, Path::Raw, &["a"], "needs two nodes");
+        refused(&["a", "b"], true, Path::Bridge, &["a", "b"], "not nodes");
+        refused(&["a", "b"], true, Path::Colocated, &["a/x", "a/y"], "one node");
+        refused(&["a"], false, Path::Vxlan, &["a/x", "a/y"], "needs a wire");
+        refused(&["a"], true, Path::Bridge, &["a/x", "a/y"], "two nodes");
+        refused(&["a", "b"], false, Path::Bridge, &["a/x", "b/y"], "without a wire");
+        refused(&["a", "a"], true, Path::Raw, &["a", "a"], "named twice");
+        refused(&["a", "b"], true, Path::Bridge, &["a/x", "c/y"], "unknown node");
+    }
+
+    #[test]
+    fn wire_options_have_ranges() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let ends = ["a".parse().unwrap(), "b".parse().unwrap()];
+        let good = WireOptions::default();
+        let bad = [
+            WireOptions { mtu: 100, ..good },
+            WireOptions { mtu: 70_000, ..good },
+            WireOptions { queues: 0, ..good },
+            WireOptions { queues: 1000, ..good },
+            WireOptions { rate: Some(10), ..good },
+        ];
+        for wire in bad {
+            assert!(Topology::new(&names, Some(wire), Path::Raw, &ends).is_err(), "{wire:?} was taken");
+        }
+        assert!(Topology::new(&names, Some(good), Path::Raw, &ends).is_ok());
+    }
+
+    #[test]
+    fn every_endpoint_has_an_address_of_its_own() {
+        let endpoints: Vec<String> = (0..100).flat_map(|i| [format!("a/c{i}"), format!("b/c{i}")]).collect();
+        let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+        for path in [Path::Etun, Path::Bridge, Path::Macvlan, Path::Vxlan] {
+            let topology = topology(&["a", "b"], true, path, &endpoints).unwrap();
+            let addresses: BTreeSet<_> =
+                endpoints.iter().map(|e| topology.address(&e.parse().unwrap()).unwrap()).collect();
+            assert_eq!(addresses.len(), endpoints.len(), "{path}");
+            assert!(!addresses.contains(&topology.node_address(0)));
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        for bad in ["", "a b", "a/b/c", "-x", "x;y", "/", "a/", &"n".repeat(33)] {
+            assert!(bad.parse::<Endpoint>().is_err(), "{bad:?} was taken");
+        }
+        assert_eq!("a/sender".parse::<Endpoint>().unwrap().to_string(), "a/sender");
+    }
+}

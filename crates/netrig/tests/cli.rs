@@ -1,0 +1,348 @@
+//! The command line: what is refused and how, what is printed, and how the program ends. Nothing here needs privileges:
+//! mistakes are found before anything is built.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use assert_cmd::Command;
+use netrig::record::Environment;
+use netrig::store::{Ending, NewRun, Store};
+use netrig::suite::Suite;
+
+/// netrig with a store and a runtime directory of its own; whatever it is asked for must not take long.
+fn netrig(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
+    command.timeout(Duration::from_secs(60));
+    command.env("NETRIG_STORE", home.join("runs.sqlite")).env("XDG_RUNTIME_DIR", home);
+    command.env_remove("COLUMNS").env_remove("NO_COLOR").current_dir(home);
+    command
+}
+
+/// The same as a command of the standard library, which lets its output go where it likes.
+fn plain(home: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_netrig"));
+    command.env("NETRIG_STORE", home.join("runs.sqlite")).env("XDG_RUNTIME_DIR", home);
+    command.stdin(Stdio::null()).current_dir(home);
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asserts that `arguments` are refused with `status` and words that contain each of `expected`, and that nothing is
+/// printed for a program to read.
+#[track_caller]
+fn refused(home: &Path, status: i32, arguments: &[&str], expected: &[&str]) {
+    let assert = netrig(home).args(arguments).assert();
+    let output = assert.get_output();
+    let said = said(output);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+    for words in expected {
+        assert!(said.contains(words), "{arguments:?}: '{said}' lacks '{words}'");
+    }
+    assert!(output.stdout.is_empty(), "{arguments:?} printed {}", String::from_utf8_lossy(&output.stdout));
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(!home.join("runs.sqlite").exists(), "{arguments:?} made a store");
+}
+
+/// A good suite; each line is one that a test replaces.
+const SUITE: &str = r#"name = "small"
+title = "Small"
+[defaults]
+window = "100ms"
+warm_up = "0ms"
+cool_down = "0ms"
+confidence = { level = 95, width = "5%", min = 3, max = 10 }
+[testbed.two]
+nodes = ["a", "b"]
+wire = { rate = "1gbit" }
+[[scenario]]
+id = "A"
+name = "Raw"
+testbed = "two"
+path = "raw"
+from = "a"
+to = "b"
+load = { kind = "tcp-stream", message = "128k" }
+"#;
+
+#[test]
+fn mistakes_in_a_suite_file_are_named_with_file_line_and_next_step() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("mine.toml");
+    let cases: [(&str, &str, usize, &[&str]); 14] = [
+        ("title = \"Small\"", "title = \"Small\"\ncolour = \"red\"", 3, &["unknown field `colour`", "expected"]),
+        ("window = \"100ms\"", "window = \"100\"", 4, &["unit", "15s"]),
+        ("window = \"100ms\"", "window = \"1us\"", 4, &["too short", "at least 100ms"]),
+        ("confidence = {", "confidence = { sigma = 2,", 7, &["unknown field `sigma`"]),
+        ("width = \"5%\"", "width = \"wide\"", 7, &["wide", "5%"]),
+        ("rate = \"1gbit\"", "rate = \"1gbyte\"", 10, &["1gbyte", "10Gbit"]),
+        ("rate = \"1gbit\"", "rate = \"1bit\"", 15, &["rate is too low", "100kbit"]),
+        ("rate = \"1gbit\"", "mtu = 100", 15, &["MTU of 100", "576"]),
+        ("id = \"A\"", "id = \"\"", 12, &["scenario id", "beginning with a letter"]),
+        ("testbed = \"two\"", "testbed = \"three\"", 14, &["no testbed 'three'", "two"]),
+        ("path = \"raw\"", "path = \"vxlan\"", 15, &["joins containers", "node/container"]),
+        ("to = \"b\"", "to = \"c\"", 15, &["unknown node", "a, b"]),
+        ("from = \"a\"", "from = \"a b\"", 16, &["'a b' is not a name", "letters"]),
+        ("message = \"128k\"", "message = \"0\"", 18, &["the message is 0", "from 1 to 67108864"]),
+    ];
+    for (line, replacement, number, expected) in cases {
+        assert!(SUITE.contains(line), "the suite has no {line}");
+        fs::write(&file, SUITE.replace(line, replacement)).unwrap();
+        let place = format!("mine.toml:{number}: ");
+        let expected = [&[place.as_str()], expected].concat();
+        for command in ["run", "show"] {
+            refused(home.path(), 2, &[command, "mine.toml"], &expected);
+        }
+        refused(home.path(), 2, &["up", "mine.toml/A"], &expected);
+    }
+    fs::write(&file, "name = \"small\"\ntitle = [1,\n\n").unwrap();
+    refused(home.path(), 2, &["run", "mine.toml"], &["mine.toml:", "array"]);
+    fs::write(&file, [0xff, 0xfe, 0x00]).unwrap();
+    refused(home.path(), 2, &["run", "mine.toml"], &["mine.toml", "UTF-8"]);
+    // The suite that was mistreated is a good one.
+    fs::write(&file, SUITE).unwrap();
+    netrig(home.path()).args(["show", "mine.toml"]).assert().success();
+}
+
+#[test]
+fn suites_and_scenarios_that_do_not_exist_name_those_that_do() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    for command in ["run", "show"] {
+        refused(home, 2, &[command, "lairs"], &["lairs", "built-in suite (layers)", "path"]);
+        refused(home, 2, &[command, "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]);
+        refused(home, 2, &[command, "/"], &["/: cannot read", "directory"]);
+    }
+    refused(home, 2, &["run", "layers", "--only", "A,Z"], &["layers.toml", "no scenario 'Z'", "A, B, C"]);
+    refused(home, 2, &["run", "layers", "--only", "a"], &["no scenario 'a'"]);
+    fs::write(home.join("mine.toml"), SUITE).unwrap();
+    refused(home, 2, &["run", "mine.toml", "--quick"], &["'small' has no [quick] timing", "without --quick"]);
+}
+
+#[test]
+fn values_out_of_range_are_refused_with_the_range() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |option: &str, value: &str, expected: &[&str]| {
+        refused(home.path(), 2, &["run", "layers", "--quick", "--only", "A", option, value], expected);
+    };
+    run("--window", "5", &["'5'", "--window", "15s"]);
+    run("--window", "5parsec", &["parsec", "15s"]);
+    run("--window", "1ms", &["--window", "too short", "100ms"]);
+    run("--window", "90m", &["--window", "hour", "60m"]);
+    run("--trials", "0", &["--trials", "1..=1000"]);
+    run("--trials", "many", &["--trials", "many"]);
+    run("--cpus", "3-1", &["--cpus", "'3-1' is not a CPU list", "0-3,6"]);
+    run("--cpus", "1000", &["CPUs 1000 do not exist", "choose from"]);
+    run("--cpus", "99999", &["--cpus", "1023"]);
+    run("--format", "pdf", &["--format", "html", "markdown"]);
+    refused(home.path(), 2, &["up", "layers/A", "--cpus", "1000"], &["CPUs 1000 do not exist", "choose from"]);
+    refused(home.path(), 2, &["up", "layers"], &["'layers' is not SUITE/SCENARIO", "layers/B"]);
+    refused(home.path(), 2, &["up", "layers/Z"], &["no scenario 'Z'", "A, B, C"]);
+}
+
+#[test]
+fn a_report_that_could_not_be_written_is_refused_before_anything_is_measured() {
+    let home = tempfile::tempdir().unwrap();
+    let taken = home.path().join("file");
+    fs::write(&taken, "mine").unwrap();
+    for (output, why) in
+        [("/no/such/place/report.md", "No such file"), ("/", "directory"), ("file/report.md", "Not a directory")]
+    {
+        let arguments = ["run", "layers", "--quick", "--only", "A", "--output", output];
+        refused(home.path(), 2, &arguments, &[&format!("cannot write {output}: "), why, "name a file"]);
+    }
+    // A run that is refused for something else leaves an older report alone.
+    refused(home.path(), 2, &["run", "layers", "--cpus", "1000", "--output", "file"], &["CPUs 1000"]);
+    assert_eq!(fs::read_to_string(taken).unwrap(), "mine");
+}
+
+#[test]
+fn words_that_are_no_command_are_refused_with_those_that_are() {
+    let home = tempfile::tempdir().unwrap();
+    refused(home.path(), 2, &["frobnicate"], &["'frobnicate'", "Usage"]);
+    refused(home.path(), 2, &["runn"], &["'run'"]);
+    refused(home.path(), 2, &[], &["Usage", "run", "report"]);
+    refused(home.path(), 2, &["run"], &["<SUITE>"]);
+    refused(home.path(), 2, &["run", "layers", "--fast"], &["--fast"]);
+    refused(home.path(), 2, &["shell"], &["<PLACE>"]);
+}
+
+/// A store with a run that has two trials.
+fn stored(home: &Path) -> PathBuf {
+    let path = home.join("runs.sqlite");
+    let suite = Suite::load("layers").unwrap();
+    let mut store = Store::open(&path).unwrap();
+    let options = serde_json::json!({
+        "quick": true, "only": ["B"], "cpus": ["0", "1"],
+        "timing": { "phases": suite.timing.phases, "repeat": { "times": 2 } },
+    });
+    let new = NewRun {
+        suite: suite.name,
+        title: suite.title,
+        suite_file: suite.file,
+        suite_text: suite.text,
+        options,
+        environment: Environment::default(),
+        planned_trials: 2,
+        started_unix_ms: 1_700_000_000_000,
+    };
+    let run = store.begin_run(&new).unwrap();
+    let text = include_str!("records/trial-0.1.0.json");
+    for ordinal in 1..=2 {
+        let mut trial: netrig::record::TrialRecord = serde_json::from_str(text).unwrap();
+        trial.ordinal = ordinal;
+        store.add_trial(run, &trial).unwrap();
+    }
+    let goals = serde_json::json!([{ "scenario": "B", "trials": 2, "outcome": "fixed" }]);
+    store.finish_run(run, &Ending::Complete, Some(&goals), 1_700_000_100_000).unwrap();
+    path
+}
+
+/// Commands that print, from the store of [`stored`].
+const PRINTING: [&[&str]; 11] = [
+    &["--help"],
+    &["--version"],
+    &["list"],
+    &["show", "layers"],
+    &["history"],
+    &["report"],
+    &["report", "1", "--format", "markdown"],
+    &["report", "1", "--format", "html"],
+    &["report", "1", "--format", "json"],
+    &["report", "1", "--format", "csv"],
+    &["down"],
+];
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let home = tempfile::tempdir().unwrap();
+    stored(home.path());
+    for arguments in PRINTING {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let output = plain(home.path()).args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((output.status.code(), said(&output)), (Some(0), String::new()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_a_failure() {
+    let home = tempfile::tempdir().unwrap();
+    stored(home.path());
+    // Not the two that the argument parser prints.
+    for arguments in &PRINTING[2..] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = plain(home.path()).args(*arguments).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains("No space left"), "{arguments:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_report_is_written_to_a_file_whole_or_not_at_all() {
+    let home = tempfile::tempdir().unwrap();
+    stored(home.path());
+    for format in ["terminal", "markdown", "html", "json", "csv"] {
+        let arguments = ["report", "--format", format];
+        let printed = netrig(home.path()).args(arguments).assert().success();
+        let assert = netrig(home.path()).args(arguments).args(["--output", "report"]).assert().success();
+        assert!(assert.get_output().stdout.is_empty());
+        let written = fs::read(home.path().join("report")).unwrap();
+        assert!(!written.is_empty() && written == printed.get_output().stdout, "{format}");
+    }
+    netrig(home.path()).args(["report", "77", "--output", "report"]).assert().code(2);
+    let names = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<String> = names.collect();
+    assert!(names.iter().all(|name| name == "report" || name.starts_with("runs.sqlite")), "{names:?}");
+    assert!(!fs::read(home.path().join("report")).unwrap().is_empty(), "the older report is gone");
+}
+
+#[test]
+fn stores_that_cannot_be_read_are_left_alone_and_the_way_out_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let good = fs::read(stored(home.path())).unwrap();
+    let newer = home.path().join("newer.sqlite");
+    fs::write(&newer, &good).unwrap();
+    rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let corrupt = home.path().join("corrupt.sqlite");
+    let mut bytes = good.clone();
+    bytes[1024..].fill(0x5a);
+    fs::write(&corrupt, bytes).unwrap();
+    let foreign = home.path().join("foreign.sqlite");
+    rusqlite::Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE mine (a)").unwrap();
+    let text = home.path().join("notes.txt");
+    fs::write(&text, "remember the milk\n".repeat(100)).unwrap();
+    let directory = home.path().join("directory");
+    fs::create_dir(&directory).unwrap();
+    for (path, expected) in [
+        (&newer, &["newer netrig", "schema 99"][..]),
+        (&corrupt, &["damaged", "move it away"]),
+        (&foreign, &["is not a netrig store"]),
+        (&text, &["is not a netrig store"]),
+        (&directory, &["is not a netrig store", "directory"]),
+    ] {
+        let before = fs::read(path).ok();
+        for command in ["report", "history"] {
+            let assert = netrig(home.path()).args([command, "--store"]).arg(path).assert().code(4);
+            let said = said(assert.get_output());
+            for words in [&[path.to_str().unwrap()], expected].concat() {
+                assert!(said.contains(words), "{command}: '{said}' lacks '{words}'");
+            }
+            assert!(said.contains("--store") || said.contains("use that version"), "no way out: {said}");
+        }
+        assert_eq!(fs::read(path).ok(), before, "{} was changed", path.display());
+    }
+}
+
+#[test]
+fn runs_that_are_not_there_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    // Where nothing was ever stored nothing is made either.
+    refused(home.path(), 2, &["report"], &["runs.sqlite", "netrig run"]);
+    refused(home.path(), 2, &["history"], &["runs.sqlite", "netrig run"]);
+    stored(home.path());
+    for (run, expected) in [("2", "netrig history"), ("0", "netrig history"), ("first", "latest"), ("", "latest")] {
+        let assert = netrig(home.path()).args(["report", run]).assert().code(2);
+        let said = said(assert.get_output());
+        assert!(said.contains(expected), "{run}: {said}");
+    }
+    for run in ["1", "latest"] {
+        netrig(home.path()).args(["report", run]).assert().success();
+    }
+}
+
+#[test]
+fn the_built_in_suites_are_listed_and_shown() {
+    let home = tempfile::tempdir().unwrap();
+    let listed = netrig(home.path()).arg("list").assert().success();
+    let listed = String::from_utf8_lossy(&listed.get_output().stdout).into_owned();
+    for suite in Suite::built_in().map(Result::unwrap) {
+        assert!(listed.contains(&suite.name) && listed.contains(&suite.title));
+        let shown = netrig(home.path()).args(["show", &suite.name]).assert().success();
+        let shown = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+        for scenario in &suite.scenarios {
+            assert!(listed.contains(&scenario.name) && shown.contains(&scenario.name), "{}", scenario.id);
+        }
+        for claim in &suite.claims {
+            assert!(shown.contains(claim.text()) && shown.contains(claim.expression()), "{}", claim.text());
+        }
+    }
+}
+
+#[test]
+fn help_says_what_each_command_does() {
+    let home = tempfile::tempdir().unwrap();
+    for command in ["", "doctor", "list", "show", "run", "report", "history", "up", "shell", "down"] {
+        let mut help = netrig(home.path());
+        let assert = help.args((!command.is_empty()).then_some(command)).arg("--help").assert().success();
+        let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+        assert!(text.lines().all(|line| line.chars().count() <= 110), "{command}: a line is too long");
+        insta::assert_snapshot!(format!("help-{}", if command.is_empty() { "netrig" } else { command }), text);
+    }
+}

@@ -1,0 +1,144 @@
+//! The files that a run uses: its store and its report.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use netrig::store::{RunState, Store};
+
+use crate::bench::{Bench, assert_whole, trials_told};
+use crate::world::{self, expect, netrig};
+
+/// A store on a file system that is full from the beginning, or becomes so in the course of a run.
+#[test]
+fn a_full_disk_is_said_and_what_was_stored_stays() {
+    world::own(|| {
+        let bench = Bench::new();
+        let place = bench.path("small");
+        fs::create_dir(&place).unwrap();
+        for size in ["60k", "160k"] {
+            mount_tmpfs(&place, size);
+            let store = place.join("runs.sqlite");
+            let output = netrig()
+                .arg("run")
+                .arg(bench.path("suite.toml"))
+                .args(["--trials", "100", "--store"])
+                .arg(&store)
+                .output()
+                .unwrap();
+            let (_, said) = expect(&output, 4);
+            println!("{size}: {said}");
+            assert!(said.contains("no space left for the store"), "{said}");
+            assert!(said.contains(store.to_str().unwrap()) && said.contains("--store FILE"), "{said}");
+            let told = trials_told(&said);
+            assert_eq!(said.contains("what was measured is kept"), told > 0, "{said}");
+            match Store::open_to_read(&store).and_then(|store| store.run(store.latest()?)) {
+                Ok(run) => {
+                    assert_whole(&run);
+                    assert_eq!(run.trials.len(), told, "{size}");
+                }
+                Err(error) => assert_eq!(told, 0, "{size}: {error}"),
+            }
+            world::assert_nothing_left("of a run without space");
+            unmount(&place);
+        }
+    });
+}
+
+fn mount_tmpfs(place: &Path, size: &str) {
+    let options = format!("size={size}");
+    let status = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(place).status();
+    assert!(status.unwrap().success());
+}
+
+fn unmount(place: &Path) {
+    assert!(Command::new("umount").arg(place).status().unwrap().success());
+}
+
+#[test]
+fn a_store_that_may_not_be_written_to_is_refused_before_anything_is_measured_and_left_alone() {
+    world::own(|| {
+        let bench = Bench::new();
+        drop(Store::open(&bench.store()).unwrap());
+        let good = fs::read(bench.store()).unwrap();
+        let newer = bench.path("newer.sqlite");
+        fs::write(&newer, &good).unwrap();
+        rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+        let corrupt = bench.path("corrupt.sqlite");
+        let mut bytes = good;
+        bytes[1024..].fill(0x5a);
+        fs::write(&corrupt, bytes).unwrap();
+        let text = bench.path("notes.txt");
+        fs::write(&text, "remember the milk\n".repeat(100)).unwrap();
+        let directory = bench.path("directory");
+        fs::create_dir(&directory).unwrap();
+        let below = text.join("runs.sqlite");
+        for (path, expected) in [
+            (&newer, "newer netrig"),
+            (&corrupt, "damaged"),
+            (&text, "is not a netrig store"),
+            (&directory, "a directory"),
+            (&below, "cannot make the store's directory"),
+        ] {
+            let before = fs::read(path).ok();
+            let output = netrig().arg("run").arg(bench.path("suite.toml")).arg("--store").arg(path).output().unwrap();
+            let (out, err) = expect(&output, 4);
+            assert!(err.contains(expected), "'{err}' lacks '{expected}'");
+            let named = if path.starts_with(&text) { &text } else { path };
+            assert!(err.contains(named.to_str().unwrap()), "'{err}' does not name {}", path.display());
+            assert!(err.contains("--store") || err.contains("move it away"), "no way out: {err}");
+            assert_eq!((out.as_str(), trials_told(&err)), ("", 0), "something was measured: {err}");
+            assert_eq!(fs::read(path).ok(), before, "{} was changed", path.display());
+            world::assert_nothing_left("by a run without a store");
+        }
+    });
+}
+
+#[test]
+fn a_run_whose_report_nobody_reads_is_done_all_the_same() {
+    world::own(|| {
+        let bench = Bench::new();
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let output = bench.command(&[]).stdout(writer).output().unwrap();
+        expect(&output, 0);
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = bench.command(&[]).stdout(full).output().unwrap();
+        let (_, err) = expect(&output, 4);
+        assert!(err.contains("No space left"), "{err}");
+        // The report failed, the run did not.
+        assert!(bench.runs().iter().all(|run| run.summary.state == RunState::Complete));
+        assert_eq!(bench.runs().len(), 2);
+    });
+}
+
+#[test]
+fn a_report_appears_when_the_run_is_over() {
+    world::own(|| {
+        let bench = Bench::new();
+        let report = bench.path("report.md");
+        let arguments = ["--format", "markdown", "--quiet", "--output", report.to_str().unwrap()];
+        let (_, err) = expect(&bench.command(&arguments).output().unwrap(), 0);
+        assert_eq!(err, "", "--quiet");
+        let whole = fs::read_to_string(&report).unwrap();
+        assert!(whole.contains("A short suite"), "{whole}");
+        // One that is interrupted leaves the older report, and no half of a new one.
+        let mut run = bench.start(&arguments);
+        world::until(std::time::Duration::from_secs(20), || (world::processes().len() >= 3).then_some(()));
+        run.kill().unwrap();
+        run.wait().unwrap();
+        world::assert_nothing_left("by a run with a report");
+        assert_eq!(fs::read_to_string(&report).unwrap(), whole);
+        assert_eq!(names(report.parent().unwrap(), "runs.sqlite"), ["report.md", "suite.toml"]);
+    });
+}
+
+/// The files of a directory whose names do not begin with `without`.
+fn names(directory: &Path, without: &str) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| !name.starts_with(without));
+    names.sort();
+    names
+}

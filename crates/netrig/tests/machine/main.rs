@@ -1,0 +1,14 @@
+//! netrig on the machine itself: namespaces, processes, signals. Everything that needs privileges or looks at the whole
+//! machine is in this one binary, one test at a time; see [`world`] for how a test gets a world of its own.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod attribution;
+mod bench;
+mod files;
+mod kept;
+mod killed;
+mod lacking;
+mod limits;
+mod paths;
+mod rootless;
+mod world;

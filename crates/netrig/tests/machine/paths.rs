@@ -1,0 +1,390 @@
+//! Each path is built for real: what must be reachable is, what must not be is not, and the wire is what was promised.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netrig::testbed::topology::{Endpoint, Path, Topology, WireOptions};
+use netrig::testbed::{Place, Testbed, UPLINK};
+use rig_sys::counters::Interface;
+use rig_sys::cpu::CpuSet;
+use rig_sys::netlink::Netlink;
+use rig_sys::netns::NetNs;
+use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
+
+use crate::world;
+
+const PORT: u16 = 5001;
+/// How long something that must come may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long something that must not come is waited for.
+const IN_VAIN: Duration = Duration::from_millis(150);
+
+/// A testbed with its endpoints: `containers` on each node, or the nodes themselves on path raw.
+struct Bed {
+    testbed: Testbed,
+    endpoints: Vec<Endpoint>,
+}
+
+impl Bed {
+    fn build(path: Path, containers: usize, wire: WireOptions) -> Self {
+        let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
+        Self::build_on(path, containers, wire, &[cpu.clone(), cpu])
+    }
+
+    fn build_on(path: Path, containers: usize, wire: WireOptions, cpus: &[CpuSet]) -> Self {
+        let nodes: &[&str] = if path == Path::Colocated { &["a"] } else { &["a", "b"] };
+        let endpoints: Vec<Endpoint> = nodes
+            .iter()
+            .flat_map(|node| match path {
+                Path::Raw => vec![(*node).to_owned()],
+                _ => (0..containers).map(|number| format!("{node}/c{number}")).collect(),
+            })
+            .map(|name| name.parse().unwrap())
+            .collect();
+        let names: Vec<String> = nodes.iter().map(|&node| node.to_owned()).collect();
+        let wire = (nodes.len() == 2).then_some(wire);
+        let topology = Topology::new(&names, wire, path, &endpoints).unwrap();
+        Self { testbed: Testbed::build(&topology, &cpus[..nodes.len()]).unwrap(), endpoints }
+    }
+
+    fn standard(path: Path) -> Self {
+        Self::build(path, 2, WireOptions::default())
+    }
+
+    fn place(&self, endpoint: &Endpoint) -> &Place {
+        self.testbed.endpoint(endpoint).unwrap().0
+    }
+
+    fn address(&self, endpoint: &Endpoint) -> SocketAddr {
+        (self.testbed.topology().address(endpoint).unwrap(), PORT).into()
+    }
+
+    /// An endpoint of the first and one of the last node; on one node two that differ.
+    fn ends(&self) -> (&Endpoint, &Endpoint) {
+        (&self.endpoints[0], self.endpoints.last().unwrap())
+    }
+
+    fn nodes(&self) -> usize {
+        self.testbed.topology().nodes().len()
+    }
+
+    fn all_places(&self) -> impl Iterator<Item = &Place> {
+        (0..self.nodes()).flat_map(|node| self.testbed.places(node))
+    }
+
+    fn node(&self, node: usize) -> &Place {
+        self.testbed.places(node).next().unwrap()
+    }
+
+    /// A socket of `endpoint`, usable from any thread.
+    fn listen(&self, endpoint: &Endpoint) -> TcpListener {
+        let address = self.address(endpoint);
+        self.place(endpoint).ns.run(|| TcpListener::bind(address)).unwrap().unwrap()
+    }
+
+    fn connect(&self, from: &Endpoint, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+        self.place(from).ns.run(|| TcpStream::connect_timeout(&to, patience)).unwrap()
+    }
+
+    /// Carries `bytes` over TCP from `from` to `to`, all the way into the receiver.
+    fn carry(&self, from: &Endpoint, to: &Endpoint, bytes: usize) {
+        let listener = self.listen(to);
+        let mut sender = self.connect(from, self.address(to), PATIENCE).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let chunk = [7; 64 * 1024];
+                for _ in 0..bytes / chunk.len() {
+                    sender.write_all(&chunk).unwrap();
+                }
+            });
+            assert_eq!(io::copy(&mut receiver, &mut io::sink()).unwrap(), bytes as u64);
+        });
+    }
+}
+
+/// Greets everybody who connects with `greeting`, for ever.
+fn greet(listener: TcpListener, greeting: String) {
+    thread::spawn(move || {
+        for guest in listener.incoming().flatten() {
+            let _ = (&guest).write_all(greeting.as_bytes());
+        }
+    });
+}
+
+fn greeting(mut stream: TcpStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn counters(place: &Place, interface: &str) -> Interface {
+    place.counters.interfaces().unwrap()[interface]
+}
+
+#[test]
+fn every_endpoint_reaches_every_other() {
+    world::own(|| {
+        for path in Path::ALL {
+            let bed = Bed::build(path, 3, WireOptions::default());
+            for endpoint in &bed.endpoints {
+                greet(bed.listen(endpoint), endpoint.to_string());
+            }
+            for from in &bed.endpoints {
+                for to in bed.endpoints.iter().filter(|to| *to != from) {
+                    let stream = bed.connect(from, bed.address(to), PATIENCE);
+                    let stream = stream.unwrap_or_else(|error| panic!("{path}: {from} to {to}: {error}"));
+                    assert_eq!(greeting(stream), to.to_string(), "{path}: {from} met another");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_node_has_as_many_containers_as_a_topology_may_ask_for() {
+    world::own(|| {
+        for path in [Path::Etun, Path::Bridge, Path::Macvlan, Path::Vxlan] {
+            let bed = Bed::build(path, Topology::CONTAINERS_MAX, WireOptions::default());
+            assert_eq!(bed.testbed.places(0).count(), 1 + Topology::CONTAINERS_MAX);
+            let (from, to) = bed.ends();
+            greet(bed.listen(to), to.to_string());
+            assert_eq!(greeting(bed.connect(from, bed.address(to), PATIENCE).unwrap()), to.to_string(), "{path}");
+        }
+    });
+}
+
+#[test]
+fn nothing_passes_between_endpoints_and_the_host() {
+    world::own(|| {
+        // The host's addresses: its loopback, one of its own, and one inside each of the testbeds' subnets.
+        let host =
+            [[127, 0, 0, 1], [192, 0, 2, 1], [172, 16, 0, 200], [172, 16, 1, 200], [10, 0, 1, 200], [10, 1, 0, 200]];
+        let host = host.map(|address| SocketAddr::from((address, PORT)));
+        let mut netlink = Netlink::open(&NetNs::of_current_thread().unwrap()).unwrap();
+        for address in &host[1..] {
+            netlink.add_address("lo", address.ip(), 32).unwrap();
+        }
+        greet(TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap(), "host".into());
+        for address in &host {
+            let stream = TcpStream::connect_timeout(address, PATIENCE).unwrap();
+            assert_eq!(greeting(stream), "host", "the test's own host does not answer at {address}");
+        }
+        for path in Path::ALL {
+            let bed = Bed::standard(path);
+            let (from, to) = bed.ends();
+            greet(bed.listen(to), to.to_string());
+            bed.connect(from, bed.address(to), PATIENCE).unwrap();
+            let reached: Vec<_> = host.iter().filter(|address| bed.connect(from, **address, IN_VAIN).is_ok()).collect();
+            assert_eq!(reached, Vec::<&SocketAddr>::new(), "{path}: {from} reached the host");
+            for place in bed.all_places() {
+                let reached = place.ns.run(|| TcpStream::connect_timeout(&host[0], IN_VAIN).is_ok()).unwrap();
+                assert!(!reached, "{path}: {} shares the host's loopback", place.name);
+            }
+            for endpoint in &bed.endpoints {
+                let reached = TcpStream::connect_timeout(&bed.address(endpoint), IN_VAIN).is_ok();
+                assert!(!reached, "{path}: the host reached {endpoint}");
+            }
+        }
+    });
+}
+
+#[test]
+fn two_testbeds_with_the_same_addresses_do_not_meet() {
+    world::own(|| {
+        for path in Path::ALL {
+            let beds = [Bed::standard(path), Bed::standard(path), Bed::standard(path)];
+            let (from, to) = beds[0].ends();
+            // Nobody listens in the third.
+            for (number, bed) in beds[..2].iter().enumerate() {
+                greet(bed.listen(to), format!("testbed {number}"));
+            }
+            for (number, bed) in beds[..2].iter().enumerate() {
+                let stream = bed.connect(from, bed.address(to), PATIENCE).unwrap();
+                assert_eq!(greeting(stream), format!("testbed {number}"), "{path}");
+            }
+            let refused = beds[2].connect(from, beds[2].address(to), PATIENCE).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{path}: {refused}");
+        }
+    });
+}
+
+#[test]
+fn the_host_sees_no_interface_and_keeps_no_namespace() {
+    world::own(|| {
+        let (interfaces, namespaces) = (world::interfaces(), world::network_namespaces());
+        for path in Path::ALL {
+            let bed = Bed::standard(path);
+            assert_eq!(world::interfaces(), interfaces, "{path}: an interface shows on the host");
+            let places = bed.all_places().count();
+            assert_eq!(world::network_namespaces().len(), namespaces.len() + places, "{path}");
+            drop(bed);
+            assert_eq!(world::network_namespaces(), namespaces, "{path}: a namespace is left");
+            assert_eq!(world::interfaces(), interfaces, "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_packet_of_the_promised_mtu_passes_whole_and_one_byte_more_does_not() {
+    world::own(|| {
+        for path in Path::ALL {
+            let mtus: &[u32] = if path == Path::Colocated { &[1500] } else { &[1500, 9000, 626, 65_535] };
+            for &mtu in mtus {
+                let bed = Bed::build(path, 2, WireOptions { mtu, ..Default::default() });
+                let (a, b) = bed.ends();
+                let promised = bed.testbed.topology().endpoint_mtu();
+                assert_eq!(promised, mtu - if path == Path::Vxlan { 50 } else { 0 });
+                for (from, to) in [(a, b), (b, a)] {
+                    exactly(&bed, from, to, promised as usize);
+                }
+            }
+        }
+    });
+}
+
+/// Sends datagrams that may not be cut up (DF) from `from` to `to`: one whose packet has `mtu` bytes, and a larger one.
+fn exactly(bed: &Bed, from: &Endpoint, to: &Endpoint, mtu: usize) {
+    // IPv4 and UDP headers.
+    let payload = mtu - 20 - 8;
+    let socket = |endpoint| {
+        let address = bed.address(endpoint);
+        bed.place(endpoint).ns.run(|| UdpSocket::bind(address)).unwrap().unwrap()
+    };
+    let (sender, receiver) = (socket(from), socket(to));
+    set_ip_mtu_discover(&sender, Ipv4PathMtuDiscovery::DO).unwrap();
+    let what = format!("{} from {from} to {to}, {mtu} bytes", bed.testbed.topology().path());
+
+    sender.send_to(&vec![1; payload], bed.address(to)).unwrap_or_else(|error| panic!("{what}: {error}"));
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = vec![0; 70_000];
+    let received = receiver.recv(&mut buffer).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(received, payload, "{what}");
+
+    let error = sender.send_to(&vec![1; payload + 1], bed.address(to)).expect_err(&what);
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MSGSIZE.raw_os_error()), "{what}: {error}");
+    for place in bed.all_places() {
+        assert_eq!(place.counters.protocols().unwrap()["Ip.FragCreates"], 0, "{what}: {} cut it up", place.name);
+    }
+}
+
+#[test]
+fn a_wire_has_the_queues_asked_for_and_all_are_steered_to_the_nodes_cpus() {
+    world::own(|| {
+        let cpus = CpuSet::allowed().unwrap();
+        let cpus = [CpuSet::new(cpus.as_slice().first().copied()), CpuSet::new(cpus.as_slice().last().copied())];
+        for queues in [1, 3] {
+            let bed = Bed::build_on(Path::Raw, 0, WireOptions { queues, ..Default::default() }, &cpus);
+            for (node, cpus) in cpus.iter().enumerate() {
+                let sysfs = bed.node(node).ns.sysfs().unwrap();
+                for queue in 0..queues {
+                    let mask = sysfs.read(UPLINK, &format!("queues/rx-{queue}/rps_cpus")).unwrap();
+                    let mask = u32::from_str_radix(&mask.replace(',', ""), 16).unwrap();
+                    assert_eq!(mask, 1 << cpus.as_slice()[0], "receive queue {queue} of node {node}");
+                    sysfs.read(UPLINK, &format!("queues/tx-{queue}/tx_timeout")).unwrap();
+                }
+                for beyond in [format!("queues/rx-{queues}/rps_cpus"), format!("queues/tx-{queues}/tx_timeout")] {
+                    assert!(sysfs.read(UPLINK, &beyond).is_err(), "there is a {beyond}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_wire_carries_no_more_than_its_rate() {
+    const RATE: u64 = 100_000_000;
+    world::own(|| {
+        for path in Path::ALL.into_iter().filter(|path| *path != Path::Colocated) {
+            let bed = Bed::build(path, 1, WireOptions { rate: Some(RATE), ..Default::default() });
+            let (from, to) = bed.ends();
+            let listener = bed.listen(to);
+            let mut sender = bed.connect(from, bed.address(to), PATIENCE).unwrap();
+            let (receiver, _) = listener.accept().unwrap();
+            let sending = thread::spawn(move || while sender.write_all(&[7; 64 * 1024]).is_ok() {});
+            let receiving = thread::spawn({
+                let mut receiver = receiver.try_clone().unwrap();
+                move || io::copy(&mut receiver, &mut io::sink())
+            });
+            let begin = Instant::now();
+            let before = counters(bed.node(0), UPLINK);
+            thread::sleep(Duration::from_millis(500));
+            let after = counters(bed.node(0), UPLINK);
+            let seconds = begin.elapsed().as_secs_f64();
+            receiver.shutdown(std::net::Shutdown::Both).unwrap();
+            sending.join().unwrap();
+            let _ = receiving.join().unwrap();
+
+            let bits = (after.tx_bytes - before.tx_bytes) * 8;
+            assert!(bits > 0, "{path}: nothing passed");
+            let most = RATE as f64 * seconds * 1.1;
+            assert!((bits as f64) < most, "{path}: {bits} bits in {seconds} s, more than {most}");
+        }
+    });
+}
+
+#[test]
+fn without_segmentation_offload_every_packet_is_one_segment() {
+    const BYTES: usize = 8 << 20;
+    const MTU: u32 = 1500;
+    world::own(|| {
+        for (path, interfaces) in [
+            (Path::Raw, 2),
+            // The wire's ends, the containers' and the nodes' ends of their links.
+            (Path::Etun, 6),
+            (Path::Bridge, 6),
+            (Path::Macvlan, 4),
+            (Path::Vxlan, 8),
+        ] {
+            for segmentation_offload in [true, false] {
+                let bed = Bed::build(path, 1, WireOptions { mtu: MTU, segmentation_offload, ..Default::default() });
+                let (from, to) = bed.ends();
+                bed.carry(from, to, BYTES);
+                // Without IPv4 and TCP headers, and the timestamps in each segment.
+                let payload = u64::from(bed.testbed.topology().endpoint_mtu() - 20 - 20 - 12);
+                let segments = BYTES as u64 / payload;
+                let mut looked_at = 0;
+                for place in bed.all_places() {
+                    // A macvlan interface's packets are cut where they enter the wire.
+                    let uncut = path == Path::Macvlan && place.name.contains('/');
+                    for (name, now) in place.counters.interfaces().unwrap() {
+                        // The payload went one way, acknowledgements the other; a bridge counts only its node's own.
+                        let (packets, bytes) = (now.tx_packets.max(now.rx_packets), now.tx_bytes.max(now.rx_bytes));
+                        if bytes < BYTES as u64 {
+                            continue;
+                        }
+                        looked_at += 1;
+                        let what = format!("{path}, {}:{name}: {bytes} bytes in {packets} packets", place.name);
+                        if segmentation_offload {
+                            assert!(bytes / packets > u64::from(MTU) + 14, "{what}, although larger ones may travel");
+                        } else if !uncut {
+                            assert!(packets >= segments, "{what}, fewer than {segments} segments");
+                            assert!(bytes / packets <= u64::from(MTU) + 14, "{what}");
+                        }
+                    }
+                }
+                assert_eq!(looked_at, interfaces, "{path}: interfaces that carried the payload");
+            }
+        }
+    });
+}
+
+/// The addresses that endpoints are reached at do not depend on what else runs: a user can rely on what `up` prints.
+#[test]
+fn endpoints_have_the_addresses_that_the_topology_says() {
+    world::own(|| {
+        for path in Path::ALL {
+            let bed = Bed::standard(path);
+            for endpoint in &bed.endpoints {
+                let address = bed.address(endpoint).ip();
+                let bound = |ip: IpAddr| bed.place(endpoint).ns.run(|| UdpSocket::bind((ip, 0)).is_ok()).unwrap();
+                assert!(bound(address), "{path}: {endpoint} does not have {address}");
+                let other = bed.endpoints.iter().find(|other| *other != endpoint).unwrap();
+                assert!(!bound(bed.address(other).ip()), "{path}: {endpoint} has {other}'s address");
+            }
+        }
+    });
+}

@@ -1,0 +1,312 @@
+//! Confidence in a mean, and when to stop measuring.
+//!
+//! Intervals are Student's: they assume that trials are independent and that their mean is about normal.
+//!
+//! Stopping as soon as the interval is narrow enough, as netperf does and [`Goal`] does too, favours trials that happen to
+//! agree. By simulation, 95 % intervals under the default goal contain the true mean 94 to 95 % of the time when the
+//! trials scatter by up to 1.5 % of it, but only 90 % of the time at the worst, a scatter of about 4 %. A higher `min` is
+//! the remedy: 8 makes it 94 %.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::sample::Sample;
+use crate::units::{Percent, UnitError, as_text};
+
+/// A confidence level in percent, at least 50 and less than 100. Reads `95`, `99.9%`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(try_from = "Percent", into = "f64")]
+pub struct Level(f64);
+
+/// The full width of an interval in relation to its mean, greater than zero.
+///
+/// Reads `5%`, the full width as netperf's `-I 95,5` means it, and `+-2.5%`, which is the same.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Width(Percent);
+
+/// Where the true value lies with the confidence of `level`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    pub low: f64,
+    pub high: f64,
+    pub level: Level,
+}
+
+/// How well a scenario has to be known before its repetition ends.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RawGoal")]
+pub struct Goal {
+    pub level: Level,
+    pub width: Width,
+    /// Trials before anything is decided.
+    min: u32,
+    /// Trials after which the scenario is given up.
+    max: u32,
+}
+
+/// A figure that [`Goal::decide`] watches.
+#[derive(Debug, Clone, Copy)]
+pub struct Watched<'a> {
+    pub sample: &'a Sample,
+    /// Full width in the figure's own unit that is narrow enough whatever the mean is; 0 for none. Without it the figure
+    /// of an idle CPU, whose mean is near zero, could never reach a relative width.
+    pub floor: f64,
+}
+
+/// How narrow the interval of one watched figure has become.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Achieved {
+    /// Full width as a share of the mean (0.05 for 5 %); `None` for fewer than two trials or a mean of zero.
+    pub relative: Option<f64>,
+    /// Full width in the figure's own unit; `None` for fewer than two trials.
+    pub absolute: Option<f64>,
+    pub reached: bool,
+}
+
+/// What to do after a trial.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// Make another trial.
+    More,
+    /// Every figure is known well enough.
+    Reached,
+    /// The trials are used up. One entry for each watched figure, in order.
+    GaveUp(Vec<Achieved>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfidenceError {
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("a confidence level of {0} % is out of range, from 50 to less than 100; write for example `95`")]
+    Level(String),
+    #[error("a confidence width of 0 can never be reached; write for example `5%`, or `+-2.5%` for the same")]
+    ZeroWidth,
+    #[error("confidence needs at least one trial; write for example `min = 3, max = 10`")]
+    NoTrials,
+    #[error("confidence asks for at least {min} and at most {max} trials; raise `max` to {min} or lower `min`")]
+    MinAboveMax { min: u32, max: u32 },
+}
+
+impl Level {
+    /// # Errors
+    /// When `percent` is less than 50, 100 or more, or not a number.
+    pub fn new(percent: f64) -> Result<Self, ConfidenceError> {
+        if (50.0..100.0).contains(&percent) {
+            Ok(Self(percent))
+        } else {
+            Err(ConfidenceError::Level(percent.to_string()))
+        }
+    }
+
+    /// 95 for 95 %.
+    pub fn percent(self) -> f64 {
+        self.0
+    }
+
+    /// The two-sided quantile of Student's distribution: |T| stays below it with the probability of this level.
+    ///
+    /// `degrees_of_freedom` is greater than zero and need not be whole.
+    pub fn student_t(self, degrees_of_freedom: f64) -> f64 {
+        let upper = 0.5 + self.0 / 200.0;
+        StudentsT::new(0.0, 1.0, degrees_of_freedom).map_or(f64::NAN, |t| t.inverse_cdf(upper))
+    }
+
+    /// Half the width of the interval of the mean of `sample`, t * s / sqrt(n); `None` for fewer than two values.
+    fn half_width(self, sample: &Sample) -> Option<f64> {
+        let error = sample.standard_error()?;
+        // Without variance the quantile does not matter, and 0 stays exactly 0.
+        Some(if error == 0.0 { 0.0 } else { self.student_t((sample.len() - 1) as f64) * error })
+    }
+
+    /// Where the true mean lies; `None` for fewer than two values.
+    pub fn mean_interval(self, sample: &Sample) -> Option<Interval> {
+        let (mean, half) = (sample.mean()?, self.half_width(sample)?);
+        Some(Interval { low: mean - half, high: mean + half, level: self })
+    }
+
+    /// netperf's achieved interval: the full width as a share of the mean, w = 2 * t(level, n - 1) * s / (sqrt(n) * mean).
+    ///
+    /// `None` for fewer than two values, and for a mean of zero unless all values are zero, which is exact.
+    pub fn relative_width(self, sample: &Sample) -> Option<f64> {
+        let (mean, half) = (sample.mean()?, self.half_width(sample)?);
+        match (half == 0.0, mean == 0.0) {
+            (true, _) => Some(0.0),
+            (false, true) => None,
+            (false, false) => Some(2.0 * half / mean.abs()),
+        }
+    }
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self(95.0)
+    }
+}
+
+impl FromStr for Level {
+    type Err = ConfidenceError;
+
+    fn from_str(text: &str) -> Result<Self, ConfidenceError> {
+        text.parse::<Percent>()?.try_into()
+    }
+}
+
+impl TryFrom<Percent> for Level {
+    type Error = ConfidenceError;
+
+    fn try_from(percent: Percent) -> Result<Self, ConfidenceError> {
+        Self::new(percent.get())
+    }
+}
+
+impl From<Level> for f64 {
+    fn from(level: Level) -> Self {
+        level.0
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}%", self.0))
+    }
+}
+
+impl Width {
+    /// From the full width in percent.
+    ///
+    /// # Errors
+    /// When `percent` is not finite or not greater than zero.
+    pub fn full(percent: f64) -> Result<Self, ConfidenceError> {
+        let percent = Percent::new(percent)?;
+        if percent.get() == 0.0 { Err(ConfidenceError::ZeroWidth) } else { Ok(Self(percent)) }
+    }
+
+    /// The full width as a share of the mean: 0.05 for `5%` and for `+-2.5%`.
+    pub fn fraction(self) -> f64 {
+        self.0.fraction()
+    }
+}
+
+impl Default for Width {
+    fn default() -> Self {
+        Percent::new(5.0).map_or_else(|_| unreachable!("5 is a percentage"), Self)
+    }
+}
+
+impl FromStr for Width {
+    type Err = ConfidenceError;
+
+    fn from_str(text: &str) -> Result<Self, ConfidenceError> {
+        let half = text.trim_start().strip_prefix("+-").or_else(|| text.trim_start().strip_prefix('\u{b1}'));
+        match half {
+            Some(half) => Self::full(2.0 * half.parse::<Percent>()?.get()),
+            None => Self::full(text.parse::<Percent>()?.get()),
+        }
+    }
+}
+
+impl fmt::Display for Width {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("+-{}%", self.0.get() / 2.0))
+    }
+}
+
+as_text!(Width, "a confidence width", "5%",
+    visit_u64(u64) => |n| Width::full(n as f64),
+    visit_i64(i64) => |n| Width::full(n as f64),
+    visit_f64(f64) => Width::full);
+
+impl Interval {
+    pub fn width(&self) -> f64 {
+        self.high - self.low
+    }
+
+    pub fn contains(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+}
+
+impl Goal {
+    /// # Errors
+    /// When `min` is zero or greater than `max`.
+    pub fn new(level: Level, width: Width, min: u32, max: u32) -> Result<Self, ConfidenceError> {
+        match (min, max) {
+            (0, _) => Err(ConfidenceError::NoTrials),
+            (min, max) if min > max => Err(ConfidenceError::MinAboveMax { min, max }),
+            _ => Ok(Self { level, width, min, max }),
+        }
+    }
+
+    /// Trials before anything is decided.
+    pub fn min(&self) -> u32 {
+        self.min
+    }
+
+    /// Trials after which the scenario is given up.
+    pub fn max(&self) -> u32 {
+        self.max
+    }
+
+    /// Decides after a trial, from all trials made so far; each trial adds one value to each sample.
+    pub fn decide(&self, figures: &[Watched<'_>]) -> Decision {
+        let trials = figures.iter().map(|figure| figure.sample.len()).max().unwrap_or(0);
+        if trials < self.min as usize {
+            return Decision::More;
+        }
+        let achieved: Vec<_> = figures.iter().map(|figure| self.achieved(figure)).collect();
+        if achieved.iter().all(|figure| figure.reached) {
+            Decision::Reached
+        } else if trials < self.max as usize {
+            Decision::More
+        } else {
+            Decision::GaveUp(achieved)
+        }
+    }
+
+    /// How narrow the interval of one figure has become.
+    pub fn achieved(&self, figure: &Watched<'_>) -> Achieved {
+        let relative = self.level.relative_width(figure.sample);
+        let absolute = self.level.half_width(figure.sample).map(|half| 2.0 * half);
+        let reached =
+            relative.is_some_and(|w| w <= self.width.fraction()) || absolute.is_some_and(|w| w <= figure.floor);
+        Achieved { relative, absolute, reached }
+    }
+}
+
+impl Default for Goal {
+    /// 95 %, a full width of 5 %, 3 to 10 trials, as netperf's `-I 95`.
+    fn default() -> Self {
+        Self { level: Level::default(), width: Width::default(), min: 3, max: 10 }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawGoal {
+    level: Level,
+    width: Width,
+    min: u32,
+    max: u32,
+}
+
+impl Default for RawGoal {
+    fn default() -> Self {
+        let Goal { level, width, min, max } = Goal::default();
+        Self { level, width, min, max }
+    }
+}
+
+impl TryFrom<RawGoal> for Goal {
+    type Error = ConfidenceError;
+
+    fn try_from(raw: RawGoal) -> Result<Self, ConfidenceError> {
+        Self::new(raw.level, raw.width, raw.min, raw.max)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,620 @@
+//! Quantities as people write them in suite files and on command lines.
+//!
+//! Two rules settle what a prefix means:
+//! - **bytes count in 1024s**, as in NTttcp (`-l 128k`, `-thr` in KB/s), netperf and ntttcp-for-linux: 1k = 1024 bytes;
+//! - **bits count in 1000s**, as in tc(8) and IEEE 802.3: 1kbit = 1000 bits.
+//!
+//! Reading is exact: a text that does not denote a whole number of the base unit is refused, never rounded. `Display`
+//! writes what `FromStr` reads back to the same value, and serde uses both.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+/// A number of bytes. Reads `1390`, `128k`, `64KiB`, `2M`, `1.5G`; k, M, G and T are binary, with or without `B`, `iB`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// Bits per second. Reads `100mbit`, `658.291Mbit`, `10Gbit/s`; decimal prefixes, any case, `/s` may be left out.
+///
+/// `{:.1}` rounds to that many digits after the point; plain `{}` is exact.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(pub u64);
+
+/// Bytes per second. Reads `10000KB/s`, `2.5MiB/s`; KB is 1024 bytes, because NTttcp multiplies `-thr` by 1024.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteRate(pub u64);
+
+/// A length of time. Reads `15s`, `1.5s`, `500ms`, `20us`, `2m`, `1h`, whole nanoseconds up to 584 years.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub Duration);
+
+/// A share in percent, finite and not negative; may exceed 100. Reads `5%`, `2.5 %`, `2.5`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
+pub struct Percent(f64);
+
+impl BitRate {
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64
+    }
+}
+
+impl ByteRate {
+    /// The same rate in bits, at most `u64::MAX`.
+    pub fn bits(self) -> BitRate {
+        BitRate(self.0.saturating_mul(8))
+    }
+}
+
+impl From<Duration> for Span {
+    fn from(duration: Duration) -> Self {
+        Self(duration)
+    }
+}
+
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        span.0
+    }
+}
+
+impl Percent {
+    /// # Errors
+    /// When `value` is negative, infinite or not a number.
+    pub fn new(value: f64) -> Result<Self, UnitError> {
+        let why = if !value.is_finite() {
+            Why::NotFinite
+        } else if value < 0.0 {
+            Why::Negative
+        } else {
+            return Ok(Self(value + 0.0)); // -0 becomes 0
+        };
+        Err(PERCENT.refuse(value.to_string(), why))
+    }
+
+    /// 2.5 for 2.5 %.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// 0.025 for 2.5 %.
+    pub fn fraction(self) -> f64 {
+        self.0 / 100.0
+    }
+}
+
+/// Why a text is not the quantity that was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{read}` is not {expected}: {why}; write for example `{example}`")]
+pub struct UnitError {
+    /// The text as it was read.
+    pub read: String,
+    /// What should have been there, e.g. "a bit rate".
+    pub expected: &'static str,
+    pub why: Why,
+    /// A text that would do.
+    pub example: &'static str,
+}
+
+/// What is wrong with the text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    #[error("it is empty")]
+    Empty,
+    #[error("it does not begin with a number")]
+    NoNumber,
+    #[error("it is negative")]
+    Negative,
+    #[error("it is not a finite number")]
+    NotFinite,
+    #[error("the unit is missing (one of {known})")]
+    NoUnit { known: &'static str },
+    #[error("the unit `{unit}` is unknown (known: {known})")]
+    UnknownUnit { unit: String, known: &'static str },
+    #[error("`{unit}` means bytes to tc(8) and bits to others")]
+    AmbiguousUnit { unit: String },
+    #[error("it is too large, the most is {most}")]
+    TooLarge { most: &'static str },
+    #[error("it is not a whole number of {base}")]
+    Fraction { base: &'static str },
+}
+
+/// How one kind of quantity is written.
+struct Notation {
+    expected: &'static str,
+    example: &'static str,
+    base: &'static str,
+    most: &'static str,
+    known: &'static str,
+    units: &'static [(&'static str, u64)],
+}
+
+const BYTES: Notation = Notation {
+    expected: "a number of bytes",
+    example: "128k",
+    base: "bytes",
+    most: "16777215T",
+    known: "B, k, M, G, T, also as kB or KiB; 1k = 1024 bytes",
+    units: &[
+        ("", 1),
+        ("B", 1),
+        ("k", KIB),
+        ("K", KIB),
+        ("kB", KIB),
+        ("KB", KIB),
+        ("KiB", KIB),
+        ("M", MIB),
+        ("MB", MIB),
+        ("MiB", MIB),
+        ("G", GIB),
+        ("GB", GIB),
+        ("GiB", GIB),
+        ("T", TIB),
+        ("TB", TIB),
+        ("TiB", TIB),
+    ],
+};
+
+const BIT_RATE: Notation = Notation {
+    expected: "a bit rate",
+    example: "10Gbit",
+    base: "bits per second",
+    most: "18446744Tbit",
+    known: "bit, kbit, Mbit, Gbit, Tbit; 1kbit = 1000 bits a second",
+    units: &[("bit", 1), ("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000), ("tbit", 1_000_000_000_000)],
+};
+
+const BYTE_RATE: Notation = Notation {
+    expected: "a rate in bytes",
+    example: "10000KB/s",
+    base: "bytes per second",
+    most: "16777215TB/s",
+    known: "B/s, KB/s, MB/s, GB/s, TB/s, also as KiB/s; 1KB = 1024 bytes",
+    units: &[
+        ("B/s", 1),
+        ("kB/s", KIB),
+        ("KB/s", KIB),
+        ("KiB/s", KIB),
+        ("MB/s", MIB),
+        ("MiB/s", MIB),
+        ("GB/s", GIB),
+        ("GiB/s", GIB),
+        ("TB/s", TIB),
+        ("TiB/s", TIB),
+    ],
+};
+
+const SPAN: Notation = Notation {
+    expected: "a length of time",
+    example: "15s",
+    base: "nanoseconds",
+    most: "5124095h",
+    known: "ns, us, ms, s, m, h",
+    units: &[
+        ("ns", 1),
+        ("us", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+        ("m", 60_000_000_000),
+        ("min", 60_000_000_000),
+        ("h", 3_600_000_000_000),
+    ],
+};
+
+const PERCENT: Notation = Notation {
+    expected: "a percentage",
+    example: "2.5%",
+    base: "percent",
+    most: "",
+    known: "%",
+    units: &[("", 1), ("%", 1)],
+};
+
+impl Notation {
+    fn refuse(&self, read: impl Into<String>, why: Why) -> UnitError {
+        UnitError { read: read.into(), expected: self.expected, why, example: self.example }
+    }
+
+    /// Splits `text` into its number and its unit, white space removed, and finds the unit's size.
+    fn split<'t>(&self, text: &'t str, canonical: impl Fn(&str) -> String) -> Result<(&'t str, u64), Why> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(Why::Empty);
+        }
+        if text.strip_prefix(['-', '\u{2212}']).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+            return Err(Why::Negative);
+        }
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = (&text[..end], text[end..].trim_start());
+        if !number.contains(|c: char| c.is_ascii_digit()) || number.matches('.').count() > 1 {
+            return Err(Why::NoNumber);
+        }
+        let canonical = canonical(unit);
+        match self.units.iter().find(|(name, _)| *name == canonical) {
+            Some((_, size)) => Ok((number, *size)),
+            None if unit.is_empty() => Err(Why::NoUnit { known: self.known }),
+            None if unit.to_ascii_lowercase().ends_with("bps") => Err(Why::AmbiguousUnit { unit: unit.into() }),
+            None => Err(Why::UnknownUnit { unit: unit.into(), known: self.known }),
+        }
+    }
+
+    /// Reads `text` as a whole number of the base unit.
+    fn read(&self, text: &str, canonical: impl Fn(&str) -> String) -> Result<u64, UnitError> {
+        self.split(text, canonical)
+            .and_then(|(number, size)| self.whole(number, size))
+            .map_err(|e| self.refuse(text, e))
+    }
+
+    fn whole(&self, number: &str, size: u64) -> Result<u64, Why> {
+        let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let fraction = fraction.trim_end_matches('0');
+        // Beyond 18 digits only binary fractions of a terabyte could still be whole bytes; nobody writes those.
+        let divisor =
+            u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 18).map(|digits| 10u128.pow(digits));
+        let divisor = divisor.ok_or(Why::Fraction { base: self.base })?;
+        let too_large = Why::TooLarge { most: self.most };
+        let digits = format!("{integer}{fraction}");
+        let Ok(mantissa) = digits.parse::<u128>() else { return Err(too_large) };
+        let Some(scaled) = mantissa.checked_mul(u128::from(size)) else { return Err(too_large) };
+        if scaled % divisor != 0 {
+            return Err(Why::Fraction { base: self.base });
+        }
+        u64::try_from(scaled / divisor).map_err(|_| too_large)
+    }
+}
+
+/// `value` in units of `size`, all digits, without trailing zeros.
+fn exact(value: u128, size: u128) -> String {
+    if value.is_multiple_of(size) {
+        return (value / size).to_string();
+    }
+    let digits = size.ilog10() as usize;
+    let fraction = format!("{:0digits$}", value % size);
+    format!("{}.{}", value / size, fraction.trim_end_matches('0'))
+}
+
+/// The largest of the binary units that divides `bytes`, so that nothing is lost.
+fn binary(bytes: u64) -> (u64, &'static str) {
+    [(TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")]
+        .into_iter()
+        .find(|(size, _)| bytes != 0 && bytes.is_multiple_of(*size))
+        .map_or((bytes, ""), |(size, unit)| (bytes / size, unit))
+}
+
+impl FromStr for Bytes {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        BYTES.read(text, str::to_owned).map(Self)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = binary(self.0);
+        f.pad(&format!("{number}{unit}"))
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let canonical = |unit: &str| {
+            let unit = unit.to_ascii_lowercase();
+            unit.strip_suffix("/s").unwrap_or(&unit).to_owned()
+        };
+        BIT_RATE.read(text, canonical).map(Self)
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefixes = [(1_000_000_000_000, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
+        let (size, prefix) = prefixes.into_iter().find(|(size, _)| self.0 >= *size).unwrap_or((1, ""));
+        match f.precision() {
+            None => f.pad(&format!("{}{prefix}bit", exact(self.0.into(), size.into()))),
+            Some(digits) => {
+                let text = format!("{:.digits$}{prefix}bit", self.0 as f64 / size as f64);
+                // `pad` would take the precision for a limit of the text's length.
+                write!(f, "{text:>width$}", width = f.width().unwrap_or(0))
+            }
+        }
+    }
+}
+
+impl FromStr for ByteRate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        BYTE_RATE.read(text, str::to_owned).map(Self)
+    }
+}
+
+impl fmt::Display for ByteRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = binary(self.0);
+        f.pad(&format!("{number}{}/s", if unit.is_empty() { "B" } else { unit }))
+    }
+}
+
+impl FromStr for Span {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        SPAN.read(text, |unit| unit.replace(['\u{b5}', '\u{3bc}'], "u")).map(|ns| Self(Duration::from_nanos(ns)))
+    }
+}
+
+impl fmt::Display for Span {
+    /// In seconds or the largest part of a second that leaves at least 1 before the point.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_nanos();
+        let (size, unit) = match ns {
+            0 | 1_000_000_000.. => (1_000_000_000, "s"),
+            1_000_000.. => (1_000_000, "ms"),
+            1_000.. => (1_000, "us"),
+            _ => (1, "ns"),
+        };
+        f.pad(&format!("{}{unit}", exact(ns, size)))
+    }
+}
+
+impl FromStr for Percent {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let (number, _) = PERCENT.split(text, str::to_owned).map_err(|why| PERCENT.refuse(text, why))?;
+        let value = number.parse().map_err(|_| PERCENT.refuse(text, Why::NoNumber))?;
+        Self::new(value)
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}%", self.0))
+    }
+}
+
+/// Serializes as text; deserializes from text or, where a bare number has one meaning only, from a number.
+macro_rules! as_text {
+    ($type:ty, $expected:expr, $example:expr $(, $method:ident($number:ty) => $convert:expr)*) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl serde::de::Visitor<'_> for Visitor {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        write!(f, "{} such as \"{}\"", $expected, $example)
+                    }
+
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+
+                    $(fn $method<E: serde::de::Error>(self, number: $number) -> Result<$type, E> {
+                        ($convert)(number).map_err(E::custom)
+                    })*
+                }
+                deserializer.deserialize_any(Visitor)
+            }
+        }
+    };
+}
+pub(crate) use as_text;
+
+as_text!(Bytes, BYTES.expected, BYTES.example,
+    visit_u64(u64) => |n| Ok::<_, UnitError>(Bytes(n)),
+    visit_i64(i64) => |n: i64| n.try_into().map(Bytes).map_err(|_| BYTES.refuse(n.to_string(), Why::Negative)));
+as_text!(BitRate, BIT_RATE.expected, BIT_RATE.example);
+as_text!(ByteRate, BYTE_RATE.expected, BYTE_RATE.example);
+as_text!(Span, SPAN.expected, SPAN.example);
+as_text!(Percent, PERCENT.expected, PERCENT.example,
+    visit_u64(u64) => |n| Percent::new(n as f64),
+    visit_i64(i64) => |n| Percent::new(n as f64),
+    visit_f64(f64) => Percent::new);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(text: &str) -> u64 {
+        text.parse::<Bytes>().unwrap().0
+    }
+
+    fn bits(text: &str) -> u64 {
+        text.parse::<BitRate>().unwrap().0
+    }
+
+    #[test]
+    fn bytes_count_in_1024s() {
+        assert_eq!(bytes("1390"), 1390);
+        assert_eq!(bytes("1390B"), 1390);
+        for text in ["128k", "128K", "128kB", "128KB", "128KiB", " 128 k "] {
+            assert_eq!(bytes(text), 131_072, "{text}");
+        }
+        assert_eq!(bytes("2M"), 2_097_152);
+        assert_eq!(bytes("1G"), 1_073_741_824);
+        assert_eq!(bytes("1.5k"), 1536);
+        assert_eq!(bytes("16777215T"), 18_446_742_974_197_923_840);
+    }
+
+    #[test]
+    fn bits_count_in_1000s() {
+        assert_eq!(bits("10gbit"), 10_000_000_000);
+        assert_eq!(bits("1gbit/s"), 1_000_000_000);
+        assert_eq!(bits("1 GBit/s"), 1_000_000_000);
+        assert_eq!(bits("658.291Mbit"), 658_291_000);
+        assert_eq!(bits("7375.159000Mbit"), 7_375_159_000);
+        assert_eq!(bits("0.001kbit"), 1);
+    }
+
+    #[test]
+    fn byte_rates_are_ntttcps() {
+        assert_eq!("10000KB/s".parse::<ByteRate>().unwrap(), ByteRate(10_240_000));
+        assert_eq!("10000KB/s".parse::<ByteRate>().unwrap().bits(), BitRate(81_920_000));
+        assert_eq!("2.5MiB/s".parse::<ByteRate>().unwrap(), ByteRate(2_621_440));
+        assert_eq!("12B/s".parse::<ByteRate>().unwrap(), ByteRate(12));
+    }
+
+    #[test]
+    fn spans() {
+        let span = |text: &str| text.parse::<Span>().unwrap().0;
+        assert_eq!(span("15s"), Duration::from_secs(15));
+        assert_eq!(span("500ms"), Duration::from_millis(500));
+        assert_eq!(span("2m"), Duration::from_secs(120));
+        assert_eq!(span("2min"), Duration::from_secs(120));
+        assert_eq!(span("1.5s"), Duration::from_millis(1500));
+        assert_eq!(span("1.5h"), Duration::from_secs(5400));
+        assert_eq!(span("20\u{b5}s"), Duration::from_micros(20));
+    }
+
+    #[test]
+    fn percentages() {
+        for text in ["2.5%", "2.5", "2.50 %"] {
+            assert_eq!(text.parse::<Percent>().unwrap().get(), 2.5, "{text}");
+        }
+        assert_eq!("250%".parse::<Percent>().unwrap().fraction(), 2.5);
+        assert!(Percent::new(f64::NAN).is_err());
+        assert!(Percent::new(f64::INFINITY).is_err());
+        assert!(Percent::new(-1.0).is_err());
+        assert!(Percent::new(-0.0).unwrap().get().is_sign_positive());
+    }
+
+    /// The whole message, so that a reader can judge it.
+    fn message<T: FromStr<Err = UnitError> + fmt::Debug>(text: &str) -> String {
+        text.parse::<T>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_say_what_was_read_what_is_expected_and_give_an_example() {
+        assert_eq!(
+            message::<BitRate>("10gbyte"),
+            "`10gbyte` is not a bit rate: the unit `gbyte` is unknown (known: bit, kbit, Mbit, Gbit, Tbit; \
+             1kbit = 1000 bits a second); write for example `10Gbit`"
+        );
+        assert_eq!(
+            message::<BitRate>("10Mbps"),
+            "`10Mbps` is not a bit rate: `Mbps` means bytes to tc(8) and bits to others; write for example `10Gbit`"
+        );
+        assert_eq!(
+            message::<Span>("15"),
+            "`15` is not a length of time: the unit is missing (one of ns, us, ms, s, m, h); write for example `15s`"
+        );
+        assert_eq!(message::<Bytes>(""), "`` is not a number of bytes: it is empty; write for example `128k`");
+        assert_eq!(message::<Bytes>("-1k"), "`-1k` is not a number of bytes: it is negative; write for example `128k`");
+        assert_eq!(
+            message::<Bytes>("1.3"),
+            "`1.3` is not a number of bytes: it is not a whole number of bytes; write for example `128k`"
+        );
+    }
+
+    #[test]
+    fn every_kind_of_bad_text_is_refused() {
+        let why = |text: &str| text.parse::<Bytes>().unwrap_err().why;
+        assert_eq!(why("k"), Why::NoNumber);
+        assert_eq!(why("."), Why::NoNumber);
+        assert_eq!(why("1.2.3k"), Why::NoNumber);
+        assert_eq!(why("NaN"), Why::NoNumber);
+        assert_eq!(why("inf"), Why::NoNumber);
+        assert_eq!(why("-"), Why::NoNumber);
+        assert_eq!(why("+1k"), Why::NoNumber);
+        assert!(matches!(why("1e3"), Why::UnknownUnit { .. }));
+        assert!(matches!(why("1m"), Why::UnknownUnit { .. }), "m is no prefix of bytes");
+        assert!(matches!(why("1Kbit"), Why::UnknownUnit { .. }));
+        assert!(matches!(why("18446744073709551616"), Why::TooLarge { .. }));
+        assert!(matches!(why("16777216T"), Why::TooLarge { .. }));
+        assert!(matches!(why(&"9".repeat(60)), Why::TooLarge { .. }));
+        assert!(matches!(why(&format!("0.{}1T", "0".repeat(40))), Why::Fraction { .. }));
+        assert!(matches!("10Mb".parse::<BitRate>().unwrap_err().why, Why::UnknownUnit { .. }));
+        assert!(matches!("2M".parse::<Span>().unwrap_err().why, Why::UnknownUnit { .. }));
+        assert!(matches!("5 percent".parse::<Percent>().unwrap_err().why, Why::UnknownUnit { .. }));
+        assert!(matches!("10000KB".parse::<ByteRate>().unwrap_err().why, Why::UnknownUnit { .. }));
+        assert_eq!("9e999".parse::<Percent>().unwrap_err().read, "9e999");
+    }
+
+    #[test]
+    fn the_named_maximum_is_the_maximum() {
+        assert!(BYTES.most.parse::<Bytes>().is_ok() && "16777216T".parse::<Bytes>().is_err());
+        assert!(BIT_RATE.most.parse::<BitRate>().is_ok() && "18446745Tbit".parse::<BitRate>().is_err());
+        assert!(BYTE_RATE.most.parse::<ByteRate>().is_ok() && "16777216TB/s".parse::<ByteRate>().is_err());
+        assert!(SPAN.most.parse::<Span>().is_ok() && "5124096h".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn display_picks_a_readable_prefix() {
+        assert_eq!(Bytes(131_072).to_string(), "128KiB");
+        assert_eq!(Bytes(2_097_152).to_string(), "2MiB");
+        assert_eq!(Bytes(1390).to_string(), "1390");
+        assert_eq!(Bytes(0).to_string(), "0");
+        assert_eq!(BitRate(10_000_000_000).to_string(), "10Gbit");
+        assert_eq!(BitRate(658_291_000).to_string(), "658.291Mbit");
+        assert_eq!(BitRate(1).to_string(), "1bit");
+        assert_eq!(format!("{:.1}", BitRate(658_291_000)), "658.3Mbit");
+        assert_eq!(format!("{:>10.1}|{:>10}", BitRate(658_291_000), Bytes(1024)), " 658.3Mbit|      1KiB");
+        assert_eq!(ByteRate(10_240_000).to_string(), "10000KiB/s");
+        assert_eq!(ByteRate(7).to_string(), "7B/s");
+        assert_eq!(Span(Duration::from_millis(1500)).to_string(), "1.5s");
+        assert_eq!(Span(Duration::from_millis(500)).to_string(), "500ms");
+        assert_eq!(Span(Duration::from_nanos(20_001)).to_string(), "20.001us");
+        assert_eq!(Span(Duration::ZERO).to_string(), "0s");
+        assert_eq!("5 %".parse::<Percent>().unwrap().to_string(), "5%");
+    }
+
+    #[test]
+    fn serde_takes_text_and_unambiguous_numbers() {
+        assert_eq!(serde_json::from_str::<Bytes>("\"128k\"").unwrap(), Bytes(131_072));
+        assert_eq!(serde_json::from_str::<Bytes>("1390").unwrap(), Bytes(1390));
+        assert_eq!(serde_json::to_string(&Bytes(131_072)).unwrap(), "\"128KiB\"");
+        assert_eq!(serde_json::from_str::<Percent>("5").unwrap().get(), 5.0);
+        assert_eq!(serde_json::from_str::<Percent>("2.5").unwrap().get(), 2.5);
+        let error = serde_json::from_str::<Bytes>("-5").unwrap_err().to_string();
+        assert!(error.starts_with("`-5` is not a number of bytes: it is negative"), "{error}");
+        let error = serde_json::from_str::<Span>("15").unwrap_err().to_string();
+        assert!(error.contains("expected a length of time such as \"15s\""), "{error}");
+        let error = serde_json::from_str::<BitRate>("\"ten\"").unwrap_err().to_string();
+        assert!(error.contains("does not begin with a number"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_displayed_reads_back(n: u64, percent in 0.0..1e9f64) {
+            for shift in [0, 20, 44] {
+                let n = n >> shift;
+                prop_assert_eq!(Bytes(n).to_string().parse(), Ok(Bytes(n)));
+                prop_assert_eq!(BitRate(n).to_string().parse(), Ok(BitRate(n)));
+                prop_assert_eq!(ByteRate(n).to_string().parse(), Ok(ByteRate(n)));
+                let span = Span(Duration::from_nanos(n));
+                prop_assert_eq!(span.to_string().parse(), Ok(span));
+            }
+            let percent = Percent::new(percent).unwrap();
+            prop_assert_eq!(percent.to_string().parse(), Ok(percent));
+        }
+
+        #[test]
+        fn no_text_makes_a_parser_panic(text in "\\PC{0,24}", number in "[-0-9.]{1,24}[ a-zA-Z/%]{0,6}") {
+            for text in [text, number] {
+                let _ = text.parse::<Bytes>();
+                let _ = text.parse::<BitRate>();
+                let _ = text.parse::<ByteRate>();
+                let _ = text.parse::<Span>();
+                let _ = text.parse::<Percent>();
+            }
+        }
+    }
+}

@@ -1,1 +1,0 @@
-//! What this kernel and this process can do.

@@ -1,0 +1,183 @@
+//! What else the machine does.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use crate::counters::{CpuTicks, cpu_ticks};
+
+/// The machine's occupation while nothing was asked of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Activity {
+    /// Processes that ran or wanted to, mean over the last minute (/proc/loadavg).
+    pub load_average: f64,
+    /// Time of all CPUs that was neither idle nor stolen, percent.
+    pub busy_percent: f64,
+    /// Time that the hypervisor gave to others, percent.
+    pub steal_percent: f64,
+    /// Processes that used at least a tenth of a CPU, the busiest first.
+    pub busiest: Vec<Busy>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Busy {
+    pub pid: u32,
+    pub command: String,
+    /// Percent of one CPU.
+    pub percent: f64,
+}
+
+const WORTH_NAMING: f64 = 10.0;
+
+impl Activity {
+    /// Watches for as long as `sample`; shorter than ten clock ticks (100 ms) is too short to tell much.
+    pub fn watch(sample: Duration) -> Self {
+        let (cpus, processes) = (sum(), process_ticks());
+        thread::sleep(sample);
+        let used = Use { begin: cpus, end: sum() };
+        Self {
+            load_average: load_average().unwrap_or(0.0),
+            busy_percent: used.percent(|t| t.total() - t.idle - t.iowait - t.steal),
+            steal_percent: used.percent(|t| t.steal),
+            busiest: busiest(&processes, &process_ticks(), used.ticks_per_cpu()),
+        }
+    }
+}
+
+/// Processes that ran or wanted to, mean over the last minute (proc_loadavg(5)).
+pub fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// All CPUs together, and how many there are.
+type Sum = (CpuTicks, usize);
+
+fn sum() -> Sum {
+    let cpus = cpu_ticks().unwrap_or_default();
+    let total = cpus.values().fold(CpuTicks::default(), |a, b| CpuTicks {
+        user: a.user + b.user,
+        nice: a.nice + b.nice,
+        system: a.system + b.system,
+        idle: a.idle + b.idle,
+        iowait: a.iowait + b.iowait,
+        irq: a.irq + b.irq,
+        softirq: a.softirq + b.softirq,
+        steal: a.steal + b.steal,
+    });
+    (total, cpus.len())
+}
+
+struct Use {
+    begin: Sum,
+    end: Sum,
+}
+
+impl Use {
+    fn difference(&self, part: impl Fn(&CpuTicks) -> u64) -> u64 {
+        // iowait may run backwards (proc_stat(5)).
+        part(&self.end.0).saturating_sub(part(&self.begin.0))
+    }
+
+    fn percent(&self, part: impl Fn(&CpuTicks) -> u64) -> f64 {
+        match self.difference(CpuTicks::total) {
+            0 => 0.0,
+            all => (self.difference(part) as f64 * 100.0 / all as f64).min(100.0),
+        }
+    }
+
+    fn ticks_per_cpu(&self) -> f64 {
+        self.difference(CpuTicks::total) as f64 / self.end.1.max(1) as f64
+    }
+}
+
+/// User and system time of each process in clock ticks, with its command, by (id, start): a number may be used again.
+type Processes = BTreeMap<(u32, u64), (u64, String)>;
+
+fn process_ticks() -> Processes {
+    let Ok(entries) = fs::read_dir("/proc") else { return Processes::new() };
+    entries
+        .filter_map(|entry| {
+            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let (start, ticks, command) = parse_stat(&stat)?;
+            Some(((pid, start), (ticks, command)))
+        })
+        .collect()
+}
+
+/// Start, user plus system time, and command of proc_pid_stat(5); the command may hold spaces and parentheses.
+fn parse_stat(stat: &str) -> Option<(u64, u64, String)> {
+    let (open, close) = (stat.find('(')?, stat.rfind(')')?);
+    let fields: Vec<&str> = stat.get(close + 1..)?.split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some((number(22)?, number(14)? + number(15)?, stat.get(open + 1..close)?.to_owned()))
+}
+
+fn busiest(begin: &Processes, end: &Processes, ticks_per_cpu: f64) -> Vec<Busy> {
+    if ticks_per_cpu <= 0.0 {
+        return Vec::new();
+    }
+    let mut busy: Vec<Busy> = end
+        .iter()
+        .map(|(process, (ticks, command))| {
+            let before = begin.get(process).map_or(0, |(ticks, _)| *ticks);
+            let percent = ticks.saturating_sub(before) as f64 * 100.0 / ticks_per_cpu;
+            Busy { pid: process.0, command: command.clone(), percent }
+        })
+        .filter(|busy| busy.percent >= WORTH_NAMING && busy.pid != std::process::id())
+        .collect();
+    busy.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+    busy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_window() {
+        let ticks = |user, idle, steal| (CpuTicks { user, idle, steal, ..CpuTicks::default() }, 2);
+        let used = Use { begin: ticks(100, 1000, 5), end: ticks(110, 1025, 10) };
+        assert_eq!(used.percent(|t| t.user), 25.0);
+        assert_eq!(used.percent(|t| t.steal), 12.5);
+        assert_eq!(used.ticks_per_cpu(), 20.0);
+        let nothing = Use { begin: ticks(1, 1, 1), end: ticks(1, 1, 1) };
+        assert_eq!(nothing.percent(|t| t.user), 0.0);
+    }
+
+    #[test]
+    fn the_busiest_are_named_in_order() {
+        let processes = |ticks: [u64; 3]| -> Processes {
+            (1..).zip(ticks).map(|(pid, ticks)| ((pid, 0), (ticks, format!("p{pid}")))).collect()
+        };
+        let mut end = processes([101, 110, 120]);
+        // The number of a process that ended, used again by one that worked since.
+        end.remove(&(1, 0));
+        end.insert((1, 7), (4, "new".to_owned()));
+        let names: Vec<_> = busiest(&processes([100, 100, 100]), &end, 20.0)
+            .into_iter()
+            .map(|busy| (busy.command, busy.percent))
+            .collect();
+        assert_eq!(names, [("p3".to_owned(), 100.0), ("p2".to_owned(), 50.0), ("new".to_owned(), 20.0)]);
+    }
+
+    #[test]
+    fn a_command_may_hold_anything() {
+        let stat = "9 (a) (b c) S 1 9 9 0 -1 64 1 0 0 0 30 12 0 0 20 0 1 0 777 5 6";
+        assert_eq!(parse_stat(stat), Some((777, 42, "a) (b c".to_owned())));
+        assert_eq!(parse_stat("9 (cut) S 1"), None);
+    }
+
+    #[test]
+    fn a_busy_thread_is_seen() {
+        let worker = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+        let mut worker = worker.expect("sh is everywhere");
+        let seen = Activity::watch(Duration::from_millis(400));
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        let own = seen.busiest.iter().find(|busy| busy.pid == worker.id());
+        assert!(own.is_some_and(|busy| busy.command == "sh"), "{seen:?}");
+        assert!(seen.busy_percent > 0.0 && seen.busy_percent <= 100.0, "{seen:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! What the kernel lets a load generator do with sockets.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, Probe, opcode};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{Outcome, Refusal};
+use crate::socket::set_congestion_control;
+
+#[derive(Debug, Clone)]
+pub struct Sockets {
+    /// An io_uring that can send and receive (Linux 5.6).
+    pub io_uring: Outcome,
+    /// `kernel.io_uring_disabled` (Linux 6.6): 0 for all, 1 for members of a group, 2 for nobody.
+    pub io_uring_disabled: Option<u64>,
+    /// MSG_ZEROCOPY on TCP sockets (Linux 4.14).
+    pub zero_copy: Outcome,
+}
+
+impl Sockets {
+    pub fn try_out() -> Self {
+        let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
+        Self {
+            io_uring: try_io_uring(),
+            io_uring_disabled: disabled.and_then(|text| text.trim().parse().ok()),
+            zero_copy: try_zero_copy().map_err(|e| Refusal::new("set SO_ZEROCOPY on a TCP socket", &e)),
+        }
+    }
+}
+
+/// Sets a congestion control on a socket that is thrown away. For root the kernel then loads the module that is still
+/// missing, and [`super::Machine::congestion_controls`] has it from then on.
+pub fn try_congestion_control(name: &str) -> Outcome {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
+    let socket = socket.map_err(|error| Refusal::new("create a TCP socket", &error))?;
+    Ok(set_congestion_control(&socket, name)?)
+}
+
+fn try_io_uring() -> Outcome {
+    let ring = IoUring::new(4).map_err(|e| Refusal::new("create an io_uring", &e))?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(|e| Refusal::new("ask what io_uring can do", &e))?;
+    let missing = [("send", opcode::Send::CODE), ("receive", opcode::Recv::CODE)];
+    match missing.iter().find(|(_, code)| !probe.is_supported(*code)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let error = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+            Err(Refusal::new(format!("{name} by io_uring"), &error))
+        }
+    }
+}
+
+fn try_zero_copy() -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open for the length of the call, and the pointer and the length are those of `on`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ZEROCOPY,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

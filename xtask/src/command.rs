@@ -1,0 +1,69 @@
+//! Starting other programs.
+
+use std::env;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+
+use anyhow::{Context, Result};
+
+/// The machine lacks something.
+pub const LACKING: u8 = 3;
+/// What was asked for cannot be done.
+pub const BAD_INPUT: u8 = 2;
+
+/// The root of the workspace.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// Where cargo builds.
+pub fn target() -> PathBuf {
+    root().join(env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
+}
+
+/// The cargo that runs this.
+pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(arguments);
+    command
+}
+
+/// Says what is run, and runs it on this terminal.
+pub fn run(command: &mut Command) -> Result<ExitStatus> {
+    let arguments = command.get_args().map(|argument| argument.to_string_lossy());
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program()).to_string_lossy();
+    eprintln!("$ {}", std::iter::once(program).chain(arguments).collect::<Vec<_>>().join(" "));
+    command.status().with_context(|| format!("cannot start {}", Path::new(command.get_program()).display()))
+}
+
+/// Runs one after the other and stops at the first that fails.
+pub fn run_all(commands: impl IntoIterator<Item = Command>) -> Result<ExitCode> {
+    for mut command in commands {
+        let status = run(&mut command)?;
+        if !status.success() {
+            return Ok(code(status));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// True when `command` runs and ends well. Nothing of it is seen.
+pub fn works(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The same status for whoever started us; 128 and the signal's number for a child that was killed, as shells do.
+pub fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+pub fn is_root() -> bool {
+    works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]))
+}

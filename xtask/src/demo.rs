@@ -1,0 +1,37 @@
+//! From a fresh machine to tables and a report by one command.
+
+use std::fs;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::command::{LACKING, cargo, code, run, target};
+use crate::packages;
+
+/// netrig's status for a run in which a claim was refuted: a result like any other.
+const REFUTED: i32 = 1;
+
+pub fn demo() -> Result<ExitCode> {
+    if !packages::ensure()? {
+        return Ok(ExitCode::from(LACKING));
+    }
+    let built = run(&mut cargo(["build", "--release", "--package", "netrig"]))?;
+    if !built.success() {
+        return Ok(code(built));
+    }
+    let netrig = target().join("release/netrig");
+    let ran = run(Command::new(&netrig).args(["run", "layers", "--quick"]))?;
+    if !ran.success() && ran.code() != Some(REFUTED) {
+        eprintln!("`{} doctor` tells what this machine lacks", netrig.display());
+        return Ok(code(ran));
+    }
+    let directory = target().join("demo");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let html = directory.join("layers.html");
+    let reported = run(Command::new(&netrig).args(["report", "latest", "--format", "html", "--output"]).arg(&html))?;
+    if !reported.success() {
+        return Ok(code(reported));
+    }
+    println!("\nThe same as HTML, with plots: {}", html.display());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,20 @@
+//! Formatting and clippy.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::command::{LACKING, cargo, run_all, works};
+
+pub fn lint() -> Result<ExitCode> {
+    for component in ["fmt", "clippy"] {
+        if !works(&mut cargo([component, "--version"])) {
+            eprintln!("cargo {component} is missing: rustup component add rustfmt clippy");
+            return Ok(ExitCode::from(LACKING));
+        }
+    }
+    run_all([
+        cargo(["fmt", "--all", "--check"]),
+        cargo(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
+    ])
+}

@@ -1,0 +1,72 @@
+//! System packages that the build needs.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+
+use crate::command::{is_root, run, works};
+
+/// Something that the build needs from outside Rust.
+struct Need {
+    what: &'static str,
+    is_there: fn() -> bool,
+    debian: &'static [&'static str],
+    fedora: &'static [&'static str],
+}
+
+const NEEDS: &[Need] = &[Need {
+    what: "a C compiler with the C library's headers, for SQLite, which is built from source",
+    is_there: compiles_c,
+    debian: &["gcc", "libc6-dev"],
+    fedora: &["gcc", "glibc-devel"],
+}];
+
+fn compiles_c() -> bool {
+    let compile = || -> std::io::Result<bool> {
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let mut child = Command::new(compiler)
+            .args(["-x", "c", "-fsyntax-only", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        if let Some(mut source) = child.stdin.take() {
+            // A compiler that stops reading says why by its status.
+            let _ = source.write_all(b"#include <stdio.h>\n#include <pthread.h>\n");
+        }
+        Ok(child.wait()?.success())
+    };
+    compile().unwrap_or(false)
+}
+
+/// Whether everything is there. Root on Debian or Ubuntu gets what is missing installed; everybody else is told how.
+pub fn ensure() -> Result<bool> {
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.is_there)()).collect();
+    if missing.is_empty() {
+        return Ok(true);
+    }
+    for need in &missing {
+        eprintln!("missing: {}", need.what);
+    }
+    let names = |of: fn(&Need) -> &'static [&'static str]| missing.iter().flat_map(move |need| of(need)).copied();
+    let has = |program: &str| works(Command::new(program).arg("--version"));
+    if has("apt-get") {
+        let packages: Vec<&str> = names(|need| need.debian).collect();
+        if !is_root() {
+            eprintln!("install it: sudo apt-get install -y {}", packages.join(" "));
+            return Ok(false);
+        }
+        let apt =
+            |arguments: &[&str]| run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(arguments));
+        apt(&["update", "-q"])?;
+        apt(&[&["install", "-q", "-y", "--no-install-recommends"], packages.as_slice()].concat())?;
+        return Ok(missing.iter().all(|need| (need.is_there)()));
+    }
+    if has("dnf") {
+        eprintln!("install it: sudo dnf install {}", names(|need| need.fedora).collect::<Vec<_>>().join(" "));
+    } else {
+        eprintln!("install it with this system's package manager");
+    }
+    Ok(false)
+}

@@ -1,0 +1,108 @@
+//! The parts of the README that come from a real run.
+
+use std::fs;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{cargo, code, root, run, target};
+
+const README: &str = "README.md";
+/// Lines of a run's progress that the README shows.
+const PROGRESS_LINES: usize = 14;
+
+/// Runs the suite `layers`, in full unless the arguments say less, and writes its progress and results into the README.
+pub fn readme(arguments: &[String]) -> Result<ExitCode> {
+    let built = run(&mut cargo(["build", "--release", "--package", "netrig"]))?;
+    if !built.success() {
+        return Ok(code(built));
+    }
+    let netrig = target().join("release/netrig");
+    // A store of its own: no other run can be the latest.
+    let store = target().join("readme.sqlite");
+    eprintln!("running the suite, 8 to 25 minutes unless the arguments say less");
+    let ran = Command::new(&netrig)
+        .args(["run", "layers", "--store"])
+        .arg(&store)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {}", netrig.display()))?;
+    let progress = String::from_utf8(ran.stderr).context("read the run's progress")?;
+    if !matches!(ran.status.code(), Some(0 | 1)) {
+        bail!("the run failed:\n{progress}");
+    }
+    let report = Command::new(&netrig)
+        .args(["report", "latest", "--format", "markdown", "--store"])
+        .arg(&store)
+        .output()
+        .context("report the run")?;
+    let report = String::from_utf8(report.stdout).context("read the report")?;
+
+    let path = root().join(README);
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let text = replace(&text, "run", &still(arguments, &progress))?;
+    let text = replace(&text, "results", &results(&report)?)?;
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The beginning of a run's progress as a code block.
+fn still(arguments: &[String], progress: &str) -> String {
+    let shown: Vec<&str> = progress.lines().take(PROGRESS_LINES).map(str::trim_end).collect();
+    let more = if progress.lines().count() > PROGRESS_LINES { "\n ..." } else { "" };
+    let command = [&["netrig run layers".to_owned()], arguments].concat().join(" ");
+    format!("```text\n$ {command}\n{}{more}\n```", shown.join("\n"))
+}
+
+/// What a Markdown report says of the machine, the first two tables (sender and receiver) and the claims.
+fn results(report: &str) -> Result<String> {
+    let paragraphs: Vec<&str> = report.split("\n\n").map(str::trim).collect();
+    let heading = |name: &str| {
+        paragraphs.iter().position(|p| *p == format!("## {name}")).with_context(|| format!("the report has no {name}"))
+    };
+    let (tables, claims) = (heading("Results")? + 1, heading("Claims")? + 1);
+    let claims_end = paragraphs[claims..].iter().position(|p| p.starts_with("## ")).map(|n| claims + n);
+    let [_title, run, machine, ..] = paragraphs[..] else { bail!("the report has no head") };
+    let mut shown = vec![format!("{machine}\\\n{run}")];
+    // How the tables are to be read, then a caption and a table for each side.
+    shown.extend(paragraphs[tables..].iter().take(5).map(|p| (*p).to_owned()));
+    shown.extend(paragraphs[claims..claims_end.unwrap_or(paragraphs.len())].iter().map(|p| (*p).to_owned()));
+    Ok(shown.join("\n\n"))
+}
+
+/// `text` with what stands between the markers of `part` replaced.
+fn replace(text: &str, part: &str, with: &str) -> Result<String> {
+    let (begin, end) =
+        (format!("<!-- {part}: written by `cargo xtask readme` -->\n"), format!("<!-- end of {part} -->"));
+    let (before, rest) = text.split_once(&begin).with_context(|| format!("{README} lacks the line {begin}"))?;
+    let (_, after) = rest.split_once(&end).with_context(|| format!("{README} lacks the line {end}"))?;
+    Ok(format!("{before}{begin}\n{with}\n\n{end}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_has_its_markers_and_takes_a_part() {
+        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+        for part in ["run", "results"] {
+            let once = replace(&text, part, "new").unwrap();
+            assert!(once.contains("-->\n\nnew\n\n<!-- end of"));
+            assert_eq!(replace(&once, part, "new").unwrap(), once);
+        }
+    }
+
+    #[test]
+    fn a_reports_tables_and_claims_are_found() {
+        let report = "# T\n\nRun 1\n\nMachine\n\nx\n\n## Results\n\n± is.\n\n**a**\n\n|1|\n\n**b**\n\n|2|\n\n**c**\n\n## Claims\n\n\
+                      - holds\n\n## More\n\ny";
+        let shown = results(report).unwrap();
+        assert!(shown.starts_with("Machine\\\nRun 1\n\n± is.\n\n**a**\n\n|1|\n\n**b**\n\n|2|"), "{shown}");
+        assert!(shown.ends_with("- holds") && !shown.contains("**c**"), "{shown}");
+        assert!(results("# T\n\nrun\n\nmachine").is_err());
+    }
+}

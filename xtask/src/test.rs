@@ -1,0 +1,35 @@
+//! All tests.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+
+use crate::command::{LACKING, cargo, is_root, run_all, works};
+use crate::packages;
+
+pub fn test(arguments: &[String]) -> Result<ExitCode> {
+    if !packages::ensure()? {
+        return Ok(ExitCode::from(LACKING));
+    }
+    eprintln!("{}", what_runs(is_root(), || works(Command::new("unshare").args(["-Urn", "true"]))));
+    // All tests of all crates even when one fails: a second failure is worth seeing too.
+    let mut test = cargo(["test", "--no-fail-fast"]);
+    // Unless somebody picked packages by himself.
+    if !arguments.iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package")) {
+        test.arg("--workspace");
+    }
+    test.args(arguments);
+    run_all([test])
+}
+
+fn what_runs(root: bool, user_namespaces: impl FnOnce() -> bool) -> &'static str {
+    if root {
+        "Root: privileged tests run."
+    } else if user_namespaces() {
+        "Not root: tests that can do with a user namespace run in one; tests that need root say SKIPPED. \
+         `sudo -E env PATH=$PATH cargo xtask test` runs all."
+    } else {
+        "Not root, and user namespaces are not allowed here: tests that need either say SKIPPED. \
+         `sudo -E env PATH=$PATH cargo xtask test` runs all."
+    }
+}
