@@ -1,7 +1,7 @@
 //! Waiting for file descriptors until an absolute time.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -70,6 +70,12 @@ impl Bell {
 
     pub(crate) fn entry(&self) -> PollFd<'_> {
         PollFd::new(&self.0, PollFlags::IN)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::*;
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
-use rig_load::plan::{Load, Role, TcpStream, WorkerPlan};
+use rig_load::plan::{Engine, Load, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::protocol::{Event, Order};
 
 /// A worker without a driver. Killed when dropped.
@@ -151,15 +151,32 @@ fn an_end_of_orders_stops_a_worker_at_any_point() {
     assert!(!worker.status().success());
     assert_eq!(worker.event(), None);
 
-    // Before the start, and under load: blocked in a receive, blocked in a send, waiting for a throttle.
-    for (start, throttle) in [(false, None), (true, None), (true, Some(1))] {
+    // Before the start.
+    let (mut receiver, mut sender) = connected(&stream());
+    assert!(!sender.status().success());
+    assert!(!receiver.status().success());
+}
+
+#[test]
+fn an_end_of_orders_stops_a_sender_whose_peer_does_not_read() {
+    let uring = Engine::Uring { outstanding: 3 };
+    let mut ways = vec![(Engine::Blocking, SendMode::Copy, None), (Engine::Blocking, SendMode::Copy, Some(1))];
+    ways.extend([SendMode::Sendfile, SendMode::Splice, SendMode::ZeroCopy].map(|mode| (Engine::Blocking, mode, None)));
+    match rig_sys::uring::available() {
+        Ok(()) => ways.extend([
+            (uring, SendMode::Copy, None),
+            (uring, SendMode::Copy, Some(1)),
+            (uring, SendMode::ZeroCopy, None),
+        ]),
+        Err(error) => eprintln!("skipped what needs io_uring: {error}"),
+    }
+    for (engine, send_mode, throttle) in ways {
         for connections in [1, 3] {
-            let stream = TcpStream { throttle, connections, threads: 2, ..stream() };
+            let stream = TcpStream { engine, send_mode, throttle, connections, threads: 2, ..stream() };
             let (mut receiver, mut sender) = connected(&stream);
-            if start {
-                // Only the sender runs, so its sends come to block.
-                sender.order(&go());
-            }
+            // Only the sender runs, so its sends come to block, save where the throttle holds it.
+            sender.order(&go());
+            while !matches!(sender.event(), Some(Event::Sample(_))) {}
             assert!(!sender.status().success());
             assert!(!receiver.status().success());
         }

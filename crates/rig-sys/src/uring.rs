@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use io_uring::cqueue;
 use io_uring::squeue::{Entry, Flags};
-use io_uring::types::{CancelBuilder, Fixed, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 
 pub use self::error::UringError;
@@ -28,6 +28,9 @@ use self::slots::Slots;
 
 /// How long the kernel may take to give back the buffers of cancelled operations.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Stands for the descriptor that wakes the thread, where a slot's number stands else.
+const WAKE: u64 = u64::MAX;
 
 /// linux/io_uring.h
 const SEND_ZC_REPORT_USAGE: u16 = 8;
@@ -46,15 +49,14 @@ pub enum Work {
     Discard,
 }
 
-/// An operation that has come to its end.
+/// What became of an operation. `socket` is its socket's place in the list that the ring was made with.
 #[derive(Debug)]
-pub struct Completion {
-    /// The socket's place in the list that the ring was made with.
-    pub socket: usize,
-    /// Bytes moved, or the kernel's reason. Cancelled operations are those behind a failed one.
-    pub result: Result<usize, io::Error>,
-    /// A zero-copy send that the kernel copied after all.
-    pub copied: bool,
+pub enum Completion {
+    /// It has moved bytes, or failed with the kernel's reason. Cancelled operations are those behind a failed one. A
+    /// zero-copy send that `holds` its pages counts as in flight until it releases them.
+    Result { socket: usize, result: io::Result<usize>, holds: bool },
+    /// A zero-copy send, whose result came before, has released its pages. `copied`: the kernel copied them after all.
+    Released { socket: usize, copied: bool },
 }
 
 /// A ring for one thread. Buffers belong to it and outlive the operations that use them.
@@ -111,8 +113,8 @@ impl Ring {
     /// # Errors
     /// Why io_uring cannot be used, with the remedy.
     pub fn new(sockets: &[BorrowedFd<'_>], depth: u32, work: Work, message: &[u8]) -> Result<Self, UringError> {
-        let entries = u32::try_from(sockets.len()).unwrap_or(u32::MAX).saturating_mul(depth).max(1);
-        let ring = build(entries)?;
+        let entries = u32::try_from(sockets.len()).unwrap_or(u32::MAX).saturating_mul(depth);
+        let ring = build(entries.saturating_add(1))?;
         probe(&ring, work)?;
         let fds: Vec<_> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
         ring.submitter().register_files(&fds).map_err(UringError::from_setup)?;
@@ -127,6 +129,18 @@ impl Ring {
         Ok(Self { ring: RingFd(ring), slots, work, _not_send: PhantomData })
     }
 
+    /// Makes [`Self::wait`] return once `fd` is readable, whatever the operations do. It may be closed afterwards.
+    ///
+    /// # Errors
+    /// Those of io_uring_enter(2).
+    pub fn wake_on(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let poll = opcode::PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build().user_data(WAKE);
+        // SAFETY: the operation uses no memory; its descriptor is open until the kernel has taken a reference to the
+        // file, which it has when the submission returns.
+        unsafe { self.ring.0.submission().push(&poll) }.map_err(io::Error::other)?;
+        self.ring.0.submit().map(drop)
+    }
+
     /// Operations in flight on a socket, queued ones included.
     pub fn in_flight(&self, socket: usize) -> usize {
         self.slots.busy(socket)
@@ -135,6 +149,11 @@ impl Ring {
     /// Operations in flight on all sockets.
     pub fn total_in_flight(&self) -> usize {
         self.slots.total_busy()
+    }
+
+    /// Operations in flight whose result has not come.
+    pub fn total_unfinished(&self) -> usize {
+        self.slots.total_unfinished()
     }
 
     /// Queues up to `operations` on a socket, as many as it has room for, and returns how many. The kernel sees them
@@ -193,41 +212,32 @@ impl Ring {
 
     /// The next operation that has completed.
     pub fn completion(&mut self) -> Option<Completion> {
-        loop {
-            let entry = self.ring.0.completion().next()?;
-            if let Some(completion) = self.finish(&entry) {
-                return Some(completion);
-            }
-        }
-    }
-
-    /// Accounts for one completion entry. `None` for the first of two that a zero-copy send has: it gives the result,
-    /// the second says that the buffer is free again.
-    fn finish(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
-        let slot = entry.user_data() as usize;
-        let flags = entry.flags();
+        let entry = self.ring.0.completion().find(|entry| entry.user_data() != WAKE)?;
+        let (slot, flags) = (entry.user_data() as usize, entry.flags());
+        let socket = self.slots.socket(slot);
         if cqueue::notif(flags) {
-            let bytes = self.slots.release(slot);
+            self.slots.release_held(slot);
             let copied = entry.result() as u32 & NOTIF_USAGE_ZC_COPIED != 0;
-            return Some(Completion { socket: self.slots.socket(slot), result: Ok(bytes), copied });
+            return Some(Completion::Released { socket, copied });
+        }
+        let holds = cqueue::more(flags);
+        if holds {
+            self.slots.hold()
+        } else {
+            self.slots.release(slot)
         }
         let result = match entry.result() {
             error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
             bytes => Ok(bytes as usize),
         };
-        if cqueue::more(flags) {
-            // A zero-copy send that failed half-way still holds its pages; its bytes count all the same.
-            self.slots.hold(slot, result.unwrap_or(0));
-            return None;
-        }
-        self.slots.release(slot);
-        Some(Completion { socket: self.slots.socket(slot), result, copied: false })
+        Some(Completion::Result { socket, result, holds })
     }
 
-    /// Ends all operations. False when the kernel did not give all of them back.
+    /// Ends all operations. False when the kernel did not give all of their buffers back: pages that a peer has not
+    /// acknowledged are not waited for.
     fn cancel(&mut self) -> bool {
         let deadline = std::time::Instant::now() + CANCEL_TIMEOUT;
-        while self.slots.total_busy() > 0 {
+        while self.slots.total_unfinished() > 0 {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
             if left.is_zero() {
                 return false;
@@ -244,7 +254,7 @@ impl Ring {
             }
             while self.completion().is_some() {}
         }
-        true
+        self.slots.total_busy() == 0
     }
 }
 

@@ -34,7 +34,8 @@ impl<P: Push> Engine for Sender<P> {
                         pace.spend(bytes);
                     }
                 }
-                Err(Errno::INTR) => {}
+                // A zero-copy send asks to be repeated when too many wait for their completion.
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(errno) => return send_ended(connection, course, errno),
             }
         }

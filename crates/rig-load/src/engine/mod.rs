@@ -22,6 +22,7 @@ use self::modes::{CopyIn, CopyOut, Discard, FileOut, Pull, Push, ZeroCopyOut};
 use self::splice::SpliceOut;
 use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
 use crate::record::Direction;
+use crate::wait::Bell;
 
 /// What one connection has moved since it was opened. Written by its load thread alone, read by the control thread;
 /// alone on its cache lines (two, because CPUs fetch lines in pairs), so that reading disturbs no other thread.
@@ -85,6 +86,8 @@ impl Connection {
 pub(crate) struct Course {
     phase: AtomicU8,
     window_end_ns: AtomicU64,
+    /// Rung when the load stops, for threads that wait for more than a socket.
+    stop: Bell,
 }
 
 const WAITING: u8 = 0;
@@ -92,8 +95,9 @@ const RUNNING: u8 = 1;
 const STOPPED: u8 = 2;
 
 impl Course {
-    pub(crate) fn new() -> Self {
-        Self { phase: AtomicU8::new(WAITING), window_end_ns: AtomicU64::new(u64::MAX) }
+    pub(crate) fn new() -> io::Result<Self> {
+        let (phase, window_end_ns) = (AtomicU8::new(WAITING), AtomicU64::new(u64::MAX));
+        Ok(Self { phase, window_end_ns, stop: Bell::new()? })
     }
 
     /// Lets the load begin. Whoever is parked in [`Self::wait_for_start`] has to be unparked.
@@ -105,6 +109,7 @@ impl Course {
     /// Ends the load. Whoever is blocked in a socket or parked has to be woken.
     pub(crate) fn stop(&self) {
         self.phase.store(STOPPED, Ordering::Release);
+        self.stop.ring();
     }
 
     #[inline]

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn stopping_ends_the_wait_at_once() {
-        let course = std::sync::Arc::new(Course::new());
+        let course = std::sync::Arc::new(Course::new().unwrap());
         course.start(u64::MAX);
         let waiting = course.clone();
         let sender = std::thread::spawn(move || {

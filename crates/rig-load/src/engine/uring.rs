@@ -60,6 +60,8 @@ pub(super) fn build(
 impl Engine for Sender {
     fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut pace = Pace::new(self.throttle);
+        // Shutting the sockets down ends no zero-copy send that waits for the peer to acknowledge its pages.
+        self.ring.wake_on(course.stop.as_fd()).map_err(|error| refused(&error))?;
         while !course.is_stopped() {
             let held_until_ns = self.fill(pace.as_mut());
             if self.ring.total_in_flight() > 0 {
@@ -73,8 +75,9 @@ impl Engine for Sender {
                 return Ok(());
             }
         }
-        // The sockets are being shut down, which ends what is in flight; what of it was sent still counts.
-        while self.ring.total_in_flight() > 0 {
+        // The sockets are being shut down, which ends what is in flight; what of it was sent still counts. Pages that
+        // the peer has not acknowledged are not waited for.
+        while self.ring.total_unfinished() > 0 {
             wait(&mut self.ring, None)?;
             self.collect(connections, course)?;
         }
@@ -99,20 +102,29 @@ impl Sender {
     }
 
     fn collect(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        while let Some(Completion { socket, result, copied }) = self.ring.completion() {
-            let connection = connections[socket];
-            match result {
-                Ok(bytes) => {
-                    connection.tally.add(bytes);
+        while let Some(completion) = self.ring.completion() {
+            match completion {
+                Completion::Result { socket, result, holds } => {
+                    match result {
+                        Ok(bytes) => connections[socket].tally.add(bytes),
+                        Err(error) => match errno(&error) {
+                            Errno::INTR | Errno::AGAIN => {}
+                            errno => {
+                                send_ended(connections[socket], course, errno)?;
+                                continue;
+                            }
+                        },
+                    }
+                    if !holds {
+                        self.turns.push_back(socket);
+                    }
+                }
+                Completion::Released { socket, copied } => {
                     if copied {
-                        connection.tally.add_copied(1);
+                        connections[socket].tally.add_copied(1);
                     }
                     self.turns.push_back(socket);
                 }
-                Err(error) => match errno(&error) {
-                    Errno::INTR | Errno::AGAIN => self.turns.push_back(socket),
-                    errno => send_ended(connection, course, errno)?,
-                },
             }
         }
         Ok(())
@@ -127,7 +139,9 @@ impl Engine for Receiver {
         }
         while self.ring.total_in_flight() > 0 {
             wait(&mut self.ring, None)?;
-            while let Some(Completion { socket, result, .. }) = self.ring.completion() {
+            while let Some(completion) = self.ring.completion() {
+                // Only zero-copy sends release anything later.
+                let Completion::Result { socket, result, .. } = completion else { continue };
                 let connection = connections[socket];
                 match result {
                     Ok(bytes @ 1..) => connection.tally.add(bytes),
@@ -156,7 +170,11 @@ impl Engine for Receiver {
 }
 
 fn wait(ring: &mut Ring, timeout: Option<Duration>) -> Result<(), Trouble> {
-    ring.wait(timeout).map_err(|error| Trouble { what: "wait for io_uring".into(), why: error.to_string() })
+    ring.wait(timeout).map_err(|error| refused(&error))
+}
+
+fn refused(error: &std::io::Error) -> Trouble {
+    Trouble { what: "hand operations to io_uring".into(), why: error.to_string() }
 }
 
 fn errno(error: &std::io::Error) -> Errno {

@@ -42,9 +42,10 @@ pub(crate) struct Team {
 impl Team {
     /// Starts the threads, which prepare themselves and then wait.
     pub(super) fn assemble(plan: &WorkerPlan, connections: &Arc<[Connection]>) -> Result<Self, WorkerError> {
+        let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {
-            course: Course::new(),
-            bell: Bell::new().failing(|| "create an eventfd".into())?,
+            course: Course::new().failing(eventfd)?,
+            bell: Bell::new().failing(eventfd)?,
             ready: AtomicU32::new(0),
             finished: AtomicU32::new(0),
             trouble: Mutex::new(None),

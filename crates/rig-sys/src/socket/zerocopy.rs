@@ -13,7 +13,7 @@ use rustix::time::Timespec;
 /// smallest default of net.core.optmem_max, which pays for them.
 const BATCH: u32 = 16;
 
-/// Between two attempts when the memory for pending completions is used up.
+/// How long is waited when the memory for pending completions is used up.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// One message that is sent again and again, by reference, over any number of stream sockets.
@@ -52,33 +52,32 @@ impl ZeroCopy {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Sends the message, or the part of it that fits; blocks as send(2) does. When the kernel has no room left for
-    /// pending completions, waits for one.
+    /// Sends the message, or the part of it that fits; blocks as send(2) does.
     ///
     /// # Errors
-    /// Those of send(2). ENOBUFS means that the message does not fit into what the process may lock in memory
+    /// Those of send(2). EAGAIN, even on a socket in blocking mode, after a wait of a millisecond: the memory for
+    /// pending completions is used up. ENOBUFS: the message does not fit into what the process may lock in memory
     /// (`ulimit -l`) or into net.core.optmem_max.
     pub fn send(&mut self, socket: impl AsFd) -> Result<usize, Errno> {
         let socket = socket.as_fd();
         let flags = SendFlags::NOSIGNAL.union(SendFlags::from_bits_retain(libc::MSG_ZEROCOPY as _));
-        loop {
-            match send(socket, &self.message[self.start..], flags) {
-                Ok(bytes) => {
-                    self.pending += 1;
-                    self.unfetched += 1;
-                    if self.unfetched >= BATCH {
-                        self.settle(socket)?;
-                    }
-                    return Ok(bytes);
+        match send(socket, &self.message[self.start..], flags) {
+            Ok(bytes) => {
+                self.pending += 1;
+                self.unfetched += 1;
+                if self.unfetched >= BATCH {
+                    self.settle(socket)?;
                 }
-                Err(Errno::NOBUFS) if self.pending > 0 => {
-                    if self.settle(socket)? == 0 {
-                        // A completion on this socket ends the wait. It may be another socket's that frees memory.
-                        poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::empty())], Some(&RETRY))?;
-                    }
-                }
-                Err(errno) => return Err(errno),
+                Ok(bytes)
             }
+            Err(Errno::NOBUFS) if self.pending > 0 => {
+                if self.settle(socket)? == 0 {
+                    // A completion on this socket ends the wait. It may be another socket's that frees memory.
+                    poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::empty())], Some(&RETRY))?;
+                }
+                Err(Errno::AGAIN)
+            }
+            Err(errno) => Err(errno),
         }
     }
 
@@ -193,7 +192,13 @@ mod tests {
                 all
             });
             for _ in 0..sends {
-                assert_eq!(sender.send(&client).unwrap(), 10_000);
+                let sent = loop {
+                    match sender.send(&client) {
+                        Err(Errno::AGAIN) => {}
+                        other => break other.unwrap(),
+                    }
+                };
+                assert_eq!(sent, 10_000);
             }
             client.shutdown(std::net::Shutdown::Write).unwrap();
             let received = reader.join().unwrap();

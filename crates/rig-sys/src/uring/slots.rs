@@ -13,8 +13,8 @@ pub(super) struct Slots {
     /// For each socket, the slots that are free.
     free: Vec<Vec<u32>>,
     busy: usize,
-    /// For each slot, the result of a zero-copy send that waits for its pages.
-    held: Vec<usize>,
+    /// Busy slots whose result has come: zero-copy sends that still hold their pages.
+    held: usize,
     buffers: Buffers,
 }
 
@@ -43,7 +43,7 @@ impl Slots {
         let start = memory[offset..].as_mut_ptr();
         let free = (0..sockets).map(|socket| (0..depth).rev().map(|i| (socket * depth + i) as u32).collect()).collect();
         let buffers = Buffers { memory, start, stride, length: message.len() };
-        Self { depth, free, busy: 0, held: vec![0; slots], buffers }
+        Self { depth, free, busy: 0, held: 0, buffers }
     }
 
     pub(super) fn socket(&self, slot: usize) -> usize {
@@ -62,6 +62,11 @@ impl Slots {
         self.busy
     }
 
+    /// Slots whose result has not come.
+    pub(super) fn total_unfinished(&self) -> usize {
+        self.busy - self.held
+    }
+
     /// Takes a free slot of the socket.
     pub(super) fn take(&mut self, socket: usize) -> Option<usize> {
         let slot = self.free[socket].pop()?;
@@ -69,17 +74,22 @@ impl Slots {
         Some(slot as usize)
     }
 
-    /// Keeps the result of a slot that stays taken.
-    pub(super) fn hold(&mut self, slot: usize, bytes: usize) {
-        self.held[slot] = bytes;
+    /// Notes that the result of a slot has come which stays taken.
+    pub(super) fn hold(&mut self) {
+        self.held += 1;
     }
 
-    /// Frees a slot and returns the result that was kept for it.
-    pub(super) fn release(&mut self, slot: usize) -> usize {
+    /// Frees a slot that was held.
+    pub(super) fn release_held(&mut self, slot: usize) {
+        self.held -= 1;
+        self.release(slot);
+    }
+
+    /// Frees a slot.
+    pub(super) fn release(&mut self, slot: usize) {
         let socket = self.socket(slot);
         self.free[socket].push(slot as u32);
         self.busy -= 1;
-        mem::take(&mut self.held[slot])
     }
 
     /// A slot's buffer. Nobody but the kernel uses it while the slot is taken.

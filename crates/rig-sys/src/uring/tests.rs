@@ -40,9 +40,18 @@ fn sends_arrive_whole_however_small_the_socket_buffer() {
             assert!(ring.in_flight(0) <= 3);
             ring.wait(None).unwrap();
             while let Some(completion) = ring.completion() {
-                assert_eq!(completion.result.unwrap(), message.len());
-                copied += usize::from(completion.copied);
-                done += 1;
+                match completion {
+                    Completion::Result { result, holds, .. } => {
+                        assert_eq!(result.unwrap(), message.len());
+                        assert_eq!(holds, work == Work::SendZeroCopy);
+                        done += usize::from(!holds);
+                    }
+                    Completion::Released { copied: true, .. } => {
+                        copied += 1;
+                        done += 1;
+                    }
+                    Completion::Released { .. } => panic!("what loops back is always copied"),
+                }
             }
         }
         assert_eq!(ring.total_in_flight(), 0);
@@ -71,9 +80,10 @@ fn receives_take_everything_and_see_the_end() {
             }
             ring.wait(None).unwrap();
             while let Some(completion) = ring.completion() {
-                match completion.result.unwrap() {
-                    0 => ended[completion.socket] = true,
-                    bytes => received[completion.socket] += bytes,
+                let Completion::Result { socket, result, .. } = completion else { panic!("{completion:?}") };
+                match result.unwrap() {
+                    0 => ended[socket] = true,
+                    bytes => received[socket] += bytes,
                 }
             }
         }
@@ -92,7 +102,7 @@ fn received_bytes_land_in_the_buffers_in_order() {
     while done < 4 {
         ring.wait(None).unwrap();
         while let Some(completion) = ring.completion() {
-            assert_eq!(completion.result.unwrap(), 4);
+            assert!(matches!(completion, Completion::Result { result: Ok(4), .. }), "{completion:?}");
             done += 1;
         }
     }
@@ -126,7 +136,7 @@ fn shutting_a_socket_down_ends_its_operations() {
     while ring.total_in_flight() > 0 {
         ring.wait(None).unwrap();
         while let Some(completion) = ring.completion() {
-            assert!(matches!(completion.result, Ok(0) | Err(_)), "{completion:?}");
+            assert!(matches!(completion, Completion::Result { result: Ok(0) | Err(_), .. }), "{completion:?}");
         }
     }
 }
@@ -144,4 +154,45 @@ fn what_is_called_available_can_be_had() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn dropping_does_not_wait_for_a_peer_that_does_not_read() {
+    let (client, _server) = pair();
+    let Some(mut ring) = ring(&[client.as_fd()], 4, Work::SendZeroCopy, &[1; 1 << 20]) else { return };
+    // More than the socket buffers hold, so that not all of it is sent, let alone acknowledged.
+    let mut results = 0;
+    for _ in 0..20 {
+        ring.queue(0, 4);
+        ring.wait(Some(Duration::from_millis(1))).unwrap();
+        while ring.completion().is_some_and(|c| matches!(c, Completion::Result { .. })) {
+            results += 1;
+        }
+    }
+    assert!(ring.total_unfinished() > 0, "{results} messages fit into the socket buffers");
+    client.shutdown(Shutdown::Both).unwrap();
+    while ring.total_unfinished() > 0 {
+        ring.wait(None).unwrap();
+        while ring.completion().is_some() {}
+    }
+    drop(ring);
+}
+
+#[test]
+fn a_descriptor_wakes_a_thread_whose_operations_do_not() {
+    let (_client, server) = pair();
+    let Some(mut ring) = ring(&[server.as_fd()], 1, Work::Receive, &[0; 10]) else { return };
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    ring.wake_on(reader.as_fd()).unwrap();
+    drop(reader);
+    ring.queue(0, 1);
+    let waker = std::thread::spawn(move || {
+        // The ring alone keeps the pipe's other end open.
+        writer.write_all(b"!").unwrap();
+        writer
+    });
+    ring.wait(None).unwrap();
+    assert!(ring.completion().is_none());
+    assert_eq!(ring.total_unfinished(), 1);
+    drop(waker.join().unwrap());
 }
