@@ -24,7 +24,8 @@ fn check(record: &WorkerRecord, stream: &TcpStream, direction: Direction) {
     assert_eq!(record.direction, direction);
     assert_eq!(record.threads.len(), stream.threads as usize);
     assert_eq!(record.connections.len(), (stream.threads * stream.connections) as usize);
-    assert!(record.seconds() > 0.0 && record.bytes() > 0, "{record:?}");
+    // A short window may fall into a pause of TCP itself, such as 200 ms before a closed receive window is probed.
+    assert!(record.seconds() > 0.0 && record.connections.iter().any(|c| c.total_bytes > 0), "{record:?}");
     assert_eq!(record.samples.iter().map(|sample| sample.bytes).sum::<u64>(), record.bytes());
     assert_eq!(record.samples.len(), 3, "100 ms in intervals of 40");
     let window_ns = record.window_end_ns - record.window_begin_ns;
