@@ -83,7 +83,7 @@ pub(crate) struct Control<'a, W> {
 impl<W: Write> Control<'_, W> {
     fn serve(&mut self) -> Result<(), WorkerError> {
         socket::ignore_sigpipe();
-        raise_file_limit();
+        rig_sys::process::raise_file_limit();
         let plan = match self.order()? {
             Order::Plan(plan) => plan,
             order @ Order::Go { .. } => return Err(refuse(&order)),
@@ -221,12 +221,4 @@ fn refuse(order: &Order) -> WorkerError {
         Order::Go { .. } => ("go", "all connections have to stand first, and it comes once"),
     };
     WorkerError::Failed { what: format!("obey the order '{name}'"), why: why.into() }
-}
-
-/// Thousands of connections need more files than the customary soft limit of 1024.
-fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Opening the connection that is one too many will tell.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
