@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::{Outcome, Refusal};
 use crate::error::Result;
@@ -147,8 +147,14 @@ fn steer(announced: Result<()>, sysfs: &Sysfs) -> Result<()> {
     sysfs.write(NEAR, file, STEERED)
 }
 
-const VXLAN: Vxlan<'_> =
-    Vxlan { name: "vxlan0", vni: 1, local: Ipv4Addr::new(192, 0, 2, 1), port: 4789, underlay: NEAR, mtu: MTU - 50 };
+const VXLAN: Vxlan<'_> = Vxlan {
+    name: "vxlan0",
+    vni: 1,
+    local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    port: 4789,
+    underlay: NEAR,
+    mtu: MTU - 50,
+};
 
 const BUCKET: TokenBucket = TokenBucket { rate: 125_000_000, burst: 128 * 1024, limit: 512 * 1024 };
 
