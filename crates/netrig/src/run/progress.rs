@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rig_load::plan::Flow;
 use rig_load::record::Sample;
 
 use super::{Observer, Outcome, Settled};
@@ -20,9 +21,10 @@ pub struct Progress {
     bar: ProgressBar,
     quiet: bool,
     trial: String,
-    /// Workers that receive, with the rate of their last interval in bits per second.
+    /// What is looked at in a trial, and the workers that it is looked for at, with the rate of their last interval.
+    shown: Shown,
     rates: BTreeMap<String, f64>,
-    receivers: Vec<String>,
+    watched: Vec<String>,
     started: Instant,
     trials_done: u32,
     repeat: Repeat,
@@ -40,8 +42,9 @@ impl Progress {
             bar,
             quiet,
             trial: String::new(),
+            shown: Shown::Bytes,
             rates: BTreeMap::new(),
-            receivers: Vec::new(),
+            watched: Vec::new(),
             started: Instant::now(),
             trials_done: 0,
             repeat: timing.repeat,
@@ -76,6 +79,33 @@ impl Progress {
     }
 }
 
+/// The figure of a trial that is not over.
+#[derive(Debug, Clone, Copy)]
+enum Shown {
+    Bytes,
+    BytesIn,
+    Transactions,
+}
+
+impl Shown {
+    /// Bits or transactions per second.
+    fn rate(self, sample: &Sample) -> f64 {
+        let count = match self {
+            Self::Bytes => sample.bytes * 8,
+            Self::BytesIn => sample.bytes_in * 8,
+            Self::Transactions => sample.units,
+        };
+        count as f64 * 1e9 / sample.span_ns as f64
+    }
+
+    fn words(self, rate: f64) -> String {
+        match self {
+            Self::Bytes | Self::BytesIn => format!("{:.0} Mbit/s", rate / 1e6),
+            Self::Transactions => format!("{rate:.0} transactions/s"),
+        }
+    }
+}
+
 fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
     if seconds < 60 { format!("{seconds} s") } else { format!("{}:{:02} min", seconds / 60, seconds % 60) }
@@ -84,18 +114,26 @@ fn minutes(time: Duration) -> String {
 impl Observer for Progress {
     fn trial_started(&mut self, scenario: &Scenario, ordinal: u32) {
         self.trial = format!("{} {} (trial {ordinal})", scenario.id, scenario.name);
-        self.receivers = scenario.pairs.iter().map(|(_, receiver)| receiver.to_string()).collect();
+        let pairs = || scenario.traffic.pairs.iter();
+        let connecting = || pairs().map(|(from, _)| from.to_string());
+        let listening = || pairs().map(|(_, to)| to.to_string());
+        (self.shown, self.watched) = match scenario.traffic.flow() {
+            Some(Flow::Forward) => (Shown::Bytes, listening().collect()),
+            Some(Flow::Reverse) => (Shown::Bytes, connecting().collect()),
+            Some(Flow::Both) => (Shown::BytesIn, connecting().chain(listening()).collect()),
+            None => (Shown::Transactions, connecting().collect()),
+        };
         self.rates.clear();
         self.bar.set_message(format!("{}  {}", self.trial, self.left()));
     }
 
     fn interim(&mut self, worker: &str, sample: &Sample) {
-        if sample.span_ns == 0 || !self.receivers.iter().any(|receiver| receiver == worker) {
+        if sample.span_ns == 0 || !self.watched.iter().any(|watched| watched == worker) {
             return;
         }
-        self.rates.insert(worker.to_owned(), sample.bytes as f64 * 8e9 / sample.span_ns as f64);
-        let rate: f64 = self.rates.values().sum();
-        self.bar.set_message(format!("{}  {:.0} Mbit/s  {}", self.trial, rate / 1e6, self.left()));
+        self.rates.insert(worker.to_owned(), self.shown.rate(sample));
+        let rate = self.shown.words(self.rates.values().sum());
+        self.bar.set_message(format!("{}  {rate}  {}", self.trial, self.left()));
     }
 
     fn trial_done(&mut self, record: &TrialRecord) {

@@ -1,14 +1,16 @@
 //! Suite files: TOML in, one validated value out that nothing checks again.
 
 mod file;
+mod load;
 mod resolve;
+mod words;
 
 use std::fmt;
 use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use rig_load::plan::{Phases, TcpStream};
+use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
 use serde::{Deserialize, Serialize};
@@ -99,7 +101,7 @@ impl Repeat {
     }
 }
 
-/// A testbed, a path, a load.
+/// A testbed, a path, a load, and perhaps another load under it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     pub id: String,
@@ -107,11 +109,40 @@ pub struct Scenario {
     pub about: String,
     pub notes: Vec<String>,
     pub topology: Topology,
-    /// Sender and receiver of each stream.
+    /// What is measured.
+    pub traffic: Traffic,
+    /// What runs meanwhile.
+    pub under: Option<Traffic>,
+}
+
+impl Scenario {
+    /// The loads of all ends.
+    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+        std::iter::once(&self.traffic).chain(&self.under).flat_map(|traffic| [&traffic.connect, &traffic.listen])
+    }
+}
+
+/// A load between endpoints.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traffic {
+    /// The connecting and the listening endpoint of each pair: `from` and `to` of the file, local and remote to netperf.
     pub pairs: Vec<(Endpoint, Endpoint)>,
     /// The load as each end of each pair runs it.
-    pub send: TcpStream,
-    pub receive: TcpStream,
+    pub connect: Load,
+    pub listen: Load,
+}
+
+impl Traffic {
+    /// Which way payload goes; `None` where requests are answered.
+    pub fn flow(&self) -> Option<Flow> {
+        load::flow(&self.connect)
+    }
+
+    /// All endpoints, the connecting ones first.
+    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        let (connecting, listening) = (self.pairs.iter().map(|(from, _)| from), self.pairs.iter().map(|(_, to)| to));
+        connecting.chain(listening).cloned()
+    }
 }
 
 /// Results side by side, as a study printed them.
