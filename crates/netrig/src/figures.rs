@@ -7,6 +7,9 @@
 //!
 //! What a side of a two-way stream carried is what *arrived* there, so that the local and the remote figure are the two
 //! ways and their sum is the whole.
+//!
+//! Workers of a background load belong to no side: what they carried is a figure of its own. Their CPU time is in the
+//! sides' CPU figures all the same where they share a node with them, because a CPU's time is not told apart by load.
 
 use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
 use rig_load::record::{Direction, End, Sample as Interim, WorkerRecord};
@@ -39,6 +42,7 @@ pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
         Metric::Duplicated => share_of_received(record, side, |arrived| arrived.duplicated),
         Metric::Jitter => jitter(record, side),
         Metric::Delay(of) => statistic(&delay([record], side), of),
+        Metric::BackgroundThroughput => background_throughput(record),
     }
     .filter(|value| value.is_finite())
 }
@@ -57,11 +61,13 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
         Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Idle => None,
     };
     let one_way = matches!(flow, Some(Flow::Forward | Flow::Reverse));
-    let receives = match (side, flow) {
-        (Side::Receiver, _) | (_, Some(Flow::Both)) => true,
-        (Side::Local, Some(Flow::Reverse)) | (Side::Remote, Some(Flow::Forward)) => true,
-        (Side::Sender | Side::Local | Side::Remote, _) => false,
-    };
+    let receives = matches!(
+        (side, flow),
+        (Side::Receiver, _)
+            | (_, Some(Flow::Both))
+            | (Side::Local, Some(Flow::Reverse))
+            | (Side::Remote, Some(Flow::Forward))
+    );
     let is_udp_stream = matches!(load, Load::UdpStream(_));
     let refuse = |what: String, hint: &str| Err(FigureError { what, hint: hint.to_owned() });
     let lacks = |hint: &str| refuse(format!("scenario `{scenario}` is {} and has no {metric}", load.name()), hint);
@@ -93,6 +99,7 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
         {
             refuse(format!("the {side} end of scenario `{scenario}` receives nothing"), "name the end that receives")
         }
+        Metric::BackgroundThroughput => Ok(()),
         _ if matches!(side, Side::Sender | Side::Receiver) && !one_way => {
             refuse(format!("payload of scenario `{scenario}` goes both ways, so it has no {side}"), other_side)
         }
@@ -103,7 +110,11 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
 /// The two ends as tables name them: sender and receiver where payload goes one way, else local and remote.
 pub fn ends(record: &TrialRecord) -> [Side; 2] {
     let one_way = |worker: &WorkerRecord| matches!(worker.direction, Direction::Send | Direction::Receive);
-    if record.workers.iter().any(one_way) { [Side::Sender, Side::Receiver] } else { [Side::Local, Side::Remote] }
+    if record.workers.iter().any(|worker| !worker.background && one_way(worker)) {
+        [Side::Sender, Side::Receiver]
+    } else {
+        [Side::Local, Side::Remote]
+    }
 }
 
 /// The node part of a worker's name: `a` of `a/sender` and of `a`.
@@ -113,6 +124,7 @@ pub fn node_of(worker: &str) -> &str {
 
 fn workers(record: &TrialRecord, side: Side) -> impl Iterator<Item = &WorkerRecord> {
     record.workers.iter().filter(move |worker| match (side, worker.direction) {
+        _ if worker.background => false,
         (_, Direction::Idle) => false,
         (Side::Sender, direction) => direction == Direction::Send,
         (Side::Receiver, direction) => direction == Direction::Receive,
@@ -132,8 +144,15 @@ fn cpus(record: &TrialRecord, side: Side) -> impl Iterator<Item = &CpuUse> {
 
 /// What the side's workers counted inside their windows, per second, summed; `None` when any of them did not count it.
 fn per_second(record: &TrialRecord, side: Side, count: impl Fn(&WorkerRecord) -> Option<u64>) -> Option<f64> {
+    sum_of_rates(workers(record, side), count)
+}
+
+fn sum_of_rates<'a>(
+    workers: impl Iterator<Item = &'a WorkerRecord>,
+    count: impl Fn(&WorkerRecord) -> Option<u64>,
+) -> Option<f64> {
     let rate = |w: &WorkerRecord| Some(count(w)? as f64 / w.seconds()).filter(|rate| rate.is_finite());
-    let rates: Vec<f64> = workers(record, side).map(rate).collect::<Option<_>>()?;
+    let rates: Vec<f64> = workers.map(rate).collect::<Option<_>>()?;
     (!rates.is_empty()).then(|| rates.iter().sum())
 }
 
@@ -149,6 +168,12 @@ fn carried(worker: &WorkerRecord) -> Option<u64> {
 /// Payload of all workers of the side, bits per second; of a two-way stream what arrived.
 fn throughput(record: &TrialRecord, side: Side) -> Option<f64> {
     Some(per_second(record, side, carried)? * 8.0)
+}
+
+/// Payload of the background load where it arrived, bits per second.
+fn background_throughput(record: &TrialRecord) -> Option<f64> {
+    let arrives = |w: &&WorkerRecord| w.background && matches!(w.direction, Direction::Receive | Direction::Both);
+    Some(sum_of_rates(record.workers.iter().filter(arrives), carried)? * 8.0)
 }
 
 /// Mean over all CPUs of the side's nodes of the time that was not idle, percent.

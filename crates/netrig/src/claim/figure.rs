@@ -61,6 +61,8 @@ pub enum Metric {
     Jitter,
     /// Time of a datagram from sending to receiving, microseconds.
     Delay(Statistic),
+    /// Payload of the load that runs beside the scenario's own, where it arrives, bits per second.
+    BackgroundThroughput,
 }
 
 /// What one number says of many times.
@@ -139,7 +141,7 @@ impl Statistic {
 }
 
 impl Metric {
-    pub const ALL: [Self; 25] = {
+    pub const ALL: [Self; 26] = {
         use Statistic::{Max, Mean, P50, P90, P99, P99_9, P99_99};
         [
             Self::Throughput,
@@ -167,6 +169,7 @@ impl Metric {
             Self::Delay(P99_9),
             Self::Delay(P99_99),
             Self::Delay(Max),
+            Self::BackgroundThroughput,
         ]
     };
 
@@ -201,13 +204,14 @@ impl Metric {
                 Statistic::P99_99 => "delay_p99_99",
                 Statistic::Max => "delay_max",
             },
+            Self::BackgroundThroughput => "background_throughput",
         }
     }
 
     /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Throughput => "bit/s",
+            Self::Throughput | Self::BackgroundThroughput => "bit/s",
             Self::Cpu | Self::Loss | Self::Reordered | Self::Duplicated => "%",
             Self::ServiceDemand => "us/KB",
             Self::Retransmits => "segments",
@@ -219,7 +223,7 @@ impl Metric {
 
     pub fn quantity(self) -> Quantity {
         match self {
-            Self::Throughput => Quantity::Rate,
+            Self::Throughput | Self::BackgroundThroughput => Quantity::Rate,
             Self::Latency(_) | Self::Jitter | Self::Delay(_) => Quantity::Time,
             Self::Cpu
             | Self::ServiceDemand
@@ -242,6 +246,7 @@ impl Metric {
             Self::Loss | Self::Reordered | Self::Duplicated | Self::Jitter | Self::Delay(_) => {
                 &[Side::Receiver, Side::Local, Side::Remote]
             }
+            Self::BackgroundThroughput => &[Side::Receiver],
             Self::Throughput | Self::Cpu | Self::ServiceDemand | Self::Retransmits | Self::Datagrams => &Side::ALL,
         }
     }
@@ -257,7 +262,8 @@ impl Metric {
             | Self::Reordered
             | Self::Duplicated
             | Self::Jitter
-            | Self::Delay(_) => Some(Side::Receiver),
+            | Self::Delay(_)
+            | Self::BackgroundThroughput => Some(Side::Receiver),
             Self::Cpu | Self::ServiceDemand | Self::TransactionDemand => None,
         }
     }

@@ -208,6 +208,19 @@ fn trials_pool_their_latencies() {
     assert_eq!(latency(&trials), histogram(&[(10, 10), (20, 30)]));
 }
 
+#[test]
+fn a_load_in_the_background_has_a_figure_of_its_own() {
+    let mut record = transactions(&TrialOptions::default(), &histogram(&[(10, 100)]));
+    assert_eq!(figure(&record, Side::Receiver, Metric::BackgroundThroughput), None);
+    let before = Metric::ALL.map(|metric| figure(&record, Side::Local, metric));
+    let stream = trial(&TrialOptions { receive_bytes: 4000, sender_busy: vec![99.0], ..Default::default() });
+    record.workers.extend(stream.workers.into_iter().map(|worker| WorkerRecord { background: true, ..worker }));
+    assert_eq!(figure(&record, Side::Receiver, Metric::BackgroundThroughput), Some(16_000.0));
+    assert_eq!(Metric::ALL.map(|metric| figure(&record, Side::Local, metric)), before);
+    assert_eq!(figure(&record, Side::Receiver, Metric::Throughput), None);
+    assert_eq!(ends(&record), [Side::Local, Side::Remote]);
+}
+
 fn load(text: &str) -> Load {
     serde_json::from_str(text).unwrap()
 }

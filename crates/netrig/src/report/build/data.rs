@@ -72,7 +72,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> Value {
 /// The figure with the unit it is computed in. Figures of streams over TCP have kept the names they first had.
 fn key(metric: Metric) -> String {
     match metric {
-        Metric::Throughput => "throughput_bits_per_second".to_owned(),
+        Metric::Throughput | Metric::BackgroundThroughput => format!("{metric}_bits_per_second"),
         Metric::Cpu => "cpu_percent".to_owned(),
         Metric::ServiceDemand => "service_demand_us_per_kb".to_owned(),
         Metric::Retransmits => "retransmitted_segments".to_owned(),

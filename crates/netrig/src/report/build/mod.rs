@@ -186,7 +186,7 @@ fn environment(environment: &Environment) -> Vec<(String, String)> {
 
 /// What a figure is multiplied by to be shown in [`unit`].
 fn scale(metric: Metric) -> f64 {
-    if metric == Metric::Throughput { 1e-6 } else { 1.0 }
+    if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { 1e-6 } else { 1.0 }
 }
 
 fn name(metric: Metric) -> &'static str {
@@ -215,13 +215,14 @@ fn name(metric: Metric) -> &'static str {
         Metric::Delay(Statistic::P99_9) => "Delay, p99.9",
         Metric::Delay(Statistic::P99_99) => "Delay, p99.99",
         Metric::Delay(Statistic::Max) => "Delay, max",
+        Metric::BackgroundThroughput => "Background load",
     }
 }
 
 /// The unit that a figure is shown in.
 fn unit(metric: Metric) -> &'static str {
     match metric {
-        Metric::Throughput => "Mbit/s",
+        Metric::Throughput | Metric::BackgroundThroughput => "Mbit/s",
         Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated => "%",
         Metric::ServiceDemand => "µs/KB",
         Metric::Retransmits => "segments",
@@ -234,7 +235,12 @@ fn unit(metric: Metric) -> &'static str {
 fn decimals(metric: Metric) -> u8 {
     match metric {
         Metric::Retransmits | Metric::Transactions | Metric::Datagrams => 0,
-        Metric::Throughput | Metric::Cpu | Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) => 1,
+        Metric::Throughput
+        | Metric::BackgroundThroughput
+        | Metric::Cpu
+        | Metric::Latency(_)
+        | Metric::Jitter
+        | Metric::Delay(_) => 1,
         Metric::ServiceDemand | Metric::TransactionDemand | Metric::Loss | Metric::Reordered | Metric::Duplicated => 3,
     }
 }
