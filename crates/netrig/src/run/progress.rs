@@ -11,7 +11,7 @@ use rig_load::record::Sample;
 
 use super::{Observer, Outcome, Settled};
 use crate::claim::{Metric, Side};
-use crate::figures::figure;
+use crate::figures::{ends, figure};
 use crate::record::TrialRecord;
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
@@ -98,10 +98,11 @@ impl Shown {
         count as f64 * 1e9 / sample.span_ns as f64
     }
 
-    fn words(self, rate: f64) -> String {
+    /// What a rate is multiplied by to be shown in the unit.
+    fn scale(self) -> (f64, &'static str) {
         match self {
-            Self::Bytes | Self::BytesIn => format!("{:.0} Mbit/s", rate / 1e6),
-            Self::Transactions => format!("{rate:.0} transactions/s"),
+            Self::Bytes | Self::BytesIn => (1e-6, "Mbit/s"),
+            Self::Transactions => (1.0, "transactions/s"),
         }
     }
 }
@@ -132,21 +133,29 @@ impl Observer for Progress {
             return;
         }
         self.rates.insert(worker.to_owned(), self.shown.rate(sample));
-        let rate = self.shown.words(self.rates.values().sum());
-        self.bar.set_message(format!("{}  {rate}  {}", self.trial, self.left()));
+        let (scale, unit) = self.shown.scale();
+        let rate = scale * self.rates.values().sum::<f64>();
+        self.bar.set_message(format!("{}  {rate:.0} {unit}  {}", self.trial, self.left()));
     }
 
     fn trial_done(&mut self, record: &TrialRecord) {
         self.trials_done += 1;
         self.bar.inc(1);
         let value = |side, metric| figure(record, side, metric).unwrap_or(f64::NAN);
+        let [one, other] = ends(record);
+        let result = match self.shown {
+            Shown::Bytes => value(Side::Receiver, Metric::Throughput),
+            Shown::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
+            Shown::Transactions => value(Side::Local, Metric::Transactions),
+        };
+        let (scale, unit) = self.shown.scale();
         self.line(&format!(
-            "{:>4} #{:<2} {:>10.1} Mbit/s  CPU {:5.1} % sender {:5.1} % receiver{}",
+            "{:>4} #{:<2} {:>10.1} {unit}  CPU {:5.1} % {one} {:5.1} % {other}{}",
             record.scenario,
             record.ordinal,
-            value(Side::Receiver, Metric::Throughput) / 1e6,
-            value(Side::Sender, Metric::Cpu),
-            value(Side::Receiver, Metric::Cpu),
+            result * scale,
+            value(one, Metric::Cpu),
+            value(other, Metric::Cpu),
             match record.flags.len() {
                 0 => String::new(),
                 1 => "  1 flag".into(),

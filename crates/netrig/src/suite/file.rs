@@ -90,6 +90,9 @@ pub(super) struct ScenarioFile {
     pub load: Option<Spanned<LoadFile>>,
     /// A second load that runs meanwhile.
     pub under: Option<Spanned<LoadFile>>,
+    /// Figures that have to be certain besides the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
+    #[serde(default)]
+    pub watch: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

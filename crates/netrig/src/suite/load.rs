@@ -163,7 +163,7 @@ impl LoadFile {
 }
 
 /// The load as the connecting and as the listening end run it.
-pub(super) fn ends(kind: LoadKind, load: LoadFile) -> Result<(Load, Load), LoadError> {
+pub(super) fn ends(kind: LoadKind, load: &LoadFile) -> Result<(Load, Load), LoadError> {
     let ends = match kind {
         LoadKind::TcpStream => {
             let flow = load.flow.unwrap_or_default();
@@ -199,7 +199,7 @@ fn message(load: &LoadFile) -> Result<u32, LoadError> {
     }
 }
 
-fn bulk(load: LoadFile, flow: Flow) -> Result<(Load, Load), LoadError> {
+fn bulk(load: &LoadFile, flow: Flow) -> Result<(Load, Load), LoadError> {
     let engine = |outstanding: Option<u32>| match outstanding {
         None => Engine::Blocking,
         Some(outstanding) => Engine::Uring { outstanding },
@@ -209,12 +209,12 @@ fn bulk(load: LoadFile, flow: Flow) -> Result<(Load, Load), LoadError> {
         flow,
         threads: load.threads.unwrap_or(1),
         connections: load.connections.unwrap_or(1),
-        message: message(&load)?,
+        message: message(load)?,
         send_buffer: bytes("send_buffer", load.send_buffer)?,
         receive_buffer: bytes("receive_buffer", load.receive_buffer)?,
         no_delay: load.no_delay.unwrap_or(false),
         throttle: load.throttle.map(|rate| rate.0),
-        congestion_control: load.congestion_control,
+        congestion_control: load.congestion_control.clone(),
         engine: engine(outstanding.send),
         send_mode: load.send_mode.unwrap_or_default(),
         receive_mode: ReceiveMode::Copy,
@@ -244,7 +244,7 @@ fn bulk(load: LoadFile, flow: Flow) -> Result<(Load, Load), LoadError> {
     Ok(if flow == Flow::Reverse { (receiver, sender) } else { (sender, receiver) })
 }
 
-fn transactions(load: LoadFile) -> Result<Transactions, LoadError> {
+fn transactions(load: &LoadFile) -> Result<Transactions, LoadError> {
     let schedule = match (load.rate, load.arrivals) {
         (None, None) => Schedule::Closed,
         (Some(rate), arrivals) => Schedule::Open { rate, arrivals: arrivals.unwrap_or_default() },
@@ -262,11 +262,11 @@ fn transactions(load: LoadFile) -> Result<Transactions, LoadError> {
         send_buffer: bytes("send_buffer", load.send_buffer)?,
         receive_buffer: bytes("receive_buffer", load.receive_buffer)?,
         no_delay: load.no_delay.unwrap_or(false),
-        congestion_control: load.congestion_control,
+        congestion_control: load.congestion_control.clone(),
     })
 }
 
-fn datagrams(load: LoadFile) -> Result<Datagrams, LoadError> {
+fn datagrams(load: &LoadFile) -> Result<Datagrams, LoadError> {
     let pacing = load.pacing.unwrap_or_default();
     if pacing == Pacing::Kernel {
         let hint = "write pacing = \"thread\", or leave it out";
@@ -279,7 +279,7 @@ fn datagrams(load: LoadFile) -> Result<Datagrams, LoadError> {
         flow: load.flow.unwrap_or_default(),
         threads: load.threads.unwrap_or(1),
         connections: load.connections.unwrap_or(1),
-        message: message(&load)?,
+        message: message(load)?,
         batch: load.batch.unwrap_or(1),
         segments: load.segments.unwrap_or(1),
         coalesce: load.coalesce.unwrap_or(false),

@@ -113,6 +113,9 @@ pub struct Scenario {
     pub traffic: Traffic,
     /// What runs meanwhile.
     pub under: Option<Traffic>,
+    /// The figures that have to be certain: as netperf's `-I`, the result and the CPU of both ends, and what the file
+    /// asks for besides.
+    pub watched: Vec<(Side, Metric)>,
 }
 
 impl Scenario {
@@ -136,6 +139,19 @@ impl Traffic {
     /// Which way payload goes; `None` where requests are answered.
     pub fn flow(&self) -> Option<Flow> {
         load::flow(&self.connect)
+    }
+
+    /// The figures that `netperf -I` would have to be certain, of both ends where payload is sent and taken.
+    fn goal(&self) -> Vec<(Side, Metric)> {
+        let (result, [one, other]) = match self.flow() {
+            Some(Flow::Both) => (Metric::Throughput, [Side::Local, Side::Remote]),
+            Some(Flow::Forward | Flow::Reverse) => (Metric::Throughput, [Side::Sender, Side::Receiver]),
+            None => (Metric::Transactions, [Side::Local, Side::Remote]),
+        };
+        let mut goal = vec![(one, result), (other, result), (one, Metric::Cpu), (other, Metric::Cpu)];
+        // A transaction is one transaction at either end.
+        goal.retain(|figure| *figure != (Side::Remote, Metric::Transactions));
+        goal
     }
 
     /// All endpoints, the connecting ones first.

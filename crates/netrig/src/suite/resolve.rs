@@ -8,7 +8,8 @@ use toml::Spanned;
 use super::file::{Defaults, OneOrMany, Quick, ScenarioFile, SuiteFile, TableFile, WireFile};
 use super::load::{LoadError, LoadFile, LoadKind, ends};
 use super::{Layout, LayoutColumn, Reference, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
-use crate::claim::Claim;
+use crate::claim::{Claim, FigureError, FigureRef, Metric};
+use crate::figures::check;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
@@ -48,6 +49,9 @@ impl Resolver<'_> {
                     .map_err(|e| self.error(span.clone(), e.to_string(), None))?;
                 for figure in parsed.figures() {
                     self.known_scenario(&known, &Spanned::new(span.clone(), figure.scenario.clone()))?;
+                    for scenario in scenarios.iter().filter(|scenario| scenario.id == figure.scenario) {
+                        self.check_figure(span.clone(), scenario, figure)?;
+                    }
                 }
                 Ok(parsed)
             })
@@ -144,15 +148,33 @@ impl Resolver<'_> {
         let topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
             .map_err(|e| self.topology_error(scenario.path.span(), e))?;
-        Ok(Scenario {
+        let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
             name: scenario.name.clone(),
             about: scenario.about.clone(),
             notes: scenario.notes.clone(),
             topology,
+            watched: traffic.goal(),
             traffic,
             under,
-        })
+        };
+        for watch in &scenario.watch {
+            let figure: FigureRef = format!("{}.{}", resolved.id, watch.get_ref())
+                .parse()
+                .map_err(|e: FigureError| self.error(watch.span(), e.what, Some(&e.hint)))?;
+            self.check_figure(watch.span(), &resolved, &figure)?;
+            resolved.watched.push((figure.side, figure.metric));
+        }
+        Ok(resolved)
+    }
+
+    /// Refuses a figure that trials of the scenario do not have.
+    fn check_figure(&self, span: Range<usize>, scenario: &Scenario, figure: &FigureRef) -> Result<()> {
+        if figure.metric == Metric::BackgroundThroughput && scenario.under.is_none() {
+            let what = format!("nothing runs under scenario '{}'", scenario.id);
+            return Err(self.error(span, what, Some("give it an `under` load, or name another figure")));
+        }
+        check(&scenario.traffic.connect, figure).map_err(|e| self.error(span, e.what, Some(&e.hint)))
     }
 
     fn traffic(
@@ -163,7 +185,7 @@ impl Resolver<'_> {
         pairs: Vec<(Endpoint, Endpoint)>,
     ) -> Result<Traffic> {
         let (connect, listen) =
-            load.complete(defaults).and_then(|(kind, load)| ends(kind, load)).map_err(|e| self.load_error(span, e))?;
+            load.complete(defaults).and_then(|(kind, load)| ends(kind, &load)).map_err(|e| self.load_error(span, e))?;
         Ok(Traffic { pairs, connect, listen })
     }
 
