@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::{Control, Failing, WorkerError};
-use crate::engine::{Connection, needs_nonblocking};
-use crate::plan::{Role, TcpStream};
+use crate::engine::{Connection, needs_nonblocking, transactions};
+use crate::plan::{Role, TcpStream, Transactions};
 use crate::protocol::Event;
+use crate::record::Direction;
 
 /// How long all connections together may take to come up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,6 +48,20 @@ impl From<&TcpStream> for Sockets {
             no_delay: stream.no_delay,
             congestion_control: stream.congestion_control.clone(),
             nonblocking: needs_nonblocking(stream),
+        }
+    }
+}
+
+impl Sockets {
+    pub(super) fn of_transactions(load: &Transactions, direction: Direction) -> Self {
+        Self {
+            threads: load.threads,
+            total: load.total_connections(),
+            send_buffer: load.send_buffer,
+            receive_buffer: load.receive_buffer,
+            no_delay: load.no_delay,
+            congestion_control: load.congestion_control.clone(),
+            nonblocking: transactions::needs_nonblocking(load, direction),
         }
     }
 }
@@ -122,7 +137,6 @@ fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Soc
         let what = || format!("open connection {} of {} to {to}", n + 1, sockets.total);
         let socket = loop {
             let socket = new_socket(to, sockets, &mut opened.notes)?;
-            socket.set_tcp_nodelay(sockets.no_delay).failing(what)?;
             match attempt(control, &socket, to, deadline_ns)? {
                 Ok(()) => break socket,
                 Err(Errno::CONNREFUSED) if monotonic_ns() < refused_deadline_ns => {
@@ -176,6 +190,7 @@ fn new_socket(peer: SocketAddr, sockets: &Sockets, notes: &mut Vec<String>) -> R
             }
         }
     }
+    socket.set_tcp_nodelay(sockets.no_delay).failing(|| format!("prepare a socket for {peer}"))?;
     if let Some(name) = &sockets.congestion_control {
         socket::set_congestion_control(&socket, name).failing(|| format!("prepare a socket for {peer}"))?;
     }
