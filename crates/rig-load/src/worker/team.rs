@@ -37,6 +37,7 @@ pub(crate) struct Team {
     connections: Arc<[Connection]>,
     threads: Vec<JoinHandle<()>>,
     direction: Direction,
+    is_udp: bool,
 }
 
 impl Team {
@@ -50,8 +51,13 @@ impl Team {
             finished: AtomicU32::new(0),
             trouble: Mutex::new(None),
         });
-        let mut team =
-            Self { shared, connections: connections.clone(), threads: Vec::new(), direction: plan.direction() };
+        let mut team = Self {
+            shared,
+            connections: connections.clone(),
+            threads: Vec::new(),
+            direction: plan.direction(),
+            is_udp: plan.load.is_udp(),
+        };
         match &plan.load {
             Load::Idle | Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpStream(_) | Load::UdpRr(_) => {}
             Load::TcpStream(stream) => {
@@ -97,6 +103,10 @@ impl Team {
 
     pub(super) fn direction(&self) -> Direction {
         self.direction
+    }
+
+    pub(super) fn is_udp(&self) -> bool {
+        self.is_udp
     }
 
     pub(super) fn connections(&self) -> &[Connection] {
