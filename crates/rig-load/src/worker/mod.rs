@@ -23,14 +23,18 @@ use self::open::Opened;
 use self::open::datagram::Doorman;
 use self::orders::Orders;
 use self::team::Team;
+use crate::engine::Times;
 use crate::plan::{Load, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{Direction, WorkerRecord};
 use crate::wait::{Waiter, is_ready};
 
-/// How long a receiver waits, after the cool-down, for the end of the stream: what the sender's socket still holds
-/// arrives meanwhile. What a slow wire has not delivered by then is given up.
+/// How long is waited after the cool-down for what is still under way: a receiver for the end of the stream, a
+/// requester for the responses that are owed to it. What a slow wire has not delivered by then is given up.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// How long a responder waits for its requester to be done with that.
+const DISMISSAL: Duration = Duration::from_secs(2);
 
 /// Why a worker ended before its load was carried.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +97,7 @@ impl<W: Write> Control<'_, W> {
         cpu::set_affinity(&plan.cpus).failing(|| format!("place {}", plan.name))?;
         let opened = match &plan.load {
             Load::TcpStream(stream) => open::open(self, &plan.role, &stream.into())?,
+            Load::TcpRr(load) => open::open(self, &plan.role, &open::Sockets::of_transactions(load, plan.direction()))?,
             Load::UdpStream(datagrams) => open::datagram::open(self, &plan.role, &datagrams.into())?,
             Load::Idle => Opened::default(),
             load => return Err("no engine carries this load").failing(|| load.name().into()),
@@ -121,7 +126,7 @@ impl<W: Write> Control<'_, W> {
         let never = |_: &Team| false;
 
         self.until(team, Some(start_ns), never)?;
-        team.go(end_ns);
+        team.go(Times { start_ns, begin_ns, end_ns, stop_ns });
         self.until(team, Some(begin_ns), never)?;
         let mut observer = Observer::begin(team);
         for due_ns in observe::schedule(begin_ns, end_ns, phases.interval) {
@@ -130,8 +135,13 @@ impl<W: Write> Control<'_, W> {
             self.report(&Event::Sample(sample))?;
         }
         self.until(team, Some(stop_ns), never)?;
-        if team.direction() == Direction::Receive {
-            self.until(team, Some(monotonic_after(DRAIN)), Team::is_finished)?;
+        let patience = match team.direction() {
+            Direction::Receive | Direction::Request => Some(DRAIN),
+            Direction::Respond => Some(DISMISSAL),
+            _ => None,
+        };
+        if let Some(patience) = patience {
+            self.until(team, Some(monotonic_after(patience)), Team::is_finished)?;
         }
         team.stop()?;
         observer.record(plan, team)

@@ -9,7 +9,9 @@ use super::team::Team;
 use super::{Failing, WorkerError};
 use crate::engine::{Connection, Count};
 use crate::plan::{Engine, Load, ReceiveMode, SendMode, WorkerPlan};
-use crate::record::{ConnectionRecord, CpuTime, Sample, TcpState, ThreadRecord, WorkerRecord};
+use crate::record::{
+    ConnectionRecord, CpuTime, Direction, Sample, TcpState, ThreadRecord, TransactionRecord, WorkerRecord,
+};
 
 /// Everything at one moment.
 #[derive(Debug, Clone)]
@@ -35,6 +37,10 @@ impl Reading {
 
     fn bytes(&self) -> u64 {
         self.counts.iter().map(|c| c.bytes).sum()
+    }
+
+    fn operations(&self) -> u64 {
+        self.counts.iter().map(|c| c.operations).sum()
     }
 
     fn retransmits(&self) -> u32 {
@@ -72,7 +78,10 @@ impl Observer {
             span_ns: now.at_ns - self.last.at_ns,
             bytes: now.bytes() - self.last.bytes(),
             bytes_in: 0,
-            units: 0,
+            units: match team.direction() {
+                Direction::Request | Direction::Respond => now.operations() - self.last.operations(),
+                _ => 0,
+            },
             lost: 0,
             rtt_us: (now.tcp.iter().map(|tcp| u64::from(tcp.rtt_us)).sum::<u64>() / connections) as u32,
             congestion_window: now.tcp.iter().fold(0, |sum, tcp| sum.saturating_add(tcp.congestion_window)),
@@ -100,6 +109,15 @@ impl Observer {
                 cpu_ns: after.saturating_sub(*before),
             }
         });
+        // A responder looks at no clock; what it answered is what was counted between the edges.
+        let transactions = match team.direction() {
+            Direction::Respond => {
+                let completed = end.operations() - begin.operations();
+                let window_ns = end.at_ns - begin.at_ns;
+                Some(TransactionRecord { completed, window_ns, ..TransactionRecord::default() })
+            }
+            _ => team.report().transactions,
+        };
         let copied = |reading: &Reading| reading.counts.iter().map(|c| c.copied).sum::<u64>();
         let (engine, send_mode, receive_mode) = match &plan.load {
             Load::TcpStream(stream) => (stream.engine, stream.send_mode, stream.receive_mode),
@@ -122,7 +140,7 @@ impl Observer {
             zerocopy_copied: copied(&end) - copied(&begin),
             connections,
             samples,
-            transactions: None,
+            transactions,
             datagrams: None,
             notes: Vec::new(),
         })

@@ -15,9 +15,10 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use self::datagram::Doorman;
 use super::{Control, Failing, WorkerError};
-use crate::engine::{Connection, needs_nonblocking};
-use crate::plan::{Datagrams, Role, TcpStream};
+use crate::engine::{Connection, needs_nonblocking, transactions};
+use crate::plan::{Datagrams, Role, TcpStream, Transactions};
 use crate::protocol::Event;
+use crate::record::Direction;
 
 /// How long all connections together may take to come up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,6 +65,20 @@ impl From<&Datagrams> for Sockets {
             no_delay: false,
             congestion_control: None,
             nonblocking: datagrams.connections > 1,
+        }
+    }
+}
+
+impl Sockets {
+    pub(super) fn of_transactions(load: &Transactions, direction: Direction) -> Self {
+        Self {
+            threads: load.threads,
+            total: load.total_connections(),
+            send_buffer: load.send_buffer,
+            receive_buffer: load.receive_buffer,
+            no_delay: load.no_delay,
+            congestion_control: load.congestion_control.clone(),
+            nonblocking: transactions::needs_nonblocking(load, direction),
         }
     }
 }
