@@ -30,6 +30,7 @@ impl Reading {
         let counts = team.connections().iter().map(|c| c.tally.read()).collect();
         let process_cpu_ns = process_cpu_ns();
         let thread_cpu_ns = team.cpu_ns();
+        let tcp_state = if team.is_udp() { |_: &Connection| TcpState::default() } else { tcp_state };
         let tcp = team.connections().iter().map(tcp_state).collect();
         Self { at_ns, counts, thread_cpu_ns, process_cpu_ns, tcp }
     }
@@ -98,7 +99,7 @@ impl Observer {
             .connections()
             .iter()
             .enumerate()
-            .map(|(i, connection)| connection_record(connection, &begin, &end, i))
+            .map(|(i, connection)| connection_record(connection, &begin, &end, i, team.is_udp()))
             .collect::<Result<Vec<_>, _>>()?;
         let threads = begin.thread_cpu_ns.iter().zip(&end.thread_cpu_ns).enumerate().map(|(i, (before, after))| {
             let mine = || connections.iter().filter(|c| c.thread as usize == i);
@@ -151,10 +152,16 @@ fn connection_record(
     begin: &Reading,
     end: &Reading,
     index: usize,
+    is_udp: bool,
 ) -> Result<ConnectionRecord, WorkerError> {
     let socket = &connection.socket;
     let what = || format!("read the state of the connection to {}", connection.remote);
     let (before, after) = (begin.counts[index], end.counts[index]);
+    let (congestion_control, mss) = if is_udp {
+        (String::new(), 0)
+    } else {
+        (socket::congestion_control(socket).failing(what)?, socket::tcp_info(socket).failing(what)?.send_mss)
+    };
     Ok(ConnectionRecord {
         thread: connection.thread,
         local: connection.local.clone(),
@@ -163,10 +170,10 @@ fn connection_record(
         bytes_in: 0,
         operations: after.operations - before.operations,
         total_bytes: connection.tally.read().bytes,
-        congestion_control: socket::congestion_control(socket).failing(what)?,
+        congestion_control,
         send_buffer: socket::buffer(socket, Buffer::Send).failing(what)?,
         receive_buffer: socket::buffer(socket, Buffer::Receive).failing(what)?,
-        mss: socket::tcp_info(socket).failing(what)?.send_mss,
+        mss,
         begin: begin.tcp[index],
         end: end.tcp[index],
     })

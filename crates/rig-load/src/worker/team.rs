@@ -39,6 +39,7 @@ pub(crate) struct Team {
     connections: Arc<[Connection]>,
     threads: Vec<JoinHandle<()>>,
     direction: Direction,
+    is_udp: bool,
 }
 
 impl Team {
@@ -53,8 +54,13 @@ impl Team {
             trouble: Mutex::new(None),
             report: Mutex::default(),
         });
-        let mut team =
-            Self { shared, connections: connections.clone(), threads: Vec::new(), direction: plan.direction() };
+        let mut team = Self {
+            shared,
+            connections: connections.clone(),
+            threads: Vec::new(),
+            direction: plan.direction(),
+            is_udp: plan.load.is_udp(),
+        };
         match &plan.load {
             Load::Idle | Load::TcpCrr(_) | Load::UdpStream(_) | Load::UdpRr(_) => {}
             Load::TcpRr(load) => {
@@ -113,6 +119,10 @@ impl Team {
 
     pub(super) fn direction(&self) -> Direction {
         self.direction
+    }
+
+    pub(super) fn is_udp(&self) -> bool {
+        self.is_udp
     }
 
     pub(super) fn connections(&self) -> &[Connection] {
