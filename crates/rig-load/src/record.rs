@@ -101,7 +101,8 @@ pub enum End {
     Listen,
 }
 
-/// Transactions inside the window. One belongs to the window in which its response has arrived in full.
+/// Transactions inside the window. At the requesting end one belongs to the window when its response was complete, by
+/// its own time stamp, between the planned edges; a responding end counts between the edges as it met them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TransactionRecord {
     /// At the requesting end, answered; at the responding end, answers sent.
@@ -119,6 +120,41 @@ pub struct TransactionRecord {
     pub service: Option<Histogram>,
     /// Of tcp-crr: nanoseconds that connecting took.
     pub connect: Option<Histogram>,
+    /// Requests that had no response yet when the load was over and had been waited for a second more.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// Length of the window that `completed` was counted over, nanoseconds.
+    #[serde(default)]
+    pub window_ns: u64,
+    /// What the random times of an open loop were made of (xoshiro256++ seeded with this plus the thread's number).
+    #[serde(default)]
+    pub seed: Option<u64>,
+}
+
+impl TransactionRecord {
+    /// Completed transactions per second; 0 without a window.
+    pub fn per_second(&self) -> f64 {
+        if self.window_ns == 0 { 0.0 } else { self.completed as f64 * 1e9 / self.window_ns as f64 }
+    }
+
+    /// Adds what another thread counted over the same window.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        let join = |mine: &mut Option<Histogram>, theirs: &Option<Histogram>| match (mine.as_mut(), theirs) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (None, Some(theirs)) => *mine = Some(theirs.clone()),
+            (_, None) => {}
+        };
+        join(&mut self.latency, &other.latency);
+        join(&mut self.service, &other.service);
+        join(&mut self.connect, &other.connect);
+        self.completed += other.completed;
+        self.lost += other.lost;
+        self.failed += other.failed;
+        self.overdue += other.overdue;
+        self.unanswered += other.unanswered;
+        self.window_ns = self.window_ns.max(other.window_ns);
+        self.seed = self.seed.or(other.seed);
+    }
 }
 
 /// Datagrams inside the window. Fields that belong to the other direction are 0.
@@ -153,12 +189,13 @@ pub struct CpuTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRecord {
     pub bytes: u64,
-    /// Completed sends or receives.
+    /// Completed sends, receives or transactions.
     pub operations: u64,
     pub cpu_ns: u64,
 }
 
-/// One connection, inside the window unless said otherwise.
+/// One connection, inside the window unless said otherwise. Of loads made of requests and responses, `bytes` are the
+/// payload of both and `operations` the transactions, each counted when it is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionRecord {
     pub thread: u32,

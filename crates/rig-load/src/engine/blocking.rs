@@ -18,7 +18,7 @@ pub(super) struct Receiver<P> {
 }
 
 impl<P: Push> Engine for Sender<P> {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
         let mut pace = Pace::new(self.throttle);
         while !course.is_stopped() {
@@ -44,7 +44,7 @@ impl<P: Push> Engine for Sender<P> {
 }
 
 impl<P: Pull> Engine for Receiver<P> {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
         while !course.is_stopped() {
             match self.pull.pull(connection) {

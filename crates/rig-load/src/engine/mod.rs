@@ -8,11 +8,13 @@ mod modes;
 mod pace;
 mod ready;
 mod splice;
+pub(crate) mod transactions;
 mod uring;
 
 use std::fmt::{Debug, Display};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rig_sys::clock::monotonic_ns;
@@ -21,7 +23,7 @@ use rustix::io::Errno;
 use self::modes::{CopyIn, CopyOut, Discard, FileOut, Pull, Push, ZeroCopyOut};
 use self::splice::SpliceOut;
 use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
-use crate::record::Direction;
+use crate::record::{Direction, TransactionRecord};
 use crate::wait::Bell;
 
 /// What one connection has moved since it was opened. Written by its load thread alone, read by the control thread;
@@ -81,11 +83,28 @@ impl Connection {
     }
 }
 
+/// The planned moments of a load, nanoseconds of CLOCK_MONOTONIC. Both ends have the same ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// Start of the load.
+    pub(crate) start_ns: u64,
+    /// Edges of the window.
+    pub(crate) begin_ns: u64,
+    pub(crate) end_ns: u64,
+    /// End of the load.
+    pub(crate) stop_ns: u64,
+}
+
+impl Times {
+    /// Of a load that does not begin.
+    pub(crate) const NEVER: Self = Self { start_ns: u64::MAX, begin_ns: u64::MAX, end_ns: u64::MAX, stop_ns: u64::MAX };
+}
+
 /// Where the load stands, as the load threads see it.
 #[derive(Debug)]
 pub(crate) struct Course {
     phase: AtomicU8,
-    window_end_ns: AtomicU64,
+    times: OnceLock<Times>,
     /// Rung when the load stops, for threads that wait for more than a socket.
     stop: Bell,
 }
@@ -96,14 +115,19 @@ const STOPPED: u8 = 2;
 
 impl Course {
     pub(crate) fn new() -> io::Result<Self> {
-        let (phase, window_end_ns) = (AtomicU8::new(WAITING), AtomicU64::new(u64::MAX));
-        Ok(Self { phase, window_end_ns, stop: Bell::new()? })
+        Ok(Self { phase: AtomicU8::new(WAITING), times: OnceLock::new(), stop: Bell::new()? })
     }
 
     /// Lets the load begin. Whoever is parked in [`Self::wait_for_start`] has to be unparked.
-    pub(crate) fn start(&self, window_end_ns: u64) {
-        self.window_end_ns.store(window_end_ns, Ordering::Relaxed);
+    pub(crate) fn start(&self, times: Times) {
+        // A load starts once.
+        let _ = self.times.set(times);
         self.phase.store(RUNNING, Ordering::Release);
+    }
+
+    /// The planned moments; before the start [`Times::NEVER`].
+    pub(crate) fn times(&self) -> Times {
+        self.times.get().copied().unwrap_or(Times::NEVER)
     }
 
     /// Ends the load. Whoever is blocked in a socket or parked has to be woken.
@@ -130,7 +154,7 @@ impl Course {
     /// True when a connection may end: the window is over by the clock that both ends share. (The peer may come to its
     /// end a little earlier than this worker.)
     pub(crate) fn may_end(&self) -> bool {
-        self.is_stopped() || monotonic_ns() >= self.window_end_ns.load(Ordering::Relaxed)
+        self.is_stopped() || monotonic_ns() >= self.times().end_ns
     }
 }
 
@@ -172,7 +196,29 @@ fn receive_ended(connection: &Connection, course: &Course, end: Result<(), Errno
 /// The load of one thread, ready to start.
 pub(crate) trait Engine: Debug {
     /// Moves bytes over `connections` until `course` stops or every connection has ended.
-    fn run(self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble>;
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble>;
+
+    /// What cannot be told from the tallies. Asked for once, after [`Self::run`].
+    fn report(&mut self) -> Report {
+        Report::default()
+    }
+}
+
+/// What a load thread knows in the end that is in no [`Tally`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Report {
+    pub(crate) transactions: Option<TransactionRecord>,
+}
+
+impl Report {
+    /// Adds another thread's.
+    pub(crate) fn merge(&mut self, other: Self) {
+        match (&mut self.transactions, other.transactions) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (mine @ None, theirs) => *mine = theirs,
+            (Some(_), None) => {}
+        }
+    }
 }
 
 /// Builds the engine of one thread of a stream. Runs on that thread.

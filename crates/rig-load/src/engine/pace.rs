@@ -70,6 +70,7 @@ impl Pace {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Times;
     use super::*;
 
     fn pace(rate: u64) -> Pace {
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn stopping_ends_the_wait_at_once() {
         let course = std::sync::Arc::new(Course::new().unwrap());
-        course.start(u64::MAX);
+        course.start(Times::NEVER);
         let waiting = course.clone();
         let sender = std::thread::spawn(move || {
             let mut pace = Pace::new(Some(1)).unwrap();

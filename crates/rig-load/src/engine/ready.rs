@@ -25,7 +25,7 @@ pub(super) struct Receiver<P> {
 }
 
 impl<P: Push> Engine for Sender<P> {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut pace = Pace::new(self.throttle);
         serve(connections, course, EventFlags::OUT, |connection, flags| {
             if flags.contains(EventFlags::ERR) {
@@ -52,7 +52,7 @@ impl<P: Push> Engine for Sender<P> {
 }
 
 impl<P: Pull> Engine for Receiver<P> {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         serve(connections, course, EventFlags::IN, |connection, _| match self.pull.pull(connection) {
             Ok(0) => receive_ended(connection, course, Ok(())).map(|()| Turn::Ended),
             Ok(bytes) => {

@@ -58,7 +58,7 @@ pub(super) fn build(
 }
 
 impl Engine for Sender {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut pace = Pace::new(self.throttle);
         // Shutting the sockets down ends no zero-copy send that waits for the peer to acknowledge its pages.
         self.ring.wake_on(course.stop.as_fd()).map_err(|error| refused(&error))?;
@@ -132,7 +132,7 @@ impl Sender {
 }
 
 impl Engine for Receiver {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut ended = vec![false; connections.len()];
         for socket in 0..connections.len() {
             self.ring.queue(socket, self.depth);

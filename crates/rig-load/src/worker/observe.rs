@@ -9,7 +9,9 @@ use super::team::Team;
 use super::{Failing, WorkerError};
 use crate::engine::{Connection, Count};
 use crate::plan::{Engine, Load, ReceiveMode, SendMode, WorkerPlan};
-use crate::record::{ConnectionRecord, CpuTime, Sample, TcpState, ThreadRecord, WorkerRecord};
+use crate::record::{
+    ConnectionRecord, CpuTime, Direction, Sample, TcpState, ThreadRecord, TransactionRecord, WorkerRecord,
+};
 
 /// Everything at one moment.
 #[derive(Debug, Clone)]
@@ -28,12 +30,17 @@ impl Reading {
         let counts = team.connections().iter().map(|c| c.tally.read()).collect();
         let process_cpu_ns = process_cpu_ns();
         let thread_cpu_ns = team.cpu_ns();
+        let tcp_state = if team.is_udp() { |_: &Connection| TcpState::default() } else { tcp_state };
         let tcp = team.connections().iter().map(tcp_state).collect();
         Self { at_ns, counts, thread_cpu_ns, process_cpu_ns, tcp }
     }
 
     fn bytes(&self) -> u64 {
         self.counts.iter().map(|c| c.bytes).sum()
+    }
+
+    fn operations(&self) -> u64 {
+        self.counts.iter().map(|c| c.operations).sum()
     }
 
     fn retransmits(&self) -> u32 {
@@ -71,7 +78,10 @@ impl Observer {
             span_ns: now.at_ns - self.last.at_ns,
             bytes: now.bytes() - self.last.bytes(),
             bytes_in: 0,
-            units: 0,
+            units: match team.direction() {
+                Direction::Request | Direction::Respond => now.operations() - self.last.operations(),
+                _ => 0,
+            },
             lost: 0,
             rtt_us: (now.tcp.iter().map(|tcp| u64::from(tcp.rtt_us)).sum::<u64>() / connections) as u32,
             congestion_window: now.tcp.iter().fold(0, |sum, tcp| sum.saturating_add(tcp.congestion_window)),
@@ -89,7 +99,7 @@ impl Observer {
             .connections()
             .iter()
             .enumerate()
-            .map(|(i, connection)| connection_record(connection, &begin, &end, i))
+            .map(|(i, connection)| connection_record(connection, &begin, &end, i, team.is_udp()))
             .collect::<Result<Vec<_>, _>>()?;
         let threads = begin.thread_cpu_ns.iter().zip(&end.thread_cpu_ns).enumerate().map(|(i, (before, after))| {
             let mine = || connections.iter().filter(|c| c.thread as usize == i);
@@ -99,6 +109,15 @@ impl Observer {
                 cpu_ns: after.saturating_sub(*before),
             }
         });
+        // A responder looks at no clock; what it answered is what was counted between the edges.
+        let transactions = match team.direction() {
+            Direction::Respond => {
+                let completed = end.operations() - begin.operations();
+                let window_ns = end.at_ns - begin.at_ns;
+                Some(TransactionRecord { completed, window_ns, ..TransactionRecord::default() })
+            }
+            _ => team.report().transactions,
+        };
         let copied = |reading: &Reading| reading.counts.iter().map(|c| c.copied).sum::<u64>();
         let (engine, send_mode, receive_mode) = match &plan.load {
             Load::TcpStream(stream) => (stream.engine, stream.send_mode, stream.receive_mode),
@@ -122,7 +141,7 @@ impl Observer {
             zerocopy_copied: copied(&end) - copied(&begin),
             connections,
             samples,
-            transactions: None,
+            transactions,
             datagrams: None,
             notes: Vec::new(),
         })
@@ -134,10 +153,16 @@ fn connection_record(
     begin: &Reading,
     end: &Reading,
     index: usize,
+    is_udp: bool,
 ) -> Result<ConnectionRecord, WorkerError> {
     let socket = &connection.socket;
     let what = || format!("read the state of the connection to {}", connection.remote);
     let (before, after) = (begin.counts[index], end.counts[index]);
+    let (congestion_control, mss) = if is_udp {
+        (String::new(), 0)
+    } else {
+        (socket::congestion_control(socket).failing(what)?, socket::tcp_info(socket).failing(what)?.send_mss)
+    };
     Ok(ConnectionRecord {
         thread: connection.thread,
         local: connection.local.clone(),
@@ -146,10 +171,10 @@ fn connection_record(
         bytes_in: 0,
         operations: after.operations - before.operations,
         total_bytes: connection.tally.read().bytes,
-        congestion_control: socket::congestion_control(socket).failing(what)?,
+        congestion_control,
         send_buffer: socket::buffer(socket, Buffer::Send).failing(what)?,
         receive_buffer: socket::buffer(socket, Buffer::Receive).failing(what)?,
-        mss: socket::tcp_info(socket).failing(what)?.send_mss,
+        mss,
         begin: begin.tcp[index],
         end: end.tcp[index],
     })

@@ -8,7 +8,7 @@ use rig_sys::clock::thread_cpu_ns;
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
-use crate::engine::{self, Connection, Course, Trouble};
+use crate::engine::{self, Connection, Course, Report, Times, Trouble};
 use crate::plan::{Load, WorkerPlan};
 use crate::record::Direction;
 use crate::wait::Bell;
@@ -22,6 +22,8 @@ struct Shared {
     ready: AtomicU32,
     finished: AtomicU32,
     trouble: Mutex<Option<Trouble>>,
+    /// Of the threads that have ended, together.
+    report: Mutex<Report>,
 }
 
 impl Shared {
@@ -37,6 +39,7 @@ pub(crate) struct Team {
     connections: Arc<[Connection]>,
     threads: Vec<JoinHandle<()>>,
     direction: Direction,
+    is_udp: bool,
 }
 
 impl Team {
@@ -49,11 +52,26 @@ impl Team {
             ready: AtomicU32::new(0),
             finished: AtomicU32::new(0),
             trouble: Mutex::new(None),
+            report: Mutex::default(),
         });
-        let mut team =
-            Self { shared, connections: connections.clone(), threads: Vec::new(), direction: plan.direction() };
+        let mut team = Self {
+            shared,
+            connections: connections.clone(),
+            threads: Vec::new(),
+            direction: plan.direction(),
+            is_udp: plan.load.is_udp(),
+        };
         match &plan.load {
-            Load::Idle | Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpStream(_) | Load::UdpRr(_) => {}
+            Load::Idle | Load::TcpCrr(_) | Load::UdpStream(_) | Load::UdpRr(_) => {}
+            Load::TcpRr(load) => {
+                let seed = engine::transactions::draw_seed();
+                for thread in 0..load.threads {
+                    let (load, direction) = (load.clone(), team.direction);
+                    let build =
+                        move |mine: &[&_]| Ok(engine::transactions::over_tcp(&load, direction, mine, (thread, seed)));
+                    team.spawn(thread, build)?;
+                }
+            }
             Load::TcpStream(stream) => {
                 for thread in 0..stream.threads {
                     let (stream, direction) = (stream.clone(), team.direction);
@@ -74,10 +92,14 @@ impl Team {
         let body = move || {
             let _last_words = LastWords(&shared);
             let mine: Vec<&Connection> = connections.iter().filter(|c| c.thread == thread).collect();
-            let result = build(&mine).and_then(|engine| {
+            let result = build(&mine).and_then(|mut engine| {
                 shared.ready.fetch_add(1, Ordering::Release);
                 shared.bell.ring();
-                if shared.course.wait_for_start() { engine.run(&mine, &shared.course) } else { Ok(()) }
+                if shared.course.wait_for_start() {
+                    engine.run(&mine, &shared.course)?;
+                    shared.report.lock().unwrap_or_else(PoisonError::into_inner).merge(engine.report());
+                }
+                Ok(())
             });
             if let Err(trouble) = result {
                 shared.complain(trouble);
@@ -97,6 +119,10 @@ impl Team {
 
     pub(super) fn direction(&self) -> Direction {
         self.direction
+    }
+
+    pub(super) fn is_udp(&self) -> bool {
+        self.is_udp
     }
 
     pub(super) fn connections(&self) -> &[Connection] {
@@ -121,14 +147,19 @@ impl Team {
         }
     }
 
-    pub(super) fn go(&self, window_end_ns: u64) {
-        self.shared.course.start(window_end_ns);
+    pub(super) fn go(&self, times: Times) {
+        self.shared.course.start(times);
         self.wake();
     }
 
     /// Each thread's CPU time so far, nanoseconds. A thread that has ended counts as 0.
     pub(super) fn cpu_ns(&self) -> Vec<u64> {
         self.threads.iter().map(|thread| thread_cpu_ns(thread).unwrap_or(0)).collect()
+    }
+
+    /// What the threads knew in the end. They have been stopped.
+    pub(super) fn report(&self) -> Report {
+        std::mem::take(&mut *self.shared.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Ends the load and waits for the threads.
