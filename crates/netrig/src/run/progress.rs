@@ -28,6 +28,8 @@ pub struct Progress {
     started: Instant,
     trials_done: u32,
     repeat: Repeat,
+    /// Of the longest scenario id.
+    width: usize,
 }
 
 impl Progress {
@@ -48,6 +50,7 @@ impl Progress {
             started: Instant::now(),
             trials_done: 0,
             repeat: timing.repeat,
+            width: suite.scenarios.iter().map(|scenario| scenario.id.len()).max().unwrap_or(0).max(4),
         }
     }
 
@@ -150,7 +153,7 @@ impl Observer for Progress {
         };
         let (scale, unit) = self.shown.scale();
         self.line(&format!(
-            "{:>4} #{:<2} {:>10.1} {unit}  CPU {:5.1} % {one} {:5.1} % {other}{}",
+            "{:>width$} #{:<2} {:>10.1} {unit}  CPU {:5.1} % {one} {:5.1} % {other}{}",
             record.scenario,
             record.ordinal,
             result * scale,
@@ -161,6 +164,7 @@ impl Observer for Progress {
                 1 => "  1 flag".into(),
                 n => format!("  {n} flags"),
             },
+            width = self.width,
         ));
     }
 
@@ -169,7 +173,8 @@ impl Observer for Progress {
         let spared = self.repeat.most().saturating_sub(settled.trials);
         self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
         if settled.outcome != Outcome::Fixed {
-            self.line(&format!("{:>4}     {} after {} trials", settled.scenario, settled.outcome, settled.trials));
+            let Settled { scenario, outcome, trials } = settled;
+            self.line(&format!("{scenario:>width$}     {outcome} after {trials} trials", width = self.width));
         }
     }
 }

@@ -19,7 +19,10 @@ use crate::claim::{Claim, Metric, Side};
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 1] = [("layers", include_str!("../../../../suites/layers.toml"))];
+const BUILT_IN: [(&str, &str); 2] = [
+    ("layers", include_str!("../../../../suites/layers.toml")),
+    ("namespaces", include_str!("../../../../suites/namespaces.toml")),
+];
 
 /// Scenarios that belong together, with what is asked of them.
 #[derive(Debug, Clone, PartialEq)]

@@ -311,3 +311,56 @@ fn claims_are_about_figures_that_the_load_has() {
     assert_eq!(error.line, Some(21));
     assert!(error.to_string().contains("tcp-stream"), "{error}");
 }
+
+#[test]
+fn loads_are_told_in_a_line() {
+    let line = |load: &str| scenario_with(&format!("load = {{ {load} }}")).unwrap().traffic.to_string();
+    for (load, words) in [
+        (
+            "kind = \"tcp-stream\", message = \"1400\", receive_message = \"64k\", threads = 2",
+            "TCP stream, messages of 1400 bytes, received by up to 64KiB, 2 threads, send blocking, receive blocking",
+        ),
+        (
+            "kind = \"tcp-maerts\", message = \"16k\", outstanding = { send = 2 }",
+            "TCP stream towards the connecting end (maerts), messages of 16KiB, send io_uring with 2 outstanding, \
+             receive blocking",
+        ),
+        (
+            "kind = \"tcp-rr\", in_flight = 4, rate = 500, no_delay = true",
+            "TCP request/response, requests of 1 bytes, responses of 1 bytes, 4 in flight on each connection, \
+             500 transactions/s, evenly spaced, nodelay",
+        ),
+        (
+            "kind = \"udp-rr\", response = \"1k\"",
+            "UDP request/response, requests of 1 bytes, responses of 1KiB, timeout 1s",
+        ),
+        (
+            "kind = \"udp-stream\", message = \"1400\", batch = 8, segments = 4, flow = \"both\"",
+            "UDP streams both ways, datagrams of 1400 bytes, 8 messages a system call, segmentation offload, \
+             4 datagrams a message",
+        ),
+    ] {
+        assert_eq!(line(load), words.replace("of 1 bytes", "of 1 byte"), "{load}");
+    }
+}
+
+#[test]
+fn namespaces_has_the_studys_tests_for_each_case() {
+    let suite = Suite::load("namespaces").unwrap();
+    let ids: Vec<&str> = suite.scenarios.iter().map(|s| s.id.as_str()).collect();
+    let tests = ["TCP_STREAM", "TCP_MAERTS", "TCP_RR", "UDP_STREAM", "UDP_RR"];
+    let cases = [("none", Path::Raw), ("etun", Path::Etun), ("bridge", Path::Bridge), ("macvlan", Path::Macvlan)];
+    for (test, case) in tests.iter().flat_map(|test| cases.map(|case| (test, case))) {
+        let scenario = suite.scenario(&format!("{test}-{}", case.0)).unwrap_or_else(|| panic!("{ids:?}"));
+        assert_eq!(scenario.topology.path(), case.1);
+        assert_eq!(scenario.traffic.connect.name().replace('-', "_").to_uppercase(), *test);
+        assert_eq!(scenario.topology.wire().unwrap().rate, Some(1_000_000_000));
+        // The other host has no namespaces.
+        assert!(scenario.topology.nodes()[1].containers.is_empty());
+    }
+    assert_eq!(ids.len(), tests.len() * cases.len());
+    let Load::UdpStream(datagrams) = &suite.scenario("UDP_STREAM-etun").unwrap().traffic.connect else { panic!() };
+    // As getsockopt(2) tells it, twice what was asked for.
+    assert_eq!((datagrams.send_buffer.unwrap() * 2, datagrams.receive_buffer.unwrap() * 2), (110_592, 107_520));
+    assert_eq!(suite.timing.phases.window.as_secs(), 20);
+}

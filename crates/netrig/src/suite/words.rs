@@ -32,12 +32,18 @@ impl fmt::Display for Traffic {
     }
 }
 
-fn bytes(size: u32) -> Bytes {
-    Bytes(size.into())
+/// A size, which must not be taken for a number of messages.
+fn bytes(size: u32) -> String {
+    let text = Bytes(size.into()).to_string();
+    match size {
+        1 => "1 byte".into(),
+        _ if text.ends_with('B') => text,
+        _ => format!("{text} bytes"),
+    }
 }
 
 fn stream(name: &str, sender: &TcpStream, receiver: &TcpStream) -> Vec<String> {
-    let mut parts = vec![name.to_owned(), format!("{} messages", bytes(sender.message))];
+    let mut parts = vec![name.to_owned(), format!("messages of {}", bytes(sender.message))];
     if receiver.message != sender.message {
         parts.push(format!("received by up to {}", bytes(receiver.message)));
     }
@@ -57,7 +63,8 @@ fn stream(name: &str, sender: &TcpStream, receiver: &TcpStream) -> Vec<String> {
 }
 
 fn transactions(name: &str, load: &Transactions) -> Vec<String> {
-    let mut parts = vec![name.to_owned(), format!("{} for {}", bytes(load.request), bytes(load.response))];
+    let mut parts =
+        vec![name.to_owned(), format!("requests of {}, responses of {}", bytes(load.request), bytes(load.response))];
     parts.extend(shape(load.threads, load.connections));
     parts.extend((load.in_flight > 1).then(|| format!("{} in flight on each connection", load.in_flight)));
     if let Schedule::Open { rate, arrivals } = load.schedule {
@@ -79,7 +86,7 @@ fn datagrams(load: &Datagrams) -> Vec<String> {
         Flow::Reverse => "UDP stream towards the connecting end",
         Flow::Both => "UDP streams both ways",
     };
-    let mut parts = vec![name.to_owned(), format!("{} datagrams", bytes(load.message))];
+    let mut parts = vec![name.to_owned(), format!("datagrams of {}", bytes(load.message))];
     parts.extend(shape(load.threads, load.connections));
     parts.extend((load.batch > 1).then(|| format!("{} messages a system call", load.batch)));
     parts.extend((load.segments > 1).then(|| format!("segmentation offload, {} datagrams a message", load.segments)));
