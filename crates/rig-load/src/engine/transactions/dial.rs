@@ -16,9 +16,7 @@ use std::time::Duration;
 use rig_sys::socket::{self, Buffer as SocketBuffer};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, connect, recv, socket_with,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, connect, recv, socket_with};
 
 use super::super::receive_ended;
 use super::{Connection, Course, Transactions, Trouble};

@@ -101,9 +101,7 @@ pub(crate) fn over_connections(load: &Transactions, source: Source, (thread, see
         Source::Dial(to) if may_block(load, Direction::Request) => {
             Box::new(connect::Blocking::new(load, Dial::new(load, to)))
         }
-        Source::Dial(to) => {
-            Box::new(connect::Polling::new(load, Dial::new(load, to), timetable(load, thread, seed)))
-        }
+        Source::Dial(to) => Box::new(connect::Polling::new(load, Dial::new(load, to), timetable(load, thread, seed))),
     }
 }
 
