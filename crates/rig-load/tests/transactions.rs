@@ -200,3 +200,80 @@ fn what_an_overloaded_open_loop_does_not_begin_is_overdue() {
     let latency = transactions.latency.as_ref().unwrap();
     assert!(latency.max() > transactions.service.as_ref().unwrap().max());
 }
+
+fn crr(load: &Transactions) -> Load {
+    Load::TcpCrr(load.clone())
+}
+
+/// What must hold where each transaction has a connection of its own.
+fn check_connections(responder: &WorkerRecord, requester: &WorkerRecord, load: &Transactions) {
+    assert_eq!(total_bytes(responder), total_bytes(requester), "{load:?}");
+    assert!(total_bytes(requester) > 0);
+    let asked = seen(requester);
+    assert_eq!((asked.lost, asked.failed, asked.unanswered), (0, 0, 0));
+    for histogram in [&asked.latency, &asked.connect] {
+        assert_eq!(histogram.as_ref().unwrap().count(), asked.completed);
+    }
+    assert!(asked.connect.as_ref().unwrap().max() <= asked.latency.as_ref().unwrap().max());
+    let answered = seen(responder);
+    assert_eq!((&answered.latency, &answered.connect), (&None, &None));
+}
+
+#[test]
+fn a_connection_for_each_transaction() {
+    for (threads, connections) in [(1, 1), (2, 1), (1, 4), (2, 3)] {
+        let load = Transactions { threads, connections, ..transactions() };
+        let (responder, requester) = run_load(&crr(&load));
+        check_connections(&responder, &requester, &load);
+        assert_eq!(requester.connections.len(), (threads * connections) as usize);
+    }
+}
+
+#[test]
+fn connections_carry_large_requests_and_responses() {
+    for (request, response) in [(1, 1_000_000), (1_000_000, 1), (700_000, 300_000)] {
+        for connections in [1, 3] {
+            let (send_buffer, receive_buffer) = (Some(20_000), Some(20_000));
+            let sized = Transactions { request, response, connections, ..transactions() };
+            let congestion_control = Some("reno".into());
+            let load = Transactions { send_buffer, receive_buffer, congestion_control, ..sized };
+            let (responder, requester) = run_load(&crr(&load));
+            check_connections(&responder, &requester, &load);
+            assert_eq!(total_bytes(&requester) % u64::from(request + response), 0);
+        }
+    }
+}
+
+#[test]
+fn connections_are_made_over_ipv6_and_on_schedule() {
+    let schedule = Schedule::Open { rate: 500.0, arrivals: Arrivals::Poisson };
+    for (connections, schedule) in [(1, Schedule::Closed), (3, Schedule::Closed), (1, schedule), (3, schedule)] {
+        if schedule == Schedule::Closed && !has_ipv6() {
+            continue;
+        }
+        let load = Transactions { connections, schedule, ..transactions() };
+        let (mut listen, mut connect) = plans(&crr(&load), PHASES);
+        if schedule == Schedule::Closed {
+            listen.role = Role::Listen { address: "[::1]:0".parse().unwrap() };
+            connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+        }
+        let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
+        check_connections(&responder, &requester, &load);
+        assert_eq!(seen(&requester).service.is_some(), schedule != Schedule::Closed);
+    }
+}
+
+#[test]
+fn the_requester_keeps_its_ports() {
+    // Were the requester's end to wait in TIME_WAIT, there would be one such socket for each transaction.
+    let load = transactions();
+    let (responder, requester) = run_load(&crr(&load));
+    check_connections(&responder, &requester, &load);
+    let port = requester.connections[0].remote.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let port_of = |field: &str| u16::from_str_radix(field.rsplit_once(':').unwrap().1, 16).unwrap();
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let waiting = rows.filter(|row| row[3] == "06" && port_of(row[2]) == port).count();
+    // One is the connection that stayed for the whole load.
+    assert!(waiting <= 1 && total_bytes(&requester) > 10, "{waiting} of {requester:?}");
+}

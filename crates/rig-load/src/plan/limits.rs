@@ -82,7 +82,11 @@ impl WorkerPlan {
                 stream.validate()?;
                 stream.engine.validate(stream, self.direction())
             }
-            Load::TcpRr(transactions) | Load::TcpCrr(transactions) => transactions.validate(),
+            Load::TcpRr(transactions) => transactions.validate(),
+            Load::TcpCrr(transactions) => {
+                transactions.validate()?;
+                range("the transactions in flight on a connection that carries one", transactions.in_flight, 1, 1)
+            }
             Load::UdpRr(transactions) => {
                 transactions.validate()?;
                 let datagram = |what, size| range(what, size, 1, Datagrams::MESSAGE_MAX.into());

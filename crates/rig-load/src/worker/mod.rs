@@ -97,13 +97,15 @@ impl<W: Write> Control<'_, W> {
         cpu::set_affinity(&plan.cpus).failing(|| format!("place {}", plan.name))?;
         let opened = match &plan.load {
             Load::TcpStream(stream) => open::open(self, &plan.role, &stream.into())?,
-            Load::TcpRr(load) => open::open(self, &plan.role, &open::Sockets::of_transactions(load, plan.direction()))?,
+            Load::TcpRr(load) | Load::TcpCrr(load) => {
+                open::open(self, &plan.role, &open::Sockets::of_transactions(load, plan.direction()))?
+            }
             Load::UdpStream(datagrams) => open::datagram::open(self, &plan.role, &datagrams.into())?,
             Load::Idle => Opened::default(),
             load => return Err("no engine carries this load").failing(|| load.name().into()),
         };
         let connections = Arc::from(opened.connections);
-        let mut team = Team::assemble(&plan, &connections)?;
+        let mut team = Team::assemble(&plan, &connections, opened.listener)?;
         // Else the load threads, which fill the CPU, would delay the window's edges by a time slice. Where it is refused,
         // the recorded moments tell.
         clock::be_punctual();

@@ -87,6 +87,8 @@ impl Sockets {
 pub(super) struct Opened {
     pub(super) connections: Vec<Connection>,
     pub(super) notes: Vec<String>,
+    /// Of TCP loads, at the listening end: for loads that go on accepting.
+    pub(super) listener: Option<OwnedFd>,
     /// Of datagram loads, at the listening end: goes on answering while the load has not started.
     pub(super) doorman: Option<Doorman>,
 }
@@ -142,6 +144,7 @@ fn accept<W: Write>(
         deadline.get_or_insert_with(|| monotonic_after(OPEN_TIMEOUT));
         opened.connections.push(ready_made(socket, Some(remote), n, sockets)?);
     }
+    opened.listener = Some(listener.into());
     Ok(opened)
 }
 

@@ -1,15 +1,18 @@
 //! The load threads of a worker: started together, watched, and always joined.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rig_sys::clock::thread_cpu_ns;
+use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
-use crate::engine::{self, Connection, Course, Report, Times, Trouble};
-use crate::plan::{Load, WorkerPlan};
+use crate::engine::{self, Connection, Course, Report, Times, Trouble, transactions};
+use crate::plan::{Load, Role, WorkerPlan};
 use crate::record::Direction;
 use crate::wait::Bell;
 
@@ -43,8 +46,12 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// Starts the threads, which prepare themselves and then wait.
-    pub(super) fn assemble(plan: &WorkerPlan, connections: &Arc<[Connection]>) -> Result<Self, WorkerError> {
+    /// Starts the threads, which prepare themselves and then wait. `listener` is closed unless the load goes on accepting.
+    pub(super) fn assemble(
+        plan: &WorkerPlan,
+        connections: &Arc<[Connection]>,
+        listener: Option<OwnedFd>,
+    ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {
             course: Course::new().failing(eventfd)?,
@@ -62,13 +69,26 @@ impl Team {
             is_udp: plan.load.is_udp(),
         };
         match &plan.load {
-            Load::Idle | Load::TcpCrr(_) | Load::UdpRr(_) => {}
+            Load::Idle | Load::UdpRr(_) => {}
             Load::TcpRr(load) => {
-                let seed = engine::transactions::draw_seed();
+                let seed = transactions::draw_seed();
                 for thread in 0..load.threads {
                     let (load, direction) = (load.clone(), team.direction);
-                    let build =
-                        move |mine: &[&_]| Ok(engine::transactions::over_tcp(&load, direction, mine, (thread, seed)));
+                    let build = move |mine: &[&_]| Ok(transactions::over_tcp(&load, direction, mine, (thread, seed)));
+                    team.spawn(thread, build)?;
+                }
+            }
+            Load::TcpCrr(load) => {
+                let seed = transactions::draw_seed();
+                let source = match (&plan.role, listener) {
+                    (Role::Listen { .. }, Some(listener)) => transactions::Source::listener(load, listener),
+                    (Role::Listen { .. }, None) => Err(Errno::INVAL),
+                    (Role::Connect { to }, _) => Ok(transactions::Source::Dial(*to)),
+                };
+                let source = source.map_err(io::Error::from).failing(|| "prepare the listening socket".into())?;
+                for thread in 0..load.threads {
+                    let (load, source) = (load.clone(), source.clone());
+                    let build = move |_: &[&_]| Ok(transactions::over_connections(&load, source, (thread, seed)));
                     team.spawn(thread, build)?;
                 }
             }

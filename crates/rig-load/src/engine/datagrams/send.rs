@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rig_sys::clock::{monotonic_after, monotonic_ns};
-use rig_sys::socket::SendBatch;
+use rig_sys::socket::{self, SendBatch, buffer};
 use rustix::event::{PollFd, PollFlags, epoll::EventFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -24,16 +24,22 @@ use crate::wait::timespec;
 const FAREWELL_DISTANCE: Duration = Duration::from_millis(10);
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(900);
 
+/// By how much a rate may be exceeded before it is noted.
+const PACING_SLACK: f64 = 0.1;
+
 #[derive(Debug)]
 pub(super) struct Sender {
     batch: SendBatch,
     message: usize,
     segments: usize,
     throttle: Option<u64>,
+    /// What the kernel was told to hold all flows together to, payload bytes per second.
+    kernel_rate: Option<u64>,
     /// Another thread takes what arrives.
     duplex: bool,
     flows: Vec<Flow>,
     findings: Findings,
+    notes: Vec<String>,
 }
 
 /// What one flow has sent.
@@ -82,9 +88,11 @@ impl Sender {
             message,
             segments,
             throttle: load.throttle.filter(|_| load.pacing == Pacing::Thread),
+            kernel_rate: load.throttle.filter(|_| load.pacing == Pacing::Kernel),
             duplex,
             flows: vec![Flow::default(); flows],
             findings: Findings::default(),
+            notes: vec![],
         }
     }
 
@@ -173,6 +181,23 @@ impl Sender {
         }
     }
 
+    /// Notes when the kernel has not paced. Without fq on the way out it ignores what it was told, and nothing says so.
+    fn check_pacing(&mut self, connections: &[&Connection], began_ns: u64) {
+        let Some(rate) = self.kernel_rate else { return };
+        // What the socket buffers hold has been taken, and not been sent.
+        let buffered: u64 =
+            connections.iter().map(|c| u64::from(buffer(&c.socket, socket::Buffer::Send).unwrap_or(u32::MAX))).sum();
+        let sent: u64 = self.flows.iter().map(|flow| flow.next * self.message as u64).sum();
+        let seconds = monotonic_ns().saturating_sub(began_ns) as f64 / 1e9;
+        let allowed = seconds * rate as f64 * (1.0 + PACING_SLACK);
+        if sent.saturating_sub(buffered) as f64 > allowed {
+            self.notes.push(format!(
+                "pacing by the kernel did not hold: {sent} bytes sent in {seconds:.3} s at {rate} bytes per second; it \
+                 needs the fq queueing discipline on the outgoing interface (`tc qdisc replace dev DEV root fq`)"
+            ));
+        }
+    }
+
     /// Waits for answers until `until_ns`.
     fn listen(&self, connections: &[&Connection], open: &[usize], until_ns: u64) {
         let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
@@ -213,6 +238,7 @@ fn wait(pace: &mut Option<Pace>, course: &Course, times: &Times) {
 impl Engine for Sender {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let times = course.times();
+        let began_ns = monotonic_ns();
         let mut pace = Pace::new(self.throttle);
         let mut turn = |index: usize, connection: &Connection| {
             wait(&mut pace, course, &times);
@@ -232,6 +258,7 @@ impl Engine for Sender {
             let over = || course.is_stopped();
             serve(connections, over, EventFlags::OUT, |index, connection, _| turn(index, connection))?;
         }
+        self.check_pacing(connections, began_ns);
         // Those that ended early say farewell at the same time as the others.
         self.flows.iter_mut().for_each(|flow| flow.mark(Phase::After));
         self.part(connections, course);
@@ -239,6 +266,7 @@ impl Engine for Sender {
     }
 
     fn report(&mut self) -> Report {
-        Report { datagrams: Some(std::mem::take(&mut self.findings)), ..Report::default() }
+        let (findings, notes) = (std::mem::take(&mut self.findings), std::mem::take(&mut self.notes));
+        Report { datagrams: Some(findings), notes, ..Report::default() }
     }
 }

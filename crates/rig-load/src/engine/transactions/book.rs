@@ -13,6 +13,8 @@ pub(super) struct Book {
     completed: u64,
     latency: Histogram,
     service: Option<Histogram>,
+    connect: Option<Histogram>,
+    failed: u64,
     /// Of the open loop: due inside the window and not begun when it was over.
     pub(super) overdue: u64,
     pub(super) unanswered: u64,
@@ -25,9 +27,16 @@ impl Book {
             completed: 0,
             latency: Histogram::new(),
             service: (load.schedule != Schedule::Closed).then(Histogram::new),
+            connect: None,
+            failed: 0,
             overdue: 0,
             unanswered: 0,
         }
+    }
+
+    /// With room for what connecting takes.
+    pub(super) fn for_connections(load: &Transactions) -> Self {
+        Self { connect: Some(Histogram::new()), ..Self::new(load) }
     }
 
     pub(super) fn open(&mut self, times: Times) {
@@ -63,13 +72,30 @@ impl Book {
         }
     }
 
+    /// Enters what connecting took of a transaction that is complete.
+    #[inline]
+    pub(super) fn connected(&mut self, begun_ns: u64, connected_ns: u64, now_ns: u64) {
+        if (self.times.begin_ns..self.times.end_ns).contains(&now_ns)
+            && let Some(connect) = &mut self.connect
+        {
+            connect.record(connected_ns - begun_ns);
+        }
+    }
+
+    /// Enters an attempt to connect that failed.
+    pub(super) fn failed(&mut self, now_ns: u64) {
+        self.failed += u64::from((self.times.begin_ns..self.times.end_ns).contains(&now_ns));
+    }
+
     pub(super) fn report(&mut self, seed: Option<u64>) -> Report {
         let record = TransactionRecord {
             completed: self.completed,
+            failed: self.failed,
             overdue: self.overdue,
             unanswered: self.unanswered,
             latency: Some(std::mem::take(&mut self.latency)),
             service: self.service.take(),
+            connect: self.connect.take(),
             seed,
             window_ns: self.times.end_ns - self.times.begin_ns,
             ..TransactionRecord::default()

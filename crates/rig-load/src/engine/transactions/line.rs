@@ -1,9 +1,11 @@
 //! One connection in non-blocking mode: how far its requests and responses have come.
 
+use std::os::fd::AsFd;
+
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::{Buffer, Connection, Payload};
+use super::{Buffer, Payload};
 
 /// What a receive brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,16 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// With one message to be sent.
+    pub(super) fn with_queued(payload: &Payload) -> Self {
+        Self { unsent: payload.size, ..Self::default() }
+    }
+
+    /// Whether anything of the one message has been sent.
+    pub(super) fn has_sent(&self, payload: &Payload) -> bool {
+        self.unsent < payload.size
+    }
+
     pub(super) fn queue(&mut self, payload: &Payload, messages: usize) {
         self.unsent += messages * payload.size;
     }
@@ -37,11 +49,11 @@ impl Line {
     /// Sends what is queued, one call a message, until all is gone or the socket takes no more. Returns the number of
     /// messages that went out whole.
     #[inline]
-    pub(super) fn flush(&mut self, connection: &Connection, payload: &Payload) -> Result<usize, Errno> {
+    pub(super) fn flush(&mut self, socket: impl AsFd, payload: &Payload) -> Result<usize, Errno> {
         let before = self.unsent.div_ceil(payload.size);
         while self.unsent > 0 {
             let left = (self.unsent - 1) % payload.size + 1;
-            match payload.push(connection, left) {
+            match payload.push(&socket, left) {
                 Ok(bytes) => self.unsent -= bytes,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
@@ -58,10 +70,10 @@ impl Line {
 
     /// Receives once; messages have `size` bytes.
     #[inline]
-    pub(super) fn pull(&mut self, connection: &Connection, inbox: &mut Buffer, size: usize) -> Result<Arrival, Errno> {
+    pub(super) fn pull(&mut self, socket: impl AsFd, inbox: &mut Buffer, size: usize) -> Result<Arrival, Errno> {
         let room = inbox.get_mut();
         loop {
-            match recv(&connection.socket, &mut *room, RecvFlags::empty()) {
+            match recv(&socket, &mut *room, RecvFlags::empty()) {
                 Ok((_, 0)) => return Ok(Arrival::End),
                 Ok((_, bytes)) => {
                     let all = self.partial + bytes;

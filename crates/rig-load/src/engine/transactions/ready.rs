@@ -46,7 +46,7 @@ impl Responder {
         }
         loop {
             let mut more = ready.has_ended;
-            let end = match line.pull(connection, inbox, *request) {
+            let end = match line.pull(&connection.socket, inbox, *request) {
                 Ok(Arrival::Messages { count, filled }) => {
                     if line.queued(response) + count + usize::from(line.has_partial()) > *in_flight {
                         return Err(too_much(connection, "more requests than may be under way"));
@@ -67,7 +67,7 @@ impl Responder {
                 *open -= 1;
                 return receive_ended(connection, course, end);
             }
-            match line.flush(connection, response) {
+            match line.flush(&connection.socket, response) {
                 Ok(sent) => (0..sent).for_each(|_| connection.tally.add(*request + response.size)),
                 Err(errno) => {
                     line.is_closed = true;
@@ -147,7 +147,7 @@ impl Requester {
     }
 
     fn flush(&mut self, connection: &Connection, index: usize, course: &Course) -> Result<(), Trouble> {
-        match self.lines[index].flush(connection, &self.request) {
+        match self.lines[index].flush(&connection.socket, &self.request) {
             Ok(_) => Ok(()),
             Err(errno) => {
                 self.close(index);
@@ -173,7 +173,7 @@ impl Requester {
         }
         loop {
             let mut more = ready.has_ended;
-            match self.lines[index].pull(connection, &mut self.inbox, self.response) {
+            match self.lines[index].pull(&connection.socket, &mut self.inbox, self.response) {
                 Ok(Arrival::Messages { count, filled }) => {
                     self.complete(connection, index, count)?;
                     more |= filled;

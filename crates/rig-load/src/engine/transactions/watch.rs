@@ -54,6 +54,12 @@ impl Watch {
         epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags)
     }
 
+    /// Watches, for reading and as long as it stays readable, what other threads watch too: one of them is woken.
+    pub(super) fn add_shared(&self, socket: impl AsFd, index: usize) -> Result<(), Errno> {
+        let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+        epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags)
+    }
+
     /// Waits until something is ready, the load stops, or `until_ns` of CLOCK_MONOTONIC has come.
     pub(super) fn wait(&mut self, until_ns: Option<u64>) -> Result<(), Trouble> {
         if let Some(ns) = until_ns
@@ -84,6 +90,6 @@ impl Watch {
     }
 }
 
-fn refused(what: &str, errno: Errno) -> Trouble {
+pub(super) fn refused(what: &str, errno: Errno) -> Trouble {
     Trouble { what: what.into(), why: std::io::Error::from(errno).to_string() }
 }
