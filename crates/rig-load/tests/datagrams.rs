@@ -8,6 +8,8 @@ use std::net::{SocketAddr, UdpSocket};
 use common::*;
 use rig_load::plan::{Datagrams, Flow, Load, Pacing, Role};
 use rig_load::protocol::Event;
+use rig_load::record::{DatagramRecord, Direction, WorkerRecord};
+use rig_stats::histogram::Histogram;
 
 fn datagrams() -> Datagrams {
     Datagrams {
@@ -20,6 +22,7 @@ fn datagrams() -> Datagrams {
         coalesce: false,
         throttle: None,
         pacing: Pacing::Thread,
+        shared_clock: true,
         send_buffer: None,
         receive_buffer: None,
     }
@@ -125,5 +128,77 @@ fn the_port_is_in_use() {
     for address in loopbacks() {
         let taken = UdpSocket::bind(address).unwrap();
         listening(&datagrams(), taken.local_addr().unwrap()).fails_with(&["in use", "ss -lunp"]);
+    }
+}
+
+/// Both ends of a load, the listening one first.
+fn run_datagrams(load: &Datagrams, address: SocketAddr) -> (WorkerRecord, WorkerRecord) {
+    let listen = plan("b", Role::Listen { address }, Load::UdpStream(load.clone()), PHASES);
+    let connect = plan("a", Role::Connect { to: address }, Load::UdpStream(load.clone()), PHASES);
+    let mut records = run(vec![pair(listen, connect)]).unwrap();
+    let connect = records.pop().unwrap();
+    (records.pop().unwrap(), connect)
+}
+
+fn found(record: &WorkerRecord) -> &DatagramRecord {
+    record.datagrams.as_ref().unwrap()
+}
+
+/// What must hold for the two records of one direction.
+fn check(sender: &WorkerRecord, receiver: &WorkerRecord, load: &Datagrams) {
+    let (sent, received) = (found(sender), found(receiver));
+    assert!(sent.sent > 0 && received.received > 0, "{sent:?} {received:?}");
+    assert_eq!(sent.sent, received.received + received.lost, "{load:?}");
+    assert_eq!((received.malformed, received.late, received.duplicated), (0, 0, 0));
+    assert!(sent.calls > 0 && received.calls > 0);
+    assert_eq!(sent.sent % u64::from(load.segments), 0);
+    assert!(received.jitter_ns.is_some_and(|jitter| jitter >= 0.0));
+    assert_eq!(received.delay.as_ref().map(Histogram::count), load.shared_clock.then_some(received.received));
+    for record in [sender, receiver] {
+        assert_eq!(record.notes, [""; 0]);
+        assert_eq!(record.connections.len(), load.total_connections() as usize);
+        assert_eq!(record.samples.iter().map(|sample| sample.bytes).sum::<u64>(), record.bytes());
+        for connection in &record.connections {
+            assert_eq!((connection.mss, connection.congestion_control.as_str()), (0, ""));
+            assert_eq!(connection.total_bytes % u64::from(load.message), 0);
+        }
+    }
+}
+
+#[test]
+fn every_way_to_send_and_to_receive_agrees_with_the_other_end() {
+    for address in loopbacks() {
+        for (batch, segments) in [(1, 1), (8, 1), (1, 8), (4, 40)] {
+            for coalesce in [false, true] {
+                for (threads, connections) in [(1, 1), (2, 3)] {
+                    let load = Datagrams { batch, segments, coalesce, threads, connections, ..datagrams() };
+                    let (receiver, sender) = run_datagrams(&load, address);
+                    check(&sender, &receiver, &load);
+                    assert_eq!((sender.direction, receiver.direction), (Direction::Send, Direction::Receive));
+                    assert_eq!(sender.threads.len(), threads as usize);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slow_sender_loses_nothing_and_every_byte_is_counted() {
+    for address in loopbacks() {
+        for (segments, coalesce) in [(1, false), (7, false), (1, true), (7, true)] {
+            let throttle = Some(4_000_000);
+            let load = Datagrams { segments, coalesce, throttle, batch: 2, connections: 2, ..datagrams() };
+            let (receiver, sender) = run_datagrams(&load, address);
+            check(&sender, &receiver, &load);
+            // Nothing is dropped but by a receiver that was kept from running for long.
+            for sent in &sender.connections {
+                let received = receiver.connections.iter().find(|c| c.remote == sent.local).unwrap();
+                assert_eq!(received.local, sent.remote);
+                assert!(received.total_bytes <= sent.total_bytes);
+                if found(&receiver).lost == 0 && receiver.samples.iter().all(|sample| sample.lost == 0) {
+                    assert_eq!(received.total_bytes, sent.total_bytes);
+                }
+            }
+        }
     }
 }

@@ -100,6 +100,6 @@ impl Book {
             window_ns: self.times.end_ns - self.times.begin_ns,
             ..TransactionRecord::default()
         };
-        Report { transactions: Some(record) }
+        Report { transactions: Some(record), ..Report::default() }
     }
 }
