@@ -285,6 +285,8 @@ fn datagrams(load: &LoadFile) -> Result<Datagrams, LoadError> {
         coalesce: load.coalesce.unwrap_or(false),
         throttle: load.throttle.map(|rate| rate.0),
         pacing,
+        // The ends of a testbed are processes of one kernel.
+        shared_clock: true,
         send_buffer: bytes("send_buffer", load.send_buffer)?,
         receive_buffer: bytes("receive_buffer", load.receive_buffer)?,
     })
