@@ -4,6 +4,7 @@
 //! end is the beginning of the next. What is recorded lies in the thread's own memory until the thread has ended.
 
 mod accept;
+mod agenda;
 mod blocking;
 mod book;
 mod connect;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
+use self::agenda::Agenda;
 use self::book::Book;
 use self::dial::Dial;
 use self::timetable::Timetable;
@@ -57,12 +59,12 @@ pub(crate) fn over_tcp(
     connections: &[&Connection],
     (thread, seed): (u32, u64),
 ) -> Box<dyn Engine> {
-    let timetable = timetable(load, thread, seed);
+    let agenda = timetable(load, thread, seed).map(|timetable| Agenda::new(Some(timetable), connections.len()));
     match (direction, may_block(load, direction)) {
         (Direction::Respond, true) => Box::new(blocking::Responder::new(load)),
         (Direction::Respond, false) => Box::new(ready::Responder::new(load, connections.len())),
         (_, true) => Box::new(blocking::Requester::new(load)),
-        (_, false) => Box::new(ready::Requester::new(load, connections.len(), timetable)),
+        (_, false) => Box::new(ready::Requester::new(load, connections.len(), agenda)),
     }
 }
 
