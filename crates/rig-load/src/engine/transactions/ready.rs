@@ -228,6 +228,10 @@ impl Requester {
                 Next::Until(ns) => return Ok(Some(ns)),
                 Next::Over => return Ok(None),
             };
+            if self.lines[index].is_closed {
+                self.book.unanswered += 1;
+                continue;
+            }
             if self.begun[index].len() + 1 < self.in_flight {
                 agenda.release(index);
             }
