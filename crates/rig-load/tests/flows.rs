@@ -62,8 +62,7 @@ fn the_listening_end_can_send() {
             for receive_mode in [ReceiveMode::Copy, ReceiveMode::Discard] {
                 for (threads, connections) in [(1, 1), (2, 3)] {
                     let flow = Flow::Reverse;
-                    let stream =
-                        TcpStream { flow, engine, send_mode, receive_mode, threads, connections, ..stream() };
+                    let stream = TcpStream { flow, engine, send_mode, receive_mode, threads, connections, ..stream() };
                     let (listen, connect) = run_stream(&stream);
                     check(&listen, &stream, Direction::Send);
                     check(&connect, &stream, Direction::Receive);
