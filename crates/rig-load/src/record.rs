@@ -179,7 +179,8 @@ pub struct DatagramRecord {
     /// Came more than 16 384 sequence numbers behind the highest, too late to be told from a duplicate. Lost ones.
     #[serde(default)]
     pub late: u64,
-    /// Datagrams that are none of the load's, by their length or header.
+    /// Datagrams that are none of the load's, by their length or header. They arrived inside the window by the
+    /// receiver's clock.
     #[serde(default)]
     pub malformed: u64,
     /// System calls that moved them.

@@ -137,7 +137,7 @@ impl Receiver {
         let counts = u64::from(phase(times, now_ns) == Phase::Window);
         let Self { batch, message, flows, record, delay, .. } = self;
         let flow = &mut flows[index];
-        let mut datagrams = 0;
+        let (mut datagrams, mut of_window) = (0, false);
         for arrived in batch.messages() {
             if arrived.truncated {
                 record.malformed += counts;
@@ -147,6 +147,7 @@ impl Receiver {
                 match Header::read(datagram) {
                     Some(header) if datagram.len() == *message => {
                         datagrams += 1;
+                        of_window |= header.phase == Phase::Window;
                         if flow.arrive(header, now_ns, record)
                             && let Some(delay) = delay
                         {
@@ -161,7 +162,7 @@ impl Receiver {
         if let Some(delay) = delay {
             delay.settle(now_ns);
         }
-        record.calls += counts;
+        record.calls += u64::from(of_window);
         connection.inbound.add(datagrams * *message);
         connection.inbound.add_units(datagrams as u64);
         connection.inbound.set_lost(flow.tracker.missing());
