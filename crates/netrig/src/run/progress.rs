@@ -11,7 +11,7 @@ use rig_load::record::Sample;
 
 use super::{Observer, Outcome, Settled};
 use crate::claim::{Metric, Side};
-use crate::figures::{ends, figure};
+use crate::figures::figure;
 use crate::record::TrialRecord;
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
@@ -23,6 +23,7 @@ pub struct Progress {
     trial: String,
     /// What is looked at in a trial, and the workers that it is looked for at, with the rate of their last interval.
     shown: Shown,
+    sides: [Side; 2],
     rates: BTreeMap<String, f64>,
     watched: Vec<String>,
     started: Instant,
@@ -45,6 +46,7 @@ impl Progress {
             quiet,
             trial: String::new(),
             shown: Shown::Bytes,
+            sides: [Side::Sender, Side::Receiver],
             rates: BTreeMap::new(),
             watched: Vec::new(),
             started: Instant::now(),
@@ -121,6 +123,7 @@ impl Observer for Progress {
         let pairs = || scenario.traffic.pairs.iter();
         let connecting = || pairs().map(|(from, _)| from.to_string());
         let listening = || pairs().map(|(_, to)| to.to_string());
+        self.sides = scenario.traffic.sides();
         (self.shown, self.watched) = match scenario.traffic.flow() {
             Some(Flow::Forward) => (Shown::Bytes, listening().collect()),
             Some(Flow::Reverse) => (Shown::Bytes, connecting().collect()),
@@ -145,7 +148,7 @@ impl Observer for Progress {
         self.trials_done += 1;
         self.bar.inc(1);
         let value = |side, metric| figure(record, side, metric).unwrap_or(f64::NAN);
-        let [one, other] = ends(record);
+        let [one, other] = self.sides;
         let result = match self.shown {
             Shown::Bytes => value(Side::Receiver, Metric::Throughput),
             Shown::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
