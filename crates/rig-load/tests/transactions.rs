@@ -277,3 +277,35 @@ fn the_requester_keeps_its_ports() {
     // One is the connection that stayed for the whole load.
     assert!(waiting <= 1 && total_bytes(&requester) > 10, "{waiting} of {requester:?}");
 }
+
+#[test]
+fn datagrams_go_and_come() {
+    for (threads, connections, in_flight) in [(1, 1, 1), (2, 1, 1), (1, 3, 1), (1, 1, 7), (2, 2, 5)] {
+        for (request, response) in [(1, 1), (8, 1400), (100, 3), (40, 40)] {
+            let load = Transactions { threads, connections, in_flight, request, response, ..transactions() };
+            let (responder, requester) = run_load(&Load::UdpRr(load.clone()));
+            check_both(&responder, &requester, &load);
+            assert!(requester.connections.iter().all(|c| c.total_bytes > 0 && c.mss == 0), "{requester:?}");
+        }
+    }
+}
+
+#[test]
+fn datagrams_have_their_schedule_and_ipv6() {
+    let schedule = Schedule::Open { rate: 2000.0, arrivals: Arrivals::Uniform };
+    for (connections, schedule) in [(1, Schedule::Closed), (1, schedule), (3, schedule)] {
+        if !has_ipv6() {
+            return;
+        }
+        let load = Transactions { connections, schedule, ..transactions() };
+        let (mut listen, mut connect) = plans(&Load::UdpRr(load.clone()), PHASES);
+        listen.role = Role::Listen { address: "[::1]:0".parse().unwrap() };
+        connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+        let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
+        check_both(&responder, &requester, &load);
+        if schedule != Schedule::Closed {
+            let begun = total_bytes(&requester) / 2;
+            assert!(begun <= 280 && begun + seen(&requester).overdue >= 200, "{begun}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::super::{Report, receive_ended, send_ended};
+use super::agenda::{Agenda, Next};
 use super::dial::{Dial, RETRY, has_peer};
 use super::line::{Arrival, Line};
 use super::timetable::Timetable;
@@ -109,7 +110,7 @@ impl Engine for Blocking {
     }
 
     fn report(&mut self) -> Report {
-        self.book.report(None)
+        self.book.report()
     }
 }
 
@@ -138,12 +139,12 @@ pub(super) struct Polling {
     response: usize,
     inbox: Buffer,
     book: Book,
-    /// One place for each connection that may be under way; those without a transaction are in `idle`.
+    /// One place for each connection that may be under way.
     calls: Vec<Option<Call>>,
-    idle: VecDeque<usize>,
+    under_way: usize,
+    agenda: Agenda,
     /// Those whose last attempt to connect failed, and when the next one is due.
     failed: VecDeque<(usize, u64)>,
-    timetable: Option<Timetable>,
     is_cut: bool,
 }
 
@@ -157,15 +158,11 @@ impl Polling {
             inbox: inbox(load.response, 1),
             book: Book::for_connections(load),
             calls: (0..places).map(|_| None).collect(),
-            idle: (0..places).collect(),
+            under_way: 0,
+            agenda: Agenda::new(timetable, places),
             failed: VecDeque::new(),
-            timetable,
             is_cut: false,
         }
-    }
-
-    fn under_way(&self) -> usize {
-        self.calls.len() - self.idle.len()
     }
 
     /// Begins what is due and repeats what failed. Returns when to look again, at `u64::MAX` when only a connection can
@@ -187,20 +184,15 @@ impl Polling {
                 }
                 again_ns = due_ns;
             }
-            if self.book.is_over(now_ns) || self.is_cut {
+            if self.is_cut {
                 return Ok(again_ns);
             }
-            let due_ns = self.timetable.as_ref().map_or(now_ns, Timetable::due_ns);
-            if due_ns > now_ns {
-                return Ok(again_ns.min(due_ns).min(self.book.times().stop_ns));
-            }
-            let Some(place) = self.idle.pop_front() else {
-                return Ok(again_ns.min(self.book.times().stop_ns));
+            let (place, due_ns) = match self.agenda.next(now_ns, &mut self.book) {
+                Next::Begin { place, due_ns } => (place, due_ns),
+                Next::Until(ns) => return Ok(again_ns.min(ns)),
+                Next::Over => return Ok(again_ns),
             };
-            if let Some(timetable) = &mut self.timetable {
-                timetable.advance();
-                self.book.began(due_ns, now_ns);
-            }
+            self.under_way += 1;
             let line = Line::with_queued(&self.request);
             self.calls[place] = Some(Call { due_ns, begun_ns: now_ns, connected_ns: None, socket: None, line });
             self.dial(place, watch, kept[place], course)?;
@@ -238,7 +230,8 @@ impl Polling {
 
     fn give_up(&mut self, place: usize) {
         self.calls[place] = None;
-        self.idle.push_back(place);
+        self.under_way -= 1;
+        self.agenda.release(place);
         self.book.unanswered += 1;
     }
 
@@ -300,7 +293,8 @@ impl Polling {
             self.book.complete(due_ns, begun_ns, now_ns);
             self.book.connected(begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
         }
-        self.idle.push_back(place);
+        self.under_way -= 1;
+        self.agenda.release(place);
     }
 }
 
@@ -309,12 +303,10 @@ impl Engine for Polling {
         let mut watch = Watch::new([], course)?;
         let times = course.times();
         self.book.open(times);
-        if let Some(timetable) = &mut self.timetable {
-            timetable.open(times.start_ns);
-        }
+        self.agenda.open(times.start_ns);
         while !course.is_stopped() {
             let again_ns = self.begin_due(&watch, connections, course)?;
-            if self.under_way() == 0 && (self.is_cut || self.book.is_over(monotonic_ns())) {
+            if self.under_way == 0 && (self.is_cut || self.book.is_over(monotonic_ns())) {
                 break;
             }
             watch.wait((again_ns != u64::MAX).then_some(again_ns))?;
@@ -322,15 +314,13 @@ impl Engine for Polling {
                 self.turn(ready, connections[ready.index], course)?;
             }
         }
-        self.book.unanswered += self.under_way() as u64;
-        if let Some(timetable) = &mut self.timetable {
-            self.book.overdue += timetable.remaining(times.begin_ns, times.end_ns);
-        }
+        self.book.unanswered += self.under_way as u64;
+        self.agenda.close(&mut self.book);
         connections.iter().for_each(|connection| dismiss(connection));
         Ok(())
     }
 
     fn report(&mut self) -> Report {
-        self.book.report(self.timetable.as_ref().and_then(Timetable::seed))
+        self.book.report()
     }
 }
