@@ -103,7 +103,7 @@ impl Test<'_> {
              !!! must be investigated before going further.\n\
              !!! Confidence intervals: Throughput      : {}\n\
              !!!                       Local CPU util  : {}\n\
-             !!!                       Remote CPU util : {}\n",
+             !!!                       Remote CPU util : {}\n\n",
             width(self.kind.rates()[0]),
             width((Side::Local, Metric::Cpu)),
             width((Side::Remote, Metric::Cpu)),
