@@ -238,7 +238,7 @@ fn figures_that_a_load_does_not_have_are_refused_with_those_that_it_has() {
     let udp_stream = |flow: &str| {
         load(&format!(
             r#"{{"kind":"udp-stream","flow":"{flow}","threads":1,"connections":1,"message":1400,"batch":1,"segments":1,
-            "coalesce":false,"throttle":null,"pacing":"thread","send_buffer":null,"receive_buffer":null}}"#
+            "coalesce":false,"throttle":null,"pacing":"thread","shared_clock":true,"send_buffer":null,"receive_buffer":null}}"#
         ))
     };
     let cases: [(&Load, &str, &str); 14] = [

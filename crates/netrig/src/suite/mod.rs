@@ -1,15 +1,17 @@
 //! Suite files: TOML in, one validated value out that nothing checks again.
 
 mod file;
+mod load;
 mod resolve;
 mod tables;
+mod words;
 
 use std::fmt;
 use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use rig_load::plan::{Load, Phases, TcpStream};
+use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,10 @@ use crate::claim::{Claim, Metric, Side};
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 1] = [("layers", include_str!("../../../../suites/layers.toml"))];
+const BUILT_IN: [(&str, &str); 2] = [
+    ("layers", include_str!("../../../../suites/layers.toml")),
+    ("namespaces", include_str!("../../../../suites/namespaces.toml")),
+];
 
 /// Scenarios that belong together, with what is asked of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,7 +105,7 @@ impl Repeat {
     }
 }
 
-/// A testbed, a path, a load.
+/// A testbed, a path, a load, and perhaps another load under it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     pub id: String,
@@ -108,17 +113,65 @@ pub struct Scenario {
     pub about: String,
     pub notes: Vec<String>,
     pub topology: Topology,
-    /// Sender and receiver of each stream.
-    pub pairs: Vec<(Endpoint, Endpoint)>,
-    /// The load as each end of each pair runs it.
-    pub send: TcpStream,
-    pub receive: TcpStream,
+    /// What is measured.
+    pub traffic: Traffic,
+    /// What runs meanwhile.
+    pub under: Option<Traffic>,
+    /// The figures that have to be certain: as netperf's `-I`, the result and the CPU of both ends, and what the file
+    /// asks for besides.
+    pub watched: Vec<(Side, Metric)>,
 }
 
 impl Scenario {
     /// The load as the connecting end runs it.
     pub fn plan(&self) -> Load {
-        Load::TcpStream(self.send.clone())
+        self.traffic.connect.clone()
+    }
+
+    /// The loads of all ends.
+    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+        std::iter::once(&self.traffic).chain(&self.under).flat_map(|traffic| [&traffic.connect, &traffic.listen])
+    }
+}
+
+/// A load between endpoints.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traffic {
+    /// The connecting and the listening endpoint of each pair: `from` and `to` of the file, local and remote to netperf.
+    pub pairs: Vec<(Endpoint, Endpoint)>,
+    /// The load as each end of each pair runs it.
+    pub connect: Load,
+    pub listen: Load,
+}
+
+impl Traffic {
+    /// Which way payload goes; `None` where requests are answered.
+    pub fn flow(&self) -> Option<Flow> {
+        load::flow(&self.connect)
+    }
+
+    /// What its ends are called: sender and receiver where payload goes one way, else local and remote.
+    pub fn sides(&self) -> [Side; 2] {
+        match self.flow() {
+            Some(Flow::Forward | Flow::Reverse) => [Side::Sender, Side::Receiver],
+            Some(Flow::Both) | None => [Side::Local, Side::Remote],
+        }
+    }
+
+    /// The figures that `netperf -I` would have to be certain, of both ends where payload is sent and taken.
+    fn goal(&self) -> Vec<(Side, Metric)> {
+        let result = if self.flow().is_some() { Metric::Throughput } else { Metric::Transactions };
+        let [one, other] = self.sides();
+        let mut goal = vec![(one, result), (other, result), (one, Metric::Cpu), (other, Metric::Cpu)];
+        // A transaction is one transaction at either end.
+        goal.retain(|figure| *figure != (Side::Remote, Metric::Transactions));
+        goal
+    }
+
+    /// All endpoints, the connecting ones first.
+    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        let (connecting, listening) = (self.pairs.iter().map(|(from, _)| from), self.pairs.iter().map(|(_, to)| to));
+        connecting.chain(listening).cloned()
     }
 }
 
