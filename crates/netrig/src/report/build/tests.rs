@@ -165,6 +165,23 @@ fn netperfs_blocks_stand_in_netperfs_columns() {
 }
 
 #[test]
+fn large_buffers_leave_netperfs_columns_in_their_places() {
+    let mut view = netperf_view();
+    let connections = view.scenarios.iter_mut().flat_map(|s| &mut s.trials).flat_map(|t| &mut t.workers);
+    connections
+        .flat_map(|w| &mut w.connections)
+        .for_each(|c| (c.send_buffer, c.receive_buffer) = (1_939_968, 8_845_153));
+    let document = document(&view);
+    let blocks = blocks_of(&document);
+    let rows: Vec<&str> = blocks.iter().flat_map(|(_, text)| text.lines()).filter(|l| l.contains("1939968")).collect();
+    assert!(
+        rows.contains(&"8845153 1939968 1400    2.00        999.60   50.00    50.00    8.193   8.198 "),
+        "{rows:?}"
+    );
+    assert!(rows.contains(&"1939968 8845153 1     1      2.00    6249.83  50.00  50.00  160.026  160.057"), "{rows:?}");
+}
+
+#[test]
 fn netperf_warns_where_confidence_was_asked_for_and_not_reached() {
     let warnings = |view: &RunView| {
         let document = document(view);
@@ -227,7 +244,7 @@ fn a_percentile_that_some_trials_cannot_tell_is_left_out_with_the_reason() {
     let table = tables(&document).into_iter().find(|t| t.caption == "TCP_RR – latency").unwrap();
     assert!(number(table, "p99.99", "no namespace").interval.is_some());
     let row = table.rows.iter().find(|r| r.label == "p99.99").unwrap();
-    let why = "1 of 3 trials have fewer than the 10000 transactions that this percentile needs";
+    let why = "in 1 of 3 trials there were fewer than the 10000 transactions that this percentile needs";
     assert_eq!(row.cells[1], Cell::missing(why));
 }
 
