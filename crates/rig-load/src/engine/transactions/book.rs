@@ -109,7 +109,6 @@ impl Book {
             seed: self.seed,
             lost: self.lost,
             window_ns: self.times.end_ns - self.times.begin_ns,
-            ..TransactionRecord::default()
         };
         Report { transactions: Some(record) }
     }

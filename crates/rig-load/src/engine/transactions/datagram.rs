@@ -203,8 +203,7 @@ impl Responder {
                 Ok(Some(true))
             }
             Ok(Letter::Farewell) => Ok(Some(false)),
-            Ok(Letter::Stray) => Ok(Some(true)),
-            Err(Errno::INTR) => Ok(Some(true)),
+            Ok(Letter::Stray) | Err(Errno::INTR) => Ok(Some(true)),
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => receive_ended(connection, course, Err(errno)).map(|()| Some(false)),
         }
