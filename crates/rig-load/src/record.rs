@@ -104,7 +104,7 @@ pub enum End {
 pub struct TransactionRecord {
     /// At the requesting end, answered; at the responding end, answers sent.
     pub completed: u64,
-    /// UDP requests that were not answered within the plan's timeout.
+    /// UDP requests sent inside the window that were not answered within the plan's timeout.
     pub lost: u64,
     /// Of tcp-crr: attempts to connect that failed.
     pub failed: u64,
@@ -154,25 +154,58 @@ impl TransactionRecord {
     }
 }
 
-/// Datagrams inside the window. Fields that belong to the other direction are 0.
+/// Datagrams that were sent inside the window, which is decided by the sender's clock when it hands them to the kernel
+/// and written into them. Fields that belong to the other direction are 0.
+///
+/// The sender's `sent` is the receiver's `received` plus `lost`, unless a note says that the receiver did not hear how
+/// many there were.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatagramRecord {
+    /// Taken by the kernel.
     pub sent: u64,
     /// Sends that the kernel refused for want of memory (ENOBUFS, EAGAIN).
     pub send_errors: u64,
+    /// Distinct ones that arrived, until the cool-down was over.
     pub received: u64,
-    /// Sequence numbers that never came while later ones did.
+    /// Those that did not, or not soon enough: see `late`.
     pub lost: u64,
-    /// Datagrams that came after one with a higher sequence number.
+    /// Datagrams that came after one with a higher sequence number, and not before.
     pub reordered: u64,
     /// Datagrams whose sequence number had come before.
     pub duplicated: u64,
+    /// Came more than 16 384 sequence numbers behind the highest, too late to be told from a duplicate. Lost ones.
+    #[serde(default)]
+    pub late: u64,
+    /// Datagrams that are none of the load's, by their length or header. They arrived inside the window by the
+    /// receiver's clock.
+    #[serde(default)]
+    pub malformed: u64,
     /// System calls that moved them.
     pub calls: u64,
     /// Interarrival jitter of RFC 3550 (6.4.1) at the window's end, nanoseconds, mean over the flows.
     pub jitter_ns: Option<f64>,
     /// Nanoseconds from sending to receiving; only where both ends read the same clock.
     pub delay: Option<Histogram>,
+}
+
+impl DatagramRecord {
+    /// Adds what another thread counted, except for the jitter, of which a mean needs more than that.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.send_errors += other.send_errors;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.reordered += other.reordered;
+        self.duplicated += other.duplicated;
+        self.late += other.late;
+        self.malformed += other.malformed;
+        self.calls += other.calls;
+        match (&mut self.delay, &other.delay) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine @ None, theirs) => mine.clone_from(theirs),
+            (Some(_), None) => {}
+        }
+    }
 }
 
 /// CPU time in nanoseconds.
@@ -182,7 +215,8 @@ pub struct CpuTime {
     pub system_ns: u64,
 }
 
-/// One load thread inside the window.
+/// One load thread inside the window. Where payload goes both ways, the sending threads come first, then those that
+/// receive over the same connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRecord {
     pub bytes: u64,
@@ -206,6 +240,9 @@ pub struct ConnectionRecord {
     /// Payload bytes over the connection's whole life.
     #[serde(default)]
     pub total_bytes: u64,
+    /// The same of what was received, where payload goes both ways.
+    #[serde(default)]
+    pub total_bytes_in: u64,
     pub congestion_control: String,
     /// SO_SNDBUF and SO_RCVBUF as the kernel reports them at the end (twice what was asked for).
     pub send_buffer: u32,

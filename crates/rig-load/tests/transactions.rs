@@ -459,6 +459,7 @@ fn datagrams_without_an_answer_in_time_are_lost_and_the_load_goes_on() {
             let requester = run_stalled(&Load::UdpRr(load), Duration::from_millis(100));
             let transactions = seen(&requester);
             assert!(transactions.lost > 0, "{transactions:?}");
+            assert!(requester.samples.iter().map(|sample| sample.lost).sum::<u64>() > 0, "{requester:?}");
             let slowest = transactions.service.as_ref().or(transactions.latency.as_ref()).unwrap().max();
             // The histogram is exact to a thousandth.
             assert!(slowest.is_none_or(|ns| ns as f64 <= timeout.as_nanos() as f64 * 1.001), "{transactions:?}");

@@ -4,6 +4,7 @@
 //! allocation or a clock call per message. What it did stands in the tallies of its connections.
 
 mod blocking;
+pub(crate) mod datagrams;
 mod modes;
 mod pace;
 mod ready;
@@ -15,7 +16,7 @@ use std::fmt::{Debug, Display};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use rig_sys::clock::monotonic_ns;
 use rustix::io::Errno;
@@ -34,6 +35,8 @@ pub(crate) struct Tally {
     bytes: AtomicU64,
     operations: AtomicU64,
     copied: AtomicU64,
+    units: AtomicU64,
+    lost: AtomicU64,
 }
 
 /// The values of a [`Tally`] at some moment.
@@ -43,6 +46,10 @@ pub(crate) struct Count {
     pub(crate) operations: u64,
     /// Zero-copy sends that the kernel copied after all.
     pub(crate) copied: u64,
+    /// Datagrams.
+    pub(crate) units: u64,
+    /// Datagrams that are missing so far; some of them may still come.
+    pub(crate) lost: u64,
 }
 
 impl Tally {
@@ -57,29 +64,45 @@ impl Tally {
         self.copied.store(self.copied.load(Ordering::Relaxed) + sends, Ordering::Relaxed);
     }
 
+    pub(crate) fn add_units(&self, units: u64) {
+        self.units.store(self.units.load(Ordering::Relaxed) + units, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_lost(&self, lost: u64) {
+        self.lost.store(lost, Ordering::Relaxed);
+    }
+
     pub(crate) fn read(&self) -> Count {
         Count {
             bytes: self.bytes.load(Ordering::Relaxed),
             operations: self.operations.load(Ordering::Relaxed),
             copied: self.copied.load(Ordering::Relaxed),
+            units: self.units.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
         }
     }
 }
 
-/// One open connection, shared by the thread that serves it and the control thread.
+/// One open connection, shared by the threads that serve it and the control thread.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
-    /// The load thread that serves it.
+    /// The load thread that serves it, or two that share it, one to send and one to receive.
     pub(crate) thread: u32,
     pub(crate) local: String,
     pub(crate) remote: String,
+    /// What was sent, or exchanged.
     pub(crate) tally: Tally,
+    /// What a thread that only receives has received.
+    pub(crate) inbound: Tally,
+    /// Of datagrams: the peer knows what was sent.
+    pub(crate) taken: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd, thread: u32, local: String, remote: String) -> Self {
-        Self { socket, thread, local, remote, tally: Tally::default() }
+        let (tally, inbound, taken) = (Tally::default(), Tally::default(), AtomicBool::new(false));
+        Self { socket, thread, local, remote, tally, inbound, taken }
     }
 }
 
@@ -111,7 +134,8 @@ pub(crate) struct Course {
 
 const WAITING: u8 = 0;
 const RUNNING: u8 = 1;
-const STOPPED: u8 = 2;
+const ENDING: u8 = 2;
+const STOPPED: u8 = 3;
 
 impl Course {
     pub(crate) fn new() -> io::Result<Self> {
@@ -130,6 +154,13 @@ impl Course {
         self.times.get().copied().unwrap_or(Times::NEVER)
     }
 
+    /// Ends the sending of streams, while receiving goes on to their end. Whoever is blocked in sending or parked has to
+    /// be woken.
+    pub(crate) fn end(&self) {
+        self.phase.store(ENDING, Ordering::Release);
+        self.stop.ring();
+    }
+
     /// Ends the load. Whoever is blocked in a socket or parked has to be woken.
     pub(crate) fn stop(&self) {
         self.phase.store(STOPPED, Ordering::Release);
@@ -139,6 +170,12 @@ impl Course {
     #[inline]
     pub(crate) fn is_stopped(&self) -> bool {
         self.phase.load(Ordering::Relaxed) == STOPPED
+    }
+
+    /// Whether a sender of a stream has to end.
+    #[inline]
+    pub(crate) fn is_ending(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) >= ENDING
     }
 
     /// Parks until the load begins. False when it will not.
@@ -154,7 +191,7 @@ impl Course {
     /// True when a connection may end: the window is over by the clock that both ends share. (The peer may come to its
     /// end a little earlier than this worker.)
     pub(crate) fn may_end(&self) -> bool {
-        self.is_stopped() || monotonic_ns() >= self.times().end_ns
+        self.is_ending() || monotonic_ns() >= self.times().end_ns
     }
 }
 
@@ -208,6 +245,9 @@ pub(crate) trait Engine: Debug {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Report {
     pub(crate) transactions: Option<TransactionRecord>,
+    pub(crate) datagrams: Option<datagrams::Findings>,
+    /// For the reader.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Report {
@@ -217,6 +257,16 @@ impl Report {
             (Some(mine), Some(theirs)) => mine.merge(&theirs),
             (mine @ None, theirs) => *mine = theirs,
             (Some(_), None) => {}
+        }
+        match (&mut self.datagrams, other.datagrams) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (mine @ None, theirs) => *mine = theirs,
+            (Some(_), None) => {}
+        }
+        for note in other.notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
     }
 }

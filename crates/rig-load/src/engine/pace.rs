@@ -52,11 +52,11 @@ impl Pace {
         Some(self.origin_ns + self.due_ns as u64 + GRAIN_NS)
     }
 
-    /// Sleeps until the next send is due. False when the load stopped meanwhile.
+    /// Sleeps until the next send is due. False when the load ended meanwhile.
     #[inline]
     pub(crate) fn wait(&mut self, course: &Course) -> bool {
         while let Some(due_ns) = self.due() {
-            if course.is_stopped() {
+            if course.is_ending() {
                 return false;
             }
             // Parking takes an absolute futex time-out of CLOCK_MONOTONIC and, unlike a sleep, can be cut short.

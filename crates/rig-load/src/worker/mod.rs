@@ -118,7 +118,7 @@ impl<W: Write> Control<'_, W> {
             order @ Order::Plan(_) => return Err(refuse(&order)),
         };
         let mut record = self.measure(&plan, &mut team, start_ns)?;
-        record.notes = opened.notes;
+        record.notes.splice(0..0, opened.notes);
         self.report(&Event::Done(Box::new(record)))
     }
 
@@ -140,10 +140,15 @@ impl<W: Write> Control<'_, W> {
         }
         self.until(team, Some(stop_ns), never)?;
         let patience = match team.direction() {
-            Direction::Receive | Direction::Request => Some(DRAIN),
+            Direction::Receive | Direction::Request | Direction::Both => Some(DRAIN),
+            // It tells the receiver how much it has sent.
+            Direction::Send if team.is_udp() => Some(DRAIN),
             Direction::Respond => Some(DISMISSAL),
-            _ => None,
+            Direction::Send | Direction::Idle => None,
         };
+        if team.direction() == Direction::Both && !team.is_udp() {
+            team.end_sending();
+        }
         if let Some(patience) = patience {
             self.until(team, Some(monotonic_after(patience)), Team::is_finished)?;
         }

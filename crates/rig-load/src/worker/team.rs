@@ -69,7 +69,7 @@ impl Team {
             is_udp: plan.load.is_udp(),
         };
         match &plan.load {
-            Load::Idle | Load::UdpStream(_) => {}
+            Load::Idle => {}
             Load::TcpRr(load) => {
                 let seed = transactions::draw_seed();
                 for thread in 0..load.threads {
@@ -100,9 +100,20 @@ impl Team {
                 }
             }
             Load::TcpStream(stream) => {
-                for thread in 0..stream.threads {
-                    let (stream, direction) = (stream.clone(), team.direction);
-                    team.spawn(thread, move |mine| engine::stream(&stream, direction, mine))?;
+                for &way in ways(team.direction) {
+                    for thread in 0..stream.threads {
+                        let stream = stream.clone();
+                        team.spawn(thread, move |mine| engine::stream(&stream, way, mine))?;
+                    }
+                }
+            }
+            Load::UdpStream(load) => {
+                let duplex = team.direction == Direction::Both;
+                for &way in ways(team.direction) {
+                    for thread in 0..load.threads {
+                        let load = load.clone();
+                        team.spawn(thread, move |mine| engine::datagrams::build(&load, way, duplex, mine))?;
+                    }
                 }
             }
         }
@@ -133,7 +144,7 @@ impl Team {
             }
         };
         let handle = std::thread::Builder::new()
-            .name(format!("load-{thread}"))
+            .name(format!("load-{}", self.threads.len()))
             .spawn(body)
             .failing(|| format!("start load thread {thread}"))?;
         self.threads.push(handle);
@@ -189,6 +200,16 @@ impl Team {
         std::mem::take(&mut *self.shared.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Ends the sending of streams, so that the peers come to their end, while receiving goes on.
+    pub(super) fn end_sending(&self) {
+        self.shared.course.end();
+        for connection in self.connections.iter() {
+            // Wakes whoever is blocked in sending. Fails only when the peer has ended the connection already.
+            let _ = shutdown(&connection.socket, Shutdown::Write);
+        }
+        self.wake();
+    }
+
     /// Ends the load and waits for the threads.
     pub(super) fn stop(&mut self) -> Result<(), WorkerError> {
         self.join();
@@ -212,6 +233,16 @@ impl Team {
         for thread in &self.threads {
             thread.thread().unpark();
         }
+    }
+}
+
+/// What the threads of a stream do: in a two-way load there are some to send and as many to receive.
+fn ways(direction: Direction) -> &'static [Direction] {
+    match direction {
+        Direction::Send => &[Direction::Send],
+        Direction::Receive => &[Direction::Receive],
+        Direction::Both => &[Direction::Send, Direction::Receive],
+        Direction::Request | Direction::Respond | Direction::Idle => &[],
     }
 }
 

@@ -46,7 +46,7 @@ impl Header {
             Phase::Window => 1,
             Phase::After => 2,
         };
-        let first = MAGIC | phase << PHASE_SHIFT | self.sequence % SEQUENCE_END;
+        let first = MAGIC | (phase << PHASE_SHIFT) | (self.sequence % SEQUENCE_END);
         datagram[..8].copy_from_slice(&first.to_be_bytes());
         datagram[8..LENGTH].copy_from_slice(&self.sent_ns.to_be_bytes());
     }
