@@ -146,13 +146,30 @@ pub(super) struct Outstanding {
     pub receive: Option<u32>,
 }
 
+/// Which keys a table has depends on its layout; [`super::tables`] refuses those of another.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TableFile {
-    pub title: String,
+    pub title: Spanned<String>,
+    #[serde(default)]
+    pub layout: LayoutFile,
     /// Where the reference figures were published.
     pub source: Option<String>,
-    pub columns: Vec<ColumnFile>,
+    pub columns: Option<Spanned<Vec<ColumnFile>>>,
+    pub cases: Option<Spanned<Vec<CaseFile>>>,
+    /// Of an overview: what its columns are called.
+    pub tests: Option<Spanned<Vec<String>>>,
+    /// Of an overview: head of the case that the others are divided by.
+    pub baseline: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LayoutFile {
+    #[default]
+    Columns,
+    Netperf,
+    Overview,
 }
 
 #[derive(Debug, Deserialize)]
@@ -170,6 +187,40 @@ pub(super) struct ReferenceFile {
     pub throughput: BitRate,
     /// Percent of the node's CPU time.
     pub cpu: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CaseFile {
+    pub head: Spanned<String>,
+    /// In the netperf layout.
+    pub scenario: Option<Spanned<String>>,
+    /// What netperf printed for this case elsewhere.
+    pub reference: Option<Spanned<NetperfFile>>,
+    /// In an overview: one for each of the tests.
+    pub scenarios: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NetperfFile {
+    /// Of streams, as received.
+    pub throughput: Option<BitRate>,
+    /// Of udp-stream.
+    pub sent: Option<BitRate>,
+    /// Of request/response, per second.
+    pub transactions: Option<f64>,
+    pub local: Option<NetperfEndFile>,
+    pub remote: Option<NetperfEndFile>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NetperfEndFile {
+    /// Percent of the node's CPU time.
+    pub cpu: Option<f64>,
+    /// Microseconds for each KB (1024 bytes) of streams, for each transaction of the others.
+    pub demand: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,13 +2,14 @@
 
 mod file;
 mod resolve;
+mod tables;
 
 use std::fmt;
 use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use rig_load::plan::{Phases, TcpStream};
+use rig_load::plan::{Load, Phases, TcpStream};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
 use serde::{Deserialize, Serialize};
@@ -114,42 +115,99 @@ pub struct Scenario {
     pub receive: TcpStream,
 }
 
-/// Results side by side, as a study printed them.
+impl Scenario {
+    /// The load as the connecting end runs it.
+    pub fn plan(&self) -> Load {
+        Load::TcpStream(self.send.clone())
+    }
+}
+
+/// How results of several scenarios are shown together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     pub title: String,
+    /// Where the reference figures were published.
     pub source: Option<String>,
-    pub columns: Vec<LayoutColumn>,
+    pub form: Form,
 }
 
+#[derive(Debug, Clone, PartialEq)]
+pub enum Form {
+    /// Side by side, a column for each scenario, as a study printed them.
+    Columns(Vec<LayoutColumn>),
+    /// For each scenario what netperf would print of it, and the same figures with their intervals side by side.
+    Netperf(Vec<LayoutColumn>),
+    /// Each case as a ratio of one of them, over several tests.
+    Overview(Overview),
+}
+
+/// One scenario in a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayoutColumn {
     pub head: String,
     pub scenario: String,
-    pub sender: Option<Reference>,
-    pub receiver: Option<Reference>,
+    pub published: Published,
 }
 
-impl LayoutColumn {
-    /// The published figure in the unit it is shown in, Mbit/s or percent.
-    pub fn reference(&self, side: Side, metric: Metric) -> Option<f64> {
-        let reference = match side {
-            Side::Sender => self.sender?,
-            Side::Receiver => self.receiver?,
-        };
-        match metric {
-            Metric::Throughput => Some(reference.throughput_mbit),
-            Metric::Cpu => Some(reference.cpu_percent),
-            Metric::ServiceDemand | Metric::Retransmits => None,
+/// Cases against tests: a row for each case, a column for each test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overview {
+    pub tests: Vec<String>,
+    pub cases: Vec<OverviewCase>,
+    /// Head of the case that the others are divided by.
+    pub baseline: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct OverviewCase {
+    pub head: String,
+    /// The scenario of each test.
+    pub scenarios: Vec<String>,
+}
+
+impl Overview {
+    /// Leaves out tests and cases of which no scenario `is_in`; a test whose baseline is not cannot be compared.
+    pub fn retain(&mut self, is_in: &dyn Fn(&str) -> bool) {
+        let baseline = self.cases.iter().find(|case| case.head == self.baseline);
+        let kept: Vec<bool> = baseline.map_or_else(Vec::new, |b| b.scenarios.iter().map(|id| is_in(id)).collect());
+        let mut keep = kept.iter();
+        self.tests.retain(|_| keep.next().is_some_and(|keep| *keep));
+        for case in &mut self.cases {
+            let mut keep = kept.iter();
+            case.scenarios.retain(|_| keep.next().is_some_and(|keep| *keep));
         }
+        self.cases.retain(|case| case.scenarios.iter().any(|id| is_in(id)));
     }
 }
 
-/// Published figures of one side.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reference {
-    pub throughput_mbit: f64,
-    pub cpu_percent: f64,
+/// Published figures of one scenario, in the units of [`Metric::unit`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Published(Vec<(Side, Metric, f64)>);
+
+impl Published {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn get(&self, side: Side, metric: Metric) -> Option<f64> {
+        self.0.iter().find(|(s, m, _)| (*s, *m) == (side, metric)).map(|(.., value)| *value)
+    }
+}
+
+impl FromIterator<(Side, Metric, f64)> for Published {
+    fn from_iter<I: IntoIterator<Item = (Side, Metric, f64)>>(figures: I) -> Self {
+        Self(figures.into_iter().collect())
+    }
+}
+
+impl Layout {
+    /// The scenarios whose figures are shown as they are; an overview shows ratios only.
+    pub fn columns(&self) -> &[LayoutColumn] {
+        match &self.form {
+            Form::Columns(columns) | Form::Netperf(columns) => columns,
+            Form::Overview(_) => &[],
+        }
+    }
 }
 
 /// What is wrong with a suite file, where, and what to do about it.

@@ -9,8 +9,8 @@ use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, Tc
 use rig_stats::units::Bytes;
 use toml::Spanned;
 
-use super::file::{Defaults, LoadFile, OneOrMany, Quick, ScenarioFile, SuiteFile, TableFile, WireFile};
-use super::{Layout, LayoutColumn, Reference, Repeat, Scenario, Suite, SuiteError, Timing};
+use super::file::{Defaults, LoadFile, OneOrMany, Quick, ScenarioFile, SuiteFile, WireFile};
+use super::{Repeat, Scenario, Suite, SuiteError, Timing};
 use crate::claim::Claim;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
@@ -18,12 +18,12 @@ pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
     Resolver { file, text }.suite()
 }
 
-struct Resolver<'a> {
+pub(super) struct Resolver<'a> {
     file: &'a str,
     text: &'a str,
 }
 
-type Result<T, E = SuiteError> = std::result::Result<T, E>;
+pub(super) type Result<T, E = SuiteError> = std::result::Result<T, E>;
 
 impl Resolver<'_> {
     fn suite(&self) -> Result<Suite> {
@@ -41,7 +41,7 @@ impl Resolver<'_> {
         if let Some(baseline) = &file.baseline {
             self.known_scenario(&known, baseline)?;
         }
-        let tables = file.table.iter().map(|table| self.table(&known, table)).collect::<Result<_>>()?;
+        let tables = file.table.iter().map(|table| self.table(&scenarios, table)).collect::<Result<_>>()?;
         let claims = file
             .claim
             .iter()
@@ -243,28 +243,7 @@ impl Resolver<'_> {
         Ok((send, receive))
     }
 
-    fn table(&self, known: &BTreeSet<&str>, table: &TableFile) -> Result<Layout> {
-        let columns = table
-            .columns
-            .iter()
-            .map(|column| {
-                self.known_scenario(known, &column.scenario)?;
-                let reference = |r: super::file::ReferenceFile| Reference {
-                    throughput_mbit: r.throughput.0 as f64 / 1e6,
-                    cpu_percent: r.cpu,
-                };
-                Ok(LayoutColumn {
-                    head: column.head.clone(),
-                    scenario: column.scenario.get_ref().clone(),
-                    sender: column.sender.map(reference),
-                    receiver: column.receiver.map(reference),
-                })
-            })
-            .collect::<Result<_>>()?;
-        Ok(Layout { title: table.title.clone(), source: table.source.clone(), columns })
-    }
-
-    fn known_scenario(&self, known: &BTreeSet<&str>, id: &Spanned<String>) -> Result<()> {
+    pub(super) fn known_scenario(&self, known: &BTreeSet<&str>, id: &Spanned<String>) -> Result<()> {
         if known.contains(id.get_ref().as_str()) {
             return Ok(());
         }
@@ -277,7 +256,7 @@ impl Resolver<'_> {
         self.error(span, error.what, Some(&error.hint))
     }
 
-    fn error(&self, span: Range<usize>, what: impl Into<String>, hint: Option<&str>) -> SuiteError {
+    pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: Option<&str>) -> SuiteError {
         SuiteError {
             file: self.file.to_owned(),
             line: Some(self.line(span)),
