@@ -3,6 +3,7 @@
 
 pub mod compare;
 pub mod confidence;
+pub mod histogram;
 pub mod propagate;
 pub mod sample;
 pub mod units;
