@@ -208,7 +208,7 @@ pub fn compare(old: &[f64], new: &[f64], rule: &Rule, noise: &Noise) -> Judgemen
     effect.p = Some(permutation.p);
 
     let (below, above) = (kind.mirrored(minimum), minimum);
-    let unknown = kind == Kind::Difference && minimum == 0.0 && interval.width() > 0.0;
+    let unknown = smaller == 0.0 && minimum == 0.0 && interval.width() > 0.0;
     let inside = interval.low >= below && interval.high <= above;
     let beyond = interval.high < below || interval.low > above;
     let alpha = 1.0 - rule.level.percent() / 100.0;
@@ -307,15 +307,15 @@ impl fmt::Display for Reason {
                     if *which == Which::Both { "both runs".into() } else { which.to_string() }
                 )
             }
-            Self::SingleTrial(Which::Both) => f.write_str("a single trial in each run shows no scatter"),
-            Self::SingleTrial(which) => write!(f, "a single trial in {which} shows no scatter"),
+            Self::SingleTrial(Which::Both) => write!(f, "a single trial in each run shows no scatter: make at least {TRIALS_MIN}"),
+            Self::SingleTrial(which) => write!(f, "a single trial in {which} shows no scatter: make at least {TRIALS_MIN}"),
             Self::ZeroMean => f.write_str("a mean is zero, so that no change is small against it"),
             Self::NotFinite => f.write_str("the values are too large or too small to compute with"),
-            Self::Wide => f.write_str("the interval reaches across the minimum effect"),
-            Self::FewTrials => write!(f, "fewer than {TRIALS_MIN} trials in a run"),
-            Self::Chance { p } => write!(f, "chance alone does this too often (p = {p:.2})"),
-            Self::WithinNoise => f.write_str("identical runs differ by as much"),
-            Self::NoiseAboveMinimum => f.write_str("identical runs differ by more than the minimum effect"),
+            Self::Wide => f.write_str("the interval reaches across the minimum effect: more trials narrow it"),
+            Self::FewTrials => write!(f, "a run has fewer than {TRIALS_MIN} trials, which lie apart by chance too often: make more"),
+            Self::Chance { p } => write!(f, "the trials of both runs lie among each other too much (p = {p:.2}): make more"),
+            Self::WithinNoise => f.write_str("runs under the same conditions differ by as much"),
+            Self::NoiseAboveMinimum => f.write_str("runs under the same conditions differ by more than the minimum effect, which could hide a change that matters"),
         }
     }
 }

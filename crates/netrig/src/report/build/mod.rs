@@ -1,6 +1,6 @@
 //! From a run to its report.
 
-mod data;
+pub mod data;
 mod doubts;
 mod results;
 mod scenario;
@@ -22,7 +22,7 @@ pub fn document(view: &RunView) -> Document {
         summary: summary(view),
         blocks: blocks(view),
         details: details(view),
-        data: data::data(view),
+        data: serde_json::to_value(data::data(view)).expect("strings, numbers and lists have a form in JSON"),
     }
 }
 
@@ -43,7 +43,7 @@ fn summary(view: &RunView) -> Vec<String> {
     lines
 }
 
-fn count(n: usize, one: &str, many: &str) -> String {
+pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
@@ -89,7 +89,7 @@ fn verdicts(view: &RunView) -> String {
     format!("Of {} {}", count(view.claims.len(), "claim", "claims"), parts.join(", "))
 }
 
-fn time(unix_ms: i64) -> String {
+pub(crate) fn time(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms)
         .map_or_else(|_| format!("{unix_ms} ms after 1970"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
@@ -165,7 +165,7 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn environment(environment: &Environment) -> Vec<(String, String)> {
+pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
     let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
     let load = f64::from(environment.load_average_hundredths) / 100.0;
     let pairs = [
@@ -181,18 +181,32 @@ fn environment(environment: &Environment) -> Vec<(String, String)> {
         ("Load average at the begin", format!("{load:.2} over one minute")),
     ];
     let fixed = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
-    fixed.chain(environment.sysctls.iter().cloned()).collect()
+    // Runs of older versions did not record these.
+    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let recorded = [
+        ("Kernel build", environment.kernel_build.clone()),
+        ("CPUs usable", environment.cpus_usable.clone()),
+        ("CPU limit", environment.cpu_quota.clone()),
+        ("Frequency governor", environment.governor.clone()),
+        ("Turbo", environment.turbo.map(switch)),
+        ("Simultaneous multithreading", environment.smt.clone()),
+        ("Transparent huge pages", environment.huge_pages.clone()),
+    ];
+    let recorded = recorded.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let mitigations =
+        environment.mitigations.iter().map(|(name, state)| (format!("Vulnerability {name}"), state.clone()));
+    fixed.chain(recorded).chain(mitigations).chain(environment.sysctls.iter().cloned()).collect()
 }
 
 /// What a figure is multiplied by to be shown in [`unit`].
-fn scale(metric: Metric) -> f64 {
+pub(crate) fn scale(metric: Metric) -> f64 {
     match metric {
         Metric::Throughput => 1e-6,
         Metric::Cpu | Metric::ServiceDemand | Metric::Retransmits => 1.0,
     }
 }
 
-fn name(metric: Metric) -> &'static str {
+pub(crate) fn name(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "Throughput",
         Metric::Cpu => "Avg. CPU",
@@ -202,7 +216,7 @@ fn name(metric: Metric) -> &'static str {
 }
 
 /// The unit that a figure is shown in.
-fn unit(metric: Metric) -> &'static str {
+pub(crate) fn unit(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "Mbit/s",
         Metric::Cpu => "%",
@@ -211,7 +225,7 @@ fn unit(metric: Metric) -> &'static str {
     }
 }
 
-fn decimals(metric: Metric) -> u8 {
+pub(crate) fn decimals(metric: Metric) -> u8 {
     match metric {
         Metric::Throughput | Metric::Cpu => 1,
         Metric::ServiceDemand => 3,

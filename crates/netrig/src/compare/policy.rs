@@ -1,0 +1,26 @@
+//! Which way each metric improves, and how finely it is known.
+
+use rig_stats::compare::Better;
+
+use crate::claim::Metric;
+
+/// How a change of a metric is judged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Policy {
+    pub better: Better,
+    /// A change of less than this never matters, in [`Metric::unit`]; 0 where only relative changes count.
+    pub resolution: f64,
+}
+
+/// The one place that knows for every metric which way is better.
+pub fn policy(metric: Metric) -> Policy {
+    let (better, resolution) = match metric {
+        Metric::Throughput => (Better::Higher, 0.0),
+        // /proc/stat counts in ticks: below a percentage point the figure of an idle CPU says nothing.
+        Metric::Cpu => (Better::Lower, 1.0),
+        Metric::ServiceDemand => (Better::Lower, 0.0),
+        // A window of a stream carries tens of thousands of segments and more: a handful is no congestion.
+        Metric::Retransmits => (Better::Lower, 10.0),
+    };
+    Policy { better, resolution }
+}
