@@ -44,6 +44,9 @@ enum Command {
     /// Report a stored run again, without running anything
     Report(ReportArgs),
     /// Compare two runs figure by figure: better, worse, same or undecided
+    ///
+    /// Exit status: 0 nothing is worse; 1 something is worse; 2 bad input; 4 the store or the output failed; 5 nothing is
+    /// worse, but --fail-on-undecided was given and something is undecided.
     Compare(CompareArgs),
     /// The stored runs
     History(StoreArgs),
@@ -127,7 +130,7 @@ pub struct RunArgs {
     #[arg(long, short)]
     pub quiet: bool,
     /// Compare with this earlier run, a number, `latest` or a JSON file, and fail if something is worse
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, help_heading = HEADING, value_name = "RUN")]
     pub against: Option<String>,
     #[command(flatten)]
     pub judge: JudgeArgs,
@@ -148,8 +151,6 @@ pub struct ReportArgs {
     pub store: StoreArgs,
 }
 
-/// Exit status: 0 nothing is worse; 1 something is worse; 2 bad input; 4 a file or the store failed; 5 nothing is worse,
-/// but --fail-on-undecided was given and something is undecided.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// The earlier run: a number in `netrig history`, `latest`, `latest~1` for the one before, or a file that `netrig
@@ -170,20 +171,22 @@ pub struct CompareArgs {
     pub store: StoreArgs,
 }
 
+/// In the help of `run`, which has more options, these stand apart.
+const HEADING: &str = "Comparison";
+
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Comparison")]
 pub struct JudgeArgs {
     /// Compare only these metrics, e.g. throughput,cpu
-    #[arg(long, value_delimiter = ',', value_name = "METRICS")]
+    #[arg(long, help_heading = HEADING, value_delimiter = ',', value_name = "METRICS")]
     pub metrics: Vec<Metric>,
     /// A change of less than this does not matter [default: 5%]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
     pub min_effect: Option<Percent>,
     /// Confidence of the comparison's intervals [default: 95%]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
     pub level: Option<Level>,
     /// End with status 5 if nothing is worse but a figure is undecided
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub fail_on_undecided: bool,
 }
 

@@ -303,7 +303,7 @@ impl fmt::Display for Reason {
             Self::Missing { which, missing, of } => {
                 write!(
                     f,
-                    "{missing} of {of} trials of {} lack it",
+                    "{missing} of {of} trials of {} lack the figure",
                     if *which == Which::Both { "both runs".into() } else { which.to_string() }
                 )
             }

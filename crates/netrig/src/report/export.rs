@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -175,6 +175,33 @@ struct TrialOutline {
 struct FlagOutline {
     /// E.g. `stolen`, `saturated`.
     flag: String,
+}
+
+/// The JSON Schemas (draft 2020-12) of what is published, by file name in docs/schema.
+pub fn schemas() -> [(&'static str, Schema); 2] {
+    let described = |mut schema: Schema, title: &str, description: &str| {
+        schema.insert("title".to_owned(), title.into());
+        schema.insert("description".to_owned(), description.into());
+        schema
+    };
+    [
+        (
+            "run.json",
+            described(
+                schema_for!(Report<RunData>),
+                "A run of netrig",
+                "What `netrig run --format json` and `netrig report --format json` write.",
+            ),
+        ),
+        (
+            "comparison.json",
+            described(
+                schema_for!(Report<Comparison>),
+                "A comparison of two runs of netrig",
+                "What `netrig compare --format json` writes.",
+            ),
+        ),
+    ]
 }
 
 impl FigureData {

@@ -27,18 +27,23 @@ struct Family {
 /// Writes `document`.
 ///
 /// # Errors
-/// Those of `out`; and [`io::ErrorKind::Unsupported`] when the document is neither a run nor a comparison.
+/// Those of `out`; and [`io::ErrorKind::InvalidInput`] when the document's data is neither a run nor a comparison.
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
-    let unsupported = |error| io::Error::new(io::ErrorKind::Unsupported, format!("no run to export: {error}"));
+    let unsupported = |error| io::Error::new(io::ErrorKind::InvalidInput, format!("no run to export: {error}"));
     let mut exposition = Exposition::default();
-    if document.data["kind"] == "comparison" {
-        exposition.comparison(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
-    } else {
-        let run: RunData = serde_json::from_value(document.data.clone()).map_err(unsupported)?;
-        exposition.run(&run);
-        if let Some(comparison) = &run.comparison {
-            exposition.comparison(comparison);
+    match document.data["kind"].as_str() {
+        Some("comparison") => {
+            exposition.comparison(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
         }
+        Some(_) => {
+            let run: RunData = serde_json::from_value(document.data.clone()).map_err(unsupported)?;
+            exposition.run(&run);
+            if let Some(comparison) = &run.comparison {
+                exposition.comparison(comparison);
+            }
+        }
+        // A document without figures for programs.
+        None => {}
     }
     for (name, family) in &exposition.families {
         writeln!(out, "# TYPE {name} {}", family.kind)?;
