@@ -197,7 +197,7 @@ impl Cli {
             Command::Doctor { json } => command::doctor::doctor(json),
             Command::List => command::suites::list(),
             Command::Show { suite } => command::suites::show(&suite),
-            Command::Run(args) => command::run::run(args),
+            Command::Run(args) => command::run::run(&args),
             Command::Report(args) => command::report::report(&args),
             Command::Compare(args) => command::compare::compare(&args),
             Command::History(args) => command::report::history(&args),

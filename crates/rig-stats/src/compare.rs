@@ -30,8 +30,7 @@
 //!
 //! # How often that is wrong
 //! By simulation (see the tests): of equal normal samples with a scatter of 1 to 30 %, of skewed ones and of ones with two
-//! peaks, at 95 % and a minimum of 5 %, at most 5 in 100 are called better or worse with three trials each, and fewer with
-//! more. Two samples whose means differ by twice the minimum are called the same in fewer than 1 of 100.
+//! peaks, at 95 % and a minimum of 5 %, at most 5 in 100 are called better or worse. Two samples whose means differ by twice the minimum are called the same in fewer than 1 of 100.
 
 mod noise;
 mod resample;

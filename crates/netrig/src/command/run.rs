@@ -17,8 +17,8 @@ use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stoppe
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
 
-pub fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let (suite, timing) = choose(&args)?;
+pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
+    let (suite, timing) = choose(args)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.

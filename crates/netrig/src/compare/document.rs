@@ -106,7 +106,9 @@ fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
 
 /// Each reason once, with the figures it stands for: `The interval … narrow it. A sender throughput, cpu; B …`.
 fn undecided(comparison: &Comparison) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<(String, Vec<String>)>)> = Vec::new();
+    /// Metrics by scenario and side.
+    type Ends = Vec<(String, Vec<String>)>;
+    let mut reasons: Vec<(&str, Ends)> = Vec::new();
     for figure in &comparison.figures {
         let Some(reason) = figure.reason.as_deref() else { continue };
         let end = format!("{} {}", figure.scenario, figure.side);
@@ -120,7 +122,7 @@ fn undecided(comparison: &Comparison) -> Vec<String> {
             None => ends.push((end, vec![words(&figure.metric)])),
         }
     }
-    let list = |ends: &[(String, Vec<String>)]| {
+    let list = |ends: &Ends| {
         ends.iter().map(|(end, metrics)| format!("{end} {}", metrics.join(", "))).collect::<Vec<_>>().join("; ")
     };
     reasons.into_iter().map(|(reason, ends)| format!("{}. {}", capitalised(reason), list(&ends))).collect()
