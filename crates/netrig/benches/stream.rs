@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -206,7 +206,7 @@ impl Bench {
         self.testbed.endpoint(endpoint).with_context(|| format!("no endpoint {endpoint}"))
     }
 
-    fn address(&self) -> Result<Ipv4Addr> {
+    fn address(&self) -> Result<IpAddr> {
         self.testbed.topology().address(&self.receiver).context("the receiver has no address")
     }
 

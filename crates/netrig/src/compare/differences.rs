@@ -44,9 +44,9 @@ impl Conditions {
     }
 }
 
-/// The scenario without the words about it.
+/// The scenario without the words about it, and without what ends its repetition.
 fn bare(scenario: Scenario) -> Scenario {
-    Scenario { name: String::new(), about: String::new(), notes: Vec::new(), ..scenario }
+    Scenario { name: String::new(), about: String::new(), notes: Vec::new(), watched: Vec::new(), ..scenario }
 }
 
 /// All that differs, what decides most first.

@@ -4,7 +4,7 @@ use rig_stats::compare::{Kind, Verdict};
 
 use super::{Comparison, EffectData, FigureComparison, RunRef, SampleData};
 use crate::claim::Metric;
-use crate::report::build::{count, decimals, name, scale, time, unit};
+use crate::report::build::{count, decimals, name, shown as in_unit, time, unit};
 use crate::report::document::{Block, Cell, Column, Document, Interval, Label, Number, Row, Table};
 
 /// The whole report of a comparison.
@@ -242,7 +242,7 @@ struct Look {
 
 fn look(figure: &FigureComparison) -> Look {
     match figure.metric.parse::<Metric>() {
-        Ok(metric) => Look { unit: unit(metric).to_owned(), scale: scale(metric), decimals: decimals(metric) },
+        Ok(metric) => Look { unit: unit(metric).to_owned(), scale: in_unit(metric, 1.0), decimals: decimals(metric) },
         // From a file of a netrig that knows more metrics.
         Err(_) => Look { unit: figure.unit.clone(), scale: 1.0, decimals: 3 },
     }

@@ -15,10 +15,18 @@ pub struct Policy {
 /// The one place that knows for every metric which way is better.
 pub fn policy(metric: Metric) -> Policy {
     let (better, resolution) = match metric {
-        Metric::Throughput => (Better::Higher, 0.0),
+        Metric::Throughput | Metric::BackgroundThroughput | Metric::Transactions | Metric::Datagrams => {
+            (Better::Higher, 0.0)
+        }
         // /proc/stat counts in ticks: below a percentage point the figure of an idle CPU says nothing.
         Metric::Cpu => (Better::Lower, 1.0),
-        Metric::ServiceDemand => (Better::Lower, 0.0),
+        Metric::ServiceDemand | Metric::TransactionDemand | Metric::Latency(_) | Metric::Delay(_) => {
+            (Better::Lower, 0.0)
+        }
+        // One datagram in ten thousand.
+        Metric::Loss | Metric::Reordered | Metric::Duplicated => (Better::Lower, 0.01),
+        // Microseconds: less is the clock and the scheduler.
+        Metric::Jitter => (Better::Lower, 1.0),
         // A window of a stream carries tens of thousands of segments and more: a handful is no congestion.
         Metric::Retransmits => (Better::Lower, 10.0),
     };

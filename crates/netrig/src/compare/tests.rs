@@ -3,7 +3,9 @@ use serde_json::json;
 
 use super::*;
 use crate::record::Environment;
+use crate::report::build::data::data;
 use crate::report::export::{CertaintyKind, PhasesData, RunHead, RunKind, RunStatus};
+use crate::report::fixture::loads::netperf_view;
 use crate::suite::Suite;
 
 const NAME: [&str; 2] = ["run 1", "run 2"];
@@ -23,6 +25,9 @@ fn run(id: u32, received: &[f64]) -> RunData {
             name: format!("Scenario {id}"),
             notes: Vec::new(),
             load: "TCP stream".into(),
+            plan: json!({}),
+            latency: None,
+            delay: None,
             certainty: CertaintyKind::Fixed,
             certainty_missed: None,
             figures: figures.into_iter().flatten().collect(),
@@ -104,9 +109,10 @@ fn each_figure_gets_its_verdict() {
 #[test]
 fn every_metric_has_a_direction() {
     use rig_stats::compare::Better;
-    assert_eq!(policy(Metric::Throughput).better, Better::Higher);
-    for metric in [Metric::Cpu, Metric::ServiceDemand, Metric::Retransmits] {
-        assert_eq!(policy(metric).better, Better::Lower);
+    let carried = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::BackgroundThroughput];
+    for metric in Metric::ALL {
+        let expected = if carried.contains(&metric) { Better::Higher } else { Better::Lower };
+        assert_eq!(policy(metric).better, expected, "{metric}");
     }
     for metric in Metric::ALL {
         assert!(policy(metric).resolution >= 0.0 && policy(metric).resolution.is_finite());
@@ -326,4 +332,18 @@ fn json_reads_back() {
     let comparison = compared(&run(1, &FAST), &run(2, &[8e8]));
     let json = serde_json::to_string(&document(&comparison).data).unwrap();
     assert_eq!(serde_json::from_str::<Comparison>(&json).unwrap(), comparison);
+}
+
+#[test]
+fn every_kind_of_load_is_compared_by_its_own_figures() {
+    let old = data(&netperf_view());
+    let mut new = old.clone();
+    new.run.id = "14".into();
+    let comparison = compared(&old, &new);
+    assert_eq!(comparison.figures.len(), old.scenarios.iter().map(|s| s.figures.len()).sum::<usize>());
+    assert_eq!((comparison.totals.better, comparison.totals.worse), (0, 0));
+    for metric in ["transactions", "latency_p99", "loss", "throughput"] {
+        assert!(comparison.figures.iter().any(|figure| figure.metric == metric), "{metric}");
+    }
+    assert!(text(&document(&comparison)).contains("Of "));
 }

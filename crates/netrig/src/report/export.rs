@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rig_stats::confidence::Level;
+use rig_stats::histogram::Histogram;
 use rig_stats::sample::Sample;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
@@ -109,11 +110,18 @@ pub struct ScenarioData {
     pub notes: Vec<String>,
     /// The load in words.
     pub load: String,
+    /// The load as the connecting end ran it.
+    #[schemars(with = "std::collections::BTreeMap<String, Value>")]
+    pub plan: Value,
     pub certainty: CertaintyKind,
     /// Which figures missed the certainty asked for and by how much, in words.
     pub certainty_missed: Option<String>,
     /// Those that at least one trial has.
     pub figures: Vec<FigureData>,
+    /// Of all transactions of all trials; null where there were none.
+    pub latency: Option<DistributionData>,
+    /// Of all datagrams of all trials that arrived at the receiver, from sending to receiving; null where there were none.
+    pub delay: Option<DistributionData>,
     /// The trials as they are stored, every counter in them. More fields than the schema names come and go with what
     /// is measured.
     #[schemars(with = "Vec<TrialOutline>")]
@@ -148,6 +156,23 @@ pub struct FigureData {
     pub high: Option<f64>,
     /// One for each trial, in order; null where the trial does not have it.
     pub values: Vec<Option<f64>>,
+}
+
+/// Times of all trials together. A percentile is null where there are too few values for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DistributionData {
+    /// How many times were measured.
+    pub values: u64,
+    pub mean_us: Option<f64>,
+    pub p50_us: Option<f64>,
+    pub p90_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    pub p99_9_us: Option<f64>,
+    pub p99_99_us: Option<f64>,
+    pub max_us: Option<f64>,
+    /// The whole histogram, nanoseconds: base64 of HdrHistogram's compressed V2 format.
+    #[schemars(with = "String")]
+    pub histogram_ns: Histogram,
 }
 
 /// The part of a stored trial that a reader may rely on.

@@ -173,8 +173,10 @@ fn unit(unit: &str) -> String {
         if plural { many } else { one }.to_owned()
     };
     let mut parts = unit.split('/');
-    let first = parts.next().map_or(String::new(), |part| word(part, true));
-    parts.fold(first, |name: String, part| format!("{name}_per_{}", word(part, false)))
+    // Of `1/s` only the second part is a word.
+    let first = parts.next().filter(|part| *part != "1").map(|part| word(part, true));
+    let words = first.into_iter().chain(parts.map(|part| format!("per_{}", word(part, false))));
+    words.collect::<Vec<_>>().join("_")
 }
 
 /// Text in a label or a help line: backslash, quote and line feed are escaped, other control characters left out.

@@ -1,11 +1,14 @@
 //! The run for programs.
 
 use rig_stats::confidence::Level;
+use rig_stats::histogram::Histogram;
+use serde::Serialize;
+use serde_json::Value;
 
-use crate::claim::{Metric, Side};
-use crate::figures::figure;
+use crate::claim::{Metric, Side, Statistic};
+use crate::figures::{self, Kind, figure};
 use crate::report::export::{
-    CertaintyKind, FigureData, PhasesData, RunData, RunHead, RunKind, RunStatus, ScenarioData,
+    CertaintyKind, DistributionData, FigureData, PhasesData, RunData, RunHead, RunKind, RunStatus, ScenarioData,
 };
 use crate::report::view::{Certainty, RunView, ScenarioView, Status};
 
@@ -57,19 +60,45 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
         Certainty::Unfinished => (CertaintyKind::Unfinished, None),
     };
     let values = |side, metric| scenario.trials.iter().map(|trial| figure(trial, side, metric)).collect();
+    // Where payload goes one way, the ends that connect and listen are the sender and the receiver under other names.
+    let ends = Kind::of(&scenario.plan).map_or([Side::Local, Side::Remote], Kind::ends);
+    let has = |side: &Side, metric: &Metric| ends.contains(side) || metric.sides() == [*side];
     let figures = Side::ALL.into_iter().flat_map(|side| {
-        Metric::ALL.into_iter().filter_map(move |metric| FigureData::new(side, metric, values(side, metric), level))
+        let own = Metric::ALL.into_iter().filter(move |metric| has(&side, metric));
+        own.filter_map(move |metric| FigureData::new(side, metric, values(side, metric), level))
     });
-    // Stored records were found good when they were written: each of their values has a form in JSON.
-    let trials = scenario.trials.iter().filter_map(|trial| serde_json::to_value(trial).ok());
     ScenarioData {
         id: scenario.id.clone(),
         name: scenario.name.clone(),
         notes: scenario.notes.clone(),
         load: scenario.load.clone(),
+        plan: plain(&scenario.plan),
         certainty,
         certainty_missed,
         figures: figures.collect(),
-        trials: trials.collect(),
+        latency: distribution(&figures::latency(&scenario.trials)),
+        delay: distribution(&figures::delay(&scenario.trials, Side::Receiver)),
+        trials: scenario.trials.iter().map(plain).collect(),
     }
+}
+
+/// A plan or a record as it is stored.
+fn plain<T: Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).expect("plans and stored records have a form in JSON")
+}
+
+/// All trials together; `None` without values.
+fn distribution(histogram: &Histogram) -> Option<DistributionData> {
+    let value = |of| figures::statistic(histogram, of);
+    (!histogram.is_empty()).then(|| DistributionData {
+        values: histogram.count(),
+        mean_us: value(Statistic::Mean),
+        p50_us: value(Statistic::P50),
+        p90_us: value(Statistic::P90),
+        p99_us: value(Statistic::P99),
+        p99_9_us: value(Statistic::P99_9),
+        p99_99_us: value(Statistic::P99_99),
+        max_us: value(Statistic::Max),
+        histogram_ns: histogram.clone(),
+    })
 }

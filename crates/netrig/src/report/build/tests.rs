@@ -1,6 +1,8 @@
 use super::*;
 use crate::report::document::{Cell, Chart, Table};
+use crate::report::fixture::loads::netperf_view;
 use crate::report::fixture::run_view;
+use crate::suite::Form;
 
 fn tables(document: &Document) -> Vec<&Table> {
     document.all_blocks().filter_map(|block| if let Block::Table(table) = block { Some(table) } else { None }).collect()
@@ -41,7 +43,8 @@ fn columns_follow_the_run() {
 #[test]
 fn scenarios_in_no_table_get_one() {
     let mut view = run_view();
-    view.tables[0].columns.retain(|c| c.head != "D");
+    let Form::Columns(columns) = &mut view.tables[0].form else { panic!("{:?}", view.tables[0]) };
+    columns.retain(|c| c.head != "D");
     let document = document(&view);
     let other = tables(&document)[3];
     assert_eq!(other.caption, "Other scenarios – sender nodes");
@@ -134,4 +137,19 @@ fn a_failed_run_says_why() {
     assert!(document.blocks.contains(&Block::warning(
         "The run failed: node b has no CPU left. The figures are those of the trials that were finished."
     )));
+}
+
+#[test]
+fn each_end_is_in_the_data_under_one_name() {
+    for view in [run_view(), netperf_view()] {
+        for scenario in data::data(&view).scenarios {
+            let one_way = scenario.figures.iter().any(|figure| figure.side == "sender");
+            let other = |side: &str| if one_way { side == "local" || side == "remote" } else { side == "sender" };
+            assert!(scenario.figures.iter().all(|figure| !other(&figure.side)), "{}", scenario.id);
+            let mut names: Vec<_> = scenario.figures.iter().map(|f| (&f.side, &f.metric)).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), scenario.figures.len(), "{}", scenario.id);
+        }
+    }
 }

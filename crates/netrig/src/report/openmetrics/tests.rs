@@ -4,6 +4,7 @@ use openmetrics_parser::openmetrics::parse_openmetrics;
 
 use super::*;
 use crate::report::build;
+use crate::report::fixture::loads::netperf_view;
 use crate::report::fixture::run_view;
 
 fn written(document: &Document) -> String {
@@ -40,6 +41,15 @@ fn a_run_reads_back_with_units_and_values() {
     assert!(format!("{:?}", sample.value).contains(&mean.unwrap().mean.to_string()), "{sample:?}");
     assert!(exposition.families.contains_key("netrig_run_start_seconds"));
     assert!(text.contains("\nnetrig_run_info{suite=\"layers\",run=\"12\""));
+}
+
+#[test]
+fn every_kind_of_load_reads_back() {
+    let document = build::document(&netperf_view());
+    let exposition = parse_openmetrics(&written(&document)).unwrap();
+    for name in ["netrig_transactions_per_second", "netrig_latency_p99_microseconds", "netrig_loss_percent"] {
+        assert!(exposition.families.contains_key(name), "{name} of {:?}", exposition.families.keys());
+    }
 }
 
 #[test]
@@ -87,6 +97,7 @@ fn units_become_words() {
         ("us/KB", "microseconds_per_kibibyte"),
         ("segments", "segments"),
         ("Tr/s", "transactions_per_second"),
+        ("1/s", "per_second"),
         ("us/Tr", "microseconds_per_transaction"),
         ("odd unit", "odd_unit"),
     ];
