@@ -104,6 +104,13 @@ impl Field {
         Ok(Peer(child.with_context(|| format!("start {}", words[0]))?))
     }
 
+    /// Starts a server at the receiver and waits until something listens there.
+    pub fn start_server(&self, words: &[&str]) -> Result<Peer> {
+        let server = self.start_peer(words, &self.receiver, Stdio::null())?;
+        self.wait_for_listener()?;
+        Ok(server)
+    }
+
     /// Waits until something listens for TCP connections in the receiver's namespace.
     pub fn wait_for_listener(&self) -> Result<()> {
         let deadline = Instant::now() + LISTEN_TIMEOUT;
@@ -146,7 +153,7 @@ pub fn arguments(rounds: usize) -> (usize, Vec<String>) {
 
 pub fn progress(round: usize, rounds: usize, name: &str) {
     if io::stderr().is_terminal() {
-        eprint!("\rround {round} of {rounds}: {name:<32}");
+        eprint!("\rround {round} of {rounds}: {name:<48}");
     }
 }
 
