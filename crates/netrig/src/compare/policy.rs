@@ -18,15 +18,14 @@ pub fn policy(metric: Metric) -> Policy {
         Metric::Throughput | Metric::BackgroundThroughput | Metric::Transactions | Metric::Datagrams => {
             (Better::Higher, 0.0)
         }
-        // /proc/stat counts in ticks: below a percentage point the figure of an idle CPU says nothing.
-        Metric::Cpu => (Better::Lower, 1.0),
+        // Of CPU, a percentage point: /proc/stat counts in ticks, and less of an idle CPU says nothing. Of jitter, a
+        // microsecond: less is the clock and the scheduler.
+        Metric::Cpu | Metric::Jitter => (Better::Lower, 1.0),
         Metric::ServiceDemand | Metric::TransactionDemand | Metric::Latency(_) | Metric::Delay(_) => {
             (Better::Lower, 0.0)
         }
         // One datagram in ten thousand.
         Metric::Loss | Metric::Reordered | Metric::Duplicated => (Better::Lower, 0.01),
-        // Microseconds: less is the clock and the scheduler.
-        Metric::Jitter => (Better::Lower, 1.0),
         // A window of a stream carries tens of thousands of segments and more: a handful is no congestion.
         Metric::Retransmits => (Better::Lower, 10.0),
     };
