@@ -232,6 +232,24 @@ fn csv_keeps_text_and_figures_whole() {
 }
 
 #[test]
+fn csv_has_distributions_whole() {
+    let text = plain(&build::document(&fixture::loads::netperf_view()), Format::Csv);
+    let rows: Vec<::csv::StringRecord> =
+        ::csv::Reader::from_reader(text.as_bytes()).records().collect::<Result<_, _>>().unwrap();
+    let title = "TCP_RR – latency of all transactions, trials pooled";
+    let cell = |column: &str| {
+        let row = rows.iter().find(|r| &r[0] == title && &r[1] == "etun" && &r[2] == column);
+        row.unwrap_or_else(|| panic!("no {column}")).clone()
+    };
+    assert_eq!((&cell("values")[3], &cell("p99.9")[6]), ("30000", "µs"));
+    let histogram: rig_stats::histogram::Histogram =
+        serde_json::from_value(Value::from(&cell("histogram")[3])).unwrap();
+    assert_eq!(histogram.count(), 30_000);
+    let shown: f64 = cell("p50")[3].parse().unwrap();
+    assert_eq!(shown, histogram.percentile(50.0).unwrap() as f64 / 1000.0);
+}
+
+#[test]
 fn json_reads_back_as_the_same_document() {
     for document in all() {
         let text = plain(&document, Format::Json);

@@ -303,7 +303,10 @@ fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Re
     if let Some(why) = latency::too_few(trials, side, metric) {
         return Err(why);
     }
-    let mean = sample.mean().ok_or("no trial gave this figure")?;
+    let mean = sample.mean().ok_or(match metric {
+        Metric::BackgroundThroughput => "no load runs in the background",
+        _ => "no trial gave this figure",
+    })?;
     let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
     Ok(Number::new(mean, decimals(metric)).with_interval(interval))
 }

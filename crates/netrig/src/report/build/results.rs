@@ -139,8 +139,11 @@ pub(super) fn tables(view: &RunView) -> Vec<Block> {
 /// A table for each sheet that has a line; what the reader must know stands below the last.
 fn group_tables(view: &RunView, group: &Group<'_>, sheets: &[Sheet], relative_to: Option<&str>) -> Vec<Block> {
     let mut tables: Vec<Table> = sheets.iter().filter_map(|sheet| table(view, group, sheet, relative_to)).collect();
-    // Below the costs, but for latencies, which follow them.
-    let place = tables.iter().rposition(|t| !t.caption.ends_with("latency")).or(tables.len().checked_sub(1));
+    // Below the costs; latencies and delays follow them.
+    let place = tables
+        .iter()
+        .rposition(|t| !(t.caption.ends_with("latency") || t.caption.ends_with("delay")))
+        .or(tables.len().checked_sub(1));
     if let Some(table) = place.and_then(|i| tables.get_mut(i)) {
         table.notes = notes(group);
     }
@@ -163,9 +166,13 @@ fn table(view: &RunView, group: &Group<'_>, sheet: &Sheet, relative_to: Option<&
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// A figure as a multiple of that of scenario `id`, the study's beside it; `None` where that is of another kind.
+/// A figure as a multiple of that of scenario `id`, the study's beside it; `None` where that is of another kind or
+/// alone.
 fn baseline_row(view: &RunView, group: &Group<'_>, id: &str, side: Side, metric: Metric) -> Option<Row> {
     let base = view.scenarios.iter().find(|s| s.id == id).filter(|s| kind(s) == group.kind)?;
+    if group.columns.iter().all(|(_, scenario)| scenario.id == id) {
+        return None;
+    }
     let published = group.columns.iter().find(|(column, _)| column.scenario == id);
     let published = published.and_then(|(column, _)| column.published.get(side, metric));
     let cell = |(column, scenario): &(&LayoutColumn, &ScenarioView)| {
