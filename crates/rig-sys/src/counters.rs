@@ -236,6 +236,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_ipv6_counts_is_a_name_and_a_number_in_each_line() {
+        let text = "Ip6InDiscards                   \t3\nUdp6RcvbufErrors                \t12\n";
+        let expected = [("Ip6InDiscards".to_owned(), 3), ("Udp6RcvbufErrors".to_owned(), 12)];
+        assert_eq!(parse_ipv6(text), Some(Protocols::from(expected)));
+        for bad in ["Ip6InDiscards", "Ip6InDiscards many", "\n"] {
+            assert_eq!(parse_ipv6(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
     fn proc_stat_lines_become_ticks() {
         let text = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 10 20 30 40 50 60 70 80 0 0\ncpu12 1 1 1 1 1 1 1 1 0 0\nintr 5\n";
         let cpus = parse_cpu_ticks(text).unwrap();
