@@ -1,20 +1,24 @@
 //! The load threads of a worker: started together, watched, and always joined.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rig_sys::clock::thread_cpu_ns;
-use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
 use crate::engine::{self, Connection, Course, Report, Times, Trouble, transactions};
-use crate::plan::{Load, Role, WorkerPlan};
+use crate::plan::{Load, WorkerPlan};
 use crate::record::Direction;
 use crate::wait::Bell;
+
+impl From<Trouble> for WorkerError {
+    fn from(Trouble { what, why }: Trouble) -> Self {
+        Self::Failed { what, why }
+    }
+}
 
 /// What the load threads and the control thread tell each other.
 #[derive(Debug)]
@@ -87,12 +91,7 @@ impl Team {
             }
             Load::TcpCrr(load) => {
                 let seed = transactions::draw_seed();
-                let source = match (&plan.role, listener) {
-                    (Role::Listen { .. }, Some(listener)) => transactions::Source::listener(load, listener),
-                    (Role::Listen { .. }, None) => Err(Errno::INVAL),
-                    (Role::Connect { to }, _) => Ok(transactions::Source::Dial(*to)),
-                };
-                let source = source.map_err(io::Error::from).failing(|| "prepare the listening socket".into())?;
+                let source = transactions::Source::new(load, &plan.role, listener)?;
                 for thread in 0..load.threads {
                     let (load, source) = (load.clone(), source.clone());
                     let build = move |_: &[&_]| Ok(transactions::over_connections(&load, source, (thread, seed)));
@@ -181,7 +180,7 @@ impl Team {
     pub(super) fn check(&self) -> Result<(), WorkerError> {
         match &*self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),
-            Some(Trouble { what, why }) => Err(WorkerError::Failed { what: what.clone(), why: why.clone() }),
+            Some(trouble) => Err(trouble.clone().into()),
         }
     }
 
