@@ -114,6 +114,19 @@ fn both_ends_count_the_same_transactions() {
 }
 
 #[test]
+fn threads_that_end_with_the_window_keep_their_cpu_time() {
+    let load = Load::TcpRr(transactions());
+    let phases = Phases { cool_down: Duration::ZERO, ..PHASES };
+    for _ in 0..3 {
+        let (listen, connect) = plans(&load, phases);
+        let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
+        for record in [responder, requester] {
+            assert!(seen(&record).completed == 0 || record.threads[0].cpu_ns > 0, "{record:?}");
+        }
+    }
+}
+
+#[test]
 fn requests_and_responses_have_their_sizes() {
     let large = 3 << 20;
     for (request, response) in [(1, 1400), (1400, 1), (100_000, 300_000), (large, large), (300_000, 1)] {
