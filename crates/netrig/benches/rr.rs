@@ -59,7 +59,8 @@ fn main() -> Result<()> {
                 let (rate, busy) = match &tool.how {
                     How::Netrig => {
                         let (record, busy) = run_netrig(&field, &load.load)?;
-                        let rate = record.transactions.as_ref().map_or(0.0, |seen| seen.per_second());
+                        let rate =
+                            record.transactions.as_ref().map_or(0.0, rig_load::record::TransactionRecord::per_second);
                         // One at a time over one connection: the dearest place for anything more to do.
                         if last.is_none() {
                             last = Some(record);

@@ -254,7 +254,10 @@ fn json_reads_back_as_the_same_document() {
     for document in all() {
         let text = plain(&document, Format::Json);
         let value: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((value["format"].as_str(), value["version"].as_u64()), (Some("netrig-report"), Some(1)));
+        assert_eq!(
+            (value["format"].as_str(), value["version"].as_u64()),
+            (Some("netrig-report"), Some(u64::from(export::VERSION)))
+        );
         assert_eq!(serde_json::from_value::<Document>(value).unwrap(), document);
     }
 }
@@ -342,14 +345,20 @@ fn formats_read_back_from_their_names() {
         assert_eq!(format.to_string().parse(), Ok(*format));
     }
     let error = "pdf".parse::<Format>().unwrap_err();
-    assert_eq!(error.to_string(), "there is no report format `pdf`; choose one of terminal, markdown, html, json, csv");
+    let known = "terminal, markdown, html, json, csv, openmetrics";
+    assert_eq!(error.to_string(), format!("there is no report format `pdf`; choose one of {known}"));
 }
 
 #[test]
 fn an_empty_document_is_written_by_all() {
     let document = Document { title: "Nothing".into(), ..Document::default() };
     for format in Format::value_variants() {
-        assert!(plain(&document, *format).contains(if *format == Format::Csv { "table,row" } else { "Nothing" }));
+        let expected = match format {
+            Format::Csv => "table,row",
+            Format::Openmetrics => "# EOF",
+            _ => "Nothing",
+        };
+        assert!(plain(&document, *format).contains(expected), "{format}");
     }
 }
 
