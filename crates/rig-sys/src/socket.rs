@@ -8,8 +8,10 @@ use rustix::net::sockopt;
 
 use crate::error::{During, Error, Result};
 
+mod pacing;
 mod zerocopy;
 
+pub use self::pacing::{interface_of, limit_pacing};
 pub use self::zerocopy::ZeroCopy;
 
 /// One of a socket's two buffers.

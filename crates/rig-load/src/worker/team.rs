@@ -40,8 +40,8 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// Starts the threads, which prepare themselves and then wait.
-    pub(super) fn assemble(plan: &WorkerPlan, connections: &Arc<[Connection]>) -> Result<Self, WorkerError> {
+    /// A team without threads.
+    pub(super) fn new(connections: &Arc<[Connection]>, direction: Direction) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {
             course: Course::new().failing(eventfd)?,
@@ -50,8 +50,12 @@ impl Team {
             finished: AtomicU32::new(0),
             trouble: Mutex::new(None),
         });
-        let mut team =
-            Self { shared, connections: connections.clone(), threads: Vec::new(), direction: plan.direction() };
+        Ok(Self { shared, connections: connections.clone(), threads: Vec::new(), direction })
+    }
+
+    /// Starts the threads, which prepare themselves and then wait.
+    pub(super) fn assemble(plan: &WorkerPlan, connections: &Arc<[Connection]>) -> Result<Self, WorkerError> {
+        let mut team = Self::new(connections, plan.direction())?;
         match &plan.load {
             Load::Idle => {}
             Load::TcpStream(stream) => {
@@ -65,7 +69,7 @@ impl Team {
     }
 
     /// Starts one thread, which builds its engine with `build` and runs it over its share of the connections.
-    fn spawn(
+    pub(super) fn spawn(
         &mut self,
         thread: u32,
         build: impl FnOnce(&[&Connection]) -> Result<Box<dyn engine::Engine>, Trouble> + Send + 'static,
@@ -110,7 +114,16 @@ impl Team {
 
     /// All threads have come to the end of their connections.
     pub(super) fn is_finished(&self) -> bool {
-        self.shared.finished.load(Ordering::Acquire) as usize == self.threads.len()
+        self.finished() == self.threads.len()
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Threads that have come to the end of their connections.
+    pub(super) fn finished(&self) -> usize {
+        self.shared.finished.load(Ordering::Acquire) as usize
     }
 
     /// Fails when a thread has.
