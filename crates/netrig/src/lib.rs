@@ -7,6 +7,7 @@ pub mod command;
 pub mod doctor;
 pub mod exit;
 pub mod figures;
+pub mod frontend;
 pub mod record;
 pub mod report;
 pub mod run;

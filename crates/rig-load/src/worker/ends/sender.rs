@@ -18,9 +18,6 @@ use crate::wait::{Waiter, is_ready};
 use crate::worker::team::Team;
 use crate::worker::{Failing, WorkerError};
 
-/// A peer that was told to listen a moment ago may not have come to it: a refusal is only believed after this long.
-const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -51,6 +48,8 @@ pub struct Sending {
     pub quota: Option<u64>,
     /// For each connection to come up.
     pub timeout: Duration,
+    /// A refusal is only believed after this long: the peer may be about to listen.
+    pub patience: Duration,
 }
 
 /// Threads that send, one for each [`Target`].
@@ -194,7 +193,7 @@ fn connect(
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Socket, WorkerError> {
     let what = || format!("connect to {to}");
-    let patience = Instant::now() + REFUSED_TIMEOUT.min(sending.timeout);
+    let patience = Instant::now() + sending.patience.min(sending.timeout);
     loop {
         let socket = prepared(sending, to, index, notes).failing(what)?;
         match socket.connect_timeout(&SockAddr::from(to), sending.timeout) {

@@ -43,6 +43,7 @@ fn sending(to: &[SocketAddr], stream: TcpStream, protocol: Protocol, quota: Opti
         pacing: None,
         quota,
         timeout: Duration::from_secs(5),
+        patience: Duration::from_millis(100),
     }
 }
 
