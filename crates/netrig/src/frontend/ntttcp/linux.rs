@@ -49,7 +49,7 @@ pub const OPTIONS: [Spec; 35] = [
     spec("-W", Value::Needed("seconds"), "warm-up [0]"),
     spec("-t", Value::Needed("seconds"), "test, 0 without end [60]"),
     spec("-C", Value::Needed("seconds"), "cool-down [0]"),
-    spec("-N", Value::None, "no synchronisation: the sender starts at once, the receiver with the first connection"),
+    spec("-N", Value::None, "no synchronisation: start at once, the receiver with the first connection"),
     spec("-O", Value::Optional("file"), "copy the log to this file [ntttcp-for-linux-log.log]"),
     spec("-x", Value::Optional("file"), "write the results as XML [ntttcp-for-linux-log.xml]"),
     spec("-j", Value::Optional("file"), "write the results as JSON [ntttcp-for-linux-log.json]"),

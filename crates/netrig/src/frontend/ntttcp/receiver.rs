@@ -66,7 +66,10 @@ pub fn run(job: &Job, interrupt: &Interrupt, console: &Console) -> Result<Exit, 
                 anyhow!("nothing came for {:?} (-to): look at the sender", job.stall_timeout.unwrap_or_default());
             return Err(Failure::new(Exit::Failed, error));
         }
-        if !job.hold || interrupt.has_come() {
+        if interrupt.has_come() {
+            break Exit::Done;
+        }
+        if !job.hold {
             host.linger()?;
             break Exit::Done;
         }

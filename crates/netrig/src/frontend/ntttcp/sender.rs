@@ -140,7 +140,7 @@ fn sending(job: &Job, hosts: &[IpAddr]) -> Sending {
 fn agree(job: &Job, lines: &mut [Line], interrupt: &Interrupt, console: &Console) -> anyhow::Result<Cycle> {
     let own = job.cycle();
     let mut longest = None;
-    for line in lines {
+    for line in lines.iter_mut() {
         line.write(line.hello)?;
         loop {
             let Event::Agreed(cycle) = line.event(interrupt, job.answer_ns())? else { continue };
@@ -156,7 +156,8 @@ fn agree(job: &Job, lines: &mut [Line], interrupt: &Interrupt, console: &Console
         }
     }
     let cycle = longest.unwrap_or(own);
-    if cycle != own {
+    // As the original: also when the test is as long as this end wants it, but not alone.
+    if !lines.is_empty() && job.seconds().map(Cycle::Seconds) != Some(cycle) {
         match cycle {
             Cycle::Endless => console.info("test is negotiated to run with continuous mode"),
             Cycle::Seconds(seconds) => console.info(&format!("Test cycle time negotiated is: {seconds} seconds")),
