@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use netrig::testbed::topology::{Endpoint, Path as Joint, Topology, WireOptions};
 use netrig::testbed::{Place, Testbed, UPLINK, share_cpus};
 use rig_load::driver::{Cancel, Driver, Pair, Running, Worker};
-use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_stats::sample::Sample;
 use rig_sys::counters::{CpuTicks, cpu_ticks};
 use rig_sys::cpu::{CpuSet, shared_cores};
@@ -206,12 +206,13 @@ impl Bench {
         self.testbed.endpoint(endpoint).with_context(|| format!("no endpoint {endpoint}"))
     }
 
-    fn address(&self) -> Result<Ipv4Addr> {
+    fn address(&self) -> Result<IpAddr> {
         self.testbed.topology().address(&self.receiver).context("the receiver has no address")
     }
 
     fn start_netrig(&self, engine: Engine, send_mode: SendMode, receive_mode: ReceiveMode) -> Result<Running<'_>> {
         let stream = TcpStream {
+            flow: Flow::Forward,
             threads: 1,
             connections: 1,
             message: MESSAGE,

@@ -149,6 +149,12 @@ pub enum Flag {
     WindowSkew { worker: String, microseconds: u64 },
     /// The kernel did not grant what the plan asked for.
     NotGranted { worker: String, what: String },
+    /// UDP requests to which no answer came in time.
+    Unanswered { worker: String, requests: u64 },
+    /// Attempts to connect failed.
+    NotConnected { worker: String, attempts: u64 },
+    /// Transactions of a schedule had not begun when the window was over: the rate asked for was not reached.
+    Behind { worker: String, transactions: u64 },
 }
 
 impl fmt::Display for Flag {
@@ -186,6 +192,11 @@ impl fmt::Display for Flag {
                 write!(f, "{worker} met the window's edges {microseconds} us off")
             }
             Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
+            Self::Unanswered { worker, requests } => write!(f, "{requests} requests of {worker} were not answered"),
+            Self::NotConnected { worker, attempts } => write!(f, "{attempts} attempts of {worker} to connect failed"),
+            Self::Behind { worker, transactions } => {
+                write!(f, "{worker} was {transactions} transactions behind its schedule at the window's end")
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a worker saw. Plain values that are stored for ever: fields are added, never renamed or given another meaning.
 
+use rig_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Engine, ReceiveMode, SendMode};
@@ -9,6 +10,12 @@ use crate::plan::{Engine, ReceiveMode, SendMode};
 pub struct WorkerRecord {
     pub name: String,
     pub direction: Direction,
+    /// `None` in records of a time when the sending worker always was the connecting one: see [`Self::end`].
+    #[serde(default)]
+    pub end: Option<End>,
+    /// Carried a load of its own beside the one that the trial is about, to see the latter under load.
+    #[serde(default)]
+    pub background: bool,
     pub engine: Engine,
     pub send_mode: SendMode,
     pub receive_mode: ReceiveMode,
@@ -23,12 +30,31 @@ pub struct WorkerRecord {
     pub samples: Vec<Sample>,
     /// MSG_ZEROCOPY sends that the kernel completed by copying after all.
     pub zerocopy_copied: u64,
+    /// Of loads that are made of requests and responses.
+    #[serde(default)]
+    pub transactions: Option<TransactionRecord>,
+    /// Of loads that are made of datagrams.
+    #[serde(default)]
+    pub datagrams: Option<DatagramRecord>,
     /// What the kernel did not grant, in words for the reader (a buffer size, a real-time limit).
     pub notes: Vec<String>,
 }
 
 impl WorkerRecord {
-    /// Payload bytes inside the window.
+    /// Which end of the connections the worker was.
+    pub fn end(&self) -> End {
+        self.end.unwrap_or(match self.direction {
+            Direction::Receive => End::Listen,
+            _ => End::Connect,
+        })
+    }
+
+    /// Payload bytes that arrived here inside the window, where payload goes both ways over one connection.
+    pub fn bytes_in(&self) -> u64 {
+        self.connections.iter().map(|c| c.bytes_in).sum()
+    }
+
+    /// Payload bytes inside the window, in the worker's direction: sent, unless it only receives.
     pub fn bytes(&self) -> u64 {
         self.connections.iter().map(|c| c.bytes).sum()
     }
@@ -57,8 +83,132 @@ impl WorkerRecord {
 pub enum Direction {
     Send,
     Receive,
+    /// Payload goes both ways over the same connections.
+    Both,
+    /// Sends requests and waits for responses.
+    Request,
+    /// Answers requests.
+    Respond,
     /// A worker that carried no load.
     Idle,
+}
+
+/// The two ends of a connection. netperf calls the connecting one local and the listening one remote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    Connect,
+    Listen,
+}
+
+/// Transactions inside the window. At the requesting end one belongs to the window when its response was complete, by
+/// its own time stamp, between the planned edges; a responding end counts between the edges as it met them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TransactionRecord {
+    /// At the requesting end, answered; at the responding end, answers sent.
+    pub completed: u64,
+    /// UDP requests that were not answered within the plan's timeout.
+    pub lost: u64,
+    /// Of tcp-crr: attempts to connect that failed.
+    pub failed: u64,
+    /// Open loop: transactions that were due inside the window and had not begun when it was over.
+    pub overdue: u64,
+    /// Nanoseconds from the request's sending (closed loop) or its scheduled time (open loop) to the end of the
+    /// response; for tcp-crr the connecting is part of it. Requesting end only.
+    pub latency: Option<Histogram>,
+    /// Open loop: the same from the moment of sending, which hides what the schedule had to wait.
+    pub service: Option<Histogram>,
+    /// Of tcp-crr: nanoseconds that connecting took.
+    pub connect: Option<Histogram>,
+    /// Requests that had no response yet when the load was over and had been waited for a second more.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// Length of the window that `completed` was counted over, nanoseconds.
+    #[serde(default)]
+    pub window_ns: u64,
+    /// What the random times of an open loop were made of (xoshiro256++ seeded with this plus the thread's number).
+    #[serde(default)]
+    pub seed: Option<u64>,
+}
+
+impl TransactionRecord {
+    /// Completed transactions per second; 0 without a window.
+    pub fn per_second(&self) -> f64 {
+        if self.window_ns == 0 { 0.0 } else { self.completed as f64 * 1e9 / self.window_ns as f64 }
+    }
+
+    /// Adds what another thread counted over the same window.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        let join = |mine: &mut Option<Histogram>, theirs: &Option<Histogram>| match (mine.as_mut(), theirs) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (None, Some(theirs)) => *mine = Some(theirs.clone()),
+            (_, None) => {}
+        };
+        join(&mut self.latency, &other.latency);
+        join(&mut self.service, &other.service);
+        join(&mut self.connect, &other.connect);
+        self.completed += other.completed;
+        self.lost += other.lost;
+        self.failed += other.failed;
+        self.overdue += other.overdue;
+        self.unanswered += other.unanswered;
+        self.window_ns = self.window_ns.max(other.window_ns);
+        self.seed = self.seed.or(other.seed);
+    }
+}
+
+/// Datagrams that were sent inside the window, which is decided by the sender's clock when it hands them to the kernel
+/// and written into them. Fields that belong to the other direction are 0.
+///
+/// The sender's `sent` is the receiver's `received` plus `lost`, unless a note says that the receiver did not hear how
+/// many there were.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatagramRecord {
+    /// Taken by the kernel.
+    pub sent: u64,
+    /// Sends that the kernel refused for want of memory (ENOBUFS, EAGAIN).
+    pub send_errors: u64,
+    /// Distinct ones that arrived, until the cool-down was over.
+    pub received: u64,
+    /// Those that did not, or not soon enough: see `late`.
+    pub lost: u64,
+    /// Datagrams that came after one with a higher sequence number, and not before.
+    pub reordered: u64,
+    /// Datagrams whose sequence number had come before.
+    pub duplicated: u64,
+    /// Came more than 16 384 sequence numbers behind the highest, too late to be told from a duplicate. Lost ones.
+    #[serde(default)]
+    pub late: u64,
+    /// Datagrams that are none of the load's, by their length or header. They arrived inside the window by the
+    /// receiver's clock.
+    #[serde(default)]
+    pub malformed: u64,
+    /// System calls that moved them.
+    pub calls: u64,
+    /// Interarrival jitter of RFC 3550 (6.4.1) at the window's end, nanoseconds, mean over the flows.
+    pub jitter_ns: Option<f64>,
+    /// Nanoseconds from sending to receiving; only where both ends read the same clock.
+    pub delay: Option<Histogram>,
+}
+
+impl DatagramRecord {
+    /// Adds what another thread counted, except for the jitter, of which a mean needs more than that.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.send_errors += other.send_errors;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.reordered += other.reordered;
+        self.duplicated += other.duplicated;
+        self.late += other.late;
+        self.malformed += other.malformed;
+        self.calls += other.calls;
+        match (&mut self.delay, &other.delay) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine @ None, theirs) => mine.clone_from(theirs),
+            (Some(_), None) => {}
+        }
+    }
 }
 
 /// CPU time in nanoseconds.
@@ -68,26 +218,34 @@ pub struct CpuTime {
     pub system_ns: u64,
 }
 
-/// One load thread inside the window.
+/// One load thread inside the window. Where payload goes both ways, the sending threads come first, then those that
+/// receive over the same connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRecord {
     pub bytes: u64,
-    /// Completed sends or receives.
+    /// Completed sends, receives or transactions.
     pub operations: u64,
     pub cpu_ns: u64,
 }
 
-/// One connection, inside the window unless said otherwise.
+/// One connection, inside the window unless said otherwise. Of loads made of requests and responses, `bytes` are the
+/// payload of both and `operations` the transactions, each counted when it is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionRecord {
     pub thread: u32,
     pub local: String,
     pub remote: String,
     pub bytes: u64,
+    /// Payload received, where it goes both ways; else 0 and `bytes` is what was received or sent.
+    #[serde(default)]
+    pub bytes_in: u64,
     pub operations: u64,
     /// Payload bytes over the connection's whole life.
     #[serde(default)]
     pub total_bytes: u64,
+    /// The same of what was received, where payload goes both ways.
+    #[serde(default)]
+    pub total_bytes_in: u64,
     pub congestion_control: String,
     /// SO_SNDBUF and SO_RCVBUF as the kernel reports them at the end (twice what was asked for).
     pub send_buffer: u32,
@@ -125,6 +283,15 @@ pub struct Sample {
     pub span_ns: u64,
     /// Payload bytes in this interval.
     pub bytes: u64,
+    /// Payload received, where it goes both ways.
+    #[serde(default)]
+    pub bytes_in: u64,
+    /// Transactions completed, or datagrams sent or received, in this interval.
+    #[serde(default)]
+    pub units: u64,
+    /// Requests or datagrams found lost in this interval.
+    #[serde(default)]
+    pub lost: u64,
     /// Mean of the connections' smoothed round-trip times.
     pub rtt_us: u32,
     /// Sum of the connections' congestion windows in segments.

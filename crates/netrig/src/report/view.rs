@@ -1,7 +1,7 @@
 //! A run as its report needs it: what the store and the suite know, put together.
 
-use rig_load::plan::Phases;
-use rig_stats::confidence::Level;
+use rig_load::plan::{Load, Phases};
+use rig_stats::confidence::{Goal, Level};
 
 use super::document::Claim;
 use crate::record::{Environment, RigCost, TrialRecord};
@@ -26,6 +26,8 @@ pub struct RunView {
     pub repetition: String,
     /// Confidence of all intervals.
     pub level: Level,
+    /// What ended the repetition of a scenario; `None` when the number of trials was fixed.
+    pub goal: Option<Goal>,
     pub environment: Environment,
     /// `None` when the run ended before it was measured.
     pub rig_cost: Option<RigCost>,
@@ -57,6 +59,8 @@ pub struct ScenarioView {
     pub topology: String,
     /// The load in words.
     pub load: String,
+    /// The load as the connecting end ran it.
+    pub plan: Load,
     pub trials: Vec<TrialRecord>,
     pub certainty: Certainty,
 }

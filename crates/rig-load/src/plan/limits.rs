@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use super::{Datagrams, Engine, Load, Phases, ReceiveMode, SendMode, TcpStream, WorkerPlan};
+use crate::record::Direction;
 
 /// Largest CPU number (the size of the C library's `cpu_set_t`).
 const LAST_CPU: u64 = 1023;
-const THREADS: u64 = 1024;
-const CONNECTIONS: u64 = 20_000;
-const MESSAGE: u64 = 64 << 20;
+pub(super) const THREADS: u64 = 1024;
+pub(super) const CONNECTIONS: u64 = 20_000;
+pub(super) const MESSAGE: u64 = 64 << 20;
 /// The kernel keeps twice the size of a socket buffer in a signed 32-bit number.
 const SOCKET_BUFFER: u64 = i32::MAX as u64 / 2;
 /// TCP_CA_NAME_MAX of linux/tcp.h less its terminating zero.
@@ -23,22 +24,28 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(10);
 const LONGEST_PHASE: Duration = Duration::from_secs(24 * 3600);
 
 /// A plan that cannot be carried out as it is written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     #[error("{what} is {value}: it has to be from {least} to {most}")]
     OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
     #[error("{what} is {value:?}: it has to be from {least:?} to {most:?}")]
     TimeOutOfRange { what: &'static str, value: Duration, least: Duration, most: Duration },
+    #[error("the rate is {rate} transactions per second: it has to be from {least} to {most}")]
+    Rate { rate: f64, least: f64, most: f64 },
+    #[error("pacing by the kernel has no rate: set a throttle, or leave the pacing to the thread")]
+    PacingWithoutRate,
     #[error("the io_uring engine cannot send with {mode}, because {why}: use the blocking engine")]
     UringMode { mode: &'static str, why: &'static str },
     #[error(
-        "the payload buffers would take {needed} bytes, more than {MEMORY}: lower the threads, connections, outstanding operations or the message"
+        "the payload buffers would take {needed} bytes, more than {MEMORY}: lower the threads, connections, outstanding operations, the batch, the segments or the message"
     )]
     Memory { needed: u64 },
     #[error(
         "'{0}' is no name of a congestion control: it has to have 1 to {CONGESTION_NAME} bytes and no zero or space"
     )]
     CongestionName(String),
+    #[error("UDP has no congestion control: '{0}' has to be left out")]
+    CongestionOfUdp(String),
 }
 
 impl WorkerPlan {
@@ -54,6 +61,10 @@ impl WorkerPlan {
     /// | throttle | 1 B/s | any |
     /// | outstanding | 1 | 1024 |
     /// | outstanding x connections | 1 | 32 768 |
+    /// | datagram | 16 B | 65 507 B |
+    /// | batch | 1 | 1024 |
+    /// | segments | 1 | 64 |
+    /// | segments x datagram | 16 B | 65 507 B |
     /// | window | 10 ms | 24 h |
     /// | warm-up, cool-down | 0 | 24 h |
     /// | interval | 10 ms | 24 h |
@@ -71,9 +82,24 @@ impl WorkerPlan {
             Load::Idle => Ok(()),
             Load::TcpStream(stream) => {
                 stream.validate()?;
-                let sends = matches!(self.role, Role::Connect { .. });
-                stream.engine.validate(stream, sends)
+                stream.engine.validate(stream, self.direction())
             }
+            Load::TcpRr(transactions) => transactions.validate(),
+            Load::TcpCrr(transactions) => {
+                transactions.validate()?;
+                range("the transactions in flight on a connection that carries one", transactions.in_flight, 1, 1)
+            }
+            Load::UdpRr(transactions) => {
+                transactions.validate()?;
+                let datagram = |what, size| range(what, size, 1, Datagrams::MESSAGE_MAX.into());
+                datagram("the request", transactions.request)?;
+                datagram("the response", transactions.response)?;
+                match &transactions.congestion_control {
+                    Some(name) => Err(PlanError::CongestionOfUdp(name.clone())),
+                    None => Ok(()),
+                }
+            }
+            Load::UdpStream(datagrams) => datagrams.validate(self.direction()),
         }
     }
 }
@@ -84,27 +110,19 @@ impl TcpStream {
         range("connections of a thread", self.connections, 1, CONNECTIONS)?;
         range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
         range("the message", self.message, 1, MESSAGE)?;
-        for (what, size) in [("the send buffer", self.send_buffer), ("the receive buffer", self.receive_buffer)] {
-            size.map_or(Ok(()), |size| range(what, size, 1, SOCKET_BUFFER))?;
-        }
+        socket_buffer("the send buffer", self.send_buffer)?;
+        socket_buffer("the receive buffer", self.receive_buffer)?;
         self.throttle.map_or(Ok(()), |rate| range("the throttle", rate, 1, u64::MAX))?;
-        match &self.congestion_control {
-            Some(name)
-                if name.is_empty()
-                    || name.len() > CONGESTION_NAME
-                    || name.contains(|c: char| c == '\0' || c.is_whitespace()) =>
-            {
-                Err(PlanError::CongestionName(name.clone()))
-            }
-            _ => Ok(()),
-        }
+        congestion_control(self.congestion_control.as_deref())
     }
 }
 
 impl Engine {
-    fn validate(self, stream: &TcpStream, sends: bool) -> Result<(), PlanError> {
+    fn validate(self, stream: &TcpStream, direction: Direction) -> Result<(), PlanError> {
+        let (sends, receives) = (direction != Direction::Receive, direction != Direction::Send);
         // One buffer a thread, save where the kernel may fill several at once.
-        let mut buffers = u64::from(stream.threads);
+        let threads = u64::from(stream.threads);
+        let (sending, mut receiving) = (threads * u64::from(sends), threads * u64::from(receives));
         if let Self::Uring { outstanding } = self {
             range("the number of outstanding operations", outstanding, 1, OUTSTANDING)?;
             let ring = u64::from(outstanding) * u64::from(stream.connections);
@@ -118,12 +136,11 @@ impl Engine {
                 }
                 _ => {}
             }
-            if !sends && stream.receive_mode == ReceiveMode::Copy {
-                buffers *= ring;
+            if stream.receive_mode == ReceiveMode::Copy {
+                receiving *= ring;
             }
         }
-        let needed = buffers * u64::from(stream.message);
-        if needed > MEMORY { Err(PlanError::Memory { needed }) } else { Ok(()) }
+        memory((sending + receiving) * u64::from(stream.message))
     }
 }
 
@@ -149,17 +166,38 @@ impl Phases {
     }
 }
 
-fn range(what: &'static str, value: impl Into<u64>, least: u64, most: u64) -> Result<(), PlanError> {
+/// Payload buffers of one worker.
+pub(super) fn memory(needed: u64) -> Result<(), PlanError> {
+    if needed > MEMORY { Err(PlanError::Memory { needed }) } else { Ok(()) }
+}
+
+pub(super) fn socket_buffer(what: &'static str, size: Option<u32>) -> Result<(), PlanError> {
+    size.map_or(Ok(()), |size| range(what, size, 1, SOCKET_BUFFER))
+}
+
+pub(super) fn congestion_control(name: Option<&str>) -> Result<(), PlanError> {
+    let bad = |name: &str| {
+        name.is_empty() || name.len() > CONGESTION_NAME || name.contains(|c: char| c == '\0' || c.is_whitespace())
+    };
+    match name {
+        Some(name) if bad(name) => Err(PlanError::CongestionName(name.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn range(what: &'static str, value: impl Into<u64>, least: u64, most: u64) -> Result<(), PlanError> {
     let value = value.into();
     if (least..=most).contains(&value) { Ok(()) } else { Err(PlanError::OutOfRange { what, value, least, most }) }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Flow, Role};
     use super::*;
 
     fn plan(role: Role, change: impl FnOnce(&mut TcpStream)) -> WorkerPlan {
         let mut stream = TcpStream {
+            flow: Flow::Forward,
             threads: 2,
             connections: 2,
             message: 1390,
@@ -258,6 +296,11 @@ mod tests {
         };
         refused(&plan(listen(), big), "payload buffers");
         plan(connect(), big).validate().unwrap();
+        let both = |s: &mut TcpStream| {
+            big(s);
+            s.flow = Flow::Both;
+        };
+        refused(&plan(connect(), both), "payload buffers");
         plan(listen(), |s| {
             big(s);
             s.receive_mode = ReceiveMode::Discard;

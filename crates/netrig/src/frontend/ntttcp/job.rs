@@ -64,7 +64,7 @@ pub struct Job {
     /// Bytes per second of one sending thread.
     pub throttle: Option<u64>,
     /// SO_MAX_PACING_RATE of one connection in bytes per second.
-    pub pacing: Option<u32>,
+    pub pacing: Option<u64>,
     /// Seconds.
     pub warm_up: u32,
     pub length: Length,

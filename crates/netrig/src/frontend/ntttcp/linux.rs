@@ -352,7 +352,7 @@ impl Reading {
             no_delay: self.has("--no-delay"),
             outstanding: None,
             throttle,
-            pacing: pacing.map(|rate| u32::try_from(rate).unwrap_or(u32::MAX)),
+            pacing,
             warm_up: self.warm_up,
             length,
             cool_down: self.cool_down,

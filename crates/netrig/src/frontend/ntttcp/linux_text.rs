@@ -112,7 +112,7 @@ fn parameters(job: &Job, output: &LinuxOutput) -> Vec<String> {
     }
     if let Some(pacing) = job.pacing {
         let connections = u64::from(job.threads()) * u64::from(job.connections_per_thread);
-        value("fq rate limit (bits/sec)", 1, (u64::from(pacing) * 8 * connections).to_string());
+        value("fq rate limit (bits/sec)", 1, pacing.saturating_mul(8).saturating_mul(connections).to_string());
     }
     value("tcp nodelay", 1, yes(job.no_delay).into());
     let or_no = |seconds: u32| if seconds == 0 { "no".into() } else { seconds.to_string() };

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use rig_load::plan::{Engine, ReceiveMode, SendMode, TcpStream as Stream};
+use rig_load::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream as Stream};
 use rig_load::worker::ends::{Counts, Protocol, Sender as Load, Sending, Target};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 use socket2::{Domain, Socket, Type};
@@ -110,6 +110,7 @@ fn sending(job: &Job, hosts: &[IpAddr]) -> Sending {
     let targets = ports.flat_map(|(to, cpu)| (0..job.threads_per_port).map(move |_| Target { to, cpu })).collect();
     Sending {
         stream: Stream {
+            flow: Flow::Forward,
             threads: job.threads(),
             connections: job.connections_per_thread,
             message: job.message,

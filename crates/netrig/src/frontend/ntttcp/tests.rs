@@ -205,7 +205,7 @@ fn linux_options_are_read_as_getopt_reads_them() {
     let long = job(linux("-s 10.0.0.1 -6 -V -P 4 -f -n 2 --fq-rate-limit 10G -t 9 -N"));
     let short = job(linux("-6Vs10.0.0.1 -P4 -n2 -f --fq=10G -t9 -N"));
     assert_eq!(long, short);
-    assert_eq!((long.source_port, long.pacing), (Some(25_001), Some(10_000_000_000u64.div_euclid(8 * 8) as u32)));
+    assert_eq!((long.source_port, long.pacing), (Some(25_001), Some(10_000_000_000u64.div_euclid(8 * 8))));
     assert_eq!((long.threads(), long.connections_per_thread), (8, 1));
     let mapped = job(linux("-s -m 8,*,192.168.1.1 -n 16"));
     assert_eq!((mapped.ports(), mapped.threads()), (8, 128));

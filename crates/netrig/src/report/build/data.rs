@@ -1,10 +1,11 @@
 //! The run for programs: numbers as numbers, units in the names.
 
 use rig_stats::confidence::Level;
+use rig_stats::histogram::Histogram;
 use rig_stats::sample::Sample;
 use serde_json::{Map, Value, json};
 
-use crate::claim::{Metric, Side};
+use crate::claim::{Metric, Side, Statistic};
 use crate::figures;
 use crate::report::view::{Certainty, RunView, ScenarioView, Status};
 
@@ -52,30 +53,60 @@ fn scenario(scenario: &ScenarioView, level: Level) -> Value {
         Certainty::Missed(words) => ("missed", Some(words)),
         Certainty::Unfinished => ("unfinished", None),
     };
-    let side = |side| {
-        let entry = |metric| (key(metric).to_owned(), summary(&figures::sample(&scenario.trials, side, metric), level));
-        Metric::ALL.into_iter().map(entry).collect::<Map<_, _>>()
+    let side = |side: Side| {
+        let entry = |metric| {
+            let sample = figures::sample(&scenario.trials, side, metric);
+            // The first four are there of every load: readers of the first reports rely on them.
+            (ALWAYS.contains(&metric) || !sample.is_empty()).then(|| (key(metric), summary(&sample, level)))
+        };
+        Metric::ALL.into_iter().filter_map(entry).collect::<Map<_, _>>()
     };
     json!({
         "id": scenario.id,
         "name": scenario.name,
         "notes": scenario.notes,
         "load": scenario.load,
+        "plan": scenario.plan,
         "certainty": certainty,
         "certainty_missed": missed,
         "sender": side(Side::Sender),
         "receiver": side(Side::Receiver),
+        "local": side(Side::Local),
+        "remote": side(Side::Remote),
+        "latency": distribution(&figures::latency(&scenario.trials)),
+        "delay": distribution(&figures::delay(&scenario.trials, Side::Receiver)),
         "trials": scenario.trials,
     })
 }
 
-/// Figures in the unit they are computed in.
-fn key(metric: Metric) -> &'static str {
+const ALWAYS: [Metric; 4] = [Metric::Throughput, Metric::Cpu, Metric::ServiceDemand, Metric::Retransmits];
+
+/// All trials together; `null` without values. A percentile is `null` where there are too few values for it.
+fn distribution(histogram: &Histogram) -> Value {
+    if histogram.is_empty() {
+        return Value::Null;
+    }
+    let named = |of: Statistic| {
+        let name = Metric::Latency(of).name().trim_start_matches("latency_");
+        (format!("{name}_us"), json!(figures::statistic(histogram, of)))
+    };
+    let mut distribution: Map<String, Value> = Statistic::ALL.into_iter().map(named).collect();
+    distribution.insert("values".to_owned(), json!(histogram.count()));
+    distribution.insert("histogram_ns".to_owned(), json!(histogram));
+    Value::Object(distribution)
+}
+
+/// The figure with the unit it is computed in. Figures of streams over TCP have kept the names they first had.
+fn key(metric: Metric) -> String {
     match metric {
-        Metric::Throughput => "throughput_bits_per_second",
-        Metric::Cpu => "cpu_percent",
-        Metric::ServiceDemand => "service_demand_us_per_kb",
-        Metric::Retransmits => "retransmitted_segments",
+        Metric::Throughput | Metric::BackgroundThroughput => format!("{metric}_bits_per_second"),
+        Metric::Cpu => "cpu_percent".to_owned(),
+        Metric::ServiceDemand => "service_demand_us_per_kb".to_owned(),
+        Metric::Retransmits => "retransmitted_segments".to_owned(),
+        Metric::TransactionDemand => "transaction_demand_us".to_owned(),
+        Metric::Transactions | Metric::Datagrams => format!("{metric}_per_second"),
+        Metric::Loss | Metric::Reordered | Metric::Duplicated => format!("{metric}_percent"),
+        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) => format!("{metric}_us"),
     }
 }
 

@@ -2,18 +2,23 @@
 
 mod data;
 mod doubts;
+mod latency;
+mod netperf;
+mod overview;
 mod results;
 mod scenario;
+mod sheets;
 
 use jiff::Timestamp;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 
 use super::document::{Block, Document, Interval, Number, Verdict};
-use super::view::{RunView, Status};
-use crate::claim::{Metric, Side};
-use crate::figures;
+use super::view::{RunView, ScenarioView, Status};
+use crate::claim::{FigureRef, Metric, Side, Statistic};
+use crate::figures::{self, Kind};
 use crate::record::{Environment, TrialRecord};
+use crate::suite::Form;
 
 /// The whole report of a run.
 pub fn document(view: &RunView) -> Document {
@@ -154,8 +159,33 @@ fn method(view: &RunView) -> Vec<(String, String)> {
             format!("{} % confidence of the mean over trials, Student's t distribution", view.level.percent()),
         ),
         ("CPU", "share of time that was neither idle nor stolen, mean over the node's CPUs".to_owned()),
-        ("Service demand", "CPU time of the node for each KB (1024 bytes) of payload, netperf's formula".to_owned()),
+        (
+            "Service demand",
+            "CPU time of the node for each KB (1024 bytes) of payload or for each transaction, netperf's formula"
+                .to_owned(),
+        ),
     ];
+    let has = |wanted: &dyn Fn(Kind) -> bool| view.scenarios.iter().filter_map(|s| Kind::of(&s.plan)).any(wanted);
+    if has(&|kind| kind != Kind::Stream) {
+        pairs.push(("Ends", "local is the one that connects, remote the one that listens".to_owned()));
+    }
+    if has(&|kind| kind == Kind::Transactions) {
+        pairs.push((
+            "Latency",
+            "from the sending of a request, or with a rate given from when it was due, to the end of its response; \
+             percentiles of each trial, and of all trials together in charts"
+                .to_owned(),
+        ));
+    }
+    if has(&|kind| matches!(kind, Kind::Datagrams | Kind::TwoWayDatagrams)) {
+        pairs.push((
+            "Loss",
+            "sequence numbers that never came while later ones did; jitter is that of RFC 3550, 6.4.1".to_owned(),
+        ));
+    }
+    if view.tables.iter().any(|table| matches!(table.form, Form::Netperf(_))) {
+        pairs.push(("netperf's layout", netperf::DIFFERS.to_owned()));
+    }
     if !view.options.is_empty() {
         pairs.push(("Options", view.options.clone()));
     }
@@ -184,51 +214,84 @@ fn environment(environment: &Environment) -> Vec<(String, String)> {
     fixed.chain(environment.sysctls.iter().cloned()).collect()
 }
 
-/// What a figure is multiplied by to be shown in [`unit`].
-fn scale(metric: Metric) -> f64 {
-    match metric {
-        Metric::Throughput => 1e-6,
-        Metric::Cpu | Metric::ServiceDemand | Metric::Retransmits => 1.0,
-    }
+/// A value in the unit that it is shown in, from that of [`Metric::unit`].
+fn shown(metric: Metric, value: f64) -> f64 {
+    if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { value / 1e6 } else { value }
 }
 
 fn name(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "Throughput",
         Metric::Cpu => "Avg. CPU",
-        Metric::ServiceDemand => "Service demand",
+        Metric::ServiceDemand | Metric::TransactionDemand => "Service demand",
         Metric::Retransmits => "Retransmits",
+        Metric::Transactions => "Transactions",
+        Metric::Latency(Statistic::Mean) => "Latency, mean",
+        Metric::Latency(Statistic::P50) => "Latency, p50",
+        Metric::Latency(Statistic::P90) => "Latency, p90",
+        Metric::Latency(Statistic::P99) => "Latency, p99",
+        Metric::Latency(Statistic::P99_9) => "Latency, p99.9",
+        Metric::Latency(Statistic::P99_99) => "Latency, p99.99",
+        Metric::Latency(Statistic::Max) => "Latency, max",
+        Metric::Datagrams => "Datagrams",
+        Metric::Loss => "Loss",
+        Metric::Reordered => "Reordered",
+        Metric::Duplicated => "Duplicated",
+        Metric::Jitter => "Jitter",
+        Metric::Delay(Statistic::Mean) => "Delay, mean",
+        Metric::Delay(Statistic::P50) => "Delay, p50",
+        Metric::Delay(Statistic::P90) => "Delay, p90",
+        Metric::Delay(Statistic::P99) => "Delay, p99",
+        Metric::Delay(Statistic::P99_9) => "Delay, p99.9",
+        Metric::Delay(Statistic::P99_99) => "Delay, p99.99",
+        Metric::Delay(Statistic::Max) => "Delay, max",
+        Metric::BackgroundThroughput => "Background load",
     }
 }
 
 /// The unit that a figure is shown in.
 fn unit(metric: Metric) -> &'static str {
     match metric {
-        Metric::Throughput => "Mbit/s",
-        Metric::Cpu => "%",
+        Metric::Throughput | Metric::BackgroundThroughput => "Mbit/s",
+        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated => "%",
         Metric::ServiceDemand => "µs/KB",
         Metric::Retransmits => "segments",
+        Metric::Transactions | Metric::Datagrams => "1/s",
+        Metric::TransactionDemand => "µs/Tr",
+        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) => "µs",
     }
 }
 
 fn decimals(metric: Metric) -> u8 {
     match metric {
-        Metric::Throughput | Metric::Cpu => 1,
-        Metric::ServiceDemand => 3,
-        Metric::Retransmits => 0,
+        Metric::Retransmits | Metric::Transactions | Metric::Datagrams => 0,
+        Metric::Throughput
+        | Metric::BackgroundThroughput
+        | Metric::Cpu
+        | Metric::Latency(_)
+        | Metric::Jitter
+        | Metric::Delay(_) => 1,
+        Metric::ServiceDemand | Metric::TransactionDemand | Metric::Loss | Metric::Reordered | Metric::Duplicated => 3,
     }
 }
 
 /// The figure in all trials, in the unit it is shown in.
 fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
-    figures::sample(trials, side, metric).values().iter().map(|value| value * scale(metric)).collect()
+    figures::sample(trials, side, metric).values().iter().map(|value| shown(metric, *value)).collect()
 }
 
-/// Mean and interval over all trials; `None` without trials.
-fn mean(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
+/// Mean and interval over all trials, or why there is none.
+fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Result<Number, String> {
+    let trials = &scenario.trials;
+    let figure = FigureRef { scenario: scenario.id.clone(), side, metric };
+    figures::check(&scenario.plan, &figure).map_err(|error| error.what)?;
     let sample = sample(trials, side, metric);
+    if let Some(why) = latency::too_few(trials, side, metric) {
+        return Err(why);
+    }
+    let mean = sample.mean().ok_or("no trial gave this figure")?;
     let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
-    Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval))
+    Ok(Number::new(mean, decimals(metric)).with_interval(interval))
 }
 
 #[cfg(test)]

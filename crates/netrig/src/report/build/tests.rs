@@ -1,6 +1,7 @@
 use super::*;
 use crate::report::document::{Cell, Chart, Table};
 use crate::report::fixture::run_view;
+use crate::suite::Form;
 
 fn tables(document: &Document) -> Vec<&Table> {
     document.all_blocks().filter_map(|block| if let Block::Table(table) = block { Some(table) } else { None }).collect()
@@ -41,7 +42,8 @@ fn columns_follow_the_run() {
 #[test]
 fn scenarios_in_no_table_get_one() {
     let mut view = run_view();
-    view.tables[0].columns.retain(|c| c.head != "D");
+    let Form::Columns(columns) = &mut view.tables[0].form else { panic!("{:?}", view.tables[0]) };
+    columns.retain(|c| c.head != "D");
     let document = document(&view);
     let other = tables(&document)[3];
     assert_eq!(other.caption, "Other scenarios – sender nodes");

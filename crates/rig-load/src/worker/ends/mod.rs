@@ -12,7 +12,10 @@ mod tests;
 
 pub use self::receiver::{Port, Receiver, Receiving};
 pub use self::sender::{Sender, Sending, Target};
-use crate::engine::Tally;
+use crate::engine::{Tally, Times};
+
+/// Neither end has a window of its own, and a connection may end whenever it likes.
+const AT_ONCE: Times = Times { start_ns: 0, begin_ns: 0, end_ns: 0, stop_ns: u64::MAX };
 
 /// What a thread's sockets are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,9 +17,9 @@ use rustix::time::Timespec;
 use socket2::{Domain, Socket, Type};
 
 use super::sender::{note_grant, place};
-use super::{Counts, Protocol};
+use super::{AT_ONCE, Counts, Protocol};
 use crate::engine::{self, Connection, CopyIn, Course, Engine, Pull, Tally, Trouble};
-use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
+use crate::plan::{Engine as EngineKind, Flow, ReceiveMode, SendMode, TcpStream};
 use crate::record::Direction;
 use crate::wait::Bell;
 use crate::worker::team::Team;
@@ -141,7 +141,7 @@ impl Receiver {
         let (open, accepted, heard) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         let door = Arc::new(Door { open, accepted, heard, news });
         let states: Vec<Arc<State>> = sockets.iter().map(|_| Arc::default()).collect();
-        let mut team = Team::new(&Arc::from(Vec::new()), Direction::Receive)?;
+        let mut team = Team::new(&Arc::from(Vec::new()), Direction::Receive, receiving.protocol == Protocol::Udp)?;
         for (thread, (socket, state)) in sockets.into_iter().zip(&states).enumerate() {
             let (state, door, cpus) = (state.clone(), door.clone(), Vec::from_iter(receiving.ports[thread].cpu));
             let (stream, no_delay, udp) = (stream.clone(), receiving.no_delay, receiving.protocol == Protocol::Udp);
@@ -157,7 +157,7 @@ impl Receiver {
                 })
             })?;
         }
-        team.go(0);
+        team.go(AT_ONCE);
         Ok(Self { team, states, door, notes, addresses })
     }
 
@@ -194,7 +194,7 @@ impl Receiver {
     pub fn counts(&self) -> Vec<Counts> {
         let count = |state: &Arc<State>| {
             let current = state.current.lock().unwrap_or_else(PoisonError::into_inner);
-            let tallies = std::iter::once(&state.tally).chain(current.connection.iter().map(|c| &c.tally));
+            let tallies = std::iter::once(&state.tally).chain(current.connection.iter().map(|c| &c.inbound));
             let Counts { bytes, operations } = Counts::of(tallies);
             Counts { bytes: bytes + current.past.bytes, operations: operations + current.past.operations }
         };
@@ -242,6 +242,7 @@ impl Drop for Receiver {
 
 fn stream_of(receiving: &Receiving) -> TcpStream {
     TcpStream {
+        flow: Flow::Forward,
         threads: u32::try_from(receiving.ports.len()).unwrap_or(u32::MAX),
         connections: 1,
         message: receiving.message,
@@ -306,7 +307,7 @@ struct Open {
 }
 
 impl Engine for Open {
-    fn run(mut self: Box<Self>, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut room = Room { connections: Vec::new(), free: Vec::new() };
         let result = self.serve(&mut room, course).map_err(|errno| failed("watch a port with epoll", errno));
         for _ in room.connections.iter().flatten() {
@@ -430,7 +431,7 @@ struct Deep {
 }
 
 impl Engine for Deep {
-    fn run(self: Box<Self>, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
         while wait_for(&self.listener, course).map_err(|errno| failed("wait for a connection", errno))? {
             let Ok(connection) = accepted(&self.listener, false, self.no_delay) else {
                 // Gone again, or no descriptor is left.
@@ -448,11 +449,11 @@ impl Engine for Deep {
             self.door.enter();
             // A connection that ends is no trouble: the course lets it from the start.
             let result = engine::deep_receiver(&self.stream, self.outstanding, &connection)
-                .and_then(|engine| engine.run(&[&connection], course));
+                .and_then(|mut engine| engine.run(&[&connection], course));
             {
                 let mut current = self.state.current.lock().unwrap_or_else(PoisonError::into_inner);
                 current.connection = None;
-                let count = connection.tally.read();
+                let count = connection.inbound.read();
                 current.past.bytes += count.bytes;
                 current.past.operations += count.operations;
             }
@@ -473,8 +474,8 @@ struct Datagrams {
 }
 
 impl Engine for Datagrams {
-    fn run(mut self: Box<Self>, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let Self { socket, pull, state, door } = &mut *self;
+    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let Self { socket, pull, state, door } = self;
         // Shaped like a connection, because that is what payload is taken from.
         let socket = socket.try_clone().map_err(|error| failed("prepare a socket", error))?;
         let connection = Connection::new(socket, 0, String::new(), String::new());

@@ -10,7 +10,7 @@ use rig_sys::socket::{self, Buffer};
 use rig_sys::{clock, cpu};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{Counts, Protocol};
+use super::{AT_ONCE, Counts, Protocol};
 use crate::engine::{self, Connection, needs_nonblocking};
 use crate::plan::TcpStream;
 use crate::record::Direction;
@@ -43,7 +43,7 @@ pub struct Sending {
     /// The first connection's port; each further one has the next.
     pub source_port: Option<u16>,
     /// SO_MAX_PACING_RATE of each connection in bytes per second.
-    pub pacing: Option<u32>,
+    pub pacing: Option<u64>,
     /// Messages after which a thread is done.
     pub quota: Option<u64>,
     /// For each connection to come up.
@@ -84,7 +84,7 @@ impl Sender {
                 connections.push(made(socket, thread as u32, stream)?);
             }
         }
-        let mut team = Team::new(&Arc::from(connections), Direction::Send)?;
+        let mut team = Team::new(&Arc::from(connections), Direction::Send, *protocol == Protocol::Udp)?;
         for (thread, target) in targets.iter().enumerate() {
             let (stream, cpus, quota) = (stream.clone(), Vec::from_iter(target.cpu), *quota);
             let datagrams = *protocol == Protocol::Udp;
@@ -112,7 +112,7 @@ impl Sender {
     /// Lets the threads send.
     pub fn start(&self) {
         // A connection that ends is no failure here: whoever uses this end sees it in `ended`.
-        self.team.go(0);
+        self.team.go(AT_ONCE);
     }
 
     /// Readable when a thread has ended; [`Self::hush`] silences it.
@@ -237,7 +237,7 @@ fn prepared(sending: &Sending, to: SocketAddr, index: usize, notes: &mut Vec<Str
         }
     }
     if let Some(rate) = sending.pacing {
-        socket::limit_pacing(&socket, rate).map_err(io::Error::other)?;
+        socket::set_pacing_rate(&socket, rate)?;
     }
     if let Some(source) = sending.source {
         bind_device(&socket, source, notes)?;

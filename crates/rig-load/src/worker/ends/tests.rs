@@ -5,12 +5,13 @@ use std::time::Duration;
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 
 use super::*;
-use crate::plan::{Engine, ReceiveMode, SendMode, TcpStream};
+use crate::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn stream(threads: u32, connections: u32, engine: Engine) -> TcpStream {
     TcpStream {
+        flow: Flow::Forward,
         threads,
         connections,
         message: 10_000,

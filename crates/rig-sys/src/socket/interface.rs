@@ -1,29 +1,11 @@
-//! Where a socket's packets leave, and how fast.
+//! Which interface an address belongs to.
 
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
 use crate::error::{During, Result};
-
-/// Limits the rate at which a socket's packets leave to `bytes_per_second` (SO_MAX_PACING_RATE, socket(7)). The `fq`
-/// queueing discipline does it, and without that TCP itself (Linux 4.13); for other sockets it needs `fq`.
-pub fn limit_pacing(socket: impl AsFd, bytes_per_second: u32) -> Result<()> {
-    // SAFETY: the pointer is to a u32 that lives through the call, and its size is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const bytes_per_second).cast(),
-            size_of::<u32>() as libc::socklen_t,
-        )
-    };
-    let result = if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    result.during(|| format!("limit a socket to {bytes_per_second} bytes/s (SO_MAX_PACING_RATE)"))
-}
 
 /// The interface that owns `address`; `None` when none does (getifaddrs(3)).
 pub fn interface_of(address: IpAddr) -> Result<Option<String>> {
@@ -80,13 +62,5 @@ mod tests {
     fn the_loopback_interface_owns_its_address() {
         assert_eq!(interface_of(Ipv4Addr::LOCALHOST.into()).unwrap().as_deref(), Some("lo"));
         assert_eq!(interface_of(Ipv4Addr::new(192, 0, 2, 77).into()).unwrap(), None);
-    }
-
-    #[test]
-    fn the_kernel_keeps_the_pacing_rate() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        limit_pacing(&client, 125_000).unwrap();
-        assert_eq!(super::super::tcp_info(&client).unwrap().max_pacing_rate, 125_000);
     }
 }
