@@ -148,6 +148,22 @@ fn until_listening(port: u16) {
     }
 }
 
+/// Waits until a log (`-O`) has a line with `text`.
+#[track_caller]
+fn until_logged(log: &Path, text: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::read_to_string(log).unwrap_or_default().contains(text) {
+        assert!(Instant::now() < deadline, "'{text}' does not come into {}", log.display());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Lets a test run for a while: long enough for some bytes wherever it runs.
+fn run_for_a_while(log: &Path) {
+    until_logged(log, "Network activity progressing...");
+    thread::sleep(Duration::from_millis(700));
+}
+
 /// A receiver and its sender, both netrig, with `-p` and the options given.
 #[track_caller]
 fn pair(ports: u16, receiver: &str, sender: &str) -> (Said, Said) {
@@ -327,9 +343,8 @@ fn several_clients_begin_when_the_last_has_come() {
     let client = |last: &str| {
         Process::start(&mut netrig(), &format!("-s 127.0.0.1 -P 1 -n 1 -t 1 -p {base} {last}"), home.path())
     };
-    let mut early = client("");
-    thread::sleep(Duration::from_millis(300));
-    assert!(early.is_running());
+    let early = client("-O early.log");
+    until_logged(&home.path().join("early.log"), "waiting for the last client");
     let last = client("-L");
     let early = early.end().succeeded();
     assert!(early.out.contains("waiting for the last client to join the test"), "{early:#?}");
@@ -359,9 +374,10 @@ fn an_interrupted_end_prints_its_totals_and_tells_the_other() {
         let base = free_base(1);
         let receiving = Process::start(&mut netrig(), &format!("-r 127.0.0.1 -P 1 {options} -p {base}"), home.path());
         until_listening(base);
-        let mut sending =
-            Process::start(&mut netrig(), &format!("-s 127.0.0.1 -P 1 -n 1 {options} -p {base}"), home.path());
-        thread::sleep(Duration::from_millis(1500));
+        let log = home.path().join(format!("{base}.log"));
+        let all = format!("-s 127.0.0.1 -P 1 -n 1 {options} -p {base} -O {}", log.display());
+        let mut sending = Process::start(&mut netrig(), &all, home.path());
+        run_for_a_while(&log);
         assert!(sending.is_running());
         if sender_first { &sending } else { &receiving }.interrupt();
         let (sent, received) = (sending.end(), receiving.end());
@@ -497,8 +513,9 @@ fn a_receiver_survives_a_sender_that_vanishes() {
     let base = free_base(1);
     let receiving = Process::start(&mut netrig(), &format!("-r 127.0.0.1 -P 1 -t 500 -p {base}"), home.path());
     until_listening(base);
-    let mut sending = Process::start(&mut netrig(), &format!("-s 127.0.0.1 -P 1 -n 1 -t 500 -p {base}"), home.path());
-    thread::sleep(Duration::from_millis(1200));
+    let all = format!("-s 127.0.0.1 -P 1 -n 1 -t 500 -p {base} -O sender.log");
+    let mut sending = Process::start(&mut netrig(), &all, home.path());
+    run_for_a_while(&home.path().join("sender.log"));
     assert!(sending.is_running());
     drop(sending);
     // Its test is over, long before its time.
@@ -698,9 +715,11 @@ fn with_the_original(test: &str, ports: u16, we_send: bool, receiver: &str, send
     let (receiving, sending) = if we_send { (&mut theirs, &mut ours) } else { (&mut ours, &mut theirs) };
     let receiving = Process::start(receiving, &format!("{receiver} -p {base}"), home.path());
     match receiver.contains("-u") {
-        true if receiver.contains("-N") => thread::sleep(Duration::from_millis(500)),
-        true => until_listening(base - 1),
+        true => thread::sleep(Duration::from_millis(500)),
         false => until_listening(base + ports - 1),
+    }
+    if !receiver.contains("-N") {
+        until_listening(base - 1);
     }
     let sending = Process::start(sending, &format!("{sender} -p {base}"), home.path());
     let sending = sending.end();
@@ -761,8 +780,8 @@ fn live_clients_of_both_kinds_share_a_test() {
         until_listening(base);
         until_listening(base - 1);
         let client = format!("-s 127.0.0.1 -P 1 -n 1 -t 1 -p {base}");
-        let early = Process::start(&mut netrig(), &client, home.path());
-        thread::sleep(Duration::from_millis(500));
+        let early = Process::start(&mut netrig(), &format!("{client} -O {base}.log"), home.path());
+        until_logged(&home.path().join(format!("{base}.log")), "waiting for the last client");
         let mut last = if we_receive { Command::new(&original) } else { netrig() };
         let last = Process::start(&mut last, &format!("{client} -L"), home.path());
         assert!(early.end().succeeded().bytes() > 0 && last.end().succeeded().bytes() > 0);
@@ -781,8 +800,9 @@ fn live_an_interrupted_sender_ends_the_other_end() {
         let receiving = Process::start(receiver, &format!("-r 127.0.0.1 -P 1 -t 500 -p {base}"), home.path());
         until_listening(base);
         until_listening(base - 1);
-        let sending = Process::start(sender, &format!("-s 127.0.0.1 -P 1 -n 1 -t 500 -p {base}"), home.path());
-        thread::sleep(Duration::from_millis(1500));
+        let all = format!("-s 127.0.0.1 -P 1 -n 1 -t 500 -p {base} -O {base}.log");
+        let sending = Process::start(sender, &all, home.path());
+        run_for_a_while(&home.path().join(format!("{base}.log")));
         sending.interrupt();
         assert!(sending.end().succeeded().bytes() > 0 && receiving.end().succeeded().bytes() > 0);
     }

@@ -27,6 +27,8 @@ const CONNECT: Duration = Duration::from_secs(1200);
 const GRACE: Duration = Duration::from_secs(1);
 /// After the test the senders may want to know that it is over.
 const LINGER: Duration = Duration::from_secs(2);
+/// Nonsensical clients that are told of; of others only whoever asked for details is told.
+const NONSENSE: u32 = 10;
 /// When no descriptor is left for a new connection.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -112,6 +114,8 @@ struct Host<'a> {
     sync: Sync,
     peers: BTreeMap<Client, Peer>,
     next: Client,
+    /// Clients that sent nonsense so far.
+    refused: u32,
     /// The doors are not looked at before this.
     deaf_until_ns: u64,
     begin: Option<Cycle>,
@@ -125,10 +129,8 @@ impl<'a> Host<'a> {
     fn new(job: &'a Job, interrupt: &'a Interrupt, console: &'a Console, load: Load, doors: Vec<TcpListener>) -> Self {
         let terms = match job.length {
             Length::AsSender | Length::Messages { .. } => Terms::AsProposed,
-            // In multi-client mode the original goes by the test alone.
-            Length::Seconds(seconds) if job.many => Terms::AtLeast(Cycle::Seconds(seconds)),
-            Length::Seconds(seconds) => Terms::AtLeast(Cycle::Seconds(seconds)),
-            Length::Endless => Terms::AtLeast(Cycle::Endless),
+            // The original leaves its own warm-up and cool-down out, and then cuts its window short.
+            Length::Seconds(_) | Length::Endless => Terms::AtLeast(job.cycle()),
         };
         Self {
             job,
@@ -139,6 +141,7 @@ impl<'a> Host<'a> {
             sync: Sync::new(terms, job.many),
             peers: BTreeMap::new(),
             next: 0,
+            refused: 0,
             deaf_until_ns: 0,
             begin: None,
             over: None,
@@ -295,9 +298,10 @@ impl<'a> Host<'a> {
                 Action::Deserted => self.deserted_ns = Some(monotonic_after(GRACE)),
                 Action::Joined { waiting } => self.console.detail(&format!("{waiting} clients wait for the last one")),
                 Action::Refuse(client, refusal) => {
-                    if let Some(peer) = self.peers.remove(&client) {
-                        self.console.error(&format!("sync connection of {} closed: {refusal}", peer.name));
-                    }
+                    let Some(peer) = self.peers.remove(&client) else { continue };
+                    let text = format!("sync connection of {} closed: {refusal}", peer.name);
+                    self.refused = self.refused.saturating_add(1);
+                    if self.refused <= NONSENSE { self.console.error(&text) } else { self.console.detail(&text) }
                 }
             }
         }

@@ -189,6 +189,7 @@ fn what_is_unknown_or_out_of_range_is_named() {
         (windows("-s -m 1,*,h -sb 0"), &["-sb 0", "not honoured"]),
         (windows("-s -m 1,*,h -u -a 2"), &["-a with -u"]),
         (windows("-s -m 1,*,h -u -l 70000"), &["65507"]),
+        (windows("-r -m 1,*,h -u -ns"), &["-u with -ns", "-t"]),
         (windows("-r -m 1,*,h -thr 5"), &["-thr", "sender"]),
         (windows("-s -m 1,*,h -t 5 stray"), &["'stray'"]),
         (windows("-s -m 1,*,h -P 4 -M"), &["-M"]),

@@ -358,6 +358,9 @@ impl Reading {
             }
             (Role::Receiver, ..) => Length::AsSender,
         };
+        if length == Length::AsSender && !sync && protocol == Protocol::Udp {
+            return conflict("-u with -ns shows no receiver when its sender has ended: say how long with -t".into());
+        }
         let timed = matches!(length, Length::Seconds(_));
         let mut remarks = Vec::new();
         if self.counted && role == Role::Sender && self.send_buffer.is_none() {
