@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
 use rig_load::worker::ends::{Counts, Protocol};
 
 use super::job::{Job, Layout, Length, LinuxOutput, Role, WindowsOutput};
@@ -495,4 +496,36 @@ fn the_windows_output_of_a_datagram_test_is_of_datagrams() {
     let text = windows_text::results(&results(&test, &measured), &output);
     assert!(text.contains("       2.000       1000.000 "), "{text}");
     assert!(text.contains("           0           250000           0      0     50.000\n"), "{text}");
+}
+
+/// A word of a command line that names no file to be written.
+fn word() -> impl Strategy<Value = String> {
+    let option = |spec: &Spec| !["-O", "-x", "-j", "-xml"].contains(&spec.name);
+    let names: Vec<&str> =
+        linux::OPTIONS.iter().chain(&windows::OPTIONS).filter(|spec| option(spec)).map(|spec| spec.name).collect();
+    prop_oneof![
+        4 => prop::sample::select(names).prop_map(str::to_owned),
+        2 => prop::sample::select(vec!["1,*,h", "0", "-1", "16", "128k", "10.0.0.1", "::1", "99999999999999999999", ""])
+            .prop_map(str::to_owned),
+        1 => "-?-?[a-ik-wy-zé0-9=,*.]{0,6}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_command_line_breaks_the_parsers(words in prop::collection::vec(word(), 0..8)) {
+        // A letter among others may ask for a file after all.
+        prop_assume!(!words.iter().any(|word| word.starts_with('-') && word.contains(['x', 'j', 'O'])));
+        let _ = super::dialect::choose(&words);
+        for parsed in [linux::parse(&words, &[0, 1]), windows::parse(&words, None, &[0, 1])] {
+            match parsed {
+                Ok(Some(job)) => {
+                    prop_assert!(job.threads() > 0 && job.port > 1 && !job.mappings.is_empty());
+                    prop_assert!(u32::from(job.port) + job.ports() - 1 <= 65_535);
+                }
+                Ok(None) => {}
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
+        }
+    }
 }
