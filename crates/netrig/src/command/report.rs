@@ -73,7 +73,7 @@ fn local_time(unix_ms: i64) -> String {
 }
 
 /// The store that the user named, or the default one. Looking needs no right to write.
-fn open(args: &StoreArgs) -> Result<Store, Failure> {
+pub(super) fn open(args: &StoreArgs) -> Result<Store, Failure> {
     let path = path_of(args)?;
     if !path.exists() {
         let error = anyhow!("no run is stored in {}: try `netrig run layers --quick`", path.display());
@@ -147,11 +147,14 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
     Ok(RunView {
         id: run.summary.id.to_string(),
         suite: suite.name.clone(),
+        suite_file: run.suite_file.clone(),
+        suite_text: run.suite_text.clone(),
         title: suite.title.clone(),
         about: suite.about.clone(),
         started_unix_ms: run.summary.started_unix_ms,
         status: status(run),
         options: options.words(),
+        cpus: options.cpus.clone(),
         phases: options.timing.phases,
         repetition: repeat_text(options.timing.repeat),
         level,

@@ -1,5 +1,7 @@
 use super::*;
-use crate::report::fixture::loads::{datagrams, histogram, transactions, two_way};
+use crate::report::fixture::loads::{
+    datagrams, histogram, request_response, tcp_stream, transactions, two_way, udp_stream,
+};
 use crate::report::fixture::{TrialOptions, trial};
 use rig_load::record::DatagramRecord;
 
@@ -218,29 +220,11 @@ fn a_load_in_the_background_has_a_figure_of_its_own() {
     assert_eq!(figure(&record, Side::Receiver, Metric::Throughput), None);
 }
 
-fn load(text: &str) -> Load {
-    serde_json::from_str(text).unwrap()
-}
-
 #[test]
 fn figures_that_a_load_does_not_have_are_refused_with_those_that_it_has() {
-    let rr = r#""threads":1,"connections":1,"request":1,"response":1,"in_flight":1,"schedule":"closed",
-        "timeout":{"secs":1,"nanos":0},"send_buffer":null,"receive_buffer":null,"no_delay":true,"congestion_control":null"#;
-    let tcp_rr = load(&format!(r#"{{"kind":"tcp-rr",{rr}}}"#));
-    let udp_rr = load(&format!(r#"{{"kind":"udp-rr",{rr}}}"#));
-    let stream = |flow: &str| {
-        load(&format!(
-            r#"{{"kind":"tcp-stream","flow":"{flow}","threads":1,"connections":1,"message":1,"send_buffer":null,
-            "receive_buffer":null,"no_delay":false,"throttle":null,"congestion_control":null,"engine":"blocking",
-            "send_mode":"copy","receive_mode":"copy"}}"#
-        ))
-    };
-    let udp_stream = |flow: &str| {
-        load(&format!(
-            r#"{{"kind":"udp-stream","flow":"{flow}","threads":1,"connections":1,"message":1400,"batch":1,"segments":1,
-            "coalesce":false,"throttle":null,"pacing":"thread","shared_clock":true,"send_buffer":null,"receive_buffer":null}}"#
-        ))
-    };
+    let (tcp_rr, udp_rr) = (request_response("tcp-rr"), request_response("udp-rr"));
+    let stream = |flow| tcp_stream(flow, 1400);
+    let udp_stream = |flow| udp_stream(flow, 1400);
     let cases: [(&Load, &str, &str); 14] = [
         (&stream("forward"), "A.throughput", ""),
         (&stream("reverse"), "A.local.service_demand", ""),

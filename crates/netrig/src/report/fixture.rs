@@ -339,6 +339,8 @@ pub(crate) fn run_view() -> RunView {
     RunView {
         id: "12".into(),
         suite: "layers".into(),
+        suite_file: "layers.toml".into(),
+        suite_text: crate::suite::Suite::load("layers").unwrap().text,
         baseline: Some("B".into()),
         title: "What each layer of a container network costs".into(),
         about:
@@ -348,6 +350,7 @@ pub(crate) fn run_view() -> RunView {
         started_unix_ms: 1_780_000_000_000,
         status: Status::Interrupted { done: 15, planned: 18 },
         options: "--quick".into(),
+        cpus: vec!["0-1".into(), "2-3".into()],
         phases: Phases {
             warm_up: Duration::from_millis(300),
             window: Duration::from_secs(2),
@@ -369,6 +372,7 @@ pub(crate) fn run_view() -> RunView {
             rootless: false,
             load_average_hundredths: 42,
             sysctls: vec![("net.core.rmem_max".into(), "212992".into())],
+            ..Environment::default()
         },
         rig_cost: Some(RigCost {
             nodes: vec![("a".into(), 0.31), ("b".into(), 0.24)],

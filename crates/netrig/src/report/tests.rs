@@ -232,11 +232,32 @@ fn csv_keeps_text_and_figures_whole() {
 }
 
 #[test]
+fn csv_has_distributions_whole() {
+    let text = plain(&build::document(&fixture::loads::netperf_view()), Format::Csv);
+    let rows: Vec<::csv::StringRecord> =
+        ::csv::Reader::from_reader(text.as_bytes()).records().collect::<Result<_, _>>().unwrap();
+    let title = "TCP_RR – latency of all transactions, trials pooled";
+    let cell = |column: &str| {
+        let row = rows.iter().find(|r| &r[0] == title && &r[1] == "etun" && &r[2] == column);
+        row.unwrap_or_else(|| panic!("no {column}")).clone()
+    };
+    assert_eq!((&cell("values")[3], &cell("p99.9")[6]), ("30000", "µs"));
+    let histogram: rig_stats::histogram::Histogram =
+        serde_json::from_value(Value::from(&cell("histogram")[3])).unwrap();
+    assert_eq!(histogram.count(), 30_000);
+    let shown: f64 = cell("p50")[3].parse().unwrap();
+    assert_eq!(shown, histogram.percentile(50.0).unwrap() as f64 / 1000.0);
+}
+
+#[test]
 fn json_reads_back_as_the_same_document() {
     for document in all() {
         let text = plain(&document, Format::Json);
         let value: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((value["format"].as_str(), value["version"].as_u64()), (Some("netrig-report"), Some(1)));
+        assert_eq!(
+            (value["format"].as_str(), value["version"].as_u64()),
+            (Some("netrig-report"), Some(u64::from(export::VERSION)))
+        );
         assert_eq!(serde_json::from_value::<Document>(value).unwrap(), document);
     }
 }
@@ -324,14 +345,20 @@ fn formats_read_back_from_their_names() {
         assert_eq!(format.to_string().parse(), Ok(*format));
     }
     let error = "pdf".parse::<Format>().unwrap_err();
-    assert_eq!(error.to_string(), "there is no report format `pdf`; choose one of terminal, markdown, html, json, csv");
+    let known = "terminal, markdown, html, json, csv, openmetrics";
+    assert_eq!(error.to_string(), format!("there is no report format `pdf`; choose one of {known}"));
 }
 
 #[test]
 fn an_empty_document_is_written_by_all() {
     let document = Document { title: "Nothing".into(), ..Document::default() };
     for format in Format::value_variants() {
-        assert!(plain(&document, *format).contains(if *format == Format::Csv { "table,row" } else { "Nothing" }));
+        let expected = match format {
+            Format::Csv => "table,row",
+            Format::Openmetrics => "# EOF",
+            _ => "Nothing",
+        };
+        assert!(plain(&document, *format).contains(expected), "{format}");
     }
 }
 

@@ -13,6 +13,9 @@ pub struct RunView {
     /// As the user names it.
     pub id: String,
     pub suite: String,
+    /// Name of the suite's file as the user gave it, and its whole text.
+    pub suite_file: String,
+    pub suite_text: String,
     pub title: String,
     /// What the suite is for.
     pub about: String,
@@ -21,6 +24,8 @@ pub struct RunView {
     pub status: Status,
     /// The options that the run was started with, in words.
     pub options: String,
+    /// The CPUs of each node, as CPU lists.
+    pub cpus: Vec<String>,
     pub phases: Phases,
     /// How often trials were repeated, in words.
     pub repetition: String,

@@ -304,4 +304,36 @@ mod tests {
         let both = [dropped("b:eth0", 1), dropped("b:eth0 rate limit", 12)];
         assert_eq!(flags(&trial(limited), &raw(true), &[]), both);
     }
+
+    #[test]
+    fn datagrams_that_no_socket_took_are_noticed() {
+        let mut full = node(CpuUse::default(), 0);
+        full.protocol.udp_receive_buffer_errors = 3;
+        let dropped = Flag::Dropped { place: "the UDP socket buffers of node b".into(), packets: 3 };
+        assert_eq!(flags(&trial(full), &raw(true), &[]), [dropped]);
+    }
+
+    #[test]
+    fn transactions_that_were_not_made_are_noticed() {
+        let text = include_str!("../../tests/records/trial-0.1.0.json");
+        let mut worker = serde_json::from_str::<TrialRecord>(text).unwrap().workers.remove(0);
+        worker.transactions = Some(TransactionRecord { completed: 9, ..Default::default() });
+        let mut trial = trial(node(CpuUse::default(), 0));
+        (trial.window_begin_ns, trial.window_end_ns) = (worker.window_begin_ns, worker.window_end_ns);
+        (worker.name, worker.notes, worker.threads) = ("b".into(), Vec::new(), Vec::new());
+        trial.workers.push(worker.clone());
+        assert_eq!(flags(&trial, &raw(true), &[]), []);
+        let short = TransactionRecord { completed: 9, lost: 1, failed: 2, overdue: 3, ..Default::default() };
+        // Of the load underneath: it is told from the worker of the same place.
+        trial.workers.push(WorkerRecord { transactions: Some(short), background: true, ..worker });
+        let worker = || "b (background)".to_owned();
+        assert_eq!(
+            flags(&trial, &raw(true), &[]),
+            [
+                Flag::Unanswered { worker: worker(), requests: 1 },
+                Flag::NotConnected { worker: worker(), attempts: 2 },
+                Flag::Behind { worker: worker(), transactions: 3 },
+            ]
+        );
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
+use rig_stats::units::BitRate;
 use toml::Spanned;
 
 use super::file::{CaseFile, ColumnFile, LayoutFile, NetperfEndFile, NetperfFile, TableFile};
@@ -96,14 +97,17 @@ impl Resolver<'_> {
 
     /// Refuses loads that netperf has no classic test for.
     fn known_to_netperf(&self, id: &Spanned<String>, load: &Load) -> Result<()> {
-        let flow = match load {
-            Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => return Ok(()),
-            Load::TcpStream(TcpStream { flow: Flow::Forward | Flow::Reverse, .. }) => return Ok(()),
-            Load::UdpStream(Datagrams { flow: Flow::Forward, .. }) => return Ok(()),
-            Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => *flow,
-            Load::Idle => Flow::Both,
+        let (Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. })) = load else {
+            return Ok(());
         };
-        let way = if flow == Flow::Both { "both ways" } else { "backwards" };
+        let known = match load {
+            Load::TcpStream(_) => *flow != Flow::Both,
+            _ => *flow == Flow::Forward,
+        };
+        if known {
+            return Ok(());
+        }
+        let way = if *flow == Flow::Both { "both ways" } else { "backwards" };
         let what = format!("netperf has no test for {} {way}, the load of scenario '{}'", load.name(), id.get_ref());
         Err(self.error(id.span(), what, Some("show this scenario in a table of columns")))
     }
@@ -130,8 +134,8 @@ impl Resolver<'_> {
             [(side, Metric::Cpu, value(|e| e.cpu)), (side, demand, value(|e| e.demand))]
         };
         let rates = [
-            (Side::Receiver, Metric::Throughput, reference.throughput.map(|rate| rate.as_f64())),
-            (Side::Sender, Metric::Throughput, reference.sent.map(|rate| rate.as_f64())),
+            (Side::Receiver, Metric::Throughput, reference.throughput.map(BitRate::as_f64)),
+            (Side::Sender, Metric::Throughput, reference.sent.map(BitRate::as_f64)),
             (Side::Local, Metric::Transactions, reference.transactions),
         ];
         let all = rates.into_iter().chain(end(Side::Local, reference.local)).chain(end(Side::Remote, reference.remote));

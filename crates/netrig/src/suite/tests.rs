@@ -1,6 +1,7 @@
 use rig_load::plan::{Arrivals, Datagrams, Engine, Schedule, SendMode, TcpStream, Transactions};
 
 use super::*;
+use crate::claim::{Metric, Side};
 use crate::testbed::topology::{Family, Path};
 
 const LAYERS: &str = BUILT_IN[0].1;
@@ -363,4 +364,73 @@ fn namespaces_has_the_studys_tests_for_each_case() {
     // As getsockopt(2) tells it, twice what was asked for.
     assert_eq!((datagrams.send_buffer.unwrap() * 2, datagrams.receive_buffer.unwrap() * 2), (110_592, 107_520));
     assert_eq!(suite.timing.phases.window.as_secs(), 20);
+}
+
+/// The small suite with a table after its claim.
+fn with_table(table: &str) -> Result<Suite, SuiteError> {
+    parse_with("holds = \"A.throughput > 1Mbit\"", &format!("holds = \"A.throughput > 1Mbit\"\n[[table]]\n{table}"))
+}
+
+const NETPERF: &str = r#"title = "TCP_STREAM"
+layout = "netperf"
+source = "a study"
+cases = [
+  { head = "raw", scenario = "A", reference = { throughput = "857.39mbit", local = { cpu = 6.39, demand = 2.444 } } },
+]"#;
+
+const OVERVIEW: &str = r#"title = "All"
+layout = "overview"
+tests = ["TCP_STREAM"]
+baseline = "raw"
+cases = [
+  { head = "raw", scenarios = ["A"] },
+]"#;
+
+#[test]
+fn tables_have_the_layout_that_they_name() {
+    let table = |text| with_table(text).unwrap().tables.remove(0);
+    let columns = table("title = \"T\"\ncolumns = [{ head = \"h\", scenario = \"A\" }]");
+    assert_eq!(columns.columns()[0].head, "h");
+    let netperf = table(NETPERF);
+    let Form::Netperf(cases) = &netperf.form else { panic!("{netperf:?}") };
+    let published = &cases[0].published;
+    assert_eq!(published.get(Side::Receiver, Metric::Throughput), Some(857.39e6));
+    assert_eq!(published.get(Side::Local, Metric::ServiceDemand), Some(2.444));
+    assert_eq!(published.get(Side::Remote, Metric::Cpu), None);
+    let overview = table(OVERVIEW);
+    let Form::Overview(Overview { tests, cases, baseline }) = &overview.form else { panic!("{overview:?}") };
+    assert_eq!((tests.as_slice(), baseline.as_str()), (&["TCP_STREAM".to_owned()][..], "raw"));
+    assert_eq!(cases[0].scenarios, ["A"]);
+}
+
+#[test]
+fn mistakes_in_tables_are_named_with_their_line() {
+    let in_netperf = |from: &str, to: &str| NETPERF.replace(from, to);
+    let in_overview = |from: &str, to: &str| OVERVIEW.replace(from, to);
+    let cases = [
+        ("title = \"T\"".to_owned(), 23, "the table 'T' has no columns"),
+        ("title = \"T\"\nlayout = \"grid\"".to_owned(), 24, "grid"),
+        ("title = \"T\"\ncolumns = [{ head = \"h\", scenario = \"Z\" }]".to_owned(), 24, "no scenario 'Z'"),
+        ("title = \"T\"\ncolumns = []\ncases = []".to_owned(), 25, "a table in the layout 'columns' has no cases"),
+        (in_netperf("\"A\"", "\"Z\""), 27, "no scenario 'Z'"),
+        (in_netperf("scenario = \"A\"", "scenarios = [\"A\"]"), 27, "one scenario, not a list"),
+        (in_netperf("scenario = \"A\", ", ""), 27, "the case 'raw' has no scenario"),
+        (in_netperf("throughput = \"857.39mbit\"", "transactions = 5.0"), 27, "tcp-stream has no transactions"),
+        (in_netperf("throughput = \"857.39mbit\"", "sent = \"5mbit\""), 27, "tcp-stream has no sent"),
+        (in_netperf("cpu = 6.39", "cpu = -1.0"), 27, "a published figure of -1"),
+        (in_netperf("cpu = 6.39", "gpu = 6.39"), 27, "gpu"),
+        (in_netperf("source", "tests = [\"x\"]\nsource"), 25, "the layout 'netperf' has no tests"),
+        (in_overview("[\"A\"]", "[\"Z\"]"), 28, "no scenario 'Z'"),
+        (in_overview("[\"A\"]", "[\"A\", \"A\"]"), 28, "has 2 scenarios for 1 tests"),
+        (in_overview("baseline = \"raw\"", "baseline = \"rwa\""), 26, "no case 'rwa'"),
+        (in_overview("baseline = \"raw\"\n", ""), 23, "has no baseline"),
+        (in_overview("tests = [\"TCP_STREAM\"]", "tests = []"), 25, "has no tests"),
+        (in_overview("scenarios = [\"A\"]", "scenario = \"A\""), 28, "a list of scenarios"),
+        (in_overview("},\n", "}, { head = \"raw\", scenarios = [\"A\"] },\n"), 28, "two cases 'raw'"),
+    ];
+    for (table, line, expected) in cases {
+        let error = with_table(&table).expect_err(&table);
+        assert!(error.to_string().contains(expected), "{table}\n{error}");
+        assert_eq!(error.line, Some(line), "{table}\n{error}");
+    }
 }

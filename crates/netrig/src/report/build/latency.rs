@@ -33,7 +33,9 @@ pub(super) fn too_few(trials: &[TrialRecord], side: Side, metric: Metric) -> Opt
     let least = of.least_values();
     Some(match counts.len() {
         1 => format!("fewer than the {least} {what} that this percentile needs"),
-        all => format!("{short} of {all} trials have fewer than the {least} {what} that this percentile needs"),
+        all => {
+            format!("in {short} of {all} trials there were fewer than the {least} {what} that this percentile needs")
+        }
     })
 }
 

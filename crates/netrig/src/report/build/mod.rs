@@ -1,6 +1,6 @@
 //! From a run to its report.
 
-mod data;
+pub mod data;
 mod doubts;
 mod latency;
 mod netperf;
@@ -27,7 +27,7 @@ pub fn document(view: &RunView) -> Document {
         summary: summary(view),
         blocks: blocks(view),
         details: details(view),
-        data: data::data(view),
+        data: serde_json::to_value(data::data(view)).expect("strings, numbers and lists have a form in JSON"),
     }
 }
 
@@ -48,7 +48,7 @@ fn summary(view: &RunView) -> Vec<String> {
     lines
 }
 
-fn count(n: usize, one: &str, many: &str) -> String {
+pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
@@ -94,7 +94,7 @@ fn verdicts(view: &RunView) -> String {
     format!("Of {} {}", count(view.claims.len(), "claim", "claims"), parts.join(", "))
 }
 
-fn time(unix_ms: i64) -> String {
+pub(crate) fn time(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms)
         .map_or_else(|_| format!("{unix_ms} ms after 1970"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
@@ -195,7 +195,7 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn environment(environment: &Environment) -> Vec<(String, String)> {
+pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
     let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
     let load = f64::from(environment.load_average_hundredths) / 100.0;
     let pairs = [
@@ -211,15 +211,29 @@ fn environment(environment: &Environment) -> Vec<(String, String)> {
         ("Load average at the begin", format!("{load:.2} over one minute")),
     ];
     let fixed = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
-    fixed.chain(environment.sysctls.iter().cloned()).collect()
+    // Runs of older versions did not record these.
+    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let recorded = [
+        ("Kernel build", environment.kernel_build.clone()),
+        ("CPUs usable", environment.cpus_usable.clone()),
+        ("CPU limit", environment.cpu_quota.clone()),
+        ("Frequency governor", environment.governor.clone()),
+        ("Turbo", environment.turbo.map(switch)),
+        ("Simultaneous multithreading", environment.smt.clone()),
+        ("Transparent huge pages", environment.huge_pages.clone()),
+    ];
+    let recorded = recorded.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let mitigations =
+        environment.mitigations.iter().map(|(name, state)| (format!("Vulnerability {name}"), state.clone()));
+    fixed.chain(recorded).chain(mitigations).chain(environment.sysctls.iter().cloned()).collect()
 }
 
 /// A value in the unit that it is shown in, from that of [`Metric::unit`].
-fn shown(metric: Metric, value: f64) -> f64 {
+pub(crate) fn shown(metric: Metric, value: f64) -> f64 {
     if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { value / 1e6 } else { value }
 }
 
-fn name(metric: Metric) -> &'static str {
+pub(crate) fn name(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "Throughput",
         Metric::Cpu => "Avg. CPU",
@@ -250,7 +264,7 @@ fn name(metric: Metric) -> &'static str {
 }
 
 /// The unit that a figure is shown in.
-fn unit(metric: Metric) -> &'static str {
+pub(crate) fn unit(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput | Metric::BackgroundThroughput => "Mbit/s",
         Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated => "%",
@@ -262,7 +276,7 @@ fn unit(metric: Metric) -> &'static str {
     }
 }
 
-fn decimals(metric: Metric) -> u8 {
+pub(crate) fn decimals(metric: Metric) -> u8 {
     match metric {
         Metric::Retransmits | Metric::Transactions | Metric::Datagrams => 0,
         Metric::Throughput
@@ -289,7 +303,10 @@ fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Re
     if let Some(why) = latency::too_few(trials, side, metric) {
         return Err(why);
     }
-    let mean = sample.mean().ok_or("no trial gave this figure")?;
+    let mean = sample.mean().ok_or(match metric {
+        Metric::BackgroundThroughput => "no load runs in the background",
+        _ => "no trial gave this figure",
+    })?;
     let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
     Ok(Number::new(mean, decimals(metric)).with_interval(interval))
 }

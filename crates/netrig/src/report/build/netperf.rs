@@ -19,7 +19,8 @@ use crate::suite::LayoutColumn;
 pub(super) const DIFFERS: &str = "means over the trials. Elapsed is the window, after a warm-up; netperf counts from the \
     first byte to the last. Throughput of TCP is what the receiver took in the window, netperf's what was sent until all \
     had arrived. CPU (S: from /proc/stat) is that of the node's own CPUs, netperf's that of the host. Service demand \
-    divides an end's CPU time by what that end carried, netperf by what the test carried";
+    divides an end's CPU time by what that end carried, netperf by what the test carried. Sizes of sockets are those of \
+    the first connection at its end, when the kernel may have raised them; netperf asks at the begin";
 
 /// `None` without trials, and of a load that netperf has no test for.
 pub(super) fn block(view: &RunView, column: &LayoutColumn, scenario: &ScenarioView) -> Option<Block> {
@@ -40,7 +41,13 @@ pub(super) fn block(view: &RunView, column: &LayoutColumn, scenario: &ScenarioVi
         Load::TcpStream(_) | Load::UdpStream(_) | Load::Idle => return None,
     };
     let head = format!("{name} {}{}\n{}", test.ends(), test.confidence(), test.warning());
-    Some(Block::Preformatted { caption: Some(format!("{} ({})", column.head, scenario.id)), text: head + &table })
+    let together = match scenario.plan.shape() {
+        (1, 1) if figures::workers(test.first, Side::Local).count() == 1 => "",
+        // netperf has one connection.
+        _ => ", all connections together",
+    };
+    let caption = format!("{} ({}){together}", column.head, scenario.id);
+    Some(Block::Preformatted { caption: Some(caption), text: head + &table })
 }
 
 struct Test<'a> {
@@ -103,7 +110,7 @@ impl Test<'_> {
              !!! must be investigated before going further.\n\
              !!! Confidence intervals: Throughput      : {}\n\
              !!!                       Local CPU util  : {}\n\
-             !!!                       Remote CPU util : {}\n",
+             !!!                       Remote CPU util : {}\n\n",
             width(self.kind.rates()[0]),
             width((Side::Local, Metric::Cpu)),
             width((Side::Remote, Metric::Cpu)),
@@ -167,8 +174,10 @@ impl Test<'_> {
         };
         let receive = self.buffer(Side::Receiver, |c| c.receive_buffer);
         let send = self.buffer(Side::Sender, |c| c.send_buffer);
-        let own =
-            format!("{receive:>6} {send:>6} {message:>6}    {:<6.2}     {}\n", self.elapsed(), figures(From::Trials));
+        // Sizes of more than six digits take their room from the next column.
+        let sizes = format!("{receive:>6} {send:>6}");
+        let room = 20usize.saturating_sub(sizes.len() + 1);
+        let own = format!("{sizes} {message:>room$}    {:<6.2}     {}\n", self.elapsed(), figures(From::Trials));
         title + &own + &self.published(|from| format!("{STUDY:<35}{}\n", figures(from)))
     }
 
@@ -190,13 +199,14 @@ impl Test<'_> {
             )
         };
         let elapsed = self.elapsed();
+        let send = format!("{:>6}", self.buffer(Side::Sender, |c| c.send_buffer));
+        let receive = format!("{:>6}", self.buffer(Side::Receiver, |c| c.receive_buffer));
+        let room = 14usize.saturating_sub(send.len() + 1);
         let own = format!(
-            "{:>6}  {message:>6}   {elapsed:<7.2}   {:>7.0} {:>6.0}    {}\n{:>6}           {elapsed:<7.2}   {:>7.0}{}{}\n",
-            self.buffer(Side::Sender, |c| c.send_buffer),
+            "{send} {message:>room$}   {elapsed:<7.2}   {:>7.0} {:>6.0}    {}\n{receive:<17}{elapsed:<7.2}   {:>7.0}{}{}\n",
             mean(Side::Sender, |d| d.sent),
             mean(Side::Sender, |d| d.send_errors),
             figures(From::Trials, Side::Sender, Side::Local),
-            self.buffer(Side::Receiver, |c| c.receive_buffer),
             mean(Side::Receiver, |d| d.received),
             " ".repeat(11),
             figures(From::Trials, Side::Receiver, Side::Remote),
@@ -228,10 +238,9 @@ impl Test<'_> {
             let (send, receive) = (self.buffer(side, |c| c.send_buffer), self.buffer(side, |c| c.receive_buffer));
             format!("{send:<6} {receive:<6}")
         };
+        let sizes = format!("{} {}", buffers(Side::Local), load.request);
         let own = format!(
-            "{} {:<6}  {:<6} {:<6.2}  {}\n{}\n",
-            buffers(Side::Local),
-            load.request,
+            "{sizes:<21} {:<6} {:<6.2}  {}\n{}\n",
             load.response,
             self.elapsed(),
             figures(From::Trials),

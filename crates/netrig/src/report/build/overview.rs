@@ -41,7 +41,10 @@ fn table(view: &RunView, layout: &Layout, overview: &Overview, measure: &Measure
         })
         .collect();
     table.notes.push(format!("The ratio of the means, with its confidence interval; {} is better.", measure.better));
-    if let Some(source) = layout.source.as_ref().filter(|_| table.rows.iter().any(Row::has_reference)) {
+    // The figures are those of the tables that show the scenarios themselves.
+    let of_tables = || view.tables.iter().filter(|t| t.columns().iter().any(|c| !c.published.is_empty()));
+    let source = layout.source.as_ref().or_else(|| of_tables().find_map(|table| table.source.as_ref()));
+    if let Some(source) = source.filter(|_| table.rows.iter().any(Row::has_reference)) {
         table.notes.push(format!("{STUDY}: the ratio of the published figures ({source})."));
     }
     table

@@ -60,6 +60,7 @@ struct Group<'a> {
     title: String,
     columns: Vec<(&'a LayoutColumn, &'a ScenarioView)>,
     source: Option<&'a str>,
+    is_netperfs: bool,
 }
 
 fn kind(scenario: &ScenarioView) -> Kind {
@@ -76,7 +77,8 @@ fn groups<'a>(view: &'a RunView, layout: &'a Layout) -> Vec<Group<'a>> {
             Some(group) => group.columns.push((column, scenario)),
             None => {
                 let (title, source) = (layout.title.clone(), layout.source.as_deref());
-                groups.push(Group { kind, title, columns: vec![(column, scenario)], source });
+                let is_netperfs = matches!(layout.form, Form::Netperf(_));
+                groups.push(Group { kind, title, columns: vec![(column, scenario)], source, is_netperfs });
             }
         }
     }
@@ -93,19 +95,19 @@ impl Group<'_> {
         self.columns.iter().any(|(_, scenario)| !scenario.trials.is_empty())
     }
 
+    /// The column's head over the scenario's name; claims and details name scenarios by their id, so that it is shown
+    /// where the head is another. In netperf's layout test and case say what the scenario is.
+    fn label(&self, (column, scenario): &(&LayoutColumn, &ScenarioView)) -> Label {
+        match (scenario.name.is_empty() || self.is_netperfs, column.head == column.scenario) {
+            (true, true) => Label::new(&column.head),
+            (true, false) => Label::with_subhead(&column.head, &column.scenario),
+            (false, true) => Label::with_subhead(&column.head, &scenario.name),
+            (false, false) => Label::with_subhead(&column.head, format!("{} ({})", scenario.name, column.scenario)),
+        }
+    }
+
     fn heads(&self) -> String {
         self.columns.iter().map(|(column, _)| column.head.as_str()).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// The column's head over the scenario's name; claims and details name scenarios by their id, so that it is shown where
-/// the head is another.
-fn label((column, scenario): &(&LayoutColumn, &ScenarioView)) -> Label {
-    match (scenario.name.is_empty(), column.head == column.scenario) {
-        (true, true) => Label::new(&column.head),
-        (true, false) => Label::with_subhead(&column.head, &column.scenario),
-        (false, true) => Label::with_subhead(&column.head, &scenario.name),
-        (false, false) => Label::with_subhead(&column.head, format!("{} ({})", scenario.name, column.scenario)),
     }
 }
 
@@ -139,8 +141,11 @@ pub(super) fn tables(view: &RunView) -> Vec<Block> {
 /// A table for each sheet that has a line; what the reader must know stands below the last.
 fn group_tables(view: &RunView, group: &Group<'_>, sheets: &[Sheet], relative_to: Option<&str>) -> Vec<Block> {
     let mut tables: Vec<Table> = sheets.iter().filter_map(|sheet| table(view, group, sheet, relative_to)).collect();
-    // Below the costs, but for latencies, which follow them.
-    let place = tables.iter().rposition(|t| !t.caption.ends_with("latency")).or(tables.len().checked_sub(1));
+    // Below the costs; latencies and delays follow them.
+    let place = tables
+        .iter()
+        .rposition(|t| !(t.caption.ends_with("latency") || t.caption.ends_with("delay")))
+        .or(tables.len().checked_sub(1));
     if let Some(table) = place.and_then(|i| tables.get_mut(i)) {
         table.notes = notes(group);
     }
@@ -149,7 +154,7 @@ fn group_tables(view: &RunView, group: &Group<'_>, sheets: &[Sheet], relative_to
 
 fn table(view: &RunView, group: &Group<'_>, sheet: &Sheet, relative_to: Option<&str>) -> Option<Table> {
     let mut table = Table::new(format!("{} – {}", group.title, sheet.shows), "Metric");
-    table.columns = group.columns.iter().map(|column| Column::number(label(column), None)).collect();
+    table.columns = group.columns.iter().map(|column| Column::number(group.label(column), None)).collect();
     table.reference = Some(STUDY.to_owned());
     for (label, side, metric) in &sheet.lines {
         let row = row(view.level, group, *side, *metric, label);
@@ -163,9 +168,13 @@ fn table(view: &RunView, group: &Group<'_>, sheet: &Sheet, relative_to: Option<&
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// A figure as a multiple of that of scenario `id`, the study's beside it; `None` where that is of another kind.
+/// A figure as a multiple of that of scenario `id`, the study's beside it; `None` where that is of another kind or
+/// alone.
 fn baseline_row(view: &RunView, group: &Group<'_>, id: &str, side: Side, metric: Metric) -> Option<Row> {
     let base = view.scenarios.iter().find(|s| s.id == id).filter(|s| kind(s) == group.kind)?;
+    if group.columns.iter().all(|(_, scenario)| scenario.id == id) {
+        return None;
+    }
     let published = group.columns.iter().find(|(column, _)| column.scenario == id);
     let published = published.and_then(|(column, _)| column.published.get(side, metric));
     let cell = |(column, scenario): &(&LayoutColumn, &ScenarioView)| {
@@ -307,7 +316,7 @@ fn rates(level: Level, group: &Group<'_>) -> Bars {
         title: format!("{} – {title}", group.title),
         axis: Axis::new(name(metric), unit(metric)),
         series: series.into_iter().map(str::to_owned).collect(),
-        groups: group.columns.iter().map(|c| BarGroup { label: label(c), bars: bars(c) }).collect(),
+        groups: group.columns.iter().map(|c| BarGroup { label: group.label(c), bars: bars(c) }).collect(),
         reference: group.source.map(|_| STUDY.to_owned()),
     }
 }

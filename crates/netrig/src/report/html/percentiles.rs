@@ -79,12 +79,12 @@ pub(super) fn draw(chart: &Percentiles, shape: Shape, area: &Area) -> Drawn {
     area.draw(&Text::new(chart.value.to_string(), (4, 2), small(HPos::Left, VPos::Top)))?;
     let mut ends = Vec::new();
     for (i, line) in chart.lines.iter().enumerate() {
-        let points = line.points.iter().map(|p| (tenfolds(p.0), p.1.max(f64::MIN_POSITIVE).log10()));
-        if let Some(last) = points.clone().last() {
-            let (x, y) = built.backend_coord(&last);
-            ends.push((i, x, y));
+        let place = |p: &(f64, f64)| (tenfolds(p.0), p.1.max(f64::MIN_POSITIVE).log10());
+        if let Some(last) = line.points.last() {
+            // Lines of fewer values end sooner; their names stand in one column all the same.
+            ends.push((i, right.0, built.backend_coord(&place(last)).1));
         }
-        built.draw_series(LineSeries::new(points, stroke(Role::Series(i), 2)))?;
+        built.draw_series(LineSeries::new(line.points.iter().map(place), stroke(Role::Series(i), 2)))?;
     }
     draw_ends(area, ends, |i| &chart.lines[i].label, labels)
 }

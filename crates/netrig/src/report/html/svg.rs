@@ -149,6 +149,11 @@ pub(super) fn text_width(text: &str, px: i32) -> i32 {
     (display_width(text) as f64 * f64::from(px) * 0.58).ceil() as i32
 }
 
+/// The same for a head, which is bold and so a little wider.
+fn bold_width(text: &str) -> i32 {
+    text_width(text, FONT) * 23 / 20
+}
+
 /// As much of `text` as fits `room` pixels.
 fn fit(text: &str, px: i32, room: i32) -> String {
     shorten(text, (f64::from(room.max(0)) / (f64::from(px) * 0.58)) as usize)
@@ -163,7 +168,7 @@ fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32)
         area.draw(&Text::new(fit(&name, FONT, room), (x, y), bold(&ink)))?;
     }
     if label.subhead.is_some() {
-        indent = text_width(&name, FONT) + 8;
+        indent = bold_width(&name) + 8;
     }
     if let Some(subhead) = &label.subhead {
         let muted = style(FONT, Role::Muted, HPos::Left, VPos::Center);
@@ -175,7 +180,7 @@ fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32)
 fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
     let width = |label: &Label| {
         let subhead = label.subhead.as_deref().map_or(0, |s| text_width(&clean_line(s), FONT) + 8);
-        text_width(&clean_line(&label.head), FONT) + subhead
+        bold_width(&clean_line(&label.head)) + subhead
     };
     match shape {
         Shape::Wide => labels.map(width).max().unwrap_or(0).min(300) + 12,

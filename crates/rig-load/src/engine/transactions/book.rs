@@ -87,9 +87,10 @@ impl Book {
         }
     }
 
-    /// Enters a request that was not answered in time.
-    pub(super) fn lost(&mut self, now_ns: u64) {
-        self.lost += u64::from((self.times.begin_ns..self.times.end_ns).contains(&now_ns));
+    /// Enters a request that was not answered in time. It belongs to the window when it was sent there, else a time-out
+    /// longer than the window would hide the loss.
+    pub(super) fn lost(&mut self, sent_ns: u64) {
+        self.lost += u64::from((self.times.begin_ns..self.times.end_ns).contains(&sent_ns));
     }
 
     /// Enters an attempt to connect that failed.

@@ -1,4 +1,7 @@
 //! The requesting end of a load that makes a connection for each transaction.
+//!
+//! Any of the responder's threads may have got any connection, so a thread that is done does not tell its counterpart:
+//! the connections that stay are shut down when all threads are.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -13,7 +16,7 @@ use super::dial::{Dial, RETRY, has_peer};
 use super::line::{Arrival, Line};
 use super::timetable::Timetable;
 use super::watch::{Ready, Watch, refused};
-use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, dismiss, inbox, too_much};
+use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, inbox, too_much};
 
 /// One connection after the other, one system call at a time.
 #[derive(Debug)]
@@ -105,7 +108,6 @@ impl Engine for Blocking {
                 break;
             }
         }
-        dismiss(kept);
         Ok(())
     }
 
@@ -316,11 +318,45 @@ impl Engine for Polling {
         }
         self.book.unanswered += self.under_way as u64;
         self.agenda.close(&mut self.book);
-        connections.iter().for_each(|connection| dismiss(connection));
         Ok(())
     }
 
     fn report(&mut self) -> Report {
         self.book.report()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::super::super::Times;
+    use super::super::tests::{connection, transactions};
+    use super::*;
+
+    /// A peer that is there but refuses connections: each attempt is counted, none is silent, and the load ends.
+    #[test]
+    fn attempts_that_fail_are_counted_and_repeated() {
+        for connections in [1, 3] {
+            let (kept, _peer) = (0..connections).map(|_| connection()).unzip::<_, _, Vec<_>, Vec<_>>();
+            let kept: Vec<&Connection> = kept.iter().collect();
+            let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let load = Transactions { connections, ..transactions() };
+            let dial = Dial::new(&load, free);
+            let mut engine: Box<dyn Engine> = match connections {
+                1 => Box::new(Blocking::new(&load, dial)),
+                _ => Box::new(Polling::new(&load, dial, None)),
+            };
+            let course = Course::new().unwrap();
+            let begin_ns = monotonic_ns();
+            let stop_ns = begin_ns + Duration::from_millis(30).as_nanos() as u64;
+            course.start(Times { start_ns: begin_ns, begin_ns, end_ns: stop_ns, stop_ns });
+            engine.run(&kept, &course).unwrap();
+            assert!(monotonic_ns() >= stop_ns);
+            let record = engine.report().transactions.unwrap();
+            assert!(record.failed >= u64::from(connections), "{record:?}");
+            assert_eq!((record.completed, record.unanswered), (0, connections.into()));
+        }
     }
 }

@@ -131,6 +131,7 @@ impl Engine for BlockingRequester {
         let connection = connections[0];
         self.book.open(course.times());
         let mut began_ns = monotonic_ns();
+        let mut lost = 0;
         for number in 0.. {
             if course.is_stopped() || self.book.is_over(began_ns) {
                 break;
@@ -151,6 +152,8 @@ impl Engine for BlockingRequester {
                 };
                 let now_ns = monotonic_ns();
                 if now_ns >= began_ns + self.timeout_ns {
+                    lost += 1;
+                    connection.tally.set_lost(lost);
                     self.book.lost(began_ns);
                     break now_ns;
                 }
@@ -250,6 +253,7 @@ struct Flow {
     number: u64,
     /// Oldest first.
     asked: VecDeque<Asked>,
+    lost: u64,
     is_closed: bool,
 }
 
@@ -316,6 +320,13 @@ impl PollingRequester {
         flow.asked.clear();
     }
 
+    fn lose(&mut self, connection: &Connection, index: usize, sent_ns: u64) {
+        let flow = &mut self.flows[index];
+        flow.lost += 1;
+        connection.tally.set_lost(flow.lost);
+        self.book.lost(sent_ns);
+    }
+
     /// A transaction has left a flow: the closed loop lets the next one begin.
     fn follow(&mut self, connection: &Connection, index: usize, now_ns: u64, course: &Course) -> Result<(), Trouble> {
         self.under_way -= 1;
@@ -350,7 +361,7 @@ impl PollingRequester {
             let is_last = asked.is_empty();
             let now_ns = monotonic_ns();
             if now_ns >= sent_ns + self.timeout_ns {
-                self.book.lost(sent_ns);
+                self.lose(connection, index, sent_ns);
             } else {
                 connection.tally.add(self.bytes);
                 self.book.complete(due_ns, sent_ns, now_ns);
@@ -372,7 +383,7 @@ impl PollingRequester {
                 && now_ns >= sent_ns + self.timeout_ns
             {
                 self.flows[index].asked.pop_front();
-                self.book.lost(sent_ns);
+                self.lose(connection, index, sent_ns);
                 self.follow(connection, index, now_ns, course)?;
             }
         }

@@ -193,3 +193,34 @@ fn dismiss(connection: &Connection) {
 fn too_much(connection: &Connection, what: &str) -> Trouble {
     super::trouble("receive from", connection, &format_args!("{what}: do both ends have the same sizes?"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    pub(super) fn transactions() -> Transactions {
+        Transactions {
+            threads: 1,
+            connections: 1,
+            request: 1,
+            response: 1,
+            in_flight: 1,
+            schedule: Schedule::Closed,
+            timeout: Duration::from_secs(1),
+            send_buffer: None,
+            receive_buffer: None,
+            no_delay: false,
+            congestion_control: None,
+        }
+    }
+
+    /// A connection and its other end.
+    pub(super) fn connection() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Connection::new(client.into(), 0, String::new(), String::new()), listener.accept().unwrap().0)
+    }
+}
