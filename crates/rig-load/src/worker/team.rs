@@ -57,11 +57,11 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// Starts the threads, which prepare themselves and then wait. `listener` is closed unless the load goes on accepting.
-    pub(super) fn assemble(
-        plan: &WorkerPlan,
+    /// A team without threads. `is_udp`: its sockets carry datagrams.
+    pub(super) fn new(
         connections: &Arc<[Connection]>,
-        listener: Option<OwnedFd>,
+        direction: Direction,
+        is_udp: bool,
     ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {
@@ -72,13 +72,16 @@ impl Team {
             trouble: Mutex::new(None),
             report: Mutex::default(),
         });
-        let mut team = Self {
-            shared,
-            connections: connections.clone(),
-            threads: Vec::new(),
-            direction: plan.direction(),
-            is_udp: plan.load.is_udp(),
-        };
+        Ok(Self { shared, connections: connections.clone(), threads: Vec::new(), direction, is_udp })
+    }
+
+    /// Starts the threads, which prepare themselves and then wait. `listener` is closed unless the load goes on accepting.
+    pub(super) fn assemble(
+        plan: &WorkerPlan,
+        connections: &Arc<[Connection]>,
+        listener: Option<OwnedFd>,
+    ) -> Result<Self, WorkerError> {
+        let mut team = Self::new(connections, plan.direction(), plan.load.is_udp())?;
         match &plan.load {
             Load::Idle => {}
             Load::TcpRr(load) => {
@@ -127,7 +130,7 @@ impl Team {
     }
 
     /// Starts one thread, which builds its engine with `build` and runs it over its share of the connections.
-    fn spawn(
+    pub(super) fn spawn(
         &mut self,
         thread: u32,
         build: impl FnOnce(&[&Connection]) -> Result<Box<dyn engine::Engine>, Trouble> + Send + 'static,
@@ -182,7 +185,16 @@ impl Team {
 
     /// All threads have come to the end of their connections.
     pub(super) fn is_finished(&self) -> bool {
-        self.shared.finished.load(Ordering::Acquire) as usize == self.threads.len()
+        self.finished() == self.threads.len()
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Threads that have come to the end of their connections.
+    pub(super) fn finished(&self) -> usize {
+        self.shared.finished.load(Ordering::Acquire) as usize
     }
 
     /// Fails when a thread has.
