@@ -1,5 +1,6 @@
 //! The command line: what may be said, and which part does it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +11,7 @@ use rig_sys::cpu::CpuSet;
 use crate::claim::Metric;
 use crate::command;
 use crate::exit::{Exit, Failure};
+use crate::frontend::{Tool, ntttcp};
 use crate::report::Format;
 
 /// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
@@ -76,6 +78,15 @@ enum Command {
     Down {
         /// The testbed's name; without it, all that are up
         name: Option<String>,
+    },
+    /// NTttcp: its command line (of Linux and of Windows), its layouts, and the protocol of NTttcp for Linux
+    ///
+    /// Also what a link named `ntttcp` to this program does. `netrig ntttcp -h` tells the options.
+    #[command(disable_help_flag = true)]
+    Ntttcp {
+        /// The original's options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        arguments: Vec<OsString>,
     },
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
@@ -204,6 +215,7 @@ impl Cli {
             Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),
             Command::Shell { place, name, command } => command::keep::shell(&place, name.as_deref(), &command),
             Command::Down { name } => command::keep::down(name.as_deref()),
+            Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
             Command::Worker => command::worker(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }

@@ -8,6 +8,7 @@ pub mod compare;
 pub mod doctor;
 pub mod exit;
 pub mod figures;
+pub mod frontend;
 pub mod record;
 pub mod report;
 pub mod run;
