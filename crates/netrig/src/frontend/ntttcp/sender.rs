@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_millis(20);
 /// A receiver ends its test about when the sender does. It is given this long before the connections are closed: the
 /// original waits for ever for connections that ended too early.
 const OVERTIME: Duration = Duration::from_secs(3);
-/// A receiver that does not answer for this long when its test must be over has ended.
+/// For a receiver to confirm that the test is over.
 const SILENCE: Duration = Duration::from_millis(500);
 /// Between two questions whether the receiver's test is over.
 const ASK: Duration = Duration::from_millis(50);
@@ -356,22 +356,36 @@ impl Crew<'_> {
     /// Ends the test with the receivers. The load goes on meanwhile: connections that end before the receiver's clock
     /// would leave the original waiting for ever.
     fn part(mut self, end: End) -> Result<(), Failure> {
-        let on_time = end == End::Due;
-        for line in &mut self.lines {
-            let deadline_ns = monotonic_after(OVERTIME);
-            let mut over = false;
-            while on_time && !over && line.open && monotonic_ns() < deadline_ns && !self.interrupt.has_come() {
-                let message = line.sync.ask();
-                if line.write(message).is_err() {
-                    break;
+        let deadline_ns = monotonic_after(OVERTIME);
+        let mut over = vec![end != End::Due; self.lines.len()];
+        let mut asked = vec![false; self.lines.len()];
+        // Of datagrams without a sync connection nobody tells when they are not wanted any more.
+        let can_tell = !self.lines.is_empty() || self.load.mean_rtt_us().is_some();
+        while end == End::Due && can_tell && monotonic_ns() < deadline_ns && !self.interrupt.has_come() {
+            for (at, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| line.open) {
+                if !over[at] && !asked[at] {
+                    let message = line.sync.ask();
+                    asked[at] = line.write(message).is_ok();
                 }
-                match line.state(self.interrupt, monotonic_after(SILENCE)) {
-                    Some(State::Running) => std::thread::sleep(ASK),
-                    _ => over = true,
+                while let Some(event) = line.events.pop_front() {
+                    if let Event::State(state) = event {
+                        (over[at], asked[at]) = (state != State::Running, false);
+                    }
                 }
             }
+            let agreed = self.lines.iter().zip(&over).all(|(line, over)| *over || !line.open);
+            // A receiver that has ended closes its connections, whether or not it answers before.
+            if self.load.is_ended() || (agreed && !self.lines.is_empty()) {
+                break;
+            }
+            if self.serve(monotonic_after(ASK)).is_err() {
+                break;
+            }
+        }
+        for (at, line) in self.lines.iter_mut().enumerate() {
+            let told = end == End::Due && (over[at] || self.load.is_ended());
             let message = line.sync.exit();
-            if !over && line.open && line.write(message).is_ok() {
+            if !told && line.open && line.write(message).is_ok() {
                 // The receiver confirms. One that does not has ended.
                 line.state(self.interrupt, monotonic_after(SILENCE));
             }
