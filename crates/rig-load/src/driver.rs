@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use self::group::Group;
 pub use self::group::Running;
+pub use self::process::Process;
 use crate::plan::{Load, PlanError, WorkerPlan};
 use crate::record::Sample;
 use crate::wait::Bell;

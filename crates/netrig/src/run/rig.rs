@@ -148,7 +148,8 @@ impl Rig {
         let (home, cpus) = testbed.endpoint(place).with_context(|| format!("find endpoint {place}"))?;
         let address = testbed.topology().address(target).with_context(|| format!("find the address of {target}"))?;
         let address = (address, PORT).into();
-        let role = if place == target { Role::Listen { address } } else { Role::Connect { to: address } };
+        let role =
+            if place == target { Role::Listen { address, only_from: None } } else { Role::Connect { to: address } };
         let plan = WorkerPlan {
             name: place.to_string(),
             cpus: cpus.as_slice().to_vec(),

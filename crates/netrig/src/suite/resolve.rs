@@ -226,7 +226,7 @@ impl Resolver<'_> {
         // What both ends share is found wrong at the first.
         let ends = [
             ("", Role::Connect { to: anywhere }, &send),
-            ("at the receiver, ", Role::Listen { address: anywhere }, &receive),
+            ("at the receiver, ", Role::Listen { address: anywhere, only_from: None }, &receive),
         ];
         for (place, role, end) in ends {
             let second = Duration::from_secs(1);

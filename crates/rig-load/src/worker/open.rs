@@ -1,7 +1,7 @@
 //! Bringing up the connections, with every option set before the handshake that it has to be part of.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) fn open<W: Write>(
     stream: &TcpStream,
 ) -> Result<Opened, WorkerError> {
     match role {
-        Role::Listen { address } => accept(control, *address, stream),
+        Role::Listen { address, only_from } => accept(control, *address, *only_from, stream),
         Role::Connect { to } => connect(control, *to, stream),
     }
 }
@@ -45,6 +45,7 @@ pub(super) fn open<W: Write>(
 fn accept<W: Write>(
     control: &mut Control<'_, W>,
     address: SocketAddr,
+    only_from: Option<IpAddr>,
     stream: &TcpStream,
 ) -> Result<Opened, WorkerError> {
     let mut opened = Opened::default();
@@ -67,7 +68,8 @@ fn accept<W: Write>(
     for n in 0..stream.total_connections() {
         let (socket, remote) = loop {
             match listener.accept() {
-                Ok(accepted) => break accepted,
+                Ok((socket, remote)) if is_welcome(&remote, only_from) => break (socket, remote),
+                Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     // The clock starts with the first connection: when the peer is told to begin is the driver's matter.
                     let deadline_ns = deadline.unwrap_or(u64::MAX);
@@ -83,6 +85,12 @@ fn accept<W: Write>(
         opened.connections.push(ready_made(socket, Some(remote), n, stream)?);
     }
     Ok(opened)
+}
+
+/// Whether a peer at `remote` may take part.
+fn is_welcome(remote: &SockAddr, only_from: Option<IpAddr>) -> bool {
+    let remote = remote.as_socket().map(|remote| remote.ip().to_canonical());
+    only_from.is_none_or(|only| remote == Some(only.to_canonical()))
 }
 
 fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, stream: &TcpStream) -> Result<Opened, WorkerError> {
