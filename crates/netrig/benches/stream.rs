@@ -18,7 +18,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use netrig::testbed::topology::{Endpoint, Path as Joint, Topology, WireOptions};
 use netrig::testbed::{Place, Testbed, UPLINK, share_cpus};
 use rig_load::driver::{Cancel, Driver, Pair, Running, Worker};
-use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_stats::sample::Sample;
 use rig_sys::counters::{CpuTicks, cpu_ticks};
 use rig_sys::cpu::{CpuSet, shared_cores};
@@ -212,6 +212,7 @@ impl Bench {
 
     fn start_netrig(&self, engine: Engine, send_mode: SendMode, receive_mode: ReceiveMode) -> Result<Running<'_>> {
         let stream = TcpStream {
+            flow: Flow::Forward,
             threads: 1,
             connections: 1,
             message: MESSAGE,

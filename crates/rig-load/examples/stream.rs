@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rig_load::driver::{Cancel, Driver, Pair, Worker};
-use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::record::{TcpState, WorkerRecord};
 
 /// Segments of the first connection inside the window.
@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let seconds: f64 = arguments.first().map_or(Ok(1.0), |text| text.parse())?;
     let stream = TcpStream {
+        flow: Flow::Forward,
         threads: 1,
         connections: 1,
         message: 128 << 10,

@@ -190,11 +190,16 @@ fn difference(listen: &WorkerPlan, connect: &WorkerPlan) -> Option<&'static str>
     if listen.phases != connect.phases {
         return Some("the phases");
     }
-    match (&listen.load, &connect.load) {
-        (Load::Idle, Load::Idle) => None,
-        (Load::TcpStream(a), Load::TcpStream(b)) => {
-            ((a.threads, a.connections) != (b.threads, b.connections)).then_some("the threads and connections")
-        }
-        _ => Some("the kind of load"),
+    if listen.load.name() != connect.load.name() {
+        return Some("the kind of load");
     }
+    if listen.load.shape() != connect.load.shape() {
+        return Some("the threads and connections");
+    }
+    let flow = |load: &Load| match load {
+        Load::TcpStream(stream) => Some(stream.flow),
+        Load::UdpStream(stream) => Some(stream.flow),
+        _ => None,
+    };
+    (flow(&listen.load) != flow(&connect.load)).then_some("the way that payload goes")
 }

@@ -6,10 +6,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::datagrams::{Datagrams, Pacing};
 pub use self::limits::PlanError;
-use crate::record::Direction;
+pub use self::transactions::{Arrivals, Schedule, Transactions};
+use crate::record::{Direction, End};
 
+mod datagrams;
 mod limits;
+mod transactions;
+
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The whole task of one worker process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,10 +33,20 @@ pub struct WorkerPlan {
 impl WorkerPlan {
     /// Which way payload goes as this worker sees it.
     pub fn direction(&self) -> Direction {
-        match (&self.load, &self.role) {
+        match (&self.load, self.end()) {
             (Load::Idle, _) => Direction::Idle,
-            (Load::TcpStream(_), Role::Connect { .. }) => Direction::Send,
-            (Load::TcpStream(_), Role::Listen { .. }) => Direction::Receive,
+            (Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }), end) => {
+                flow.direction(end)
+            }
+            (Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_), End::Connect) => Direction::Request,
+            (Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_), End::Listen) => Direction::Respond,
+        }
+    }
+
+    pub fn end(&self) -> End {
+        match self.role {
+            Role::Connect { .. } => End::Connect,
+            Role::Listen { .. } => End::Listen,
         }
     }
 }
@@ -54,16 +70,74 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Load {
-    /// A bulk TCP stream from the connecting worker to the listening one.
+    /// A bulk TCP stream.
     TcpStream(TcpStream),
+    /// Transactions over TCP connections that stay.
+    TcpRr(Transactions),
+    /// Transactions over TCP, each over a connection of its own: connect, request, response, close.
+    TcpCrr(Transactions),
+    /// A stream of UDP datagrams.
+    UdpStream(Datagrams),
+    /// Transactions over UDP, one datagram each way.
+    UdpRr(Transactions),
     /// No traffic: the worker does everything else, so that the rig's own cost can be measured.
     Idle,
+}
+
+impl Load {
+    /// As suite files and command lines call it; a stream whose flow is reversed is netperf's MAERTS.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::TcpStream(TcpStream { flow: Flow::Reverse, .. }) => "tcp-maerts",
+            Self::TcpStream(_) => "tcp-stream",
+            Self::TcpRr(_) => "tcp-rr",
+            Self::TcpCrr(_) => "tcp-crr",
+            Self::UdpStream(_) => "udp-stream",
+            Self::UdpRr(_) => "udp-rr",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// Threads and connections, which both ends have to have in common.
+    pub fn shape(&self) -> (u32, u32) {
+        match self {
+            Self::TcpStream(l) => (l.threads, l.connections),
+            Self::TcpRr(l) | Self::TcpCrr(l) | Self::UdpRr(l) => (l.threads, l.connections),
+            Self::UdpStream(l) => (l.threads, l.connections),
+            Self::Idle => (0, 0),
+        }
+    }
+}
+
+/// Which way payload goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flow {
+    /// From the connecting end to the listening one.
+    #[default]
+    Forward,
+    /// From the listening end to the connecting one.
+    Reverse,
+    /// Both ways at once, over the same connections.
+    Both,
+}
+
+impl Flow {
+    /// What `end` does.
+    pub fn direction(self, end: End) -> Direction {
+        match (self, end) {
+            (Self::Both, _) => Direction::Both,
+            (Self::Forward, End::Connect) | (Self::Reverse, End::Listen) => Direction::Send,
+            (Self::Forward, End::Listen) | (Self::Reverse, End::Connect) => Direction::Receive,
+        }
+    }
 }
 
 /// A bulk TCP stream. Both ends get the same value except for `engine` and the copy modes, which belong to one end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpStream {
+    pub flow: Flow,
     /// Threads at each end; thread i serves connections i, i + threads, ...
     pub threads: u32,
     /// Connections for each thread.

@@ -92,10 +92,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream};
+    use crate::plan::{
+        Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
+        Transactions,
+    };
 
     fn engine() -> impl Strategy<Value = Engine> {
         prop_oneof![Just(Engine::Blocking), any::<u32>().prop_map(|outstanding| Engine::Uring { outstanding })]
+    }
+
+    fn flow() -> impl Strategy<Value = Flow> {
+        prop::sample::select(vec![Flow::Forward, Flow::Reverse, Flow::Both])
     }
 
     fn stream() -> impl Strategy<Value = TcpStream> {
@@ -103,11 +110,13 @@ mod tests {
         let send_mode =
             prop::sample::select(vec![SendMode::Copy, SendMode::Sendfile, SendMode::Splice, SendMode::ZeroCopy]);
         let receive_mode = prop_oneof![Just(ReceiveMode::Copy), Just(ReceiveMode::Discard)];
-        let ways = (any::<bool>(), any::<Option<u64>>(), option::of("\\PC*"), engine(), send_mode, receive_mode);
+        let ways =
+            (flow(), any::<bool>(), any::<Option<u64>>(), option::of("\\PC*"), engine(), send_mode, receive_mode);
         (sizes, ways).prop_map(|(sizes, ways)| {
             let (threads, connections, message, send_buffer, receive_buffer) = sizes;
-            let (no_delay, throttle, congestion_control, engine, send_mode, receive_mode) = ways;
+            let (flow, no_delay, throttle, congestion_control, engine, send_mode, receive_mode) = ways;
             TcpStream {
+                flow,
                 threads,
                 connections,
                 message,
@@ -123,13 +132,67 @@ mod tests {
         })
     }
 
+    fn transactions() -> impl Strategy<Value = Transactions> {
+        let arrivals = prop_oneof![Just(Arrivals::Uniform), Just(Arrivals::Poisson)];
+        let open = (any::<f64>(), arrivals).prop_map(|(rate, arrivals)| Schedule::Open { rate, arrivals });
+        let finite = |schedule: &Schedule| !matches!(schedule, Schedule::Open { rate, .. } if !rate.is_finite());
+        let schedule = prop_oneof![Just(Schedule::Closed), open.prop_filter("JSON has finite numbers only", finite)];
+        let sockets = (any::<Option<u32>>(), any::<Option<u32>>(), any::<bool>(), option::of("\\PC*"));
+        (any::<[u32; 5]>(), schedule, any::<Duration>(), sockets).prop_map(|(sizes, schedule, timeout, sockets)| {
+            let [threads, connections, request, response, in_flight] = sizes;
+            let (send_buffer, receive_buffer, no_delay, congestion_control) = sockets;
+            Transactions {
+                threads,
+                connections,
+                request,
+                response,
+                in_flight,
+                schedule,
+                timeout,
+                send_buffer,
+                receive_buffer,
+                no_delay,
+                congestion_control,
+            }
+        })
+    }
+
+    fn datagrams() -> impl Strategy<Value = Datagrams> {
+        let pacing = prop_oneof![Just(Pacing::Thread), Just(Pacing::Kernel)];
+        let rest = (any::<bool>(), any::<Option<u64>>(), pacing, any::<Option<u32>>(), any::<Option<u32>>());
+        (flow(), any::<[u32; 5]>(), rest).prop_map(|(flow, sizes, rest)| {
+            let [threads, connections, message, batch, segments] = sizes;
+            let (coalesce, throttle, pacing, send_buffer, receive_buffer) = rest;
+            Datagrams {
+                flow,
+                threads,
+                connections,
+                message,
+                batch,
+                segments,
+                coalesce,
+                throttle,
+                pacing,
+                send_buffer,
+                receive_buffer,
+            }
+        })
+    }
+
     fn order() -> impl Strategy<Value = Order> {
         let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(Into::into);
         let only_from = option::of(any::<std::net::IpAddr>());
         let role = (any::<bool>(), address, only_from).prop_map(|(listens, address, only_from)| {
             if listens { Role::Listen { address, only_from } } else { Role::Connect { to: address } }
         });
-        let load = prop_oneof![Just(Load::Idle), stream().prop_map(Load::TcpStream)];
+        let load = prop_oneof![
+            Just(Load::Idle),
+            stream().prop_map(Load::TcpStream),
+            transactions().prop_map(Load::TcpRr),
+            transactions().prop_map(Load::TcpCrr),
+            transactions().prop_map(Load::UdpRr),
+            datagrams().prop_map(Load::UdpStream),
+        ];
         let phases = any::<[Duration; 4]>().prop_map(|[warm_up, window, cool_down, interval]| Phases {
             warm_up,
             window,

@@ -1,5 +1,6 @@
 //! What a worker saw. Plain values that are stored for ever: fields are added, never renamed or given another meaning.
 
+use rig_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Engine, ReceiveMode, SendMode};
@@ -9,6 +10,9 @@ use crate::plan::{Engine, ReceiveMode, SendMode};
 pub struct WorkerRecord {
     pub name: String,
     pub direction: Direction,
+    /// `None` in records of a time when the sending worker always was the connecting one: see [`Self::end`].
+    #[serde(default)]
+    pub end: Option<End>,
     pub engine: Engine,
     pub send_mode: SendMode,
     pub receive_mode: ReceiveMode,
@@ -23,12 +27,31 @@ pub struct WorkerRecord {
     pub samples: Vec<Sample>,
     /// MSG_ZEROCOPY sends that the kernel completed by copying after all.
     pub zerocopy_copied: u64,
+    /// Of loads that are made of requests and responses.
+    #[serde(default)]
+    pub transactions: Option<TransactionRecord>,
+    /// Of loads that are made of datagrams.
+    #[serde(default)]
+    pub datagrams: Option<DatagramRecord>,
     /// What the kernel did not grant, in words for the reader (a buffer size, a real-time limit).
     pub notes: Vec<String>,
 }
 
 impl WorkerRecord {
-    /// Payload bytes inside the window.
+    /// Which end of the connections the worker was.
+    pub fn end(&self) -> End {
+        self.end.unwrap_or(match self.direction {
+            Direction::Receive => End::Listen,
+            _ => End::Connect,
+        })
+    }
+
+    /// Payload bytes that arrived here inside the window, where payload goes both ways over one connection.
+    pub fn bytes_in(&self) -> u64 {
+        self.connections.iter().map(|c| c.bytes_in).sum()
+    }
+
+    /// Payload bytes inside the window, in the worker's direction: sent, unless it only receives.
     pub fn bytes(&self) -> u64 {
         self.connections.iter().map(|c| c.bytes).sum()
     }
@@ -57,8 +80,63 @@ impl WorkerRecord {
 pub enum Direction {
     Send,
     Receive,
+    /// Payload goes both ways over the same connections.
+    Both,
+    /// Sends requests and waits for responses.
+    Request,
+    /// Answers requests.
+    Respond,
     /// A worker that carried no load.
     Idle,
+}
+
+/// The two ends of a connection. netperf calls the connecting one local and the listening one remote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    Connect,
+    Listen,
+}
+
+/// Transactions inside the window. One belongs to the window in which its response has arrived in full.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TransactionRecord {
+    /// At the requesting end, answered; at the responding end, answers sent.
+    pub completed: u64,
+    /// UDP requests that were not answered within the plan's timeout.
+    pub lost: u64,
+    /// Of tcp-crr: attempts to connect that failed.
+    pub failed: u64,
+    /// Open loop: transactions that were due inside the window and had not begun when it was over.
+    pub overdue: u64,
+    /// Nanoseconds from the request's sending (closed loop) or its scheduled time (open loop) to the end of the
+    /// response; for tcp-crr the connecting is part of it. Requesting end only.
+    pub latency: Option<Histogram>,
+    /// Open loop: the same from the moment of sending, which hides what the schedule had to wait.
+    pub service: Option<Histogram>,
+    /// Of tcp-crr: nanoseconds that connecting took.
+    pub connect: Option<Histogram>,
+}
+
+/// Datagrams inside the window. Fields that belong to the other direction are 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatagramRecord {
+    pub sent: u64,
+    /// Sends that the kernel refused for want of memory (ENOBUFS, EAGAIN).
+    pub send_errors: u64,
+    pub received: u64,
+    /// Sequence numbers that never came while later ones did.
+    pub lost: u64,
+    /// Datagrams that came after one with a higher sequence number.
+    pub reordered: u64,
+    /// Datagrams whose sequence number had come before.
+    pub duplicated: u64,
+    /// System calls that moved them.
+    pub calls: u64,
+    /// Interarrival jitter of RFC 3550 (6.4.1) at the window's end, nanoseconds, mean over the flows.
+    pub jitter_ns: Option<f64>,
+    /// Nanoseconds from sending to receiving; only where both ends read the same clock.
+    pub delay: Option<Histogram>,
 }
 
 /// CPU time in nanoseconds.
@@ -84,6 +162,9 @@ pub struct ConnectionRecord {
     pub local: String,
     pub remote: String,
     pub bytes: u64,
+    /// Payload received, where it goes both ways; else 0 and `bytes` is what was received or sent.
+    #[serde(default)]
+    pub bytes_in: u64,
     pub operations: u64,
     /// Payload bytes over the connection's whole life.
     #[serde(default)]
@@ -125,6 +206,15 @@ pub struct Sample {
     pub span_ns: u64,
     /// Payload bytes in this interval.
     pub bytes: u64,
+    /// Payload received, where it goes both ways.
+    #[serde(default)]
+    pub bytes_in: u64,
+    /// Transactions completed, or datagrams sent or received, in this interval.
+    #[serde(default)]
+    pub units: u64,
+    /// Requests or datagrams found lost in this interval.
+    #[serde(default)]
+    pub lost: u64,
     /// Mean of the connections' smoothed round-trip times.
     pub rtt_us: u32,
     /// Sum of the connections' congestion windows in segments.

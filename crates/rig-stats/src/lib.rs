@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod confidence;
+pub mod histogram;
 pub mod propagate;
 pub mod sample;
 pub mod units;

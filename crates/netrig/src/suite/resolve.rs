@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
-use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_stats::units::Bytes;
 use toml::Spanned;
 
@@ -201,6 +201,7 @@ impl Resolver<'_> {
             Some(outstanding) => Engine::Uring { outstanding },
         };
         let send = TcpStream {
+            flow: Flow::Forward,
             threads: load.threads.unwrap_or(1),
             connections: load.connections.unwrap_or(1),
             message: bytes("message", message)?,

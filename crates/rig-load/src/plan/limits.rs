@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use super::{Datagrams, Engine, Load, Phases, ReceiveMode, SendMode, TcpStream, WorkerPlan};
+use crate::record::Direction;
 
 /// Largest CPU number (the size of the C library's `cpu_set_t`).
 const LAST_CPU: u64 = 1023;
-const THREADS: u64 = 1024;
-const CONNECTIONS: u64 = 20_000;
-const MESSAGE: u64 = 64 << 20;
+pub(super) const THREADS: u64 = 1024;
+pub(super) const CONNECTIONS: u64 = 20_000;
+pub(super) const MESSAGE: u64 = 64 << 20;
 /// The kernel keeps twice the size of a socket buffer in a signed 32-bit number.
 const SOCKET_BUFFER: u64 = i32::MAX as u64 / 2;
 /// TCP_CA_NAME_MAX of linux/tcp.h less its terminating zero.
@@ -23,12 +24,14 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(10);
 const LONGEST_PHASE: Duration = Duration::from_secs(24 * 3600);
 
 /// A plan that cannot be carried out as it is written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     #[error("{what} is {value}: it has to be from {least} to {most}")]
     OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
     #[error("{what} is {value:?}: it has to be from {least:?} to {most:?}")]
     TimeOutOfRange { what: &'static str, value: Duration, least: Duration, most: Duration },
+    #[error("the rate is {rate} transactions per second: it has to be from {least} to {most}")]
+    Rate { rate: f64, least: f64, most: f64 },
     #[error("the io_uring engine cannot send with {mode}, because {why}: use the blocking engine")]
     UringMode { mode: &'static str, why: &'static str },
     #[error(
@@ -71,9 +74,16 @@ impl WorkerPlan {
             Load::Idle => Ok(()),
             Load::TcpStream(stream) => {
                 stream.validate()?;
-                let sends = matches!(self.role, Role::Connect { .. });
-                stream.engine.validate(stream, sends)
+                stream.engine.validate(stream, self.direction() != Direction::Receive)
             }
+            Load::TcpRr(transactions) | Load::TcpCrr(transactions) => transactions.validate(),
+            Load::UdpRr(transactions) => {
+                transactions.validate()?;
+                let datagram = |what, size| range(what, size, 1, Datagrams::MESSAGE_MAX.into());
+                datagram("the request", transactions.request)?;
+                datagram("the response", transactions.response)
+            }
+            Load::UdpStream(datagrams) => datagrams.validate(),
         }
     }
 }
@@ -84,20 +94,10 @@ impl TcpStream {
         range("connections of a thread", self.connections, 1, CONNECTIONS)?;
         range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
         range("the message", self.message, 1, MESSAGE)?;
-        for (what, size) in [("the send buffer", self.send_buffer), ("the receive buffer", self.receive_buffer)] {
-            size.map_or(Ok(()), |size| range(what, size, 1, SOCKET_BUFFER))?;
-        }
+        socket_buffer("the send buffer", self.send_buffer)?;
+        socket_buffer("the receive buffer", self.receive_buffer)?;
         self.throttle.map_or(Ok(()), |rate| range("the throttle", rate, 1, u64::MAX))?;
-        match &self.congestion_control {
-            Some(name)
-                if name.is_empty()
-                    || name.len() > CONGESTION_NAME
-                    || name.contains(|c: char| c == '\0' || c.is_whitespace()) =>
-            {
-                Err(PlanError::CongestionName(name.clone()))
-            }
-            _ => Ok(()),
-        }
+        congestion_control(self.congestion_control.as_deref())
     }
 }
 
@@ -149,17 +149,33 @@ impl Phases {
     }
 }
 
-fn range(what: &'static str, value: impl Into<u64>, least: u64, most: u64) -> Result<(), PlanError> {
+pub(super) fn socket_buffer(what: &'static str, size: Option<u32>) -> Result<(), PlanError> {
+    size.map_or(Ok(()), |size| range(what, size, 1, SOCKET_BUFFER))
+}
+
+pub(super) fn congestion_control(name: Option<&str>) -> Result<(), PlanError> {
+    let bad = |name: &str| {
+        name.is_empty() || name.len() > CONGESTION_NAME || name.contains(|c: char| c == '\0' || c.is_whitespace())
+    };
+    match name {
+        Some(name) if bad(name) => Err(PlanError::CongestionName(name.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn range(what: &'static str, value: impl Into<u64>, least: u64, most: u64) -> Result<(), PlanError> {
     let value = value.into();
     if (least..=most).contains(&value) { Ok(()) } else { Err(PlanError::OutOfRange { what, value, least, most }) }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Flow, Role};
     use super::*;
 
     fn plan(role: Role, change: impl FnOnce(&mut TcpStream)) -> WorkerPlan {
         let mut stream = TcpStream {
+            flow: Flow::Forward,
             threads: 2,
             connections: 2,
             message: 1390,

@@ -91,8 +91,9 @@ impl<W: Write> Control<'_, W> {
         plan.validate().failing(|| format!("check the plan of {}", plan.name))?;
         cpu::set_affinity(&plan.cpus).failing(|| format!("place {}", plan.name))?;
         let opened = match &plan.load {
-            Load::TcpStream(stream) => open::open(self, &plan.role, stream)?,
+            Load::TcpStream(stream) => open::open(self, &plan.role, &stream.into())?,
             Load::Idle => Opened::default(),
+            load => return Err("no engine carries this load").failing(|| load.name().into()),
         };
         let connections = Arc::from(opened.connections);
         let mut team = Team::assemble(&plan, &connections)?;

@@ -70,6 +70,9 @@ impl Observer {
             at_ns: now.at_ns - self.begin.at_ns,
             span_ns: now.at_ns - self.last.at_ns,
             bytes: now.bytes() - self.last.bytes(),
+            bytes_in: 0,
+            units: 0,
+            lost: 0,
             rtt_us: (now.tcp.iter().map(|tcp| u64::from(tcp.rtt_us)).sum::<u64>() / connections) as u32,
             congestion_window: now.tcp.iter().fold(0, |sum, tcp| sum.saturating_add(tcp.congestion_window)),
             retransmits: now.retransmits().wrapping_sub(self.last.retransmits()),
@@ -99,11 +102,12 @@ impl Observer {
         let copied = |reading: &Reading| reading.counts.iter().map(|c| c.copied).sum::<u64>();
         let (engine, send_mode, receive_mode) = match &plan.load {
             Load::TcpStream(stream) => (stream.engine, stream.send_mode, stream.receive_mode),
-            Load::Idle => (Engine::Blocking, SendMode::default(), ReceiveMode::default()),
+            _ => (Engine::Blocking, SendMode::default(), ReceiveMode::default()),
         };
         Ok(WorkerRecord {
             name: plan.name.clone(),
             direction: team.direction(),
+            end: Some(plan.end()),
             engine,
             send_mode,
             receive_mode,
@@ -117,6 +121,8 @@ impl Observer {
             zerocopy_copied: copied(&end) - copied(&begin),
             connections,
             samples,
+            transactions: None,
+            datagrams: None,
             notes: Vec::new(),
         })
     }
@@ -136,6 +142,7 @@ fn connection_record(
         local: connection.local.clone(),
         remote: connection.remote.clone(),
         bytes: after.bytes - before.bytes,
+        bytes_in: 0,
         operations: after.operations - before.operations,
         total_bytes: connection.tally.read().bytes,
         congestion_control: socket::congestion_control(socket).failing(what)?,

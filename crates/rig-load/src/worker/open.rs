@@ -25,6 +25,32 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(5);
 
+/// What of a load its sockets have to know.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sockets {
+    threads: u32,
+    total: u32,
+    send_buffer: Option<u32>,
+    receive_buffer: Option<u32>,
+    no_delay: bool,
+    congestion_control: Option<String>,
+    nonblocking: bool,
+}
+
+impl From<&TcpStream> for Sockets {
+    fn from(stream: &TcpStream) -> Self {
+        Self {
+            threads: stream.threads,
+            total: stream.total_connections(),
+            send_buffer: stream.send_buffer,
+            receive_buffer: stream.receive_buffer,
+            no_delay: stream.no_delay,
+            congestion_control: stream.congestion_control.clone(),
+            nonblocking: needs_nonblocking(stream),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Opened {
     pub(super) connections: Vec<Connection>,
@@ -34,11 +60,11 @@ pub(super) struct Opened {
 pub(super) fn open<W: Write>(
     control: &mut Control<'_, W>,
     role: &Role,
-    stream: &TcpStream,
+    sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     match role {
-        Role::Listen { address, only_from } => accept(control, *address, *only_from, stream),
-        Role::Connect { to } => connect(control, *to, stream),
+        Role::Listen { address, only_from } => accept(control, *address, *only_from, sockets),
+        Role::Connect { to } => connect(control, *to, sockets),
     }
 }
 
@@ -46,16 +72,16 @@ fn accept<W: Write>(
     control: &mut Control<'_, W>,
     address: SocketAddr,
     only_from: Option<IpAddr>,
-    stream: &TcpStream,
+    sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     let mut opened = Opened::default();
     // What the listening socket is told, the connections that it accepts inherit: buffers set after the handshake
     // would come too late for the window scale (tcp(7)).
-    let listener = new_socket(address, stream, &mut opened.notes)?;
+    let listener = new_socket(address, sockets, &mut opened.notes)?;
     let listen = || {
         listener.set_reuse_address(true)?;
         listener.bind(&address.into())?;
-        listener.listen(i32::try_from(stream.total_connections()).unwrap_or(i32::MAX))?;
+        listener.listen(i32::try_from(sockets.total).unwrap_or(i32::MAX))?;
         listener.set_nonblocking(true)?;
         listener.local_addr()
     };
@@ -63,9 +89,9 @@ fn accept<W: Write>(
     let port = local.as_socket().map_or(0, |local| local.port());
     control.report(&Event::Listening { port })?;
 
-    let what = |n| move || format!("accept connection {n} of {} on {address}", stream.total_connections());
+    let what = |n| move || format!("accept connection {n} of {} on {address}", sockets.total);
     let mut deadline = None;
-    for n in 0..stream.total_connections() {
+    for n in 0..sockets.total {
         let (socket, remote) = loop {
             match listener.accept() {
                 Ok((socket, remote)) if is_welcome(&remote, only_from) => break (socket, remote),
@@ -82,7 +108,7 @@ fn accept<W: Write>(
             }
         };
         deadline.get_or_insert_with(|| monotonic_after(OPEN_TIMEOUT));
-        opened.connections.push(ready_made(socket, Some(remote), n, stream)?);
+        opened.connections.push(ready_made(socket, Some(remote), n, sockets)?);
     }
     Ok(opened)
 }
@@ -93,18 +119,18 @@ fn is_welcome(remote: &SockAddr, only_from: Option<IpAddr>) -> bool {
     only_from.is_none_or(|only| remote == Some(only.to_canonical()))
 }
 
-fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, stream: &TcpStream) -> Result<Opened, WorkerError> {
+fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Sockets) -> Result<Opened, WorkerError> {
     if to.port() == 0 {
         return Err("a listener's port is needed").failing(|| format!("connect to {to}"));
     }
     let mut opened = Opened::default();
     let deadline_ns = monotonic_after(OPEN_TIMEOUT);
     let refused_deadline_ns = monotonic_after(REFUSED_TIMEOUT);
-    for n in 0..stream.total_connections() {
-        let what = || format!("open connection {} of {} to {to}", n + 1, stream.total_connections());
+    for n in 0..sockets.total {
+        let what = || format!("open connection {} of {} to {to}", n + 1, sockets.total);
         let socket = loop {
-            let socket = new_socket(to, stream, &mut opened.notes)?;
-            socket.set_tcp_nodelay(stream.no_delay).failing(what)?;
+            let socket = new_socket(to, sockets, &mut opened.notes)?;
+            socket.set_tcp_nodelay(sockets.no_delay).failing(what)?;
             match attempt(control, &socket, to, deadline_ns)? {
                 Ok(()) => break socket,
                 Err(Errno::CONNREFUSED) if monotonic_ns() < refused_deadline_ns => {
@@ -115,7 +141,7 @@ fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, stream: &TcpS
                 Err(errno) => return Err(std::io::Error::from(errno)).failing(what),
             }
         };
-        opened.connections.push(ready_made(socket, None, n, stream)?);
+        opened.connections.push(ready_made(socket, None, n, sockets)?);
     }
     Ok(opened)
 }
@@ -144,10 +170,10 @@ fn attempt<W: Write>(
 }
 
 /// A socket with everything set that matters before the handshake. What the kernel does not grant becomes a note.
-fn new_socket(peer: SocketAddr, stream: &TcpStream, notes: &mut Vec<String>) -> Result<Socket, WorkerError> {
+fn new_socket(peer: SocketAddr, sockets: &Sockets, notes: &mut Vec<String>) -> Result<Socket, WorkerError> {
     let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
         .failing(|| format!("create a socket for {peer}"))?;
-    for (buffer, asked) in [(Buffer::Send, stream.send_buffer), (Buffer::Receive, stream.receive_buffer)] {
+    for (buffer, asked) in [(Buffer::Send, sockets.send_buffer), (Buffer::Receive, sockets.receive_buffer)] {
         let Some(asked) = asked else { continue };
         let granted = socket::set_buffer(&socket, buffer, asked).failing(|| format!("prepare a socket for {peer}"))?;
         if granted < asked {
@@ -158,7 +184,7 @@ fn new_socket(peer: SocketAddr, stream: &TcpStream, notes: &mut Vec<String>) -> 
             }
         }
     }
-    if let Some(name) = &stream.congestion_control {
+    if let Some(name) = &sockets.congestion_control {
         socket::set_congestion_control(&socket, name).failing(|| format!("prepare a socket for {peer}"))?;
     }
     Ok(socket)
@@ -168,16 +194,16 @@ fn ready_made(
     socket: Socket,
     remote: Option<SockAddr>,
     index: u32,
-    stream: &TcpStream,
+    sockets: &Sockets,
 ) -> Result<Connection, WorkerError> {
     let finish = || {
-        socket.set_nonblocking(needs_nonblocking(stream))?;
+        socket.set_nonblocking(sockets.nonblocking)?;
         let remote = remote.map_or_else(|| socket.peer_addr(), Ok)?;
         Ok::<_, std::io::Error>((socket.local_addr()?, remote))
     };
     let (local, remote) = finish().failing(|| format!("prepare connection {}", index + 1))?;
     let name = |address: SockAddr| address.as_socket().map_or_else(|| "?".into(), |address| address.to_string());
-    Ok(Connection::new(OwnedFd::from(socket), index % stream.threads, name(local), name(remote)))
+    Ok(Connection::new(OwnedFd::from(socket), index % sockets.threads, name(local), name(remote)))
 }
 
 /// The kernel's words for a port that is taken do not say what to do.

@@ -53,7 +53,7 @@ impl Team {
         let mut team =
             Self { shared, connections: connections.clone(), threads: Vec::new(), direction: plan.direction() };
         match &plan.load {
-            Load::Idle => {}
+            Load::Idle | Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpStream(_) | Load::UdpRr(_) => {}
             Load::TcpStream(stream) => {
                 for thread in 0..stream.threads {
                     let (stream, direction) = (stream.clone(), team.direction);

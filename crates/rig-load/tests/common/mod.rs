@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
-use rig_load::plan::{Engine, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::record::WorkerRecord;
 
 pub const PHASES: Phases = Phases {
@@ -22,6 +22,7 @@ pub const ENDLESS: Phases = Phases { window: Duration::from_secs(600), ..PHASES 
 
 pub fn stream() -> TcpStream {
     TcpStream {
+        flow: Flow::Forward,
         threads: 1,
         connections: 1,
         message: 32 << 10,

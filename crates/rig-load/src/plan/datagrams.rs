@@ -1,0 +1,75 @@
+//! A stream of UDP datagrams.
+
+use serde::{Deserialize, Serialize};
+
+use super::limits::{CONNECTIONS, THREADS, range, socket_buffer};
+use super::{Flow, PlanError};
+
+/// UDP datagrams, each with a sequence number and the time of its sending. Both ends get the same value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Datagrams {
+    pub flow: Flow,
+    /// Threads at each end; thread i serves flows i, i + threads, ...
+    pub threads: u32,
+    /// Flows (connected socket pairs) for each thread.
+    pub connections: u32,
+    /// Payload bytes of each datagram, the sequence number and the time of sending among them.
+    pub message: u32,
+    /// Messages handed to the kernel, or taken from it, by one system call (sendmmsg, recvmmsg); 1 makes it sendmsg and
+    /// recvmsg.
+    pub batch: u32,
+    /// Datagrams that one message of `batch` is cut into by the kernel (UDP_SEGMENT, generic segmentation offload);
+    /// 1 switches it off.
+    pub segments: u32,
+    /// Lets the kernel hand over several datagrams as one message (UDP_GRO).
+    pub coalesce: bool,
+    /// Upper limit of payload bytes per second for each sending thread. `None`: as fast as the socket takes them.
+    pub throttle: Option<u64>,
+    pub pacing: Pacing,
+    /// SO_SNDBUF in bytes, as asked for. `None`: kernel's default.
+    pub send_buffer: Option<u32>,
+    /// SO_RCVBUF in bytes, as asked for. `None`: kernel's default.
+    pub receive_buffer: Option<u32>,
+}
+
+/// Who keeps the sender to its `throttle`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pacing {
+    /// The load thread, which sleeps between batches.
+    #[default]
+    Thread,
+    /// The kernel (SO_MAX_PACING_RATE), which needs the fq queueing discipline on the way out.
+    Kernel,
+}
+
+impl Datagrams {
+    /// Sequence number and time of sending, 8 bytes each.
+    pub const HEADER: u32 = 16;
+    /// The largest payload of a UDP datagram over IPv4: 65535 less the headers of IP (20) and UDP (8).
+    pub const MESSAGE_MAX: u32 = 65_507;
+    /// UIO_MAXIOV of linux/uio.h.
+    pub const BATCH_MAX: u32 = 1024;
+    /// UDP_MAX_SEGMENTS of linux/udp.h in kernels before 6.9, twice that since.
+    pub const SEGMENTS_MAX: u32 = 64;
+
+    /// Flows of all threads together.
+    pub fn total_connections(&self) -> u32 {
+        self.threads.saturating_mul(self.connections)
+    }
+
+    pub(super) fn validate(&self) -> Result<(), PlanError> {
+        range("threads", self.threads, 1, THREADS)?;
+        range("connections of a thread", self.connections, 1, CONNECTIONS)?;
+        range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
+        range("the datagram", self.message, Self::HEADER.into(), Self::MESSAGE_MAX.into())?;
+        range("the batch", self.batch, 1, Self::BATCH_MAX.into())?;
+        range("the segments", self.segments, 1, Self::SEGMENTS_MAX.into())?;
+        let together = u64::from(self.segments) * u64::from(self.message);
+        range("segments x datagram", together, 1, Self::MESSAGE_MAX.into())?;
+        self.throttle.map_or(Ok(()), |rate| range("the throttle", rate, 1, u64::MAX))?;
+        socket_buffer("the send buffer", self.send_buffer)?;
+        socket_buffer("the receive buffer", self.receive_buffer)
+    }
+}

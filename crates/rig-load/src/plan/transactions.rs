@@ -1,0 +1,89 @@
+//! Request and response: what netperf calls RR and CRR.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::limits::{CONNECTIONS, MESSAGE, THREADS, congestion_control, range, socket_buffer};
+use super::{PlanError, SHORTEST_TIMEOUT};
+
+/// Transactions: the connecting end sends a request, the listening one answers it. Both ends get the same value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transactions {
+    /// Threads at each end; thread i serves connections i, i + threads, ...
+    pub threads: u32,
+    /// Connections for each thread. Of tcp-crr: connections that a thread has under way at once.
+    pub connections: u32,
+    /// Payload bytes of a request.
+    pub request: u32,
+    /// Payload bytes of a response.
+    pub response: u32,
+    /// Transactions under way on each connection at once (netperf's burst plus one).
+    pub in_flight: u32,
+    pub schedule: Schedule,
+    /// After how long an unanswered UDP request is counted as lost. TCP does its own retransmission.
+    pub timeout: Duration,
+    /// SO_SNDBUF in bytes, as asked for. `None`: kernel's default.
+    pub send_buffer: Option<u32>,
+    /// SO_RCVBUF in bytes, as asked for. `None`: kernel's default.
+    pub receive_buffer: Option<u32>,
+    /// TCP_NODELAY at both ends. No matter for UDP.
+    pub no_delay: bool,
+    /// TCP_CONGESTION. `None`: the system's default.
+    pub congestion_control: Option<String>,
+}
+
+/// When a transaction begins.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// As soon as one before it is done: the peer's speed sets the rate.
+    Closed,
+    /// At its own time, whatever became of those before it: `rate` transactions per second of the whole worker.
+    /// Latency counts from that time, so that a stall shows in every transaction that it delayed.
+    Open { rate: f64, arrivals: Arrivals },
+}
+
+/// The distances between scheduled transactions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// All the same.
+    #[default]
+    Uniform,
+    /// Exponentially distributed, as from many independent users.
+    Poisson,
+}
+
+impl Transactions {
+    pub const RATE: std::ops::RangeInclusive<f64> = 0.001..=1e8;
+    pub const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+    pub const IN_FLIGHT_MAX: u32 = 1024;
+
+    /// Connections of all threads together.
+    pub fn total_connections(&self) -> u32 {
+        self.threads.saturating_mul(self.connections)
+    }
+
+    pub(super) fn validate(&self) -> Result<(), PlanError> {
+        range("threads", self.threads, 1, THREADS)?;
+        range("connections of a thread", self.connections, 1, CONNECTIONS)?;
+        range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
+        range("the request", self.request, 1, MESSAGE)?;
+        range("the response", self.response, 1, MESSAGE)?;
+        range("the transactions in flight", self.in_flight, 1, Self::IN_FLIGHT_MAX.into())?;
+        if let Schedule::Open { rate, .. } = self.schedule
+            && !Self::RATE.contains(&rate)
+        {
+            return Err(PlanError::Rate { rate, least: *Self::RATE.start(), most: *Self::RATE.end() });
+        }
+        if !(SHORTEST_TIMEOUT..=Self::TIMEOUT_MAX).contains(&self.timeout) {
+            let (least, most) = (SHORTEST_TIMEOUT, Self::TIMEOUT_MAX);
+            return Err(PlanError::TimeOutOfRange { what: "the timeout", value: self.timeout, least, most });
+        }
+        socket_buffer("the send buffer", self.send_buffer)?;
+        socket_buffer("the receive buffer", self.receive_buffer)?;
+        congestion_control(self.congestion_control.as_deref())
+    }
+}
