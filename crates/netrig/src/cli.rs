@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use rig_stats::units::Span;
 use rig_sys::cpu::CpuSet;
 
-use crate::command;
+use crate::command::{self, ends};
 use crate::exit::{Exit, Failure};
 use crate::report::Format;
 
@@ -69,6 +69,17 @@ enum Command {
         /// The testbed's name; without it, all that are up
         name: Option<String>,
     },
+    /// A bulk TCP stream between two machines
+    #[command(after_help = ends::AFTER_HELP)]
+    Stream(ends::StreamArgs),
+    /// Requests and responses between two machines, over TCP or UDP
+    #[command(after_help = ends::AFTER_HELP)]
+    Rr(ends::RrArgs),
+    /// A stream of UDP datagrams between two machines
+    #[command(after_help = ends::AFTER_HELP)]
+    Udp(ends::UdpArgs),
+    /// Be the server of `stream`, `rr` and `udp` for clients on other machines
+    Serve(ends::ServeArgs),
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
@@ -151,6 +162,10 @@ impl Cli {
             Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),
             Command::Shell { place, name, command } => command::keep::shell(&place, name.as_deref(), &command),
             Command::Down { name } => command::keep::down(name.as_deref()),
+            Command::Stream(args) => ends::stream(args),
+            Command::Rr(args) => ends::rr(args),
+            Command::Udp(args) => ends::udp(args),
+            Command::Serve(args) => ends::serve(&args),
             Command::Worker => command::worker(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }

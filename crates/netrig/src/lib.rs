@@ -5,6 +5,7 @@ pub mod claim;
 pub mod cli;
 pub mod command;
 pub mod doctor;
+pub mod ends;
 pub mod exit;
 pub mod figures;
 pub mod record;

@@ -1,6 +1,7 @@
 //! What each subcommand does, from the other parts.
 
 pub mod doctor;
+pub mod ends;
 pub mod keep;
 mod output;
 pub mod report;

@@ -1,7 +1,7 @@
 //! Runs: interleaved trials, repeated until the figures are as certain as asked for, stored as they come.
 
 mod environment;
-mod meter;
+pub(crate) mod meter;
 mod progress;
 mod rig;
 mod suspicion;

@@ -115,6 +115,22 @@ impl Process {
         self.child.wait()
     }
 
+    /// How a process whose output has ended came to its own end: well, or in words.
+    ///
+    /// # Errors
+    /// The status it ended with, and the last that it wrote to standard error.
+    pub fn outcome(&mut self) -> Result<(), String> {
+        match self.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                // Nobody has the other end of the pipe any more: this does not block.
+                self.read_stderr();
+                Err(format!("the worker process died ({status}) {}", self.stderr_tail().trim()).trim_end().to_owned())
+            }
+            Err(error) => Err(format!("wait for the worker process: {error}")),
+        }
+    }
+
     /// Waits for a process whose output has ended.
     pub(super) fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
         self.stdin = None;
