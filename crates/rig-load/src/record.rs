@@ -13,6 +13,9 @@ pub struct WorkerRecord {
     /// `None` in records of a time when the sending worker always was the connecting one: see [`Self::end`].
     #[serde(default)]
     pub end: Option<End>,
+    /// Carried a load of its own beside the one that the trial is about, to see the latter under load.
+    #[serde(default)]
+    pub background: bool,
     pub engine: Engine,
     pub send_mode: SendMode,
     pub receive_mode: ReceiveMode,

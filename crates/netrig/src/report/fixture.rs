@@ -1,6 +1,8 @@
 //! Trials, runs and documents made up for tests. Trials are read from JSON, so that fields with a default need no
 //! mention.
 
+pub(crate) mod loads;
+
 use std::time::Duration;
 
 use rig_load::plan::Phases;

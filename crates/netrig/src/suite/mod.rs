@@ -136,11 +136,12 @@ impl LayoutColumn {
         let reference = match side {
             Side::Sender => self.sender?,
             Side::Receiver => self.receiver?,
+            Side::Local | Side::Remote => return None,
         };
         match metric {
             Metric::Throughput => Some(reference.throughput_mbit),
             Metric::Cpu => Some(reference.cpu_percent),
-            Metric::ServiceDemand | Metric::Retransmits => None,
+            _ => None,
         }
     }
 }

@@ -108,6 +108,7 @@ impl Observer {
             name: plan.name.clone(),
             direction: team.direction(),
             end: Some(plan.end()),
+            background: false,
             engine,
             send_mode,
             receive_mode,

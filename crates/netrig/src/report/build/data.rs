@@ -53,7 +53,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> Value {
         Certainty::Unfinished => ("unfinished", None),
     };
     let side = |side| {
-        let entry = |metric| (key(metric).to_owned(), summary(&figures::sample(&scenario.trials, side, metric), level));
+        let entry = |metric| (key(metric), summary(&figures::sample(&scenario.trials, side, metric), level));
         Metric::ALL.into_iter().map(entry).collect::<Map<_, _>>()
     };
     json!({
@@ -69,13 +69,17 @@ fn scenario(scenario: &ScenarioView, level: Level) -> Value {
     })
 }
 
-/// Figures in the unit they are computed in.
-fn key(metric: Metric) -> &'static str {
+/// The figure with the unit it is computed in. Figures of streams over TCP have kept the names they first had.
+fn key(metric: Metric) -> String {
     match metric {
-        Metric::Throughput => "throughput_bits_per_second",
-        Metric::Cpu => "cpu_percent",
-        Metric::ServiceDemand => "service_demand_us_per_kb",
-        Metric::Retransmits => "retransmitted_segments",
+        Metric::Throughput | Metric::BackgroundThroughput => format!("{metric}_bits_per_second"),
+        Metric::Cpu => "cpu_percent".to_owned(),
+        Metric::ServiceDemand => "service_demand_us_per_kb".to_owned(),
+        Metric::Retransmits => "retransmitted_segments".to_owned(),
+        Metric::TransactionDemand => "transaction_demand_us".to_owned(),
+        Metric::Transactions | Metric::Datagrams => format!("{metric}_per_second"),
+        Metric::Loss | Metric::Reordered | Metric::Duplicated => format!("{metric}_percent"),
+        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) => format!("{metric}_us"),
     }
 }
 

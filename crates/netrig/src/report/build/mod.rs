@@ -11,7 +11,7 @@ use rig_stats::sample::Sample;
 
 use super::document::{Block, Document, Interval, Number, Verdict};
 use super::view::{RunView, Status};
-use crate::claim::{Metric, Side};
+use crate::claim::{Metric, Side, Statistic};
 use crate::figures;
 use crate::record::{Environment, TrialRecord};
 
@@ -186,36 +186,62 @@ fn environment(environment: &Environment) -> Vec<(String, String)> {
 
 /// What a figure is multiplied by to be shown in [`unit`].
 fn scale(metric: Metric) -> f64 {
-    match metric {
-        Metric::Throughput => 1e-6,
-        Metric::Cpu | Metric::ServiceDemand | Metric::Retransmits => 1.0,
-    }
+    if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { 1e-6 } else { 1.0 }
 }
 
 fn name(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "Throughput",
         Metric::Cpu => "Avg. CPU",
-        Metric::ServiceDemand => "Service demand",
+        Metric::ServiceDemand | Metric::TransactionDemand => "Service demand",
         Metric::Retransmits => "Retransmits",
+        Metric::Transactions => "Transactions",
+        Metric::Latency(Statistic::Mean) => "Latency, mean",
+        Metric::Latency(Statistic::P50) => "Latency, p50",
+        Metric::Latency(Statistic::P90) => "Latency, p90",
+        Metric::Latency(Statistic::P99) => "Latency, p99",
+        Metric::Latency(Statistic::P99_9) => "Latency, p99.9",
+        Metric::Latency(Statistic::P99_99) => "Latency, p99.99",
+        Metric::Latency(Statistic::Max) => "Latency, max",
+        Metric::Datagrams => "Datagrams",
+        Metric::Loss => "Loss",
+        Metric::Reordered => "Reordered",
+        Metric::Duplicated => "Duplicated",
+        Metric::Jitter => "Jitter",
+        Metric::Delay(Statistic::Mean) => "Delay, mean",
+        Metric::Delay(Statistic::P50) => "Delay, p50",
+        Metric::Delay(Statistic::P90) => "Delay, p90",
+        Metric::Delay(Statistic::P99) => "Delay, p99",
+        Metric::Delay(Statistic::P99_9) => "Delay, p99.9",
+        Metric::Delay(Statistic::P99_99) => "Delay, p99.99",
+        Metric::Delay(Statistic::Max) => "Delay, max",
+        Metric::BackgroundThroughput => "Background load",
     }
 }
 
 /// The unit that a figure is shown in.
 fn unit(metric: Metric) -> &'static str {
     match metric {
-        Metric::Throughput => "Mbit/s",
-        Metric::Cpu => "%",
+        Metric::Throughput | Metric::BackgroundThroughput => "Mbit/s",
+        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated => "%",
         Metric::ServiceDemand => "µs/KB",
         Metric::Retransmits => "segments",
+        Metric::Transactions | Metric::Datagrams => "1/s",
+        Metric::TransactionDemand => "µs/Tr",
+        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) => "µs",
     }
 }
 
 fn decimals(metric: Metric) -> u8 {
     match metric {
-        Metric::Throughput | Metric::Cpu => 1,
-        Metric::ServiceDemand => 3,
-        Metric::Retransmits => 0,
+        Metric::Retransmits | Metric::Transactions | Metric::Datagrams => 0,
+        Metric::Throughput
+        | Metric::BackgroundThroughput
+        | Metric::Cpu
+        | Metric::Latency(_)
+        | Metric::Jitter
+        | Metric::Delay(_) => 1,
+        Metric::ServiceDemand | Metric::TransactionDemand | Metric::Loss | Metric::Reordered | Metric::Duplicated => 3,
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn tables(view: &RunView) -> Vec<Block> {
             blocks.push(Block::warning(format!("{}: no trial of {} was finished.", layout.title, heads.join(", "))));
             continue;
         }
-        for side in Side::ALL {
+        for side in [Side::Sender, Side::Receiver] {
             blocks.push(Block::Table(side_table(view, &layout, side)));
         }
         blocks.push(Block::Table(cost_table(view, &layout)));
@@ -268,7 +268,8 @@ fn cpu(view: &RunView, layout: &Layout) -> Stacked {
 
 /// The mean over the trials of what the CPUs of one node did.
 fn cpu_row(column: &LayoutColumn, scenario: &ScenarioView, node: &NodeRecord) -> StackedRow {
-    let sides = Side::ALL.into_iter().filter(|side| figures::is_on(&scenario.trials[0], node, *side));
+    let trial = &scenario.trials[0];
+    let sides = figures::ends(trial).into_iter().filter(|side| figures::is_on(trial, node, *side));
     let sides = sides.map(Side::name).collect::<Vec<_>>().join(" and ");
     let same: Vec<&NodeRecord> =
         scenario.trials.iter().flat_map(|t| t.nodes.iter().find(|n| n.name == node.name)).collect();

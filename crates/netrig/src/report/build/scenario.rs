@@ -4,7 +4,7 @@ use rig_stats::confidence::Level;
 
 use super::{decimals, doubts, name, sample, scale, unit};
 use crate::claim::{Metric, Side};
-use crate::figures::{figure, throughput_over_time};
+use crate::figures::{figure, over_time};
 use crate::record::TrialRecord;
 use crate::report::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Row, Table};
 use crate::report::view::{Certainty, ScenarioView};
@@ -107,7 +107,7 @@ fn course(scenario: &ScenarioView) -> Option<Lines> {
         .iter()
         .map(|trial| Line {
             label: format!("trial {}", trial.ordinal),
-            points: throughput_over_time(trial, Side::Receiver)
+            points: over_time(trial, Side::Receiver, Metric::Throughput)
                 .into_iter()
                 .map(|(at, rate)| (at, rate * scale(Metric::Throughput)))
                 .collect(),
