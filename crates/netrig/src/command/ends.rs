@@ -14,9 +14,10 @@ use rig_sys::socket;
 
 use self::live::Live;
 pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs};
-use self::options::{Common, Place, Serving, Which};
+use self::options::{Common, Place, Serving};
 use super::output::Output;
 use super::{note, usable_cpus};
+use crate::cli::OutputArgs;
 use crate::ends::client::{self, Target};
 use crate::ends::guest::{NAME, Test};
 use crate::ends::limits::Limits;
@@ -27,35 +28,31 @@ use crate::report::Format;
 use crate::run::{self, Stopped};
 
 pub fn stream(args: StreamArgs) -> Result<Exit, Failure> {
-    let StreamArgs { which, place, serving, common, load } = args;
-    either(which, &place, &serving, &common, || load.load(&common))
+    let StreamArgs { which, place, direction, load, common, output, serving } = args;
+    match which.client {
+        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output),
+        None => server(&place, &serving),
+    }
 }
 
 pub fn rr(args: RrArgs) -> Result<Exit, Failure> {
-    let RrArgs { which, place, serving, common, load } = args;
-    either(which, &place, &serving, &common, || load.load(&common))
+    let RrArgs { which, place, load, common, output, serving } = args;
+    match which.client {
+        Some(host) => client(host, &place, &common, load.load(&common), &output),
+        None => server(&place, &serving),
+    }
 }
 
 pub fn udp(args: UdpArgs) -> Result<Exit, Failure> {
-    let UdpArgs { which, place, serving, common, load } = args;
-    either(which, &place, &serving, &common, || load.load(&common))
+    let UdpArgs { which, place, direction, load, common, output, serving } = args;
+    match which.client {
+        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output),
+        None => server(&place, &serving),
+    }
 }
 
 pub fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
     server(&args.place, &args.serving)
-}
-
-fn either(
-    which: Which,
-    place: &Place,
-    serving: &Serving,
-    common: &Common,
-    load: impl FnOnce() -> Load,
-) -> Result<Exit, Failure> {
-    match which.client {
-        Some(host) => client(host, place, common, load()),
-        None => server(place, serving),
-    }
 }
 
 fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
@@ -79,7 +76,7 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn client(host: String, place: &Place, common: &Common, load: Load) -> Result<Exit, Failure> {
+fn client(host: String, place: &Place, common: &Common, load: Load, output_args: &OutputArgs) -> Result<Exit, Failure> {
     let own_cpus = match &place.cpus {
         Some(_) => usable_cpus(place.cpus.as_ref())?.as_slice().to_vec(),
         None => Vec::new(),
@@ -92,7 +89,7 @@ fn client(host: String, place: &Place, common: &Common, load: Load) -> Result<Ex
         phases: common.phases(),
     };
     check(&test)?;
-    let output = Output::choose(&common.output)?;
+    let output = Output::choose(output_args)?;
     let cancel = stop_on_signal()?;
     let target = Target { host, port: place.port, family: place.family() };
     let started_unix_ms = Timestamp::now().as_millisecond();
@@ -110,10 +107,10 @@ fn client(host: String, place: &Place, common: &Common, load: Load) -> Result<Ex
             client: &run::environment(false),
         };
         let mut document = report::document(&outcome);
-        if common.output.format == Format::Terminal && output.is_standard() {
+        if output_args.format == Format::Terminal && output.is_standard() {
             document = document.without_details();
         }
-        output.write(&document, &common.output)?;
+        output.write(&document, output_args)?;
     }
     match result {
         Ok(()) => Ok(Exit::Done),

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;
-use rig_sys::clock::{monotonic_after, monotonic_ns};
+use rig_sys::clock::{self, monotonic_after, monotonic_ns};
 use rig_sys::process::{die_with_parent, in_own_group};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -80,6 +80,8 @@ pub fn run(
 ) -> Result<()> {
     let socket = connect(target, cancel)?;
     let server = socket.peer_addr().context("find the server's address")?;
+    // The counters are to be read at the window's edges, also where the load fills every CPU.
+    clock::be_punctual();
     let guest = Guest::new(server, test.clone(), monotonic_ns());
     let (program, cancel) = (program.to_owned(), cancel.clone());
     let mut link = Link { socket, server, guest, worker: None, meter: Meter::new()?, program, cancel };
@@ -105,7 +107,8 @@ fn connect(target: &Target, cancel: &Cancel) -> Result<TcpStream> {
             Ok(Some(socket)) => return Ok(socket),
             Ok(None) => return Err(Stopped.into()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                failures.push(format!("{address}: {error}: nothing listens there; start `netrig serve` on that machine"));
+                failures
+                    .push(format!("{address}: {error}: nothing listens there; start `netrig serve` on that machine"));
             }
             Err(error) => failures.push(format!("{address}: {error}")),
         }

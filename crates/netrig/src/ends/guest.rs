@@ -90,11 +90,24 @@ struct Running {
     begin_ns: u64,
     end_ns: u64,
     clocks: Clocks,
+    /// Samples that the server may still send.
+    samples: u64,
     begin: Option<Reading>,
     end: Option<Reading>,
     record: Option<Box<WorkerRecord>>,
     ended: bool,
     done: Option<Box<Done>>,
+}
+
+impl Running {
+    /// When the counters are due next.
+    fn next_count_ns(&self) -> Option<u64> {
+        match self {
+            Self { begin: None, begin_ns, .. } => Some(*begin_ns),
+            Self { end: None, end_ns, .. } => Some(*end_ns),
+            _ => None,
+        }
+    }
 }
 
 /// What each end said about a failure.
@@ -131,11 +144,7 @@ impl Guest {
     pub fn deadline_ns(&self) -> Option<u64> {
         match &self.state {
             State::Idle | State::Over => None,
-            State::Running(running) => match &**running {
-                Running { begin: None, begin_ns, .. } => Some(*begin_ns),
-                Running { end: None, end_ns, .. } => Some(*end_ns),
-                _ => Some(self.deadline_ns),
-            },
+            State::Running(running) => running.next_count_ns().or(Some(self.deadline_ns)),
             _ => Some(self.deadline_ns),
         }
     }
@@ -205,7 +214,8 @@ impl Guest {
                 *clocks = Some(Clocks::with(*clocks, *sent_ns, now_ns, server_ns));
                 self.ping_or_go(now_ns);
             }
-            (Reply::Sample(sample), State::Running(_)) => {
+            (Reply::Sample(sample), State::Running(running)) if running.samples > 0 => {
+                running.samples -= 1;
                 self.actions.push_back(Action::Show(session::NAME, *sample));
             }
             (Reply::Done(done), State::Running(running)) if running.done.is_none() => {
@@ -290,6 +300,7 @@ impl Guest {
             begin_ns,
             end_ns,
             clocks,
+            samples: records::most_samples(&phases),
             begin: None,
             end: None,
             record: None,
@@ -364,15 +375,9 @@ impl Guest {
     pub fn time_is(&mut self, now_ns: u64) {
         match &self.state {
             State::Idle | State::Over => return,
-            State::Running(running) => match &**running {
-                Running { begin: None, begin_ns, .. } if now_ns >= *begin_ns => {
-                    return self.actions.push_back(Action::Count);
-                }
-                Running { begin: Some(_), end: None, end_ns, .. } if now_ns >= *end_ns => {
-                    return self.actions.push_back(Action::Count);
-                }
-                _ => {}
-            },
+            State::Running(running) if running.next_count_ns().is_some_and(|due_ns| now_ns >= due_ns) => {
+                return self.actions.push_back(Action::Count);
+            }
             _ => {}
         }
         if now_ns < self.deadline_ns {
@@ -385,7 +390,9 @@ impl Guest {
             State::Opening { there: true, .. } => {
                 self.fail(format!("the client's connections did not stand within {OPEN_TIMEOUT:?}"));
             }
-            State::Opening { .. } => self.fail(format!("the server's connections did not stand within {OPEN_TIMEOUT:?}")),
+            State::Opening { .. } => {
+                self.fail(format!("the server's connections did not stand within {OPEN_TIMEOUT:?}"));
+            }
             State::Running(running) => {
                 let who = if running.done.is_none() { "the server" } else { "the client's worker" };
                 self.fail(format!("{who} did not report within {FINISH_TIMEOUT:?} of the end"));
@@ -403,7 +410,8 @@ impl Guest {
             return;
         }
         let State::Running(running) = std::mem::replace(&mut self.state, State::Idle) else { return };
-        let Running { clocks, begin: Some(begin), end: Some(end), record: Some(client), done: Some(done), .. } = *running
+        let Running { clocks, begin: Some(begin), end: Some(end), record: Some(client), done: Some(done), .. } =
+            *running
         else {
             return;
         };
@@ -417,6 +425,11 @@ impl Guest {
             return self.fail(format!("the server's record does not fit the test: {what}"));
         }
         let Done { record: mut server, machine: mut server_machine } = *done;
+        let mut client = *client;
+        for record in [&mut client, &mut server] {
+            // The difference of times of two clocks is no delay.
+            record.datagrams.iter_mut().for_each(|datagrams| datagrams.delay = None);
+        }
         session::NAME.clone_into(&mut server.name);
         for time in [
             &mut server.window_begin_ns,
@@ -427,7 +440,7 @@ impl Guest {
             *time = clocks.to_client(*time);
         }
         let client_machine = begin.until(&end);
-        let ends = Ends { client: *client, client_machine, server, server_machine, clocks };
+        let ends = Ends { client, client_machine, server, server_machine, clocks };
         self.actions.push_back(Action::Done(Box::new(ends)));
     }
 

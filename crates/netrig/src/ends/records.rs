@@ -9,7 +9,7 @@ use super::wire::Done;
 /// More than any machine moves in a day, and small enough that thousands of such numbers can be added.
 const MOST: u64 = 1 << 50;
 /// Samples beyond those that the interval makes up.
-const SPARE_SAMPLES: u128 = 2;
+const SPARE_SAMPLES: u64 = 2;
 /// CPUs of a machine (the size of the C library's `cpu_set_t`).
 const CPUS: usize = 1024;
 
@@ -24,13 +24,18 @@ pub fn check(done: &Done, load: &Load, phases: &Phases, direction: Direction) ->
     fits(record.direction == direction, "the direction of its load")?;
     fits(record.threads.len() <= threads as usize, "the number of its threads")?;
     fits(record.connections.len() as u64 <= u64::from(threads) * u64::from(connections), "the number of connections")?;
-    let samples = phases.window.as_nanos() / phases.interval.as_nanos().max(1) + SPARE_SAMPLES;
-    fits(record.samples.len() as u128 <= samples, "the number of its samples")?;
+    fits(record.samples.len() as u64 <= most_samples(phases), "the number of its samples")?;
     fits(record.window_begin_ns < record.window_end_ns, "its window")?;
     fits(record.window_end_ns - record.window_begin_ns < MOST, "its window")?;
     fits(counts(record).all(|count| count <= MOST), "a count")?;
     fits(machine.begin_ns <= machine.end_ns && machine.cpus.len() <= CPUS, "the use of the machine")?;
     fits(percentages(machine).all(|percent| (0.0..=100.5).contains(&percent)), "the use of a CPU")
+}
+
+/// The most samples that an end can have of a window.
+pub fn most_samples(phases: &Phases) -> u64 {
+    let samples = phases.window.as_nanos() / phases.interval.as_nanos().max(1);
+    u64::try_from(samples).unwrap_or(u64::MAX).saturating_add(SPARE_SAMPLES)
 }
 
 fn counts(record: &WorkerRecord) -> impl Iterator<Item = u64> {

@@ -346,10 +346,8 @@ impl Server {
         command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = die_with_parent(in_own_group(&mut command)).spawn()?;
         let worker = Process::new(plan.name.clone(), child)?;
-        let parts = [
-            (worker.stdout().map(AsFd::as_fd), Part::Events),
-            (worker.stderr().map(AsFd::as_fd), Part::Errors),
-        ];
+        let parts =
+            [(worker.stdout().map(AsFd::as_fd), Part::Events), (worker.stderr().map(AsFd::as_fd), Part::Errors)];
         for (fd, part) in parts {
             let Some(fd) = fd else { continue };
             epoll::add(&self.epoll, fd, epoll::EventData::new_u64(part.number(id)), epoll::EventFlags::IN)?;

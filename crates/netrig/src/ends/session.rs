@@ -62,6 +62,17 @@ struct Running {
     record: Option<Box<WorkerRecord>>,
 }
 
+impl Running {
+    /// When the counters are due next.
+    fn next_count_ns(&self) -> Option<u64> {
+        match self {
+            Self { begin: None, begin_ns, .. } => Some(*begin_ns),
+            Self { end: None, end_ns, .. } => Some(*end_ns),
+            _ => None,
+        }
+    }
+}
+
 /// One control connection at the server.
 #[derive(Debug)]
 pub struct Session {
@@ -101,8 +112,7 @@ impl Session {
     pub fn deadline_ns(&self) -> Option<u64> {
         match &self.state {
             State::Closed => None,
-            State::Running(Running { begin: None, begin_ns, .. }) => Some(*begin_ns),
-            State::Running(Running { end: None, end_ns, .. }) => Some(*end_ns),
+            State::Running(running) => running.next_count_ns().or(Some(self.deadline_ns)),
             _ => Some(self.deadline_ns),
         }
     }
@@ -287,10 +297,7 @@ impl Session {
         let limits = &self.limits;
         match &self.state {
             State::Closed => {}
-            State::Running(Running { begin: None, begin_ns, .. }) if now_ns >= *begin_ns => {
-                self.actions.push_back(Action::Count);
-            }
-            State::Running(Running { begin: Some(_), end: None, end_ns, .. }) if now_ns >= *end_ns => {
+            State::Running(running) if running.next_count_ns().is_some_and(|due_ns| now_ns >= due_ns) => {
                 self.actions.push_back(Action::Count);
             }
             _ if now_ns < self.deadline_ns => {}

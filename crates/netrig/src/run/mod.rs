@@ -4,7 +4,7 @@ mod environment;
 pub(crate) mod meter;
 mod progress;
 mod rig;
-mod suspicion;
+pub(crate) mod suspicion;
 
 use anyhow::{Context, Result};
 use rig_load::record::Sample as Interim;

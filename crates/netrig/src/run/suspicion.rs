@@ -40,11 +40,29 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
     for worker in &trial.workers {
         flags.extend(skew(trial, worker));
         flags.extend(saturated_thread(worker));
-        flags.extend(
-            worker.notes.iter().map(|note| Flag::NotGranted { worker: worker.name.clone(), what: note.clone() }),
-        );
+        flags.extend(not_granted(worker));
     }
     flags
+}
+
+/// The suspicions that need no knowledge of how the machines are joined.
+pub(crate) fn without_testbed(trial: &TrialRecord) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    for node in &trial.nodes {
+        flags.extend(stolen(node));
+        flags.extend(other_load(trial, node));
+        flags.extend(saturated(node));
+    }
+    for worker in &trial.workers {
+        flags.extend(skew(trial, worker));
+        flags.extend(saturated_thread(worker));
+        flags.extend(not_granted(worker));
+    }
+    flags
+}
+
+fn not_granted(worker: &WorkerRecord) -> impl Iterator<Item = Flag> {
+    worker.notes.iter().map(|note| Flag::NotGranted { worker: worker.name.clone(), what: note.clone() })
 }
 
 /// Each packet that an interface of the node received must have passed the receive path on the node's CPUs, once for

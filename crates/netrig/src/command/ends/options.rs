@@ -30,10 +30,10 @@ const COOL_DOWN: Duration = Duration::from_millis(500);
 #[group(id = "which", required = true, multiple = false)]
 pub struct Which {
     /// Be the server: wait for clients
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with_all = ["common", "OutputArgs"])]
     pub server: bool,
     /// Be the client of the server on this host
-    #[arg(long, short, value_name = "HOST")]
+    #[arg(long, short, value_name = "HOST", conflicts_with = "serving")]
     pub client: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Place {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "serving", conflicts_with = "client")]
+#[group(id = "serving")]
 #[command(next_help_heading = "Options of the server: what clients may ask for")]
 pub struct Serving {
     /// Listen on this address alone
@@ -168,8 +168,6 @@ pub struct Common {
     /// No interim figures on standard error
     #[arg(long, short)]
     pub quiet: bool,
-    #[command(flatten)]
-    pub output: OutputArgs,
 }
 
 impl Common {
@@ -213,9 +211,13 @@ pub struct StreamArgs {
     #[command(flatten)]
     pub place: Place,
     #[command(flatten)]
+    pub direction: Direction,
+    #[command(flatten)]
     pub load: StreamLoad,
     #[command(flatten)]
     pub common: Common,
+    #[command(flatten)]
+    pub output: OutputArgs,
     #[command(flatten)]
     pub serving: Serving,
 }
@@ -224,8 +226,6 @@ pub struct StreamArgs {
 #[group(id = "stream", conflicts_with = "server")]
 #[command(next_help_heading = "Options of the client")]
 pub struct StreamLoad {
-    #[command(flatten)]
-    direction: Direction,
     /// Bytes of one send and of one receive
     #[arg(long, short, value_name = "BYTES", default_value = "128k", value_parser = size)]
     message: u32,
@@ -252,9 +252,9 @@ pub struct StreamLoad {
 }
 
 impl StreamLoad {
-    pub fn load(&self, common: &Common) -> Load {
+    pub fn load(&self, direction: &Direction, common: &Common) -> Load {
         Load::TcpStream(TcpStream {
-            flow: self.direction.flow(),
+            flow: direction.flow(),
             threads: common.threads,
             connections: common.connections,
             message: self.message,
@@ -280,6 +280,8 @@ pub struct RrArgs {
     pub load: RrLoad,
     #[command(flatten)]
     pub common: Common,
+    #[command(flatten)]
+    pub output: OutputArgs,
     #[command(flatten)]
     pub serving: Serving,
 }
@@ -352,9 +354,13 @@ pub struct UdpArgs {
     #[command(flatten)]
     pub place: Place,
     #[command(flatten)]
+    pub direction: Direction,
+    #[command(flatten)]
     pub load: UdpLoad,
     #[command(flatten)]
     pub common: Common,
+    #[command(flatten)]
+    pub output: OutputArgs,
     #[command(flatten)]
     pub serving: Serving,
 }
@@ -363,8 +369,6 @@ pub struct UdpArgs {
 #[group(id = "datagrams", conflicts_with = "server")]
 #[command(next_help_heading = "Options of the client")]
 pub struct UdpLoad {
-    #[command(flatten)]
-    direction: Direction,
     /// Payload of a datagram
     #[arg(long, short, value_name = "BYTES", default_value = "1400", value_parser = size)]
     message: u32,
@@ -386,9 +390,9 @@ pub struct UdpLoad {
 }
 
 impl UdpLoad {
-    pub fn load(&self, common: &Common) -> Load {
+    pub fn load(&self, direction: &Direction, common: &Common) -> Load {
         Load::UdpStream(Datagrams {
-            flow: self.direction.flow(),
+            flow: direction.flow(),
             threads: common.threads,
             connections: common.connections,
             message: self.message,

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that the kernel holds until they are accepted.
@@ -45,8 +45,15 @@ pub fn listen(address: Option<IpAddr>, port: u16, family: Family) -> Result<Vec<
         },
     };
     let place = address.map_or_else(|| format!("port {port}"), |address| SocketAddr::new(address, port).to_string());
-    let next = "; if the port is in use, `ss -ltnp` tells by whom, and --port takes another";
-    Ok(vec![listener.with_context(|| format!("listen on {place}{next}"))?])
+    let refuse = |error: io::Error| {
+        let next = match error.kind() {
+            io::ErrorKind::AddrInUse => "`ss -ltnp` tells who listens there; --port takes another port",
+            io::ErrorKind::AddrNotAvailable => "--listen takes an address of this machine",
+            _ => "--listen and --port choose another place",
+        };
+        anyhow!("listen on {place}: {error}: {next}")
+    };
+    Ok(vec![listener.map_err(refuse)?])
 }
 
 fn listen_on(address: IpAddr, port: u16, only_v6: bool) -> io::Result<TcpListener> {

@@ -43,7 +43,7 @@ fn summary(view: &RunView) -> Vec<String> {
     lines
 }
 
-fn count(n: usize, one: &str, many: &str) -> String {
+pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
@@ -56,7 +56,7 @@ fn status(status: &Status, trials: usize) -> String {
     }
 }
 
-fn machine(environment: &Environment) -> String {
+pub(crate) fn machine(environment: &Environment) -> String {
     let mut parts = vec![
         environment.cpu_model.clone(),
         count(environment.cpus_online as usize, "CPU", "CPUs"),
@@ -89,7 +89,7 @@ fn verdicts(view: &RunView) -> String {
     format!("Of {} {}", count(view.claims.len(), "claim", "claims"), parts.join(", "))
 }
 
-fn time(unix_ms: i64) -> String {
+pub(crate) fn time(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms)
         .map_or_else(|_| format!("{unix_ms} ms after 1970"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
@@ -165,7 +165,7 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn environment(environment: &Environment) -> Vec<(String, String)> {
+pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
     let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
     let load = f64::from(environment.load_average_hundredths) / 100.0;
     let pairs = [
@@ -189,7 +189,7 @@ fn scale(metric: Metric) -> f64 {
     if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { 1e-6 } else { 1.0 }
 }
 
-fn name(metric: Metric) -> &'static str {
+pub(crate) fn name(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "Throughput",
         Metric::Cpu => "Avg. CPU",
@@ -220,7 +220,7 @@ fn name(metric: Metric) -> &'static str {
 }
 
 /// The unit that a figure is shown in.
-fn unit(metric: Metric) -> &'static str {
+pub(crate) fn unit(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput | Metric::BackgroundThroughput => "Mbit/s",
         Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated => "%",
@@ -251,7 +251,7 @@ fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
 }
 
 /// Mean and interval over all trials; `None` without trials.
-fn mean(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
+pub(crate) fn mean(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
     let sample = sample(trials, side, metric);
     let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
     Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval))
