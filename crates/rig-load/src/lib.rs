@@ -8,6 +8,7 @@
 
 pub mod driver;
 mod engine;
+mod greeting;
 pub mod plan;
 pub mod protocol;
 pub mod record;

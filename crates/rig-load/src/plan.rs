@@ -98,6 +98,11 @@ impl Load {
         }
     }
 
+    /// Whether its sockets are datagram sockets, which have no TCP state.
+    pub fn is_udp(&self) -> bool {
+        matches!(self, Self::UdpStream(_) | Self::UdpRr(_))
+    }
+
     /// Threads and connections, which both ends have to have in common.
     pub fn shape(&self) -> (u32, u32) {
         match self {

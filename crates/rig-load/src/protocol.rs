@@ -159,10 +159,10 @@ mod tests {
 
     fn datagrams() -> impl Strategy<Value = Datagrams> {
         let pacing = prop_oneof![Just(Pacing::Thread), Just(Pacing::Kernel)];
-        let rest = (any::<bool>(), any::<Option<u64>>(), pacing, any::<Option<u32>>(), any::<Option<u32>>());
+        let rest = (any::<[bool; 2]>(), any::<Option<u64>>(), pacing, any::<Option<u32>>(), any::<Option<u32>>());
         (flow(), any::<[u32; 5]>(), rest).prop_map(|(flow, sizes, rest)| {
             let [threads, connections, message, batch, segments] = sizes;
-            let (coalesce, throttle, pacing, send_buffer, receive_buffer) = rest;
+            let ([coalesce, shared_clock], throttle, pacing, send_buffer, receive_buffer) = rest;
             Datagrams {
                 flow,
                 threads,
@@ -173,6 +173,7 @@ mod tests {
                 coalesce,
                 throttle,
                 pacing,
+                shared_clock,
                 send_buffer,
                 receive_buffer,
             }

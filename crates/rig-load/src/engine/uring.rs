@@ -58,11 +58,11 @@ pub(super) fn build(
 }
 
 impl Engine for Sender {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut pace = Pace::new(self.throttle);
         // Shutting the sockets down ends no zero-copy send that waits for the peer to acknowledge its pages.
         self.ring.wake_on(course.stop.as_fd()).map_err(|error| refused(&error))?;
-        while !course.is_stopped() {
+        while !course.is_ending() {
             let held_until_ns = self.fill(pace.as_mut());
             if self.ring.total_in_flight() > 0 {
                 let timeout = held_until_ns.map(|ns| Duration::from_nanos(ns.saturating_sub(monotonic_ns())));
@@ -132,7 +132,7 @@ impl Sender {
 }
 
 impl Engine for Receiver {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut ended = vec![false; connections.len()];
         for socket in 0..connections.len() {
             self.ring.queue(socket, self.depth);
@@ -144,7 +144,7 @@ impl Engine for Receiver {
                 let Completion::Result { socket, result, .. } = completion else { continue };
                 let connection = connections[socket];
                 match result {
-                    Ok(bytes @ 1..) => connection.tally.add(bytes),
+                    Ok(bytes @ 1..) => connection.inbound.add(bytes),
                     // The rest of the chain follows with the same verdict.
                     _ if ended[socket] => {}
                     Ok(_) => {

@@ -1,15 +1,18 @@
 //! The load threads of a worker: started together, watched, and always joined.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rig_sys::clock::thread_cpu_ns;
+use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
-use crate::engine::{self, Connection, Course, Trouble};
-use crate::plan::{Load, WorkerPlan};
+use crate::engine::{self, Connection, Course, Report, Times, Trouble, transactions};
+use crate::plan::{Load, Role, WorkerPlan};
 use crate::record::Direction;
 use crate::wait::Bell;
 
@@ -22,6 +25,8 @@ struct Shared {
     ready: AtomicU32,
     finished: AtomicU32,
     trouble: Mutex<Option<Trouble>>,
+    /// Of the threads that have ended, together.
+    report: Mutex<Report>,
 }
 
 impl Shared {
@@ -37,11 +42,16 @@ pub(crate) struct Team {
     connections: Arc<[Connection]>,
     threads: Vec<JoinHandle<()>>,
     direction: Direction,
+    is_udp: bool,
 }
 
 impl Team {
-    /// Starts the threads, which prepare themselves and then wait.
-    pub(super) fn assemble(plan: &WorkerPlan, connections: &Arc<[Connection]>) -> Result<Self, WorkerError> {
+    /// Starts the threads, which prepare themselves and then wait. `listener` is closed unless the load goes on accepting.
+    pub(super) fn assemble(
+        plan: &WorkerPlan,
+        connections: &Arc<[Connection]>,
+        listener: Option<OwnedFd>,
+    ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {
             course: Course::new().failing(eventfd)?,
@@ -49,15 +59,54 @@ impl Team {
             ready: AtomicU32::new(0),
             finished: AtomicU32::new(0),
             trouble: Mutex::new(None),
+            report: Mutex::default(),
         });
-        let mut team =
-            Self { shared, connections: connections.clone(), threads: Vec::new(), direction: plan.direction() };
+        let mut team = Self {
+            shared,
+            connections: connections.clone(),
+            threads: Vec::new(),
+            direction: plan.direction(),
+            is_udp: plan.load.is_udp(),
+        };
         match &plan.load {
-            Load::Idle | Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpStream(_) | Load::UdpRr(_) => {}
+            Load::Idle | Load::UdpRr(_) => {}
+            Load::TcpRr(load) => {
+                let seed = transactions::draw_seed();
+                for thread in 0..load.threads {
+                    let (load, direction) = (load.clone(), team.direction);
+                    let build = move |mine: &[&_]| Ok(transactions::over_tcp(&load, direction, mine, (thread, seed)));
+                    team.spawn(thread, build)?;
+                }
+            }
+            Load::TcpCrr(load) => {
+                let seed = transactions::draw_seed();
+                let source = match (&plan.role, listener) {
+                    (Role::Listen { .. }, Some(listener)) => transactions::Source::listener(load, listener),
+                    (Role::Listen { .. }, None) => Err(Errno::INVAL),
+                    (Role::Connect { to }, _) => Ok(transactions::Source::Dial(*to)),
+                };
+                let source = source.map_err(io::Error::from).failing(|| "prepare the listening socket".into())?;
+                for thread in 0..load.threads {
+                    let (load, source) = (load.clone(), source.clone());
+                    let build = move |_: &[&_]| Ok(transactions::over_connections(&load, source, (thread, seed)));
+                    team.spawn(thread, build)?;
+                }
+            }
             Load::TcpStream(stream) => {
-                for thread in 0..stream.threads {
-                    let (stream, direction) = (stream.clone(), team.direction);
-                    team.spawn(thread, move |mine| engine::stream(&stream, direction, mine))?;
+                for &way in ways(team.direction) {
+                    for thread in 0..stream.threads {
+                        let stream = stream.clone();
+                        team.spawn(thread, move |mine| engine::stream(&stream, way, mine))?;
+                    }
+                }
+            }
+            Load::UdpStream(load) => {
+                let duplex = team.direction == Direction::Both;
+                for &way in ways(team.direction) {
+                    for thread in 0..load.threads {
+                        let load = load.clone();
+                        team.spawn(thread, move |mine| engine::datagrams::build(&load, way, duplex, mine))?;
+                    }
                 }
             }
         }
@@ -74,17 +123,21 @@ impl Team {
         let body = move || {
             let _last_words = LastWords(&shared);
             let mine: Vec<&Connection> = connections.iter().filter(|c| c.thread == thread).collect();
-            let result = build(&mine).and_then(|engine| {
+            let result = build(&mine).and_then(|mut engine| {
                 shared.ready.fetch_add(1, Ordering::Release);
                 shared.bell.ring();
-                if shared.course.wait_for_start() { engine.run(&mine, &shared.course) } else { Ok(()) }
+                if shared.course.wait_for_start() {
+                    engine.run(&mine, &shared.course)?;
+                    shared.report.lock().unwrap_or_else(PoisonError::into_inner).merge(engine.report());
+                }
+                Ok(())
             });
             if let Err(trouble) = result {
                 shared.complain(trouble);
             }
         };
         let handle = std::thread::Builder::new()
-            .name(format!("load-{thread}"))
+            .name(format!("load-{}", self.threads.len()))
             .spawn(body)
             .failing(|| format!("start load thread {thread}"))?;
         self.threads.push(handle);
@@ -97,6 +150,10 @@ impl Team {
 
     pub(super) fn direction(&self) -> Direction {
         self.direction
+    }
+
+    pub(super) fn is_udp(&self) -> bool {
+        self.is_udp
     }
 
     pub(super) fn connections(&self) -> &[Connection] {
@@ -121,14 +178,29 @@ impl Team {
         }
     }
 
-    pub(super) fn go(&self, window_end_ns: u64) {
-        self.shared.course.start(window_end_ns);
+    pub(super) fn go(&self, times: Times) {
+        self.shared.course.start(times);
         self.wake();
     }
 
     /// Each thread's CPU time so far, nanoseconds. A thread that has ended counts as 0.
     pub(super) fn cpu_ns(&self) -> Vec<u64> {
         self.threads.iter().map(|thread| thread_cpu_ns(thread).unwrap_or(0)).collect()
+    }
+
+    /// What the threads knew in the end. They have been stopped.
+    pub(super) fn report(&self) -> Report {
+        std::mem::take(&mut *self.shared.report.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends the sending of streams, so that the peers come to their end, while receiving goes on.
+    pub(super) fn end_sending(&self) {
+        self.shared.course.end();
+        for connection in self.connections.iter() {
+            // Wakes whoever is blocked in sending. Fails only when the peer has ended the connection already.
+            let _ = shutdown(&connection.socket, Shutdown::Write);
+        }
+        self.wake();
     }
 
     /// Ends the load and waits for the threads.
@@ -154,6 +226,16 @@ impl Team {
         for thread in &self.threads {
             thread.thread().unpark();
         }
+    }
+}
+
+/// What the threads of a stream do: in a two-way load there are some to send and as many to receive.
+fn ways(direction: Direction) -> &'static [Direction] {
+    match direction {
+        Direction::Send => &[Direction::Send],
+        Direction::Receive => &[Direction::Receive],
+        Direction::Both => &[Direction::Send, Direction::Receive],
+        Direction::Request | Direction::Respond | Direction::Idle => &[],
     }
 }
 

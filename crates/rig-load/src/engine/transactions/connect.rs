@@ -1,0 +1,336 @@
+//! The requesting end of a load that makes a connection for each transaction.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use rig_sys::clock::{monotonic_after, monotonic_ns};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::super::{Report, receive_ended, send_ended};
+use super::dial::{Dial, RETRY, has_peer};
+use super::line::{Arrival, Line};
+use super::timetable::Timetable;
+use super::watch::{Ready, Watch, refused};
+use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, dismiss, inbox, too_much};
+
+/// One connection after the other, one system call at a time.
+#[derive(Debug)]
+pub(super) struct Blocking {
+    dial: Dial,
+    request: Payload,
+    response: usize,
+    inbox: Buffer,
+    book: Book,
+}
+
+/// How an attempt ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// The load was stopped, or the peer has gone and may.
+    Cut,
+}
+
+impl Blocking {
+    pub(super) fn new(load: &Transactions, dial: Dial) -> Self {
+        Self {
+            dial,
+            request: Payload::new(load.request),
+            response: load.response as usize,
+            inbox: inbox(load.response, 1),
+            book: Book::for_connections(load),
+        }
+    }
+
+    /// Connects, however many attempts it takes. `None` when there will be no connection.
+    fn connect(&mut self, kept: &Connection, course: &Course) -> Result<Option<OwnedFd>, Trouble> {
+        loop {
+            match self.dial.wait(course)? {
+                Ok(socket) => return Ok(socket),
+                Err(_) => {
+                    let now_ns = monotonic_ns();
+                    self.book.failed(now_ns);
+                    if course.is_stopped() || self.book.is_over(now_ns) || !has_peer(kept, course)? {
+                        return Ok(None);
+                    }
+                    std::thread::park_timeout(RETRY);
+                }
+            }
+        }
+    }
+
+    fn transact(&mut self, kept: &Connection, began_ns: u64, course: &Course) -> Result<Outcome, Trouble> {
+        let Some(socket) = self.connect(kept, course)? else { return Ok(Outcome::Cut) };
+        let connected_ns = monotonic_ns();
+        let mut left = self.request.size;
+        while left > 0 {
+            match self.request.push(&socket, left) {
+                Ok(bytes) => left -= bytes,
+                Err(Errno::INTR | Errno::AGAIN) if !course.is_stopped() => {}
+                Err(errno) => return send_ended(kept, course, errno).map(|()| Outcome::Cut),
+            }
+        }
+        let mut left = self.response;
+        while left > 0 {
+            match recv(&socket, self.inbox.get_mut(), RecvFlags::empty()) {
+                Ok((_, 0)) => return receive_ended(kept, course, Ok(())).map(|()| Outcome::Cut),
+                Ok((_, bytes)) if bytes > left => return Err(excess(kept)),
+                Ok((_, bytes)) => left -= bytes,
+                Err(Errno::INTR | Errno::AGAIN) if !course.is_stopped() => {}
+                Err(errno) => return receive_ended(kept, course, Err(errno)).map(|()| Outcome::Cut),
+            }
+        }
+        let now_ns = monotonic_ns();
+        kept.tally.add(self.request.size + self.response);
+        self.book.complete(began_ns, began_ns, now_ns);
+        self.book.connected(began_ns, connected_ns, now_ns);
+        Ok(Outcome::Done)
+    }
+}
+
+impl Engine for Blocking {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        self.book.open(course.times());
+        let kept = connections[0];
+        while !course.is_stopped() {
+            // Not the end of the one before: closing its connection lies between.
+            let began_ns = monotonic_ns();
+            if self.book.is_over(began_ns) {
+                break;
+            }
+            if self.transact(kept, began_ns, course)? == Outcome::Cut {
+                self.book.unanswered += 1;
+                break;
+            }
+        }
+        dismiss(kept);
+        Ok(())
+    }
+
+    fn report(&mut self) -> Report {
+        self.book.report(None)
+    }
+}
+
+fn excess(kept: &Connection) -> Trouble {
+    too_much(kept, "more than the response that was asked for")
+}
+
+/// A transaction under way.
+#[derive(Debug)]
+struct Call {
+    due_ns: u64,
+    /// The first attempt to connect.
+    begun_ns: u64,
+    /// When the connection was seen to stand, which is when it took the request.
+    connected_ns: Option<u64>,
+    /// `None` between two attempts.
+    socket: Option<OwnedFd>,
+    line: Line,
+}
+
+/// Several connections under way at once, or transactions that begin on schedule (epoll).
+#[derive(Debug)]
+pub(super) struct Polling {
+    dial: Dial,
+    request: Payload,
+    response: usize,
+    inbox: Buffer,
+    book: Book,
+    /// One place for each connection that may be under way; those without a transaction are in `idle`.
+    calls: Vec<Option<Call>>,
+    idle: VecDeque<usize>,
+    /// Those whose last attempt to connect failed, and when the next one is due.
+    failed: VecDeque<(usize, u64)>,
+    timetable: Option<Timetable>,
+    is_cut: bool,
+}
+
+impl Polling {
+    pub(super) fn new(load: &Transactions, dial: Dial, timetable: Option<Timetable>) -> Self {
+        let places = load.connections as usize;
+        Self {
+            dial,
+            request: Payload::new(load.request),
+            response: load.response as usize,
+            inbox: inbox(load.response, 1),
+            book: Book::for_connections(load),
+            calls: (0..places).map(|_| None).collect(),
+            idle: (0..places).collect(),
+            failed: VecDeque::new(),
+            timetable,
+            is_cut: false,
+        }
+    }
+
+    fn under_way(&self) -> usize {
+        self.calls.len() - self.idle.len()
+    }
+
+    /// Begins what is due and repeats what failed. Returns when to look again, at `u64::MAX` when only a connection can
+    /// bring news.
+    fn begin_due(&mut self, watch: &Watch, kept: &[&Connection], course: &Course) -> Result<u64, Trouble> {
+        loop {
+            let now_ns = monotonic_ns();
+            let mut again_ns = u64::MAX;
+            if let Some(&(place, due_ns)) = self.failed.front() {
+                if self.book.is_over(now_ns) {
+                    self.failed.pop_front();
+                    self.give_up(place);
+                    continue;
+                }
+                if due_ns <= now_ns {
+                    self.failed.pop_front();
+                    self.dial(place, watch, kept[place], course)?;
+                    continue;
+                }
+                again_ns = due_ns;
+            }
+            if self.book.is_over(now_ns) || self.is_cut {
+                return Ok(again_ns);
+            }
+            let due_ns = self.timetable.as_ref().map_or(now_ns, Timetable::due_ns);
+            if due_ns > now_ns {
+                return Ok(again_ns.min(due_ns).min(self.book.times().stop_ns));
+            }
+            let Some(place) = self.idle.pop_front() else {
+                return Ok(again_ns.min(self.book.times().stop_ns));
+            };
+            if let Some(timetable) = &mut self.timetable {
+                timetable.advance();
+                self.book.began(due_ns, now_ns);
+            }
+            let line = Line::with_queued(&self.request);
+            self.calls[place] = Some(Call { due_ns, begun_ns: now_ns, connected_ns: None, socket: None, line });
+            self.dial(place, watch, kept[place], course)?;
+        }
+    }
+
+    /// One attempt to connect.
+    fn dial(&mut self, place: usize, watch: &Watch, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+        match self.dial.begin()? {
+            Ok(socket) => {
+                watch.add(&socket, place).map_err(|errno| refused("watch a connection", errno))?;
+                if let Some(call) = &mut self.calls[place] {
+                    call.socket = Some(socket);
+                }
+                // Over a path that is quick enough the handshake is over by now.
+                self.flush(place, kept, course)
+            }
+            Err(_) => self.attempt_failed(place, kept, course),
+        }
+    }
+
+    fn attempt_failed(&mut self, place: usize, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+        self.book.failed(monotonic_ns());
+        if let Some(call) = &mut self.calls[place] {
+            call.socket = None;
+        }
+        if has_peer(kept, course)? {
+            self.failed.push_back((place, monotonic_after(RETRY)));
+        } else {
+            self.is_cut = true;
+            self.give_up(place);
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, place: usize) {
+        self.calls[place] = None;
+        self.idle.push_back(place);
+        self.book.unanswered += 1;
+    }
+
+    /// Sends what the connection takes of the request.
+    fn flush(&mut self, place: usize, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+        let Some(Call { socket: Some(socket), line, connected_ns, .. }) = &mut self.calls[place] else { return Ok(()) };
+        if line.queued(&self.request) == 0 {
+            return Ok(());
+        }
+        let now_ns = monotonic_ns();
+        let result = line.flush(&*socket, &self.request);
+        if line.has_sent(&self.request) {
+            connected_ns.get_or_insert(now_ns);
+        }
+        match (result, connected_ns) {
+            (Ok(_), _) => Ok(()),
+            (Err(_), None) => self.attempt_failed(place, kept, course),
+            (Err(errno), Some(_)) => {
+                self.is_cut = true;
+                self.give_up(place);
+                send_ended(kept, course, errno)
+            }
+        }
+    }
+
+    fn turn(&mut self, ready: Ready, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+        let place = ready.index;
+        self.flush(place, kept, course)?;
+        loop {
+            let Some(Call { socket: Some(socket), line, connected_ns: Some(_), .. }) = &mut self.calls[place] else {
+                return Ok(());
+            };
+            let end = match line.pull(&*socket, &mut self.inbox, self.response) {
+                Ok(Arrival::Messages { count: 0, filled }) => {
+                    if filled || ready.has_ended {
+                        continue;
+                    }
+                    return Ok(());
+                }
+                Ok(Arrival::Messages { count: 1, .. }) if !line.has_partial() && line.queued(&self.request) == 0 => {
+                    self.complete(place, kept);
+                    return Ok(());
+                }
+                Ok(Arrival::Messages { .. }) => return Err(excess(kept)),
+                Ok(Arrival::Nothing) => return Ok(()),
+                Ok(Arrival::End) => Ok(()),
+                Err(errno) => Err(errno),
+            };
+            self.is_cut = true;
+            self.give_up(place);
+            return receive_ended(kept, course, end);
+        }
+    }
+
+    fn complete(&mut self, place: usize, kept: &Connection) {
+        let now_ns = monotonic_ns();
+        if let Some(Call { due_ns, begun_ns, connected_ns, .. }) = self.calls[place].take() {
+            kept.tally.add(self.request.size + self.response);
+            self.book.complete(due_ns, begun_ns, now_ns);
+            self.book.connected(begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
+        }
+        self.idle.push_back(place);
+    }
+}
+
+impl Engine for Polling {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let mut watch = Watch::new([], course)?;
+        let times = course.times();
+        self.book.open(times);
+        if let Some(timetable) = &mut self.timetable {
+            timetable.open(times.start_ns);
+        }
+        while !course.is_stopped() {
+            let again_ns = self.begin_due(&watch, connections, course)?;
+            if self.under_way() == 0 && (self.is_cut || self.book.is_over(monotonic_ns())) {
+                break;
+            }
+            watch.wait((again_ns != u64::MAX).then_some(again_ns))?;
+            while let Some(ready) = watch.next() {
+                self.turn(ready, connections[ready.index], course)?;
+            }
+        }
+        self.book.unanswered += self.under_way() as u64;
+        if let Some(timetable) = &mut self.timetable {
+            self.book.overdue += timetable.remaining(times.begin_ns, times.end_ns);
+        }
+        connections.iter().for_each(|connection| dismiss(connection));
+        Ok(())
+    }
+
+    fn report(&mut self) -> Report {
+        self.book.report(self.timetable.as_ref().and_then(Timetable::seed))
+    }
+}

@@ -1,0 +1,170 @@
+//! Requests and responses.
+//!
+//! Only the requesting end looks at a clock: once for each transaction, or for those that one receive completed, whose
+//! end is the beginning of the next. What is recorded lies in the thread's own memory until the thread has ended.
+
+mod accept;
+mod blocking;
+mod book;
+mod connect;
+mod dial;
+mod line;
+mod ready;
+mod timetable;
+mod watch;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+
+use self::book::Book;
+use self::dial::Dial;
+use self::timetable::Timetable;
+use super::modes::Buffer;
+use super::{Connection, Course, Engine, Trouble};
+use crate::plan::{Schedule, Transactions};
+use crate::record::Direction;
+
+/// The most that is handed to the kernel, or asked of it, by one call. Larger requests and responses take several.
+const PIECE: usize = 256 << 10;
+
+/// Whether a thread does one thing at a time, so that it may block in its only connection. A requester with more than
+/// one transaction under way may not: it has to receive while it cannot send.
+fn may_block(load: &Transactions, direction: Direction) -> bool {
+    let one_at_a_time = load.in_flight == 1 && load.schedule == Schedule::Closed;
+    load.connections == 1 && (direction == Direction::Respond || one_at_a_time)
+}
+
+/// Whether the engine wants its sockets in non-blocking mode.
+pub(crate) fn needs_nonblocking(load: &Transactions, direction: Direction) -> bool {
+    !may_block(load, direction)
+}
+
+/// A seed for the random times of one worker's open loop.
+pub(crate) fn draw_seed() -> u64 {
+    // The standard library's only source of randomness: the keys of its hash tables.
+    RandomState::new().build_hasher().finish()
+}
+
+/// Builds the engine of one thread for transactions over connections that stay. Runs on that thread.
+pub(crate) fn over_tcp(
+    load: &Transactions,
+    direction: Direction,
+    connections: &[&Connection],
+    (thread, seed): (u32, u64),
+) -> Box<dyn Engine> {
+    let timetable = timetable(load, thread, seed);
+    match (direction, may_block(load, direction)) {
+        (Direction::Respond, true) => Box::new(blocking::Responder::new(load)),
+        (Direction::Respond, false) => Box::new(ready::Responder::new(load, connections.len())),
+        (_, true) => Box::new(blocking::Requester::new(load)),
+        (_, false) => Box::new(ready::Requester::new(load, connections.len(), timetable)),
+    }
+}
+
+fn timetable(load: &Transactions, thread: u32, seed: u64) -> Option<Timetable> {
+    match load.schedule {
+        Schedule::Closed => None,
+        Schedule::Open { rate, arrivals } => Some(Timetable::new(rate, arrivals, (thread, load.threads), seed)),
+    }
+}
+
+/// Where the connections of a load come from that makes one for each transaction.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Dial(SocketAddr),
+    /// Shared by the threads.
+    Listener(Arc<OwnedFd>),
+}
+
+impl Source {
+    /// Makes a listening socket the threads' own.
+    pub(crate) fn listener(load: &Transactions, listener: OwnedFd) -> Result<Self, Errno> {
+        if may_block(load, Direction::Respond) {
+            accept::let_block(&listener)?;
+        }
+        Ok(Self::Listener(Arc::new(listener)))
+    }
+}
+
+/// Builds the engine of one thread for transactions each over a connection of its own. Runs on that thread.
+pub(crate) fn over_connections(load: &Transactions, source: Source, (thread, seed): (u32, u64)) -> Box<dyn Engine> {
+    match source {
+        Source::Listener(listener) if may_block(load, Direction::Respond) => {
+            Box::new(accept::Blocking::new(load, listener))
+        }
+        Source::Listener(listener) => Box::new(accept::Polling::new(load, listener)),
+        Source::Dial(to) if may_block(load, Direction::Request) => {
+            Box::new(connect::Blocking::new(load, Dial::new(load, to)))
+        }
+        Source::Dial(to) => Box::new(connect::Polling::new(load, Dial::new(load, to), timetable(load, thread, seed))),
+    }
+}
+
+/// One kind of message that a thread sends: all requests, or all responses.
+#[derive(Debug)]
+struct Payload {
+    piece: Buffer,
+    size: usize,
+    /// What the last call for a message says of what follows: nothing, or the end of the stream, which then travels in
+    /// the same segment.
+    last: SendFlags,
+}
+
+impl Payload {
+    fn new(size: u32) -> Self {
+        let size = size as usize;
+        Self { piece: Buffer::new(size.min(PIECE)), size, last: SendFlags::NOSIGNAL }
+    }
+
+    /// Of messages each of which is the last over its connection.
+    fn last(size: u32) -> Self {
+        Self { last: SendFlags::NOSIGNAL | SendFlags::MORE, ..Self::new(size) }
+    }
+
+    /// Sends on a message of which `left` bytes have not been sent, with one call. Returns the bytes that it took.
+    #[inline]
+    fn push(&self, socket: impl AsFd, left: usize) -> Result<usize, Errno> {
+        let piece = self.piece.get();
+        if left <= piece.len() {
+            send(socket, &piece[..left], self.last)
+        } else {
+            send(socket, piece, SendFlags::NOSIGNAL | SendFlags::MORE)
+        }
+    }
+
+    /// Sends one message over a socket in blocking mode.
+    #[inline]
+    fn send(&self, connection: &Connection) -> Result<(), Errno> {
+        let mut left = self.size;
+        while left > 0 {
+            match self.push(&connection.socket, left) {
+                Ok(bytes) => left -= bytes,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Room for what one receive may take: `messages` of `size` bytes and one byte more, so that a peer that sends too much
+/// is found out.
+fn inbox(size: u32, messages: u32) -> Buffer {
+    let all = size as usize * messages as usize;
+    Buffer::new(all.saturating_add(1).min(PIECE))
+}
+
+/// Tells the responder that no request will follow.
+fn dismiss(connection: &Connection) {
+    // Fails only when the peer has ended the connection already.
+    let _ = shutdown(&connection.socket, Shutdown::Write);
+}
+
+fn too_much(connection: &Connection, what: &str) -> Trouble {
+    super::trouble("receive from", connection, &format_args!("{what}: do both ends have the same sizes?"))
+}

@@ -1,0 +1,279 @@
+//! Requests and responses over loopback between real worker processes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has to panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use rig_load::plan::{Arrivals, Load, Phases, Role, Schedule, Transactions, WorkerPlan};
+use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
+
+fn transactions() -> Transactions {
+    Transactions {
+        threads: 1,
+        connections: 1,
+        request: 1,
+        response: 1,
+        in_flight: 1,
+        schedule: Schedule::Closed,
+        timeout: Duration::from_secs(1),
+        send_buffer: None,
+        receive_buffer: None,
+        no_delay: true,
+        congestion_control: None,
+    }
+}
+
+fn plans(load: &Load, phases: Phases) -> (WorkerPlan, WorkerPlan) {
+    let listen = plan("b/responder", Role::Listen { address: address() }, load.clone(), phases);
+    (listen, plan("a/requester", Role::Connect { to: address() }, load.clone(), phases))
+}
+
+/// Runs one load. Returns the responder's and the requester's record.
+fn run_load(load: &Load) -> (WorkerRecord, WorkerRecord) {
+    let (listen, connect) = plans(load, PHASES);
+    both(run(vec![pair(listen, connect)]).unwrap())
+}
+
+fn both(records: Vec<WorkerRecord>) -> (WorkerRecord, WorkerRecord) {
+    let [responder, requester] = <[WorkerRecord; 2]>::try_from(records).unwrap();
+    (responder, requester)
+}
+
+fn has_ipv6() -> bool {
+    let has = std::net::TcpListener::bind("[::1]:0").is_ok();
+    if !has {
+        eprintln!("skipped: this machine has no IPv6 loopback");
+    }
+    has
+}
+
+fn seen(record: &WorkerRecord) -> &TransactionRecord {
+    record.transactions.as_ref().unwrap()
+}
+
+/// What must hold for any record of transactions over connections that stay.
+fn check(record: &WorkerRecord, load: &Transactions, direction: Direction) {
+    assert_eq!(record.direction, direction);
+    assert_eq!(record.threads.len(), load.threads as usize);
+    assert_eq!(record.connections.len(), (load.threads * load.connections) as usize);
+    let both = u64::from(load.request) + u64::from(load.response);
+    for connection in &record.connections {
+        assert_eq!(connection.total_bytes % both, 0, "{connection:?}");
+    }
+    let operations = |record: &WorkerRecord| record.connections.iter().map(|c| c.operations).sum::<u64>();
+    assert_eq!(record.samples.iter().map(|sample| sample.units).sum::<u64>(), operations(record));
+    assert_eq!(record.samples.iter().map(|sample| sample.bytes).sum::<u64>(), record.bytes());
+    let transactions = seen(record);
+    assert!(transactions.window_ns > 0);
+    assert_eq!((transactions.lost, transactions.failed, transactions.unanswered), (0, 0, 0));
+    assert_eq!(transactions.connect, None);
+    match direction {
+        Direction::Request => {
+            assert_eq!(transactions.window_ns, PHASES.window.as_nanos() as u64);
+            assert_eq!(transactions.latency.as_ref().unwrap().count(), transactions.completed);
+            let is_open = load.schedule != Schedule::Closed;
+            assert_eq!(transactions.service.is_some(), is_open);
+            if let Some(service) = &transactions.service {
+                assert_eq!(service.count(), transactions.completed);
+            }
+        }
+        _ => {
+            assert_eq!((&transactions.latency, &transactions.service), (&None, &None));
+            assert_eq!(transactions.completed, operations(record));
+        }
+    }
+}
+
+/// Both ends saw the same transactions.
+fn check_both(responder: &WorkerRecord, requester: &WorkerRecord, load: &Transactions) {
+    check(responder, load, Direction::Respond);
+    check(requester, load, Direction::Request);
+    for asked in &requester.connections {
+        let answered = responder.connections.iter().find(|c| c.remote == asked.local).unwrap();
+        assert_eq!(answered.total_bytes, asked.total_bytes, "{load:?}");
+    }
+}
+
+fn total_bytes(record: &WorkerRecord) -> u64 {
+    record.connections.iter().map(|c| c.total_bytes).sum()
+}
+
+#[test]
+fn both_ends_count_the_same_transactions() {
+    for (threads, connections, in_flight) in [(1, 1, 1), (2, 1, 1), (1, 3, 1), (1, 1, 7), (2, 3, 5)] {
+        let load = Transactions { threads, connections, in_flight, ..transactions() };
+        let (responder, requester) = run_load(&Load::TcpRr(load.clone()));
+        check_both(&responder, &requester, &load);
+        assert!(requester.connections.iter().all(|c| c.total_bytes >= 2 * u64::from(in_flight)), "{requester:?}");
+    }
+}
+
+#[test]
+fn requests_and_responses_have_their_sizes() {
+    let large = 3 << 20;
+    for (request, response) in [(1, 1400), (1400, 1), (100_000, 300_000), (large, large), (300_000, 1)] {
+        for (connections, in_flight) in [(1, 1), (3, 1), (1, 3)] {
+            // Small buffers, so that sends and receives are partial.
+            let (send_buffer, receive_buffer) = (Some(10_000), Some(10_000));
+            let sized = Transactions { request, response, connections, in_flight, ..transactions() };
+            let load = Transactions { send_buffer, receive_buffer, ..sized };
+            let (responder, requester) = run_load(&Load::TcpRr(load.clone()));
+            check_both(&responder, &requester, &load);
+            assert!(total_bytes(&requester) > 0);
+        }
+    }
+}
+
+#[test]
+fn the_largest_transaction_is_carried() {
+    let load = Transactions { request: 64 << 20, response: 64 << 20, ..transactions() };
+    let (responder, requester) = run_load(&Load::TcpRr(load.clone()));
+    check_both(&responder, &requester, &load);
+    assert!(total_bytes(&requester) >= 128 << 20);
+}
+
+#[test]
+fn many_connections_take_their_turns() {
+    let load = Transactions { threads: 2, connections: 300, in_flight: 2, ..transactions() };
+    let (responder, requester) = run_load(&Load::TcpRr(load.clone()));
+    check_both(&responder, &requester, &load);
+    assert!(requester.connections.iter().all(|c| c.total_bytes >= 4), "one was never served");
+}
+
+#[test]
+fn transactions_work_over_ipv6() {
+    if !has_ipv6() {
+        return;
+    }
+    for connections in [1, 2] {
+        let load = Transactions { connections, ..transactions() };
+        let (mut listen, mut connect) = plans(&Load::TcpRr(load.clone()), PHASES);
+        listen.role = Role::Listen { address: "[::1]:0".parse().unwrap() };
+        connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+        let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
+        check_both(&responder, &requester, &load);
+        assert!(requester.connections.iter().all(|c| c.remote.starts_with("[::1]")));
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_its_schedule() {
+    for arrivals in [Arrivals::Uniform, Arrivals::Poisson] {
+        for (threads, connections, in_flight) in [(1, 1, 1), (2, 2, 2)] {
+            let schedule = Schedule::Open { rate: 2000.0, arrivals };
+            let load = Transactions { threads, connections, in_flight, schedule, ..transactions() };
+            let (responder, requester) = run_load(&Load::TcpRr(load.clone()));
+            check_both(&responder, &requester, &load);
+            let transactions = seen(&requester);
+            assert_eq!(transactions.seed.is_some(), arrivals == Arrivals::Poisson);
+            // 280 are due in the 140 ms of the load and 200 in the window. None is begun ahead of its time, and what is
+            // due in the window is begun or said to be overdue, however slow this machine is.
+            let begun = total_bytes(&requester) / 2;
+            let of_window = begun + transactions.overdue;
+            match arrivals {
+                Arrivals::Uniform => assert!(begun <= 280 && of_window >= 200, "{begun} {transactions:?}"),
+                // Six standard deviations.
+                Arrivals::Poisson => assert!(begun <= 380 && of_window >= 115, "{begun} {transactions:?}"),
+            }
+            let latency = transactions.latency.as_ref().unwrap();
+            let service = transactions.service.as_ref().unwrap();
+            assert!(latency.max() >= service.max());
+        }
+    }
+}
+
+#[test]
+fn what_an_overloaded_open_loop_does_not_begin_is_overdue() {
+    let schedule = Schedule::Open { rate: 1e8, arrivals: Arrivals::Uniform };
+    let load = Transactions { schedule, ..transactions() };
+    let (responder, requester) = run_load(&Load::TcpRr(load.clone()));
+    check_both(&responder, &requester, &load);
+    let transactions = seen(&requester);
+    // Ten million were due in the 100 ms of the window, and none of them can have begun in it that was due after the
+    // time that transactions begun before took.
+    let carried = total_bytes(&requester) / 2;
+    assert!(transactions.overdue >= 10_000_000 - carried, "{transactions:?}");
+    assert!(transactions.overdue <= 10_000_000);
+    // The last that were completed had been due long before.
+    let latency = transactions.latency.as_ref().unwrap();
+    assert!(latency.max() > transactions.service.as_ref().unwrap().max());
+}
+
+fn crr(load: &Transactions) -> Load {
+    Load::TcpCrr(load.clone())
+}
+
+/// What must hold where each transaction has a connection of its own.
+fn check_connections(responder: &WorkerRecord, requester: &WorkerRecord, load: &Transactions) {
+    assert_eq!(total_bytes(responder), total_bytes(requester), "{load:?}");
+    assert!(total_bytes(requester) > 0);
+    let asked = seen(requester);
+    assert_eq!((asked.lost, asked.failed, asked.unanswered), (0, 0, 0));
+    for histogram in [&asked.latency, &asked.connect] {
+        assert_eq!(histogram.as_ref().unwrap().count(), asked.completed);
+    }
+    assert!(asked.connect.as_ref().unwrap().max() <= asked.latency.as_ref().unwrap().max());
+    let answered = seen(responder);
+    assert_eq!((&answered.latency, &answered.connect), (&None, &None));
+}
+
+#[test]
+fn a_connection_for_each_transaction() {
+    for (threads, connections) in [(1, 1), (2, 1), (1, 4), (2, 3)] {
+        let load = Transactions { threads, connections, ..transactions() };
+        let (responder, requester) = run_load(&crr(&load));
+        check_connections(&responder, &requester, &load);
+        assert_eq!(requester.connections.len(), (threads * connections) as usize);
+    }
+}
+
+#[test]
+fn connections_carry_large_requests_and_responses() {
+    for (request, response) in [(1, 1_000_000), (1_000_000, 1), (700_000, 300_000)] {
+        for connections in [1, 3] {
+            let (send_buffer, receive_buffer) = (Some(20_000), Some(20_000));
+            let sized = Transactions { request, response, connections, ..transactions() };
+            let congestion_control = Some("reno".into());
+            let load = Transactions { send_buffer, receive_buffer, congestion_control, ..sized };
+            let (responder, requester) = run_load(&crr(&load));
+            check_connections(&responder, &requester, &load);
+            assert_eq!(total_bytes(&requester) % u64::from(request + response), 0);
+        }
+    }
+}
+
+#[test]
+fn connections_are_made_over_ipv6_and_on_schedule() {
+    let schedule = Schedule::Open { rate: 500.0, arrivals: Arrivals::Poisson };
+    for (connections, schedule) in [(1, Schedule::Closed), (3, Schedule::Closed), (1, schedule), (3, schedule)] {
+        if schedule == Schedule::Closed && !has_ipv6() {
+            continue;
+        }
+        let load = Transactions { connections, schedule, ..transactions() };
+        let (mut listen, mut connect) = plans(&crr(&load), PHASES);
+        if schedule == Schedule::Closed {
+            listen.role = Role::Listen { address: "[::1]:0".parse().unwrap() };
+            connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+        }
+        let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
+        check_connections(&responder, &requester, &load);
+        assert_eq!(seen(&requester).service.is_some(), schedule != Schedule::Closed);
+    }
+}
+
+#[test]
+fn the_requester_keeps_its_ports() {
+    // Were the requester's end to wait in TIME_WAIT, there would be one such socket for each transaction.
+    let load = transactions();
+    let (responder, requester) = run_load(&crr(&load));
+    check_connections(&responder, &requester, &load);
+    let port = requester.connections[0].remote.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let port_of = |field: &str| u16::from_str_radix(field.rsplit_once(':').unwrap().1, 16).unwrap();
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let waiting = rows.filter(|row| row[3] == "06" && port_of(row[2]) == port).count();
+    // One is the connection that stayed for the whole load.
+    assert!(waiting <= 1 && total_bytes(&requester) > 10, "{waiting} of {requester:?}");
+}
