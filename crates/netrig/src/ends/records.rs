@@ -42,11 +42,11 @@ fn counts(record: &WorkerRecord) -> impl Iterator<Item = u64> {
     let connections = record.connections.iter().flat_map(|c| [c.bytes, c.bytes_in, c.operations, c.total_bytes]);
     let threads = record.threads.iter().flat_map(|t| [t.bytes, t.operations, t.cpu_ns]);
     let samples = record.samples.iter().flat_map(|s| [s.bytes, s.bytes_in, s.units, s.lost, s.at_ns, s.span_ns]);
-    let transactions = record.transactions.iter().flat_map(|t| [t.completed, t.lost, t.failed, t.overdue]);
-    let datagrams = record
-        .datagrams
-        .iter()
-        .flat_map(|d| [d.sent, d.send_errors, d.received, d.lost, d.reordered, d.duplicated, d.calls]);
+    let transactions =
+        record.transactions.iter().flat_map(|t| [t.completed, t.lost, t.failed, t.overdue, t.unanswered, t.window_ns]);
+    let datagrams = record.datagrams.iter().flat_map(|d| {
+        [d.sent, d.send_errors, d.received, d.lost, d.reordered, d.duplicated, d.late, d.malformed, d.calls]
+    });
     let whole = [record.process_cpu.user_ns, record.process_cpu.system_ns, record.zerocopy_copied];
     connections.chain(threads).chain(samples).chain(transactions).chain(datagrams).chain(whole)
 }

@@ -156,6 +156,7 @@ fn losses(trials: &[TrialRecord]) -> impl Iterator<Item = String> {
     let losses = [
         (sum(|t| t.lost), "requests were not answered in time"),
         (sum(|t| t.failed), "attempts to connect failed"),
+        (sum(|t| t.unanswered), "requests had no response when the load was over"),
         (sum(|t| t.overdue), overdue),
     ];
     losses.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}."))

@@ -15,6 +15,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use self::datagram::Doorman;
 use super::{Control, Failing, WorkerError};
+use crate::door::{Door, is_welcome};
 use crate::engine::{Connection, needs_nonblocking, transactions};
 use crate::plan::{Datagrams, Role, TcpStream, Transactions};
 use crate::protocol::Event;
@@ -88,7 +89,7 @@ pub(super) struct Opened {
     pub(super) connections: Vec<Connection>,
     pub(super) notes: Vec<String>,
     /// Of TCP loads, at the listening end: for loads that go on accepting.
-    pub(super) listener: Option<OwnedFd>,
+    pub(super) listener: Option<Door>,
     /// Of datagram loads, at the listening end: goes on answering while the load has not started.
     pub(super) doorman: Option<Doorman>,
 }
@@ -130,7 +131,9 @@ fn accept<W: Write>(
     for n in 0..sockets.total {
         let (socket, remote) = loop {
             match listener.accept() {
-                Ok((socket, remote)) if is_welcome(&remote, only_from) => break (socket, remote),
+                Ok((socket, remote)) if is_welcome(remote.as_socket().map(|remote| remote.ip()), only_from) => {
+                    break (socket, remote);
+                }
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     // The clock starts with the first connection: when the peer is told to begin is the driver's matter.
@@ -146,14 +149,8 @@ fn accept<W: Write>(
         deadline.get_or_insert_with(|| monotonic_after(OPEN_TIMEOUT));
         opened.connections.push(ready_made(socket, Some(remote), n, sockets)?);
     }
-    opened.listener = Some(listener.into());
+    opened.listener = Some(Door::new(listener.into(), only_from));
     Ok(opened)
-}
-
-/// Whether a peer at `remote` may take part.
-fn is_welcome(remote: &SockAddr, only_from: Option<IpAddr>) -> bool {
-    let remote = remote.as_socket().map(|remote| remote.ip().to_canonical());
-    only_from.is_none_or(|only| remote == Some(only.to_canonical()))
 }
 
 fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Sockets) -> Result<Opened, WorkerError> {

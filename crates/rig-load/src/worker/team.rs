@@ -1,7 +1,6 @@
 //! The load threads of a worker: started together, watched, and always joined.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
+use crate::door::Door;
 use crate::engine::{self, Connection, Course, Report, Times, Trouble, transactions};
 use crate::plan::{Load, Role, WorkerPlan};
 use crate::record::Direction;
@@ -50,7 +50,7 @@ impl Team {
     pub(super) fn assemble(
         plan: &WorkerPlan,
         connections: &Arc<[Connection]>,
-        listener: Option<OwnedFd>,
+        listener: Option<Door>,
     ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {

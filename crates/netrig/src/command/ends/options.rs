@@ -401,6 +401,7 @@ impl UdpLoad {
             coalesce: self.gro,
             throttle: common.throttle(self.rate),
             pacing: if self.kernel_pacing { Pacing::Kernel } else { Pacing::Thread },
+            shared_clock: false,
             send_buffer: common.send_buffer,
             receive_buffer: common.receive_buffer,
         })

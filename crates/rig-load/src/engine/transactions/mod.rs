@@ -15,7 +15,7 @@ mod watch;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -26,6 +26,7 @@ use self::dial::Dial;
 use self::timetable::Timetable;
 use super::modes::Buffer;
 use super::{Connection, Course, Engine, Trouble};
+use crate::door::Door;
 use crate::plan::{Schedule, Transactions};
 use crate::record::Direction;
 
@@ -78,12 +79,12 @@ fn timetable(load: &Transactions, thread: u32, seed: u64) -> Option<Timetable> {
 pub(crate) enum Source {
     Dial(SocketAddr),
     /// Shared by the threads.
-    Listener(Arc<OwnedFd>),
+    Listener(Arc<Door>),
 }
 
 impl Source {
     /// Makes a listening socket the threads' own.
-    pub(crate) fn listener(load: &Transactions, listener: OwnedFd) -> Result<Self, Errno> {
+    pub(crate) fn listener(load: &Transactions, listener: Door) -> Result<Self, Errno> {
         if may_block(load, Direction::Respond) {
             accept::let_block(&listener)?;
         }
