@@ -22,7 +22,9 @@ pub fn check(done: &Done, load: &Load, phases: &Phases, direction: Direction) ->
     let fits = |holds: bool, what| if holds { Ok(()) } else { Err(what) };
     let (threads, connections) = load.shape();
     fits(record.direction == direction, "the direction of its load")?;
-    fits(record.threads.len() <= threads as usize, "the number of its threads")?;
+    // Both ways take a thread each.
+    let ways = if direction == Direction::Both { 2 } else { 1 };
+    fits(record.threads.len() as u64 <= ways * u64::from(threads), "the number of its threads")?;
     fits(record.connections.len() as u64 <= u64::from(threads) * u64::from(connections), "the number of connections")?;
     fits(record.samples.len() as u64 <= most_samples(phases), "the number of its samples")?;
     fits(record.window_begin_ns < record.window_end_ns, "its window")?;

@@ -231,7 +231,9 @@ impl Session {
 
     /// The worker that [`Action::Start`] asked for cannot be had.
     pub fn not_started(&mut self, why: &dyn std::fmt::Display) {
-        self.refuse(why);
+        if matches!(self.state, State::Opening(_)) {
+            self.refuse(why);
+        }
     }
 
     /// What the worker said.
@@ -317,7 +319,7 @@ impl Session {
 
     /// Ends the session for the server's sake, unless a test runs: that one may finish.
     pub fn shut_down(&mut self) {
-        if !self.is_testing() {
+        if matches!(self.state, State::Greeting | State::Idle) {
             self.refuse(&"the server is shutting down");
         }
     }
