@@ -29,7 +29,7 @@ use super::limits::Limits;
 use super::machine::Reading;
 use super::report;
 use super::session::{self, Session};
-use super::wire::{self, Ask, LONGEST_REQUEST};
+use super::wire::{self, Ask, LONGEST_REQUEST, Reply};
 use crate::record::Environment;
 use crate::report::{Format, Options};
 
@@ -70,12 +70,12 @@ fn reading(now_ns: u64) -> Reading {
     Reading { at_ns: now_ns, cpus: BTreeMap::from([(0, cpu)]), ..Reading::default() }
 }
 
-/// Plays a script against a server that a client has just connected to.
+/// Plays a script against a server that a client has just connected to. Returns how many tests came to their end.
 ///
 /// # Panics
 /// When the server would start what its limits forbid, use anything that the client chose for a name or an address, keep
 /// a second worker, go on after the end, or wait for ever.
-pub fn server(script: &[u8]) {
+pub fn server(script: &[u8]) -> u32 {
     let peer: SocketAddr = ([192, 0, 2, 1], 4000).into();
     let local: SocketAddr = ([192, 0, 2, 2], wire::PORT).into();
     let limits =
@@ -84,7 +84,7 @@ pub fn server(script: &[u8]) {
     let environment = Arc::new(Environment::default());
     let mut now_ns = 1_000_000_000_000;
     let mut session = Session::new(peer, local, Arc::new(limits.clone()), environment, now_ns);
-    let (mut worker, mut closed) = (None, false);
+    let (mut worker, mut closed, mut done) = (None, false, 0);
     for step in steps(script) {
         match step {
             Step::Wire(bytes) => session.received(&bytes, now_ns),
@@ -104,7 +104,10 @@ pub fn server(script: &[u8]) {
         while let Some(action) = session.next_action() {
             assert!(!closed, "{action:?} after the end");
             match action {
-                session::Action::Reply(reply) => assert_is_a_line(&wire::line(&reply), wire::LONGEST_REPLY),
+                session::Action::Reply(reply) => {
+                    done += u32::from(matches!(reply, Reply::Done(_)));
+                    assert_is_a_line(&wire::line(&reply), wire::LONGEST_REPLY);
+                }
                 session::Action::Start(plan) => {
                     assert!(worker.is_none(), "a second worker");
                     assert_is_harmless(&plan, local, peer, &limits);
@@ -130,6 +133,7 @@ pub fn server(script: &[u8]) {
         }
         assert!(closed || worker.is_some() == session.is_testing(), "a worker without a test, or a test without");
     }
+    done
 }
 
 fn assert_is_a_line(line: &[u8], longest: usize) {
@@ -145,17 +149,18 @@ fn assert_is_harmless(plan: &WorkerPlan, local: SocketAddr, peer: SocketAddr, li
     limits.check(&ask).expect("what is beyond the limits is refused");
 }
 
-/// Plays a script against a client that has just connected to a server, and that wants one test of a TCP stream.
+/// Plays a script against a client that has just connected to a server, and that wants tests of a TCP stream for as long
+/// as it gets them. Returns how many came to their end.
 ///
 /// # Panics
 /// When the client would connect to anywhere but the server, show a user what may harm a terminal, compute a report that
 /// cannot be written, go on after the end, or wait for ever.
-pub fn client(script: &[u8]) {
+pub fn client(script: &[u8]) -> u32 {
     let server: SocketAddr = ([192, 0, 2, 2], wire::PORT).into();
     let test = test();
     let mut now_ns = 5_000_000_000;
     let mut guest = Guest::new(server, test.clone(), now_ns);
-    let (mut worker, mut over) = (false, false);
+    let (mut worker, mut over, mut done) = (false, false, 0);
     for step in steps(script) {
         match step {
             Step::Wire(bytes) => guest.received(&bytes, now_ns),
@@ -179,7 +184,6 @@ pub fn client(script: &[u8]) {
             }
             Step::Worker(_) | Step::Ended(_) | Step::NotStarted => {}
         }
-        let mut awaits = true;
         while let Some(action) = guest.next_action() {
             assert!(!over, "{action:?} after the end");
             match action {
@@ -197,8 +201,10 @@ pub fn client(script: &[u8]) {
                 guest::Action::Show(..) => {}
                 guest::Action::Ready(_) => guest.begin(now_ns),
                 guest::Action::Done(ends) => {
-                    awaits = false;
+                    assert!(!worker, "a worker that outlives its test");
                     assert_can_be_reported(&ends, &test);
+                    done += 1;
+                    guest.begin(now_ns);
                 }
                 guest::Action::Fail(why) => {
                     over = true;
@@ -206,8 +212,9 @@ pub fn client(script: &[u8]) {
                 }
             }
         }
-        assert!(!awaits || over || guest.deadline_ns().is_some() || guest.is_idle(), "it waits for ever");
+        assert!(over || guest.deadline_ns().is_some(), "it waits for ever");
     }
+    done
 }
 
 /// The test that [`client`] wants.

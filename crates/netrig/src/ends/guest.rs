@@ -149,11 +149,6 @@ impl Guest {
         }
     }
 
-    /// True when the server is ready to be asked for a test.
-    pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
-    }
-
     /// Asks for a test, after [`Action::Ready`] or [`Action::Done`].
     pub fn begin(&mut self, now_ns: u64) {
         if !matches!(self.state, State::Idle) {
