@@ -466,7 +466,8 @@ impl Guest {
 
     fn fail(&mut self, why: String) {
         self.state = State::Over;
-        self.actions.clear();
+        // What was done before stays done.
+        self.actions.retain(|action| matches!(action, Action::Done(_)));
         self.actions.push_back(Action::Fail(why));
     }
 }

@@ -248,3 +248,24 @@ fn samples_beyond_the_window_are_refused() {
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("'sample' out of turn"));
 }
+
+#[test]
+fn a_server_that_goes_away_takes_no_result_along() {
+    let mut world = World::new(fuzz::test());
+    // The server's last two frames arrive in one piece.
+    let mut piece = Vec::new();
+    world.run(|world| {
+        world.starts[1].is_none() && world.to_client.iter().any(|(_, line)| line.starts_with(b"{\"done\""))
+    });
+    world.session.shut_down();
+    while let Some(action) = world.session.next_action() {
+        if let crate::ends::session::Action::Reply(reply) = action {
+            world.to_client.push_back((world.now_ns + TRIP, wire::line(&reply)));
+        }
+    }
+    world.to_client.drain(..).for_each(|(_, line)| piece.extend(line));
+    world.to_client.push_back((world.now_ns + TRIP, piece));
+    world.run(|_| false);
+    assert_eq!(world.done.len(), 1);
+    assert!(world.failed.unwrap().contains("shutting down"));
+}
