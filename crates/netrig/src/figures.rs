@@ -107,13 +107,52 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
     }
 }
 
-/// The two ends as tables name them: sender and receiver where payload goes one way, else local and remote.
-pub fn ends(record: &TrialRecord) -> [Side; 2] {
-    let one_way = |worker: &WorkerRecord| matches!(worker.direction, Direction::Send | Direction::Receive);
-    if record.workers.iter().any(|worker| !worker.background && one_way(worker)) {
-        [Side::Sender, Side::Receiver]
-    } else {
-        [Side::Local, Side::Remote]
+/// What a load is made of, as far as its figures are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Stream,
+    TwoWayStream,
+    Datagrams,
+    TwoWayDatagrams,
+    Transactions,
+}
+
+impl Kind {
+    /// `None` of the idle load, which has no figures but CPU.
+    pub fn of(load: &Load) -> Option<Self> {
+        match load {
+            Load::TcpStream(TcpStream { flow: Flow::Both, .. }) => Some(Self::TwoWayStream),
+            Load::TcpStream(_) => Some(Self::Stream),
+            Load::UdpStream(Datagrams { flow: Flow::Both, .. }) => Some(Self::TwoWayDatagrams),
+            Load::UdpStream(_) => Some(Self::Datagrams),
+            Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => Some(Self::Transactions),
+            Load::Idle => None,
+        }
+    }
+
+    /// The figures that say how much was carried: each end's where both carry something of their own.
+    pub fn rates(self) -> &'static [(Side, Metric)] {
+        match self {
+            Self::Stream => &[(Side::Receiver, Metric::Throughput)],
+            Self::Datagrams => &[(Side::Receiver, Metric::Throughput), (Side::Sender, Metric::Throughput)],
+            Self::TwoWayStream | Self::TwoWayDatagrams => {
+                &[(Side::Local, Metric::Throughput), (Side::Remote, Metric::Throughput)]
+            }
+            Self::Transactions => &[(Side::Local, Metric::Transactions)],
+        }
+    }
+
+    /// What is spent on each unit of what was carried.
+    pub fn demand(self) -> Metric {
+        if self == Self::Transactions { Metric::TransactionDemand } else { Metric::ServiceDemand }
+    }
+
+    /// The two ends as tables name them: sender and receiver where payload goes one way, else local and remote.
+    pub fn ends(self) -> [Side; 2] {
+        match self {
+            Self::Stream | Self::Datagrams => [Side::Sender, Side::Receiver],
+            Self::TwoWayStream | Self::TwoWayDatagrams | Self::Transactions => [Side::Local, Side::Remote],
+        }
     }
 }
 
@@ -122,7 +161,8 @@ pub fn node_of(worker: &str) -> &str {
     worker.split('/').next().unwrap_or(worker)
 }
 
-fn workers(record: &TrialRecord, side: Side) -> impl Iterator<Item = &WorkerRecord> {
+/// The workers of that side, without those of a background load.
+pub fn workers(record: &TrialRecord, side: Side) -> impl Iterator<Item = &WorkerRecord> {
     record.workers.iter().filter(move |worker| match (side, worker.direction) {
         _ if worker.background => false,
         (_, Direction::Idle) => false,

@@ -4,6 +4,7 @@
 pub mod claim;
 pub mod cli;
 pub mod command;
+pub mod compare;
 pub mod doctor;
 pub mod ends;
 pub mod exit;

@@ -204,6 +204,13 @@ fn difference(listen: &WorkerPlan, connect: &WorkerPlan) -> Option<&'static str>
     if listen.load.shape() != connect.load.shape() {
         return Some("the threads and connections");
     }
+    let sizes = |load: &Load| match load {
+        Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => Some((l.request, l.response, l.in_flight)),
+        _ => None,
+    };
+    if sizes(&listen.load) != sizes(&connect.load) {
+        return Some("the sizes or the number of transactions in flight");
+    }
     let flow = |load: &Load| match load {
         Load::TcpStream(stream) => Some(stream.flow),
         Load::UdpStream(stream) => Some(stream.flow),

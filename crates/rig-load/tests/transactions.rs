@@ -3,10 +3,13 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use common::*;
+use rig_load::driver::{Cancel, Driver, Worker};
 use rig_load::plan::{Arrivals, Load, Phases, Role, Schedule, Transactions, WorkerPlan};
+use rig_load::protocol::{Event, Order};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
 
 fn transactions() -> Transactions {
@@ -276,4 +279,191 @@ fn the_requester_keeps_its_ports() {
     let waiting = rows.filter(|row| row[3] == "06" && port_of(row[2]) == port).count();
     // One is the connection that stayed for the whole load.
     assert!(waiting <= 1 && total_bytes(&requester) > 10, "{waiting} of {requester:?}");
+}
+
+#[test]
+fn datagrams_go_and_come() {
+    for (threads, connections, in_flight) in [(1, 1, 1), (2, 1, 1), (1, 3, 1), (1, 1, 7), (2, 2, 5)] {
+        for (request, response) in [(1, 1), (8, 1400), (100, 3), (40, 40)] {
+            let load = Transactions { threads, connections, in_flight, request, response, ..transactions() };
+            let (responder, requester) = run_load(&Load::UdpRr(load.clone()));
+            check_both(&responder, &requester, &load);
+            assert!(requester.connections.iter().all(|c| c.total_bytes > 0 && c.mss == 0), "{requester:?}");
+        }
+    }
+}
+
+#[test]
+fn datagrams_have_their_schedule_and_ipv6() {
+    let schedule = Schedule::Open { rate: 2000.0, arrivals: Arrivals::Uniform };
+    for (connections, schedule) in [(1, Schedule::Closed), (1, schedule), (3, schedule)] {
+        if !has_ipv6() {
+            return;
+        }
+        let load = Transactions { connections, schedule, ..transactions() };
+        let (mut listen, mut connect) = plans(&Load::UdpRr(load.clone()), PHASES);
+        listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
+        connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+        let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
+        check_both(&responder, &requester, &load);
+        if schedule != Schedule::Closed {
+            let begun = total_bytes(&requester) / 2;
+            assert!(begun <= 280 && begun + seen(&requester).overdue >= 200, "{begun}");
+        }
+    }
+}
+
+fn kinds(load: &Transactions) -> [Load; 3] {
+    [Load::TcpRr(load.clone()), Load::TcpCrr(load.clone()), Load::UdpRr(load.clone())]
+}
+
+/// Workers whose plans need not agree, connected: the responder and the requester.
+fn connected(listening: &Load, connecting: &Load) -> (Bare, Bare) {
+    let mut responder = Bare::with_plan(plans(listening, ENDLESS).0);
+    let Some(Event::Listening { port }) = responder.event() else { panic!("it does not listen") };
+    let mut to = address();
+    to.set_port(port);
+    let plan = plans(connecting, ENDLESS).1;
+    let mut requester = Bare::with_plan(WorkerPlan { role: Role::Connect { to }, ..plan });
+    assert_eq!(requester.event(), Some(Event::Connected));
+    assert_eq!(responder.event(), Some(Event::Connected));
+    (responder, requester)
+}
+
+fn go(workers: [&mut Bare; 2]) {
+    let start_ns = rig_sys::clock::monotonic_ns();
+    for worker in workers {
+        worker.order(&Order::Go { start_ns });
+    }
+}
+
+#[test]
+fn a_peer_that_dies_in_the_window_is_a_failure() {
+    for connections in [1, 2] {
+        for load in kinds(&Transactions { connections, ..transactions() }) {
+            for victim in ["requester", "responder"] {
+                if victim == "requester" && load.is_udp() {
+                    // Who waits for datagrams is not told that none will come.
+                    continue;
+                }
+                let (mut responder, mut requester) = connected(&load, &load);
+                go([&mut responder, &mut requester]);
+                let (mut dies, complains) =
+                    if victim == "requester" { (requester, responder) } else { (responder, requester) };
+                // A sample says that the window has begun.
+                while !matches!(dies.event(), Some(Event::Sample(_))) {}
+                dies.child.kill().unwrap();
+                complains.fails_with(&["127.0.0.1", "before the window was over"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_end_of_orders_stops_either_end() {
+    for (connections, schedule) in [
+        (1, Schedule::Closed),
+        (2, Schedule::Closed),
+        // The next is due after a quarter of an hour.
+        (1, Schedule::Open { rate: 0.001, arrivals: Arrivals::Uniform }),
+    ] {
+        for load in kinds(&Transactions { connections, schedule, ..transactions() }) {
+            for first in ["requester", "responder"] {
+                let (mut responder, mut requester) = connected(&load, &load);
+                go([&mut responder, &mut requester]);
+                while !matches!(responder.event(), Some(Event::Sample(_))) {}
+                let (mut one, mut other) =
+                    if first == "requester" { (requester, responder) } else { (responder, requester) };
+                assert!(!one.status().success());
+                assert!(!other.status().success());
+            }
+        }
+    }
+}
+
+#[test]
+fn ends_that_do_not_agree_about_sizes_find_out() {
+    let small = Transactions { request: 10, response: 10, ..transactions() };
+    for connections in [1, 2] {
+        let small = Transactions { connections, ..small.clone() };
+        let asks_more = Transactions { request: 25, ..small.clone() };
+        let answers_more = Transactions { response: 25, ..small.clone() };
+        for ((listen, connect), requester_complains) in [
+            ((kinds(&small), kinds(&asks_more)), [false, false, false]),
+            ((kinds(&answers_more), kinds(&small)), [true, true, true]),
+        ] {
+            for ((listen, connect), requester_complains) in listen.iter().zip(&connect).zip(requester_complains) {
+                let (mut responder, mut requester) = connected(listen, connect);
+                go([&mut responder, &mut requester]);
+                let complains = if requester_complains { requester } else { responder };
+                complains.fails_with(&["127.0.0.1", "do both ends have the same sizes?"]);
+            }
+        }
+    }
+    let never = |plan| Worker { plan, spawn: Box::new(|| panic!("started")) };
+    let large = Transactions { response: 11, ..small.clone() };
+    let listen = never(plans(&Load::TcpRr(small), PHASES).0);
+    let connect = never(plans(&Load::TcpRr(large), PHASES).1);
+    let error = Driver::new(&Cancel::new().unwrap()).start(vec![rig_load::driver::Pair { listen, connect }]);
+    assert!(error.unwrap_err().to_string().contains("sizes"));
+}
+
+/// Runs `load` while its responder stands still for `stall` at the window's begin. Returns the requester's record.
+fn run_stalled(load: &Load, stall: Duration) -> WorkerRecord {
+    use rustix::process::{Pid, Signal, kill_process};
+    let phases = Phases { window: 4 * stall, ..PHASES };
+    let (listen, connect) = plans(load, phases);
+    let pid = Cell::new(0);
+    let spawn_responder = || spawn().inspect(|child| pid.set(child.id()));
+    let listen = Worker { plan: listen, spawn: Box::new(spawn_responder) };
+    let connect = Worker { plan: connect, spawn: Box::new(spawn) };
+    let pair = rig_load::driver::Pair { listen, connect };
+    let mut running = Driver::new(&Cancel::new().unwrap()).start(vec![pair]).unwrap();
+    running.wait_until(running.window().0).unwrap();
+    let responder = Pid::from_raw(pid.get() as i32).unwrap();
+    kill_process(responder, Signal::STOP).unwrap();
+    std::thread::sleep(stall);
+    kill_process(responder, Signal::CONT).unwrap();
+    running.finish().unwrap().pop().unwrap()
+}
+
+fn slower_than(histogram: &rig_stats::histogram::Histogram, limit: Duration) -> u64 {
+    histogram.values().filter(|(ns, _)| *ns > limit.as_nanos() as u64).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn a_stall_shows_in_every_transaction_that_it_delayed() {
+    let stall = Duration::from_millis(160);
+    let schedule = Schedule::Open { rate: 1000.0, arrivals: Arrivals::Uniform };
+    for load in kinds(&Transactions { schedule, ..transactions() }) {
+        let requester = run_stalled(&load, stall);
+        let transactions = seen(&requester);
+        let latency = slower_than(transactions.latency.as_ref().unwrap(), stall / 4);
+        let service = slower_than(transactions.service.as_ref().unwrap(), stall / 4);
+        // One a millisecond was due, of which those of the last quarter may have been quick. What did not begin in the
+        // window because the stall lasted (or this machine stalled too) is said.
+        assert!(latency + transactions.overdue >= 100, "{load:?} {transactions:?}");
+        // One at a time, so that not more than that many can have taken a quarter of the stall.
+        assert!(service <= 16, "{load:?} {transactions:?}");
+    }
+}
+
+#[test]
+fn datagrams_without_an_answer_in_time_are_lost_and_the_load_goes_on() {
+    let schedule = Schedule::Open { rate: 2000.0, arrivals: Arrivals::Uniform };
+    let timeout = Duration::from_millis(20);
+    for (connections, schedule) in [(1, Schedule::Closed), (3, Schedule::Closed), (1, schedule)] {
+        for size in [1, 8] {
+            let sized = Transactions { request: size, response: size, ..transactions() };
+            let load = Transactions { connections, schedule, timeout, ..sized };
+            let requester = run_stalled(&Load::UdpRr(load), Duration::from_millis(100));
+            let transactions = seen(&requester);
+            assert!(transactions.lost > 0, "{transactions:?}");
+            assert!(requester.samples.iter().map(|sample| sample.lost).sum::<u64>() > 0, "{requester:?}");
+            let slowest = transactions.service.as_ref().or(transactions.latency.as_ref()).unwrap().max();
+            // The histogram is exact to a thousandth.
+            assert!(slowest.is_none_or(|ns| ns as f64 <= timeout.as_nanos() as f64 * 1.001), "{transactions:?}");
+            assert_eq!(transactions.latency.as_ref().unwrap().count(), transactions.completed);
+        }
+    }
 }

@@ -105,11 +105,17 @@ pub type Protocols = BTreeMap<String, u64>;
 pub struct NamespaceCounters {
     dev: NsFile,
     snmp: NsFile,
+    /// Of a kernel with IPv6.
+    snmp6: Option<NsFile>,
 }
 
 impl NamespaceCounters {
     pub fn open(ns: &NetNs) -> Result<Self> {
-        Ok(Self { dev: NsFile::open(ns, "dev")?, snmp: NsFile::open(ns, "snmp")? })
+        let snmp6 = match NsFile::open(ns, "snmp6") {
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => None,
+            file => Some(file?),
+        };
+        Ok(Self { dev: NsFile::open(ns, "dev")?, snmp: NsFile::open(ns, "snmp")?, snmp6 })
     }
 
     /// Every interface's counters by name, `lo` left out.
@@ -124,6 +130,24 @@ impl NamespaceCounters {
         self.snmp.read(&mut text)?;
         parse_protocols(&text).ok_or_else(|| malformed("/proc/net/snmp"))
     }
+
+    /// What IPv6 and UDP over it count for themselves, by the kernel's names, e.g. `Udp6RcvbufErrors` (/proc/net/snmp6);
+    /// TCP counts both families in [`Self::protocols`]. Nothing where the kernel has no IPv6.
+    pub fn protocols_of_ipv6(&self) -> Result<Protocols> {
+        let Some(file) = &self.snmp6 else { return Ok(Protocols::new()) };
+        let mut text = String::new();
+        file.read(&mut text)?;
+        parse_ipv6(&text).ok_or_else(|| malformed("/proc/net/snmp6"))
+    }
+}
+
+/// A name and a number in each line.
+fn parse_ipv6(text: &str) -> Option<Protocols> {
+    let counter = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+    };
+    text.lines().map(counter).collect()
 }
 
 fn malformed(path: &str) -> Error {

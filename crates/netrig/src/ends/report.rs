@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use rig_load::plan::{Engine, Load, Schedule};
-use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
+use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::confidence::Level;
 use rig_stats::units::{BitRate, Bytes, Span};
 use serde_json::json;
@@ -95,7 +95,6 @@ fn blocks(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
     blocks.push(Block::Table(results(trials)));
     let flags = trials.iter().flat_map(|trial| &trial.flags).map(ToString::to_string);
     blocks.extend(flags.fold(Vec::new(), once).into_iter().map(Block::warning));
-    blocks.extend(losses(trials).map(Block::warning));
     if outcome.server.is_some_and(|(address, _)| address.ip().is_loopback()) {
         blocks.push(Block::info("Both ends are this machine: the CPU figures of each contain the other's work."));
     }
@@ -132,7 +131,7 @@ fn results(trials: &[TrialRecord]) -> Table {
     }
     let Ok(level) = Level::new(LEVEL) else { return table };
     for metric in Metric::ALL {
-        let numbers = ENDS.map(|(_, side)| build::mean(trials, side, metric, level));
+        let numbers = ENDS.map(|(_, side)| build::mean_of(trials, side, metric, level));
         if numbers.iter().all(Option::is_none) {
             continue;
         }
@@ -145,21 +144,6 @@ fn results(trials: &[TrialRecord]) -> Table {
     }
     table.notes.push("CPU is that of the whole machine, and so is the CPU time in the service demand.".into());
     table
-}
-
-/// What became of transactions that are in no latency.
-fn losses(trials: &[TrialRecord]) -> impl Iterator<Item = String> {
-    let sum = |of: fn(&TransactionRecord) -> u64| -> u64 {
-        trials.iter().flat_map(|trial| &trial.workers).filter_map(|w| w.transactions.as_ref()).map(of).sum()
-    };
-    let overdue = "transactions were due and had not begun when the window was over: the rate was not reached";
-    let losses = [
-        (sum(|t| t.lost), "requests were not answered in time"),
-        (sum(|t| t.failed), "attempts to connect failed"),
-        (sum(|t| t.unanswered), "requests had no response when the load was over"),
-        (sum(|t| t.overdue), overdue),
-    ];
-    losses.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}."))
 }
 
 /// How far the ends' windows were apart, at worst.

@@ -8,6 +8,7 @@ use rig_sys::netlink::QueueStats;
 use rig_sys::{Error, Result, clock};
 
 use crate::record::{CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
+use crate::testbed::topology::Family;
 use crate::testbed::{Testbed, UPLINK};
 
 /// All counters at one moment.
@@ -51,10 +52,11 @@ impl Reading {
                 testbed
                     .places(node)
                     .map(|place| {
-                        Ok(PlaceReading {
-                            interfaces: place.counters.interfaces()?,
-                            protocols: place.counters.protocols()?,
-                        })
+                        let mut protocols = place.counters.protocols()?;
+                        if testbed.topology().family() == Family::Ipv6 {
+                            protocols.extend(place.counters.protocols_of_ipv6()?);
+                        }
+                        Ok(PlaceReading { interfaces: place.counters.interfaces()?, protocols })
                     })
                     .collect::<Result<_>>()
             })
@@ -162,11 +164,12 @@ pub(crate) fn add_protocols(sum: &mut ProtocolDelta, before: &Protocols, after: 
         let read = |counters: &Protocols| counters.get(name).copied().unwrap_or(0);
         read(after).saturating_sub(read(before))
     };
+    let both = |ipv4, ipv6| delta(ipv4) + delta(ipv6);
     sum.tcp_segments_out += delta("Tcp.OutSegs");
     sum.tcp_segments_in += delta("Tcp.InSegs");
     sum.tcp_retransmitted_segments += delta("Tcp.RetransSegs");
     sum.tcp_in_errors += delta("Tcp.InErrs");
-    sum.ip_in_discards += delta("Ip.InDiscards");
-    sum.ip_out_discards += delta("Ip.OutDiscards");
-    sum.udp_receive_buffer_errors += delta("Udp.RcvbufErrors");
+    sum.ip_in_discards += both("Ip.InDiscards", "Ip6InDiscards");
+    sum.ip_out_discards += both("Ip.OutDiscards", "Ip6OutDiscards");
+    sum.udp_receive_buffer_errors += both("Udp.RcvbufErrors", "Udp6RcvbufErrors");
 }

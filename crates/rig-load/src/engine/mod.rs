@@ -183,7 +183,8 @@ impl Course {
         loop {
             match self.phase.load(Ordering::Acquire) {
                 WAITING => std::thread::park(),
-                phase => return phase == RUNNING,
+                // A thread that is late still receives what was sent meanwhile.
+                phase => return phase != STOPPED,
             }
         }
     }

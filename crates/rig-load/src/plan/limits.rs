@@ -44,6 +44,8 @@ pub enum PlanError {
         "'{0}' is no name of a congestion control: it has to have 1 to {CONGESTION_NAME} bytes and no zero or space"
     )]
     CongestionName(String),
+    #[error("UDP has no congestion control: '{0}' has to be left out")]
+    CongestionOfUdp(String),
 }
 
 impl WorkerPlan {
@@ -91,7 +93,11 @@ impl WorkerPlan {
                 transactions.validate()?;
                 let datagram = |what, size| range(what, size, 1, Datagrams::MESSAGE_MAX.into());
                 datagram("the request", transactions.request)?;
-                datagram("the response", transactions.response)
+                datagram("the response", transactions.response)?;
+                match &transactions.congestion_control {
+                    Some(name) => Err(PlanError::CongestionOfUdp(name.clone())),
+                    None => Ok(()),
+                }
             }
             Load::UdpStream(datagrams) => datagrams.validate(self.direction()),
         }

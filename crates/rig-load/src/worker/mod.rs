@@ -19,8 +19,8 @@ use rig_sys::{cpu, socket};
 use rustix::event::{PollFd, PollFlags};
 
 use self::observe::Observer;
-use self::open::Opened;
 use self::open::datagram::Doorman;
+use self::open::{Opened, Sockets};
 use self::orders::Orders;
 use self::team::Team;
 use crate::engine::Times;
@@ -98,11 +98,13 @@ impl<W: Write> Control<'_, W> {
         let opened = match &plan.load {
             Load::TcpStream(stream) => open::open(self, &plan.role, &stream.into())?,
             Load::TcpRr(load) | Load::TcpCrr(load) => {
-                open::open(self, &plan.role, &open::Sockets::of_transactions(load, plan.direction()))?
+                open::open(self, &plan.role, &Sockets::of_transactions(load, plan.direction(), true))?
+            }
+            Load::UdpRr(load) => {
+                open::datagram::open(self, &plan.role, &Sockets::of_transactions(load, plan.direction(), false))?
             }
             Load::UdpStream(datagrams) => open::datagram::open(self, &plan.role, &datagrams.into())?,
             Load::Idle => Opened::default(),
-            load => return Err("no engine carries this load").failing(|| load.name().into()),
         };
         let connections = Arc::from(opened.connections);
         let mut team = Team::assemble(&plan, &connections, opened.listener)?;

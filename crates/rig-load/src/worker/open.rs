@@ -71,14 +71,14 @@ impl From<&Datagrams> for Sockets {
 }
 
 impl Sockets {
-    pub(super) fn of_transactions(load: &Transactions, direction: Direction) -> Self {
+    pub(super) fn of_transactions(load: &Transactions, direction: Direction, is_tcp: bool) -> Self {
         Self {
             threads: load.threads,
             total: load.total_connections(),
             send_buffer: load.send_buffer,
             receive_buffer: load.receive_buffer,
-            no_delay: load.no_delay,
-            congestion_control: load.congestion_control.clone(),
+            no_delay: is_tcp && load.no_delay,
+            congestion_control: load.congestion_control.clone().filter(|_| is_tcp),
             nonblocking: transactions::needs_nonblocking(load, direction),
         }
     }

@@ -69,13 +69,20 @@ impl Team {
             is_udp: plan.load.is_udp(),
         };
         match &plan.load {
-            Load::Idle | Load::UdpRr(_) => {}
+            Load::Idle => {}
             Load::TcpRr(load) => {
                 let seed = transactions::draw_seed();
                 for thread in 0..load.threads {
                     let (load, direction) = (load.clone(), team.direction);
                     let build = move |mine: &[&_]| Ok(transactions::over_tcp(&load, direction, mine, (thread, seed)));
                     team.spawn(thread, build)?;
+                }
+            }
+            Load::UdpRr(load) => {
+                let seed = transactions::draw_seed();
+                for thread in 0..load.threads {
+                    let (load, direction) = (load.clone(), team.direction);
+                    team.spawn(thread, move |mine| transactions::over_udp(&load, direction, mine, (thread, seed)))?;
                 }
             }
             Load::TcpCrr(load) => {

@@ -1,19 +1,24 @@
 //! From a run to its report.
 
-mod data;
+pub mod data;
 mod doubts;
+mod latency;
+mod netperf;
+mod overview;
 mod results;
 mod scenario;
+mod sheets;
 
 use jiff::Timestamp;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 
 use super::document::{Block, Document, Interval, Number, Verdict};
-use super::view::{RunView, Status};
-use crate::claim::{Metric, Side, Statistic};
-use crate::figures;
+use super::view::{RunView, ScenarioView, Status};
+use crate::claim::{FigureRef, Metric, Side, Statistic};
+use crate::figures::{self, Kind};
 use crate::record::{Environment, TrialRecord};
+use crate::suite::Form;
 
 /// The whole report of a run.
 pub fn document(view: &RunView) -> Document {
@@ -22,7 +27,7 @@ pub fn document(view: &RunView) -> Document {
         summary: summary(view),
         blocks: blocks(view),
         details: details(view),
-        data: data::data(view),
+        data: serde_json::to_value(data::data(view)).expect("strings, numbers and lists have a form in JSON"),
     }
 }
 
@@ -154,8 +159,33 @@ fn method(view: &RunView) -> Vec<(String, String)> {
             format!("{} % confidence of the mean over trials, Student's t distribution", view.level.percent()),
         ),
         ("CPU", "share of time that was neither idle nor stolen, mean over the node's CPUs".to_owned()),
-        ("Service demand", "CPU time of the node for each KB (1024 bytes) of payload, netperf's formula".to_owned()),
+        (
+            "Service demand",
+            "CPU time of the node for each KB (1024 bytes) of payload or for each transaction, netperf's formula"
+                .to_owned(),
+        ),
     ];
+    let has = |wanted: &dyn Fn(Kind) -> bool| view.scenarios.iter().filter_map(|s| Kind::of(&s.plan)).any(wanted);
+    if has(&|kind| kind != Kind::Stream) {
+        pairs.push(("Ends", "local is the one that connects, remote the one that listens".to_owned()));
+    }
+    if has(&|kind| kind == Kind::Transactions) {
+        pairs.push((
+            "Latency",
+            "from the sending of a request, or with a rate given from when it was due, to the end of its response; \
+             percentiles of each trial, and of all trials together in charts"
+                .to_owned(),
+        ));
+    }
+    if has(&|kind| matches!(kind, Kind::Datagrams | Kind::TwoWayDatagrams)) {
+        pairs.push((
+            "Loss",
+            "sequence numbers that never came while later ones did; jitter is that of RFC 3550, 6.4.1".to_owned(),
+        ));
+    }
+    if view.tables.iter().any(|table| matches!(table.form, Form::Netperf(_))) {
+        pairs.push(("netperf's layout", netperf::DIFFERS.to_owned()));
+    }
     if !view.options.is_empty() {
         pairs.push(("Options", view.options.clone()));
     }
@@ -181,12 +211,26 @@ pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
         ("Load average at the begin", format!("{load:.2} over one minute")),
     ];
     let fixed = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
-    fixed.chain(environment.sysctls.iter().cloned()).collect()
+    // Runs of older versions did not record these.
+    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let recorded = [
+        ("Kernel build", environment.kernel_build.clone()),
+        ("CPUs usable", environment.cpus_usable.clone()),
+        ("CPU limit", environment.cpu_quota.clone()),
+        ("Frequency governor", environment.governor.clone()),
+        ("Turbo", environment.turbo.map(switch)),
+        ("Simultaneous multithreading", environment.smt.clone()),
+        ("Transparent huge pages", environment.huge_pages.clone()),
+    ];
+    let recorded = recorded.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let mitigations =
+        environment.mitigations.iter().map(|(name, state)| (format!("Vulnerability {name}"), state.clone()));
+    fixed.chain(recorded).chain(mitigations).chain(environment.sysctls.iter().cloned()).collect()
 }
 
-/// What a figure is multiplied by to be shown in [`unit`].
-fn scale(metric: Metric) -> f64 {
-    if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { 1e-6 } else { 1.0 }
+/// A value in the unit that it is shown in, from that of [`Metric::unit`].
+pub(crate) fn shown(metric: Metric, value: f64) -> f64 {
+    if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { value / 1e6 } else { value }
 }
 
 pub(crate) fn name(metric: Metric) -> &'static str {
@@ -232,7 +276,7 @@ pub(crate) fn unit(metric: Metric) -> &'static str {
     }
 }
 
-fn decimals(metric: Metric) -> u8 {
+pub(crate) fn decimals(metric: Metric) -> u8 {
     match metric {
         Metric::Retransmits | Metric::Transactions | Metric::Datagrams => 0,
         Metric::Throughput
@@ -247,11 +291,26 @@ fn decimals(metric: Metric) -> u8 {
 
 /// The figure in all trials, in the unit it is shown in.
 fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
-    figures::sample(trials, side, metric).values().iter().map(|value| value * scale(metric)).collect()
+    figures::sample(trials, side, metric).values().iter().map(|value| shown(metric, *value)).collect()
 }
 
-/// Mean and interval over all trials; `None` without trials.
-pub(crate) fn mean(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
+/// Mean and interval over all trials, or why there is none.
+fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Result<Number, String> {
+    let trials = &scenario.trials;
+    let figure = FigureRef { scenario: scenario.id.clone(), side, metric };
+    figures::check(&scenario.plan, &figure).map_err(|error| error.what)?;
+    if let Some(why) = latency::too_few(trials, side, metric) {
+        return Err(why);
+    }
+    let why = match metric {
+        Metric::BackgroundThroughput => "no load runs in the background",
+        _ => "no trial gave this figure",
+    };
+    Ok(mean_of(trials, side, metric, level).ok_or(why)?)
+}
+
+/// Mean and interval over all trials; `None` when none gave the figure.
+pub(crate) fn mean_of(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
     let sample = sample(trials, side, metric);
     let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
     Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval))

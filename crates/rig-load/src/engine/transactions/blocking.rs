@@ -65,7 +65,7 @@ impl Engine for Requester {
     }
 
     fn report(&mut self) -> Report {
-        self.book.report(None)
+        self.book.report()
     }
 }
 

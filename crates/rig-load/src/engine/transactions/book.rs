@@ -18,6 +18,9 @@ pub(super) struct Book {
     /// Of the open loop: due inside the window and not begun when it was over.
     pub(super) overdue: u64,
     pub(super) unanswered: u64,
+    /// What random times were made of.
+    pub(super) seed: Option<u64>,
+    lost: u64,
 }
 
 impl Book {
@@ -31,6 +34,8 @@ impl Book {
             failed: 0,
             overdue: 0,
             unanswered: 0,
+            seed: None,
+            lost: 0,
         }
     }
 
@@ -82,12 +87,18 @@ impl Book {
         }
     }
 
+    /// Enters a request that was not answered in time. It belongs to the window when it was sent there, else a time-out
+    /// longer than the window would hide the loss.
+    pub(super) fn lost(&mut self, sent_ns: u64) {
+        self.lost += u64::from((self.times.begin_ns..self.times.end_ns).contains(&sent_ns));
+    }
+
     /// Enters an attempt to connect that failed.
     pub(super) fn failed(&mut self, now_ns: u64) {
         self.failed += u64::from((self.times.begin_ns..self.times.end_ns).contains(&now_ns));
     }
 
-    pub(super) fn report(&mut self, seed: Option<u64>) -> Report {
+    pub(super) fn report(&mut self) -> Report {
         let record = TransactionRecord {
             completed: self.completed,
             failed: self.failed,
@@ -96,9 +107,9 @@ impl Book {
             latency: Some(std::mem::take(&mut self.latency)),
             service: self.service.take(),
             connect: self.connect.take(),
-            seed,
+            seed: self.seed,
+            lost: self.lost,
             window_ns: self.times.end_ns - self.times.begin_ns,
-            ..TransactionRecord::default()
         };
         Report { transactions: Some(record), ..Report::default() }
     }

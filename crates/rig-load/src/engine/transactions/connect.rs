@@ -1,4 +1,7 @@
 //! The requesting end of a load that makes a connection for each transaction.
+//!
+//! Any of the responder's threads may have got any connection, so a thread that is done does not tell its counterpart:
+//! the connections that stay are shut down when all threads are.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -8,11 +11,12 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::super::{Report, receive_ended, send_ended};
+use super::agenda::{Agenda, Next};
 use super::dial::{Dial, RETRY, has_peer};
 use super::line::{Arrival, Line};
 use super::timetable::Timetable;
 use super::watch::{Ready, Watch, refused};
-use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, dismiss, inbox, too_much};
+use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, inbox, too_much};
 
 /// One connection after the other, one system call at a time.
 #[derive(Debug)]
@@ -104,12 +108,11 @@ impl Engine for Blocking {
                 break;
             }
         }
-        dismiss(kept);
         Ok(())
     }
 
     fn report(&mut self) -> Report {
-        self.book.report(None)
+        self.book.report()
     }
 }
 
@@ -138,12 +141,12 @@ pub(super) struct Polling {
     response: usize,
     inbox: Buffer,
     book: Book,
-    /// One place for each connection that may be under way; those without a transaction are in `idle`.
+    /// One place for each connection that may be under way.
     calls: Vec<Option<Call>>,
-    idle: VecDeque<usize>,
+    under_way: usize,
+    agenda: Agenda,
     /// Those whose last attempt to connect failed, and when the next one is due.
     failed: VecDeque<(usize, u64)>,
-    timetable: Option<Timetable>,
     is_cut: bool,
 }
 
@@ -157,15 +160,11 @@ impl Polling {
             inbox: inbox(load.response, 1),
             book: Book::for_connections(load),
             calls: (0..places).map(|_| None).collect(),
-            idle: (0..places).collect(),
+            under_way: 0,
+            agenda: Agenda::new(timetable, places),
             failed: VecDeque::new(),
-            timetable,
             is_cut: false,
         }
-    }
-
-    fn under_way(&self) -> usize {
-        self.calls.len() - self.idle.len()
     }
 
     /// Begins what is due and repeats what failed. Returns when to look again, at `u64::MAX` when only a connection can
@@ -187,20 +186,15 @@ impl Polling {
                 }
                 again_ns = due_ns;
             }
-            if self.book.is_over(now_ns) || self.is_cut {
+            if self.is_cut {
                 return Ok(again_ns);
             }
-            let due_ns = self.timetable.as_ref().map_or(now_ns, Timetable::due_ns);
-            if due_ns > now_ns {
-                return Ok(again_ns.min(due_ns).min(self.book.times().stop_ns));
-            }
-            let Some(place) = self.idle.pop_front() else {
-                return Ok(again_ns.min(self.book.times().stop_ns));
+            let (place, due_ns) = match self.agenda.next(now_ns, &mut self.book) {
+                Next::Begin { place, due_ns } => (place, due_ns),
+                Next::Until(ns) => return Ok(again_ns.min(ns)),
+                Next::Over => return Ok(again_ns),
             };
-            if let Some(timetable) = &mut self.timetable {
-                timetable.advance();
-                self.book.began(due_ns, now_ns);
-            }
+            self.under_way += 1;
             let line = Line::with_queued(&self.request);
             self.calls[place] = Some(Call { due_ns, begun_ns: now_ns, connected_ns: None, socket: None, line });
             self.dial(place, watch, kept[place], course)?;
@@ -238,7 +232,8 @@ impl Polling {
 
     fn give_up(&mut self, place: usize) {
         self.calls[place] = None;
-        self.idle.push_back(place);
+        self.under_way -= 1;
+        self.agenda.release(place);
         self.book.unanswered += 1;
     }
 
@@ -300,7 +295,8 @@ impl Polling {
             self.book.complete(due_ns, begun_ns, now_ns);
             self.book.connected(begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
         }
-        self.idle.push_back(place);
+        self.under_way -= 1;
+        self.agenda.release(place);
     }
 }
 
@@ -309,12 +305,10 @@ impl Engine for Polling {
         let mut watch = Watch::new([], course)?;
         let times = course.times();
         self.book.open(times);
-        if let Some(timetable) = &mut self.timetable {
-            timetable.open(times.start_ns);
-        }
+        self.agenda.open(times.start_ns);
         while !course.is_stopped() {
             let again_ns = self.begin_due(&watch, connections, course)?;
-            if self.under_way() == 0 && (self.is_cut || self.book.is_over(monotonic_ns())) {
+            if self.under_way == 0 && (self.is_cut || self.book.is_over(monotonic_ns())) {
                 break;
             }
             watch.wait((again_ns != u64::MAX).then_some(again_ns))?;
@@ -322,15 +316,47 @@ impl Engine for Polling {
                 self.turn(ready, connections[ready.index], course)?;
             }
         }
-        self.book.unanswered += self.under_way() as u64;
-        if let Some(timetable) = &mut self.timetable {
-            self.book.overdue += timetable.remaining(times.begin_ns, times.end_ns);
-        }
-        connections.iter().for_each(|connection| dismiss(connection));
+        self.book.unanswered += self.under_way as u64;
+        self.agenda.close(&mut self.book);
         Ok(())
     }
 
     fn report(&mut self) -> Report {
-        self.book.report(self.timetable.as_ref().and_then(Timetable::seed))
+        self.book.report()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::super::super::Times;
+    use super::super::tests::{connection, transactions};
+    use super::*;
+
+    /// A peer that is there but refuses connections: each attempt is counted, none is silent, and the load ends.
+    #[test]
+    fn attempts_that_fail_are_counted_and_repeated() {
+        for connections in [1, 3] {
+            let (kept, _peer) = (0..connections).map(|_| connection()).unzip::<_, _, Vec<_>, Vec<_>>();
+            let kept: Vec<&Connection> = kept.iter().collect();
+            let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let load = Transactions { connections, ..transactions() };
+            let dial = Dial::new(&load, free);
+            let mut engine: Box<dyn Engine> = match connections {
+                1 => Box::new(Blocking::new(&load, dial)),
+                _ => Box::new(Polling::new(&load, dial, None)),
+            };
+            let course = Course::new().unwrap();
+            let begin_ns = monotonic_ns();
+            let stop_ns = begin_ns + Duration::from_millis(30).as_nanos() as u64;
+            course.start(Times { start_ns: begin_ns, begin_ns, end_ns: stop_ns, stop_ns });
+            engine.run(&kept, &course).unwrap();
+            assert!(monotonic_ns() >= stop_ns);
+            let record = engine.report().transactions.unwrap();
+            assert!(record.failed >= u64::from(connections), "{record:?}");
+            assert_eq!((record.completed, record.unanswered), (0, connections.into()));
+        }
     }
 }

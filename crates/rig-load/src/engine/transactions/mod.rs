@@ -4,9 +4,11 @@
 //! end is the beginning of the next. What is recorded lies in the thread's own memory until the thread has ended.
 
 mod accept;
+mod agenda;
 mod blocking;
 mod book;
 mod connect;
+mod datagram;
 mod dial;
 mod line;
 mod ready;
@@ -21,6 +23,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
+use self::agenda::Agenda;
 use self::book::Book;
 use self::dial::Dial;
 use self::timetable::Timetable;
@@ -58,13 +61,35 @@ pub(crate) fn over_tcp(
     connections: &[&Connection],
     (thread, seed): (u32, u64),
 ) -> Box<dyn Engine> {
-    let timetable = timetable(load, thread, seed);
+    let agenda = agenda(load, connections.len(), (thread, seed));
     match (direction, may_block(load, direction)) {
         (Direction::Respond, true) => Box::new(blocking::Responder::new(load)),
         (Direction::Respond, false) => Box::new(ready::Responder::new(load, connections.len())),
         (_, true) => Box::new(blocking::Requester::new(load)),
-        (_, false) => Box::new(ready::Requester::new(load, connections.len(), timetable)),
+        (_, false) => Box::new(ready::Requester::new(load, connections.len(), agenda)),
     }
+}
+
+/// Builds the engine of one thread for transactions over UDP. Runs on that thread.
+pub(crate) fn over_udp(
+    load: &Transactions,
+    direction: Direction,
+    connections: &[&Connection],
+    (thread, seed): (u32, u64),
+) -> Result<Box<dyn Engine>, Trouble> {
+    Ok(match (direction, may_block(load, direction)) {
+        (Direction::Respond, _) => Box::new(datagram::Responder::new(load, connections.len())),
+        (_, true) => Box::new(datagram::BlockingRequester::new(load, connections[0])?),
+        (_, false) => {
+            let agenda = agenda(load, connections.len(), (thread, seed));
+            Box::new(datagram::PollingRequester::new(load, connections.len(), agenda))
+        }
+    })
+}
+
+/// Of the open loop: what begins on which of a thread's connections.
+fn agenda(load: &Transactions, connections: usize, (thread, seed): (u32, u64)) -> Option<Agenda> {
+    timetable(load, thread, seed).map(|timetable| Agenda::new(Some(timetable), connections))
 }
 
 fn timetable(load: &Transactions, thread: u32, seed: u64) -> Option<Timetable> {
@@ -168,4 +193,35 @@ fn dismiss(connection: &Connection) {
 
 fn too_much(connection: &Connection, what: &str) -> Trouble {
     super::trouble("receive from", connection, &format_args!("{what}: do both ends have the same sizes?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    pub(super) fn transactions() -> Transactions {
+        Transactions {
+            threads: 1,
+            connections: 1,
+            request: 1,
+            response: 1,
+            in_flight: 1,
+            schedule: Schedule::Closed,
+            timeout: Duration::from_secs(1),
+            send_buffer: None,
+            receive_buffer: None,
+            no_delay: false,
+            congestion_control: None,
+        }
+    }
+
+    /// A connection and its other end.
+    pub(super) fn connection() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Connection::new(client.into(), 0, String::new(), String::new()), listener.accept().unwrap().0)
+    }
 }

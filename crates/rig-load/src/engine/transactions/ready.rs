@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use rig_sys::clock::monotonic_ns;
 
 use super::super::{Report, receive_ended, send_ended};
+use super::agenda::{Agenda, Next};
 use super::line::{Arrival, Line};
-use super::timetable::Timetable;
 use super::watch::{Ready, Watch};
 use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, dismiss, inbox, too_much};
 
@@ -115,13 +115,11 @@ pub(super) struct Requester {
     open: usize,
     book: Book,
     /// Of the open loop.
-    timetable: Option<Timetable>,
-    /// Of the open loop: lines that have room for a transaction, each once, whose turn comes first in front.
-    with_room: VecDeque<usize>,
+    agenda: Option<Agenda>,
 }
 
 impl Requester {
-    pub(super) fn new(load: &Transactions, connections: usize, timetable: Option<Timetable>) -> Self {
+    pub(super) fn new(load: &Transactions, connections: usize, agenda: Option<Agenda>) -> Self {
         let in_flight = load.in_flight as usize;
         Self {
             request: Payload::new(load.request),
@@ -133,8 +131,7 @@ impl Requester {
             under_way: 0,
             open: connections,
             book: Book::new(load),
-            with_room: (0..connections).collect(),
-            timetable,
+            agenda,
         }
     }
 
@@ -210,9 +207,9 @@ impl Requester {
             self.book.complete(due_ns, sent_ns, now_ns);
         }
         self.under_way -= count;
-        if self.timetable.is_some() {
+        if let Some(agenda) = &mut self.agenda {
             if under_way == self.in_flight {
-                self.with_room.push_back(index);
+                agenda.release(index);
             }
         } else if !self.book.is_over(now_ns) {
             (0..count).for_each(|_| self.begin(index, now_ns, now_ns));
@@ -223,27 +220,22 @@ impl Requester {
     /// Of the open loop: begins what is due as far as lines have room for it. Returns when to look again; `None` when
     /// the load is over.
     fn begin_due(&mut self, connections: &[&Connection], course: &Course) -> Result<Option<u64>, Trouble> {
-        let stop_ns = self.book.times().stop_ns;
         loop {
-            let Some(timetable) = &mut self.timetable else { return Ok(None) };
+            let Some(agenda) = &mut self.agenda else { return Ok(None) };
             let now_ns = monotonic_ns();
-            if self.book.is_over(now_ns) {
-                return Ok(None);
-            }
-            let due_ns = timetable.due_ns();
-            if due_ns > now_ns {
-                return Ok(Some(due_ns.min(stop_ns)));
-            }
-            let Some(index) = self.with_room.pop_front() else { return Ok(Some(stop_ns)) };
+            let (index, due_ns) = match agenda.next(now_ns, &mut self.book) {
+                Next::Begin { place, due_ns } => (place, due_ns),
+                Next::Until(ns) => return Ok(Some(ns)),
+                Next::Over => return Ok(None),
+            };
             if self.lines[index].is_closed {
+                self.book.unanswered += 1;
                 continue;
             }
-            timetable.advance();
-            self.book.began(due_ns, now_ns);
-            self.begin(index, due_ns, now_ns);
-            if self.begun[index].len() < self.in_flight {
-                self.with_room.push_back(index);
+            if self.begun[index].len() + 1 < self.in_flight {
+                agenda.release(index);
             }
+            self.begin(index, due_ns, now_ns);
             self.flush(connections[index], index, course)?;
         }
     }
@@ -254,8 +246,8 @@ impl Engine for Requester {
         let mut watch = Watch::new(connections.iter().map(|c| &c.socket), course)?;
         let times = course.times();
         self.book.open(times);
-        match &mut self.timetable {
-            Some(timetable) => timetable.open(times.start_ns),
+        match &mut self.agenda {
+            Some(agenda) => agenda.open(times.start_ns),
             None => {
                 for (index, connection) in connections.iter().enumerate() {
                     let now_ns = monotonic_ns();
@@ -276,14 +268,14 @@ impl Engine for Requester {
             }
         }
         self.book.unanswered += self.under_way as u64;
-        if let Some(timetable) = &mut self.timetable {
-            self.book.overdue += timetable.remaining(times.begin_ns, times.end_ns);
+        if let Some(agenda) = &mut self.agenda {
+            agenda.close(&mut self.book);
         }
         connections.iter().for_each(|connection| dismiss(connection));
         Ok(())
     }
 
     fn report(&mut self) -> Report {
-        self.book.report(self.timetable.as_ref().and_then(Timetable::seed))
+        self.book.report()
     }
 }

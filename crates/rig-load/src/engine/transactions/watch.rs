@@ -31,6 +31,8 @@ pub(super) struct Watch {
     /// A timer file, which unlike the time-outs of system calls knows no slack (timer slack: prctl(2)).
     timer: OwnedFd,
     armed_ns: u64,
+    /// For which it was armed when it went off last.
+    fired_ns: u64,
 }
 
 impl Watch {
@@ -40,7 +42,7 @@ impl Watch {
             let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
             epoll::add(&epoll, course.stop.as_fd(), EventData::new_u64(STOP), EventFlags::IN)?;
             epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
-            let watch = Self { epoll, events: Vec::with_capacity(BATCH), timer, armed_ns: 0 };
+            let watch = Self { epoll, events: Vec::with_capacity(BATCH), timer, armed_ns: 0, fired_ns: 0 };
             for (index, socket) in sockets.into_iter().enumerate() {
                 watch.add(socket, index)?;
             }
@@ -77,6 +79,11 @@ impl Watch {
         }
     }
 
+    /// Whether what was waited for last was the moment `until_ns`. Known when [`Self::next`] has come to its end.
+    pub(super) fn has_reached(&self, until_ns: u64) -> bool {
+        self.fired_ns == until_ns
+    }
+
     /// What the last wait found, one by one; `None` at its end.
     pub(super) fn next(&mut self) -> Option<Ready> {
         loop {
@@ -85,6 +92,9 @@ impl Watch {
             if token < TIMER {
                 let has_ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
                 return Some(Ready { index: token as usize, has_ended });
+            }
+            if token == TIMER {
+                self.fired_ns = self.armed_ns;
             }
         }
     }
