@@ -1,5 +1,6 @@
 //! The command line: what may be said, and which part does it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +11,7 @@ use rig_sys::cpu::CpuSet;
 use crate::claim::Metric;
 use crate::command::{self, ends};
 use crate::exit::{Exit, Failure};
+use crate::frontend::{Tool, ntttcp};
 use crate::report::Format;
 
 /// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
@@ -88,6 +90,15 @@ enum Command {
     Udp(ends::UdpArgs),
     /// Be the server of `stream`, `rr` and `udp` for clients on other machines
     Serve(ends::ServeArgs),
+    /// NTttcp: its command line (of Linux and of Windows), its layouts, and the protocol of NTttcp for Linux
+    ///
+    /// Also what a link named `ntttcp` to this program does. `netrig ntttcp -h` tells the options.
+    #[command(disable_help_flag = true)]
+    Ntttcp {
+        /// The original's options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        arguments: Vec<OsString>,
+    },
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
@@ -219,6 +230,7 @@ impl Cli {
             Command::Rr(args) => ends::rr(args),
             Command::Udp(args) => ends::udp(args),
             Command::Serve(args) => ends::serve(&args),
+            Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
             Command::Worker => command::worker(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod ends;
 pub mod exit;
 pub mod figures;
+pub mod frontend;
 pub mod record;
 pub mod report;
 pub mod run;

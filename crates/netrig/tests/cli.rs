@@ -115,7 +115,7 @@ fn suites_and_scenarios_that_do_not_exist_name_those_that_do() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     for command in ["run", "show"] {
-        refused(home, 2, &[command, "lairs"], &["lairs", "built-in suite (layers", "path"]);
+        refused(home, 2, &[command, "lairs"], &["lairs", "built-in suite (layers, namespaces", "path"]);
         refused(home, 2, &[command, "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]);
         refused(home, 2, &[command, "/"], &["/: cannot read", "directory"]);
     }

@@ -229,7 +229,9 @@ pub struct ThreadRecord {
 }
 
 /// One connection, inside the window unless said otherwise. Of loads made of requests and responses, `bytes` are the
-/// payload of both and `operations` the transactions, each counted when it is complete.
+/// payload of both and `operations` the transactions, each counted when it is complete. Of tcp-crr, whose connections are
+/// too many to be kept: one of the places for a connection under way; addresses, buffers and TCP states are those of a
+/// connection that stands from before the load to its end and carries nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionRecord {
     pub thread: u32,

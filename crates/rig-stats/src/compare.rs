@@ -20,13 +20,13 @@
 //! whichever is more, of the smaller mean. A ratio matters beyond 1 + minimum or below its inverse. The *noise floor* is
 //! what two runs of the same thing differ by ([`Noise`]). In this order:
 //! 1. a value that is missing, fewer than two trials, or a zero against which nothing can be measured: undecided;
-//! 2. the whole interval within the minimum effect, borders included: same; but undecided where the noise floor is above
-//!    the minimum effect, since a change that matters could hide in it;
-//! 3. the whole interval beyond the minimum effect: better or worse; but undecided where a sample has fewer than
+//! 2. the whole interval beyond the minimum effect: better or worse; but undecided where a sample has fewer than
 //!    [`TRIALS_MIN`] trials, where the permutation test's p exceeds both 1 - level and the least p that so many trials
 //!    can give (which they give only when all of one sample lie above all of the other), or where the effect is within
 //!    the noise floor;
-//! 4. the interval reaches across: undecided.
+//! 3. the noise floor above the minimum effect: undecided, since a change that matters could hide in it;
+//! 4. the whole interval within the minimum effect, borders included: same;
+//! 5. the interval reaches across: undecided.
 //!
 //! # How often that is wrong
 //! By simulation (see the tests): of equal normal samples with a scatter of 1 to 30 %, of skewed ones and of ones with two
@@ -142,7 +142,7 @@ pub enum Reason {
     Chance { p: f64 },
     /// Two runs of the same thing differ by as much.
     WithinNoise,
-    /// The noise floor is above the minimum effect.
+    /// The noise floor is above the minimum effect, and the interval does not lie beyond it: more trials cannot help.
     NoiseAboveMinimum,
 }
 
@@ -214,10 +214,10 @@ pub fn compare(old: &[f64], new: &[f64], rule: &Rule, noise: &Noise) -> Judgemen
     let size = value.max(kind.mirrored(value));
     let reason = if unknown {
         Some(Reason::ZeroMean)
-    } else if inside {
-        noise_floor.filter(|&floor| floor > minimum).map(|_| Reason::NoiseAboveMinimum)
+    } else if !beyond && noise_floor.is_some_and(|floor| floor > minimum) {
+        Some(Reason::NoiseAboveMinimum)
     } else if !beyond {
-        Some(Reason::Wide)
+        (!inside).then_some(Reason::Wide)
     } else if old.len().min(new.len()) < TRIALS_MIN {
         Some(Reason::FewTrials)
     } else if permutation.p > alpha.max(permutation.least) {
@@ -313,8 +313,11 @@ impl fmt::Display for Reason {
             Self::Wide => f.write_str("the interval reaches across the minimum effect: more trials narrow it"),
             Self::FewTrials => write!(f, "a run has fewer than {TRIALS_MIN} trials, which lie apart by chance too often: make more"),
             Self::Chance { p } => write!(f, "the trials of both runs lie among each other too much (p = {p:.2}): make more"),
-            Self::WithinNoise => f.write_str("runs under the same conditions differ by as much"),
-            Self::NoiseAboveMinimum => f.write_str("runs under the same conditions differ by more than the minimum effect, which could hide a change that matters"),
+            Self::WithinNoise => f.write_str("runs under the same conditions differ by as much (noise floor)"),
+            Self::NoiseAboveMinimum => f.write_str(
+                "runs under the same conditions differ by more than the minimum effect: a calmer machine, longer windows \
+                 or a larger minimum effect",
+            ),
         }
     }
 }

@@ -128,8 +128,9 @@ fn undecided(comparison: &Comparison) -> Vec<String> {
     reasons.into_iter().map(|(reason, ends)| format!("{}. {}", capitalised(reason), list(&ends))).collect()
 }
 
+/// `latency p99.9` of `latency_p99_9`.
 fn words(metric: &str) -> String {
-    metric.replace('_', " ")
+    metric.replace("p99_", "p99.").replace('_', " ")
 }
 
 fn differences(comparison: &Comparison) -> Vec<Block> {

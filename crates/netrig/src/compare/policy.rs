@@ -18,8 +18,8 @@ pub fn policy(metric: Metric) -> Policy {
         Metric::Throughput | Metric::BackgroundThroughput | Metric::Transactions | Metric::Datagrams => {
             (Better::Higher, 0.0)
         }
-        // /proc/stat counts in ticks: below a percentage point the figure of an idle CPU says nothing.
-        // Of jitter, in microseconds, less is the clock and the scheduler.
+        // Of CPU, a percentage point: /proc/stat counts in ticks, and less of an idle CPU says nothing. Of jitter, a
+        // microsecond: less is the clock and the scheduler.
         Metric::Cpu | Metric::Jitter => (Better::Lower, 1.0),
         Metric::ServiceDemand | Metric::TransactionDemand | Metric::Latency(_) | Metric::Delay(_) => {
             (Better::Lower, 0.0)

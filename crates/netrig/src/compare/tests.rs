@@ -184,7 +184,7 @@ fn repetitions_under_the_same_conditions_make_the_noise_floor() {
     assert_eq!((comparison.noise.runs_like_old, comparison.noise.runs_like_new), (3, 0), "without the new run");
     let throughput = figure(&comparison, "B", "throughput");
     assert_eq!(throughput.verdict, Verdict::Undecided);
-    assert_eq!(throughput.reason.as_deref(), Some("runs under the same conditions differ by as much"));
+    assert_eq!(throughput.reason.as_deref(), Some("runs under the same conditions differ by as much (noise floor)"));
     // s of the logarithms is 0.1003, times t(95 %, 2) and the root of 2.
     assert!((throughput.effect.unwrap().noise_floor.unwrap().ln() - 0.6107).abs() < 1e-3);
     // Scenario A was steady in all of them.

@@ -164,12 +164,12 @@ impl Testbed {
 
     /// Interfaces made from now on can use their addresses at once, and do not look for routers.
     fn prepare_ipv6(&mut self) -> Result<()> {
-        for place in self.all_places() {
-            for (key, value) in [("disable_ipv6", "0"), ("accept_dad", "0"), ("router_solicitations", "0")] {
-                place.ns.sysctl(&format!("net.ipv6.conf.default.{key}"), value)?;
-            }
-        }
-        Ok(())
+        const SETTINGS: [(&str, &str); 3] = [
+            ("net.ipv6.conf.default.disable_ipv6", "0"),
+            ("net.ipv6.conf.default.accept_dad", "0"),
+            ("net.ipv6.conf.default.router_solicitations", "0"),
+        ];
+        self.all_places().try_for_each(|place| place.ns.sysctls(&SETTINGS))
     }
 
     fn address_nodes(&mut self, which: impl Fn(&LiveNode) -> bool) -> Result<()> {

@@ -85,17 +85,21 @@ fn with_cpu(figures: &[(Side, Metric)]) -> Vec<(Side, Metric)> {
     [figures, &CPU].concat()
 }
 
-#[test]
-fn tcp_streams_go_either_way() {
-    world::own(|| {
-        let figures = with_cpu(&[(Side::Sender, Metric::Throughput), (Side::Receiver, Metric::Throughput)]);
-        for (kind, listening) in [("tcp-stream", Direction::Receive), ("tcp-maerts", Direction::Send)] {
-            let load = format!("load = {{ kind = \"{kind}\", message = \"16k\" }}");
-            everywhere(&load, &figures, |record, what| {
-                assert_eq!(directions(record)[0], (Some(End::Listen), listening), "{what}");
-            });
-        }
+fn tcp_stream(kind: &str, listening: Direction) {
+    let figures = with_cpu(&[(Side::Sender, Metric::Throughput), (Side::Receiver, Metric::Throughput)]);
+    everywhere(&format!("load = {{ kind = \"{kind}\", message = \"16k\" }}"), &figures, |record, what| {
+        assert_eq!(directions(record)[0], (Some(End::Listen), listening), "{what}");
     });
+}
+
+#[test]
+fn a_tcp_stream_goes_to_the_end_that_listens() {
+    world::own(|| tcp_stream("tcp-stream", Direction::Receive));
+}
+
+#[test]
+fn a_tcp_stream_can_go_to_the_end_that_connects() {
+    world::own(|| tcp_stream("tcp-maerts", Direction::Send));
 }
 
 #[test]
@@ -127,8 +131,12 @@ fn transactions(load: &str) {
 
 #[test]
 fn tcp_transactions_are_answered() {
+    world::own(|| transactions("kind = \"tcp-rr\""));
+}
+
+#[test]
+fn many_tcp_transactions_may_be_under_way() {
     world::own(|| {
-        transactions("kind = \"tcp-rr\"");
         transactions("kind = \"tcp-rr\", request = \"100\", response = \"10k\", in_flight = 4, connections = 2");
     });
 }
@@ -160,36 +168,41 @@ fn a_schedule_is_kept_or_said_to_be_missed() {
 }
 
 /// What arrives has been sent, and no more.
-#[test]
-fn datagrams_arrive_or_are_counted_as_lost() {
-    world::own(|| {
-        let figures = with_cpu(&[
-            (Side::Sender, Metric::Datagrams),
-            (Side::Receiver, Metric::Datagrams),
-            (Side::Receiver, Metric::Throughput),
-        ]);
-        for load in [
-            "message = \"1000\"",
-            // Cut up and put together by the kernel.
-            "message = \"1000\", throttle = \"1MB/s\", batch = 4, segments = 4, coalesce = true",
-        ] {
-            everywhere(&format!("load = {{ kind = \"udp-stream\", {load} }}"), &figures, |record, what| {
-                let loss = get(record, Side::Receiver, Metric::Loss);
-                assert!((0.0..100.0).contains(&loss), "{what}: {loss} % lost");
-            });
-        }
+fn datagrams(load: &str) {
+    let figures = with_cpu(&[
+        (Side::Sender, Metric::Datagrams),
+        (Side::Receiver, Metric::Datagrams),
+        (Side::Receiver, Metric::Throughput),
+    ]);
+    everywhere(&format!("load = {{ kind = \"udp-stream\", {load} }}"), &figures, |record, what| {
+        let loss = get(record, Side::Receiver, Metric::Loss);
+        assert!((0.0..100.0).contains(&loss), "{what}: {loss} % lost");
     });
 }
 
 #[test]
-fn datagrams_can_go_either_way_and_both_ways() {
+fn datagrams_arrive_or_are_counted_as_lost() {
+    world::own(|| datagrams("message = \"1000\""));
+}
+
+#[test]
+fn the_kernel_may_cut_up_datagrams_and_put_them_together() {
+    let load = "message = \"1000\", throttle = \"1MB/s\", batch = 4, segments = 4, coalesce = true";
+    world::own(|| datagrams(load));
+}
+
+#[test]
+fn datagrams_can_go_to_the_end_that_connects() {
+    world::own(|| datagrams("message = \"1000\", throttle = \"1MB/s\", flow = \"reverse\""));
+}
+
+#[test]
+fn datagrams_can_go_both_ways() {
     world::own(|| {
-        for (flow, [one, other]) in [("reverse", [Side::Sender, Side::Receiver]), ("both", [Side::Local, Side::Remote])]
-        {
-            let load = format!("kind = \"udp-stream\", message = \"1000\", throttle = \"1MB/s\", flow = \"{flow}\"");
-            let figures = [one, other].map(|side| [(side, Metric::Datagrams), (side, Metric::Throughput)]).concat();
-            everywhere(&format!("load = {{ {load} }}"), &figures, |_, _| ());
-        }
+        let load = "load = { kind = \"udp-stream\", message = \"1000\", throttle = \"1MB/s\", flow = \"both\" }";
+        let figures =
+            [Side::Local, Side::Remote].map(|side| [(side, Metric::Datagrams), (side, Metric::Throughput)]).concat();
+        everywhere(load, &figures, |_, _| ());
     });
 }
 

@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use rig_sys::clock::monotonic_ns;
 use rustix::io::Errno;
 
-use self::modes::{CopyIn, CopyOut, Discard, FileOut, Pull, Push, ZeroCopyOut};
+pub(crate) use self::modes::{CopyIn, Pull};
+use self::modes::{CopyOut, Counted, Datagrams, Discard, FileOut, Push, ZeroCopyOut};
 use self::splice::SpliceOut;
 use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
 use crate::record::{Direction, TransactionRecord};
@@ -129,7 +130,7 @@ pub(crate) struct Course {
     phase: AtomicU8,
     times: OnceLock<Times>,
     /// Rung when the load stops, for threads that wait for more than a socket.
-    stop: Bell,
+    pub(crate) stop: Bell,
 }
 
 const WAITING: u8 = 0;
@@ -280,7 +281,7 @@ pub(crate) fn stream(
 ) -> Result<Box<dyn Engine>, Trouble> {
     let message = stream.message as usize;
     match (stream.engine, direction) {
-        (EngineKind::Uring { outstanding }, _) => uring::build(stream, outstanding, direction, connections),
+        (EngineKind::Uring { outstanding }, _) => uring::build(stream, outstanding, direction, connections, None),
         (EngineKind::Blocking, Direction::Send) => Ok(match stream.send_mode {
             SendMode::Copy => sender(stream, CopyOut::new(message)),
             SendMode::Sendfile => sender(stream, FileOut::new(message)?),
@@ -292,6 +293,34 @@ pub(crate) fn stream(
             ReceiveMode::Discard => receiver(stream, Discard::new(message)),
         }),
     }
+}
+
+/// Builds the sending engine of one thread that is done after `quota` messages, or whose connections are connected
+/// datagram sockets. It copies its payload.
+pub(crate) fn counted(
+    stream: &TcpStream,
+    connections: &[&Connection],
+    quota: Option<u64>,
+    datagrams: bool,
+) -> Result<Box<dyn Engine>, Trouble> {
+    if let EngineKind::Uring { outstanding } = stream.engine {
+        return uring::build(stream, outstanding, Direction::Send, connections, quota);
+    }
+    let (copy, quota) = (CopyOut::new(stream.message as usize), quota.unwrap_or(u64::MAX));
+    Ok(if datagrams {
+        sender(stream, Counted { push: Datagrams(copy), quota })
+    } else {
+        sender(stream, Counted { push: copy, quota })
+    })
+}
+
+/// Builds the receiving engine of one thread with several operations outstanding on its only connection.
+pub(crate) fn deep_receiver(
+    stream: &TcpStream,
+    outstanding: u32,
+    connection: &Connection,
+) -> Result<Box<dyn Engine>, Trouble> {
+    uring::build(stream, outstanding, Direction::Receive, &[connection], None)
 }
 
 fn sender(stream: &TcpStream, push: impl Push + 'static) -> Box<dyn Engine> {

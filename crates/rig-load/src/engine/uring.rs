@@ -21,6 +21,8 @@ struct Sender {
     throttle: Option<u64>,
     /// The connections that have room for an operation, once for each.
     turns: VecDeque<usize>,
+    /// Messages left to send.
+    quota: u64,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub(super) fn build(
     outstanding: u32,
     direction: Direction,
     connections: &[&Connection],
+    quota: Option<u64>,
 ) -> Result<Box<dyn Engine>, Trouble> {
     let what = || format!("prepare the io_uring engine for {} connections", connections.len());
     let work = match (direction, stream.send_mode, stream.receive_mode) {
@@ -51,7 +54,7 @@ pub(super) fn build(
         .map_err(|error| Trouble { what: what(), why: error.to_string() })?;
     Ok(if direction == Direction::Send {
         let turns = (0..depth).flat_map(|_| 0..connections.len()).collect();
-        Box::new(Sender { ring, message, throttle: stream.throttle, turns })
+        Box::new(Sender { ring, message, throttle: stream.throttle, turns, quota: quota.unwrap_or(u64::MAX) })
     } else {
         Box::new(Receiver { ring, depth })
     })
@@ -71,7 +74,7 @@ impl Engine for Sender {
             } else if let (Some(pace), Some(_)) = (&mut pace, held_until_ns) {
                 pace.wait(course);
             } else {
-                // Every connection has ended.
+                // Every connection has ended, or every message is sent.
                 return Ok(());
             }
         }
@@ -89,6 +92,9 @@ impl Sender {
     /// Queues a send for each free turn. Returns the time at which the next is due when there is one too many.
     fn fill(&mut self, mut pace: Option<&mut Pace>) -> Option<u64> {
         while let Some(&connection) = self.turns.front() {
+            if self.quota == 0 {
+                return None;
+            }
             if let Some(pace) = &mut pace {
                 if let Some(due_ns) = pace.due() {
                     return Some(due_ns);
@@ -96,6 +102,7 @@ impl Sender {
                 pace.spend(self.message);
             }
             self.turns.pop_front();
+            self.quota -= 1;
             self.ring.queue(connection, 1);
         }
         None

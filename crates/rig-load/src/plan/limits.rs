@@ -65,6 +65,11 @@ impl WorkerPlan {
     /// | batch | 1 | 1024 |
     /// | segments | 1 | 64 |
     /// | segments x datagram | 16 B | 65 507 B |
+    /// | request, response | 1 B | 64 MiB, over UDP 65 507 B |
+    /// | transactions in flight on a connection | 1 | 1024, of tcp-crr 1 |
+    /// | threads x connections x transactions in flight | 1 | 1 048 576 |
+    /// | rate of an open loop | 0.001/s | 100 000 000/s |
+    /// | timeout of a request | 1 ms | 60 s |
     /// | window | 10 ms | 24 h |
     /// | warm-up, cool-down | 0 | 24 h |
     /// | interval | 10 ms | 24 h |

@@ -3,6 +3,7 @@
 //! One control thread waits for three things at once (the driver's pipe, the load threads' bell, and the next absolute
 //! time at which something is due) and never polls. The load threads do nothing but move bytes and count them.
 
+pub mod ends;
 mod observe;
 mod open;
 mod orders;

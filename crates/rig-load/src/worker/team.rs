@@ -1,20 +1,24 @@
 //! The load threads of a worker: started together, watched, and always joined.
 
-use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use rig_sys::clock::thread_cpu_ns;
-use rustix::io::Errno;
+use rig_sys::clock::{own_cpu_ns, thread_cpu_ns};
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
 use crate::door::Door;
 use crate::engine::{self, Connection, Course, Report, Times, Trouble, transactions};
-use crate::plan::{Load, Role, WorkerPlan};
+use crate::plan::{Load, WorkerPlan};
 use crate::record::Direction;
 use crate::wait::Bell;
+
+impl From<Trouble> for WorkerError {
+    fn from(Trouble { what, why }: Trouble) -> Self {
+        Self::Failed { what, why }
+    }
+}
 
 /// What the load threads and the control thread tell each other.
 #[derive(Debug)]
@@ -37,20 +41,27 @@ impl Shared {
 }
 
 #[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<()>,
+    /// CPU time of its whole life, nanoseconds, which it leaves when it ends: then its clock is gone.
+    cpu_ns: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
 pub(crate) struct Team {
     shared: Arc<Shared>,
     connections: Arc<[Connection]>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
     direction: Direction,
     is_udp: bool,
 }
 
 impl Team {
-    /// Starts the threads, which prepare themselves and then wait. `listener` is closed unless the load goes on accepting.
-    pub(super) fn assemble(
-        plan: &WorkerPlan,
+    /// A team without threads. `is_udp`: its sockets carry datagrams.
+    pub(super) fn new(
         connections: &Arc<[Connection]>,
-        listener: Option<Door>,
+        direction: Direction,
+        is_udp: bool,
     ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {
@@ -61,13 +72,16 @@ impl Team {
             trouble: Mutex::new(None),
             report: Mutex::default(),
         });
-        let mut team = Self {
-            shared,
-            connections: connections.clone(),
-            threads: Vec::new(),
-            direction: plan.direction(),
-            is_udp: plan.load.is_udp(),
-        };
+        Ok(Self { shared, connections: connections.clone(), threads: Vec::new(), direction, is_udp })
+    }
+
+    /// Starts the threads, which prepare themselves and then wait. `listener` is closed unless the load goes on accepting.
+    pub(super) fn assemble(
+        plan: &WorkerPlan,
+        connections: &Arc<[Connection]>,
+        listener: Option<Door>,
+    ) -> Result<Self, WorkerError> {
+        let mut team = Self::new(connections, plan.direction(), plan.load.is_udp())?;
         match &plan.load {
             Load::Idle => {}
             Load::TcpRr(load) => {
@@ -87,12 +101,7 @@ impl Team {
             }
             Load::TcpCrr(load) => {
                 let seed = transactions::draw_seed();
-                let source = match (&plan.role, listener) {
-                    (Role::Listen { .. }, Some(listener)) => transactions::Source::listener(load, listener),
-                    (Role::Listen { .. }, None) => Err(Errno::INVAL),
-                    (Role::Connect { to }, _) => Ok(transactions::Source::Dial(*to)),
-                };
-                let source = source.map_err(io::Error::from).failing(|| "prepare the listening socket".into())?;
+                let source = transactions::Source::new(load, &plan.role, listener)?;
                 for thread in 0..load.threads {
                     let (load, source) = (load.clone(), source.clone());
                     let build = move |_: &[&_]| Ok(transactions::over_connections(&load, source, (thread, seed)));
@@ -121,14 +130,16 @@ impl Team {
     }
 
     /// Starts one thread, which builds its engine with `build` and runs it over its share of the connections.
-    fn spawn(
+    pub(super) fn spawn(
         &mut self,
         thread: u32,
         build: impl FnOnce(&[&Connection]) -> Result<Box<dyn engine::Engine>, Trouble> + Send + 'static,
     ) -> Result<(), WorkerError> {
         let (shared, connections) = (self.shared.clone(), self.connections.clone());
+        let cpu_ns = Arc::new(AtomicU64::new(0));
+        let will = cpu_ns.clone();
         let body = move || {
-            let _last_words = LastWords(&shared);
+            let _last_words = LastWords { shared: &shared, cpu_ns: &will };
             let mine: Vec<&Connection> = connections.iter().filter(|c| c.thread == thread).collect();
             let result = build(&mine).and_then(|mut engine| {
                 shared.ready.fetch_add(1, Ordering::Release);
@@ -147,7 +158,7 @@ impl Team {
             .name(format!("load-{}", self.threads.len()))
             .spawn(body)
             .failing(|| format!("start load thread {thread}"))?;
-        self.threads.push(handle);
+        self.threads.push(Thread { handle, cpu_ns });
         Ok(())
     }
 
@@ -174,14 +185,23 @@ impl Team {
 
     /// All threads have come to the end of their connections.
     pub(super) fn is_finished(&self) -> bool {
-        self.shared.finished.load(Ordering::Acquire) as usize == self.threads.len()
+        self.finished() == self.threads.len()
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Threads that have come to the end of their connections.
+    pub(super) fn finished(&self) -> usize {
+        self.shared.finished.load(Ordering::Acquire) as usize
     }
 
     /// Fails when a thread has.
     pub(super) fn check(&self) -> Result<(), WorkerError> {
         match &*self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),
-            Some(Trouble { what, why }) => Err(WorkerError::Failed { what: what.clone(), why: why.clone() }),
+            Some(trouble) => Err(trouble.clone().into()),
         }
     }
 
@@ -190,9 +210,11 @@ impl Team {
         self.wake();
     }
 
-    /// Each thread's CPU time so far, nanoseconds. A thread that has ended counts as 0.
+    /// Each thread's CPU time so far, nanoseconds.
     pub(super) fn cpu_ns(&self) -> Vec<u64> {
-        self.threads.iter().map(|thread| thread_cpu_ns(thread).unwrap_or(0)).collect()
+        let of =
+            |thread: &Thread| thread_cpu_ns(&thread.handle).unwrap_or_else(|_| thread.cpu_ns.load(Ordering::Acquire));
+        self.threads.iter().map(of).collect()
     }
 
     /// What the threads knew in the end. They have been stopped.
@@ -225,13 +247,13 @@ impl Team {
         self.wake();
         for thread in self.threads.drain(..) {
             // A panic has been reported through the bell.
-            let _ = thread.join();
+            let _ = thread.handle.join();
         }
     }
 
     fn wake(&self) {
         for thread in &self.threads {
-            thread.thread().unpark();
+            thread.handle.thread().unpark();
         }
     }
 }
@@ -253,15 +275,19 @@ impl Drop for Team {
 }
 
 /// Tells the control thread that a load thread ended, be it by a panic.
-struct LastWords<'a>(&'a Shared);
+struct LastWords<'a> {
+    shared: &'a Shared,
+    cpu_ns: &'a AtomicU64,
+}
 
 impl Drop for LastWords<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = std::thread::current().name().unwrap_or("a load thread").to_owned();
-            self.0.complain(Trouble { what, why: "panicked; its message is on standard error".into() });
+            self.shared.complain(Trouble { what, why: "panicked; its message is on standard error".into() });
         }
-        self.0.finished.fetch_add(1, Ordering::Release);
-        self.0.bell.ring();
+        self.cpu_ns.store(own_cpu_ns(), Ordering::Release);
+        self.shared.finished.fetch_add(1, Ordering::Release);
+        self.shared.bell.ring();
     }
 }

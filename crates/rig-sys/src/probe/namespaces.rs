@@ -127,9 +127,7 @@ impl Workshop {
     }
 
     fn use_ipv6(&mut self) -> Result<()> {
-        self.near.sysctl("net.ipv6.conf.default.disable_ipv6", "0")?;
-        self.near.sysctl("net.ipv6.conf.lo.disable_ipv6", "0")?;
-        self.near.sysctl("net.ipv6.conf.all.forwarding", "1")?;
+        self.near.sysctls(&[("net.ipv6.conf.lo.disable_ipv6", "0"), ("net.ipv6.conf.all.forwarding", "1")])?;
         self.netlink.add_address("lo", ADDRESS, 64)
     }
 

@@ -99,12 +99,14 @@ fn charts_show_every_node_and_every_trial() {
 }
 
 #[test]
-fn data_has_figures_with_units_in_their_names_and_the_trials_themselves() {
+fn data_has_figures_with_their_units_and_the_trials_themselves() {
     let view = run_view();
     let data = document(&view).data;
     let b = &data["scenarios"][1];
     assert_eq!(b["id"], "B");
-    let throughput = &b["receiver"]["throughput_bits_per_second"];
+    let figures = b["figures"].as_array().unwrap();
+    let throughput = figures.iter().find(|f| f["side"] == "receiver" && f["metric"] == "throughput").unwrap();
+    assert_eq!(throughput["unit"], "bit/s");
     assert!((throughput["mean"].as_f64().unwrap() - 17.9e9).abs() < 1e6);
     assert!(throughput["low"].as_f64() < throughput["mean"].as_f64());
     assert_eq!(throughput["values"].as_array().unwrap().len(), 3);
@@ -322,11 +324,15 @@ fn data_has_latencies_of_all_trials_with_their_histogram() {
     let read: rig_stats::histogram::Histogram = serde_json::from_value(rr["latency"]["histogram_ns"].clone()).unwrap();
     assert_eq!(read, pooled);
     assert!(rr["latency"]["p99_9_us"].as_f64().unwrap() > rr["latency"]["p50_us"].as_f64().unwrap());
-    assert_eq!(rr["local"]["transactions_per_second"]["values"].as_array().unwrap().len(), 3);
-    assert!(rr["sender"]["throughput_bits_per_second"]["mean"].is_null());
-    assert!(rr["sender"].get("loss_percent").is_none() && rr["delay"].is_null());
+    let find = |scenario: &serde_json::Value, side: &str, metric: &str| {
+        let figures = scenario["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["side"] == side && figure["metric"] == metric).cloned()
+    };
+    assert_eq!(find(rr, "local", "transactions").unwrap()["values"].as_array().unwrap().len(), 3);
+    assert_eq!((find(rr, "sender", "throughput"), find(rr, "sender", "loss")), (None, None));
+    assert!(rr["delay"].is_null());
     let udp = data["scenarios"].as_array().unwrap().iter().find(|s| s["id"] == "etun-udp-stream").unwrap();
-    assert!(udp["receiver"]["loss_percent"]["mean"].as_f64().unwrap() > 1.0);
+    assert!(find(udp, "receiver", "loss").unwrap()["mean"].as_f64().unwrap() > 1.0);
 }
 
 #[test]
@@ -351,4 +357,19 @@ fn a_failed_run_says_why() {
     assert!(document.blocks.contains(&Block::warning(
         "The run failed: node b has no CPU left. The figures are those of the trials that were finished."
     )));
+}
+
+#[test]
+fn each_end_is_in_the_data_under_one_name() {
+    for view in [run_view(), netperf_view()] {
+        for scenario in data::data(&view).scenarios {
+            let one_way = scenario.figures.iter().any(|figure| figure.side == "sender");
+            let other = |side: &str| if one_way { side == "local" || side == "remote" } else { side == "sender" };
+            assert!(scenario.figures.iter().all(|figure| !other(&figure.side)), "{}", scenario.id);
+            let mut names: Vec<_> = scenario.figures.iter().map(|f| (&f.side, &f.metric)).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), scenario.figures.len(), "{}", scenario.id);
+        }
+    }
 }

@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, recv};
 
 use super::super::{Report, receive_ended, send_ended};
 use super::agenda::{Agenda, Next};
-use super::dial::{Dial, RETRY, has_peer};
+use super::dial::{Dial, RETRY, SMALLEST_SEGMENT, has_peer};
 use super::line::{Arrival, Line};
 use super::timetable::Timetable;
 use super::watch::{Ready, Watch, refused};
@@ -89,6 +89,14 @@ impl Blocking {
         kept.tally.add(self.request.size + self.response);
         self.book.complete(began_ns, began_ns, now_ns);
         self.book.connected(began_ns, connected_ns, now_ns);
+        while self.response >= SMALLEST_SEGMENT && !course.is_stopped() {
+            match recv(&socket, self.inbox.get_mut(), RecvFlags::empty()) {
+                Ok((_, 0)) => break,
+                Ok(_) => return Err(excess(kept)),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => return receive_ended(kept, course, Err(errno)).map(|()| Outcome::Done),
+            }
+        }
         Ok(Outcome::Done)
     }
 }
@@ -131,6 +139,8 @@ struct Call {
     /// `None` between two attempts.
     socket: Option<OwnedFd>,
     line: Line,
+    /// The response is there, the end of the stream is not.
+    is_answered: bool,
 }
 
 /// Several connections under way at once, or transactions that begin on schedule (epoll).
@@ -196,7 +206,8 @@ impl Polling {
             };
             self.under_way += 1;
             let line = Line::with_queued(&self.request);
-            self.calls[place] = Some(Call { due_ns, begun_ns: now_ns, connected_ns: None, socket: None, line });
+            self.calls[place] =
+                Some(Call { due_ns, begun_ns: now_ns, connected_ns: None, socket: None, line, is_answered: false });
             self.dial(place, watch, kept[place], course)?;
         }
     }
@@ -231,10 +242,9 @@ impl Polling {
     }
 
     fn give_up(&mut self, place: usize) {
-        self.calls[place] = None;
-        self.under_way -= 1;
-        self.agenda.release(place);
-        self.book.unanswered += 1;
+        let is_answered = self.calls[place].as_ref().is_some_and(|call| call.is_answered);
+        self.book.unanswered += u64::from(!is_answered);
+        self.release(place);
     }
 
     /// Sends what the connection takes of the request.
@@ -263,22 +273,27 @@ impl Polling {
         let place = ready.index;
         self.flush(place, kept, course)?;
         loop {
-            let Some(Call { socket: Some(socket), line, connected_ns: Some(_), .. }) = &mut self.calls[place] else {
+            let Some(Call { socket: Some(socket), line, connected_ns: Some(_), is_answered, .. }) =
+                &mut self.calls[place]
+            else {
                 return Ok(());
             };
             let end = match line.pull(&*socket, &mut self.inbox, self.response) {
-                Ok(Arrival::Messages { count: 0, filled }) => {
-                    if filled || ready.has_ended {
-                        continue;
-                    }
-                    return Ok(());
-                }
+                Ok(Arrival::Messages { .. }) if *is_answered => return Err(excess(kept)),
+                Ok(Arrival::Messages { count: 0, filled }) if filled || ready.has_ended => continue,
+                Ok(Arrival::Nothing | Arrival::Messages { count: 0, .. }) => return Ok(()),
                 Ok(Arrival::Messages { count: 1, .. }) if !line.has_partial() && line.queued(&self.request) == 0 => {
                     self.complete(place, kept);
-                    return Ok(());
+                    if self.response < SMALLEST_SEGMENT {
+                        self.release(place);
+                    }
+                    continue;
                 }
                 Ok(Arrival::Messages { .. }) => return Err(excess(kept)),
-                Ok(Arrival::Nothing) => return Ok(()),
+                Ok(Arrival::End) if *is_answered => {
+                    self.release(place);
+                    return Ok(());
+                }
                 Ok(Arrival::End) => Ok(()),
                 Err(errno) => Err(errno),
             };
@@ -288,13 +303,20 @@ impl Polling {
         }
     }
 
+    /// Enters a transaction whose response is there.
     fn complete(&mut self, place: usize, kept: &Connection) {
         let now_ns = monotonic_ns();
-        if let Some(Call { due_ns, begun_ns, connected_ns, .. }) = self.calls[place].take() {
+        if let Some(Call { due_ns, begun_ns, connected_ns, is_answered, .. }) = &mut self.calls[place] {
+            *is_answered = true;
             kept.tally.add(self.request.size + self.response);
-            self.book.complete(due_ns, begun_ns, now_ns);
-            self.book.connected(begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
+            self.book.complete(*due_ns, *begun_ns, now_ns);
+            self.book.connected(*begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
         }
+    }
+
+    /// Closes a connection and makes its place free.
+    fn release(&mut self, place: usize) {
+        self.calls[place] = None;
         self.under_way -= 1;
         self.agenda.release(place);
     }
@@ -316,7 +338,8 @@ impl Engine for Polling {
                 self.turn(ready, connections[ready.index], course)?;
             }
         }
-        self.book.unanswered += self.under_way as u64;
+        let answered = self.calls.iter().flatten().filter(|call| call.is_answered).count();
+        self.book.unanswered += (self.under_way - answered) as u64;
         self.agenda.close(&mut self.book);
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! Who closes first keeps the connection in TIME_WAIT for a minute (RFC 9293, 3.6.1). At the requester that would be the
 //! end of its ports: it has 28 232 of them by default (ip_local_port_range). Therefore the responder closes first, and
 //! its end of the stream travels in the segment with the last byte of the response: when the requester has read that, it
-//! is the second to close, and its port is free at once. The responder's port is always the same, and a new request for
+//! is the second to close, and its port is free at once. (Where the response may fill whole segments, the last of them may
+//! have left before, and the requester waits for the end.) The responder's port is always the same, and a new request for
 //! connection from an address that waits there is let in (RFC 6191). No connection is reset, and no port is chosen here:
 //! that is left to connect(2), which takes one that is free for this destination.
 
@@ -23,6 +24,9 @@ use super::{Connection, Course, Transactions, Trouble};
 
 /// How long a thread blocks before it looks whether the load goes on.
 pub(super) const GLANCE: Duration = Duration::from_millis(50);
+
+/// A response that is smaller fits into a segment with room to spare (RFC 9293, 3.7.1), so that the end comes with it.
+pub(super) const SMALLEST_SEGMENT: usize = 536;
 
 /// Between a connection that failed and the next attempt.
 pub(super) const RETRY: Duration = Duration::from_millis(1);

@@ -30,7 +30,7 @@ use self::timetable::Timetable;
 use super::modes::Buffer;
 use super::{Connection, Course, Engine, Trouble};
 use crate::door::Door;
-use crate::plan::{Schedule, Transactions};
+use crate::plan::{Role, Schedule, Transactions};
 use crate::record::Direction;
 
 /// The most that is handed to the kernel, or asked of it, by one call. Larger requests and responses take several.
@@ -108,12 +108,22 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Makes a listening socket the threads' own.
-    pub(crate) fn listener(load: &Transactions, listener: Door) -> Result<Self, Errno> {
-        if may_block(load, Direction::Respond) {
-            accept::let_block(&listener)?;
+    /// For the role of this end. `listener` is the socket that the connections which stay came from.
+    pub(crate) fn new(load: &Transactions, role: &Role, listener: Option<Door>) -> Result<Self, Trouble> {
+        match (role, listener) {
+            (Role::Connect { to }, _) => Ok(Self::Dial(*to)),
+            (Role::Listen { .. }, Some(listener)) => {
+                if may_block(load, Direction::Respond) {
+                    accept::let_block(&listener)
+                        .map_err(|errno| watch::refused("prepare the listening socket", errno))?;
+                }
+                Ok(Self::Listener(Arc::new(listener)))
+            }
+            (Role::Listen { address, .. }, None) => {
+                let what = format!("go on listening on {address}");
+                Err(Trouble { what, why: "its socket has been closed".into() })
+            }
         }
-        Ok(Self::Listener(Arc::new(listener)))
     }
 }
 
