@@ -45,6 +45,11 @@ fn worker() {
 }
 
 #[test]
+fn ntttcp() {
+    replay("ntttcp", netrig::frontend::ntttcp::sync::fuzz);
+}
+
+#[test]
 fn suite() {
     replay("suite", |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {

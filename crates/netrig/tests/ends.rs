@@ -277,8 +277,8 @@ fn payload_goes_either_way_and_both() {
 #[test]
 fn requests_are_answered() {
     let server = Server::new();
-    for kind in [&["rr", "-c", "127.0.0.1"][..], &["rr", "-c", "127.0.0.1", "--connect"]] {
-        let data = report(&server, kind);
+    for kind in [&[][..], &["--connect"], &["--udp"], &["--rate", "200", "--in-flight", "4"]] {
+        let data = report(&server, &[&["rr", "-c", "127.0.0.1"], kind].concat());
         for end in ["client", "server"] {
             assert!(figure(&data, end, "transactions") > 0.0);
             assert!(figure(&data, end, "transaction_demand") > 0.0);
