@@ -9,7 +9,7 @@ use rig_stats::units::{Percent, Span};
 use rig_sys::cpu::CpuSet;
 
 use crate::claim::Metric;
-use crate::command;
+use crate::command::{self, ends};
 use crate::exit::{Exit, Failure};
 use crate::frontend::{Tool, ntttcp};
 use crate::report::Format;
@@ -79,6 +79,17 @@ enum Command {
         /// The testbed's name; without it, all that are up
         name: Option<String>,
     },
+    /// A bulk TCP stream between two machines
+    #[command(after_help = ends::AFTER_HELP)]
+    Stream(ends::StreamArgs),
+    /// Requests and responses between two machines, over TCP or UDP
+    #[command(after_help = ends::AFTER_HELP)]
+    Rr(ends::RrArgs),
+    /// A stream of UDP datagrams between two machines
+    #[command(after_help = ends::AFTER_HELP)]
+    Udp(ends::UdpArgs),
+    /// Be the server of `stream`, `rr` and `udp` for clients on other machines
+    Serve(ends::ServeArgs),
     /// NTttcp: its command line (of Linux and of Windows), its layouts, and the protocol of NTttcp for Linux
     ///
     /// Also what a link named `ntttcp` to this program does. `netrig ntttcp -h` tells the options.
@@ -215,6 +226,10 @@ impl Cli {
             Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),
             Command::Shell { place, name, command } => command::keep::shell(&place, name.as_deref(), &command),
             Command::Down { name } => command::keep::down(name.as_deref()),
+            Command::Stream(args) => ends::stream(args),
+            Command::Rr(args) => ends::rr(args),
+            Command::Udp(args) => ends::udp(args),
+            Command::Serve(args) => ends::serve(&args),
             Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
             Command::Worker => command::worker(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),

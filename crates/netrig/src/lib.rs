@@ -6,6 +6,7 @@ pub mod cli;
 pub mod command;
 pub mod compare;
 pub mod doctor;
+pub mod ends;
 pub mod exit;
 pub mod figures;
 pub mod frontend;

@@ -24,6 +24,7 @@ mod group;
 mod process;
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use self::group::Group;
 pub use self::group::Running;
+pub use self::process::Process;
 use crate::plan::{Load, PlanError, WorkerPlan};
 use crate::record::Sample;
 use crate::wait::Bell;
@@ -119,6 +121,13 @@ impl Cancel {
 
     fn bell(&self) -> &Bell {
         &self.0.1
+    }
+}
+
+/// Readable, for poll(2) and its like, from the moment of cancelling on.
+impl AsFd for Cancel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.1.as_fd()
     }
 }
 

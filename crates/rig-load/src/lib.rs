@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod door;
 pub mod driver;
 mod engine;
 mod greeting;

@@ -30,7 +30,12 @@ fn datagrams() -> Datagrams {
 }
 
 fn listening(load: &Datagrams, address: SocketAddr) -> Bare {
-    Bare::with_plan(plan("b/receiver", Role::Listen { address }, Load::UdpStream(load.clone()), PHASES))
+    Bare::with_plan(plan(
+        "b/receiver",
+        Role::Listen { address, only_from: None },
+        Load::UdpStream(load.clone()),
+        PHASES,
+    ))
 }
 
 fn connecting(load: &Datagrams, to: SocketAddr) -> Bare {
@@ -132,7 +137,7 @@ fn the_port_is_in_use() {
 
 /// Both ends of a load, the listening one first.
 fn run_datagrams(load: &Datagrams, address: SocketAddr) -> (WorkerRecord, WorkerRecord) {
-    let listen = plan("b", Role::Listen { address }, Load::UdpStream(load.clone()), PHASES);
+    let listen = plan("b", Role::Listen { address, only_from: None }, Load::UdpStream(load.clone()), PHASES);
     let connect = plan("a", Role::Connect { to: address }, Load::UdpStream(load.clone()), PHASES);
     let mut records = run(vec![pair(listen, connect)]).unwrap();
     let connect = records.pop().unwrap();
@@ -316,7 +321,7 @@ fn hostile_datagrams_are_counted_and_do_no_harm() {
     for coalesce in [false, true] {
         let phases = Phases { warm_up: Duration::ZERO, window: Duration::from_millis(1500), ..PHASES };
         let load = Datagrams { message: 100, coalesce, ..datagrams() };
-        let role = Role::Listen { address: address() };
+        let role = Role::Listen { address: address(), only_from: None };
         let mut listen = Bare::with_plan(plan("b", role, Load::UdpStream(load), phases));
         let Some(Event::Listening { port }) = listen.event() else { panic!("it does not listen") };
         let peer = UdpSocket::bind(address()).unwrap();
@@ -397,7 +402,8 @@ fn a_sender_that_goes_without_a_word_is_noted() {
 fn a_receiver_that_dies_in_the_window_is_a_failure() {
     for connections in [1, 2] {
         let load = Load::UdpStream(Datagrams { connections, throttle: Some(1_000_000), ..datagrams() });
-        let mut listen = Bare::with_plan(plan("b", Role::Listen { address: address() }, load.clone(), ENDLESS));
+        let mut listen =
+            Bare::with_plan(plan("b", Role::Listen { address: address(), only_from: None }, load.clone(), ENDLESS));
         let Some(Event::Listening { port }) = listen.event() else { panic!("it does not listen") };
         let to = SocketAddr::new(address().ip(), port);
         let mut connect = Bare::with_plan(plan("a", Role::Connect { to }, load, ENDLESS));
@@ -415,7 +421,8 @@ fn an_end_of_orders_stops_a_worker_at_any_point() {
     for flow in [Flow::Forward, Flow::Reverse, Flow::Both] {
         for connections in [1, 3] {
             let load = Load::UdpStream(Datagrams { flow, connections, ..datagrams() });
-            let mut listen = Bare::with_plan(plan("b", Role::Listen { address: address() }, load.clone(), ENDLESS));
+            let mut listen =
+                Bare::with_plan(plan("b", Role::Listen { address: address(), only_from: None }, load.clone(), ENDLESS));
             let Some(Event::Listening { port }) = listen.event() else { panic!("it does not listen") };
             let to = SocketAddr::new(address().ip(), port);
             let mut connect = Bare::with_plan(plan("a", Role::Connect { to }, load, ENDLESS));

@@ -129,7 +129,7 @@ fn nobody_listens() {
 fn the_port_is_in_use() {
     let taken = std::net::TcpListener::bind(address()).unwrap();
     let address = taken.local_addr().unwrap();
-    let plan = WorkerPlan { role: Role::Listen { address }, ..listener(&stream(), PHASES) };
+    let plan = WorkerPlan { role: Role::Listen { address, only_from: None }, ..listener(&stream(), PHASES) };
     Bare::with_plan(plan).fails_with(&[&address.to_string(), "in use"]);
 }
 

@@ -29,7 +29,7 @@ fn transactions() -> Transactions {
 }
 
 fn plans(load: &Load, phases: Phases) -> (WorkerPlan, WorkerPlan) {
-    let listen = plan("b/responder", Role::Listen { address: address() }, load.clone(), phases);
+    let listen = plan("b/responder", Role::Listen { address: address(), only_from: None }, load.clone(), phases);
     (listen, plan("a/requester", Role::Connect { to: address() }, load.clone(), phases))
 }
 
@@ -166,7 +166,7 @@ fn transactions_work_over_ipv6() {
     for connections in [1, 2] {
         let load = Transactions { connections, ..transactions() };
         let (mut listen, mut connect) = plans(&Load::TcpRr(load.clone()), PHASES);
-        listen.role = Role::Listen { address: "[::1]:0".parse().unwrap() };
+        listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
         connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
         let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
         check_both(&responder, &requester, &load);
@@ -270,7 +270,7 @@ fn connections_are_made_over_ipv6_and_on_schedule() {
         let load = Transactions { connections, schedule, ..transactions() };
         let (mut listen, mut connect) = plans(&crr(&load), PHASES);
         if schedule == Schedule::Closed {
-            listen.role = Role::Listen { address: "[::1]:0".parse().unwrap() };
+            listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
             connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
         }
         let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
@@ -319,7 +319,7 @@ fn datagrams_have_their_schedule_and_ipv6() {
         }
         let load = Transactions { connections, schedule, ..transactions() };
         let (mut listen, mut connect) = plans(&Load::UdpRr(load.clone()), PHASES);
-        listen.role = Role::Listen { address: "[::1]:0".parse().unwrap() };
+        listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
         connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
         let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
         check_both(&responder, &requester, &load);

@@ -83,7 +83,7 @@ impl Field {
             Ok(Worker { plan, spawn: Box::new(spawn) })
         };
         let pair = Pair {
-            listen: worker(&self.receiver, Role::Listen { address })?,
+            listen: worker(&self.receiver, Role::Listen { address, only_from: None })?,
             connect: worker(&self.sender, Role::Connect { to: address })?,
         };
         Ok(Driver::new(&self.cancel).start(vec![pair])?)

@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod doctor;
+pub mod ends;
 pub mod keep;
 mod output;
 pub mod report;

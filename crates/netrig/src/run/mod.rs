@@ -1,10 +1,10 @@
 //! Runs: interleaved trials, repeated until the figures are as certain as asked for, stored as they come.
 
 mod environment;
-mod meter;
+pub(crate) mod meter;
 mod progress;
 mod rig;
-mod suspicion;
+pub(crate) mod suspicion;
 
 use anyhow::{Context, Result};
 use rig_load::record::Sample as Interim;

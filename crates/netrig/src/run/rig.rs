@@ -153,7 +153,7 @@ impl Rig {
         let pairs = traffic.pairs.iter().map(|(from, to)| {
             let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
             let address = (address, port).into();
-            let (listen, connect) = (Role::Listen { address }, Role::Connect { to: address });
+            let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
             Ok(Pair {
                 listen: self.worker(testbed, to, word, listen, load(&traffic.listen), phases)?,
                 connect: self.worker(testbed, from, word, connect, load(&traffic.connect), phases)?,

@@ -38,14 +38,24 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
             flags.extend(not_one_segment(node, topology));
         }
     }
-    for worker in &trial.workers {
-        // Another worker may have had the same endpoint.
-        let name = format!("{}{}", worker.name, if worker.background { UNDER } else { "" });
-        flags.extend(skew(trial, worker, &name));
-        flags.extend(saturated_thread(worker, &name));
-        flags.extend(worker.notes.iter().map(|note| Flag::NotGranted { worker: name.clone(), what: note.clone() }));
-        flags.extend(worker.transactions.iter().flat_map(|transactions| unserved(transactions, &name)));
-    }
+    flags.extend(trial.workers.iter().flat_map(|worker| of_worker(trial, worker)));
+    flags
+}
+
+/// The suspicions that need no knowledge of how the machines are joined.
+pub(crate) fn without_testbed(trial: &TrialRecord) -> Vec<Flag> {
+    let of_node = |node| [stolen(node), other_load(trial, node), saturated(node)].into_iter().flatten();
+    let nodes = trial.nodes.iter().flat_map(of_node);
+    nodes.chain(trial.workers.iter().flat_map(|worker| of_worker(trial, worker))).collect()
+}
+
+fn of_worker(trial: &TrialRecord, worker: &WorkerRecord) -> Vec<Flag> {
+    // Another worker may have had the same endpoint.
+    let name = format!("{}{}", worker.name, if worker.background { UNDER } else { "" });
+    let mut flags: Vec<Flag> = skew(trial, worker, &name).into_iter().collect();
+    flags.extend(saturated_thread(worker, &name));
+    flags.extend(worker.notes.iter().map(|note| Flag::NotGranted { worker: name.clone(), what: note.clone() }));
+    flags.extend(worker.transactions.iter().flat_map(|transactions| unserved(transactions, &name)));
     flags
 }
 

@@ -295,7 +295,7 @@ fn datagrams(load: &LoadFile) -> Result<Datagrams, LoadError> {
 /// Has each end's plan check its ranges.
 fn validate((connect, listen): &(Load, Load)) -> Result<(), LoadError> {
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let (connecting, listening) = (Role::Connect { to: anywhere }, Role::Listen { address: anywhere });
+    let (connecting, listening) = (Role::Connect { to: anywhere }, Role::Listen { address: anywhere, only_from: None });
     let mut ends = [(connecting, connect), (listening, listen)];
     // What both ends share is found wrong at the sender.
     if let Load::TcpStream(TcpStream { flow: Flow::Reverse, .. }) = connect {

@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn listen() -> Role {
-        Role::Listen { address: ([127, 0, 0, 1], 0).into() }
+        Role::Listen { address: ([127, 0, 0, 1], 0).into(), only_from: None }
     }
 
     fn connect() -> Role {

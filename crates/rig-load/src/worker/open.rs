@@ -3,7 +3,7 @@
 pub(super) mod datagram;
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use self::datagram::Doorman;
 use super::{Control, Failing, WorkerError};
+use crate::door::{Door, is_welcome};
 use crate::engine::{Connection, needs_nonblocking, transactions};
 use crate::plan::{Datagrams, Role, TcpStream, Transactions};
 use crate::protocol::Event;
@@ -88,7 +89,7 @@ pub(super) struct Opened {
     pub(super) connections: Vec<Connection>,
     pub(super) notes: Vec<String>,
     /// Of TCP loads, at the listening end: for loads that go on accepting.
-    pub(super) listener: Option<OwnedFd>,
+    pub(super) listener: Option<Door>,
     /// Of datagram loads, at the listening end: goes on answering while the load has not started.
     pub(super) doorman: Option<Doorman>,
 }
@@ -99,7 +100,7 @@ pub(super) fn open<W: Write>(
     sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     match role {
-        Role::Listen { address } => accept(control, *address, sockets),
+        Role::Listen { address, only_from } => accept(control, *address, *only_from, sockets),
         Role::Connect { to } => connect(control, *to, sockets),
     }
 }
@@ -107,6 +108,7 @@ pub(super) fn open<W: Write>(
 fn accept<W: Write>(
     control: &mut Control<'_, W>,
     address: SocketAddr,
+    only_from: Option<IpAddr>,
     sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     let mut opened = Opened::default();
@@ -129,7 +131,10 @@ fn accept<W: Write>(
     for n in 0..sockets.total {
         let (socket, remote) = loop {
             match listener.accept() {
-                Ok(accepted) => break accepted,
+                Ok((socket, remote)) if is_welcome(remote.as_socket().map(|remote| remote.ip()), only_from) => {
+                    break (socket, remote);
+                }
+                Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     // The clock starts with the first connection: when the peer is told to begin is the driver's matter.
                     let deadline_ns = deadline.unwrap_or(u64::MAX);
@@ -144,7 +149,7 @@ fn accept<W: Write>(
         deadline.get_or_insert_with(|| monotonic_after(OPEN_TIMEOUT));
         opened.connections.push(ready_made(socket, Some(remote), n, sockets)?);
     }
-    opened.listener = Some(listener.into());
+    opened.listener = Some(Door::new(listener.into(), only_from));
     Ok(opened)
 }
 

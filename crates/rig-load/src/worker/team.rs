@@ -1,6 +1,5 @@
 //! The load threads of a worker: started together, watched, and always joined.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -9,6 +8,7 @@ use rig_sys::clock::{own_cpu_ns, thread_cpu_ns};
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
+use crate::door::Door;
 use crate::engine::{self, Connection, Course, Report, Times, Trouble, transactions};
 use crate::plan::{Load, WorkerPlan};
 use crate::record::Direction;
@@ -79,7 +79,7 @@ impl Team {
     pub(super) fn assemble(
         plan: &WorkerPlan,
         connections: &Arc<[Connection]>,
-        listener: Option<OwnedFd>,
+        listener: Option<Door>,
     ) -> Result<Self, WorkerError> {
         let mut team = Self::new(connections, plan.direction(), plan.load.is_udp())?;
         match &plan.load {

@@ -47,7 +47,7 @@ pub fn plan(name: &str, role: Role, load: Load, phases: Phases) -> WorkerPlan {
 }
 
 pub fn listener(stream: &TcpStream, phases: Phases) -> WorkerPlan {
-    plan("b/receiver", Role::Listen { address: address() }, Load::TcpStream(stream.clone()), phases)
+    plan("b/receiver", Role::Listen { address: address(), only_from: None }, Load::TcpStream(stream.clone()), phases)
 }
 
 pub fn connector(stream: &TcpStream, phases: Phases) -> WorkerPlan {

@@ -61,7 +61,7 @@ fn status(status: &Status, trials: usize) -> String {
     }
 }
 
-fn machine(environment: &Environment) -> String {
+pub(crate) fn machine(environment: &Environment) -> String {
     let mut parts = vec![
         environment.cpu_model.clone(),
         count(environment.cpus_online as usize, "CPU", "CPUs"),
@@ -299,16 +299,21 @@ fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Re
     let trials = &scenario.trials;
     let figure = FigureRef { scenario: scenario.id.clone(), side, metric };
     figures::check(&scenario.plan, &figure).map_err(|error| error.what)?;
-    let sample = sample(trials, side, metric);
     if let Some(why) = latency::too_few(trials, side, metric) {
         return Err(why);
     }
-    let mean = sample.mean().ok_or(match metric {
+    let why = match metric {
         Metric::BackgroundThroughput => "no load runs in the background",
         _ => "no trial gave this figure",
-    })?;
+    };
+    Ok(mean_of(trials, side, metric, level).ok_or(why)?)
+}
+
+/// Mean and interval over all trials; `None` when none gave the figure.
+pub(crate) fn mean_of(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
+    let sample = sample(trials, side, metric);
     let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
-    Ok(Number::new(mean, decimals(metric)).with_interval(interval))
+    Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval))
 }
 
 #[cfg(test)]

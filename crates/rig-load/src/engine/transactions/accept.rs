@@ -1,20 +1,21 @@
 //! The responding end of a load that makes a connection for each transaction. It closes first: see [`super::dial`].
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
+use rustix::net::{RecvFlags, SocketFlags, recv};
 
 use super::super::{receive_ended, send_ended};
 use super::dial::{GLANCE, has_peer};
 use super::line::{Arrival, Line};
 use super::watch::{Ready, Watch, refused};
 use super::{Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, inbox, too_much};
+use crate::door::Door;
 
 /// Prepares a listening socket, from which accepted ones inherit, for [`Blocking`] threads.
-pub(super) fn let_block(listener: &OwnedFd) -> Result<(), Errno> {
+pub(super) fn let_block(listener: impl AsFd + Copy) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(listener, false)?;
     for which in [Timeout::Send, Timeout::Recv] {
         sockopt::set_socket_timeout(listener, which, Some(GLANCE))?;
@@ -26,14 +27,14 @@ pub(super) fn let_block(listener: &OwnedFd) -> Result<(), Errno> {
 /// that wait for one.
 #[derive(Debug)]
 pub(super) struct Blocking {
-    listener: Arc<OwnedFd>,
+    listener: Arc<Door>,
     request: usize,
     response: Payload,
     inbox: Buffer,
 }
 
 impl Blocking {
-    pub(super) fn new(load: &Transactions, listener: Arc<OwnedFd>) -> Self {
+    pub(super) fn new(load: &Transactions, listener: Arc<Door>) -> Self {
         let (request, response) = (load.request as usize, Payload::last(load.response));
         Self { listener, request, response, inbox: inbox(load.request, 1) }
     }
@@ -75,7 +76,7 @@ impl Engine for Blocking {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let kept = connections[0];
         while !course.is_stopped() {
-            match accept_with(&self.listener, SocketFlags::CLOEXEC) {
+            match self.listener.accept(SocketFlags::CLOEXEC) {
                 Ok(guest) => {
                     if !self.answer(&guest, kept, course)? {
                         break;
@@ -113,7 +114,7 @@ struct Guest {
 /// Several connections at once (epoll).
 #[derive(Debug)]
 pub(super) struct Polling {
-    listener: Arc<OwnedFd>,
+    listener: Arc<Door>,
     request: usize,
     response: Payload,
     inbox: Buffer,
@@ -123,7 +124,7 @@ pub(super) struct Polling {
 }
 
 impl Polling {
-    pub(super) fn new(load: &Transactions, listener: Arc<OwnedFd>) -> Self {
+    pub(super) fn new(load: &Transactions, listener: Arc<Door>) -> Self {
         let (request, response) = (load.request as usize, Payload::last(load.response));
         Self { listener, request, response, inbox: inbox(load.request, 1), guests: Vec::new(), free: Vec::new() }
     }
@@ -131,7 +132,7 @@ impl Polling {
     /// Takes in whoever waits.
     fn accept(&mut self, watch: &Watch, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         loop {
-            let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            let socket = match self.listener.accept(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,

@@ -17,7 +17,7 @@ mod watch;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -29,6 +29,7 @@ use self::dial::Dial;
 use self::timetable::Timetable;
 use super::modes::Buffer;
 use super::{Connection, Course, Engine, Trouble};
+use crate::door::Door;
 use crate::plan::{Role, Schedule, Transactions};
 use crate::record::Direction;
 
@@ -103,12 +104,12 @@ fn timetable(load: &Transactions, thread: u32, seed: u64) -> Option<Timetable> {
 pub(crate) enum Source {
     Dial(SocketAddr),
     /// Shared by the threads.
-    Listener(Arc<OwnedFd>),
+    Listener(Arc<Door>),
 }
 
 impl Source {
     /// For the role of this end. `listener` is the socket that the connections which stay came from.
-    pub(crate) fn new(load: &Transactions, role: &Role, listener: Option<OwnedFd>) -> Result<Self, Trouble> {
+    pub(crate) fn new(load: &Transactions, role: &Role, listener: Option<Door>) -> Result<Self, Trouble> {
         match (role, listener) {
             (Role::Connect { to }, _) => Ok(Self::Dial(*to)),
             (Role::Listen { .. }, Some(listener)) => {
@@ -118,7 +119,7 @@ impl Source {
                 }
                 Ok(Self::Listener(Arc::new(listener)))
             }
-            (Role::Listen { address }, None) => {
+            (Role::Listen { address, .. }, None) => {
                 let what = format!("go on listening on {address}");
                 Err(Trouble { what, why: "its socket has been closed".into() })
             }

@@ -5,7 +5,7 @@
 //! lost on the way is said again by the connecting end; the other end answers every repetition until the load starts.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use super::{
     Control, Failing, OPEN_TIMEOUT, Opened, REFUSED_TIMEOUT, RETRY, Sockets, WorkerError, in_use, new_socket,
     ready_made,
 };
+use crate::door::is_welcome;
 use crate::greeting::{Greeting, Kind};
 use crate::plan::Role;
 use crate::protocol::Event;
@@ -34,7 +35,7 @@ pub(in crate::worker) fn open<W: Write>(
     sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     match role {
-        Role::Listen { address } => accept(control, *address, sockets),
+        Role::Listen { address, only_from } => accept(control, *address, *only_from, sockets),
         Role::Connect { to } => connect(control, *to, sockets),
     }
 }
@@ -85,6 +86,7 @@ impl Doorman {
 fn accept<W: Write>(
     control: &mut Control<'_, W>,
     address: SocketAddr,
+    only_from: Option<IpAddr>,
     sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     let mut opened = Opened::default();
@@ -104,7 +106,7 @@ fn accept<W: Write>(
     let mut doorman: Option<Doorman> = None;
     for n in 0..sockets.total {
         let (hello, peer) = loop {
-            if let Some(found) = knock(&door).failing(what(n))?
+            if let Some(found) = knock(&door, only_from).failing(what(n))?
                 && (found.0.flow, found.0.values.0) == (n, sockets.total.into())
                 && doorman.as_ref().is_none_or(|doorman| doorman.token == found.0.token)
             {
@@ -137,14 +139,17 @@ fn accept<W: Write>(
     Ok(opened)
 }
 
-/// The next greeting that waits on the listening socket, and who sent it. Other datagrams are thrown away.
-fn knock(door: &Socket) -> Result<Option<(Greeting, SockAddr)>, io::Error> {
+/// The next greeting that waits on the listening socket, and who sent it. Other datagrams, and those of whoever may not
+/// take part, are thrown away.
+fn knock(door: &Socket, only_from: Option<IpAddr>) -> Result<Option<(Greeting, SockAddr)>, io::Error> {
     let mut bytes = [0; crate::greeting::LENGTH + 1];
     loop {
         match recvfrom(door, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((_, length, Some(peer))) => {
                 let hello = Greeting::decode(&bytes[..length]).filter(|greeting| greeting.kind == Kind::Hello);
-                if let (Some(hello), Ok(peer)) = (hello, SocketAddr::try_from(peer)) {
+                if let (Some(hello), Ok(peer)) = (hello, SocketAddr::try_from(peer))
+                    && is_welcome(Some(peer.ip()), only_from)
+                {
                     return Ok(Some((hello, peer.into())));
                 }
             }
