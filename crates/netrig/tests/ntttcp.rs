@@ -461,7 +461,7 @@ fn what_cannot_be_had_is_named_with_the_next_step() {
     refused(&format!("-s 127.0.0.1 -P 1 -p {quiet} -N"), 4, &[&format!("127.0.0.1:{quiet}"), "nothing listens"]);
     refused("-r 192.0.2.1 -P 1 -N", 4, &["192.0.2.1", "no interface"]);
     refused("-s -P 1", 2, &["-s needs the receiver's address"]);
-    refused("-s -m 1,*,127.0.0.1 -rt", 2, &["-rt is not honoured", "tcp-rr"]);
+    refused("-s -m 1,*,127.0.0.1 -rt", 2, &["-rt is not honoured", "netrig rr"]);
     refused("-s -m 1,*,127.0.0.1 -l 128k -P 4", 2, &["-l", "-P", "--dialect"]);
     refused("-s 127.0.0.1 -y", 2, &["unknown option -y", "-h"]);
     refused("-r -x /nowhere/at/all.xml", 2, &["/nowhere/at/all.xml", "cannot be written"]);

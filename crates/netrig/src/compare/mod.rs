@@ -65,6 +65,8 @@ pub enum CompareError {
     NothingInCommon { old: String, old_scenarios: String, new: String, new_scenarios: String },
     #[error("no scenario '{unknown}' in both runs: choose from {common}")]
     Scenario { unknown: String, common: String },
+    #[error("neither run has a figure {unknown} in these scenarios: choose from {known}")]
+    Metric { unknown: Metric, known: String },
 }
 
 /// Whether `old` can be the run that one of `suite` with these scenarios is held against. Known before a run begins.
@@ -116,6 +118,16 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
     }
     let chosen: Vec<_> =
         common.into_iter().filter(|(one, _)| options.only.is_empty() || options.only.contains(&one.id)).collect();
+
+    // Else a comparison of nothing would pass for one in which nothing is worse.
+    let measured = |metric: Metric| {
+        let has = |scenario: &ScenarioData| Side::ALL.iter().any(|&side| scenario.figure(side, metric).is_some());
+        chosen.iter().any(|(one, other)| has(one) || has(other))
+    };
+    if let Some(&unknown) = options.metrics.iter().find(|&&metric| !measured(metric)) {
+        let known = Metric::ALL.into_iter().filter(|&metric| measured(metric)).map(Metric::name);
+        return Err(CompareError::Metric { unknown, known: known.collect::<Vec<_>>().join(", ") });
+    }
 
     let conditions = (Conditions::of(&old.data), Conditions::of(&new.data));
     let history: Vec<(&RunData, Conditions)> = history.iter().map(|run| (run, Conditions::of(run))).collect();

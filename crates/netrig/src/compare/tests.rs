@@ -205,6 +205,18 @@ fn repetitions_under_the_same_conditions_make_the_noise_floor() {
     assert_eq!((comparison.noise.runs_like_old, comparison.noise.runs_like_new), (1, 5));
 }
 
+/// A gate that compares nothing must not look as if all were well.
+#[test]
+fn a_metric_that_neither_run_has_is_refused() {
+    let input = |name: &str, data: &RunData| Input { name: name.to_owned(), data: data.clone() };
+    let (old, new) = (input(NAME[0], &run(1, &FAST)), input(NAME[1], &run(2, &SLOW)));
+    let asked = |metrics: &[Metric]| compare(&old, &new, &[], &Options { metrics: metrics.to_vec(), ..options() });
+    let error = asked(&[Metric::Cpu, Metric::Jitter]).unwrap_err();
+    let known = "throughput, cpu, retransmits".to_owned();
+    assert_eq!(error, CompareError::Metric { unknown: Metric::Jitter, known });
+    assert_eq!(asked(&[Metric::Cpu]).unwrap().figures.len(), 2);
+}
+
 #[test]
 fn conditions_are_alike_whatever_the_words_and_the_load_average() {
     let alike = |change: &dyn Fn(&mut RunData)| {

@@ -253,7 +253,7 @@ fn assert_can_be_reported(ends: &guest::Ends, test: &Test) {
         server: None,
         client: &environment,
     });
-    for format in [Format::Terminal, Format::Json] {
+    for format in [Format::Terminal, Format::Json, Format::Openmetrics] {
         let mut text = Vec::new();
         crate::report::write(&document, format, Options::default(), &mut text).expect("memory takes everything");
         assert!(!text.contains(&0x1b), "what the server said reaches the terminal");

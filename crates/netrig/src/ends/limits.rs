@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use rig_load::plan::{Datagrams, Engine, Load, PlanError, ReceiveMode, Schedule, TcpStream, Transactions};
+use rig_load::plan::{Datagrams, Engine, Flow, Load, PlanError, ReceiveMode, Schedule, TcpStream, Transactions};
 use rig_stats::units::{BitRate, Bytes, Span};
 
 use super::wire::Ask;
@@ -211,6 +211,7 @@ fn of_stream(stream: &TcpStream) -> Demand {
         _ => 1,
     };
     let payload = u64::from(stream.message).saturating_mul(ring).saturating_mul(stream.threads.into());
+    let payload = payload.saturating_mul(ways(stream.flow));
     Demand {
         threads: stream.threads,
         connections,
@@ -247,12 +248,18 @@ fn of_datagrams(datagrams: &Datagrams) -> Demand {
         u64::from(datagrams.message).saturating_mul(datagrams.segments.into())
     };
     let payload = each.saturating_mul(datagrams.batch.into()).saturating_mul(datagrams.threads.into());
+    let payload = payload.saturating_mul(ways(datagrams.flow));
     Demand {
         threads: datagrams.threads,
         connections,
         rate: total_rate(datagrams.throttle, datagrams.threads),
         memory: payload.saturating_add(sockets(connections, datagrams.send_buffer, datagrams.receive_buffer)),
     }
+}
+
+/// Each way has threads and buffers of its own.
+fn ways(flow: Flow) -> u64 {
+    if flow == Flow::Both { 2 } else { 1 }
 }
 
 /// Bytes per second of each thread as bits per second of all.

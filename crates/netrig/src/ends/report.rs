@@ -217,6 +217,8 @@ fn over_time(trial: &TrialRecord) -> Option<Chart> {
 fn data(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> serde_json::Value {
     let clocks: Vec<_> = outcome.trials.iter().map(|ends| ends.clocks).collect();
     json!({
+        "kind": "test",
+        "test": outcome.test.client.name(),
         "host": outcome.host,
         "address": outcome.server.map(|(address, _)| address),
         "client": outcome.client,
@@ -229,12 +231,21 @@ fn data(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> serde_json::Value {
     })
 }
 
-/// Each figure of each end, one value a trial, in the unit of the metric.
+/// Each figure of each end, in the unit of the metric: one value a trial, their mean and its confidence interval.
 fn figures_of(trials: &[TrialRecord]) -> Vec<serde_json::Value> {
     let both = Metric::ALL.into_iter().flat_map(|metric| ENDS.map(|(end, side)| (metric, end, side)));
     both.filter_map(|(metric, end, side)| {
         let values = figures::sample(trials, side, metric);
-        let figure = json!({ "end": end, "metric": metric.name(), "unit": metric.unit(), "values": values.values() });
+        let interval = Level::new(LEVEL).ok().and_then(|level| level.mean_interval(&values));
+        let figure = json!({
+            "end": end,
+            "metric": metric.name(),
+            "unit": metric.unit(),
+            "mean": values.mean(),
+            "low": interval.map(|interval| interval.low),
+            "high": interval.map(|interval| interval.high),
+            "values": values.values(),
+        });
         (!values.is_empty()).then_some(figure)
     })
     .collect()

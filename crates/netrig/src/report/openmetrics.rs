@@ -1,4 +1,4 @@
-//! A run, or a comparison, as OpenMetrics 1.0 text (https://github.com/prometheus/OpenMetrics, specification/OpenMetrics.md),
+//! A run, a comparison, or a test between two machines, as OpenMetrics 1.0 text (https://github.com/prometheus/OpenMetrics, specification/OpenMetrics.md),
 //! for example for node_exporter's textfile collector or a push gateway.
 //!
 //! All metrics are gauges: a run is over, and a figure is a value, not a counter. Samples carry no timestamp, since the
@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+
+use serde::Deserialize;
 
 use super::document::Document;
 use super::export::{FigureData, RunData};
@@ -24,16 +26,37 @@ struct Family {
     samples: Vec<(String, f64)>,
 }
 
+/// What is read of a test between two machines.
+#[derive(Deserialize)]
+struct TestData {
+    test: String,
+    host: String,
+    figures: Vec<TestFigure>,
+}
+
+#[derive(Deserialize)]
+struct TestFigure {
+    end: String,
+    metric: String,
+    unit: String,
+    mean: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
 /// Writes `document`.
 ///
 /// # Errors
-/// Those of `out`; and [`io::ErrorKind::InvalidInput`] when the document's data is neither a run nor a comparison.
+/// Those of `out`; and [`io::ErrorKind::InvalidInput`] when the document's data is no run, comparison or test.
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     let unsupported = |error| io::Error::new(io::ErrorKind::InvalidInput, format!("no run to export: {error}"));
     let mut exposition = Exposition::default();
     match document.data["kind"].as_str() {
         Some("comparison") => {
             exposition.comparison(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
+        }
+        Some("test") => {
+            exposition.test(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
         }
         Some(_) => {
             let run: RunData = serde_json::from_value(document.data.clone()).map_err(unsupported)?;
@@ -101,16 +124,34 @@ impl Exposition {
     }
 
     fn figure(&mut self, suite: &str, scenario: &str, figure: &FigureData) {
-        let unit = unit(&figure.unit);
-        let metric = &figure.metric;
-        let words = metric.replace('_', " ");
         let labels = [("suite", suite), ("scenario", scenario), ("side", &figure.side)];
+        self.mean(&figure.metric, &figure.unit, &labels, figure.mean, [figure.low, figure.high]);
+    }
+
+    fn test(&mut self, data: &TestData) {
+        for TestFigure { end, metric, unit, mean, low, high } in &data.figures {
+            let labels = [("test", data.test.as_str()), ("host", &data.host), ("end", end)];
+            self.mean(metric, unit, &labels, *mean, [*low, *high]);
+        }
+    }
+
+    /// A figure's mean and the bounds of its interval.
+    fn mean(
+        &mut self,
+        metric: &str,
+        its_unit: &str,
+        labels: &[(&str, &str)],
+        mean: f64,
+        [low, high]: [Option<f64>; 2],
+    ) {
+        let unit = unit(its_unit);
+        let words = metric.replace('_', " ");
         let help = format!("Mean {words} over the trials.");
-        self.gauge(metric, &unit, &help, &labels, figure.mean);
-        for (bound, value, which) in [("low", figure.low, "Lower"), ("high", figure.high, "Upper")] {
+        self.gauge(metric, &unit, &help, labels, mean);
+        for (bound, value, which) in [("low", low, "Lower"), ("high", high, "Upper")] {
             let Some(value) = value else { continue };
             let help = format!("{which} end of the confidence interval of the mean {words}.");
-            self.gauge(&format!("{metric}_{bound}"), &unit, &help, &labels, value);
+            self.gauge(&format!("{metric}_{bound}"), &unit, &help, labels, value);
         }
     }
 

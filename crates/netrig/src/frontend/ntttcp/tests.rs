@@ -137,7 +137,7 @@ fn every_option_of_windows_is_honoured_or_refused_by_name() {
         windows,
         |name| match name {
             "-m" => "-s",
-            "-s" => "-r -m 1,*,127.0.0.1 -t 9",
+            "-s" | "-r" => "-m 1,*,127.0.0.1 -t 9",
             _ => "-s -m 1,*,127.0.0.1 -t 9",
         },
         |name| match name {
@@ -150,8 +150,8 @@ fn every_option_of_windows_is_honoured_or_refused_by_name() {
             "--dialect" => "windows",
             _ => "7",
         },
-        // Without -m there is no test at all to compare with; output is never held back.
-        &["--dialect", "-nsb", "-m"],
+        // Without -m there is no test at all to compare with; output is never held back; who says nothing receives.
+        &["--dialect", "-nsb", "-m", "-r"],
     );
 }
 
@@ -240,6 +240,9 @@ fn windows_options_have_windows_meanings() {
     let counted = job_of("-s -m 1,*,h -n 5k -t 60 -wu 3 -cd 3");
     assert_eq!(counted.length, Length::Messages { each: 5120, at_most: 60 });
     assert_eq!((counted.warm_up, counted.cool_down), (0, 0), "-n disables them");
+    assert!(counted.remarks.iter().any(|remark| remark.contains("-wu and -cd are left out")), "{:?}", counted.remarks);
+    assert!(job_of("-s -m 1,*,h -t 60 -wu 3 -cd 3").remarks.is_empty());
+    assert!(windows("-s -r -m 1,*,h -t 5").unwrap_err().to_string().contains("exclude each other"));
     assert_eq!(job_of("-r -m 1,*,h").length, Length::AsSender);
     assert_eq!(job_of("-s -m 1,*,h -u").message, 128);
     assert_eq!(job_of("-s -m 1,*,h -rb -1").receive_buffer, None);

@@ -58,8 +58,8 @@ pub const OPTIONS: [Spec; 46] = [
         "-rt",
         Value::None,
         "round trips",
-        "a stream front end measures no round trips: use netrig's request/response load (tcp-rr), which keeps the \
-         whole distribution of latency",
+        "a stream front end measures no round trips: use `netrig rr` at both ends, which keeps the whole distribution of \
+         latency",
     ),
     refused(
         "-d",
@@ -86,13 +86,13 @@ pub const OPTIONS: [Spec; 46] = [
         "-uso",
         Value::Needed("bytes"),
         "UDP segmentation offload",
-        "this front end sends one datagram a call: use netrig's udp-stream load, which can turn GSO on",
+        "this front end sends one datagram a call: use `netrig udp --gso N` at both ends",
     ),
     refused(
         "-uro",
         Value::None,
         "UDP receive coalescing",
-        "this front end receives one datagram a call: use netrig's udp-stream load, which can turn GRO on",
+        "this front end receives one datagram a call: use `netrig udp --gro` at both ends",
     ),
     refused(
         "-uc",
@@ -104,7 +104,7 @@ pub const OPTIONS: [Spec; 46] = [
         "-x",
         Value::Optional("n"),
         "TransmitPackets",
-        "Linux has no such call: leave it out, or use netrig's tcp-stream load with sendfile or splice",
+        "Linux has no such call: leave it out, or use `netrig stream --send-mode sendfile` at both ends",
     ),
     refused("-hv", Value::None, "Hyper-V sockets", "AF_HYPERV exists on Windows only: give IP addresses"),
     honoured("-nsb", Value::None, "no output is held back (it never is)"),
@@ -119,7 +119,7 @@ pub const OPTIONS: [Spec; 46] = [
         "-lm",
         Value::None,
         "latency of each I/O",
-        "the time that a send takes to return is no latency of the network: use netrig's request/response load (tcp-rr)",
+        "the time that a send takes to return is no latency of the network: use `netrig rr` at both ends",
     ),
     refused(
         "-icp",
@@ -143,7 +143,7 @@ pub const OPTIONS: [Spec; 46] = [
         "-sam",
         Value::Needed("seconds"),
         "a result every so often",
-        "only whole tests are recorded: netrig's own tcp-stream load keeps samples inside the window",
+        "only whole tests are recorded: use `netrig stream --interval`, which keeps samples inside the window",
     ),
     refused(
         "-qos",
@@ -155,7 +155,7 @@ pub const OPTIONS: [Spec; 46] = [
         "-jm",
         Value::Optional("file"),
         "jitter of arrival",
-        "a stream front end stamps no packets: use netrig's udp-stream load, which reports jitter",
+        "a stream front end stamps no packets: use `netrig udp` at both ends, which reports jitter",
     ),
     refused("-ps", Value::Needed("ms"), "pause between sends", "it belongs to -jm: use -thr for a rate"),
     honoured(
@@ -232,6 +232,9 @@ pub fn parse(arguments: &[String], named: Option<Role>, cpus: &[u32]) -> Result<
     let words = words(arguments)?;
     if words.iter().any(|(spec, _)| matches!(spec.name, "-h" | "--help")) {
         return Ok(None);
+    }
+    if ["-s", "-r"].iter().all(|role| words.iter().any(|(spec, _)| spec.name == *role)) {
+        return Err(OptionError::Conflict("-r and -s exclude each other: this end receives or sends".into()));
     }
     let mut reading = Reading { role: named, ..Reading::default() };
     for (spec, values) in words {
@@ -365,6 +368,9 @@ impl Reading {
         let mut remarks = Vec::new();
         if self.counted && role == Role::Sender && self.send_buffer.is_none() {
             remarks.push("-a: Linux has no unbuffered sends, so SO_SNDBUF is left to the kernel".to_owned());
+        }
+        if !timed && (self.warm_up > 0 || self.cool_down > 0) {
+            remarks.push("-wu and -cd are left out: they belong to -t, and not to a test that -n ends".to_owned());
         }
         let per_ms = self.kilobytes.map_or(0, |kilobytes| kilobytes * 1024 / 1000);
         let cpus = match self.node {

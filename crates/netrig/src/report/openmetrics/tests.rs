@@ -44,6 +44,19 @@ fn a_run_reads_back_with_units_and_values() {
 }
 
 #[test]
+fn a_test_between_two_machines_reads_back() {
+    let figure = serde_json::json!({
+        "end": "server", "metric": "throughput", "unit": "bit/s", "mean": 2e9, "low": 1e9, "high": null, "values": [2e9],
+    });
+    let data = serde_json::json!({ "kind": "test", "test": "tcp-stream", "host": "b\"1", "figures": [figure] });
+    let text = written(&Document { data, ..Document::default() });
+    let exposition = parse_openmetrics(&text).unwrap();
+    assert_eq!(exposition.families.len(), 2, "{text}");
+    assert_eq!(exposition.families["netrig_throughput_bits_per_second"].iter_samples().count(), 1);
+    assert!(text.contains("{test=\"tcp-stream\",host=\"b\\\"1\",end=\"server\"} 2000000000"), "{text}");
+}
+
+#[test]
 fn every_kind_of_load_reads_back() {
     let document = build::document(&netperf_view());
     let exposition = parse_openmetrics(&written(&document)).unwrap();
