@@ -97,11 +97,24 @@ pub enum End {
 pub trait Part {
     fn counts(&self) -> Vec<Counts>;
 
+    /// The counts and the machine when the test began, where the part knows: what moves between that moment and the
+    /// course's own first look must not be lost. Asked for once, by a test without warm-up.
+    fn begun(&mut self) -> Option<Start> {
+        None
+    }
+
     /// Serves the connections until `until_ns`; ends earlier, with the reason, when the test is over.
     ///
     /// # Errors
     /// What makes it pointless to go on, in words for people.
     fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>>;
+}
+
+/// The begin of a window.
+#[derive(Debug)]
+pub struct Start {
+    pub counts: Vec<Counts>,
+    pub machine: Snapshot,
 }
 
 /// Who is told how the test goes.
@@ -175,8 +188,9 @@ pub fn run(
         }
         witness.warmed_up();
     }
-    let before = part.counts();
-    let begin = Snapshot::take(chosen);
+    let begun = if times.warm_up.is_zero() { part.begun() } else { None };
+    let Start { counts: before, machine: begin } =
+        begun.unwrap_or_else(|| Start { counts: part.counts(), machine: Snapshot::take(chosen) });
     let end_ns =
         times.window.map_or(u64::MAX, |window| begin_ns.saturating_add(window.as_nanos() as u64)).min(total_ns);
     pulse.last_tick(part, begin.at_ns);
@@ -273,11 +287,16 @@ mod tests {
     struct Clockwork {
         looks: u64,
         ends: Option<(u64, End)>,
+        begun: Option<Start>,
     }
 
     impl Part for Clockwork {
         fn counts(&self) -> Vec<Counts> {
             vec![Counts { bytes: self.looks, operations: self.looks }]
+        }
+
+        fn begun(&mut self) -> Option<Start> {
+            self.begun.take()
         }
 
         fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
@@ -325,14 +344,29 @@ mod tests {
     fn an_early_end_ends_the_window() {
         let times = Times { warm_up: ms(0), window: None, total: None, stall: None };
         for end in [End::Interrupted, End::Stopped, End::Dry] {
-            let (mut part, mut words) = (Clockwork { looks: 0, ends: Some((5, end)) }, Words::default());
+            let (mut part, mut words) = (Clockwork { ends: Some((5, end)), ..Default::default() }, Words::default());
             let measured = run(&mut part, &mut words, &times, &Chosen::default()).unwrap().unwrap();
             assert_eq!((measured.end, measured.bytes()), (end, 5));
             assert_eq!(words.0.contains(&"interrupted"), end == End::Interrupted);
         }
         let times = Times { warm_up: ms(60_000), ..times };
-        let (mut part, mut words) = (Clockwork { looks: 0, ends: Some((3, End::Stopped)) }, Words::default());
+        let (mut part, mut words) =
+            (Clockwork { ends: Some((3, End::Stopped)), ..Default::default() }, Words::default());
         assert!(run(&mut part, &mut words, &times, &Chosen::default()).unwrap().is_none());
+    }
+
+    /// A peer may have sent everything before the course takes its first look.
+    #[test]
+    fn what_moved_since_the_begin_counts() {
+        let times = Times { warm_up: ms(0), window: Some(ms(20)), total: Some(ms(20)), stall: None };
+        let start = || Start { counts: vec![Counts::default()], machine: Snapshot::take(&Chosen::default()) };
+        let mut part = Clockwork { looks: 1000, begun: Some(start()), ..Default::default() };
+        let measured = run(&mut part, &mut Words::default(), &times, &Chosen::default()).unwrap().unwrap();
+        assert!(measured.bytes() > 1000, "{}", measured.bytes());
+        let mut part = Clockwork { looks: 1000, begun: Some(start()), ..Default::default() };
+        let times = Times { warm_up: ms(5), total: None, ..times };
+        let measured = run(&mut part, &mut Words::default(), &times, &Chosen::default()).unwrap().unwrap();
+        assert!(measured.bytes() < 1000, "a warm-up is not of the window: {}", measured.bytes());
     }
 
     #[test]

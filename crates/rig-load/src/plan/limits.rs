@@ -66,7 +66,7 @@ impl WorkerPlan {
     /// | segments | 1 | 64 |
     /// | segments x datagram | 16 B | 65 507 B |
     /// | request, response | 1 B | 64 MiB, over UDP 65 507 B |
-    /// | transactions in flight on a connection | 1 | 1024, of tcp-crr 1 |
+    /// | transactions in flight on a connection | 1 | 1024, of tcp-crr 1, of udp-rr with a size of 1 B 256 |
     /// | threads x connections x transactions in flight | 1 | 1 048 576 |
     /// | rate of an open loop | 0.001/s | 100 000 000/s |
     /// | timeout of a request | 1 ms | 60 s |
@@ -99,6 +99,11 @@ impl WorkerPlan {
                 let datagram = |what, size| range(what, size, 1, Datagrams::MESSAGE_MAX.into());
                 datagram("the request", transactions.request)?;
                 datagram("the response", transactions.response)?;
+                if transactions.request.min(transactions.response) == 1 {
+                    // More have no number of their own.
+                    let what = "the transactions in flight on a flow whose datagrams have one byte for their number";
+                    range(what, transactions.in_flight, 1, 1 << 8)?;
+                }
                 match &transactions.congestion_control {
                     Some(name) => Err(PlanError::CongestionOfUdp(name.clone())),
                     None => Ok(()),

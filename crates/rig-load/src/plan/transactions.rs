@@ -143,6 +143,7 @@ mod tests {
         refused("in flight", Load::TcpRr, |l| l.in_flight = 1025);
         refused("connections x transactions", Load::TcpRr, |l| (l.connections, l.in_flight) = (1024, 1024));
         refused("in flight on a connection that carries one", Load::TcpCrr, |l| l.in_flight = 2);
+        refused("one byte for their number", Load::UdpRr, |l| (l.response, l.in_flight) = (2, 257));
         refused("the timeout", Load::UdpRr, |l| l.timeout = Duration::from_micros(999));
         refused("the timeout", Load::UdpRr, |l| l.timeout = Duration::from_secs(61));
         refused("UDP has no congestion control", Load::UdpRr, |l| {

@@ -15,7 +15,8 @@ use super::job::{Job, Length};
 use super::sync::{Action, Client, Cycle, Receiver as Sync, Terms};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::frontend::course::{self, End, Interrupt, Part, read_some, wait_readable};
+use crate::frontend::counters::Snapshot;
+use crate::frontend::course::{self, End, Interrupt, Part, Start, read_some, wait_readable};
 
 /// Sync connections at a time. Who comes then takes the place of the one that has been undecided for longest.
 const PEERS: usize = 64;
@@ -119,10 +120,12 @@ struct Host<'a> {
     /// The doors are not looked at before this.
     deaf_until_ns: u64,
     begin: Option<Cycle>,
+    /// The counts at that moment.
+    begun: Option<Start>,
     over: Option<End>,
     deserted_ns: Option<u64>,
-    /// Connections and bytes before this test, for those that begin with the first of them.
-    seen: (usize, u64),
+    /// Connections and counts before this test, for those that begin with the first of them.
+    seen: (usize, Vec<Counts>),
 }
 
 impl<'a> Host<'a> {
@@ -132,6 +135,7 @@ impl<'a> Host<'a> {
             // The original leaves its own warm-up and cool-down out, and then cuts its window short.
             Length::Seconds(_) | Length::Endless => Terms::AtLeast(job.cycle()),
         };
+        let seen = (0, vec![Counts::default(); load.counts().len()]);
         Self {
             job,
             interrupt,
@@ -144,9 +148,10 @@ impl<'a> Host<'a> {
             refused: 0,
             deaf_until_ns: 0,
             begin: None,
+            begun: None,
             over: None,
             deserted_ns: None,
-            seen: (0, 0),
+            seen,
         }
     }
 
@@ -161,6 +166,8 @@ impl<'a> Host<'a> {
                 return Ok(Some(cycle));
             }
             if !self.job.sync && self.has_news_of_data() {
+                // What came with the news belongs to the test.
+                self.begun = Some(self.start(self.seen.1.clone()));
                 return Ok(Some(self.job.cycle()));
             }
             if monotonic_ns() >= deadline_ns {
@@ -172,11 +179,12 @@ impl<'a> Host<'a> {
     }
 
     fn has_news_of_data(&self) -> bool {
-        self.load.accepted() > self.seen.0 || (self.job.protocol == Protocol::Udp && self.bytes() > self.seen.1)
+        self.load.accepted() > self.seen.0 || (self.job.protocol == Protocol::Udp && self.load.counts() != self.seen.1)
     }
 
-    fn bytes(&self) -> u64 {
-        self.load.counts().iter().map(|count| count.bytes).sum()
+    /// The begin of a test, now, from `counts` on.
+    fn start(&self, counts: Vec<Counts>) -> Start {
+        Start { counts, machine: Snapshot::take(&chosen(self.job)) }
     }
 
     fn finish(&mut self) {
@@ -186,8 +194,8 @@ impl<'a> Host<'a> {
     /// Ready for the next test.
     fn renew(&mut self) {
         self.sync.renew();
-        (self.begin, self.over, self.deserted_ns) = (None, None, None);
-        self.seen = (self.load.accepted(), self.bytes());
+        (self.begin, self.begun, self.over, self.deserted_ns) = (None, None, None, None);
+        self.seen = (self.load.accepted(), self.load.counts());
     }
 
     /// Answers the senders that are still there, for a while.
@@ -277,6 +285,10 @@ impl<'a> Host<'a> {
     }
 
     fn obey(&mut self, actions: Vec<Action>) {
+        if actions.iter().any(|action| matches!(action, Action::Begin(_))) {
+            // Before the answer: a sender that has it may be done with all it has to send in no time.
+            self.begun = Some(self.start(self.load.counts()));
+        }
         for action in actions {
             match action {
                 Action::Reply(client, message) => {
@@ -343,6 +355,10 @@ impl Peer {
 impl Part for Host<'_> {
     fn counts(&self) -> Vec<Counts> {
         self.load.counts()
+    }
+
+    fn begun(&mut self) -> Option<Start> {
+        self.begun.take()
     }
 
     fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {

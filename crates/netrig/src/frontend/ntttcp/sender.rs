@@ -16,7 +16,8 @@ use super::job::{Job, Length};
 use super::sync::{Cycle, Event, Sender as Sync, State};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::frontend::course::{self, End, Interrupt, Measured, Part, read_some, wait_readable};
+use crate::frontend::counters::Snapshot;
+use crate::frontend::course::{self, End, Interrupt, Measured, Part, Start, read_some, wait_readable};
 
 /// For an answer of the receiver, where no option says how long.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -56,8 +57,9 @@ pub fn run(job: &Job, interrupt: &Interrupt, console: &Console) -> Result<Exit, 
 
     begin(job, &mut lines, interrupt, console).or_exit(Exit::Failed)?;
     console.progressing();
+    let begun = Some(Start { counts: load.counts(), machine: Snapshot::take(&chosen(job)) });
     load.start();
-    let mut crew = Crew { interrupt, load, lines };
+    let mut crew = Crew { interrupt, load, lines, begun };
     let measured =
         course::run(&mut crew, &mut Progress(console), &times(job, cycle), &chosen(job)).or_exit(Exit::Failed)?;
     let end = measured.as_ref().map_or(End::Interrupted, |measured| measured.end);
@@ -314,11 +316,16 @@ struct Crew<'a> {
     interrupt: &'a Interrupt,
     load: Load,
     lines: Vec<Line>,
+    begun: Option<Start>,
 }
 
 impl Part for Crew<'_> {
     fn counts(&self) -> Vec<Counts> {
         self.load.counts()
+    }
+
+    fn begun(&mut self) -> Option<Start> {
+        self.begun.take()
     }
 
     fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
