@@ -8,6 +8,7 @@
 
 pub mod driver;
 mod engine;
+pub mod packet;
 pub mod plan;
 pub mod protocol;
 pub mod record;
