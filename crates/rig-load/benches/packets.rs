@@ -1,7 +1,8 @@
 //! What one engine can do at most: a client and a server, each on a CPU of its own, joined in memory.
 //!
 //! `cargo xtask bench packets [CASE] [SECONDS]`: the rate at which each case ends its connections or has its answers,
-//! after a second of warm-up; and whether anything failed. Without two free CPUs the figures mean nothing.
+//! after a second of warm-up; and whether anything failed. Without two free CPUs that rate means nothing. The cost beside
+//! it does: CPU time of one thread that passes through client and server in turn, for one result of the two.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use rig_load::packet::{
     Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Repeat, Server, Service,
     TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, Usage, V4, drive, memory,
 };
+use rig_sys::clock::process_cpu_ns;
 use rig_sys::cpu::CpuSet;
 use rig_wire::ethernet::Mac;
 
@@ -113,12 +115,43 @@ struct Outcome {
     transaction: [u64; 2],
 }
 
+fn engines(case: &Case) -> (Engine<V4>, Engine<V4>) {
+    let begin = Monotonic.now();
+    let (ours, theirs) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 1, 0, 254));
+    let client = Engine::new(config(1, ours, theirs, case.client.clone()), begin).expect("the case is right");
+    let server = Engine::new(config(2, theirs, ours, case.server.clone()), begin).expect("the case is right");
+    (client, server)
+}
+
+/// Nanoseconds of CPU time for a result, both ends together.
+fn cost(case: &Case) -> f64 {
+    const SPENT: u64 = 1_000_000_000;
+    let (mut a, mut b) = memory::pair(BATCHES);
+    let (mut client, mut server) = engines(case);
+    let mut pass = || {
+        for _ in 0..1000 {
+            client.pass(Monotonic.now(), &mut a);
+            server.pass(Monotonic.now(), &mut b);
+        }
+        let (user, system) = process_cpu_ns();
+        (user + system, (case.result)(client.counters()))
+    };
+    let mut begin = pass();
+    let warm = begin.0 + SPENT / 4;
+    while begin.0 < warm {
+        begin = pass();
+    }
+    let mut end = begin;
+    while end.0 < begin.0 + SPENT {
+        end = pass();
+    }
+    (end.0 - begin.0) as f64 / (end.1 - begin.1) as f64
+}
+
 fn run(case: &Case, cpus: &[u32], window: u64) -> Outcome {
     let (mut a, mut b) = memory::pair(BATCHES);
     let begin = Monotonic.now();
-    let (ours, theirs) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 1, 0, 254));
-    let mut client = Engine::new(config(1, ours, theirs, case.client.clone()), begin).expect("the case is right");
-    let mut server = Engine::new(config(2, theirs, ours, case.server.clone()), begin).expect("the case is right");
+    let (mut client, mut server) = engines(case);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| {
@@ -168,9 +201,10 @@ fn main() -> ExitCode {
     }
     let mut failed = false;
     for case in all.iter().filter(|case| wanted.is_none_or(|name| case.name == name)) {
+        let cost = cost(case);
         let outcome = run(case, cpus.as_slice(), (seconds * 1e9) as u64);
         let busy = outcome.usage.map(|usage| 100.0 * usage.busy as f64 / usage.total as f64);
-        print!("{:16} {:>6.2} M/s", case.name, outcome.rate / 1e6);
+        print!("{:16} {:>6.2} M/s  {cost:>5.0} ns", case.name, outcome.rate / 1e6);
         print!("  busy {:.0} % {:.0} %", busy[0], busy[1]);
         let [median, tail] = outcome.transaction;
         println!("  transaction {:.1} us, 99.9 %: {:.1} us  {}", median as f64 / 1e3, tail as f64 / 1e3, dperf(case));

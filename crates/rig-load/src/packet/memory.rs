@@ -55,13 +55,16 @@ pub struct MemoryTransmit {
     full: SyncSender<Box<Batch>>,
     empty: Receiver<Box<Batch>>,
     current: Option<Box<Batch>>,
+    /// What comes after the current one, so that it can go.
+    spare: Option<Box<Batch>>,
 }
 
 /// Two ports, each the other's network. `batches` of up to 64 frames or 16 KiB can be under way in each direction, at
-/// least 1; a frame that finds none free is refused, as by a full transmit queue.
+/// least 2; a frame that finds none free is refused, as by a full transmit queue. While the other end is behind, the last
+/// free batch is kept and filled up, so that small flushes do not use up the queue.
 pub fn pair(batches: usize) -> (Memory, Memory) {
-    let (transmit_a, receive_b) = direction(batches.max(1));
-    let (transmit_b, receive_a) = direction(batches.max(1));
+    let (transmit_a, receive_b) = direction(batches.max(2));
+    let (transmit_b, receive_a) = direction(batches.max(2));
     (Memory { receive: receive_a, transmit: transmit_a }, Memory { receive: receive_b, transmit: transmit_b })
 }
 
@@ -73,7 +76,7 @@ fn direction(batches: usize) -> (MemoryTransmit, MemoryReceive) {
         let _ = empty_in.try_send(Batch::new());
     }
     (
-        MemoryTransmit { full: full_in, empty: empty_out, current: None },
+        MemoryTransmit { full: full_in, empty: empty_out, current: None, spare: None },
         MemoryReceive { full: full_out, empty: empty_in, current: None },
     )
 }
@@ -102,8 +105,7 @@ impl Transmit for MemoryTransmit {
     #[inline]
     fn claim(&mut self, length: usize) -> Option<&mut [u8]> {
         if !self.current.as_ref().is_some_and(|batch| batch.fits(length)) {
-            self.flush();
-            self.current = self.empty.try_recv().ok();
+            self.send();
         }
         let batch = self.current.as_mut().filter(|batch| batch.fits(length))?;
         let start = batch.start(batch.frames);
@@ -114,9 +116,24 @@ impl Transmit for MemoryTransmit {
     }
 
     fn flush(&mut self) {
+        if self.current.as_ref().is_some_and(|batch| batch.frames > 0) {
+            self.spare = self.spare.take().or_else(|| self.empty.try_recv().ok());
+            if self.spare.is_some() {
+                self.send();
+            }
+        }
+    }
+}
+
+impl MemoryTransmit {
+    /// Sends the current batch, full or not, and goes on with the next, if there is one.
+    fn send(&mut self) {
         if let Some(batch) = self.current.take_if(|batch| batch.frames > 0) {
             // Never full: there are no more batches than places. Fails when the other end is gone: a network is silent.
             let _ = self.full.try_send(batch);
+        }
+        if self.current.is_none() {
+            self.current = self.spare.take().or_else(|| self.empty.try_recv().ok());
         }
     }
 }

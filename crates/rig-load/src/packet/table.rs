@@ -123,10 +123,20 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::mem::size_of_val;
 
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn ten_million_connections_take_less_than_64_bytes_each() {
+        // Reserved, and not touched.
+        let table = Table::new(10_000_000);
+        let bytes = table.all.capacity() * size_of::<Connection>() + size_of_val(&*table.index);
+        assert!(bytes < 64 * 10_000_000, "{bytes}");
+        assert_eq!(table.number.count_ones() + 8, u32::BITS, "eight bits of hash are left in an entry");
+    }
 
     proptest! {
         #[test]
