@@ -15,7 +15,7 @@ use super::family::{Addresses, Family, Packet};
 use super::neighbor::{ANSWER, Heard, Resolver};
 use super::port::{Port, Receive, Transmit};
 use super::schedule::Schedule;
-use super::table::Table;
+use super::table::{Counted, Table};
 use super::tcp::TcpService;
 use super::template::{Ends, Template};
 use super::udp::UdpService;
@@ -108,10 +108,14 @@ impl<F: Family> Engine<F> {
             Service::UdpClient(udp) => Running::Udp(UdpService::client(&link, udp)),
             Service::UdpServer(udp) => Running::Udp(UdpService::server(&link, udp)),
         };
+        let counted = match &service {
+            Service::TcpClient(_) | Service::UdpClient(_) => Counted::Local,
+            Service::TcpServer(_) | Service::UdpServer(_) => Counted::Remote,
+        };
         let core = Core {
             local: Addresses::new(&local),
             remote: Addresses::new(&remote),
-            table: Table::new(capacity),
+            table: Table::new(capacity, counted),
             wheel: Wheel::new(now),
             counters: Counters::default(),
             latencies: Latencies::default(),
