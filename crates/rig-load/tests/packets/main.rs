@@ -3,5 +3,6 @@
 
 mod faults;
 mod neighbors;
+mod refusals;
 mod rig;
 mod sequences;
