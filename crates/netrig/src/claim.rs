@@ -25,8 +25,8 @@ use rig_stats::propagate::{PropagateError, Scale, Series, propagate};
 use rig_stats::units::BitRate;
 use serde::{Deserialize, Serialize};
 
-use expression::{Expr, Operator};
-pub use figure::{FigureError, FigureRef, Metric, Side, is_scenario_id};
+use expression::{Dimension, Expr, Operator};
+pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_scenario_id};
 use parse::{Parsed, Test};
 
 /// A statement with the expression that says when it holds.
@@ -36,8 +36,8 @@ pub struct Claim {
     expression: String,
     left: Expr,
     test: Test,
-    /// The power of bit/s in the unit of both sides.
-    dimension: i32,
+    /// The unit of both sides.
+    dimension: Dimension,
     figures: Vec<FigureRef>,
 }
 
@@ -83,6 +83,7 @@ pub enum EffectUnit {
     /// A ratio, or the units of the figures as they stand.
     Number,
     BitsPerSecond,
+    Microseconds,
 }
 
 /// What is claimed of the effect.
@@ -121,6 +122,11 @@ impl EffectUnit {
                 let sign = if value < 0.0 { "-" } else { "" };
                 format!("{sign}{:.digits$}/s", BitRate(value.abs().round() as u64))
             }
+            Self::Microseconds => match value.abs() {
+                1e6.. => format!("{}s", significant(value / 1e6)),
+                1e3.. => format!("{}ms", significant(value / 1e3)),
+                _ => format!("{}us", significant(value)),
+            },
         }
     }
 }
@@ -299,7 +305,11 @@ impl Claim {
     }
 
     fn unit(&self) -> EffectUnit {
-        if self.dimension == 1 { EffectUnit::BitsPerSecond } else { EffectUnit::Number }
+        match self.dimension {
+            Dimension::RATE => EffectUnit::BitsPerSecond,
+            Dimension::TIME => EffectUnit::Microseconds,
+            _ => EffectUnit::Number,
+        }
     }
 }
 

@@ -1,19 +1,24 @@
 //! The command line: what may be said, and which part does it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use rig_stats::units::Span;
+use rig_stats::confidence::Level;
+use rig_stats::units::{Percent, Span};
 use rig_sys::cpu::CpuSet;
 
-use crate::command;
+use crate::claim::Metric;
+use crate::command::{self, ends};
 use crate::exit::{Exit, Failure};
+use crate::frontend::{Tool, ntttcp};
 use crate::report::Format;
 
 /// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
 ///
-/// Exit status: 0 done, and every claim holds or is undecided; 1 a claim is refuted; 2 bad input; 3 the machine lacks
-/// something; 4 a trial or the store failed; 130 stopped by Ctrl-C.
+/// Exit status: 0 done, every claim holds or is undecided, nothing compared is worse; 1 a claim is refuted or something
+/// is worse; 2 bad input; 3 the machine lacks something; 4 a trial or the store failed; 5 nothing is worse, but
+/// --fail-on-undecided was given and something is undecided; 130 stopped by Ctrl-C.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110)]
 pub struct Cli {
@@ -40,6 +45,11 @@ enum Command {
     Run(RunArgs),
     /// Report a stored run again, without running anything
     Report(ReportArgs),
+    /// Compare two runs figure by figure: better, worse, same or undecided
+    ///
+    /// Exit status: 0 nothing is worse; 1 something is worse; 2 bad input; 4 the store or the output failed; 5 nothing is
+    /// worse, but --fail-on-undecided was given and something is undecided.
+    Compare(CompareArgs),
     /// The stored runs
     History(StoreArgs),
     /// Keep the testbed of a scenario up, to try things by hand
@@ -68,6 +78,26 @@ enum Command {
     Down {
         /// The testbed's name; without it, all that are up
         name: Option<String>,
+    },
+    /// A bulk TCP stream between two machines
+    #[command(after_help = ends::AFTER_HELP)]
+    Stream(ends::StreamArgs),
+    /// Requests and responses between two machines, over TCP or UDP
+    #[command(after_help = ends::AFTER_HELP)]
+    Rr(ends::RrArgs),
+    /// A stream of UDP datagrams between two machines
+    #[command(after_help = ends::AFTER_HELP)]
+    Udp(ends::UdpArgs),
+    /// Be the server of `stream`, `rr` and `udp` for clients on other machines
+    Serve(ends::ServeArgs),
+    /// NTttcp: its command line (of Linux and of Windows), its layouts, and the protocol of NTttcp for Linux
+    ///
+    /// Also what a link named `ntttcp` to this program does. `netrig ntttcp -h` tells the options.
+    #[command(disable_help_flag = true)]
+    Ntttcp {
+        /// The original's options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        arguments: Vec<OsString>,
     },
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
@@ -121,6 +151,11 @@ pub struct RunArgs {
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
+    /// Compare with this earlier run, a number, `latest` or a JSON file, and fail if something is worse
+    #[arg(long, help_heading = HEADING, value_name = "RUN")]
+    pub against: Option<String>,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
@@ -129,13 +164,52 @@ pub struct RunArgs {
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The run's number in `netrig history`, or `latest`
+    /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
     pub store: StoreArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The earlier run: a number in `netrig history`, `latest`, `latest~1` for the one before, or a file that `netrig
+    /// report --format json` wrote
+    #[arg(default_value = "latest~1")]
+    pub old: String,
+    /// The later run, named in the same way
+    #[arg(default_value = "latest")]
+    pub new: String,
+    /// Only these scenarios, e.g. A,B,D
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub only: Vec<String>,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+/// In the help of `run`, which has more options, these stand apart.
+const HEADING: &str = "Comparison";
+
+#[derive(Debug, Args)]
+pub struct JudgeArgs {
+    /// Compare only these metrics, e.g. throughput,cpu
+    #[arg(long, help_heading = HEADING, value_delimiter = ',', value_name = "METRICS")]
+    pub metrics: Vec<Metric>,
+    /// A change of less than this does not matter [default: 5%]
+    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
+    pub min_effect: Option<Percent>,
+    /// Confidence of the comparison's intervals [default: 95%]
+    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
+    pub level: Option<Level>,
+    /// End with status 5 if nothing is worse but a figure is undecided
+    #[arg(long, help_heading = HEADING)]
+    pub fail_on_undecided: bool,
 }
 
 impl Cli {
@@ -145,12 +219,18 @@ impl Cli {
             Command::Doctor { json } => command::doctor::doctor(json),
             Command::List => command::suites::list(),
             Command::Show { suite } => command::suites::show(&suite),
-            Command::Run(args) => command::run::run(args),
+            Command::Run(args) => command::run::run(&args),
             Command::Report(args) => command::report::report(&args),
+            Command::Compare(args) => command::compare::compare(&args),
             Command::History(args) => command::report::history(&args),
             Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),
             Command::Shell { place, name, command } => command::keep::shell(&place, name.as_deref(), &command),
             Command::Down { name } => command::keep::down(name.as_deref()),
+            Command::Stream(args) => ends::stream(args),
+            Command::Rr(args) => ends::rr(args),
+            Command::Udp(args) => ends::udp(args),
+            Command::Serve(args) => ends::serve(&args),
+            Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
             Command::Worker => command::worker(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }

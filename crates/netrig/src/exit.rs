@@ -8,9 +8,9 @@ use crate::suite::SuiteError;
 /// The documented exit statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done, and every claim holds or is undecided.
+    /// Done; every claim holds or is undecided, and nothing that was compared is worse.
     Done = 0,
-    /// Done, and a claim is refuted.
+    /// Done, and a claim is refuted or something is worse than in the run it was compared with.
     Refuted = 1,
     /// The user said something that cannot be done.
     BadInput = 2,
@@ -18,6 +18,8 @@ pub enum Exit {
     Lacking = 3,
     /// A trial, the store or the output failed.
     Failed = 4,
+    /// Done and nothing is worse, but a compared figure is undecided and the user asked to fail on that.
+    Undecided = 5,
     /// Stopped by a signal.
     Stopped = 130,
 }

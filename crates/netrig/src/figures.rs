@@ -1,24 +1,48 @@
 //! The figures of a trial: the one place that knows how they follow from what was counted.
 //!
-//! The sender's nodes are those on which a sending worker ran, the receiver's those on which a receiving one did. Where
-//! both ends share a node, both sides have that node's CPUs.
+//! A side is the workers of one end, and the nodes on which they ran. The local end is the one that connects, the remote
+//! one listens, as netperf has it; every load has both. Sender and receiver are the ends of a load whose payload goes one
+//! way; request/response and two-way loads have none, and a figure of theirs is `None`. Where both ends share a node, both
+//! sides have that node's CPUs.
+//!
+//! What a side of a two-way stream carried is what *arrived* there, so that the local and the remote figure are the two
+//! ways and their sum is the whole.
+//!
+//! Workers of a background load belong to no side: what they carried is a figure of its own. Their CPU time is in the
+//! sides' CPU figures all the same where they share a node with them, because a CPU's time is not told apart by load.
 
-use rig_load::record::{Direction, Sample as Interim, WorkerRecord};
+use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
+use rig_load::record::{Direction, End, Sample as Interim, WorkerRecord};
+use rig_stats::histogram::Histogram;
 use rig_stats::sample::Sample;
 
-use crate::claim::{Metric, Side};
+use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
 use crate::record::{CpuUse, NodeRecord, TrialRecord};
 
 /// One figure of one trial, in the unit of [`Metric::unit`].
 ///
-/// `None` when the trial has nothing to compute it from: no worker on that side, an empty window, no CPUs, or for the
-/// service demand no traffic.
+/// `None` when the trial has nothing to compute it from: no worker on that side, a load of another kind, an empty window,
+/// no CPUs, too few values for a percentile ([`Statistic::least_values`]), or for what is spent on each unit of traffic no
+/// traffic.
 pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
+    if !metric.sides().contains(&side) {
+        return None;
+    }
     match metric {
         Metric::Throughput => throughput(record, side),
         Metric::Cpu => cpu(record, side),
         Metric::ServiceDemand => service_demand(record, side),
         Metric::Retransmits => retransmits(record, side),
+        Metric::Transactions => transactions(record, side),
+        Metric::TransactionDemand => spent(record, side, transactions(record, side)?),
+        Metric::Latency(of) => statistic(&latency([record]), of),
+        Metric::Datagrams => datagrams(record, side),
+        Metric::Loss => loss(record, side),
+        Metric::Reordered => share_of_received(record, side, |arrived| arrived.reordered),
+        Metric::Duplicated => share_of_received(record, side, |arrived| arrived.duplicated),
+        Metric::Jitter => jitter(record, side),
+        Metric::Delay(of) => statistic(&delay([record], side), of),
+        Metric::BackgroundThroughput => background_throughput(record),
     }
     .filter(|value| value.is_finite())
 }
@@ -28,15 +52,124 @@ pub fn sample<'a>(records: impl IntoIterator<Item = &'a TrialRecord>, side: Side
     records.into_iter().filter_map(|record| figure(record, side, metric)).collect()
 }
 
+/// Whether trials of `load` have the figure; where not, why not and what to write instead.
+pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
+    let FigureRef { scenario, side, metric } = figure;
+    let (side, metric) = (*side, *metric);
+    let flow = match load {
+        Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => Some(*flow),
+        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Idle => None,
+    };
+    let one_way = matches!(flow, Some(Flow::Forward | Flow::Reverse));
+    let receives = matches!(
+        (side, flow),
+        (Side::Receiver, _)
+            | (_, Some(Flow::Both))
+            | (Side::Local, Some(Flow::Reverse))
+            | (Side::Remote, Some(Flow::Forward))
+    );
+    let is_udp_stream = matches!(load, Load::UdpStream(_));
+    let refuse = |what: String, hint: &str| Err(FigureError { what, hint: hint.to_owned() });
+    let lacks = |hint: &str| refuse(format!("scenario `{scenario}` is {} and has no {metric}", load.name()), hint);
+    let other_side = "write `local` for the end that connects or `remote` for the one that listens";
+    match metric {
+        Metric::Throughput | Metric::ServiceDemand if flow.is_none() => {
+            lacks("its figures are transactions, transaction_demand and latency_p50 to latency_p99_99")
+        }
+        Metric::Transactions | Metric::TransactionDemand | Metric::Latency(_) if flow.is_some() => {
+            lacks("its figures are throughput and service_demand")
+        }
+        Metric::Retransmits if matches!(load, Load::UdpStream(_) | Load::UdpRr(_)) => {
+            lacks("UDP sends nothing again: loss says what did not arrive")
+        }
+        Metric::Datagrams | Metric::Reordered | Metric::Duplicated | Metric::Jitter | Metric::Delay(_)
+            if !is_udp_stream =>
+        {
+            lacks("only udp-stream has it")
+        }
+        Metric::Loss if !is_udp_stream && !matches!(load, Load::UdpRr(_)) => {
+            lacks("only udp-stream and udp-rr have it")
+        }
+        Metric::Loss if !is_udp_stream && side != Side::Local => refuse(
+            format!("the requests that scenario `{scenario}` lost are counted where they were sent"),
+            "write `local` for its side",
+        ),
+        Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Jitter | Metric::Delay(_)
+            if is_udp_stream && !receives =>
+        {
+            refuse(format!("the {side} end of scenario `{scenario}` receives nothing"), "name the end that receives")
+        }
+        Metric::BackgroundThroughput => Ok(()),
+        _ if matches!(side, Side::Sender | Side::Receiver) && !one_way => {
+            refuse(format!("payload of scenario `{scenario}` goes both ways, so it has no {side}"), other_side)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a load is made of, as far as its figures are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Stream,
+    TwoWayStream,
+    Datagrams,
+    TwoWayDatagrams,
+    Transactions,
+}
+
+impl Kind {
+    /// `None` of the idle load, which has no figures but CPU.
+    pub fn of(load: &Load) -> Option<Self> {
+        match load {
+            Load::TcpStream(TcpStream { flow: Flow::Both, .. }) => Some(Self::TwoWayStream),
+            Load::TcpStream(_) => Some(Self::Stream),
+            Load::UdpStream(Datagrams { flow: Flow::Both, .. }) => Some(Self::TwoWayDatagrams),
+            Load::UdpStream(_) => Some(Self::Datagrams),
+            Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => Some(Self::Transactions),
+            Load::Idle => None,
+        }
+    }
+
+    /// The figures that say how much was carried: each end's where both carry something of their own.
+    pub fn rates(self) -> &'static [(Side, Metric)] {
+        match self {
+            Self::Stream => &[(Side::Receiver, Metric::Throughput)],
+            Self::Datagrams => &[(Side::Receiver, Metric::Throughput), (Side::Sender, Metric::Throughput)],
+            Self::TwoWayStream | Self::TwoWayDatagrams => {
+                &[(Side::Local, Metric::Throughput), (Side::Remote, Metric::Throughput)]
+            }
+            Self::Transactions => &[(Side::Local, Metric::Transactions)],
+        }
+    }
+
+    /// What is spent on each unit of what was carried.
+    pub fn demand(self) -> Metric {
+        if self == Self::Transactions { Metric::TransactionDemand } else { Metric::ServiceDemand }
+    }
+
+    /// The two ends as tables name them: sender and receiver where payload goes one way, else local and remote.
+    pub fn ends(self) -> [Side; 2] {
+        match self {
+            Self::Stream | Self::Datagrams => [Side::Sender, Side::Receiver],
+            Self::TwoWayStream | Self::TwoWayDatagrams | Self::Transactions => [Side::Local, Side::Remote],
+        }
+    }
+}
+
 /// The node part of a worker's name: `a` of `a/sender` and of `a`.
 pub fn node_of(worker: &str) -> &str {
     worker.split('/').next().unwrap_or(worker)
 }
 
-fn workers(record: &TrialRecord, side: Side) -> impl Iterator<Item = &WorkerRecord> {
-    record.workers(match side {
-        Side::Sender => Direction::Send,
-        Side::Receiver => Direction::Receive,
+/// The workers of that side, without those of a background load.
+pub fn workers(record: &TrialRecord, side: Side) -> impl Iterator<Item = &WorkerRecord> {
+    record.workers.iter().filter(move |worker| match (side, worker.direction) {
+        _ if worker.background => false,
+        (_, Direction::Idle) => false,
+        (Side::Sender, direction) => direction == Direction::Send,
+        (Side::Receiver, direction) => direction == Direction::Receive,
+        (Side::Local, _) => worker.end() == End::Connect,
+        (Side::Remote, _) => worker.end() == End::Listen,
     })
 }
 
@@ -49,11 +182,38 @@ fn cpus(record: &TrialRecord, side: Side) -> impl Iterator<Item = &CpuUse> {
     record.nodes.iter().filter(move |node| is_on(record, node, side)).flat_map(|node| &node.cpus)
 }
 
-/// Payload of all workers of the side, bits per second.
-fn throughput(record: &TrialRecord, side: Side) -> Option<f64> {
-    let rates = workers(record, side).map(|w| (w.window_end_ns > w.window_begin_ns).then(|| w.bits_per_second()));
-    let rates: Vec<f64> = rates.collect::<Option<_>>()?;
+/// What the side's workers counted inside their windows, per second, summed; `None` when any of them did not count it.
+fn per_second(record: &TrialRecord, side: Side, count: impl Fn(&WorkerRecord) -> Option<u64>) -> Option<f64> {
+    sum_of_rates(workers(record, side), count)
+}
+
+fn sum_of_rates<'a>(
+    workers: impl Iterator<Item = &'a WorkerRecord>,
+    count: impl Fn(&WorkerRecord) -> Option<u64>,
+) -> Option<f64> {
+    let rate = |w: &WorkerRecord| Some(count(w)? as f64 / w.seconds()).filter(|rate| rate.is_finite());
+    let rates: Vec<f64> = workers.map(rate).collect::<Option<_>>()?;
     (!rates.is_empty()).then(|| rates.iter().sum())
+}
+
+/// Payload bytes that count as the worker's own.
+fn carried(worker: &WorkerRecord) -> Option<u64> {
+    match worker.direction {
+        Direction::Send | Direction::Receive => Some(worker.bytes()),
+        Direction::Both => Some(worker.bytes_in()),
+        Direction::Request | Direction::Respond | Direction::Idle => None,
+    }
+}
+
+/// Payload of all workers of the side, bits per second; of a two-way stream what arrived.
+fn throughput(record: &TrialRecord, side: Side) -> Option<f64> {
+    Some(per_second(record, side, carried)? * 8.0)
+}
+
+/// Payload of the background load where it arrived, bits per second.
+fn background_throughput(record: &TrialRecord) -> Option<f64> {
+    let arrives = |w: &&WorkerRecord| w.background && matches!(w.direction, Direction::Receive | Direction::Both);
+    Some(sum_of_rates(record.workers.iter().filter(arrives), carried)? * 8.0)
 }
 
 /// Mean over all CPUs of the side's nodes of the time that was not idle, percent.
@@ -62,123 +222,153 @@ fn cpu(record: &TrialRecord, side: Side) -> Option<f64> {
     (!busy.is_empty()).then(|| busy.iter().sum::<f64>() / busy.len() as f64)
 }
 
-/// CPU time for each KB (1024 bytes) of the side's payload, microseconds; netperf's service demand,
-/// busy % * 10000 / (KB/s) * CPUs, where 10000 us are one percent of one CPU's second.
-fn service_demand(record: &TrialRecord, side: Side) -> Option<f64> {
-    let kilobytes_per_second = throughput(record, side)? / 8.0 / 1024.0;
+/// CPU time of the side's nodes for each of `units` a second, microseconds: netperf's formula,
+/// busy % * 10000 / (units/s) * CPUs, where 10000 us are one percent of one CPU's second.
+fn spent(record: &TrialRecord, side: Side, units: f64) -> Option<f64> {
     let count = cpus(record, side).count() as f64;
-    (kilobytes_per_second > 0.0).then_some(cpu(record, side)? * 10_000.0 / kilobytes_per_second * count)
+    (units > 0.0).then_some(cpu(record, side)? * 10_000.0 / units * count)
+}
+
+/// CPU time for each KB (1024 bytes) of the side's payload; of a two-way stream, of what went out and came in, as in
+/// netperf's omni tests.
+fn service_demand(record: &TrialRecord, side: Side) -> Option<f64> {
+    let moved = |worker: &WorkerRecord| match worker.direction {
+        Direction::Both => Some(worker.bytes() + worker.bytes_in()),
+        _ => carried(worker),
+    };
+    spent(record, side, per_second(record, side, moved)? / 1024.0)
 }
 
 /// Segments that the side's sockets sent again.
 fn retransmits(record: &TrialRecord, side: Side) -> Option<f64> {
-    let counts: Vec<u64> = workers(record, side).map(WorkerRecord::retransmits).collect();
+    let count = |w: &WorkerRecord| w.datagrams.is_none().then(|| w.retransmits());
+    let counts: Vec<u64> = workers(record, side).map(count).collect::<Option<_>>()?;
     (!counts.is_empty()).then(|| counts.iter().sum::<u64>() as f64)
 }
 
-/// Throughput over the window: seconds after its begin (the middle of each interval) and bits per second of all workers
-/// of the side. Ends where the first of them has no sample any more.
-pub fn throughput_over_time(record: &TrialRecord, side: Side) -> Vec<(f64, f64)> {
-    let samples: Vec<&[Interim]> = workers(record, side).map(|w| w.samples.as_slice()).collect();
-    let count = samples.iter().map(|s| s.len()).min().unwrap_or(0);
-    let rate = |sample: &Interim| sample.bytes as f64 * 8e9 / sample.span_ns as f64;
-    (0..count)
+/// Answers per second: received at the local end, sent at the remote one.
+fn transactions(record: &TrialRecord, side: Side) -> Option<f64> {
+    per_second(record, side, |worker| Some(worker.transactions.as_ref()?.completed))
+}
+
+/// Datagrams per second: received, or sent where the worker receives none.
+fn datagrams(record: &TrialRecord, side: Side) -> Option<f64> {
+    per_second(record, side, |worker| {
+        let counted = worker.datagrams.as_ref()?;
+        Some(if worker.direction == Direction::Send { counted.sent } else { counted.received })
+    })
+}
+
+/// What arrived at a side, summed over its workers.
+#[derive(Default)]
+struct Arrived {
+    received: u64,
+    lost: u64,
+    reordered: u64,
+    duplicated: u64,
+}
+
+/// `None` where no worker of the side receives datagrams.
+fn arrived(record: &TrialRecord, side: Side) -> Option<Arrived> {
+    let receives = |w: &&WorkerRecord| matches!(w.direction, Direction::Receive | Direction::Both);
+    let counted = workers(record, side).filter(receives).filter_map(|worker| worker.datagrams.as_ref());
+    counted.fold(None, |sum: Option<Arrived>, one| {
+        let sum = sum.unwrap_or_default();
+        Some(Arrived {
+            received: sum.received + one.received,
+            lost: sum.lost + one.lost,
+            reordered: sum.reordered + one.reordered,
+            duplicated: sum.duplicated + one.duplicated,
+        })
+    })
+}
+
+fn percent(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| 100.0 * part as f64 / of as f64)
+}
+
+/// Percent. Of datagrams, from the gaps in the sequence numbers that the side saw, which does not depend on both ends'
+/// windows being the same; netperf takes the difference of what was sent and received. Of requests, those not answered.
+fn loss(record: &TrialRecord, side: Side) -> Option<f64> {
+    if let Some(Arrived { received, lost, duplicated, .. }) = arrived(record, side) {
+        let expected = received.saturating_sub(duplicated) + lost;
+        // Where nothing arrives, there is no gap to see.
+        let nothing =
+            || record.workers.iter().any(|w| w.datagrams.as_ref().is_some_and(|d| d.sent > 0)).then_some(100.0);
+        return percent(lost, expected).or_else(nothing);
+    }
+    let asking = || workers(record, side).filter(|w| w.direction == Direction::Request);
+    let counted = || asking().filter_map(|worker| worker.transactions.as_ref());
+    let lost = counted().map(|t| t.lost).sum();
+    percent(lost, counted().map(|t| t.completed).sum::<u64>() + lost)
+}
+
+fn share_of_received(record: &TrialRecord, side: Side, part: impl Fn(&Arrived) -> u64) -> Option<f64> {
+    let arrived = arrived(record, side)?;
+    percent(part(&arrived), arrived.received)
+}
+
+/// Mean over the flows, microseconds.
+fn jitter(record: &TrialRecord, side: Side) -> Option<f64> {
+    let workers = workers(record, side);
+    let known = workers.filter_map(|w| Some((w.datagrams.as_ref()?.jitter_ns?, w.connections.len().max(1) as f64)));
+    let (sum, flows) = known.fold((0.0, 0.0), |(sum, flows), (ns, own)| (sum + ns * own, flows + own));
+    Some(sum / flows / 1000.0)
+}
+
+/// Latencies of all transactions of the trials.
+pub fn latency<'a>(records: impl IntoIterator<Item = &'a TrialRecord>) -> Histogram {
+    let workers = records.into_iter().flat_map(|record| workers(record, Side::Local));
+    merged(workers.filter_map(|worker| worker.transactions.as_ref()?.latency.as_ref()))
+}
+
+/// Delays of all datagrams that arrived at the side in the trials.
+pub fn delay<'a>(records: impl IntoIterator<Item = &'a TrialRecord>, side: Side) -> Histogram {
+    let workers = records.into_iter().flat_map(|record| workers(record, side));
+    merged(workers.filter_map(|worker| worker.datagrams.as_ref()?.delay.as_ref()))
+}
+
+fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {
+    histograms.fold(Histogram::new(), |mut sum, one| {
+        sum.merge(one);
+        sum
+    })
+}
+
+/// Microseconds; `None` when the histogram has too few values for it.
+pub fn statistic(histogram: &Histogram, of: Statistic) -> Option<f64> {
+    if histogram.count() < of.least_values() {
+        return None;
+    }
+    let ns = match (of, of.percentile()) {
+        (Statistic::Max, _) => histogram.max()? as f64,
+        (_, Some(percent)) => histogram.percentile(percent)? as f64,
+        (_, None) => histogram.mean()?,
+    };
+    Some(ns / 1000.0)
+}
+
+/// A rate over the window: seconds after its begin (the middle of each interval) and the rate of all workers of the side,
+/// in the unit of the metric. Ends where the first of them has no sample any more; empty for a metric that is no rate.
+pub fn over_time(record: &TrialRecord, side: Side, metric: Metric) -> Vec<(f64, f64)> {
+    let count = |worker: &WorkerRecord, sample: &Interim| match (metric, worker.direction) {
+        (Metric::Throughput, Direction::Both) => sample.bytes_in as f64 * 8.0,
+        (Metric::Throughput, _) => sample.bytes as f64 * 8.0,
+        (Metric::Transactions | Metric::Datagrams, _) => sample.units as f64,
+        _ => f64::NAN,
+    };
+    let workers: Vec<&WorkerRecord> = workers(record, side).collect();
+    let samples = workers.iter().map(|w| w.samples.len()).min().unwrap_or(0);
+    (0..samples)
         .map(|i| {
-            let first = &samples[0][i];
+            let first = &workers[0].samples[i];
             let middle = (first.at_ns as f64 - first.span_ns as f64 / 2.0) / 1e9;
-            (middle.max(0.0), samples.iter().map(|s| rate(&s[i])).sum())
+            let rate = |w: &&WorkerRecord| count(w, &w.samples[i]) * 1e9 / w.samples[i].span_ns as f64;
+            (middle.max(0.0), workers.iter().map(rate).sum())
         })
         .filter(|(_, rate): &(f64, f64)| rate.is_finite())
         .collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::fixture::{TrialOptions, trial};
-
-    fn close(a: f64, b: f64) -> bool {
-        (a - b).abs() <= 1e-9 * b.abs()
-    }
-
-    #[test]
-    fn throughput_is_the_payload_of_the_sides_workers() {
-        let record =
-            trial(&TrialOptions { send_bytes: 1_000_000_000, receive_bytes: 500_000_000, ..Default::default() });
-        // A window of 2 s.
-        assert_eq!(figure(&record, Side::Sender, Metric::Throughput), Some(4e9));
-        assert_eq!(figure(&record, Side::Receiver, Metric::Throughput), Some(2e9));
-    }
-
-    #[test]
-    fn several_workers_of_a_side_add_up() {
-        let mut record = trial(&TrialOptions::default());
-        let one = figure(&record, Side::Sender, Metric::Throughput).unwrap();
-        record.workers.push(record.workers[0].clone());
-        assert!(close(figure(&record, Side::Sender, Metric::Throughput).unwrap(), 2.0 * one));
-    }
-
-    #[test]
-    fn cpu_is_the_mean_over_the_cpus_of_the_sides_nodes_alone() {
-        let record =
-            trial(&TrialOptions { sender_busy: vec![10.0, 50.0], receiver_busy: vec![80.0], ..Default::default() });
-        assert!(close(figure(&record, Side::Sender, Metric::Cpu).unwrap(), 30.0));
-        assert!(close(figure(&record, Side::Receiver, Metric::Cpu).unwrap(), 80.0));
-    }
-
-    /// 2 CPUs half busy are 10^6 us of CPU time a second; at 1000 KB/s each KB cost 1000 us.
-    #[test]
-    fn service_demand_is_netperfs() {
-        let record =
-            trial(&TrialOptions { send_bytes: 2 * 1000 * 1024, sender_busy: vec![40.0, 60.0], ..Default::default() });
-        assert!(close(figure(&record, Side::Sender, Metric::ServiceDemand).unwrap(), 1000.0));
-    }
-
-    #[test]
-    fn both_sides_share_the_cpus_of_a_common_node() {
-        let record = trial(&TrialOptions { colocated: true, sender_busy: vec![57.0], ..Default::default() });
-        assert_eq!(figure(&record, Side::Sender, Metric::Cpu), figure(&record, Side::Receiver, Metric::Cpu));
-        assert_eq!(record.nodes.len(), 1);
-    }
-
-    #[test]
-    fn retransmits_count_the_window_only() {
-        let record = trial(&TrialOptions { retransmits: 7, ..Default::default() });
-        assert_eq!(figure(&record, Side::Sender, Metric::Retransmits), Some(7.0));
-        assert_eq!(figure(&record, Side::Receiver, Metric::Retransmits), Some(0.0));
-    }
-
-    #[test]
-    fn what_was_not_measured_is_none() {
-        let mut record = trial(&TrialOptions::default());
-        record.workers.retain(|w| w.direction == Direction::Send);
-        for metric in Metric::ALL {
-            assert_eq!(figure(&record, Side::Receiver, metric), None, "{metric}");
-        }
-        record.workers[0].window_end_ns = record.workers[0].window_begin_ns;
-        assert_eq!(figure(&record, Side::Sender, Metric::Throughput), None);
-        assert_eq!(figure(&record, Side::Sender, Metric::ServiceDemand), None);
-        record.nodes.clear();
-        assert_eq!(figure(&record, Side::Sender, Metric::Cpu), None);
-    }
-
-    #[test]
-    fn no_traffic_has_no_service_demand() {
-        let record = trial(&TrialOptions { send_bytes: 0, ..Default::default() });
-        assert_eq!(figure(&record, Side::Sender, Metric::Throughput), Some(0.0));
-        assert_eq!(figure(&record, Side::Sender, Metric::ServiceDemand), None);
-    }
-
-    #[test]
-    fn a_course_is_the_sum_of_the_workers_as_far_as_all_go() {
-        let mut record = trial(&TrialOptions { receive_bytes: 4000, samples: 4, ..Default::default() });
-        let course = throughput_over_time(&record, Side::Receiver);
-        // 1000 bytes in each quarter of the 2 s.
-        assert_eq!(course, [(0.25, 16_000.0), (0.75, 16_000.0), (1.25, 16_000.0), (1.75, 16_000.0)]);
-        let mut second = record.workers[1].clone();
-        second.samples.pop();
-        record.workers.push(second);
-        let course = throughput_over_time(&record, Side::Receiver);
-        assert_eq!(course, [(0.25, 32_000.0), (0.75, 32_000.0), (1.25, 32_000.0)]);
-    }
-}
+mod tests;

@@ -4,9 +4,12 @@
 pub mod claim;
 pub mod cli;
 pub mod command;
+pub mod compare;
 pub mod doctor;
+pub mod ends;
 pub mod exit;
 pub mod figures;
+pub mod frontend;
 pub mod record;
 pub mod report;
 pub mod run;

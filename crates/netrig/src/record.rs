@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rig_load::record::{Direction, WorkerRecord};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One execution of one scenario.
@@ -149,6 +150,12 @@ pub enum Flag {
     WindowSkew { worker: String, microseconds: u64 },
     /// The kernel did not grant what the plan asked for.
     NotGranted { worker: String, what: String },
+    /// UDP requests to which no answer came in time.
+    Unanswered { worker: String, requests: u64 },
+    /// Attempts to connect failed.
+    NotConnected { worker: String, attempts: u64 },
+    /// Transactions of a schedule had not begun when the window was over: the rate asked for was not reached.
+    Behind { worker: String, transactions: u64 },
 }
 
 impl fmt::Display for Flag {
@@ -186,12 +193,17 @@ impl fmt::Display for Flag {
                 write!(f, "{worker} met the window's edges {microseconds} us off")
             }
             Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
+            Self::Unanswered { worker, requests } => write!(f, "{requests} requests of {worker} were not answered"),
+            Self::NotConnected { worker, attempts } => write!(f, "{attempts} attempts of {worker} to connect failed"),
+            Self::Behind { worker, transactions } => {
+                write!(f, "{worker} was {transactions} transactions behind its schedule at the window's end")
+            }
         }
     }
 }
 
 /// The machine and the settings that a run was made with.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     pub netrig_version: String,
     pub kernel: String,
@@ -207,10 +219,34 @@ pub struct Environment {
     pub load_average_hundredths: u32,
     /// Settings that matter to the result, e.g. `net.core.rmem_max`.
     pub sysctls: Vec<(String, String)>,
+    /// The kernel's build (`uname -v`): kernels of one release may be built differently.
+    #[serde(default)]
+    pub kernel_build: Option<String>,
+    /// The CPUs that netrig could use, as a CPU list.
+    #[serde(default)]
+    pub cpus_usable: Option<String>,
+    /// CPUs' worth of time that control groups granted, e.g. `1.5`; `unlimited` without a limit.
+    #[serde(default)]
+    pub cpu_quota: Option<String>,
+    /// Frequency governors in use; none where the machine does not show them, as most virtual ones do not.
+    #[serde(default)]
+    pub governor: Option<String>,
+    /// Whether CPUs may run above their nominal frequency.
+    #[serde(default)]
+    pub turbo: Option<bool>,
+    /// Simultaneous multithreading: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
+    #[serde(default)]
+    pub smt: Option<String>,
+    /// Transparent huge pages: `always`, `madvise`, `never`.
+    #[serde(default)]
+    pub huge_pages: Option<String>,
+    /// CPU vulnerabilities that this CPU has, each with the kernel's mitigation, which may cost more than what is measured.
+    #[serde(default)]
+    pub mitigations: Vec<(String, String)>,
 }
 
 /// What a trial without load costs: netrig's processes do everything but move bytes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RigCost {
     /// CPU time of netrig's own processes, percent of each node's CPU time; the runner, which belongs to no node, is
     /// counted in full on each.

@@ -115,7 +115,7 @@ fn suites_and_scenarios_that_do_not_exist_name_those_that_do() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     for command in ["run", "show"] {
-        refused(home, 2, &[command, "lairs"], &["lairs", "built-in suite (layers)", "path"]);
+        refused(home, 2, &[command, "lairs"], &["lairs", "built-in suite (layers, namespaces", "path"]);
         refused(home, 2, &[command, "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]);
         refused(home, 2, &[command, "/"], &["/: cannot read", "directory"]);
     }
@@ -205,7 +205,7 @@ fn stored(home: &Path) -> PathBuf {
 }
 
 /// Commands that print, from the store of [`stored`].
-const PRINTING: [&[&str]; 11] = [
+const PRINTING: [&[&str]; 12] = [
     &["--help"],
     &["--version"],
     &["list"],
@@ -216,6 +216,7 @@ const PRINTING: [&[&str]; 11] = [
     &["report", "1", "--format", "html"],
     &["report", "1", "--format", "json"],
     &["report", "1", "--format", "csv"],
+    &["report", "1", "--format", "openmetrics"],
     &["down"],
 ];
 
@@ -248,7 +249,7 @@ fn an_output_that_cannot_be_written_is_a_failure() {
 fn a_report_is_written_to_a_file_whole_or_not_at_all() {
     let home = tempfile::tempdir().unwrap();
     stored(home.path());
-    for format in ["terminal", "markdown", "html", "json", "csv"] {
+    for format in ["terminal", "markdown", "html", "json", "csv", "openmetrics"] {
         let arguments = ["report", "--format", format];
         let printed = netrig(home.path()).args(arguments).assert().success();
         let assert = netrig(home.path()).args(arguments).args(["--output", "report"]).assert().success();
@@ -338,7 +339,7 @@ fn the_built_in_suites_are_listed_and_shown() {
 #[test]
 fn help_says_what_each_command_does() {
     let home = tempfile::tempdir().unwrap();
-    for command in ["", "doctor", "list", "show", "run", "report", "history", "up", "shell", "down"] {
+    for command in ["", "doctor", "list", "show", "run", "report", "compare", "history", "up", "shell", "down"] {
         let mut help = netrig(home.path());
         let assert = help.args((!command.is_empty()).then_some(command)).arg("--help").assert().success();
         let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();

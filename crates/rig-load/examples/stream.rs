@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let address = "127.0.0.1:0".parse()?;
     let pair = Pair {
-        listen: worker("receiver", Role::Listen { address }, cpu(3)?),
+        listen: worker("receiver", Role::Listen { address, only_from: None }, cpu(3)?),
         connect: worker("sender", Role::Connect { to: address }, cpu(2)?),
     };
     let records = Driver::new(&Cancel::new()?).start(vec![pair])?.finish()?;

@@ -24,6 +24,7 @@ mod group;
 mod process;
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use self::group::Group;
 pub use self::group::Running;
+pub use self::process::Process;
 use crate::plan::{Load, PlanError, WorkerPlan};
 use crate::record::Sample;
 use crate::wait::Bell;
@@ -122,6 +124,13 @@ impl Cancel {
     }
 }
 
+/// Readable, for poll(2) and its like, from the moment of cancelling on.
+impl AsFd for Cancel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.1.as_fd()
+    }
+}
+
 /// Takes each worker's interim samples: the worker's name and what it saw.
 type OnSample<'a> = Box<dyn FnMut(&str, &Sample) + 'a>;
 
@@ -194,6 +203,13 @@ fn difference(listen: &WorkerPlan, connect: &WorkerPlan) -> Option<&'static str>
     }
     if listen.load.shape() != connect.load.shape() {
         return Some("the threads and connections");
+    }
+    let sizes = |load: &Load| match load {
+        Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => Some((l.request, l.response, l.in_flight)),
+        _ => None,
+    };
+    if sizes(&listen.load) != sizes(&connect.load) {
+        return Some("the sizes or the number of transactions in flight");
     }
     let flow = |load: &Load| match load {
         Load::TcpStream(stream) => Some(stream.flow),

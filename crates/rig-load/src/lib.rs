@@ -6,8 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+mod door;
 pub mod driver;
 mod engine;
+mod greeting;
 pub mod packet;
 pub mod plan;
 pub mod protocol;

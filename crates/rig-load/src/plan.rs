@@ -1,7 +1,7 @@
 //! What a worker process is asked to do. Plain values: they travel as JSON on the worker's standard input.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,12 @@ impl WorkerPlan {
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Accepts the connections. Port 0 lets the kernel choose; [`crate::protocol::Event::Listening`] tells which.
-    Listen { address: SocketAddr },
+    Listen {
+        address: SocketAddr,
+        /// Takes connections from this address alone and closes all others unheard. `None`: from everywhere.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        only_from: Option<IpAddr>,
+    },
     /// Opens the connections.
     Connect { to: SocketAddr },
 }
@@ -91,6 +96,11 @@ impl Load {
             Self::UdpRr(_) => "udp-rr",
             Self::Idle => "idle",
         }
+    }
+
+    /// Whether its sockets are datagram sockets, which have no TCP state.
+    pub fn is_udp(&self) -> bool {
+        matches!(self, Self::UdpStream(_) | Self::UdpRr(_))
     }
 
     /// Threads and connections, which both ends have to have in common.

@@ -16,8 +16,17 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use self::lines::{Lines, TooLong};
 use crate::plan::WorkerPlan;
 use crate::record::{Sample, WorkerRecord};
+
+mod lines;
+
+/// The longest order in bytes. The longest plan there can be names 1024 CPUs and takes a hundredth of it.
+pub const LONGEST_ORDER: usize = 1 << 20;
+
+/// The longest event in bytes: the record of 20 000 connections has room in it several times.
+pub const LONGEST_EVENT: usize = 128 << 20;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -44,6 +53,35 @@ pub enum Event {
         what: String,
         why: String,
     },
+}
+
+/// Reads `bytes` as a worker reads its orders and as a driver reads a worker's events, and checks that what was
+/// understood can be checked, written and read again. For fuzzing: panics when it finds a fault.
+pub fn exercise(bytes: &[u8]) {
+    let mut lines = Lines::new(LONGEST_ORDER);
+    // Two pieces, so that lines begin in one and end in the other.
+    let (head, tail) = bytes.split_at(bytes.len() / 2);
+    for piece in [head, tail] {
+        lines.push(piece);
+        while let Ok(Some(line)) = lines.take() {
+            if let Ok(order) = serde_json::from_slice::<Order>(line) {
+                if let Order::Plan(plan) = &order {
+                    let _ = plan.validate();
+                    let _ = (plan.phases.total(), plan.direction());
+                }
+                reads_back(&order);
+            }
+            if let Ok(event) = serde_json::from_slice::<Event>(line) {
+                reads_back(&event);
+            }
+        }
+    }
+}
+
+fn reads_back<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+    let text = serde_json::to_string(value).expect("plain values can be written");
+    let again: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    assert_eq!(&again, value, "{text}");
 }
 
 #[cfg(test)]
@@ -121,10 +159,10 @@ mod tests {
 
     fn datagrams() -> impl Strategy<Value = Datagrams> {
         let pacing = prop_oneof![Just(Pacing::Thread), Just(Pacing::Kernel)];
-        let rest = (any::<bool>(), any::<Option<u64>>(), pacing, any::<Option<u32>>(), any::<Option<u32>>());
+        let rest = (any::<[bool; 2]>(), any::<Option<u64>>(), pacing, any::<Option<u32>>(), any::<Option<u32>>());
         (flow(), any::<[u32; 5]>(), rest).prop_map(|(flow, sizes, rest)| {
             let [threads, connections, message, batch, segments] = sizes;
-            let (coalesce, throttle, pacing, send_buffer, receive_buffer) = rest;
+            let ([coalesce, shared_clock], throttle, pacing, send_buffer, receive_buffer) = rest;
             Datagrams {
                 flow,
                 threads,
@@ -135,6 +173,7 @@ mod tests {
                 coalesce,
                 throttle,
                 pacing,
+                shared_clock,
                 send_buffer,
                 receive_buffer,
             }
@@ -143,8 +182,9 @@ mod tests {
 
     fn order() -> impl Strategy<Value = Order> {
         let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(Into::into);
-        let role = (any::<bool>(), address).prop_map(|(listens, address)| {
-            if listens { Role::Listen { address } } else { Role::Connect { to: address } }
+        let only_from = option::of(any::<std::net::IpAddr>());
+        let role = (any::<bool>(), address, only_from).prop_map(|(listens, address, only_from)| {
+            if listens { Role::Listen { address, only_from } } else { Role::Connect { to: address } }
         });
         let load = prop_oneof![
             Just(Load::Idle),

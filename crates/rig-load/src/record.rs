@@ -13,6 +13,9 @@ pub struct WorkerRecord {
     /// `None` in records of a time when the sending worker always was the connecting one: see [`Self::end`].
     #[serde(default)]
     pub end: Option<End>,
+    /// Carried a load of its own beside the one that the trial is about, to see the latter under load.
+    #[serde(default)]
+    pub background: bool,
     pub engine: Engine,
     pub send_mode: SendMode,
     pub receive_mode: ReceiveMode,
@@ -98,12 +101,13 @@ pub enum End {
     Listen,
 }
 
-/// Transactions inside the window. One belongs to the window in which its response has arrived in full.
+/// Transactions inside the window. At the requesting end one belongs to the window when its response was complete, by
+/// its own time stamp, between the planned edges; a responding end counts between the edges as it met them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TransactionRecord {
     /// At the requesting end, answered; at the responding end, answers sent.
     pub completed: u64,
-    /// UDP requests that were not answered within the plan's timeout.
+    /// UDP requests sent inside the window that were not answered within the plan's timeout.
     pub lost: u64,
     /// Of tcp-crr: attempts to connect that failed.
     pub failed: u64,
@@ -116,27 +120,95 @@ pub struct TransactionRecord {
     pub service: Option<Histogram>,
     /// Of tcp-crr: nanoseconds that connecting took.
     pub connect: Option<Histogram>,
+    /// Requests that had no response yet when the load was over and had been waited for a second more.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// Length of the window that `completed` was counted over, nanoseconds.
+    #[serde(default)]
+    pub window_ns: u64,
+    /// What the random times of an open loop were made of (xoshiro256++ seeded with this plus the thread's number).
+    #[serde(default)]
+    pub seed: Option<u64>,
 }
 
-/// Datagrams inside the window. Fields that belong to the other direction are 0.
+impl TransactionRecord {
+    /// Completed transactions per second; 0 without a window.
+    pub fn per_second(&self) -> f64 {
+        if self.window_ns == 0 { 0.0 } else { self.completed as f64 * 1e9 / self.window_ns as f64 }
+    }
+
+    /// Adds what another thread counted over the same window.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        let join = |mine: &mut Option<Histogram>, theirs: &Option<Histogram>| match (mine.as_mut(), theirs) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (None, Some(theirs)) => *mine = Some(theirs.clone()),
+            (_, None) => {}
+        };
+        join(&mut self.latency, &other.latency);
+        join(&mut self.service, &other.service);
+        join(&mut self.connect, &other.connect);
+        self.completed += other.completed;
+        self.lost += other.lost;
+        self.failed += other.failed;
+        self.overdue += other.overdue;
+        self.unanswered += other.unanswered;
+        self.window_ns = self.window_ns.max(other.window_ns);
+        self.seed = self.seed.or(other.seed);
+    }
+}
+
+/// Datagrams that were sent inside the window, which is decided by the sender's clock when it hands them to the kernel
+/// and written into them. Fields that belong to the other direction are 0.
+///
+/// The sender's `sent` is the receiver's `received` plus `lost`, unless a note says that the receiver did not hear how
+/// many there were.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatagramRecord {
+    /// Taken by the kernel.
     pub sent: u64,
     /// Sends that the kernel refused for want of memory (ENOBUFS, EAGAIN).
     pub send_errors: u64,
+    /// Distinct ones that arrived, until the cool-down was over.
     pub received: u64,
-    /// Sequence numbers that never came while later ones did.
+    /// Those that did not, or not soon enough: see `late`.
     pub lost: u64,
-    /// Datagrams that came after one with a higher sequence number.
+    /// Datagrams that came after one with a higher sequence number, and not before.
     pub reordered: u64,
     /// Datagrams whose sequence number had come before.
     pub duplicated: u64,
+    /// Came more than 16 384 sequence numbers behind the highest, too late to be told from a duplicate. Lost ones.
+    #[serde(default)]
+    pub late: u64,
+    /// Datagrams that are none of the load's, by their length or header. They arrived inside the window by the
+    /// receiver's clock.
+    #[serde(default)]
+    pub malformed: u64,
     /// System calls that moved them.
     pub calls: u64,
     /// Interarrival jitter of RFC 3550 (6.4.1) at the window's end, nanoseconds, mean over the flows.
     pub jitter_ns: Option<f64>,
     /// Nanoseconds from sending to receiving; only where both ends read the same clock.
     pub delay: Option<Histogram>,
+}
+
+impl DatagramRecord {
+    /// Adds what another thread counted, except for the jitter, of which a mean needs more than that.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.send_errors += other.send_errors;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.reordered += other.reordered;
+        self.duplicated += other.duplicated;
+        self.late += other.late;
+        self.malformed += other.malformed;
+        self.calls += other.calls;
+        match (&mut self.delay, &other.delay) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine @ None, theirs) => mine.clone_from(theirs),
+            (Some(_), None) => {}
+        }
+    }
 }
 
 /// CPU time in nanoseconds.
@@ -146,16 +218,20 @@ pub struct CpuTime {
     pub system_ns: u64,
 }
 
-/// One load thread inside the window.
+/// One load thread inside the window. Where payload goes both ways, the sending threads come first, then those that
+/// receive over the same connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRecord {
     pub bytes: u64,
-    /// Completed sends or receives.
+    /// Completed sends, receives or transactions.
     pub operations: u64,
     pub cpu_ns: u64,
 }
 
-/// One connection, inside the window unless said otherwise.
+/// One connection, inside the window unless said otherwise. Of loads made of requests and responses, `bytes` are the
+/// payload of both and `operations` the transactions, each counted when it is complete. Of tcp-crr, whose connections are
+/// too many to be kept: one of the places for a connection under way; addresses, buffers and TCP states are those of a
+/// connection that stands from before the load to its end and carries nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionRecord {
     pub thread: u32,
@@ -169,6 +245,9 @@ pub struct ConnectionRecord {
     /// Payload bytes over the connection's whole life.
     #[serde(default)]
     pub total_bytes: u64,
+    /// The same of what was received, where payload goes both ways.
+    #[serde(default)]
+    pub total_bytes_in: u64,
     pub congestion_control: String,
     /// SO_SNDBUF and SO_RCVBUF as the kernel reports them at the end (twice what was asked for).
     pub send_buffer: u32,

@@ -40,7 +40,7 @@ impl Waiter {
     }
 }
 
-fn timespec(ns: u64) -> Timespec {
+pub(crate) fn timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ }
 }
 

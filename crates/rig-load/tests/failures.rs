@@ -4,83 +4,14 @@
 mod common;
 
 use std::cell::Cell;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::process::Command;
 use std::time::Duration;
 
 use common::*;
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
 use rig_load::plan::{Engine, Load, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::protocol::{Event, Order};
-
-/// A worker without a driver. Killed when dropped.
-struct Bare {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Bare {
-    fn new() -> Self {
-        let mut child = spawn().unwrap();
-        let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        Self { child, stdin, stdout }
-    }
-
-    fn with_plan(plan: WorkerPlan) -> Self {
-        let mut worker = Self::new();
-        worker.order(&Order::Plan(plan.into()));
-        worker
-    }
-
-    fn order(&mut self, order: &Order) {
-        self.text(&(serde_json::to_string(order).unwrap() + "\n"));
-    }
-
-    fn text(&mut self, text: &str) {
-        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
-    }
-
-    /// The next event; `None` at the end of its output.
-    fn event(&mut self) -> Option<Event> {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
-    }
-
-    fn failure(&mut self) -> String {
-        loop {
-            match self.event().expect("it ended without a word") {
-                Event::Failed { what, why } => return format!("{what}: {why}"),
-                Event::Done(_) => panic!("it did not fail"),
-                _ => {}
-            }
-        }
-    }
-
-    fn status(&mut self) -> ExitStatus {
-        self.stdin = None;
-        self.child.wait().unwrap()
-    }
-
-    fn fails_with(mut self, words: &[&str]) {
-        let failure = self.failure();
-        for word in words {
-            assert!(failure.contains(word), "'{word}' is not in: {failure}");
-        }
-        assert_eq!(self.event(), None);
-        assert!(!self.status().success());
-    }
-}
-
-impl Drop for Bare {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A listening and a connecting worker whose connections stand.
 fn connected(stream: &TcpStream) -> (Bare, Bare) {
@@ -198,7 +129,7 @@ fn nobody_listens() {
 fn the_port_is_in_use() {
     let taken = std::net::TcpListener::bind(address()).unwrap();
     let address = taken.local_addr().unwrap();
-    let plan = WorkerPlan { role: Role::Listen { address }, ..listener(&stream(), PHASES) };
+    let plan = WorkerPlan { role: Role::Listen { address, only_from: None }, ..listener(&stream(), PHASES) };
     Bare::with_plan(plan).fails_with(&[&address.to_string(), "in use"]);
 }
 

@@ -34,6 +34,12 @@ impl Histogram {
         self.0.saturating_record(ns.max(1));
     }
 
+    /// Counts `count` values of `ns` nanoseconds.
+    #[inline]
+    pub fn record_n(&mut self, ns: u64, count: u64) {
+        self.0.saturating_record_n(ns.max(1), count);
+    }
+
     pub fn merge(&mut self, other: &Self) {
         // Fails only for values beyond the bounds, which both have in common.
         let _ = self.0.add(&other.0);

@@ -41,6 +41,12 @@ pub fn process_cpu_ns() -> (u64, u64) {
     (ns(usage.ru_utime), ns(usage.ru_stime))
 }
 
+/// CPU time of the calling thread in nanoseconds.
+pub fn own_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// CPU time of another thread of this process in nanoseconds. Fails when the thread has ended.
 pub fn thread_cpu_ns<T>(thread: &JoinHandle<T>) -> io::Result<u64> {
     let mut clock: libc::clockid_t = 0;
@@ -105,6 +111,7 @@ mod tests {
             while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                 std::hint::spin_loop();
             }
+            own_cpu_ns()
         });
         let begin = thread_cpu_ns(&worker).unwrap();
         let (user, system) = process_cpu_ns();
@@ -113,7 +120,7 @@ mod tests {
         }
         let (user_after, system_after) = process_cpu_ns();
         drop(stop);
-        worker.join().unwrap();
+        assert!(worker.join().unwrap() >= begin + 20_000_000);
         assert!(user_after + system_after >= user + system + 19_000_000);
     }
 }

@@ -26,6 +26,20 @@ impl CpuTicks {
     pub fn total(&self) -> u64 {
         self.user + self.nice + self.system + self.idle + self.iowait + self.irq + self.softirq + self.steal
     }
+
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            nice: self.nice + other.nice,
+            system: self.system + other.system,
+            idle: self.idle + other.idle,
+            iowait: self.iowait + other.iowait,
+            irq: self.irq + other.irq,
+            softirq: self.softirq + other.softirq,
+            steal: self.steal + other.steal,
+        }
+    }
 }
 
 /// Receive processing of one CPU (/proc/net/softnet_stat).
@@ -105,11 +119,17 @@ pub type Protocols = BTreeMap<String, u64>;
 pub struct NamespaceCounters {
     dev: NsFile,
     snmp: NsFile,
+    /// Of a kernel with IPv6.
+    snmp6: Option<NsFile>,
 }
 
 impl NamespaceCounters {
     pub fn open(ns: &NetNs) -> Result<Self> {
-        Ok(Self { dev: NsFile::open(ns, "dev")?, snmp: NsFile::open(ns, "snmp")? })
+        let snmp6 = match NsFile::open(ns, "snmp6") {
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => None,
+            file => Some(file?),
+        };
+        Ok(Self { dev: NsFile::open(ns, "dev")?, snmp: NsFile::open(ns, "snmp")?, snmp6 })
     }
 
     /// Every interface's counters by name, `lo` left out.
@@ -124,6 +144,24 @@ impl NamespaceCounters {
         self.snmp.read(&mut text)?;
         parse_protocols(&text).ok_or_else(|| malformed("/proc/net/snmp"))
     }
+
+    /// What IPv6 and UDP over it count for themselves, by the kernel's names, e.g. `Udp6RcvbufErrors` (/proc/net/snmp6);
+    /// TCP counts both families in [`Self::protocols`]. Nothing where the kernel has no IPv6.
+    pub fn protocols_of_ipv6(&self) -> Result<Protocols> {
+        let Some(file) = &self.snmp6 else { return Ok(Protocols::new()) };
+        let mut text = String::new();
+        file.read(&mut text)?;
+        parse_ipv6(&text).ok_or_else(|| malformed("/proc/net/snmp6"))
+    }
+}
+
+/// A name and a number in each line.
+fn parse_ipv6(text: &str) -> Option<Protocols> {
+    let counter = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+    };
+    text.lines().map(counter).collect()
 }
 
 fn malformed(path: &str) -> Error {
@@ -188,7 +226,9 @@ fn parse_interfaces(text: &str) -> Option<BTreeMap<String, Interface>> {
     Some(interfaces)
 }
 
-fn parse_protocols(text: &str) -> Option<Protocols> {
+/// Counters in the format of /proc/net/snmp and /proc/net/netstat: for each protocol a line of names and a line of values.
+/// `None` for anything else.
+pub fn parse_protocols(text: &str) -> Option<Protocols> {
     let mut counters = BTreeMap::new();
     let mut lines = text.lines();
     while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
@@ -210,6 +250,16 @@ fn parse_protocols(text: &str) -> Option<Protocols> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ipv6_counts_is_a_name_and_a_number_in_each_line() {
+        let text = "Ip6InDiscards                   \t3\nUdp6RcvbufErrors                \t12\n";
+        let expected = [("Ip6InDiscards".to_owned(), 3), ("Udp6RcvbufErrors".to_owned(), 12)];
+        assert_eq!(parse_ipv6(text), Some(Protocols::from(expected)));
+        for bad in ["Ip6InDiscards", "Ip6InDiscards many", "\n"] {
+            assert_eq!(parse_ipv6(bad), None, "{bad:?}");
+        }
+    }
 
     #[test]
     fn proc_stat_lines_become_ticks() {

@@ -1,7 +1,7 @@
 //! Links, addresses, routes and queueing disciplines over rtnetlink (rtnetlink(7)).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -61,7 +61,8 @@ pub struct Vxlan<'a> {
     pub name: &'a str,
     /// Network identifier, 24 bits.
     pub vni: u32,
-    pub local: Ipv4Addr,
+    /// Where outer packets come from; its family is that of the underlay.
+    pub local: IpAddr,
     pub port: u16,
     /// The interface that carries the outer packets.
     pub underlay: &'a str,
@@ -147,20 +148,27 @@ impl Netlink {
         let index = self.index(vxlan.underlay)?;
         let mut message = link(vxlan.name);
         message.attributes.push(LinkAttribute::Mtu(vxlan.mtu));
-        let options = vec![
+        let mut options = vec![
             InfoVxlan::Id(vxlan.vni),
-            InfoVxlan::Local(vxlan.local),
             InfoVxlan::Link(index),
             InfoVxlan::Port(vxlan.port),
             InfoVxlan::Learning(true),
-            InfoVxlan::UDPCsum(false),
         ];
+        // No checksum over the outer packet: the inner one has its own (RFC 7348, 5; over IPv6 RFC 6935).
+        match vxlan.local {
+            IpAddr::V4(local) => options.extend([InfoVxlan::Local(local), InfoVxlan::UDPCsum(false)]),
+            IpAddr::V6(local) => options.extend([
+                InfoVxlan::Local6(local),
+                InfoVxlan::UDPZeroCsumTX(true),
+                InfoVxlan::UDPZeroCsumRX(true),
+            ]),
+        }
         self.create(message, InfoKind::Vxlan, Some(InfoData::Vxlan(options)))
             .during(|| format!("create vxlan {} (VNI {})", vxlan.name, vxlan.vni))
     }
 
     /// Sends what a VXLAN interface does not know where to send to `remote` too.
-    pub fn add_vxlan_remote(&mut self, name: &str, remote: Ipv4Addr) -> Result<()> {
+    pub fn add_vxlan_remote(&mut self, name: &str, remote: IpAddr) -> Result<()> {
         let index = self.index(name)?;
         let mut message = NeighbourMessage::default();
         message.header.family = AddressFamily::Bridge;
@@ -169,7 +177,10 @@ impl Netlink {
         message.header.flags = NeighbourFlags::Own;
         message.attributes = vec![
             NeighbourAttribute::LinkLayerAddress(vec![0; 6]),
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(remote)),
+            NeighbourAttribute::Destination(match remote {
+                IpAddr::V4(remote) => NeighbourAddress::Inet(remote),
+                IpAddr::V6(remote) => NeighbourAddress::Inet6(remote),
+            }),
         ];
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_APPEND)
             .during(|| format!("add remote {remote} to {name}"))

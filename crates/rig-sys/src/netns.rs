@@ -69,8 +69,16 @@ impl NetNs {
 
     /// Sets one of the namespace's own sysctls, e.g. `net.ipv4.ip_forward`.
     pub fn sysctl(&self, key: &str, value: &str) -> Result<()> {
-        let path = format!("/proc/sys/{}", key.replace('.', "/"));
-        self.run(|| fs::write(&path, value))?.during(|| format!("set sysctl {key} = {value}"))
+        self.sysctls(&[(key, value)])
+    }
+
+    /// Sets several, in their order; the first that fails ends it.
+    pub fn sysctls(&self, settings: &[(&str, &str)]) -> Result<()> {
+        let set = |&(key, value): &(&str, &str)| {
+            let path = format!("/proc/sys/{}", key.replace('.', "/"));
+            fs::write(path, value).during(|| format!("set sysctl {key} = {value}"))
+        };
+        self.run(|| settings.iter().try_for_each(set))?
     }
 
     pub fn raw_fd(&self) -> i32 {

@@ -2,21 +2,72 @@
 
 use std::fmt;
 
-use rig_stats::units::BitRate;
+use rig_stats::units::{BitRate, Span};
 
-use super::figure::FigureRef;
+use super::figure::{FigureRef, Quantity};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expr {
     Number(f64),
     /// A number with a unit, e.g. `600Mbit`; its value is in bits per second.
     Rate(BitRate),
+    /// A length of time, e.g. `100us`; its value is in microseconds.
+    Time(Span),
     /// Index into the claim's figures.
     Figure(usize),
     Negate(Box<Expr>),
     Binary(Operator, Box<Expr>, Box<Expr>),
     /// `min` or `max` of one or more.
     Extreme(Extreme, Vec<Expr>),
+}
+
+/// The unit of a value, as powers of bit/s and of microseconds; both are 0 for a plain number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Dimension {
+    rate: i32,
+    time: i32,
+}
+
+impl Dimension {
+    pub const NUMBER: Self = Self { rate: 0, time: 0 };
+    pub const RATE: Self = Self { rate: 1, time: 0 };
+    pub const TIME: Self = Self { rate: 0, time: 1 };
+
+    pub fn of(quantity: Quantity) -> Self {
+        match quantity {
+            Quantity::Number => Self::NUMBER,
+            Quantity::Rate => Self::RATE,
+            Quantity::Time => Self::TIME,
+        }
+    }
+
+    pub fn times(self, other: Self) -> Self {
+        Self { rate: self.rate + other.rate, time: self.time + other.time }
+    }
+
+    pub fn over(self, other: Self) -> Self {
+        Self { rate: self.rate - other.rate, time: self.time - other.time }
+    }
+
+    pub fn name(self) -> &'static str {
+        match (self.rate, self.time) {
+            (0, 0) => "a plain number",
+            (1, 0) => "a throughput",
+            (0, 1) => "a time",
+            (_, 0) => "a value with another power of throughput",
+            (0, _) => "a value with another power of time",
+            _ => "a product of throughputs and times",
+        }
+    }
+
+    /// A literal of this unit.
+    pub fn example(self) -> Option<(&'static str, &'static str)> {
+        match (self.rate, self.time) {
+            (1, 0) => Some(("a throughput", "600Mbit")),
+            (0, 1) => Some(("a time", "100us")),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +115,7 @@ impl Expr {
         match self {
             Self::Number(number) => *number,
             Self::Rate(rate) => rate.as_f64(),
+            Self::Time(time) => time.0.as_secs_f64() * 1e6,
             Self::Figure(index) => figures[*index],
             Self::Negate(inner) => -inner.value(figures),
             Self::Binary(operator, left, right) => {
@@ -89,7 +141,7 @@ impl Expr {
     fn any(&self, test: &dyn Fn(&Self) -> bool) -> bool {
         test(self)
             || match self {
-                Self::Number(_) | Self::Rate(_) | Self::Figure(_) => false,
+                Self::Number(_) | Self::Rate(_) | Self::Time(_) | Self::Figure(_) => false,
                 Self::Negate(inner) => inner.any(test),
                 Self::Binary(_, left, right) => left.any(test) || right.any(test),
                 Self::Extreme(_, terms) => terms.iter().any(|term| term.any(test)),
@@ -106,6 +158,7 @@ impl Expr {
         !self.any(&|e| match e {
             Self::Number(number) => *number <= 0.0,
             Self::Rate(rate) => rate.0 == 0,
+            Self::Time(time) => time.0.is_zero(),
             Self::Negate(_) | Self::Binary(Operator::Subtract, ..) => true,
             Self::Figure(_) | Self::Binary(..) | Self::Extreme(..) => false,
         })
@@ -118,7 +171,8 @@ impl Expr {
 
     /// Takes the numeric factor out: 0.9 and B of `0.9 * B`, 0.5 and B of `B / 2`.
     pub fn factor(self) -> (f64, Self) {
-        let number = |e: &Self| if e.any(&|e| matches!(e, Self::Rate(_))) { None } else { e.constant() };
+        let number =
+            |e: &Self| if e.any(&|e| matches!(e, Self::Rate(_) | Self::Time(_))) { None } else { e.constant() };
         match self {
             Self::Binary(operator @ (Operator::Multiply | Operator::Divide), left, right) => {
                 match (number(&left), operator, number(&right)) {
@@ -169,6 +223,7 @@ impl fmt::Display for Written<'_> {
         match self.expr {
             Expr::Number(number) => write!(f, "{number}"),
             Expr::Rate(rate) => write!(f, "{rate}"),
+            Expr::Time(time) => write!(f, "{time}"),
             Expr::Figure(index) => write!(f, "{}", self.figures[*index]),
             Expr::Negate(inner) => {
                 f.write_str("-")?;

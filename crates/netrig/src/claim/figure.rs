@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// One figure of a scenario, measured once in every trial.
 ///
-/// Written `SCENARIO.METRIC` or `SCENARIO.SIDE.METRIC`: `D.throughput`, `B.sender.cpu`. Throughput is the receiver's and
-/// retransmits are the sender's unless a side is named; `cpu` and `service_demand` have no side of their own and need one.
+/// Written `SCENARIO.METRIC` or `SCENARIO.SIDE.METRIC`: `D.throughput`, `B.sender.cpu`. Where no side is named,
+/// [`Metric::default_side`] is meant; CPU figures have no side of their own and need one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FigureRef {
@@ -18,16 +18,22 @@ pub struct FigureRef {
 }
 
 /// The end of the load that a figure belongs to.
+///
+/// Every load has a local and a remote end. Only one whose payload goes one way has a sender and a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     Sender,
     Receiver,
+    /// netperf's word for the end that connects, and sends the requests.
+    Local,
+    /// netperf's word for the end that listens, and answers them.
+    Remote,
 }
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "String", into = "&'static str")]
 pub enum Metric {
     /// Payload, bits per second.
     Throughput,
@@ -37,6 +43,49 @@ pub enum Metric {
     ServiceDemand,
     /// Segments sent again inside the window.
     Retransmits,
+    /// Requests answered, per second.
+    Transactions,
+    /// CPU time of the node for each transaction, microseconds.
+    TransactionDemand,
+    /// Time from a request's sending, or from when it was due, to the end of its response, microseconds.
+    Latency(Statistic),
+    /// Datagrams sent or received, per second.
+    Datagrams,
+    /// Share of datagrams, or of requests over UDP, that were lost, percent.
+    Loss,
+    /// Share of the received datagrams that came after one with a higher sequence number, percent.
+    Reordered,
+    /// Share of the received datagrams that had come before, percent.
+    Duplicated,
+    /// Interarrival jitter of RFC 3550 (6.4.1), microseconds.
+    Jitter,
+    /// Time of a datagram from sending to receiving, microseconds.
+    Delay(Statistic),
+    /// Payload of the load that runs beside the scenario's own, where it arrives, bits per second.
+    BackgroundThroughput,
+}
+
+/// What one number says of many times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Statistic {
+    Mean,
+    P50,
+    P90,
+    P99,
+    P99_9,
+    P99_99,
+    Max,
+}
+
+/// Which literals a figure is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// Plain numbers.
+    Number,
+    /// `600Mbit`; values are in bits per second.
+    Rate,
+    /// `100us`; values are in microseconds.
+    Time,
 }
 
 /// Why a text names no figure.
@@ -49,18 +98,80 @@ pub struct FigureError {
 }
 
 impl Side {
-    pub const ALL: [Self; 2] = [Self::Sender, Self::Receiver];
+    pub const ALL: [Self; 4] = [Self::Sender, Self::Receiver, Self::Local, Self::Remote];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Sender => "sender",
             Self::Receiver => "receiver",
+            Self::Local => "local",
+            Self::Remote => "remote",
+        }
+    }
+}
+
+impl Statistic {
+    pub const ALL: [Self; 7] = [Self::Mean, Self::P50, Self::P90, Self::P99, Self::P99_9, Self::P99_99, Self::Max];
+
+    /// The percentile that it is; `None` of the mean.
+    pub fn percentile(self) -> Option<f64> {
+        match self {
+            Self::Mean => None,
+            Self::P50 => Some(50.0),
+            Self::P90 => Some(90.0),
+            Self::P99 => Some(99.0),
+            Self::P99_9 => Some(99.9),
+            Self::P99_99 => Some(99.99),
+            Self::Max => Some(100.0),
+        }
+    }
+
+    /// The least number of values with which it says something: of a percentile p, as many as have one beyond it,
+    /// 100 / (100 - p). With fewer it would be the maximum under another name.
+    pub fn least_values(self) -> u64 {
+        match self {
+            Self::Mean | Self::Max => 1,
+            Self::P50 => 2,
+            Self::P90 => 10,
+            Self::P99 => 100,
+            Self::P99_9 => 1_000,
+            Self::P99_99 => 10_000,
         }
     }
 }
 
 impl Metric {
-    pub const ALL: [Self; 4] = [Self::Throughput, Self::Cpu, Self::ServiceDemand, Self::Retransmits];
+    pub const ALL: [Self; 26] = {
+        use Statistic::{Max, Mean, P50, P90, P99, P99_9, P99_99};
+        [
+            Self::Throughput,
+            Self::Cpu,
+            Self::ServiceDemand,
+            Self::Retransmits,
+            Self::Transactions,
+            Self::TransactionDemand,
+            Self::Latency(Mean),
+            Self::Latency(P50),
+            Self::Latency(P90),
+            Self::Latency(P99),
+            Self::Latency(P99_9),
+            Self::Latency(P99_99),
+            Self::Latency(Max),
+            Self::Datagrams,
+            Self::Loss,
+            Self::Reordered,
+            Self::Duplicated,
+            Self::Jitter,
+            Self::Delay(Mean),
+            Self::Delay(P50),
+            Self::Delay(P90),
+            Self::Delay(P99),
+            Self::Delay(P99_9),
+            Self::Delay(P99_99),
+            Self::Delay(Max),
+            Self::BackgroundThroughput,
+        ]
+    };
 
     pub fn name(self) -> &'static str {
         match self {
@@ -68,25 +179,92 @@ impl Metric {
             Self::Cpu => "cpu",
             Self::ServiceDemand => "service_demand",
             Self::Retransmits => "retransmits",
+            Self::Transactions => "transactions",
+            Self::TransactionDemand => "transaction_demand",
+            Self::Latency(statistic) => match statistic {
+                Statistic::Mean => "latency_mean",
+                Statistic::P50 => "latency_p50",
+                Statistic::P90 => "latency_p90",
+                Statistic::P99 => "latency_p99",
+                Statistic::P99_9 => "latency_p99_9",
+                Statistic::P99_99 => "latency_p99_99",
+                Statistic::Max => "latency_max",
+            },
+            Self::Datagrams => "datagrams",
+            Self::Loss => "loss",
+            Self::Reordered => "reordered",
+            Self::Duplicated => "duplicated",
+            Self::Jitter => "jitter",
+            Self::Delay(statistic) => match statistic {
+                Statistic::Mean => "delay_mean",
+                Statistic::P50 => "delay_p50",
+                Statistic::P90 => "delay_p90",
+                Statistic::P99 => "delay_p99",
+                Statistic::P99_9 => "delay_p99_9",
+                Statistic::P99_99 => "delay_p99_99",
+                Statistic::Max => "delay_max",
+            },
+            Self::BackgroundThroughput => "background_throughput",
         }
     }
 
     /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Throughput => "bit/s",
-            Self::Cpu => "%",
+            Self::Throughput | Self::BackgroundThroughput => "bit/s",
+            Self::Cpu | Self::Loss | Self::Reordered | Self::Duplicated => "%",
             Self::ServiceDemand => "us/KB",
             Self::Retransmits => "segments",
+            Self::Transactions | Self::Datagrams => "1/s",
+            Self::TransactionDemand => "us/Tr",
+            Self::Latency(_) | Self::Jitter | Self::Delay(_) => "us",
+        }
+    }
+
+    pub fn quantity(self) -> Quantity {
+        match self {
+            Self::Throughput | Self::BackgroundThroughput => Quantity::Rate,
+            Self::Latency(_) | Self::Jitter | Self::Delay(_) => Quantity::Time,
+            Self::Cpu
+            | Self::ServiceDemand
+            | Self::Retransmits
+            | Self::Transactions
+            | Self::TransactionDemand
+            | Self::Datagrams
+            | Self::Loss
+            | Self::Reordered
+            | Self::Duplicated => Quantity::Number,
+        }
+    }
+
+    /// The sides that have it, whatever the load.
+    pub fn sides(self) -> &'static [Side] {
+        match self {
+            Self::Transactions | Self::TransactionDemand => &[Side::Local, Side::Remote],
+            // Only who asks knows how long the answer took.
+            Self::Latency(_) => &[Side::Local],
+            Self::Loss | Self::Reordered | Self::Duplicated | Self::Jitter | Self::Delay(_) => {
+                &[Side::Receiver, Side::Local, Side::Remote]
+            }
+            Self::BackgroundThroughput => &[Side::Receiver],
+            Self::Throughput | Self::Cpu | Self::ServiceDemand | Self::Retransmits | Self::Datagrams => &Side::ALL,
         }
     }
 
     /// The side that is meant when none is named; `None` when one has to be.
     pub fn default_side(self) -> Option<Side> {
         match self {
-            Self::Throughput => Some(Side::Receiver),
             Self::Retransmits => Some(Side::Sender),
-            Self::Cpu | Self::ServiceDemand => None,
+            Self::Transactions | Self::Latency(_) => Some(Side::Local),
+            Self::Throughput
+            | Self::Datagrams
+            | Self::Loss
+            | Self::Reordered
+            | Self::Duplicated
+            | Self::Jitter
+            | Self::Delay(_)
+            | Self::BackgroundThroughput => Some(Side::Receiver),
+            Self::Cpu | Self::ServiceDemand | Self::TransactionDemand => None,
         }
     }
 }
@@ -140,10 +318,24 @@ impl FigureRef {
             None => None,
         };
         let metric: Metric = metric.parse().map_err(|e| (at_metric, e))?;
+        let sides = |separator: &str| {
+            let forms = metric.sides().iter().map(|side| format!("`{scenario}.{side}.{metric}`"));
+            forms.collect::<Vec<_>>().join(separator)
+        };
         let side = side.or(metric.default_side()).ok_or_else(|| {
             let what = format!("`{scenario}.{metric}` does not say whose {metric} it is");
-            (at_metric, error(what, format!("write `{scenario}.sender.{metric}` or `{scenario}.receiver.{metric}`")))
+            let hint = match metric.sides() {
+                [_, _] => format!("write {}", sides(" or ")),
+                _ => format!(
+                    "write `{scenario}.sender.{metric}` or `{scenario}.receiver.{metric}`, or for the end that connects \
+                     and the one that listens `{scenario}.local.{metric}` or `{scenario}.remote.{metric}`"
+                ),
+            };
+            (at_metric, error(what, hint))
         })?;
+        if !metric.sides().contains(&side) {
+            return Err((1, error(format!("the {side} has no {metric}"), format!("write {}", sides(" or ")))));
+        }
         Ok(Self { scenario: scenario.to_owned(), side, metric })
     }
 }
@@ -169,6 +361,20 @@ impl FromStr for FigureRef {
 
     fn from_str(text: &str) -> Result<Self, FigureError> {
         Self::from_parts(&text.split('.').collect::<Vec<_>>()).map_err(|(_, error)| error)
+    }
+}
+
+impl TryFrom<String> for Metric {
+    type Error = FigureError;
+
+    fn try_from(text: String) -> Result<Self, FigureError> {
+        text.parse()
+    }
+}
+
+impl From<Metric> for &'static str {
+    fn from(metric: Metric) -> Self {
+        metric.name()
     }
 }
 
@@ -227,19 +433,36 @@ mod tests {
         assert_eq!(figure("D.retransmits"), figure("D.sender.retransmits"));
         assert_eq!(figure("D.sender.throughput").side, Side::Sender);
         assert_eq!(figure("B-2x.sender.cpu").scenario, "B-2x");
+        assert_eq!(figure("R.transactions"), figure("R.local.transactions"));
+        assert_eq!(figure("R.latency_p99_9").metric, Metric::Latency(Statistic::P99_9));
+        assert_eq!(figure("U.loss"), figure("U.receiver.loss"));
     }
 
     #[test]
     fn errors_name_the_next_step() {
         let message = |text: &str| text.parse::<FigureRef>().unwrap_err().to_string();
-        assert_eq!(message("D.cpu"), "`D.cpu` does not say whose cpu it is; write `D.sender.cpu` or `D.receiver.cpu`");
-        assert!(
-            message("D.service_demand").ends_with("write `D.sender.service_demand` or `D.receiver.service_demand`")
-        );
-        assert_eq!(message("D.middle.cpu"), "unknown side `middle`; a side is one of `sender`, `receiver`");
         assert_eq!(
-            message("D.sender.speed"),
-            "unknown metric `speed`; a metric is one of `throughput`, `cpu`, `service_demand`, `retransmits`"
+            message("D.cpu"),
+            "`D.cpu` does not say whose cpu it is; write `D.sender.cpu` or `D.receiver.cpu`, or for the end that \
+             connects and the one that listens `D.local.cpu` or `D.remote.cpu`"
+        );
+        assert!(message("D.service_demand").contains("write `D.sender.service_demand` or `D.receiver.service_demand`"));
+        assert!(
+            message("D.transaction_demand")
+                .ends_with("write `D.local.transaction_demand` or `D.remote.transaction_demand`")
+        );
+        assert_eq!(
+            message("D.middle.cpu"),
+            "unknown side `middle`; a side is one of `sender`, `receiver`, `local`, `remote`"
+        );
+        assert!(message("D.sender.speed").starts_with(
+            "unknown metric `speed`; a metric is one of `throughput`, `cpu`, `service_demand`, `retransmits`, \
+             `transactions`, "
+        ));
+        assert_eq!(message("D.remote.latency_p99"), "the remote has no latency_p99; write `D.local.latency_p99`");
+        assert_eq!(
+            message("D.sender.transactions"),
+            "the sender has no transactions; write `D.local.transactions` or `D.remote.transactions`"
         );
         assert!(message("D").contains("for example `D.throughput`"));
         assert!(message("a.b.c.d").contains("too many parts"));
@@ -257,13 +480,29 @@ mod tests {
         assert!(serde_json::from_str::<FigureRef>("\"D.cpu\"").is_err());
     }
 
+    #[test]
+    fn metrics_have_names_of_their_own_and_sides_that_they_know() {
+        for (index, metric) in Metric::ALL.into_iter().enumerate() {
+            assert_eq!(metric.name().parse(), Ok(metric));
+            assert_eq!(Metric::ALL.iter().position(|other| other.name() == metric.name()), Some(index));
+            assert!(metric.default_side().is_none_or(|side| metric.sides().contains(&side)), "{metric}");
+            assert_eq!(serde_json::to_string(&metric).unwrap(), format!("\"{metric}\""));
+        }
+        assert_eq!(serde_json::from_str::<Metric>("\"service_demand\"").unwrap(), Metric::ServiceDemand);
+    }
+
     proptest! {
         #[test]
         fn what_is_displayed_reads_back(
             scenario in "[A-Za-z][A-Za-z0-9_-]{0,8}", side in select(&Side::ALL), metric in select(&Metric::ALL),
         ) {
             let figure = FigureRef { scenario, side, metric };
-            prop_assert_eq!(figure.to_string().parse(), Ok(figure));
+            let read = figure.to_string().parse();
+            if metric.sides().contains(&side) {
+                prop_assert_eq!(read, Ok(figure));
+            } else {
+                prop_assert!(read.is_err());
+            }
         }
     }
 }

@@ -9,15 +9,15 @@
 //! atom       = NUMBER [ UNIT ] | figure | "(" sum ")" | ( "min" | "max" ) "(" sum { "," sum } ")"
 //! figure     = NAME "." NAME [ "." NAME ]
 //! NAME       = letter { letter | digit | "_" | "-" }
-//! UNIT       = "bit" | "kbit" | "Mbit" | "Gbit" | "Tbit", as tc(8) reads them
+//! UNIT       = "bit" | "kbit" | "Mbit" | "Gbit" | "Tbit", as tc(8) reads them, or "ns" | "us" | "ms" | "s"
 //! ```
 //! A `-` after a letter or digit of a name belongs to the name, so that subtraction of figures needs spaces around it.
-//! Throughputs and plain numbers are told apart: adding them to or comparing them with each other is an error.
+//! Throughputs, times and plain numbers are told apart: adding them to or comparing them with each other is an error.
 
-use rig_stats::units::BitRate;
+use rig_stats::units::{BitRate, Span, UnitError};
 
-use super::expression::{Expr, Extreme, Operator};
-use super::figure::{FigureRef, Metric};
+use super::expression::{Dimension, Expr, Extreme, Operator};
+use super::figure::FigureRef;
 use super::{ClaimError, Threshold};
 
 /// More than any claim needs, little enough for the recursion over it.
@@ -28,8 +28,8 @@ const MAX_DEPTH: u32 = 32;
 pub(super) struct Parsed {
     pub left: Expr,
     pub test: Test,
-    /// The power of bit/s in the unit of both sides.
-    pub dimension: i32,
+    /// The unit of both sides.
+    pub dimension: Dimension,
     /// Each figure once, in order of appearance.
     pub figures: Vec<FigureRef>,
 }
@@ -94,6 +94,7 @@ fn error(column: usize, what: impl Into<String>, hint: impl Into<String>) -> Cla
 enum Kind {
     Number(f64),
     Rate(BitRate),
+    Time(Span),
     Name(String),
     /// One of `+ - * / ( ) , . ..`
     Symbol(&'static str),
@@ -113,6 +114,7 @@ impl Kind {
         match self {
             Self::Number(number) => format!("`{number}`"),
             Self::Rate(rate) => format!("`{rate}`"),
+            Self::Time(time) => format!("`{time}`"),
             Self::Name(name) => format!("`{name}`"),
             Self::Symbol(symbol) => format!("`{symbol}`"),
             Self::Relation(relation) => format!("`{}`", relation.symbol()),
@@ -163,6 +165,9 @@ fn run(text: &str, test: impl Fn(char) -> bool) -> usize {
     text.find(|c| !test(c)).unwrap_or(text.len())
 }
 
+/// Of the units of [`Span`], those that a claim has a use for.
+const TIME_UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
+
 /// Reads a number, with its unit if letters follow directly.
 fn number(text: &str, column: usize) -> Result<(Kind, usize), ClaimError> {
     let digits = |from: usize| run(&text[from..], |c| c.is_ascii_digit());
@@ -179,17 +184,21 @@ fn number(text: &str, column: usize) -> Result<(Kind, usize), ClaimError> {
         }
     }
     let unit = run(&text[length..], |c| c.is_ascii_alphanumeric() || c == '_');
+    let refuse = |e: UnitError| {
+        let hint = format!("write for example `{}`; a name begins with a letter", e.example);
+        error(column, format!("`{}` is not {}: {}", e.read, e.expected, e.why), hint)
+    };
+    if TIME_UNITS.contains(&&text[length..length + unit]) {
+        length += unit;
+        return Ok((Kind::Time(text[..length].parse().map_err(refuse)?), length));
+    }
     if unit > 0 {
         length += unit;
         let per_second = text[length..].strip_prefix("/s");
         if per_second.is_some_and(|after| !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')) {
             length += "/s".len();
         }
-        let rate = text[..length].parse().map_err(|e: rig_stats::units::UnitError| {
-            let hint = format!("write for example `{}`; a name begins with a letter", e.example);
-            error(column, format!("`{}` is not {}: {}", e.read, e.expected, e.why), hint)
-        })?;
-        return Ok((Kind::Rate(rate), length));
+        return Ok((Kind::Rate(text[..length].parse().map_err(refuse)?), length));
     }
     match text[..length].parse::<f64>() {
         Ok(number) if number.is_finite() => Ok((Kind::Number(number), length)),
@@ -197,18 +206,10 @@ fn number(text: &str, column: usize) -> Result<(Kind, usize), ClaimError> {
     }
 }
 
-/// An expression with the power of bit/s in its unit.
+/// An expression with its unit.
 struct Typed {
     expr: Expr,
-    dimension: i32,
-}
-
-fn unit_name(dimension: i32) -> &'static str {
-    match dimension {
-        0 => "a plain number",
-        1 => "a throughput",
-        _ => "a value with another power of throughput",
-    }
+    dimension: Dimension,
 }
 
 /// Refuses two values that cannot be added or compared.
@@ -216,8 +217,12 @@ fn same_unit(left: &Typed, right: &Typed, column: usize, what: &str) -> Result<(
     if left.dimension == right.dimension {
         return Ok(());
     }
-    let what = format!("{} and {} cannot be {what}", unit_name(left.dimension), unit_name(right.dimension));
-    Err(error(column, what, "give a number that means a throughput its unit, for example `600Mbit`"))
+    let what = format!("{} and {} cannot be {what}", left.dimension.name(), right.dimension.name());
+    let hint = match left.dimension.example().or(right.dimension.example()) {
+        Some((what, example)) => format!("give a number that means {what} its unit, for example `{example}`"),
+        None => "divide each side by a figure of its own unit, so that ratios are compared".to_owned(),
+    };
+    Err(error(column, what, hint))
 }
 
 /// Refuses numbers that overflow when they are put together.
@@ -306,7 +311,7 @@ impl Parser {
         Ok(Parsed { left: left.expr, test, dimension, figures: self.figures })
     }
 
-    fn within(&mut self, left: &Typed) -> Result<(Test, i32), ClaimError> {
+    fn within(&mut self, left: &Typed) -> Result<(Test, Dimension), ClaimError> {
         let bound = |parser: &mut Self| {
             let column = parser.column();
             let bound = parser.sum(0)?;
@@ -356,8 +361,8 @@ impl Parser {
             let column = self.column();
             let right = self.unary(depth)?;
             let dimension = match operator {
-                Operator::Divide => left.dimension - right.dimension,
-                _ => left.dimension + right.dimension,
+                Operator::Divide => left.dimension.over(right.dimension),
+                _ => left.dimension.times(right.dimension),
             };
             if operator == Operator::Divide && right.expr.constant() == Some(0.0) {
                 return Err(error(column, "division by zero", "divide by a figure or another number"));
@@ -381,8 +386,9 @@ impl Parser {
             return Err(error(column, format!("more than {MAX_DEPTH} levels of parentheses"), "remove some of them"));
         }
         match kind {
-            Kind::Number(number) => Ok(Typed { expr: Expr::Number(number), dimension: 0 }),
-            Kind::Rate(rate) => Ok(Typed { expr: Expr::Rate(rate), dimension: 1 }),
+            Kind::Number(number) => Ok(Typed { expr: Expr::Number(number), dimension: Dimension::NUMBER }),
+            Kind::Rate(rate) => Ok(Typed { expr: Expr::Rate(rate), dimension: Dimension::RATE }),
+            Kind::Time(time) => Ok(Typed { expr: Expr::Time(time), dimension: Dimension::TIME }),
             Kind::Symbol("(") => {
                 let sum = self.sum(inner)?;
                 self.expect(")", "close the parenthesis or remove it; a comparison stands outside of parentheses")?;
@@ -435,7 +441,7 @@ impl Parser {
         }
         let names: Vec<_> = parts.iter().map(|(name, _)| name.as_str()).collect();
         let figure = FigureRef::from_parts(&names).map_err(|(part, e)| error(parts[part].1, e.what, e.hint))?;
-        let dimension = i32::from(figure.metric == Metric::Throughput);
+        let dimension = Dimension::of(figure.metric.quantity());
         let index = self.figures.iter().position(|known| *known == figure).unwrap_or_else(|| {
             self.figures.push(figure);
             self.figures.len() - 1

@@ -122,6 +122,11 @@ fn errors_point_at_the_column() {
         ("D.throughput within 4Mbit", 26, "`..` is expected, the end of the expression found"),
         ("D.throughput within 0bit .. B.throughput", 29, "a bound of `within` names a figure"),
         ("3 within 1 .. 4", 1, "the value before `within` names no figure"),
+        ("D.latency_p99 <= 100", 15, "a time and a plain number cannot be compared"),
+        ("D.latency_p99 <= 600Mbit", 15, "a time and a throughput cannot be compared"),
+        ("D.jitter * D.throughput >= 1", 25, "a product of throughputs and times and a plain number"),
+        ("D.sender.transactions > 1", 3, "the sender has no transactions"),
+        ("D.jitter <= 0.1ns", 13, "`0.1ns` is not a length of time: it is not a whole number of nanoseconds"),
         ("D.throughput-B.throughput > 0bit", 3, "unknown side `throughput-B`"),
         ("D.throughput - B.throughput- > 0bit", 18, "unknown metric `throughput-`"),
     ];
@@ -142,13 +147,28 @@ fn errors_read_well() {
     );
     assert_eq!(
         error("B.cpu <= 50").to_string(),
-        "column 3: `B.cpu` does not say whose cpu it is; write `B.sender.cpu` or `B.receiver.cpu`"
+        "column 3: `B.cpu` does not say whose cpu it is; write `B.sender.cpu` or `B.receiver.cpu`, or for the end that \
+         connects and the one that listens `B.local.cpu` or `B.remote.cpu`"
     );
     assert_eq!(
         error("D.throughput >= 600").to_string(),
         "column 14: a throughput and a plain number cannot be compared; \
          give a number that means a throughput its unit, for example `600Mbit`"
     );
+}
+
+#[test]
+fn times_are_compared_with_times() {
+    let figures: &[(&str, &[f64])] = &[("D.latency_p99", &[90.0, 91.0, 92.0]), ("B.latency_p99", &[50.0, 50.0])];
+    let judgement = judge("D.latency_p99 <= 0.1ms", figures);
+    assert_eq!((judgement.verdict, judgement.unit), (Verdict::Holds, EffectUnit::Microseconds));
+    assert_eq!(judgement.threshold, Threshold::AtMost(100.0));
+    assert!(judgement.words.starts_with("D.latency_p99 is 91us (95% interval"), "{}", judgement.words);
+    assert!(judgement.words.ends_with("claimed at most 100us"), "{}", judgement.words);
+    assert_eq!(verdict("D.latency_p99 <= B.latency_p99 + 50us", figures), Verdict::Holds);
+    assert_eq!(verdict("D.latency_p99 <= 1.5 * B.latency_p99", figures), Verdict::Refuted);
+    let show = |us| EffectUnit::Microseconds.show(us);
+    assert_eq!([show(0.0), show(12.345), show(-1500.0), show(2.5e6)], ["0us", "12.35us", "-1.5ms", "2.5s"]);
 }
 
 #[test]

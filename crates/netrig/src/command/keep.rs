@@ -1,7 +1,9 @@
 //! `netrig up`, `shell` and `down`.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -72,9 +74,10 @@ pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
         let exit = if error.is::<NameTaken>() { Exit::BadInput } else { Exit::Failed };
         Failure::new(exit, error)
     })?;
-    let mut out = std::io::stdout();
-    out.write_all(READY).and_then(|()| out.flush()).context("tell that the testbed stands").or_exit(Exit::Failed)?;
+    // Whoever reads that the testbed stands finds the terminal left already.
+    let told = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
     process::close_standard_streams().context("leave the terminal").or_exit(Exit::Failed)?;
+    told.and_then(|mut out| out.write_all(READY)).context("tell that the testbed stands").or_exit(Exit::Failed)?;
     loop {
         std::thread::park();
     }

@@ -1,6 +1,8 @@
 //! What each subcommand does, from the other parts.
 
+pub mod compare;
 pub mod doctor;
+pub mod ends;
 pub mod keep;
 mod output;
 pub mod report;

@@ -20,7 +20,7 @@ use crate::report::document::Claim;
 use crate::report::view::{Certainty, RunView, ScenarioView, Status};
 use crate::run::{Options, Outcome, Settled};
 use crate::store::{Run, RunState, Store};
-use crate::suite::{Layout, Repeat, Suite};
+use crate::suite::{Repeat, Suite};
 
 pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let name = args.run.parse().or_exit(Exit::BadInput)?;
@@ -73,7 +73,7 @@ fn local_time(unix_ms: i64) -> String {
 }
 
 /// The store that the user named, or the default one. Looking needs no right to write.
-fn open(args: &StoreArgs) -> Result<Store, Failure> {
+pub(super) fn open(args: &StoreArgs) -> Result<Store, Failure> {
     let path = path_of(args)?;
     if !path.exists() {
         let error = anyhow!("no run is stored in {}: try `netrig run layers --quick`", path.display());
@@ -119,6 +119,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             notes: scenario.notes.clone(),
             topology: scenario.topology.draw(&cpus),
             load: load_text(scenario),
+            plan: scenario.plan(),
             trials: run.trials.iter().filter(|trial| trial.scenario == scenario.id).cloned().collect(),
             certainty: certainty(settled.iter().find(|s| s.scenario == scenario.id)),
         })
@@ -146,31 +147,28 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
     Ok(RunView {
         id: run.summary.id.to_string(),
         suite: suite.name.clone(),
+        suite_file: run.suite_file.clone(),
+        suite_text: run.suite_text.clone(),
         title: suite.title.clone(),
         about: suite.about.clone(),
         started_unix_ms: run.summary.started_unix_ms,
         status: status(run),
         options: options.words(),
+        cpus: options.cpus.clone(),
         phases: options.timing.phases,
         repetition: repeat_text(options.timing.repeat),
         level,
+        goal: match options.timing.repeat {
+            Repeat::Times(_) => None,
+            Repeat::Until(goal) => Some(goal),
+        },
         environment: run.environment.clone(),
         rig_cost: run.rig_cost.clone(),
         scenarios,
-        tables: tables(&suite, &chosen),
+        tables: suite.tables.clone(),
         baseline: suite.baseline.clone(),
         claims,
     })
-}
-
-/// The suite's tables with the scenarios that were run.
-fn tables(suite: &Suite, chosen: &dyn Fn(&str) -> bool) -> Vec<Layout> {
-    let mut tables = suite.tables.clone();
-    for table in &mut tables {
-        table.columns.retain(|column| chosen(&column.scenario));
-    }
-    tables.retain(|table| !table.columns.is_empty());
-    tables
 }
 
 fn certainty(settled: Option<&Settled>) -> Certainty {

@@ -4,10 +4,12 @@ use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use rig_load::driver::Cancel;
 
+use super::compare::Against;
 use super::output::Output;
 use super::{gain_privilege, note, refuse_if_lacking, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
+use crate::compare;
 use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::{Format, build};
@@ -15,12 +17,14 @@ use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stoppe
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
 
-pub fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let (suite, timing) = choose(&args)?;
+pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
+    let (suite, timing) = choose(args)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
     let output = Output::choose(&args.output)?;
+    let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
+    let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
     let rootless = gain_privilege()?;
     refuse_if_lacking(&suite, Purpose::Run)?;
     let cancel = Cancel::new().or_exit(Exit::Failed)?;
@@ -38,7 +42,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
             suite_text: suite.text.clone(),
             options: serde_json::to_value(Options {
                 quick: args.quick,
-                only: args.only,
+                only: args.only.clone(),
                 cpus: rig.shares().iter().map(ToString::to_string).collect(),
                 timing,
             })
@@ -78,6 +82,10 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
 
     let view = report::view(&store.run(id).or_exit(Exit::Failed)?)?;
     let mut document = build::document(&view);
+    let compared = against.map(|against| against.compare(&view, &args.store)).transpose()?;
+    if let Some((comparison, _)) = &compared {
+        compare::append(&mut document, comparison);
+    }
     if output.is_standard() && args.output.format == Format::Terminal {
         // On a terminal what matters most must not have scrolled away.
         document = document.without_details();
@@ -86,9 +94,18 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     if !args.quiet {
         note(format_args!("Stored as run {id}. In full: {again}"));
         note(format_args!("As a page, with charts: {again} --format html --output run-{id}.html"));
+        if let Some((comparison, _)) = &compared {
+            let old = comparison.old.name.strip_prefix("run ").unwrap_or(&comparison.old.name);
+            let store = args.store.store.as_ref().map_or(String::new(), |path| format!(" --store {}", path.display()));
+            note(format_args!("Figure by figure: netrig compare {old} {id}{store}"));
+        }
     }
     let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
-    Ok(if refuted { Exit::Refuted } else { Exit::Done })
+    Ok(match compared {
+        _ if refuted => Exit::Refuted,
+        Some((_, exit)) => exit,
+        None => Exit::Done,
+    })
 }
 
 fn measure(

@@ -2,9 +2,6 @@
 
 use std::fmt::Write;
 
-use rig_load::plan::{Engine, TcpStream};
-use rig_stats::units::{ByteRate, Bytes};
-
 use super::print;
 use crate::exit::{Exit, Failure};
 use crate::suite::{Repeat, Scenario, Suite};
@@ -74,41 +71,6 @@ pub fn repeat_text(repeat: Repeat) -> String {
 
 /// A scenario's load in one line.
 pub fn load_text(scenario: &Scenario) -> String {
-    let send = &scenario.send;
-    let mut parts = vec![format!("TCP stream, {} messages", Bytes(u64::from(send.message)))];
-    if scenario.receive.message != send.message {
-        parts.push(format!("received by up to {}", Bytes(u64::from(scenario.receive.message))));
-    }
-    match scenario.pairs.len() {
-        1 => {}
-        n => parts.push(format!("{n} pairs")),
-    }
-    if send.threads > 1 {
-        parts.push(format!("{} threads", send.threads));
-    }
-    if send.connections > 1 {
-        parts.push(format!("{} connections per thread", send.connections));
-    }
-    parts.extend(send.send_buffer.map(|b| format!("send buffer {}", Bytes(u64::from(b)))));
-    parts.extend(send.receive_buffer.map(|b| format!("receive buffer {}", Bytes(u64::from(b)))));
-    if send.no_delay {
-        parts.push("nodelay".into());
-    }
-    parts.extend(send.throttle.map(|rate| format!("at most {} per thread", ByteRate(rate))));
-    parts.extend(send.congestion_control.clone());
-    parts.push(format!("send {}, receive {}", engine_text(send), engine_text(&scenario.receive)));
-    if scenario.send.send_mode != Default::default() {
-        parts.push(format!("copy-free send ({})", scenario.send.send_mode));
-    }
-    if scenario.receive.receive_mode != Default::default() {
-        parts.push(format!("copy-free receive ({})", scenario.receive.receive_mode));
-    }
-    parts.join(", ")
-}
-
-fn engine_text(end: &TcpStream) -> String {
-    match end.engine {
-        Engine::Blocking => "blocking".into(),
-        Engine::Uring { outstanding } => format!("io_uring with {outstanding} outstanding"),
-    }
+    let under = scenario.under.as_ref().map(|under| format!("; meanwhile {under}"));
+    format!("{}{}", scenario.traffic, under.unwrap_or_default())
 }

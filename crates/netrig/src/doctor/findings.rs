@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use rig_load::plan::{Engine, SendMode};
+use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
 use rig_sys::cpu::CpuSet;
-use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Privileges, Refusal, Sockets};
+use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Privileges, Refusal, Sockets};
 
 use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
-use crate::suite::Suite;
-use crate::testbed::topology::Path;
+use crate::suite::{Scenario, Suite};
+use crate::testbed::topology::{Family, Path};
 use crate::testbed::{share_cpus, split_cores};
 
 /// What `facts` mean to a user of netrig. `store` is where runs are kept, or why they cannot be.
@@ -59,12 +59,20 @@ fn loads_of(suite: &Suite, facts: &Facts) -> Vec<State> {
     let of_load = |name| load.iter().filter(move |(of, _)| *of == name).map(|(_, state)| state.clone());
     let mut states: Vec<State> =
         congestion_controls_of(suite).into_iter().map(|name| named_congestion_control(name, machine)).collect();
-    let ends = || suite.scenarios.iter().flat_map(|scenario| [&scenario.send, &scenario.receive]);
-    if ends().any(|end| matches!(end.engine, Engine::Uring { .. })) {
+    let loads = || suite.scenarios.iter().flat_map(Scenario::loads);
+    let streams = |asks: fn(&TcpStream) -> bool| loads().any(|load| matches!(load, Load::TcpStream(s) if asks(s)));
+    let datagrams = |asks: fn(&Datagrams) -> bool| loads().any(|load| matches!(load, Load::UdpStream(d) if asks(d)));
+    if streams(|stream| matches!(stream.engine, Engine::Uring { .. })) {
         states.extend(of_load(IO_URING));
     }
-    if ends().any(|end| end.send_mode == SendMode::ZeroCopy) {
+    if streams(|stream| stream.send_mode == SendMode::ZeroCopy) {
         states.extend(of_load(ZERO_COPY));
+    }
+    if datagrams(|datagrams| datagrams.segments > 1) {
+        states.extend(of_load(UDP_SEGMENTS));
+    }
+    if datagrams(|datagrams| datagrams.coalesce) {
+        states.extend(of_load(UDP_COALESCING));
     }
     states
 }
@@ -75,11 +83,13 @@ fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
     for topology in suite.scenarios.iter().map(|scenario| &scenario.topology) {
         pieces.extend(match topology.path() {
             Path::Raw => &[][..],
+            Path::Etun if topology.family() == Family::Ipv6 => &[Feature::Veth],
             Path::Etun => &[Feature::Veth, Feature::Forwarding],
             Path::Bridge | Path::Colocated => &[Feature::Veth, Feature::Bridge],
             Path::Macvlan => &[Feature::Macvlan],
             Path::Vxlan => &[Feature::Veth, Feature::Bridge, Feature::Vxlan],
         });
+        pieces.extend((topology.family() == Family::Ipv6).then_some(Feature::Ipv6));
         let Some(wire) = topology.wire() else { continue };
         pieces.extend([Feature::Veth, Feature::Sysfs, Feature::ReceiveSteering]);
         pieces.extend(wire.rate.map(|_| Feature::TokenBucket));
@@ -154,13 +164,15 @@ const PIECES: &[Piece] = &[
     Piece { feature: Feature::Bridge, name: "bridge", spare: false, module: Some("bridge"), option: "CONFIG_BRIDGE",
             effect: "no paths bridge, colocated and vxlan" },
     Piece { feature: Feature::Macvlan, name: "macvlan", spare: true, module: Some("macvlan"), option: "CONFIG_MACVLAN",
-            effect: "no path macvlan" },
+            effect: "no path macvlan, which the suite namespaces has" },
     Piece { feature: Feature::Vxlan, name: "vxlan", spare: false, module: Some("vxlan"), option: "CONFIG_VXLAN",
             effect: "no path vxlan" },
     Piece { feature: Feature::TokenBucket, name: "rate limit (tbf)", spare: true, module: Some("sch_tbf"),
-            option: "CONFIG_NET_SCH_TBF", effect: "no wires with a rate" },
+            option: "CONFIG_NET_SCH_TBF", effect: "no wires with a rate, such as that of the suite namespaces" },
     Piece { feature: Feature::Forwarding, name: "forwarding", spare: true, module: None, option: "CONFIG_INET",
-            effect: "no path etun" },
+            effect: "no path etun, which the suite namespaces has" },
+    Piece { feature: Feature::Ipv6, name: "IPv6", spare: true, module: None, option: "CONFIG_IPV6",
+            effect: "no testbeds of family ipv6" },
     Piece { feature: Feature::Offloads, name: "offload switches", spare: false, module: None, option: "CONFIG_NET",
             effect: "no wires without segmentation offload" },
     Piece { feature: Feature::Sysfs, name: "sysfs of a namespace", spare: false, module: None, option: "CONFIG_SYSFS",
@@ -307,6 +319,8 @@ fn clock(machine: &Machine) -> State {
 
 const IO_URING: &str = "io_uring";
 const ZERO_COPY: &str = "MSG_ZEROCOPY";
+const UDP_SEGMENTS: &str = "UDP segmentation (GSO)";
+const UDP_COALESCING: &str = "UDP coalescing (GRO)";
 
 /// The receive buffer that the suite `layers` asks for, and as much for sending, bytes.
 const BUFFER: u64 = 2 * 1024 * 1024;
@@ -331,9 +345,15 @@ fn load_generator(machine: &Machine, sockets: &Sockets, privileges: &Privileges)
             State::Lacking(lack(refusal.to_string(), "no copy mode zero-copy", remedy))
         }
     };
+    let udp = |outcome: &Outcome, effect, release| match outcome {
+        Ok(()) => ok("works"),
+        Err(refusal) => State::Lacking(lack(refusal.to_string(), effect, format!("use Linux {release} or newer"))),
+    };
     vec![
         (IO_URING, io_uring),
         (ZERO_COPY, zero_copy),
+        (UDP_SEGMENTS, udp(&sockets.udp_segments, "no udp-stream with `segments`", "4.18")),
+        (UDP_COALESCING, udp(&sockets.udp_coalescing, "no udp-stream with `coalesce`", "5.0")),
         ("congestion control", congestion_control(machine)),
         ("receive buffer", buffer("net.core.rmem_max", machine.receive_buffer_max)),
         ("send buffer", buffer("net.core.wmem_max", machine.send_buffer_max)),

@@ -11,11 +11,12 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rig_load::plan::{Load, TcpStream, Transactions};
 use rig_sys::probe::{Facts, try_congestion_control};
 use serde::Serialize;
 
 use crate::store::{Store, StoreError};
-use crate::suite::Suite;
+use crate::suite::{Scenario, Suite};
 
 pub use findings::findings;
 
@@ -138,8 +139,13 @@ pub fn in_the_way_of(suite: &Suite, purpose: Purpose) -> Vec<Lack> {
 
 /// The congestion controls that the loads of `suite` name.
 fn congestion_controls_of(suite: &Suite) -> BTreeSet<&str> {
-    let ends = suite.scenarios.iter().flat_map(|scenario| [&scenario.send, &scenario.receive]);
-    ends.filter_map(|end| end.congestion_control.as_deref()).collect()
+    let named = |load| match load {
+        &Load::TcpStream(TcpStream { ref congestion_control, .. })
+        | &Load::TcpRr(Transactions { ref congestion_control, .. })
+        | &Load::TcpCrr(Transactions { ref congestion_control, .. }) => congestion_control.as_deref(),
+        Load::UdpStream(_) | Load::UdpRr(_) | Load::Idle => None,
+    };
+    suite.scenarios.iter().flat_map(Scenario::loads).filter_map(named).collect()
 }
 
 /// `findings` for a reader.

@@ -5,13 +5,14 @@ use rig_sys::probe::{Access, Activity, Busy, Feature, Machine, Namespaces, Privi
 
 use super::*;
 
-const FEATURES: [Feature; 9] = [
+const FEATURES: [Feature; 10] = [
     Feature::Veth,
     Feature::Bridge,
     Feature::Macvlan,
     Feature::Vxlan,
     Feature::TokenBucket,
     Feature::Forwarding,
+    Feature::Ipv6,
     Feature::Offloads,
     Feature::Sysfs,
     Feature::ReceiveSteering,
@@ -38,7 +39,13 @@ fn good() -> Facts {
         },
         privileges: Privileges::default(),
         activity: Activity { load_average: 0.04, busy_percent: 0.6, ..Activity::default() },
-        sockets: Sockets { io_uring: Ok(()), io_uring_disabled: Some(0), zero_copy: Ok(()) },
+        sockets: Sockets {
+            io_uring: Ok(()),
+            io_uring_disabled: Some(0),
+            zero_copy: Ok(()),
+            udp_segments: Ok(()),
+            udp_coalescing: Ok(()),
+        },
         namespaces: Namespaces { access: Access::Direct, features: FEATURES.map(|feature| (feature, Ok(()))).into() },
     }
 }

@@ -1,8 +1,9 @@
-//! One line for each table cell and each claim: the long form that every data tool reads without reshaping.
+//! One line for each table cell, each percentile of a distribution and each claim: the long form that every data tool
+//! reads without reshaping.
 
 use std::io;
 
-use super::document::{Block, Cell, Claim, Document, Table};
+use super::document::{Block, Cell, Chart, Claim, Document, Percentiles, Table};
 
 const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"];
 
@@ -12,6 +13,7 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     for block in document.all_blocks() {
         match block {
             Block::Table(table) => write_table(&mut csv, table)?,
+            Block::Figure(Chart::Percentiles(chart)) => write_percentiles(&mut csv, chart)?,
             Block::Claims { claims } => write_claims(&mut csv, claims)?,
             _ => {}
         }
@@ -44,6 +46,25 @@ fn write_table(csv: &mut csv::Writer<&mut dyn io::Write>, table: &Table) -> io::
             let record = [&table.caption, &row.label, &column, &value, &low, &high, &unit, &reference, &note];
             csv.write_record(record).map_err(into_io)?;
         }
+    }
+    Ok(())
+}
+
+/// The written percentiles, the number of values, and the whole histogram as text.
+fn write_percentiles(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Percentiles) -> io::Result<()> {
+    for line in &chart.lines {
+        let mut write = |column: &str, value: &str, unit: &str, note: &str| {
+            csv.write_record([&chart.title, &line.label, column, value, "", "", unit, "", note]).map_err(into_io)
+        };
+        for mark in &line.marks {
+            let value = mark.value.map_or(String::new(), |v| v.to_string());
+            let note = if mark.value.is_none() { "too few values" } else { "" };
+            write(&mark.to_string(), &value, &chart.value.unit, note)?;
+        }
+        write("values", &line.count.to_string(), "", "")?;
+        let text = serde_json::to_value(&line.histogram)?;
+        let format = "nanoseconds, HdrHistogram's compressed V2 format in base64";
+        write("histogram", text.as_str().unwrap_or_default(), "", format)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rig_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 pub use crate::claim::Verdict;
@@ -335,6 +336,7 @@ pub enum Chart {
     Bars(Bars),
     Stacked(Stacked),
     Lines(Lines),
+    Percentiles(Percentiles),
 }
 
 impl Chart {
@@ -343,6 +345,7 @@ impl Chart {
             Self::Bars(c) => &c.title,
             Self::Stacked(c) => &c.title,
             Self::Lines(c) => &c.title,
+            Self::Percentiles(c) => &c.title,
         }
     }
 }
@@ -419,6 +422,42 @@ pub struct Line {
     pub label: String,
     /// In ascending order of x.
     pub points: Vec<(f64, f64)>,
+}
+
+/// Distributions of a value that spans magnitudes, as HdrHistogram plots them: the value on a logarithmic axis against the
+/// percentile, whose axis is logarithmic in the share that lies beyond it, so that 90, 99 and 99.9 are equally far apart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    pub title: String,
+    pub value: Axis,
+    pub lines: Vec<Distribution>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    pub label: String,
+    /// Values in it.
+    pub count: u64,
+    /// The percentiles that are written out.
+    pub marks: Vec<Mark>,
+    /// Percentile, less than 100, and value, greater than 0, in ascending order, as far as there are values enough.
+    pub points: Vec<(f64, f64)>,
+    /// All of it, in nanoseconds.
+    pub histogram: Histogram,
+}
+
+/// One percentile of a distribution; no value where it has too few values.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    pub percentile: f64,
+    pub value: Option<f64>,
+}
+
+impl fmt::Display for Mark {
+    /// Its name: `p99.9`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("p{}", self.percentile))
+    }
 }
 
 /// `Throughput (Mbit/s)`, but `Avg. CPU %`.

@@ -1,6 +1,8 @@
 //! Trials, runs and documents made up for tests. Trials are read from JSON, so that fields with a default need no
 //! mention.
 
+pub(crate) mod loads;
+
 use std::time::Duration;
 
 use rig_load::plan::Phases;
@@ -8,12 +10,13 @@ use rig_stats::confidence::Level;
 use serde_json::{Value, json};
 
 use super::document::{
-    Axis, BarGroup, Bars, Block, Cell, Chart, Claim, Column, Document, Interval, Label, Line, Lines, Number, Row,
-    Stacked, StackedRow, Table, Verdict,
+    Axis, BarGroup, Bars, Block, Cell, Chart, Claim, Column, Distribution, Document, Interval, Label, Line, Lines,
+    Mark, Number, Percentiles, Row, Stacked, StackedRow, Table, Verdict,
 };
 use super::view::{Certainty, RunView, ScenarioView, Status};
+use crate::claim::{Metric, Side};
 use crate::record::{Environment, Flag, RigCost, TrialRecord};
-use crate::suite::{Layout, LayoutColumn, Reference};
+use crate::suite::{Form, Layout, LayoutColumn};
 
 pub(crate) struct TrialOptions {
     pub scenario: &'static str,
@@ -197,6 +200,7 @@ pub(crate) fn document() -> Document {
         Block::Figure(Chart::Bars(bars())),
         Block::Figure(Chart::Stacked(stacked())),
         Block::Figure(Chart::Lines(lines())),
+        Block::Figure(Chart::Percentiles(percentiles())),
     ];
     Document {
         title: "What <each> layer & its |cost|".to_owned(),
@@ -271,6 +275,26 @@ fn lines() -> Lines {
     }
 }
 
+fn percentiles() -> Percentiles {
+    let line = |label: &str, fast: u64, slow: u64| {
+        let histogram = loads::histogram(&[(fast, 900), (2 * fast, 90), (slow, 10)]);
+        let value = |percentile| histogram.percentile(percentile).map(|ns| ns as f64 / 1000.0);
+        let mark = |percentile| Mark { percentile, value: value(percentile).filter(|_| percentile < 99.95) };
+        Distribution {
+            label: label.to_owned(),
+            count: histogram.count(),
+            marks: [50.0, 90.0, 99.0, 99.9, 99.99].map(mark).into(),
+            points: [0.0, 50.0, 80.0, 95.0, 99.0, 99.9].map(|p| (p, value(p).unwrap())).into(),
+            histogram,
+        }
+    };
+    Percentiles {
+        title: "Latency of <all> transactions".to_owned(),
+        value: Axis::new("Latency", "µs"),
+        lines: vec![line("none", 11, 300), line("etun & routing", 24, 4100)],
+    }
+}
+
 /// A run of some scenarios of a study that was stopped before its last scenario had a trial.
 pub(crate) fn run_view() -> RunView {
     let scenarios = vec![
@@ -285,19 +309,25 @@ pub(crate) fn run_view() -> RunView {
             ..scenario("T2", "2 containers, 2 threads", 0, [0.0; 2], false)
         },
     ];
-    let reference = |throughput_mbit, cpu_percent| Some(Reference { throughput_mbit, cpu_percent });
-    let column =
-        |head: &str, sender, receiver| LayoutColumn { head: head.into(), scenario: head.into(), sender, receiver };
+    let column = |head: &str, figures: Option<[(u64, f64); 2]>| LayoutColumn {
+        head: head.into(),
+        scenario: head.into(),
+        published: [Side::Sender, Side::Receiver]
+            .into_iter()
+            .zip(figures.into_iter().flatten())
+            .flat_map(|(side, (rate, cpu))| [(side, Metric::Throughput, rate as f64), (side, Metric::Cpu, cpu)])
+            .collect(),
+    };
     let table = Layout {
         title: "From raw to overlay".to_owned(),
-        columns: vec![
-            column("A", reference(7375.159, 14.799), reference(7375.198, 21.161)),
-            column("B", reference(1592.691, 15.843), reference(1592.698, 42.278)),
-            column("C", reference(1956.786, 57.098), reference(1948.824, 57.086)),
-            column("D", reference(658.291, 40.992), reference(657.520, 48.184)),
-            column("E", reference(235.852, 29.373), reference(235.784, 25.064)),
-            column("not part of this run", None, None),
-        ],
+        form: Form::Columns(vec![
+            column("A", Some([(7_375_159_000, 14.799), (7_375_198_000, 21.161)])),
+            column("B", Some([(1_592_691_000, 15.843), (1_592_698_000, 42.278)])),
+            column("C", Some([(1_956_786_000, 57.098), (1_948_824_000, 57.086)])),
+            column("D", Some([(658_291_000, 40.992), (657_520_000, 48.184)])),
+            column("E", Some([(235_852_000, 29.373), (235_784_000, 25.064)])),
+            column("not part of this run", None),
+        ]),
         source: Some("Contrail Windows Performance Testing, results".to_owned()),
     };
     let claim = |text: &str, expression: &str, verdict, words: &str| Claim {
@@ -309,6 +339,8 @@ pub(crate) fn run_view() -> RunView {
     RunView {
         id: "12".into(),
         suite: "layers".into(),
+        suite_file: "layers.toml".into(),
+        suite_text: crate::suite::Suite::load("layers").unwrap().text,
         baseline: Some("B".into()),
         title: "What each layer of a container network costs".into(),
         about:
@@ -318,6 +350,7 @@ pub(crate) fn run_view() -> RunView {
         started_unix_ms: 1_780_000_000_000,
         status: Status::Interrupted { done: 15, planned: 18 },
         options: "--quick".into(),
+        cpus: vec!["0-1".into(), "2-3".into()],
         phases: Phases {
             warm_up: Duration::from_millis(300),
             window: Duration::from_secs(2),
@@ -326,6 +359,7 @@ pub(crate) fn run_view() -> RunView {
         },
         repetition: "3 trials of each scenario".into(),
         level: Level::default(),
+        goal: None,
         environment: Environment {
             netrig_version: "0.1.0".into(),
             kernel: "6.18.5".into(),
@@ -338,6 +372,7 @@ pub(crate) fn run_view() -> RunView {
             rootless: false,
             load_average_hundredths: 42,
             sysctls: vec![("net.core.rmem_max".into(), "212992".into())],
+            ..Environment::default()
         },
         rig_cost: Some(RigCost {
             nodes: vec![("a".into(), 0.31), ("b".into(), 0.24)],
@@ -408,6 +443,7 @@ fn scenario(id: &'static str, name: &str, mbit: u64, busy: [f64; 2], colocated: 
         load: "tcp-stream, messages of 128 KiB, receive buffer of 2 MiB, 1 thread with 1 connection, io_uring with 2 \
                outstanding sends and 16 outstanding receives"
             .into(),
+        plan: loads::tcp_stream("forward", 128 << 10),
         trials: trials.collect(),
         certainty: if overlay {
             Certainty::Missed("confidence not reached: sender cpu ±3.7 %".into())

@@ -5,9 +5,7 @@ use std::io;
 use serde::Serialize;
 
 use super::document::Document;
-
-/// Raised when a field changes its meaning or goes away; new fields do not raise it.
-const VERSION: u32 = 1;
+use super::export::{FORMAT, VERSION};
 
 #[derive(Serialize)]
 struct Envelope<'a> {
@@ -18,6 +16,6 @@ struct Envelope<'a> {
 }
 
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &Envelope { format: "netrig-report", version: VERSION, document })?;
+    serde_json::to_writer_pretty(&mut *out, &Envelope { format: FORMAT, version: VERSION, document })?;
     out.write_all(b"\n")
 }

@@ -1,16 +1,18 @@
 //! One document, many writers.
 //!
 //! A [`document::Document`] says what was found. [`write`] turns it into text for a terminal, Markdown, one HTML file,
-//! JSON or CSV; no writer computes a figure.
+//! JSON, CSV or OpenMetrics; no writer computes a figure.
 
 pub mod build;
 mod csv;
 pub mod document;
+pub mod export;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod html;
 mod json;
 mod markdown;
+mod openmetrics;
 mod paint;
 mod terminal;
 mod text;
@@ -37,6 +39,8 @@ pub enum Format {
     Json,
     /// One line for each table cell
     Csv,
+    /// OpenMetrics text, for Prometheus
+    Openmetrics,
 }
 
 impl Format {
@@ -48,6 +52,7 @@ impl Format {
             Self::Html => "html",
             Self::Json => "json",
             Self::Csv => "csv",
+            Self::Openmetrics => "prom",
         }
     }
 }
@@ -60,12 +65,13 @@ impl fmt::Display for Format {
             Self::Html => "html",
             Self::Json => "json",
             Self::Csv => "csv",
+            Self::Openmetrics => "openmetrics",
         })
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no report format `{0}`; choose one of terminal, markdown, html, json, csv")]
+#[error("there is no report format `{0}`; choose one of terminal, markdown, html, json, csv, openmetrics")]
 pub struct UnknownFormat(String);
 
 impl FromStr for Format {
@@ -102,6 +108,7 @@ pub fn write(document: &Document, format: Format, options: Options, out: &mut dy
         Format::Html => html::write(document, out),
         Format::Json => json::write(document, out),
         Format::Csv => csv::write(document, out),
+        Format::Openmetrics => openmetrics::write(document, out),
     }
 }
 

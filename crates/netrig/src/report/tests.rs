@@ -20,8 +20,8 @@ fn visible(text: &str) -> String {
     text.replace('\x1b', "␛").replace('\u{202e}', "<U+202E>")
 }
 
-fn both() -> [Document; 2] {
-    [fixture::document(), build::document(&fixture::run_view())]
+fn all() -> [Document; 3] {
+    [fixture::document(), build::document(&fixture::run_view()), build::document(&fixture::loads::netperf_view())]
 }
 
 /// Not the binary format for its own sake: the snapshot is a page that a browser opens.
@@ -32,12 +32,24 @@ fn html_looks_as_it_did() {
         "run.html",
         plain(&build::document(&fixture::run_view()), Format::Html).into_bytes()
     );
+    insta::assert_binary_snapshot!(
+        "netperf.html",
+        plain(&build::document(&fixture::loads::netperf_view()), Format::Html).into_bytes()
+    );
 }
 
 #[test]
 fn terminal_looks_as_it_did() {
     insta::assert_snapshot!("document.txt", plain(&fixture::document(), Format::Terminal));
     insta::assert_snapshot!("run-80.txt", plain(&build::document(&fixture::run_view()), Format::Terminal));
+    insta::assert_snapshot!(
+        "netperf-100.txt",
+        written(
+            &build::document(&fixture::loads::netperf_view()),
+            Format::Terminal,
+            Options { colour: false, width: 100 }
+        )
+    );
     let wide = Options { colour: false, width: 120 };
     let run = build::document(&fixture::run_view()).without_details();
     insta::assert_snapshot!("run-120.txt", written(&run, Format::Terminal, wide));
@@ -67,20 +79,27 @@ fn json_looks_as_it_did() {
 
 #[test]
 fn no_line_on_a_terminal_is_longer_than_it_is_wide() {
-    for document in both() {
+    for document in all() {
         for width in [40, 60, 80, 100, 120, 200] {
             let text = written(&document, Format::Terminal, Options { colour: false, width });
             // Drawings are left as they are.
-            for line in text.lines().filter(|line| !line.contains(['┌', '│', '└'])) {
+            for line in text.lines().filter(|line| !line.contains(['┌', '│', '└']) && !is_netperfs(line)) {
                 assert!(display_width(line) <= usize::from(width), "{} > {width}: {line}", display_width(line));
             }
         }
     }
 }
 
+/// A line of netperf's blocks, whose columns are of fixed width.
+fn is_netperfs(line: &str) -> bool {
+    let heads = ["Recv ", "Socket ", "Size ", "bytes ", "Send ", "study    ", "!!! "];
+    let figures = !line.is_empty() && line.chars().all(|c| c.is_ascii_digit() || " .-".contains(c));
+    line.contains(" TEST from ") || heads.iter().any(|head| line.starts_with(head)) || figures
+}
+
 #[test]
 fn colour_changes_nothing_but_colour() {
-    for document in both() {
+    for document in all() {
         let colour = written(&document, Format::Terminal, Options { colour: true, width: 80 });
         assert!(colour.contains("\x1b[1m"));
         let mut bare = String::new();
@@ -118,7 +137,7 @@ fn every_figure_is_in_every_format() {
 
 #[test]
 fn html_stands_alone() {
-    for document in both() {
+    for document in all() {
         let html = plain(&document, Format::Html);
         for foreign in
             ["<script", "<link", "<img", "<iframe", "<object", "<base", "src=", "@import", "url(", "http:", "https:"]
@@ -134,7 +153,7 @@ fn html_stands_alone() {
 /// Tags in the order of opening must close in the reverse order; text must be escaped for that to hold.
 #[test]
 fn html_is_well_formed() {
-    for document in both() {
+    for document in all() {
         let html = plain(&document, Format::Html);
         let mut open: Vec<&str> = Vec::new();
         for tag in html.split('<').skip(1) {
@@ -168,7 +187,7 @@ fn html_names_are_unique_and_links_lead_somewhere() {
 fn html_charts_are_drawn_for_everybody() {
     let html = plain(&fixture::document(), Format::Html);
     let drawings: Vec<&str> = html.split("<svg ").skip(1).map(|s| s.split("</svg>").next().unwrap()).collect();
-    assert_eq!(drawings.len(), 6);
+    assert_eq!(drawings.len(), 8);
     for drawing in drawings {
         assert!(drawing.contains("role=\"img\""));
         assert!(drawing.contains("<title id="));
@@ -180,7 +199,7 @@ fn html_charts_are_drawn_for_everybody() {
 
 #[test]
 fn csv_reads_back_with_equal_columns() {
-    for document in both() {
+    for document in all() {
         let text = plain(&document, Format::Csv);
         let mut reader = ::csv::Reader::from_reader(text.as_bytes());
         let head = reader.headers().unwrap().clone();
@@ -213,18 +232,39 @@ fn csv_keeps_text_and_figures_whole() {
 }
 
 #[test]
+fn csv_has_distributions_whole() {
+    let text = plain(&build::document(&fixture::loads::netperf_view()), Format::Csv);
+    let rows: Vec<::csv::StringRecord> =
+        ::csv::Reader::from_reader(text.as_bytes()).records().collect::<Result<_, _>>().unwrap();
+    let title = "TCP_RR – latency of all transactions, trials pooled";
+    let cell = |column: &str| {
+        let row = rows.iter().find(|r| &r[0] == title && &r[1] == "etun" && &r[2] == column);
+        row.unwrap_or_else(|| panic!("no {column}")).clone()
+    };
+    assert_eq!((&cell("values")[3], &cell("p99.9")[6]), ("30000", "µs"));
+    let histogram: rig_stats::histogram::Histogram =
+        serde_json::from_value(Value::from(&cell("histogram")[3])).unwrap();
+    assert_eq!(histogram.count(), 30_000);
+    let shown: f64 = cell("p50")[3].parse().unwrap();
+    assert_eq!(shown, histogram.percentile(50.0).unwrap() as f64 / 1000.0);
+}
+
+#[test]
 fn json_reads_back_as_the_same_document() {
-    for document in both() {
+    for document in all() {
         let text = plain(&document, Format::Json);
         let value: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((value["format"].as_str(), value["version"].as_u64()), (Some("netrig-report"), Some(1)));
+        assert_eq!(
+            (value["format"].as_str(), value["version"].as_u64()),
+            (Some("netrig-report"), Some(u64::from(export::VERSION)))
+        );
         assert_eq!(serde_json::from_value::<Document>(value).unwrap(), document);
     }
 }
 
 #[test]
 fn markdown_tables_are_even() {
-    for document in both() {
+    for document in all() {
         let text = plain(&document, Format::Markdown);
         let mut cells = None;
         let mut rows = 0;
@@ -255,7 +295,7 @@ fn unescaped_pipes(line: &str) -> usize {
 /// Outside code, what stands between the markup is text: no tag, no entity but those of the writer.
 #[test]
 fn markdown_has_no_foreign_markup() {
-    for document in both() {
+    for document in all() {
         let text = plain(&document, Format::Markdown);
         let mut fence: Option<&str> = None;
         for line in text.lines() {
@@ -305,14 +345,20 @@ fn formats_read_back_from_their_names() {
         assert_eq!(format.to_string().parse(), Ok(*format));
     }
     let error = "pdf".parse::<Format>().unwrap_err();
-    assert_eq!(error.to_string(), "there is no report format `pdf`; choose one of terminal, markdown, html, json, csv");
+    let known = "terminal, markdown, html, json, csv, openmetrics";
+    assert_eq!(error.to_string(), format!("there is no report format `pdf`; choose one of {known}"));
 }
 
 #[test]
 fn an_empty_document_is_written_by_all() {
     let document = Document { title: "Nothing".into(), ..Document::default() };
     for format in Format::value_variants() {
-        assert!(plain(&document, *format).contains(if *format == Format::Csv { "table,row" } else { "Nothing" }));
+        let expected = match format {
+            Format::Csv => "table,row",
+            Format::Openmetrics => "# EOF",
+            _ => "Nothing",
+        };
+        assert!(plain(&document, *format).contains(expected), "{format}");
     }
 }
 

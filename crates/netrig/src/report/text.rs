@@ -64,6 +64,16 @@ pub fn pad_left(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(display_width(text))))
 }
 
+/// `value` to about three digits, for figures of all magnitudes in one row.
+pub fn significant(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$}")
+}
+
 /// What stands in place of a figure that is missing.
 pub const MISSING: &str = "–";
 

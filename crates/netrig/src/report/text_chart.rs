@@ -2,9 +2,9 @@
 
 use textwrap::core::display_width;
 
-use super::document::{Bars, Chart, Interval, Lines, Stacked};
+use super::document::{Bars, Chart, Distribution, Interval, Lines, Percentiles, Stacked};
 use super::paint::{Colour, Paint};
-use super::text::{clean_line, pad, pad_left, shorten};
+use super::text::{MISSING, clean_line, pad, pad_left, shorten, significant};
 
 const EIGHTHS: [char; 8] = ['█', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 const SPARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -26,6 +26,7 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
         Chart::Bars(bars) => render_bars(bars, width, paint),
         Chart::Stacked(stacked) => render_stacked(stacked, width, paint),
         Chart::Lines(lines) => render_lines(lines, width, paint),
+        Chart::Percentiles(percentiles) => render_percentiles(percentiles, width, paint),
     }
 }
 
@@ -162,6 +163,62 @@ fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {
             pad_left(&format!("{:.decimals$}", range.low), figure_width),
             pad_left(&format!("{:.decimals$}", range.high), figure_width),
         ));
+    }
+    out
+}
+
+/// Columns that are left to labels, however narrow the line is.
+const LEAST_LABEL: usize = 8;
+
+/// The written percentiles of each distribution in a row, after its course on a logarithmic scale where there is room.
+fn render_percentiles(chart: &Percentiles, width: usize, paint: Paint) -> Vec<String> {
+    let Some(first) = chart.lines.first() else { return Vec::new() };
+    let all: Vec<String> = first.marks.iter().map(ToString::to_string).collect();
+    let value = |line: &Distribution, i: usize| {
+        line.marks.get(i).and_then(|mark| mark.value).map_or(MISSING.to_owned(), significant)
+    };
+    let column = |i: usize| {
+        let values = chart.lines.iter().map(|line| display_width(&value(line, i)));
+        values.chain([display_width(&all[i])]).max().unwrap_or(0) + 2
+    };
+    // The first and the last percentile say most; on a narrow line those between them give way.
+    let mut shown: Vec<usize> = (0..all.len()).collect();
+    while shown.len() > 1 && shown.iter().map(|i| column(*i)).sum::<usize>() + LEAST_LABEL > width {
+        shown.remove(1);
+    }
+    let widths: Vec<usize> = shown.iter().map(|i| column(*i)).collect();
+    let heads: Vec<String> = shown.iter().map(|i| all[*i].clone()).collect();
+    let rows: Vec<Vec<String>> =
+        chart.lines.iter().map(|line| shown.iter().map(|i| value(line, *i)).collect()).collect();
+    let figures = widths.iter().sum::<usize>();
+    let label_width =
+        label_width(chart.lines.iter().map(|l| l.label.as_str()), width).min(width.saturating_sub(figures));
+    // On a narrow line the course would not be readable.
+    let room = Some(width.saturating_sub(label_width + figures + 2).min(40)).filter(|room| *room >= 10);
+    let values = || chart.lines.iter().flat_map(|l| &l.points).map(|p| p.1);
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    let line = |label: String, spark: String, cells: &[String]| {
+        let cells: String = cells.iter().zip(&widths).map(|(cell, width)| pad_left(cell, *width)).collect();
+        format!("{}{spark}{cells}", pad(&label, label_width))
+    };
+    let unit = clean_line(&chart.value.to_string());
+    let mut out = vec![paint.dim(&line(
+        String::new(),
+        room.map_or(String::new(), |room| format!("  {}", pad(&shorten(&unit, room), room))),
+        &heads,
+    ))];
+    for (i, (distribution, cells)) in chart.lines.iter().zip(&rows).enumerate() {
+        let course: Vec<f64> = distribution.points.iter().map(|p| p.1.ln()).collect();
+        let spark = room.map_or(String::new(), |room| {
+            let span = (high / low).ln();
+            let height = |v: f64| if span > 0.0 { ((v - low.ln()) / span * 7.0).round().clamp(0.0, 7.0) } else { 0.0 };
+            let signs: String = resample(&course, room).map(|v| SPARKS[height(v) as usize]).collect();
+            format!("  {}", paint.colour(SERIES[i % SERIES.len()], &signs))
+        });
+        out.push(line(shorten(&clean_line(&distribution.label), label_width), spark, cells));
+    }
+    if room.is_none() {
+        out.push(paint.dim(&unit));
     }
     out
 }

@@ -1,7 +1,7 @@
 //! A run as its report needs it: what the store and the suite know, put together.
 
-use rig_load::plan::Phases;
-use rig_stats::confidence::Level;
+use rig_load::plan::{Load, Phases};
+use rig_stats::confidence::{Goal, Level};
 
 use super::document::Claim;
 use crate::record::{Environment, RigCost, TrialRecord};
@@ -13,6 +13,9 @@ pub struct RunView {
     /// As the user names it.
     pub id: String,
     pub suite: String,
+    /// Name of the suite's file as the user gave it, and its whole text.
+    pub suite_file: String,
+    pub suite_text: String,
     pub title: String,
     /// What the suite is for.
     pub about: String,
@@ -21,11 +24,15 @@ pub struct RunView {
     pub status: Status,
     /// The options that the run was started with, in words.
     pub options: String,
+    /// The CPUs of each node, as CPU lists.
+    pub cpus: Vec<String>,
     pub phases: Phases,
     /// How often trials were repeated, in words.
     pub repetition: String,
     /// Confidence of all intervals.
     pub level: Level,
+    /// What ended the repetition of a scenario; `None` when the number of trials was fixed.
+    pub goal: Option<Goal>,
     pub environment: Environment,
     /// `None` when the run ended before it was measured.
     pub rig_cost: Option<RigCost>,
@@ -57,6 +64,8 @@ pub struct ScenarioView {
     pub topology: String,
     /// The load in words.
     pub load: String,
+    /// The load as the connecting end ran it.
+    pub plan: Load,
     pub trials: Vec<TrialRecord>,
     pub certainty: Certainty,
 }

@@ -8,6 +8,7 @@ use rig_sys::netlink::QueueStats;
 use rig_sys::{Error, Result, clock};
 
 use crate::record::{CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
+use crate::testbed::topology::Family;
 use crate::testbed::{Testbed, UPLINK};
 
 /// All counters at one moment.
@@ -51,10 +52,11 @@ impl Reading {
                 testbed
                     .places(node)
                     .map(|place| {
-                        Ok(PlaceReading {
-                            interfaces: place.counters.interfaces()?,
-                            protocols: place.counters.protocols()?,
-                        })
+                        let mut protocols = place.counters.protocols()?;
+                        if testbed.topology().family() == Family::Ipv6 {
+                            protocols.extend(place.counters.protocols_of_ipv6()?);
+                        }
+                        Ok(PlaceReading { interfaces: place.counters.interfaces()?, protocols })
                     })
                     .collect::<Result<_>>()
             })
@@ -103,28 +105,35 @@ impl Reading {
     }
 
     fn cpu_until(&self, end: &Self, cpu: u32) -> CpuUse {
-        let (before, after) = (self.cpus.get(&cpu), end.cpus.get(&cpu));
-        let (before, after) = (before.copied().unwrap_or_default(), after.copied().unwrap_or_default());
-        let total = after.total().saturating_sub(before.total());
-        let percent = |field: fn(&CpuTicks) -> u64| {
-            // The kernel's idle and iowait counters may step back by a tick (proc_stat(5)).
-            let ticks = field(&after).saturating_sub(field(&before));
-            if total == 0 { 0.0 } else { ticks as f64 * 100.0 / total as f64 }
-        };
-        let soft_before = self.softnet[0].get(&cpu).copied().unwrap_or_default();
-        let soft_after = end.softnet[1].get(&cpu).copied().unwrap_or_default();
-        CpuUse {
-            cpu,
-            user: percent(|t| t.user + t.nice),
-            system: percent(|t| t.system),
-            softirq: percent(|t| t.softirq),
-            irq: percent(|t| t.irq),
-            steal: percent(|t| t.steal),
-            idle: percent(|t| t.idle + t.iowait),
-            packets_processed: wrapped(soft_before.processed, soft_after.processed),
-            backlog_drops: wrapped(soft_before.dropped, soft_after.dropped),
-            time_squeezes: wrapped(soft_before.time_squeeze, soft_after.time_squeeze),
-        }
+        let ticks = |reading: &Self| reading.cpus.get(&cpu).copied().unwrap_or_default();
+        let softnet = |softnet: &BTreeMap<u32, Softnet>| softnet.get(&cpu).copied().unwrap_or_default();
+        cpu_use(cpu, (ticks(self), softnet(&self.softnet[0])), (ticks(end), softnet(&end.softnet[1])))
+    }
+}
+
+/// What a CPU did between two readings of its counters.
+pub(crate) fn cpu_use(
+    cpu: u32,
+    (before, soft_before): (CpuTicks, Softnet),
+    (after, soft_after): (CpuTicks, Softnet),
+) -> CpuUse {
+    let total = after.total().saturating_sub(before.total());
+    let percent = |field: fn(&CpuTicks) -> u64| {
+        // The kernel's idle and iowait counters may step back by a tick (proc_stat(5)).
+        let ticks = field(&after).saturating_sub(field(&before));
+        if total == 0 { 0.0 } else { ticks as f64 * 100.0 / total as f64 }
+    };
+    CpuUse {
+        cpu,
+        user: percent(|t| t.user + t.nice),
+        system: percent(|t| t.system),
+        softirq: percent(|t| t.softirq),
+        irq: percent(|t| t.irq),
+        steal: percent(|t| t.steal),
+        idle: percent(|t| t.idle + t.iowait),
+        packets_processed: wrapped(soft_before.processed, soft_after.processed),
+        backlog_drops: wrapped(soft_before.dropped, soft_after.dropped),
+        time_squeezes: wrapped(soft_before.time_squeeze, soft_after.time_squeeze),
     }
 }
 
@@ -149,16 +158,18 @@ fn interface_delta(name: String, before: Interface, after: Interface) -> Interfa
     }
 }
 
-fn add_protocols(sum: &mut ProtocolDelta, before: &Protocols, after: &Protocols) {
+/// Adds what the counters of a namespace rose by.
+pub(crate) fn add_protocols(sum: &mut ProtocolDelta, before: &Protocols, after: &Protocols) {
     let delta = |name: &str| {
         let read = |counters: &Protocols| counters.get(name).copied().unwrap_or(0);
         read(after).saturating_sub(read(before))
     };
+    let both = |ipv4, ipv6| delta(ipv4) + delta(ipv6);
     sum.tcp_segments_out += delta("Tcp.OutSegs");
     sum.tcp_segments_in += delta("Tcp.InSegs");
     sum.tcp_retransmitted_segments += delta("Tcp.RetransSegs");
     sum.tcp_in_errors += delta("Tcp.InErrs");
-    sum.ip_in_discards += delta("Ip.InDiscards");
-    sum.ip_out_discards += delta("Ip.OutDiscards");
-    sum.udp_receive_buffer_errors += delta("Udp.RcvbufErrors");
+    sum.ip_in_discards += both("Ip.InDiscards", "Ip6InDiscards");
+    sum.ip_out_discards += both("Ip.OutDiscards", "Ip6OutDiscards");
+    sum.udp_receive_buffer_errors += both("Udp.RcvbufErrors", "Udp6RcvbufErrors");
 }

@@ -1,10 +1,10 @@
 //! Runs: interleaved trials, repeated until the figures are as certain as asked for, stored as they come.
 
 mod environment;
-mod meter;
+pub(crate) mod meter;
 mod progress;
 mod rig;
-mod suspicion;
+pub(crate) mod suspicion;
 
 use anyhow::{Context, Result};
 use rig_load::record::Sample as Interim;
@@ -12,7 +12,7 @@ use rig_stats::confidence::{Decision, Goal, Watched};
 use rig_stats::sample::Sample;
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Metric, Side};
+use crate::claim::Metric;
 use crate::figures::figure;
 use crate::record::{RigCost, TrialRecord};
 use crate::store::{RunId, Store};
@@ -92,14 +92,6 @@ pub enum Outcome {
     Unfinished,
 }
 
-/// The figures that must be certain: throughput at both ends and CPU of both nodes.
-pub const WATCHED: [(Side, Metric); 4] = [
-    (Side::Sender, Metric::Throughput),
-    (Side::Receiver, Metric::Throughput),
-    (Side::Sender, Metric::Cpu),
-    (Side::Receiver, Metric::Cpu),
-];
-
 /// Hooks for whoever watches a run.
 pub trait Observer {
     fn trial_started(&mut self, _scenario: &Scenario, _ordinal: u32) {}
@@ -167,12 +159,13 @@ struct Progressing<'a> {
     trials: u32,
     /// CPUs of a node.
     cpus: usize,
-    figures: [Sample; WATCHED.len()],
+    /// Of each figure that the scenario watches.
+    figures: Vec<Sample>,
 }
 
 impl<'a> Progressing<'a> {
     fn new(scenario: &'a Scenario) -> Self {
-        Self { scenario, trials: 0, cpus: 1, figures: Default::default() }
+        Self { scenario, trials: 0, cpus: 1, figures: vec![Sample::default(); scenario.watched.len()] }
     }
 
     fn settled(&self, outcome: Outcome) -> Settled {
@@ -182,8 +175,8 @@ impl<'a> Progressing<'a> {
     fn add(&mut self, record: &TrialRecord) {
         self.trials += 1;
         self.cpus = record.nodes.iter().map(|node| node.cpus.len()).fold(self.cpus, usize::max);
-        for (sample, (side, metric)) in self.figures.iter_mut().zip(WATCHED) {
-            sample.push(figure(record, side, metric).unwrap_or(f64::NAN));
+        for (sample, (side, metric)) in self.figures.iter_mut().zip(&self.scenario.watched) {
+            sample.push(figure(record, *side, *metric).unwrap_or(f64::NAN));
         }
     }
 
@@ -197,16 +190,16 @@ impl<'a> Progressing<'a> {
 
     fn decide(&self, goal: &Goal) -> Option<Outcome> {
         let floor = |metric| if metric == Metric::Cpu { CPU_FLOOR / self.cpus as f64 } else { 0.0 };
-        let figures = self.figures.iter().zip(WATCHED);
+        let figures = self.figures.iter().zip(&self.scenario.watched);
         let watched: Vec<Watched<'_>> =
-            figures.map(|(sample, (_, metric))| Watched { sample, floor: floor(metric) }).collect();
+            figures.map(|(sample, (_, metric))| Watched { sample, floor: floor(*metric) }).collect();
         match goal.decide(&watched) {
             Decision::More => None,
             Decision::Reached => Some(Outcome::Reached),
             Decision::GaveUp(achieved) => {
                 let missed = achieved
                     .iter()
-                    .zip(WATCHED)
+                    .zip(&self.scenario.watched)
                     .filter(|(achieved, _)| !achieved.reached)
                     .map(|(achieved, (side, metric))| (format!("{side} {metric}"), achieved.relative))
                     .collect();

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rig_load::plan::Flow;
 use rig_load::record::Sample;
 
 use super::{Observer, Outcome, Settled};
@@ -20,12 +21,16 @@ pub struct Progress {
     bar: ProgressBar,
     quiet: bool,
     trial: String,
-    /// Workers that receive, with the rate of their last interval in bits per second.
+    /// What is looked at in a trial, and the workers that it is looked for at, with the rate of their last interval.
+    shown: Shown,
+    sides: [Side; 2],
     rates: BTreeMap<String, f64>,
-    receivers: Vec<String>,
+    watched: Vec<String>,
     started: Instant,
     trials_done: u32,
     repeat: Repeat,
+    /// Of the longest scenario id.
+    width: usize,
 }
 
 impl Progress {
@@ -40,11 +45,14 @@ impl Progress {
             bar,
             quiet,
             trial: String::new(),
+            shown: Shown::Bytes,
+            sides: [Side::Sender, Side::Receiver],
             rates: BTreeMap::new(),
-            receivers: Vec::new(),
+            watched: Vec::new(),
             started: Instant::now(),
             trials_done: 0,
             repeat: timing.repeat,
+            width: suite.scenarios.iter().map(|scenario| scenario.id.len()).max().unwrap_or(0).max(4),
         }
     }
 
@@ -76,6 +84,34 @@ impl Progress {
     }
 }
 
+/// The figure of a trial that is not over.
+#[derive(Debug, Clone, Copy)]
+enum Shown {
+    Bytes,
+    BytesIn,
+    Transactions,
+}
+
+impl Shown {
+    /// Bits or transactions per second.
+    fn rate(self, sample: &Sample) -> f64 {
+        let count = match self {
+            Self::Bytes => sample.bytes * 8,
+            Self::BytesIn => sample.bytes_in * 8,
+            Self::Transactions => sample.units,
+        };
+        count as f64 * 1e9 / sample.span_ns as f64
+    }
+
+    /// What a rate is multiplied by to be shown in the unit.
+    fn scale(self) -> (f64, &'static str) {
+        match self {
+            Self::Bytes | Self::BytesIn => (1e-6, "Mbit/s"),
+            Self::Transactions => (1.0, "transactions/s"),
+        }
+    }
+}
+
 fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
     if seconds < 60 { format!("{seconds} s") } else { format!("{}:{:02} min", seconds / 60, seconds % 60) }
@@ -84,36 +120,54 @@ fn minutes(time: Duration) -> String {
 impl Observer for Progress {
     fn trial_started(&mut self, scenario: &Scenario, ordinal: u32) {
         self.trial = format!("{} {} (trial {ordinal})", scenario.id, scenario.name);
-        self.receivers = scenario.pairs.iter().map(|(_, receiver)| receiver.to_string()).collect();
+        let pairs = || scenario.traffic.pairs.iter();
+        let connecting = || pairs().map(|(from, _)| from.to_string());
+        let listening = || pairs().map(|(_, to)| to.to_string());
+        self.sides = scenario.traffic.sides();
+        (self.shown, self.watched) = match scenario.traffic.flow() {
+            Some(Flow::Forward) => (Shown::Bytes, listening().collect()),
+            Some(Flow::Reverse) => (Shown::Bytes, connecting().collect()),
+            Some(Flow::Both) => (Shown::BytesIn, connecting().chain(listening()).collect()),
+            None => (Shown::Transactions, connecting().collect()),
+        };
         self.rates.clear();
         self.bar.set_message(format!("{}  {}", self.trial, self.left()));
     }
 
     fn interim(&mut self, worker: &str, sample: &Sample) {
-        if sample.span_ns == 0 || !self.receivers.iter().any(|receiver| receiver == worker) {
+        if sample.span_ns == 0 || !self.watched.iter().any(|watched| watched == worker) {
             return;
         }
-        self.rates.insert(worker.to_owned(), sample.bytes as f64 * 8e9 / sample.span_ns as f64);
-        let rate: f64 = self.rates.values().sum();
-        self.bar.set_message(format!("{}  {:.0} Mbit/s  {}", self.trial, rate / 1e6, self.left()));
+        self.rates.insert(worker.to_owned(), self.shown.rate(sample));
+        let (scale, unit) = self.shown.scale();
+        let rate = scale * self.rates.values().sum::<f64>();
+        self.bar.set_message(format!("{}  {rate:.0} {unit}  {}", self.trial, self.left()));
     }
 
     fn trial_done(&mut self, record: &TrialRecord) {
         self.trials_done += 1;
         self.bar.inc(1);
         let value = |side, metric| figure(record, side, metric).unwrap_or(f64::NAN);
+        let [one, other] = self.sides;
+        let result = match self.shown {
+            Shown::Bytes => value(Side::Receiver, Metric::Throughput),
+            Shown::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
+            Shown::Transactions => value(Side::Local, Metric::Transactions),
+        };
+        let (scale, unit) = self.shown.scale();
         self.line(&format!(
-            "{:>4} #{:<2} {:>10.1} Mbit/s  CPU {:5.1} % sender {:5.1} % receiver{}",
+            "{:>width$} #{:<2} {:>10.1} {unit}  CPU {:5.1} % {one} {:5.1} % {other}{}",
             record.scenario,
             record.ordinal,
-            value(Side::Receiver, Metric::Throughput) / 1e6,
-            value(Side::Sender, Metric::Cpu),
-            value(Side::Receiver, Metric::Cpu),
+            result * scale,
+            value(one, Metric::Cpu),
+            value(other, Metric::Cpu),
             match record.flags.len() {
                 0 => String::new(),
                 1 => "  1 flag".into(),
                 n => format!("  {n} flags"),
             },
+            width = self.width,
         ));
     }
 
@@ -122,7 +176,8 @@ impl Observer for Progress {
         let spared = self.repeat.most().saturating_sub(settled.trials);
         self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
         if settled.outcome != Outcome::Fixed {
-            self.line(&format!("{:>4}     {} after {} trials", settled.scenario, settled.outcome, settled.trials));
+            let Settled { scenario, outcome, trials } = settled;
+            self.line(&format!("{scenario:>width$}     {outcome} after {trials} trials", width = self.width));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
-use rig_load::plan::{Load, Phases, Role, TcpStream, WorkerPlan};
+use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_load::record::{Sample, WorkerRecord};
 use rig_sys::clock;
 use rig_sys::cpu::{CpuSet, shared_cores};
@@ -19,12 +19,16 @@ use super::suspicion::flags;
 use super::{Execute, Stopped};
 use crate::figures::node_of;
 use crate::record::{NodeRecord, RigCost, TrialRecord};
-use crate::suite::{Scenario, Timing};
+use crate::suite::{Scenario, Timing, Traffic};
 use crate::testbed::topology::Endpoint;
 use crate::testbed::{Testbed, share_cpus};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
 const PORT: u16 = 5001;
+/// That of the load under the one that is measured, which may end at the same endpoint.
+const UNDER_PORT: u16 = 5002;
+/// Tells the workers of that load from those at the same endpoints, in samples and messages.
+pub(super) const UNDER: &str = " (background)";
 /// Longest window for measuring the rig's own cost.
 const COST_WINDOW: Duration = Duration::from_secs(2);
 
@@ -108,16 +112,11 @@ impl Rig {
         loaded: bool,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
-        let pairs = scenario
-            .pairs
-            .iter()
-            .map(|(from, to)| {
-                Ok(Pair {
-                    listen: self.worker(testbed, to, to, loaded.then_some(&scenario.receive), phases)?,
-                    connect: self.worker(testbed, from, to, loaded.then_some(&scenario.send), phases)?,
-                })
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let mut pairs = self.pairs(testbed, &scenario.traffic, ("", PORT), phases, loaded)?;
+        let measured = 2 * pairs.len();
+        if let Some(under) = &scenario.under {
+            pairs.extend(self.pairs(testbed, under, (UNDER, UNDER_PORT), phases, loaded)?);
+        }
         let mut running = Driver::new(&self.cancel)
             .on_sample(|worker, sample| interim(worker, sample))
             .start(pairs)
@@ -127,7 +126,11 @@ impl Rig {
         let begin = Reading::take(testbed)?;
         running.wait_until(end_ns).map_err(stopped_or)?;
         let end = Reading::take(testbed)?;
-        let workers = running.finish().map_err(stopped_or)?;
+        let mut workers = running.finish().map_err(stopped_or)?;
+        for worker in &mut workers[measured..] {
+            worker.name.truncate(worker.name.len() - UNDER.len());
+            worker.background = true;
+        }
         Ok(Observation {
             window: (begin.at_ns, end.at_ns),
             nodes: begin.until(&end, testbed),
@@ -136,26 +139,40 @@ impl Rig {
         })
     }
 
-    /// The worker at `place`, of the connections to `target`. Without a load it idles.
+    /// The workers of `traffic`, with a word that tells them from others and their listeners' port. They idle unless
+    /// `loaded`.
+    fn pairs<'a>(
+        &'a self,
+        testbed: &'a Testbed,
+        traffic: &Traffic,
+        (word, port): (&str, u16),
+        phases: Phases,
+        loaded: bool,
+    ) -> Result<Vec<Pair<'a>>> {
+        let load = |load: &Load| if loaded { load.clone() } else { Load::Idle };
+        let pairs = traffic.pairs.iter().map(|(from, to)| {
+            let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
+            let address = (address, port).into();
+            let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
+            Ok(Pair {
+                listen: self.worker(testbed, to, word, listen, load(&traffic.listen), phases)?,
+                connect: self.worker(testbed, from, word, connect, load(&traffic.connect), phases)?,
+            })
+        });
+        pairs.collect()
+    }
+
     fn worker<'a>(
         &'a self,
         testbed: &'a Testbed,
         place: &Endpoint,
-        target: &Endpoint,
-        load: Option<&TcpStream>,
+        word: &str,
+        role: Role,
+        load: Load,
         phases: Phases,
     ) -> Result<Worker<'a>> {
         let (home, cpus) = testbed.endpoint(place).with_context(|| format!("find endpoint {place}"))?;
-        let address = testbed.topology().address(target).with_context(|| format!("find the address of {target}"))?;
-        let address = (address, PORT).into();
-        let role = if place == target { Role::Listen { address } } else { Role::Connect { to: address } };
-        let plan = WorkerPlan {
-            name: place.to_string(),
-            cpus: cpus.as_slice().to_vec(),
-            role,
-            load: load.map_or(Load::Idle, |load| Load::TcpStream(load.clone())),
-            phases,
-        };
+        let plan = WorkerPlan { name: format!("{place}{word}"), cpus: cpus.as_slice().to_vec(), role, load, phases };
         let spawn = move || -> io::Result<Child> {
             let mut command = Command::new(&self.program);
             command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

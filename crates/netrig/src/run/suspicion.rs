@@ -1,8 +1,9 @@
 //! What makes a reader doubt a trial, from its own counters.
 
-use rig_load::record::WorkerRecord;
+use rig_load::record::{TransactionRecord, WorkerRecord};
 use rig_sys::cpu::CpuSet;
 
+use super::rig::UNDER;
 use crate::figures::node_of;
 use crate::record::{CpuUse, Flag, NodeRecord, TrialRecord};
 use crate::testbed::topology::Topology;
@@ -37,14 +38,39 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
             flags.extend(not_one_segment(node, topology));
         }
     }
-    for worker in &trial.workers {
-        flags.extend(skew(trial, worker));
-        flags.extend(saturated_thread(worker));
-        flags.extend(
-            worker.notes.iter().map(|note| Flag::NotGranted { worker: worker.name.clone(), what: note.clone() }),
-        );
-    }
+    flags.extend(trial.workers.iter().flat_map(|worker| of_worker(trial, worker)));
     flags
+}
+
+/// The suspicions that need no knowledge of how the machines are joined.
+pub(crate) fn without_testbed(trial: &TrialRecord) -> Vec<Flag> {
+    let of_node = |node| [stolen(node), other_load(trial, node), saturated(node)].into_iter().flatten();
+    let nodes = trial.nodes.iter().flat_map(of_node);
+    nodes.chain(trial.workers.iter().flat_map(|worker| of_worker(trial, worker))).collect()
+}
+
+fn of_worker(trial: &TrialRecord, worker: &WorkerRecord) -> Vec<Flag> {
+    // Another worker may have had the same endpoint.
+    let name = format!("{}{}", worker.name, if worker.background { UNDER } else { "" });
+    let mut flags: Vec<Flag> = skew(trial, worker, &name).into_iter().collect();
+    flags.extend(saturated_thread(worker, &name));
+    flags.extend(worker.notes.iter().map(|note| Flag::NotGranted { worker: name.clone(), what: note.clone() }));
+    flags.extend(worker.transactions.iter().flat_map(|transactions| unserved(transactions, &name)));
+    flags
+}
+
+/// Transactions that should have been made, and were not: the others' latency does not tell of them.
+fn unserved(transactions: &TransactionRecord, worker: &str) -> Vec<Flag> {
+    let TransactionRecord { lost, failed, overdue, .. } = *transactions;
+    let worker = || worker.to_owned();
+    [
+        (lost > 0).then(|| Flag::Unanswered { worker: worker(), requests: lost }),
+        (failed > 0).then(|| Flag::NotConnected { worker: worker(), attempts: failed }),
+        (overdue > 0).then(|| Flag::Behind { worker: worker(), transactions: overdue }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Each packet that an interface of the node received must have passed the receive path on the node's CPUs, once for
@@ -116,11 +142,11 @@ fn saturated(node: &NodeRecord) -> Option<Flag> {
 }
 
 /// The busiest thread of a worker.
-fn saturated_thread(worker: &WorkerRecord) -> Option<Flag> {
+fn saturated_thread(worker: &WorkerRecord, name: &str) -> Option<Flag> {
     let window = worker.window_end_ns.saturating_sub(worker.window_begin_ns);
     let used = worker.threads.iter().map(|thread| thread.cpu_ns).max().filter(|_| window > 0)?;
     let percent = used as f64 * 100.0 / window as f64;
-    (percent >= SATURATED_PERCENT).then(|| Flag::SaturatedThread { worker: worker.name.clone(), percent })
+    (percent >= SATURATED_PERCENT).then(|| Flag::SaturatedThread { worker: name.to_owned(), percent })
 }
 
 fn dropped(node: &NodeRecord) -> Vec<Flag> {
@@ -128,9 +154,11 @@ fn dropped(node: &NodeRecord) -> Vec<Flag> {
     let interfaces =
         node.interfaces.iter().map(|i| (i.name.clone(), i.rx_dropped + i.tx_dropped + i.rx_errors + i.tx_errors));
     let limits = node.interfaces.iter().map(|i| (format!("{} rate limit", i.name), i.rate_limit_dropped));
+    let sockets = (format!("the UDP socket buffers of node {}", node.name), node.protocol.udp_receive_buffer_errors);
     backlogs
         .chain(interfaces)
         .chain(limits)
+        .chain([sockets])
         .filter(|(_, packets)| *packets > 0)
         .map(|(place, packets)| Flag::Dropped { place, packets })
         .collect()
@@ -147,13 +175,13 @@ fn not_one_segment(node: &NodeRecord, topology: &Topology) -> Option<Flag> {
         .then(|| Flag::NotOneSegment { place: interface.name.clone(), bytes_per_packet })
 }
 
-fn skew(trial: &TrialRecord, worker: &WorkerRecord) -> Option<Flag> {
+fn skew(trial: &TrialRecord, worker: &WorkerRecord, name: &str) -> Option<Flag> {
     let window = trial.window_end_ns.saturating_sub(trial.window_begin_ns) as f64;
     let begin = worker.window_begin_ns.abs_diff(trial.window_begin_ns);
     let end = worker.window_end_ns.abs_diff(trial.window_end_ns);
     let worst = begin.max(end);
     (worst as f64 > window * SKEW_SHARE)
-        .then(|| Flag::WindowSkew { worker: worker.name.clone(), microseconds: worst / 1000 })
+        .then(|| Flag::WindowSkew { worker: name.to_owned(), microseconds: worst / 1000 })
 }
 
 #[cfg(test)]
@@ -251,11 +279,11 @@ mod tests {
         let thread = |cpu_ns| rig_load::record::ThreadRecord { bytes: 1, operations: 1, cpu_ns };
         worker.threads = vec![thread(100_000_000), thread(990_000_000)];
         let found = Flag::SaturatedThread { worker: worker.name.clone(), percent: 99.0 };
-        assert_eq!(saturated_thread(&worker), Some(found));
+        assert_eq!(saturated_thread(&worker, &worker.name), Some(found));
         worker.threads[1].cpu_ns = 960_000_000;
-        assert_eq!(saturated_thread(&worker), None);
+        assert_eq!(saturated_thread(&worker, &worker.name), None);
         worker.window_end_ns = worker.window_begin_ns;
-        assert_eq!(saturated_thread(&worker), None);
+        assert_eq!(saturated_thread(&worker, &worker.name), None);
     }
 
     #[test]
@@ -285,5 +313,37 @@ mod tests {
         limited.interfaces[0].tx_dropped = 1;
         let both = [dropped("b:eth0", 1), dropped("b:eth0 rate limit", 12)];
         assert_eq!(flags(&trial(limited), &raw(true), &[]), both);
+    }
+
+    #[test]
+    fn datagrams_that_no_socket_took_are_noticed() {
+        let mut full = node(CpuUse::default(), 0);
+        full.protocol.udp_receive_buffer_errors = 3;
+        let dropped = Flag::Dropped { place: "the UDP socket buffers of node b".into(), packets: 3 };
+        assert_eq!(flags(&trial(full), &raw(true), &[]), [dropped]);
+    }
+
+    #[test]
+    fn transactions_that_were_not_made_are_noticed() {
+        let text = include_str!("../../tests/records/trial-0.1.0.json");
+        let mut worker = serde_json::from_str::<TrialRecord>(text).unwrap().workers.remove(0);
+        worker.transactions = Some(TransactionRecord { completed: 9, ..Default::default() });
+        let mut trial = trial(node(CpuUse::default(), 0));
+        (trial.window_begin_ns, trial.window_end_ns) = (worker.window_begin_ns, worker.window_end_ns);
+        (worker.name, worker.notes, worker.threads) = ("b".into(), Vec::new(), Vec::new());
+        trial.workers.push(worker.clone());
+        assert_eq!(flags(&trial, &raw(true), &[]), []);
+        let short = TransactionRecord { completed: 9, lost: 1, failed: 2, overdue: 3, ..Default::default() };
+        // Of the load underneath: it is told from the worker of the same place.
+        trial.workers.push(WorkerRecord { transactions: Some(short), background: true, ..worker });
+        let worker = || "b (background)".to_owned();
+        assert_eq!(
+            flags(&trial, &raw(true), &[]),
+            [
+                Flag::Unanswered { worker: worker(), requests: 1 },
+                Flag::NotConnected { worker: worker(), attempts: 2 },
+                Flag::Behind { worker: worker(), transactions: 3 },
+            ]
+        );
     }
 }

@@ -394,3 +394,43 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
     assert_eq!(serde_json::to_string(&settled).unwrap(), text);
     assert_eq!(settled[2].outcome.to_string(), "confidence not reached: sender cpu +-6.0 %, receiver cpu unknown");
 }
+
+/// Of request/response the rate of transactions and the CPU of both ends have to be certain, and a percentile if asked.
+#[test]
+fn the_goal_is_about_what_the_load_measures() {
+    use crate::report::fixture::{TrialOptions, loads};
+
+    struct Answers(Vec<u64>);
+    impl Execute for Answers {
+        fn trial(
+            &mut self,
+            scenario: &Scenario,
+            ordinal: u32,
+            _: &Timing,
+            _: &mut dyn FnMut(&str, &Interim),
+        ) -> Result<TrialRecord> {
+            let latency = self.0[(ordinal as usize - 1) % self.0.len()];
+            let record = loads::transactions(&TrialOptions::default(), &loads::histogram(&[(latency, 10_000)]));
+            Ok(TrialRecord { scenario: scenario.id.clone(), ordinal, ..record })
+        }
+
+        fn rig_cost(&mut self, _: &Scenario, _: &Timing) -> Result<RigCost> {
+            bail!("the loop does not measure the rig's cost")
+        }
+    }
+
+    let stream = "kind = \"tcp-stream\"\nmessage = \"128k\"";
+    let text = suite(&["A"]).text.replace(stream, "kind = \"tcp-rr\"");
+    let plain = Suite::parse("fake.toml", &text).unwrap();
+    let asked = Suite::parse("fake.toml", &format!("{text}watch = [\"latency_p50\"]\n")).unwrap();
+    let outcome = |suite: &Suite, latencies: &[u64]| {
+        let (result, settled) = Bench::new().run(suite, &suite.timing, &mut Answers(latencies.to_vec()), &mut ());
+        result.unwrap();
+        settled.into_iter().next().unwrap().outcome
+    };
+    assert_eq!(outcome(&plain, &[50]), Outcome::Reached);
+    assert_eq!(outcome(&plain, &[50, 500, 5000]), Outcome::Reached, "as many transactions, whatever their latency");
+    assert_eq!(outcome(&asked, &[50]), Outcome::Reached);
+    let Outcome::NotReached(missed) = outcome(&asked, &[50, 500, 5000]) else { panic!("a median of 50 to 5000 us") };
+    assert_eq!(missed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["local latency_p50"]);
+}

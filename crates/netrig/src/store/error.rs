@@ -63,6 +63,8 @@ pub enum StoreError {
     NoSuchRun { path: PathBuf, run: RunId },
     #[error("the store {} holds no runs yet: `netrig run SUITE` makes one", path.display())]
     NoRuns { path: PathBuf },
+    #[error("latest~{back} is not in the store {}, which has {runs} runs: see `netrig history`", path.display())]
+    TooFarBack { path: PathBuf, back: u32, runs: usize },
     #[error("run {run} has ended already: its record is closed")]
     Ended { run: RunId },
     #[error("trial {ordinal} of scenario {scenario} is in run {run} already")]

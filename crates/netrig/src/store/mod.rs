@@ -51,22 +51,27 @@ impl fmt::Display for RunId {
     }
 }
 
-/// How a user names a run: `latest`, or its number.
+/// How a user names a run: `latest`, `latest~1` for the one before it, or its number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RunName {
     #[default]
     Latest,
+    /// So many runs before the latest.
+    Before(u32),
     Number(RunId),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no run: give a number from `netrig history`, or `latest`")]
+#[error("`{0}` names no run: give a number from `netrig history`, `latest`, or `latest~1` for the one before")]
 pub struct BadRunName(String);
 
 impl FromStr for RunName {
     type Err = BadRunName;
 
     fn from_str(text: &str) -> std::result::Result<Self, BadRunName> {
+        if let Some(back) = text.strip_prefix("latest~") {
+            return back.parse().map(Self::Before).map_err(|_| BadRunName(text.to_owned()));
+        }
         match text.parse::<i64>() {
             _ if text == "latest" => Ok(Self::Latest),
             Ok(number) if number > 0 => Ok(Self::Number(RunId(number))),
@@ -79,6 +84,7 @@ impl fmt::Display for RunName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Latest => f.write_str("latest"),
+            Self::Before(back) => write!(f, "latest~{back}"),
             Self::Number(id) => id.fmt(f),
         }
     }
@@ -292,9 +298,22 @@ impl Store {
         id.map(RunId).ok_or_else(|| StoreError::NoRuns { path: self.path.clone() })
     }
 
+    fn before_latest(&self, back: u32) -> Result<RunId> {
+        let sql = "SELECT id FROM run ORDER BY id DESC LIMIT 1 OFFSET ?1";
+        let id = self.connection.query_row(sql, [back], |row| row.get(0)).optional().map_err(|e| self.fail(e))?;
+        match id {
+            Some(id) => Ok(RunId(id)),
+            None => Err(StoreError::TooFarBack { path: self.path.clone(), back, runs: self.runs()?.len() }),
+        }
+    }
+
     /// The run that `name` stands for.
     pub fn resolve(&self, name: RunName) -> Result<RunId> {
-        let RunName::Number(id) = name else { return self.latest() };
+        let id = match name {
+            RunName::Latest => return self.latest(),
+            RunName::Before(back) => return self.before_latest(back),
+            RunName::Number(id) => id,
+        };
         let there = self.connection.query_row("SELECT 1 FROM run WHERE id = ?1", [id.0], |_| Ok(())).optional();
         there.map_err(|e| self.fail(e))?.map(|()| id).ok_or_else(|| self.no_such_run(id))
     }

@@ -110,9 +110,25 @@ fn history_lists_what_became_of_each_run() {
 fn a_name_is_latest_or_a_positive_number() {
     assert_eq!("latest".parse(), Ok(RunName::Latest));
     assert_eq!("12".parse(), Ok(RunName::Number(RunId(12))));
-    for bad in ["", "0", "-1", "1.5", "Latest", "99999999999999999999"] {
+    assert_eq!("latest~2".parse(), Ok(RunName::Before(2)));
+    for name in ["latest", "latest~2", "12"] {
+        assert_eq!(name.parse::<RunName>().unwrap().to_string(), name);
+    }
+    for bad in ["latest~", "latest~-1", "latest~x", "latest~1~", "", "0", "-1", "1.5", "Latest", "99999999999999999999"]
+    {
         assert_eq!(bad.parse::<RunName>(), Err(BadRunName(bad.to_owned())));
     }
+}
+
+#[test]
+fn runs_are_counted_back_from_the_latest() {
+    let (_dir, mut store) = store();
+    let ids: Vec<RunId> = (0..3).map(|_| store.begin_run(&new_run("layers")).unwrap()).collect();
+    for (back, id) in ids.iter().rev().enumerate() {
+        assert_eq!(store.resolve(RunName::Before(back as u32)).unwrap(), *id);
+    }
+    let error = store.resolve(RunName::Before(3)).unwrap_err().to_string();
+    assert!(error.contains("latest~3 is not in the store") && error.contains("3 runs"), "{error}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`].
 
-use rig_load::plan::{ReceiveMode, SendMode};
 use rig_stats::confidence::Goal;
-use rig_stats::units::{BitRate, ByteRate, Bytes, Span};
+use rig_stats::units::{BitRate, Span};
 use serde::Deserialize;
 use toml::Spanned;
+
+use super::load::LoadFile;
+use crate::testbed::topology::Family;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,8 +38,7 @@ pub(super) struct Defaults {
     /// netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
     #[serde(default)]
     pub confidence: Goal,
-    #[serde(default)]
-    pub load: LoadFile,
+    pub load: Option<Spanned<LoadFile>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -54,6 +55,9 @@ pub(super) struct Quick {
 pub(super) struct TestbedFile {
     pub nodes: Spanned<Vec<String>>,
     pub wire: Option<WireFile>,
+    /// IPv4 unless told.
+    #[serde(default)]
+    pub family: Family,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -81,7 +85,14 @@ pub(super) struct ScenarioFile {
     pub to: Spanned<OneOrMany>,
     /// What differs from the testbed's wire.
     pub wire: Option<Spanned<WireFile>>,
+    /// Other than the testbed's.
+    pub family: Option<Family>,
     pub load: Option<Spanned<LoadFile>>,
+    /// A second load that runs meanwhile.
+    pub under: Option<Spanned<LoadFile>>,
+    /// Figures that have to be certain besides the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
+    #[serde(default)]
+    pub watch: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -91,68 +102,30 @@ pub(super) enum OneOrMany {
     Many(Vec<String>),
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LoadFile {
-    pub kind: Option<LoadKind>,
-    pub threads: Option<u32>,
-    pub connections: Option<u32>,
-    pub message: Option<Bytes>,
-    /// What the receiving end asks for at once; as much as `message` unless told.
-    pub receive_message: Option<Bytes>,
-    pub send_buffer: Option<Bytes>,
-    pub receive_buffer: Option<Bytes>,
-    pub no_delay: Option<bool>,
-    pub throttle: Option<ByteRate>,
-    pub congestion_control: Option<String>,
-    pub outstanding: Option<Outstanding>,
-    pub send_mode: Option<SendMode>,
-    pub receive_mode: Option<ReceiveMode>,
-}
-
-impl LoadFile {
-    /// This load with what it leaves open taken from `defaults`.
-    pub fn or(self, defaults: &Self) -> Self {
-        let d = defaults.clone();
-        Self {
-            kind: self.kind.or(d.kind),
-            threads: self.threads.or(d.threads),
-            connections: self.connections.or(d.connections),
-            message: self.message.or(d.message),
-            receive_message: self.receive_message.or(d.receive_message),
-            send_buffer: self.send_buffer.or(d.send_buffer),
-            receive_buffer: self.receive_buffer.or(d.receive_buffer),
-            no_delay: self.no_delay.or(d.no_delay),
-            throttle: self.throttle.or(d.throttle),
-            congestion_control: self.congestion_control.or(d.congestion_control),
-            outstanding: self.outstanding.or(d.outstanding),
-            send_mode: self.send_mode.or(d.send_mode),
-            receive_mode: self.receive_mode.or(d.receive_mode),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum LoadKind {
-    TcpStream,
-}
-
-/// NTttcp's `-a` of each end. An end that is not named makes one system call at a time.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Outstanding {
-    pub send: Option<u32>,
-    pub receive: Option<u32>,
-}
-
+/// Which keys a table has depends on its layout; [`super::tables`] refuses those of another.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TableFile {
-    pub title: String,
+    pub title: Spanned<String>,
+    #[serde(default)]
+    pub layout: LayoutFile,
     /// Where the reference figures were published.
     pub source: Option<String>,
-    pub columns: Vec<ColumnFile>,
+    pub columns: Option<Spanned<Vec<ColumnFile>>>,
+    pub cases: Option<Spanned<Vec<CaseFile>>>,
+    /// Of an overview: what its columns are called.
+    pub tests: Option<Spanned<Vec<String>>>,
+    /// Of an overview: head of the case that the others are divided by.
+    pub baseline: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LayoutFile {
+    #[default]
+    Columns,
+    Netperf,
+    Overview,
 }
 
 #[derive(Debug, Deserialize)]
@@ -170,6 +143,40 @@ pub(super) struct ReferenceFile {
     pub throughput: BitRate,
     /// Percent of the node's CPU time.
     pub cpu: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CaseFile {
+    pub head: Spanned<String>,
+    /// In the netperf layout.
+    pub scenario: Option<Spanned<String>>,
+    /// What netperf printed for this case elsewhere.
+    pub reference: Option<Spanned<NetperfFile>>,
+    /// In an overview: one for each of the tests.
+    pub scenarios: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NetperfFile {
+    /// Of streams, as received.
+    pub throughput: Option<BitRate>,
+    /// Of udp-stream.
+    pub sent: Option<BitRate>,
+    /// Of request/response, per second.
+    pub transactions: Option<f64>,
+    pub local: Option<NetperfEndFile>,
+    pub remote: Option<NetperfEndFile>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NetperfEndFile {
+    /// Percent of the node's CPU time.
+    pub cpu: Option<f64>,
+    /// Microseconds for each KB (1024 bytes) of streams, for each transaction of the others.
+    pub demand: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

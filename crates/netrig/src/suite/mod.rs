@@ -1,14 +1,17 @@
 //! Suite files: TOML in, one validated value out that nothing checks again.
 
 mod file;
+mod load;
 mod resolve;
+mod tables;
+mod words;
 
 use std::fmt;
 use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use rig_load::plan::{Phases, TcpStream};
+use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
 use serde::{Deserialize, Serialize};
@@ -17,7 +20,10 @@ use crate::claim::{Claim, Metric, Side};
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 1] = [("layers", include_str!("../../../../suites/layers.toml"))];
+const BUILT_IN: [(&str, &str); 2] = [
+    ("layers", include_str!("../../../../suites/layers.toml")),
+    ("namespaces", include_str!("../../../../suites/namespaces.toml")),
+];
 
 /// Scenarios that belong together, with what is asked of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,7 +105,7 @@ impl Repeat {
     }
 }
 
-/// A testbed, a path, a load.
+/// A testbed, a path, a load, and perhaps another load under it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     pub id: String,
@@ -107,49 +113,154 @@ pub struct Scenario {
     pub about: String,
     pub notes: Vec<String>,
     pub topology: Topology,
-    /// Sender and receiver of each stream.
-    pub pairs: Vec<(Endpoint, Endpoint)>,
-    /// The load as each end of each pair runs it.
-    pub send: TcpStream,
-    pub receive: TcpStream,
+    /// What is measured.
+    pub traffic: Traffic,
+    /// What runs meanwhile.
+    pub under: Option<Traffic>,
+    /// The figures that have to be certain: as netperf's `-I`, the result and the CPU of both ends, and what the file
+    /// asks for besides.
+    pub watched: Vec<(Side, Metric)>,
 }
 
-/// Results side by side, as a study printed them.
+impl Scenario {
+    /// The load as the connecting end runs it.
+    pub fn plan(&self) -> Load {
+        self.traffic.connect.clone()
+    }
+
+    /// The loads of all ends.
+    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+        std::iter::once(&self.traffic).chain(&self.under).flat_map(|traffic| [&traffic.connect, &traffic.listen])
+    }
+}
+
+/// A load between endpoints.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traffic {
+    /// The connecting and the listening endpoint of each pair: `from` and `to` of the file, local and remote to netperf.
+    pub pairs: Vec<(Endpoint, Endpoint)>,
+    /// The load as each end of each pair runs it.
+    pub connect: Load,
+    pub listen: Load,
+}
+
+impl Traffic {
+    /// Which way payload goes; `None` where requests are answered.
+    pub fn flow(&self) -> Option<Flow> {
+        load::flow(&self.connect)
+    }
+
+    /// What its ends are called: sender and receiver where payload goes one way, else local and remote.
+    pub fn sides(&self) -> [Side; 2] {
+        match self.flow() {
+            Some(Flow::Forward | Flow::Reverse) => [Side::Sender, Side::Receiver],
+            Some(Flow::Both) | None => [Side::Local, Side::Remote],
+        }
+    }
+
+    /// The figures that `netperf -I` would have to be certain, of both ends where payload is sent and taken.
+    fn goal(&self) -> Vec<(Side, Metric)> {
+        let result = if self.flow().is_some() { Metric::Throughput } else { Metric::Transactions };
+        let [one, other] = self.sides();
+        let mut goal = vec![(one, result), (other, result), (one, Metric::Cpu), (other, Metric::Cpu)];
+        // A transaction is one transaction at either end.
+        goal.retain(|figure| *figure != (Side::Remote, Metric::Transactions));
+        goal
+    }
+
+    /// All endpoints, the connecting ones first.
+    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        let (connecting, listening) = (self.pairs.iter().map(|(from, _)| from), self.pairs.iter().map(|(_, to)| to));
+        connecting.chain(listening).cloned()
+    }
+}
+
+/// How results of several scenarios are shown together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     pub title: String,
+    /// Where the reference figures were published.
     pub source: Option<String>,
-    pub columns: Vec<LayoutColumn>,
+    pub form: Form,
 }
 
+#[derive(Debug, Clone, PartialEq)]
+pub enum Form {
+    /// Side by side, a column for each scenario, as a study printed them.
+    Columns(Vec<LayoutColumn>),
+    /// For each scenario what netperf would print of it, and the same figures with their intervals side by side.
+    Netperf(Vec<LayoutColumn>),
+    /// Each case as a ratio of one of them, over several tests.
+    Overview(Overview),
+}
+
+/// One scenario in a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayoutColumn {
     pub head: String,
     pub scenario: String,
-    pub sender: Option<Reference>,
-    pub receiver: Option<Reference>,
+    pub published: Published,
 }
 
-impl LayoutColumn {
-    /// The published figure in the unit it is shown in, Mbit/s or percent.
-    pub fn reference(&self, side: Side, metric: Metric) -> Option<f64> {
-        let reference = match side {
-            Side::Sender => self.sender?,
-            Side::Receiver => self.receiver?,
-        };
-        match metric {
-            Metric::Throughput => Some(reference.throughput_mbit),
-            Metric::Cpu => Some(reference.cpu_percent),
-            Metric::ServiceDemand | Metric::Retransmits => None,
+/// Cases against tests: a row for each case, a column for each test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overview {
+    pub tests: Vec<String>,
+    pub cases: Vec<OverviewCase>,
+    /// Head of the case that the others are divided by.
+    pub baseline: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct OverviewCase {
+    pub head: String,
+    /// The scenario of each test.
+    pub scenarios: Vec<String>,
+}
+
+impl Overview {
+    /// Leaves out tests and cases of which no scenario `is_in`; a test whose baseline is not cannot be compared.
+    pub fn retain(&mut self, is_in: &dyn Fn(&str) -> bool) {
+        let baseline = self.cases.iter().find(|case| case.head == self.baseline);
+        let kept: Vec<bool> = baseline.map_or_else(Vec::new, |b| b.scenarios.iter().map(|id| is_in(id)).collect());
+        let mut keep = kept.iter();
+        self.tests.retain(|_| keep.next().is_some_and(|keep| *keep));
+        for case in &mut self.cases {
+            let mut keep = kept.iter();
+            case.scenarios.retain(|_| keep.next().is_some_and(|keep| *keep));
         }
+        self.cases.retain(|case| case.scenarios.iter().any(|id| is_in(id)));
     }
 }
 
-/// Published figures of one side.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reference {
-    pub throughput_mbit: f64,
-    pub cpu_percent: f64,
+/// Published figures of one scenario, in the units of [`Metric::unit`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Published(Vec<(Side, Metric, f64)>);
+
+impl Published {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn get(&self, side: Side, metric: Metric) -> Option<f64> {
+        self.0.iter().find(|(s, m, _)| (*s, *m) == (side, metric)).map(|(.., value)| *value)
+    }
+}
+
+impl FromIterator<(Side, Metric, f64)> for Published {
+    fn from_iter<I: IntoIterator<Item = (Side, Metric, f64)>>(figures: I) -> Self {
+        Self(figures.into_iter().collect())
+    }
+}
+
+impl Layout {
+    /// The scenarios whose figures are shown as they are; an overview shows ratios only.
+    pub fn columns(&self) -> &[LayoutColumn] {
+        match &self.form {
+            Form::Columns(columns) | Form::Netperf(columns) => columns,
+            Form::Overview(_) => &[],
+        }
+    }
 }
 
 /// What is wrong with a suite file, where, and what to do about it.

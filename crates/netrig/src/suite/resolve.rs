@@ -1,29 +1,27 @@
 //! From the letter of a suite file to a [`Suite`]: every name looked up, every unit and range checked, once.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::time::Duration;
 
-use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
-use rig_stats::units::Bytes;
 use toml::Spanned;
 
-use super::file::{Defaults, LoadFile, OneOrMany, Quick, ScenarioFile, SuiteFile, TableFile, WireFile};
-use super::{Layout, LayoutColumn, Reference, Repeat, Scenario, Suite, SuiteError, Timing};
-use crate::claim::Claim;
+use super::file::{Defaults, OneOrMany, Quick, ScenarioFile, SuiteFile, WireFile};
+use super::load::{LoadError, LoadFile, LoadKind, ends};
+use super::{Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
+use crate::claim::{Claim, FigureError, FigureRef, Metric};
+use crate::figures::check;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
     Resolver { file, text }.suite()
 }
 
-struct Resolver<'a> {
+pub(super) struct Resolver<'a> {
     file: &'a str,
     text: &'a str,
 }
 
-type Result<T, E = SuiteError> = std::result::Result<T, E>;
+pub(super) type Result<T, E = SuiteError> = std::result::Result<T, E>;
 
 impl Resolver<'_> {
     fn suite(&self) -> Result<Suite> {
@@ -41,7 +39,7 @@ impl Resolver<'_> {
         if let Some(baseline) = &file.baseline {
             self.known_scenario(&known, baseline)?;
         }
-        let tables = file.table.iter().map(|table| self.table(&known, table)).collect::<Result<_>>()?;
+        let tables = file.table.iter().map(|table| self.table(&scenarios, table)).collect::<Result<_>>()?;
         let claims = file
             .claim
             .iter()
@@ -51,6 +49,9 @@ impl Resolver<'_> {
                     .map_err(|e| self.error(span.clone(), e.to_string(), None))?;
                 for figure in parsed.figures() {
                     self.known_scenario(&known, &Spanned::new(span.clone(), figure.scenario.clone()))?;
+                    for scenario in scenarios.iter().filter(|scenario| scenario.id == figure.scenario) {
+                        self.check_figure(span.clone(), scenario, figure)?;
+                    }
                 }
                 Ok(parsed)
             })
@@ -104,7 +105,27 @@ impl Resolver<'_> {
         if scenarios.is_empty() {
             return Err(self.error(file.name.span(), "a suite without scenarios", Some("add a [[scenario]]")));
         }
+        self.no_idle_defaults(file)?;
         Ok(scenarios)
+    }
+
+    /// A default that no load can have is a mistake: nothing would come of it.
+    fn no_idle_defaults(&self, file: &SuiteFile) -> Result<()> {
+        let Some(defaults) = &file.defaults.get_ref().load else { return Ok(()) };
+        let loads =
+            file.scenario.iter().flat_map(|scenario| [Some(scenario.load.as_ref()), scenario.under.as_ref().map(Some)]);
+        let kinds: Vec<LoadKind> = loads
+            .flatten()
+            .filter_map(|load| load.and_then(|load| load.get_ref().kind).or(defaults.get_ref().kind))
+            .collect();
+        let used = |key: &str| key == "kind" || kinds.iter().any(|kind| kind.keys().contains(&key));
+        match defaults.get_ref().given().into_iter().find(|key| !used(key)) {
+            None => Ok(()),
+            Some(idle) => {
+                let what = format!("no load of the suite has '{idle}'");
+                Err(self.error(defaults.span(), what, Some("remove it, or give it to a load of a kind that has it")))
+            }
+        }
     }
 
     fn scenario(&self, file: &SuiteFile, scenario: &ScenarioFile) -> Result<Scenario> {
@@ -115,35 +136,87 @@ impl Resolver<'_> {
             return Err(self.error(scenario.testbed.span(), what, Some(&hint)));
         };
         let path: Path = scenario.path.get_ref().parse().map_err(|e| self.topology_error(scenario.path.span(), e))?;
-        let from = self.endpoints(&scenario.from)?;
-        let to = self.endpoints(&scenario.to)?;
-        if from.len() != to.len() {
-            let what = format!("{} senders and {} receivers", from.len(), to.len());
-            return Err(self.error(scenario.to.span(), what, Some("name a receiver for each sender")));
-        }
-        let mut endpoints: Vec<Endpoint> = from.iter().chain(&to).cloned().collect();
-        endpoints.sort();
-        if let Some(twice) = endpoints.windows(2).find(|pair| pair[0] == pair[1]) {
-            let what = format!("endpoint {} is used twice", twice[0]);
-            return Err(self.error(scenario.to.span(), what, Some("give each sender and receiver its own endpoint")));
-        }
-        let wire = self.wire(testbed.wire.as_ref(), scenario)?;
-        let in_order: Vec<Endpoint> = from.iter().chain(&to).cloned().collect();
-        let topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
-            .map_err(|e| self.topology_error(scenario.path.span(), e))?;
+        let pairs = self.pairs(&scenario.from, &scenario.to)?;
+        let none = LoadFile::default();
+        let defaults = file.defaults.get_ref().load.as_ref().map_or(&none, Spanned::get_ref);
         let own = scenario.load.as_ref().map(|load| load.get_ref().clone()).unwrap_or_default();
         let span = scenario.load.as_ref().map_or_else(|| scenario.id.span(), Spanned::span);
-        let (send, receive) = self.load(&span, own.or(&file.defaults.get_ref().load))?;
-        Ok(Scenario {
+        let traffic = self.traffic(span, own, defaults, pairs)?;
+        let under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
+        let wire = self.wire(testbed.wire.as_ref(), scenario)?;
+        let in_order: Vec<Endpoint> = std::iter::once(&traffic).chain(&under).flat_map(Traffic::endpoints).collect();
+        let topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
+            .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
+            .map_err(|e| self.topology_error(scenario.path.span(), e))?;
+        let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
             name: scenario.name.clone(),
             about: scenario.about.clone(),
             notes: scenario.notes.clone(),
             topology,
-            pairs: from.into_iter().zip(to).collect(),
-            send,
-            receive,
-        })
+            watched: traffic.goal(),
+            traffic,
+            under,
+        };
+        for watch in &scenario.watch {
+            let figure: FigureRef = format!("{}.{}", resolved.id, watch.get_ref())
+                .parse()
+                .map_err(|e: FigureError| self.error(watch.span(), e.what, Some(&e.hint)))?;
+            self.check_figure(watch.span(), &resolved, &figure)?;
+            resolved.watched.push((figure.side, figure.metric));
+        }
+        Ok(resolved)
+    }
+
+    /// Refuses a figure that trials of the scenario do not have.
+    fn check_figure(&self, span: Range<usize>, scenario: &Scenario, figure: &FigureRef) -> Result<()> {
+        if figure.metric == Metric::BackgroundThroughput && scenario.under.is_none() {
+            let what = format!("nothing runs under scenario '{}'", scenario.id);
+            return Err(self.error(span, what, Some("give it an `under` load, or name another figure")));
+        }
+        check(&scenario.traffic.connect, figure).map_err(|e| self.error(span, e.what, Some(&e.hint)))
+    }
+
+    fn traffic(
+        &self,
+        span: Range<usize>,
+        load: LoadFile,
+        defaults: &LoadFile,
+        pairs: Vec<(Endpoint, Endpoint)>,
+    ) -> Result<Traffic> {
+        let (connect, listen) =
+            load.complete(defaults).and_then(|(kind, load)| ends(kind, &load)).map_err(|e| self.load_error(span, e))?;
+        Ok(Traffic { pairs, connect, listen })
+    }
+
+    /// The load that runs under `main`, between the same endpoints or others.
+    fn under(&self, under: &Spanned<LoadFile>, defaults: &LoadFile, main: &Traffic) -> Result<Traffic> {
+        let span = under.span();
+        let mut load = under.get_ref().clone();
+        let pairs = match (load.from.take(), load.to.take()) {
+            (None, None) => main.pairs.clone(),
+            (Some(from), Some(to)) => self.pairs(&Spanned::new(span.clone(), from), &Spanned::new(span.clone(), to))?,
+            _ => {
+                let hint = "write both, or neither to have it run between the scenario's own";
+                return Err(self.error(span, "only one of 'from' and 'to'", Some(hint)));
+            }
+        };
+        self.traffic(span, load, defaults, pairs)
+    }
+
+    fn pairs(&self, from: &Spanned<OneOrMany>, to: &Spanned<OneOrMany>) -> Result<Vec<(Endpoint, Endpoint)>> {
+        let (connecting, listening) = (self.endpoints(from)?, self.endpoints(to)?);
+        if connecting.len() != listening.len() {
+            let what = format!("{} senders and {} receivers", connecting.len(), listening.len());
+            return Err(self.error(to.span(), what, Some("name a receiver for each sender")));
+        }
+        let mut endpoints: Vec<&Endpoint> = connecting.iter().chain(&listening).collect();
+        endpoints.sort();
+        if let Some(twice) = endpoints.windows(2).find(|pair| pair[0] == pair[1]) {
+            let what = format!("endpoint {} is used twice", twice[0]);
+            return Err(self.error(to.span(), what, Some("give each sender and receiver its own endpoint")));
+        }
+        Ok(connecting.into_iter().zip(listening).collect())
     }
 
     fn endpoints(&self, names: &Spanned<OneOrMany>) -> Result<Vec<Endpoint>> {
@@ -182,89 +255,7 @@ impl Resolver<'_> {
         }))
     }
 
-    /// The load as the sending and as the receiving end run it.
-    fn load(&self, span: &Range<usize>, load: LoadFile) -> Result<(TcpStream, TcpStream)> {
-        let fail = |what: String, hint: &str| Err(self.error(span.clone(), what, Some(hint)));
-        if load.kind.is_none() {
-            return fail("the load has no kind".into(), "write kind = \"tcp-stream\"");
-        }
-        let Some(message) = load.message else {
-            return fail("the load has no message size".into(), "write for instance message = \"128k\"");
-        };
-        // The plan checks its ranges itself; this is about what it cannot even hold.
-        let bytes = |name: &str, value: Bytes| {
-            let what = || self.error(span.clone(), format!("{name} of {value}"), Some("choose less than 4 GiB"));
-            u32::try_from(value.0).map_err(|_| what())
-        };
-        let engine = |outstanding: Option<u32>| match outstanding {
-            None => Engine::Blocking,
-            Some(outstanding) => Engine::Uring { outstanding },
-        };
-        let send = TcpStream {
-            flow: Flow::Forward,
-            threads: load.threads.unwrap_or(1),
-            connections: load.connections.unwrap_or(1),
-            message: bytes("message", message)?,
-            send_buffer: load.send_buffer.map(|b| bytes("send_buffer", b)).transpose()?,
-            receive_buffer: load.receive_buffer.map(|b| bytes("receive_buffer", b)).transpose()?,
-            no_delay: load.no_delay.unwrap_or(false),
-            throttle: load.throttle.map(|rate| rate.0),
-            congestion_control: load.congestion_control,
-            engine: engine(load.outstanding.and_then(|o| o.send)),
-            send_mode: load.send_mode.unwrap_or(SendMode::Copy),
-            receive_mode: ReceiveMode::Copy,
-        };
-        let receive_message = load.receive_message.map(|b| bytes("receive_message", b)).transpose()?;
-        let receive = TcpStream {
-            message: receive_message.unwrap_or(send.message),
-            engine: engine(load.outstanding.and_then(|o| o.receive)),
-            send_mode: SendMode::Copy,
-            receive_mode: load.receive_mode.unwrap_or(ReceiveMode::Copy),
-            throttle: None,
-            ..send.clone()
-        };
-        let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        // What both ends share is found wrong at the first.
-        let ends = [
-            ("", Role::Connect { to: anywhere }, &send),
-            ("at the receiver, ", Role::Listen { address: anywhere }, &receive),
-        ];
-        for (place, role, end) in ends {
-            let second = Duration::from_secs(1);
-            let plan = WorkerPlan {
-                name: String::new(),
-                cpus: Vec::new(),
-                role,
-                load: Load::TcpStream(end.clone()),
-                phases: Phases { warm_up: second, window: second, cool_down: second, interval: second },
-            };
-            plan.validate().map_err(|e| self.error(span.clone(), format!("{place}{e}"), None))?;
-        }
-        Ok((send, receive))
-    }
-
-    fn table(&self, known: &BTreeSet<&str>, table: &TableFile) -> Result<Layout> {
-        let columns = table
-            .columns
-            .iter()
-            .map(|column| {
-                self.known_scenario(known, &column.scenario)?;
-                let reference = |r: super::file::ReferenceFile| Reference {
-                    throughput_mbit: r.throughput.0 as f64 / 1e6,
-                    cpu_percent: r.cpu,
-                };
-                Ok(LayoutColumn {
-                    head: column.head.clone(),
-                    scenario: column.scenario.get_ref().clone(),
-                    sender: column.sender.map(reference),
-                    receiver: column.receiver.map(reference),
-                })
-            })
-            .collect::<Result<_>>()?;
-        Ok(Layout { title: table.title.clone(), source: table.source.clone(), columns })
-    }
-
-    fn known_scenario(&self, known: &BTreeSet<&str>, id: &Spanned<String>) -> Result<()> {
+    pub(super) fn known_scenario(&self, known: &BTreeSet<&str>, id: &Spanned<String>) -> Result<()> {
         if known.contains(id.get_ref().as_str()) {
             return Ok(());
         }
@@ -273,11 +264,15 @@ impl Resolver<'_> {
         Err(self.error(id.span(), format!("no scenario '{}'", id.get_ref()), Some(&hint)))
     }
 
+    fn load_error(&self, span: Range<usize>, error: LoadError) -> SuiteError {
+        self.error(span, error.what, error.hint.as_deref())
+    }
+
     fn topology_error(&self, span: Range<usize>, error: TopologyError) -> SuiteError {
         self.error(span, error.what, Some(&error.hint))
     }
 
-    fn error(&self, span: Range<usize>, what: impl Into<String>, hint: Option<&str>) -> SuiteError {
+    pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: Option<&str>) -> SuiteError {
         SuiteError {
             file: self.file.to_owned(),
             line: Some(self.line(span)),

@@ -1,7 +1,18 @@
+use rig_load::plan::{Arrivals, Datagrams, Engine, Schedule, SendMode, TcpStream, Transactions};
+
 use super::*;
-use crate::testbed::topology::Path;
+use crate::claim::{Metric, Side};
+use crate::testbed::topology::{Family, Path};
 
 const LAYERS: &str = BUILT_IN[0].1;
+
+/// The ends of a TCP stream, the connecting one first.
+fn streams(scenario: &Scenario) -> (&TcpStream, &TcpStream) {
+    match (&scenario.traffic.connect, &scenario.traffic.listen) {
+        (Load::TcpStream(connect), Load::TcpStream(listen)) => (connect, listen),
+        other => panic!("no TCP stream: {other:?}"),
+    }
+}
 
 /// A small suite with one line replaced.
 fn parse_with(line: &str, replacement: &str) -> Result<Suite, SuiteError> {
@@ -46,14 +57,16 @@ fn layers_reproduces_the_studys_options() {
     assert_eq!(ids, ["A", "B", "C", "D", "E", "F", "C4", "T2", "T8"]);
     let b = suite.scenario("B").unwrap();
     assert_eq!(b.topology.path(), Path::Bridge);
-    assert_eq!((b.send.message, b.receive.message), (128 * 1024, 64 * 1024));
-    assert_eq!(b.send.engine, rig_load::plan::Engine::Uring { outstanding: 2 });
-    assert_eq!(b.receive.engine, rig_load::plan::Engine::Uring { outstanding: 16 });
-    assert_eq!(b.receive.receive_buffer, Some(2 << 20));
+    let (send, receive) = streams(b);
+    assert_eq!((send.message, receive.message), (128 * 1024, 64 * 1024));
+    assert_eq!(send.engine, Engine::Uring { outstanding: 2 });
+    assert_eq!(receive.engine, Engine::Uring { outstanding: 16 });
+    assert_eq!(receive.receive_buffer, Some(2 << 20));
     let f = suite.scenario("F").unwrap();
-    assert_eq!((f.send.message, f.receive.message, f.send.no_delay), (1390, 64 * 1024, true));
+    let (send, receive) = streams(f);
+    assert_eq!((send.message, receive.message, send.no_delay), (1390, 64 * 1024, true));
     assert!(!f.topology.segmentation_offload());
-    assert_eq!(suite.scenario("C4").unwrap().pairs.len(), 2);
+    assert_eq!(suite.scenario("C4").unwrap().traffic.pairs.len(), 2);
     assert_eq!(suite.timing.phases.window.as_secs(), 15);
 }
 
@@ -118,5 +131,306 @@ fn a_load_that_no_engine_can_carry_is_refused_with_its_line() {
         assert_eq!(error.line, Some(18), "{more}: {error}");
     }
     let suite = parse_with(load, &with("outstanding = { receive = 2 }, send_mode = \"sendfile\"")).unwrap();
-    assert_eq!(suite.scenarios[0].receive.message, 128 * 1024);
+    assert_eq!(streams(&suite.scenarios[0]).1.message, 128 * 1024);
+}
+
+const LOAD: &str = "load = { kind = \"tcp-stream\", message = \"128k\" }";
+const CLAIM: &str = "holds = \"A.throughput > 1Mbit\"";
+
+/// The small suite's scenario with this instead of its load; nothing is claimed of it.
+fn scenario_with(replacement: &str) -> Result<Scenario, SuiteError> {
+    let claim = "[[claim]]\ntext = \"It carries something\"\n";
+    let suite = parse_with(CLAIM, "holds = \"A.retransmits >= 0\"").unwrap().text;
+    let text = suite.replace(&format!("{claim}holds = \"A.retransmits >= 0\"\n"), "");
+    assert!(text.contains(LOAD) && !text.contains("claim"));
+    Suite::parse("small.toml", &text.replace(LOAD, replacement)).map(|suite| suite.scenarios[0].clone())
+}
+
+fn refused(replacement: &str, words: &[&str]) {
+    let error = scenario_with(replacement).expect_err(replacement);
+    let text = error.to_string();
+    assert!(words.iter().all(|word| text.contains(word)), "{replacement}: '{text}' lacks one of {words:?}");
+    assert!(error.line >= Some(18), "{replacement}: {text}");
+}
+
+#[test]
+fn payload_of_maerts_goes_to_the_end_that_connects() {
+    let keys = "message = \"16k\", receive_message = \"85k\", throttle = \"1MB/s\", send_mode = \"splice\", \
+                receive_mode = \"discard\", outstanding = { receive = 4 }";
+    let scenario = scenario_with(&format!("load = {{ kind = \"tcp-maerts\", {keys} }}")).unwrap();
+    let (connect, listen) = streams(&scenario);
+    assert_eq!((connect.flow, listen.flow), (Flow::Reverse, Flow::Reverse));
+    assert_eq!((listen.message, connect.message), (16 << 10, 85 << 10));
+    assert_eq!((listen.throttle, connect.throttle), (Some(1 << 20), None));
+    assert_eq!((listen.send_mode, connect.send_mode), (SendMode::Splice, SendMode::Copy));
+    assert_eq!((listen.engine, connect.engine), (Engine::Blocking, Engine::Uring { outstanding: 4 }));
+    assert_eq!(scenario.traffic.connect.name(), "tcp-maerts");
+    let reverse = scenario_with("load = { kind = \"tcp-stream\", flow = \"reverse\", message = \"16k\" }").unwrap();
+    assert_eq!(reverse.traffic.connect.name(), "tcp-maerts");
+}
+
+#[test]
+fn both_ends_of_a_flow_both_ways_are_alike() {
+    for kind in ["tcp-stream", "udp-stream"] {
+        let load = format!("load = {{ kind = \"{kind}\", message = \"1400\", flow = \"both\" }}");
+        let scenario = scenario_with(&load).unwrap();
+        assert_eq!(scenario.traffic.connect, scenario.traffic.listen);
+        assert_eq!(scenario.traffic.flow(), Some(Flow::Both));
+        let sides: Vec<Side> = scenario.watched.iter().map(|(side, _)| *side).collect();
+        assert_eq!(sides, [Side::Local, Side::Remote, Side::Local, Side::Remote]);
+    }
+    let both = |key: &str| format!("load = {{ kind = \"tcp-stream\", message = \"1k\", flow = \"both\", {key} }}");
+    refused(&both("receive_message = \"2k\""), &["receive_message", "both ways"]);
+    refused(&both("outstanding = { send = 2 }"), &["outstanding", "each way"]);
+}
+
+#[test]
+fn transactions_have_netperfs_sizes_and_a_closed_loop_unless_told() {
+    let scenario = scenario_with("load = { kind = \"tcp-rr\" }").unwrap();
+    let Load::TcpRr(Transactions { request, response, in_flight, schedule, .. }) = scenario.traffic.connect else {
+        panic!("{:?}", scenario.traffic);
+    };
+    assert_eq!((request, response, in_flight, schedule), (1, 1, 1, Schedule::Closed));
+    assert_eq!(
+        scenario.watched,
+        [(Side::Local, Metric::Transactions), (Side::Local, Metric::Cpu), (Side::Remote, Metric::Cpu)]
+    );
+    let keys =
+        "request = \"64\", response = \"1k\", in_flight = 8, rate = 10000, arrivals = \"poisson\", timeout = \"20ms\"";
+    let scenario = scenario_with(&format!("load = {{ kind = \"udp-rr\", {keys} }}")).unwrap();
+    let Load::UdpRr(Transactions { request, response, in_flight, schedule, timeout, .. }) = scenario.traffic.listen
+    else {
+        panic!("{:?}", scenario.traffic);
+    };
+    assert_eq!((request, response, in_flight, timeout.as_millis()), (64, 1024, 8, 20));
+    assert_eq!(schedule, Schedule::Open { rate: 10_000.0, arrivals: Arrivals::Poisson });
+    assert!(matches!(scenario_with("load = { kind = \"tcp-crr\" }").unwrap().traffic.connect, Load::TcpCrr(_)));
+}
+
+#[test]
+fn datagrams_go_one_by_one_unless_told() {
+    let scenario = scenario_with("load = { kind = \"udp-stream\", message = \"1400\" }").unwrap();
+    let Load::UdpStream(Datagrams { batch, segments, coalesce, throttle, .. }) = scenario.traffic.connect else {
+        panic!("{:?}", scenario.traffic);
+    };
+    assert_eq!((batch, segments, coalesce, throttle), (1, 1, false, None));
+    let keys = "batch = 8, segments = 16, coalesce = true, throttle = \"1MB/s\", pacing = \"thread\"";
+    let scenario = scenario_with(&format!("load = {{ kind = \"udp-stream\", message = \"1k\", {keys} }}")).unwrap();
+    let Load::UdpStream(Datagrams { batch, segments, coalesce, throttle, .. }) = scenario.traffic.connect else {
+        panic!("{:?}", scenario.traffic);
+    };
+    assert_eq!((batch, segments, coalesce, throttle), (8, 16, true, Some(1 << 20)));
+}
+
+#[test]
+fn keys_that_a_kind_does_not_know_are_refused_by_name() {
+    let with = |kind: &str, key: &str| format!("load = {{ kind = \"{kind}\", {key} }}");
+    for (kind, key, named) in [
+        ("tcp-stream", "message = \"1k\", request = \"1\"", "'request'"),
+        ("tcp-stream", "message = \"1k\", batch = 2", "'batch'"),
+        ("tcp-stream", "message = \"1k\", from = \"a\"", "'from'"),
+        ("tcp-maerts", "message = \"1k\", flow = \"both\"", "'flow'"),
+        ("tcp-rr", "message = \"1k\"", "'message'"),
+        ("tcp-rr", "timeout = \"1s\"", "'timeout'"),
+        ("tcp-crr", "in_flight = 2", "'in_flight'"),
+        ("udp-rr", "no_delay = true", "'no_delay'"),
+        ("udp-rr", "congestion_control = \"cubic\"", "'congestion_control'"),
+        ("udp-stream", "message = \"1k\", send_mode = \"splice\"", "'send_mode'"),
+        ("udp-stream", "message = \"1k\", receive_message = \"1k\"", "'receive_message'"),
+    ] {
+        refused(&with(kind, key), &[named, kind, "remove it"]);
+    }
+    refused(&with("tcp-rr", "arrivals = \"poisson\""), &["'arrivals' without a rate"]);
+    refused(&with("tcp-rr", "rate = 0"), &["rate is 0"]);
+    refused(&with("udp-rr", "request = \"65k\""), &["request", "65507"]);
+    refused(&with("udp-stream", "batch = 2"), &["no message size"]);
+    refused(&with("udp-stream", "message = \"8\""), &["datagram is 8"]);
+    refused(&with("udp-stream", "message = \"1k\", pacing = \"thread\""), &["'pacing' without a throttle"]);
+    refused(&with("udp-stream", "message = \"1k\", pacing = \"kernel\""), &["fq"]);
+}
+
+#[test]
+fn defaults_are_for_the_loads_that_can_have_them() {
+    let defaults = "cool_down = \"50ms\"";
+    let with = |keys: &str| format!("{defaults}\nload = {{ {keys} }}");
+    // The congestion control is for the stream alone, the buffer for all.
+    let both = with("congestion_control = \"cubic\", receive_buffer = \"64k\"");
+    let text = parse_with(defaults, &both).unwrap().text;
+    let under = format!("{LOAD}\nunder = {{ kind = \"udp-rr\", from = \"b\", to = \"a\" }}");
+    let suite = Suite::parse("small.toml", &text.replace(LOAD, &under)).unwrap();
+    let scenario = &suite.scenarios[0];
+    assert_eq!(streams(scenario).0.congestion_control.as_deref(), Some("cubic"));
+    let Load::UdpRr(Transactions { congestion_control: None, receive_buffer: Some(65_536), .. }) =
+        scenario.under.as_ref().unwrap().connect
+    else {
+        panic!("{:?}", scenario.under);
+    };
+    let error = parse_with(defaults, &with("in_flight = 3")).unwrap_err().to_string();
+    assert!(error.contains("no load of the suite has 'in_flight'"), "{error}");
+}
+
+#[test]
+fn a_load_may_run_under_another() {
+    let rr = "load = { kind = \"tcp-rr\" }";
+    let scenario = scenario_with(&format!("{rr}\n[scenario.under]\nkind = \"tcp-stream\"\nmessage = \"64k\"")).unwrap();
+    let under = scenario.under.as_ref().unwrap();
+    assert_eq!(under.pairs, scenario.traffic.pairs);
+    assert_eq!(under.flow(), Some(Flow::Forward));
+    let elsewhere = format!("{rr}\nunder = {{ kind = \"tcp-stream\", message = \"64k\", from = \"b\", to = \"a\" }}");
+    let scenario = scenario_with(&elsewhere).unwrap();
+    assert_eq!(scenario.under.unwrap().pairs[0].0.to_string(), "b");
+    refused(&elsewhere.replace(", to = \"a\"", ""), &["only one of 'from' and 'to'"]);
+    let nowhere = scenario_with(&elsewhere.replace("from = \"b\"", "from = \"c\"")).unwrap_err();
+    assert!(nowhere.to_string().contains("unknown node"), "{nowhere}");
+    refused(&elsewhere.replace("message", "massage"), &["massage"]);
+    // Its own figure is there to be spoken of, and only then.
+    assert!(parse_with(CLAIM, "holds = \"A.background_throughput > 1Mbit\"").is_err());
+}
+
+#[test]
+fn more_figures_can_be_watched() {
+    let rr = "load = { kind = \"tcp-rr\" }";
+    let scenario = scenario_with(&format!("{rr}\nwatch = [\"latency_p99\"]")).unwrap();
+    assert_eq!(scenario.watched.len(), 4);
+    refused(&format!("{rr}\nwatch = [\"throughput\"]"), &["tcp-rr", "throughput"]);
+    refused(&format!("{rr}\nwatch = [\"speed\"]"), &["speed"]);
+}
+
+#[test]
+fn a_scenario_may_speak_another_family_than_its_testbed() {
+    let suite = parse_with("wire = { mtu = 1500 }", "wire = { mtu = 1500 }\nfamily = \"ipv6\"").unwrap();
+    assert_eq!(suite.scenarios[0].topology.family(), Family::Ipv6);
+    let own = suite.text.replace("path = \"raw\"", "path = \"raw\"\nfamily = \"ipv4\"");
+    assert_eq!(Suite::parse("small.toml", &own).unwrap().scenarios[0].topology.family(), Family::Ipv4);
+    let small = suite.text.replace("mtu = 1500", "mtu = 1000");
+    assert!(Suite::parse("small.toml", &small).unwrap_err().to_string().contains("1280"));
+}
+
+#[test]
+fn claims_are_about_figures_that_the_load_has() {
+    let error = parse_with(CLAIM, "holds = \"A.transactions > 1\"").unwrap_err();
+    assert_eq!(error.line, Some(21));
+    assert!(error.to_string().contains("tcp-stream"), "{error}");
+}
+
+#[test]
+fn loads_are_told_in_a_line() {
+    let line = |load: &str| scenario_with(&format!("load = {{ {load} }}")).unwrap().traffic.to_string();
+    for (load, words) in [
+        (
+            "kind = \"tcp-stream\", message = \"1400\", receive_message = \"64k\", threads = 2",
+            "TCP stream, messages of 1400 bytes, received by up to 64KiB, 2 threads, send blocking, receive blocking",
+        ),
+        (
+            "kind = \"tcp-maerts\", message = \"16k\", outstanding = { send = 2 }",
+            "TCP stream towards the connecting end (maerts), messages of 16KiB, send io_uring with 2 outstanding, \
+             receive blocking",
+        ),
+        (
+            "kind = \"tcp-rr\", in_flight = 4, rate = 500, no_delay = true",
+            "TCP request/response, requests of 1 bytes, responses of 1 bytes, 4 in flight on each connection, \
+             500 transactions/s, evenly spaced, nodelay",
+        ),
+        (
+            "kind = \"udp-rr\", response = \"1k\"",
+            "UDP request/response, requests of 1 bytes, responses of 1KiB, timeout 1s",
+        ),
+        (
+            "kind = \"udp-stream\", message = \"1400\", batch = 8, segments = 4, flow = \"both\"",
+            "UDP streams both ways, datagrams of 1400 bytes, 8 messages a system call, segmentation offload, \
+             4 datagrams a message",
+        ),
+    ] {
+        assert_eq!(line(load), words.replace("of 1 bytes", "of 1 byte"), "{load}");
+    }
+}
+
+#[test]
+fn namespaces_has_the_studys_tests_for_each_case() {
+    let suite = Suite::load("namespaces").unwrap();
+    let ids: Vec<&str> = suite.scenarios.iter().map(|s| s.id.as_str()).collect();
+    let tests = ["TCP_STREAM", "TCP_MAERTS", "TCP_RR", "UDP_STREAM", "UDP_RR"];
+    let cases = [("none", Path::Raw), ("etun", Path::Etun), ("bridge", Path::Bridge), ("macvlan", Path::Macvlan)];
+    for (test, case) in tests.iter().flat_map(|test| cases.map(|case| (test, case))) {
+        let scenario = suite.scenario(&format!("{test}-{}", case.0)).unwrap_or_else(|| panic!("{ids:?}"));
+        assert_eq!(scenario.topology.path(), case.1);
+        assert_eq!(scenario.traffic.connect.name().replace('-', "_").to_uppercase(), *test);
+        assert_eq!(scenario.topology.wire().unwrap().rate, Some(1_000_000_000));
+        // The other host has no namespaces.
+        assert!(scenario.topology.nodes()[1].containers.is_empty());
+    }
+    assert_eq!(ids.len(), tests.len() * cases.len());
+    let Load::UdpStream(datagrams) = &suite.scenario("UDP_STREAM-etun").unwrap().traffic.connect else { panic!() };
+    // As getsockopt(2) tells it, twice what was asked for.
+    assert_eq!((datagrams.send_buffer.unwrap() * 2, datagrams.receive_buffer.unwrap() * 2), (110_592, 107_520));
+    assert_eq!(suite.timing.phases.window.as_secs(), 20);
+}
+
+/// The small suite with a table after its claim.
+fn with_table(table: &str) -> Result<Suite, SuiteError> {
+    parse_with("holds = \"A.throughput > 1Mbit\"", &format!("holds = \"A.throughput > 1Mbit\"\n[[table]]\n{table}"))
+}
+
+const NETPERF: &str = r#"title = "TCP_STREAM"
+layout = "netperf"
+source = "a study"
+cases = [
+  { head = "raw", scenario = "A", reference = { throughput = "857.39mbit", local = { cpu = 6.39, demand = 2.444 } } },
+]"#;
+
+const OVERVIEW: &str = r#"title = "All"
+layout = "overview"
+tests = ["TCP_STREAM"]
+baseline = "raw"
+cases = [
+  { head = "raw", scenarios = ["A"] },
+]"#;
+
+#[test]
+fn tables_have_the_layout_that_they_name() {
+    let table = |text| with_table(text).unwrap().tables.remove(0);
+    let columns = table("title = \"T\"\ncolumns = [{ head = \"h\", scenario = \"A\" }]");
+    assert_eq!(columns.columns()[0].head, "h");
+    let netperf = table(NETPERF);
+    let Form::Netperf(cases) = &netperf.form else { panic!("{netperf:?}") };
+    let published = &cases[0].published;
+    assert_eq!(published.get(Side::Receiver, Metric::Throughput), Some(857.39e6));
+    assert_eq!(published.get(Side::Local, Metric::ServiceDemand), Some(2.444));
+    assert_eq!(published.get(Side::Remote, Metric::Cpu), None);
+    let overview = table(OVERVIEW);
+    let Form::Overview(Overview { tests, cases, baseline }) = &overview.form else { panic!("{overview:?}") };
+    assert_eq!((tests.as_slice(), baseline.as_str()), (&["TCP_STREAM".to_owned()][..], "raw"));
+    assert_eq!(cases[0].scenarios, ["A"]);
+}
+
+#[test]
+fn mistakes_in_tables_are_named_with_their_line() {
+    let in_netperf = |from: &str, to: &str| NETPERF.replace(from, to);
+    let in_overview = |from: &str, to: &str| OVERVIEW.replace(from, to);
+    let cases = [
+        ("title = \"T\"".to_owned(), 23, "the table 'T' has no columns"),
+        ("title = \"T\"\nlayout = \"grid\"".to_owned(), 24, "grid"),
+        ("title = \"T\"\ncolumns = [{ head = \"h\", scenario = \"Z\" }]".to_owned(), 24, "no scenario 'Z'"),
+        ("title = \"T\"\ncolumns = []\ncases = []".to_owned(), 25, "a table in the layout 'columns' has no cases"),
+        (in_netperf("\"A\"", "\"Z\""), 27, "no scenario 'Z'"),
+        (in_netperf("scenario = \"A\"", "scenarios = [\"A\"]"), 27, "one scenario, not a list"),
+        (in_netperf("scenario = \"A\", ", ""), 27, "the case 'raw' has no scenario"),
+        (in_netperf("throughput = \"857.39mbit\"", "transactions = 5.0"), 27, "tcp-stream has no transactions"),
+        (in_netperf("throughput = \"857.39mbit\"", "sent = \"5mbit\""), 27, "tcp-stream has no sent"),
+        (in_netperf("cpu = 6.39", "cpu = -1.0"), 27, "a published figure of -1"),
+        (in_netperf("cpu = 6.39", "gpu = 6.39"), 27, "gpu"),
+        (in_netperf("source", "tests = [\"x\"]\nsource"), 25, "the layout 'netperf' has no tests"),
+        (in_overview("[\"A\"]", "[\"Z\"]"), 28, "no scenario 'Z'"),
+        (in_overview("[\"A\"]", "[\"A\", \"A\"]"), 28, "has 2 scenarios for 1 tests"),
+        (in_overview("baseline = \"raw\"", "baseline = \"rwa\""), 26, "no case 'rwa'"),
+        (in_overview("baseline = \"raw\"\n", ""), 23, "has no baseline"),
+        (in_overview("tests = [\"TCP_STREAM\"]", "tests = []"), 25, "has no tests"),
+        (in_overview("scenarios = [\"A\"]", "scenario = \"A\""), 28, "a list of scenarios"),
+        (in_overview("},\n", "}, { head = \"raw\", scenarios = [\"A\"] },\n"), 28, "two cases 'raw'"),
+    ];
+    for (table, line, expected) in cases {
+        let error = with_table(&table).expect_err(&table);
+        assert!(error.to_string().contains(expected), "{table}\n{error}");
+        assert_eq!(error.line, Some(line), "{table}\n{error}");
+    }
 }

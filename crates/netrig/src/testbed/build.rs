@@ -1,6 +1,6 @@
 //! Testbeds that stand: namespaces, interfaces and addresses, alive as long as a [`Testbed`].
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use rig_sys::counters::NamespaceCounters;
@@ -10,7 +10,7 @@ use rig_sys::netlink::{Netlink, QueueStats, TokenBucket, VethPair, Vxlan};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 
-use super::topology::{Endpoint, Path, Topology, WireOptions};
+use super::topology::{Endpoint, Family, Path, Topology, WireOptions};
 
 /// The interface that joins an endpoint or a node to the outside.
 pub const UPLINK: &str = "eth0";
@@ -33,6 +33,13 @@ struct LiveNode {
     cpus: CpuSet,
     place: Place,
     containers: Vec<Place>,
+}
+
+impl LiveNode {
+    /// Without containers: where load ends at such a node, it ends in the node's own network stack.
+    fn is_plain(&self) -> bool {
+        self.containers.is_empty()
+    }
 }
 
 /// A namespace with the means to configure and observe it.
@@ -93,9 +100,12 @@ impl Testbed {
             nodes.push(LiveNode { cpus: cpus.clone(), place: Place::create(node.name.clone())?, containers });
         }
         let mut testbed = Self { topology: topology.clone(), nodes };
+        if topology.family() == Family::Ipv6 {
+            testbed.prepare_ipv6()?;
+        }
         testbed.lay_wire()?;
         match topology.path() {
-            Path::Raw => testbed.address_nodes()?,
+            Path::Raw => testbed.address_nodes(|_| true)?,
             Path::Etun => testbed.route_containers()?,
             Path::Bridge | Path::Colocated => testbed.bridge_containers(Uplink::Wire)?,
             Path::Macvlan => testbed.add_macvlans()?,
@@ -152,39 +162,53 @@ impl Testbed {
         Ok(())
     }
 
-    fn address_nodes(&mut self) -> Result<()> {
-        for (number, node) in self.nodes.iter_mut().enumerate() {
-            let address = self.topology.node_address(number);
-            node.place.netlink.add_address(UPLINK, address.into(), 24)?;
+    /// Interfaces made from now on can use their addresses at once, and do not look for routers.
+    fn prepare_ipv6(&mut self) -> Result<()> {
+        const SETTINGS: [(&str, &str); 3] = [
+            ("net.ipv6.conf.default.disable_ipv6", "0"),
+            ("net.ipv6.conf.default.accept_dad", "0"),
+            ("net.ipv6.conf.default.router_solicitations", "0"),
+        ];
+        self.all_places().try_for_each(|place| place.ns.sysctls(&SETTINGS))
+    }
+
+    fn address_nodes(&mut self, which: impl Fn(&LiveNode) -> bool) -> Result<()> {
+        for (number, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| which(node)) {
+            let (address, prefix) = self.topology.node_address(number);
+            node.place.netlink.add_address(UPLINK, address, prefix)?;
         }
         Ok(())
     }
 
     fn route_containers(&mut self) -> Result<()> {
+        let (forwarding, anywhere) = match self.topology.family() {
+            Family::Ipv4 => ("net.ipv4.ip_forward", IpAddr::from(Ipv4Addr::UNSPECIFIED)),
+            Family::Ipv6 => ("net.ipv6.conf.all.forwarding", IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+        };
         self.set_all_up()?;
         if self.topology.wire().is_some() {
-            self.address_nodes()?;
+            self.address_nodes(|_| true)?;
         }
         let mtu = self.topology.endpoint_mtu();
-        for (number, node) in self.nodes.iter_mut().enumerate() {
-            node.place.ns.sysctl("net.ipv4.ip_forward", "1")?;
+        for (number, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| !node.is_plain()) {
+            node.place.ns.sysctl(forwarding, "1")?;
             for (index, container) in node.containers.iter_mut().enumerate() {
                 let (address, prefix) = self.topology.container_address(number, index);
-                let gateway = Ipv4Addr::from(u32::from(address) - 1);
+                let gateway = self.topology.gateway_address(number, index);
                 let port = port_name(index);
                 node.place.veth(&port, container, UPLINK, 1, mtu)?;
-                node.place.netlink.add_address(&port, gateway.into(), prefix)?;
+                node.place.netlink.add_address(&port, gateway, prefix)?;
                 node.place.netlink.set_up(&port)?;
-                container.netlink.add_address(UPLINK, address.into(), prefix)?;
+                container.netlink.add_address(UPLINK, address, prefix)?;
                 container.netlink.set_up(UPLINK)?;
-                container.netlink.add_route(ANYWHERE, 0, gateway.into())?;
+                container.netlink.add_route(anywhere, 0, gateway)?;
             }
         }
         if let [a, b] = &mut self.nodes[..] {
             for (node, other) in [(a, 1), (b, 0)] {
-                let subnet = IpAddr::from([10, 1 + other, 0, 0]);
-                let gateway = self.topology.node_address(usize::from(other));
-                node.place.netlink.add_route(subnet, 16, gateway.into())?;
+                let (subnet, prefix) = self.topology.containers_subnet(other);
+                let gateway = self.topology.node_address(other).0;
+                node.place.netlink.add_route(subnet, prefix, gateway)?;
             }
         }
         Ok(())
@@ -194,11 +218,14 @@ impl Testbed {
         let mtu = self.topology.endpoint_mtu();
         if let Uplink::Vxlan = uplink {
             self.set_all_up()?;
-            self.address_nodes()?;
+            self.address_nodes(|_| true)?;
             self.add_vxlans(mtu)?;
         }
         let wired = self.topology.wire().is_some();
-        for (number, node) in self.nodes.iter_mut().enumerate() {
+        if let (Uplink::Wire, true) = (uplink, wired) {
+            self.address_nodes(LiveNode::is_plain)?;
+        }
+        for (number, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| !node.is_plain()) {
             let place = &mut node.place;
             place.netlink.add_bridge(BRIDGE, mtu)?;
             place.own(BRIDGE, Kind::Bridge);
@@ -212,7 +239,7 @@ impl Testbed {
                 let port = port_name(index);
                 place.veth(&port, container, UPLINK, 1, mtu)?;
                 place.netlink.set_bridge(&port, BRIDGE)?;
-                container.netlink.add_address(UPLINK, address.into(), prefix)?;
+                container.netlink.add_address(UPLINK, address, prefix)?;
             }
         }
         Ok(())
@@ -223,25 +250,26 @@ impl Testbed {
             let vxlan = Vxlan {
                 name: VXLAN,
                 vni: VXLAN_VNI,
-                local: self.topology.node_address(number),
+                local: self.topology.node_address(number).0,
                 port: VXLAN_PORT,
                 underlay: UPLINK,
                 mtu,
             };
             node.place.netlink.add_vxlan(&vxlan)?;
             node.place.own(VXLAN, Kind::Vxlan);
-            node.place.netlink.add_vxlan_remote(VXLAN, self.topology.node_address(1 - number))?;
+            node.place.netlink.add_vxlan_remote(VXLAN, self.topology.node_address(1 - number).0)?;
         }
         Ok(())
     }
 
     fn add_macvlans(&mut self) -> Result<()> {
+        self.address_nodes(LiveNode::is_plain)?;
         for (number, node) in self.nodes.iter_mut().enumerate() {
             for (index, container) in node.containers.iter_mut().enumerate() {
                 let (address, prefix) = self.topology.container_address(number, index);
                 node.place.netlink.add_macvlan(UPLINK, UPLINK, &container.ns)?;
                 container.own(UPLINK, Kind::Macvlan);
-                container.netlink.add_address(UPLINK, address.into(), prefix)?;
+                container.netlink.add_address(UPLINK, address, prefix)?;
             }
         }
         Ok(())
@@ -296,8 +324,6 @@ enum Uplink {
     Wire,
     Vxlan,
 }
-
-const ANYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 fn port_name(container: usize) -> String {
     format!("port{container}")

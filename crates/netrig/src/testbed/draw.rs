@@ -59,11 +59,11 @@ impl Topology {
     }
 
     fn node_lines(&self, node: usize) -> Vec<String> {
-        let own = self.node_address(node);
-        if self.path() == Path::Raw {
+        let own = self.node_address(node).0;
+        let containers = &self.nodes()[node].containers;
+        if containers.is_empty() {
             return vec!["network stack".into(), "  │".into(), format!("eth0 {own}")];
         }
-        let containers = &self.nodes()[node].containers;
         let (joint, below): (&str, Vec<String>) = match self.path() {
             Path::Raw | Path::Etun => ("veth", vec!["  │".into(), "routing".into()]),
             Path::Bridge | Path::Colocated => ("veth", vec!["  │".into(), "br0, bridge".into()]),
@@ -123,6 +123,7 @@ fn pad(lines: &[String], height: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::topology::Family;
     use super::*;
 
     #[test]
@@ -134,14 +135,22 @@ mod tests {
             (Path::Bridge, vec!["a/1", "a/2", "a/3", "a/4", "a/5", "a/6"], vec!["b/1"]),
             (Path::Vxlan, vec!["a/sender"], vec!["b/receiver"]),
             (Path::Macvlan, vec!["a/sender"], vec!["b/receiver"]),
+            (Path::Etun, vec!["a/sender"], vec!["b"]),
+            (Path::Macvlan, vec!["a"], vec!["b/receiver"]),
         ] {
             let ends: Vec<_> = left.iter().chain(&right).map(|e| e.parse().unwrap()).collect();
             let wire = WireOptions { rate: Some(10_000_000_000), segmentation_offload: false, ..Default::default() };
-            let topology = Topology::new(&names, Some(wire), path, &ends).unwrap();
-            let drawing = topology.draw(&[CpuSet::new([0]), CpuSet::new([1, 2])]);
-            let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
-            assert!(widths.iter().all(|w| *w == widths[0]), "{path}:\n{drawing}");
-            assert!(drawing.contains("CPUs 1-2") && drawing.contains("wire 10Gbit, no seg"), "{path}:\n{drawing}");
+            for family in [Family::Ipv4, Family::Ipv6] {
+                let topology = Topology::new(&names, Some(wire), path, &ends).unwrap().with_family(family).unwrap();
+                let drawing = topology.draw(&[CpuSet::new([0]), CpuSet::new([1, 2])]);
+                let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
+                assert!(widths.iter().all(|w| *w == widths[0] && *w <= 120), "{path}:\n{drawing}");
+                assert!(drawing.contains("CPUs 1-2") && drawing.contains("wire 10Gbit, no seg"), "{path}:\n{drawing}");
+                for end in &ends {
+                    let address = format!("eth0 {} ", topology.address(end).unwrap());
+                    assert!(drawing.contains(&address) || ends.len() > 4, "{path}:\n{drawing}lacks {address}");
+                }
+            }
         }
     }
 }

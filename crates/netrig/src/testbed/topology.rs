@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -40,11 +40,44 @@ impl Path {
     }
 
     /// Bytes that the path adds to each packet on the wire.
-    pub fn overhead(self) -> u32 {
+    pub fn overhead(self, family: Family) -> u32 {
         match self {
-            // Outer IPv4 20, UDP 8, VXLAN 8, inner Ethernet 14 (RFC 7348).
-            Self::Vxlan => 50,
+            // Outer IP, UDP 8, VXLAN 8, inner Ethernet 14 (RFC 7348).
+            Self::Vxlan => family.header() + 30,
             _ => 0,
+        }
+    }
+
+    /// Whether one end of the path may be a node without containers, so that the other end alone pays for the path.
+    fn joins_nodes(self) -> bool {
+        matches!(self, Self::Etun | Self::Bridge | Self::Macvlan)
+    }
+}
+
+/// The version of IP that a testbed speaks, outside and inside of tunnels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    #[default]
+    Ipv4,
+    Ipv6,
+}
+
+impl Family {
+    /// Bytes of the IP header.
+    fn header(self) -> u32 {
+        match self {
+            Self::Ipv4 => 20,
+            Self::Ipv6 => 40,
+        }
+    }
+
+    /// The smallest MTU of an endpoint: what every host has to reassemble (RFC 1122, 3.3.2) and, of IPv6, what every
+    /// link has to carry (RFC 8200, 5). An interface with less has no IPv6.
+    fn mtu_min(self) -> u32 {
+        match self {
+            Self::Ipv4 => *WireOptions::MTU.start(),
+            Self::Ipv6 => 1280,
         }
     }
 }
@@ -168,6 +201,7 @@ pub struct Topology {
     nodes: Vec<Node>,
     wire: Option<WireOptions>,
     path: Path,
+    family: Family,
 }
 
 /// An impossible topology, with what to do about it.
@@ -217,7 +251,7 @@ impl Topology {
                 return Err(TopologyError::new("path raw needs two nodes", "use a testbed with two nodes"));
             }
             Path::Raw => {}
-            _ if in_container < endpoints.len() => {
+            _ if in_container == 0 || in_container < endpoints.len() && !path.joins_nodes() => {
                 let hint = "write endpoints as node/container, or choose path raw";
                 return Err(TopologyError::new(format!("path {path} joins containers, not nodes"), hint));
             }
@@ -231,13 +265,32 @@ impl Topology {
             }
             _ => {}
         }
-        if let Some(wire) = wire
-            && wire.mtu < WireOptions::MTU.start() + path.overhead()
-        {
-            let hint = format!("path {path} takes {} bytes of each packet", path.overhead());
+        let has_containers = |name: &str| nodes.iter().any(|node| node.name == name && !node.containers.is_empty());
+        if let Some(both) = endpoints.iter().find(|e| e.container.is_none() && has_containers(&e.node)) {
+            let what = format!("endpoint {both} is a node with containers");
+            return Err(TopologyError::new(what, "put all its endpoints into containers, or none"));
+        }
+        Self { nodes, wire, path, family: Family::Ipv4 }.with_family(Family::Ipv4)
+    }
+
+    /// The same testbed with addresses of `family`; [`Self::new`] makes one of IPv4.
+    ///
+    /// # Errors
+    /// When the wire's MTU leaves too little for it.
+    pub fn with_family(self, family: Family) -> Result<Self, TopologyError> {
+        let Self { path, wire, .. } = self;
+        let least = family.mtu_min() + path.overhead(family);
+        if let Some(wire) = wire.filter(|wire| wire.mtu < least) {
+            let hint = match (family, path.overhead(family)) {
+                (_, 0) => format!("choose at least {least} bytes, the least that IPv6 works with"),
+                (Family::Ipv4, overhead) => format!("path {path} takes {overhead} bytes of each packet"),
+                (Family::Ipv6, overhead) => {
+                    format!("choose at least {least} bytes: IPv6 needs 1280, path {path} takes {overhead} more")
+                }
+            };
             return Err(TopologyError::new(format!("the wire's MTU of {} is too small", wire.mtu), hint));
         }
-        Ok(Self { nodes, wire, path })
+        Ok(Self { family, ..self })
     }
 
     pub fn nodes(&self) -> &[Node] {
@@ -257,42 +310,81 @@ impl Topology {
         self.wire.is_none_or(|wire| wire.segmentation_offload)
     }
 
-    /// MTU of the endpoints' interfaces.
-    pub fn endpoint_mtu(&self) -> u32 {
-        self.wire.unwrap_or_default().mtu - self.path.overhead()
+    pub fn family(&self) -> Family {
+        self.family
     }
 
-    /// The address of a node on the wire.
-    pub fn node_address(&self, node: usize) -> Ipv4Addr {
-        Ipv4Addr::new(172, 16, 0, 11 + node as u8)
+    /// MTU of the endpoints' interfaces.
+    pub fn endpoint_mtu(&self) -> u32 {
+        self.wire.unwrap_or_default().mtu - self.path.overhead(self.family)
+    }
+
+    /// The address of a node on the wire, and the length of its subnet's prefix.
+    pub fn node_address(&self, node: usize) -> (IpAddr, u8) {
+        let host = 11 + node as u8;
+        match self.family {
+            // A node that stands beside containers on one wire is in their subnet.
+            Family::Ipv4 if matches!(self.path, Path::Bridge | Path::Macvlan) => (v4(172, 16, 0, host), 16),
+            Family::Ipv4 => (v4(172, 16, 0, host), 24),
+            // Written, the last group looks as the host does in IPv4.
+            Family::Ipv6 => (v6(0, 0, 0x11 + node as u16), 64),
+        }
     }
 
     /// The address of a container, and the length of its subnet's prefix.
-    pub fn container_address(&self, node: usize, container: usize) -> (Ipv4Addr, u8) {
+    pub fn container_address(&self, node: usize, container: usize) -> (IpAddr, u8) {
         let (node, number) = (node as u8, container as u8);
-        match self.path {
-            // One /30 a container, all of a node inside 10.(1 + node).0.0/16, so that the other node needs one route.
-            Path::Etun => {
-                let offset = u16::from(number) * 4 + 2;
-                let [high, low] = offset.to_be_bytes();
-                (Ipv4Addr::new(10, 1 + node, high, low), 30)
+        let (wide_node, wide_number) = (u16::from(node), u16::from(number));
+        match (self.family, self.path) {
+            (Family::Ipv4, Path::Etun) => {
+                let [high, low] = (wide_number * 4 + 2).to_be_bytes();
+                (v4(10, 1 + node, high, low), 30)
             }
-            Path::Vxlan => (Ipv4Addr::new(10, 0, 1 + node, 3 + number), 16),
-            _ => (Ipv4Addr::new(172, 16, 1 + node, 3 + number), 16),
+            (Family::Ipv4, Path::Vxlan) => (v4(10, 0, 1 + node, 3 + number), 16),
+            (Family::Ipv4, _) => (v4(172, 16, 1 + node, 3 + number), 16),
+            (Family::Ipv6, Path::Etun) => (v6((1 + wide_node) << 8 | wide_number, 0, 2), 64),
+            (Family::Ipv6, Path::Vxlan) => (v6(0xff, 1 + wide_node, 3 + wide_number), 64),
+            (Family::Ipv6, _) => (v6(0, 1 + wide_node, 3 + wide_number), 64),
+        }
+    }
+
+    /// Path etun: the node's address on its link to a container, the first of that subnet.
+    pub fn gateway_address(&self, node: usize, container: usize) -> IpAddr {
+        match self.container_address(node, container).0 {
+            IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() - 1).into(),
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() - 1).into(),
+        }
+    }
+
+    /// Path etun: the subnet that all links between a node and its containers are in, so that other nodes need one
+    /// route, and the length of its prefix.
+    pub fn containers_subnet(&self, node: usize) -> (IpAddr, u8) {
+        match self.family {
+            Family::Ipv4 => (v4(10, 1 + node as u8, 0, 0), 16),
+            Family::Ipv6 => (v6((1 + node as u16) << 8, 0, 0), 56),
         }
     }
 
     /// The address at which load reaches `endpoint`.
-    pub fn address(&self, endpoint: &Endpoint) -> Option<Ipv4Addr> {
+    pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
         let node = self.nodes.iter().position(|n| n.name == endpoint.node)?;
         match &endpoint.container {
-            None => Some(self.node_address(node)),
+            None => Some(self.node_address(node).0),
             Some(name) => {
                 let container = self.nodes[node].containers.iter().position(|c| c == name)?;
                 Some(self.container_address(node, container).0)
             }
         }
     }
+}
+
+fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    Ipv4Addr::new(a, b, c, d).into()
+}
+
+/// An address of fd72:6967::/48, which RFC 4193 leaves to local use; the global ID spells "rig".
+fn v6(subnet: u16, high: u16, low: u16) -> IpAddr {
+    Ipv6Addr::new(0xfd72, 0x6967, 0, subnet, 0, 0, high, low).into()
 }
 
 fn collect_nodes(names: &[String], endpoints: &[Endpoint]) -> Result<Vec<Node>, TopologyError> {
@@ -348,6 +440,41 @@ mod tests {
         refused(&["a", "b"], false, Path::Bridge, &["a/x", "b/y"], "without a wire");
         refused(&["a", "a"], true, Path::Raw, &["a", "a"], "named twice");
         refused(&["a", "b"], true, Path::Bridge, &["a/x", "c/y"], "unknown node");
+        refused(&["a", "b"], true, Path::Vxlan, &["a/x", "b"], "not nodes");
+        refused(&["a", "b"], true, Path::Etun, &["a/x", "a", "b/y", "b"], "endpoint a is a node with containers");
+    }
+
+    #[test]
+    fn one_end_of_a_path_may_be_a_node_without_containers() {
+        for path in [Path::Etun, Path::Bridge, Path::Macvlan] {
+            for family in [Family::Ipv4, Family::Ipv6] {
+                let topology = topology(&["a", "b"], true, path, &["a/x", "b"]).unwrap().with_family(family).unwrap();
+                let node = topology.address(&"b".parse().unwrap()).unwrap();
+                let container = topology.address(&"a/x".parse().unwrap()).unwrap();
+                assert_ne!(node, container, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wire_is_large_enough_for_what_the_path_and_the_family_need() {
+        let least = |path, family, mtu| {
+            let ends = if path == Path::Raw { ["a", "b"] } else { ["a/x", "b/y"] };
+            let ends = ends.map(|end| end.parse().unwrap());
+            let wire = WireOptions { mtu, ..Default::default() };
+            Topology::new(&["a".into(), "b".into()], Some(wire), path, &ends)?.with_family(family)
+        };
+        for (path, family, mtu) in [
+            (Path::Raw, Family::Ipv4, 576),
+            (Path::Vxlan, Family::Ipv4, 626),
+            (Path::Raw, Family::Ipv6, 1280),
+            (Path::Bridge, Family::Ipv6, 1280),
+            (Path::Vxlan, Family::Ipv6, 1350),
+        ] {
+            assert_eq!(least(path, family, mtu).unwrap().endpoint_mtu(), family.mtu_min(), "{path} {family:?}");
+            let error = least(path, family, mtu - 1).unwrap_err();
+            assert!(error.to_string().contains("MTU"), "{path} {family:?}: {error}");
+        }
     }
 
     #[test]
@@ -373,11 +500,13 @@ mod tests {
         let endpoints: Vec<String> = (0..100).flat_map(|i| [format!("a/c{i}"), format!("b/c{i}")]).collect();
         let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
         for path in [Path::Etun, Path::Bridge, Path::Macvlan, Path::Vxlan] {
-            let topology = topology(&["a", "b"], true, path, &endpoints).unwrap();
-            let addresses: BTreeSet<_> =
-                endpoints.iter().map(|e| topology.address(&e.parse().unwrap()).unwrap()).collect();
-            assert_eq!(addresses.len(), endpoints.len(), "{path}");
-            assert!(!addresses.contains(&topology.node_address(0)));
+            for family in [Family::Ipv4, Family::Ipv6] {
+                let topology = topology(&["a", "b"], true, path, &endpoints).unwrap().with_family(family).unwrap();
+                let addresses: BTreeSet<_> =
+                    endpoints.iter().map(|e| topology.address(&e.parse().unwrap()).unwrap()).collect();
+                assert_eq!(addresses.len(), endpoints.len(), "{path} {family:?}");
+                assert!(!addresses.contains(&topology.node_address(0).0));
+            }
         }
     }
 

@@ -142,3 +142,39 @@ fn names(directory: &Path, without: &str) -> Vec<String> {
     names.sort();
     names
 }
+
+#[test]
+fn a_run_is_compared_with_the_one_before_it() {
+    world::own(|| {
+        let bench = Bench::new();
+        let run = |more: &[&str]| -> (Option<i32>, serde_json::Value) {
+            let mut command = netrig();
+            command.arg("run").arg(bench.path("suite.toml")).args(["--trials", "3", "--format", "json", "--store"]);
+            let output = command.arg(bench.store()).args(more).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            let value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
+            (output.status.code(), value)
+        };
+        assert!(run(&[]).1["data"]["comparison"].is_null());
+        // What so short a run finds is not the question; that status and figures say the same is.
+        let (status, report) = run(&["--against", "latest", "--fail-on-undecided"]);
+        let comparison = &report["data"]["comparison"];
+        assert_eq!(
+            (comparison["old"]["name"].as_str(), comparison["new"]["name"].as_str()),
+            (Some("run 1"), Some("run 2"))
+        );
+        let totals = |verdict: &str| comparison["totals"][verdict].as_u64().unwrap();
+        let expected = match (totals("worse"), totals("undecided")) {
+            (0, 0) => 0,
+            (0, _) => 5,
+            _ => 1,
+        };
+        assert_eq!(status, Some(expected), "{comparison}");
+        let figures = comparison["figures"].as_array().unwrap();
+        assert!(figures.iter().any(|figure| figure["metric"] == "throughput" && !figure["effect"]["p"].is_null()));
+        let what: Vec<&str> =
+            comparison["differences"].as_array().unwrap().iter().map(|d| d["what"].as_str().unwrap()).collect();
+        assert!(what.iter().all(|what| what.starts_with("Load average") || what.starts_with("Trials of")), "{what:?}");
+        world::assert_nothing_left("of two runs");
+    });
+}

@@ -243,7 +243,7 @@ fn bad_names_are_refused_before_anything_is_built() {
         for (arguments, expected) in [
             (&["up", "layers"][..], "SUITE/SCENARIO"),
             (&["up", "layers/Z"], "C4"),
-            (&["up", "nowhere/A"], "built-in suite (layers)"),
+            (&["up", "nowhere/A"], "built-in suite (layers, "),
             (&["up", "layers/C", "--name", "../x"], "'../x' is not a name"),
             (&["up", "layers/C", "--name", ""], "is not a name"),
             (&["up", "layers/C", "--cpus", "1000"], "1000 do not exist"),

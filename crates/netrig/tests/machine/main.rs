@@ -9,6 +9,7 @@ mod kept;
 mod killed;
 mod lacking;
 mod limits;
+mod loads;
 mod paths;
 mod rootless;
 mod world;

@@ -1,17 +1,17 @@
 //! Each path is built for real: what must be reachable is, what must not be is not, and the wire is what was promised.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netrig::testbed::topology::{Endpoint, Path, Topology, WireOptions};
+use netrig::testbed::topology::{Endpoint, Family, Path, Topology, WireOptions};
 use netrig::testbed::{Place, Testbed, UPLINK};
 use rig_sys::counters::Interface;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
-use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
+use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
 
 use crate::world;
 
@@ -29,11 +29,15 @@ struct Bed {
 
 impl Bed {
     fn build(path: Path, containers: usize, wire: WireOptions) -> Self {
-        let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
-        Self::build_on(path, containers, wire, &[cpu.clone(), cpu])
+        Self::of_family(Family::Ipv4, path, containers, wire)
     }
 
-    fn build_on(path: Path, containers: usize, wire: WireOptions, cpus: &[CpuSet]) -> Self {
+    fn of_family(family: Family, path: Path, containers: usize, wire: WireOptions) -> Self {
+        let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
+        Self::build_on(family, path, containers, wire, &[cpu.clone(), cpu])
+    }
+
+    fn build_on(family: Family, path: Path, containers: usize, wire: WireOptions, cpus: &[CpuSet]) -> Self {
         let nodes: &[&str] = if path == Path::Colocated { &["a"] } else { &["a", "b"] };
         let endpoints: Vec<Endpoint> = nodes
             .iter()
@@ -45,12 +49,22 @@ impl Bed {
             .collect();
         let names: Vec<String> = nodes.iter().map(|&node| node.to_owned()).collect();
         let wire = (nodes.len() == 2).then_some(wire);
-        let topology = Topology::new(&names, wire, path, &endpoints).unwrap();
+        let topology = Topology::new(&names, wire, path, &endpoints).unwrap().with_family(family).unwrap();
         Self { testbed: Testbed::build(&topology, &cpus[..nodes.len()]).unwrap(), endpoints }
     }
 
     fn standard(path: Path) -> Self {
         Self::build(path, 2, WireOptions::default())
+    }
+
+    /// Two containers in the node named, and the other node plain.
+    fn with_containers_in(node: &str, family: Family, path: Path) -> Self {
+        let ends = if node == "a" { ["a/c0", "a/c1", "b"] } else { ["a", "b/c0", "b/c1"] };
+        let endpoints: Vec<Endpoint> = ends.iter().map(|name| name.parse().unwrap()).collect();
+        let topology = Topology::new(&["a".into(), "b".into()], Some(WireOptions::default()), path, &endpoints);
+        let topology = topology.unwrap().with_family(family).unwrap();
+        let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
+        Self { testbed: Testbed::build(&topology, &[cpu.clone(), cpu]).unwrap(), endpoints }
     }
 
     fn place(&self, endpoint: &Endpoint) -> &Place {
@@ -125,20 +139,54 @@ fn counters(place: &Place, interface: &str) -> Interface {
     place.counters.interfaces().unwrap()[interface]
 }
 
+const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
+
+fn all_reach_all(bed: &Bed, what: &str) {
+    for endpoint in &bed.endpoints {
+        greet(bed.listen(endpoint), endpoint.to_string());
+    }
+    for from in &bed.endpoints {
+        for to in bed.endpoints.iter().filter(|to| *to != from) {
+            let stream = bed.connect(from, bed.address(to), PATIENCE);
+            let stream = stream.unwrap_or_else(|error| panic!("{what}: {from} to {to}: {error}"));
+            assert_eq!(greeting(stream), to.to_string(), "{what}: {from} met another");
+        }
+    }
+}
+
 #[test]
 fn every_endpoint_reaches_every_other() {
     world::own(|| {
-        for path in Path::ALL {
-            let bed = Bed::build(path, 3, WireOptions::default());
-            for endpoint in &bed.endpoints {
-                greet(bed.listen(endpoint), endpoint.to_string());
+        for (path, family) in Path::ALL.into_iter().flat_map(|path| FAMILIES.map(|family| (path, family))) {
+            let bed = Bed::of_family(family, path, 3, WireOptions::default());
+            all_reach_all(&bed, &format!("{path} {family:?}"));
+        }
+    });
+}
+
+#[test]
+fn a_node_without_containers_reaches_the_containers_of_the_other() {
+    world::own(|| {
+        for path in [Path::Etun, Path::Bridge, Path::Macvlan] {
+            for (node, family) in ["a", "b"].into_iter().flat_map(|node| FAMILIES.map(|family| (node, family))) {
+                let bed = Bed::with_containers_in(node, family, path);
+                all_reach_all(&bed, &format!("{path} {family:?}, containers in {node}"));
             }
-            for from in &bed.endpoints {
-                for to in bed.endpoints.iter().filter(|to| *to != from) {
-                    let stream = bed.connect(from, bed.address(to), PATIENCE);
-                    let stream = stream.unwrap_or_else(|error| panic!("{path}: {from} to {to}: {error}"));
-                    assert_eq!(greeting(stream), to.to_string(), "{path}: {from} met another");
-                }
+        }
+    });
+}
+
+/// The first packet must not wait for an address to be found unique, or be lost while an interface comes up.
+#[test]
+fn addresses_are_of_one_family_and_ready_at_once() {
+    world::own(|| {
+        for (path, family) in Path::ALL.into_iter().flat_map(|path| FAMILIES.map(|family| (path, family))) {
+            let bed = Bed::of_family(family, path, 2, WireOptions::default());
+            for endpoint in &bed.endpoints {
+                let address = bed.address(endpoint).ip();
+                assert_eq!(address.is_ipv6(), family == Family::Ipv6, "{path}: {address}");
+                // An address that is not known to be unique yet cannot be bound to.
+                bed.place(endpoint).ns.run(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
             }
         }
     });
@@ -168,7 +216,7 @@ fn nothing_passes_between_endpoints_and_the_host() {
         for address in &host[1..] {
             netlink.add_address("lo", address.ip(), 32).unwrap();
         }
-        greet(TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap(), "host".into());
+        greet(TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap(), "host".into());
         for address in &host {
             let stream = TcpStream::connect_timeout(address, PATIENCE).unwrap();
             assert_eq!(greeting(stream), "host", "the test's own host does not answer at {address}");
@@ -231,13 +279,14 @@ fn the_host_sees_no_interface_and_keeps_no_namespace() {
 #[test]
 fn a_packet_of_the_promised_mtu_passes_whole_and_one_byte_more_does_not() {
     world::own(|| {
-        for path in Path::ALL {
-            let mtus: &[u32] = if path == Path::Colocated { &[1500] } else { &[1500, 9000, 626, 65_535] };
-            for &mtu in mtus {
-                let bed = Bed::build(path, 2, WireOptions { mtu, ..Default::default() });
+        for (path, family) in Path::ALL.into_iter().flat_map(|path| FAMILIES.map(|family| (path, family))) {
+            let (smallest, tunnel) = if family == Family::Ipv4 { (626, 50) } else { (1350, 70) };
+            let mtus = [1500, 9000, smallest, 65_535];
+            for &mtu in if path == Path::Colocated { &mtus[..1] } else { &mtus } {
+                let bed = Bed::of_family(family, path, 2, WireOptions { mtu, ..Default::default() });
                 let (a, b) = bed.ends();
                 let promised = bed.testbed.topology().endpoint_mtu();
-                assert_eq!(promised, mtu - if path == Path::Vxlan { 50 } else { 0 });
+                assert_eq!(promised, mtu - if path == Path::Vxlan { tunnel } else { 0 });
                 for (from, to) in [(a, b), (b, a)] {
                     exactly(&bed, from, to, promised as usize);
                 }
@@ -248,14 +297,18 @@ fn a_packet_of_the_promised_mtu_passes_whole_and_one_byte_more_does_not() {
 
 /// Sends datagrams that may not be cut up (DF) from `from` to `to`: one whose packet has `mtu` bytes, and a larger one.
 fn exactly(bed: &Bed, from: &Endpoint, to: &Endpoint, mtu: usize) {
-    // IPv4 and UDP headers.
-    let payload = mtu - 20 - 8;
+    let ipv6 = bed.testbed.topology().family() == Family::Ipv6;
+    // IP and UDP headers.
+    let payload = mtu - if ipv6 { 40 } else { 20 } - 8;
     let socket = |endpoint| {
         let address = bed.address(endpoint);
         bed.place(endpoint).ns.run(|| UdpSocket::bind(address)).unwrap().unwrap()
     };
     let (sender, receiver) = (socket(from), socket(to));
-    set_ip_mtu_discover(&sender, Ipv4PathMtuDiscovery::DO).unwrap();
+    match ipv6 {
+        true => set_ipv6_mtu_discover(&sender, Ipv6PathMtuDiscovery::DO).unwrap(),
+        false => set_ip_mtu_discover(&sender, Ipv4PathMtuDiscovery::DO).unwrap(),
+    }
     let what = format!("{} from {from} to {to}, {mtu} bytes", bed.testbed.topology().path());
 
     sender.send_to(&vec![1; payload], bed.address(to)).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -277,7 +330,7 @@ fn a_wire_has_the_queues_asked_for_and_all_are_steered_to_the_nodes_cpus() {
         let cpus = CpuSet::allowed().unwrap();
         let cpus = [CpuSet::new(cpus.as_slice().first().copied()), CpuSet::new(cpus.as_slice().last().copied())];
         for queues in [1, 3] {
-            let bed = Bed::build_on(Path::Raw, 0, WireOptions { queues, ..Default::default() }, &cpus);
+            let bed = Bed::build_on(Family::Ipv4, Path::Raw, 0, WireOptions { queues, ..Default::default() }, &cpus);
             for (node, cpus) in cpus.iter().enumerate() {
                 let sysfs = bed.node(node).ns.sysfs().unwrap();
                 for queue in 0..queues {
@@ -339,12 +392,14 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
             (Path::Macvlan, 4),
             (Path::Vxlan, 8),
         ] {
-            for segmentation_offload in [true, false] {
-                let bed = Bed::build(path, 1, WireOptions { mtu: MTU, segmentation_offload, ..Default::default() });
+            for (segmentation_offload, family) in [true, false].into_iter().flat_map(|on| FAMILIES.map(|f| (on, f))) {
+                let wire = WireOptions { mtu: MTU, segmentation_offload, ..Default::default() };
+                let bed = Bed::of_family(family, path, 1, wire);
                 let (from, to) = bed.ends();
                 bed.carry(from, to, BYTES);
-                // Without IPv4 and TCP headers, and the timestamps in each segment.
-                let payload = u64::from(bed.testbed.topology().endpoint_mtu() - 20 - 20 - 12);
+                // Without IP and TCP headers, and the timestamps in each segment.
+                let ip = if family == Family::Ipv4 { 20 } else { 40 };
+                let payload = u64::from(bed.testbed.topology().endpoint_mtu() - ip - 20 - 12);
                 let segments = BYTES as u64 / payload;
                 let mut looked_at = 0;
                 for place in bed.all_places() {

@@ -4,34 +4,38 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
-use crate::protocol::{Event, Order};
+use crate::protocol::{Event, LONGEST_EVENT, Lines, Order};
 
 /// How much of a worker's standard error is kept.
 const STDERR_TAIL: usize = 4096;
 
 /// A worker process. Killed when dropped.
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     pub(super) name: String,
     child: Child,
     stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,
     pub(super) stderr: Option<ChildStderr>,
-    line: Vec<u8>,
+    lines: Lines,
     tail: Vec<u8>,
 }
 
 impl Process {
-    pub(super) fn new(name: String, mut child: Child) -> io::Result<Self> {
+    /// Takes over a child that was spawned with standard input, output and error piped.
+    ///
+    /// # Errors
+    /// When one of the three is no pipe; the child has been killed.
+    pub fn new(name: String, mut child: Child) -> io::Result<Self> {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let piped = stdin.is_some() && stdout.is_some() && stderr.is_some();
-        let process = Self { name, child, stdin, stdout, stderr, line: Vec::new(), tail: Vec::new() };
+        let process = Self { name, child, stdin, stdout, stderr, lines: Lines::new(LONGEST_EVENT), tail: Vec::new() };
         // Made first, so that the child is killed.
         if piped { Ok(process) } else { Err(io::Error::other("its input, output and error have to be pipes")) }
     }
 
     /// Sends an order. A worker that is dead already shows by the end of its output.
-    pub(super) fn order(&mut self, order: &Order) -> io::Result<()> {
+    pub fn order(&mut self, order: &Order) -> io::Result<()> {
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
         let Some(stdin) = &mut self.stdin else { return Ok(()) };
@@ -42,28 +46,26 @@ impl Process {
     }
 
     /// Reads what is there on standard output. `None`: it has ended.
-    pub(super) fn events(&mut self) -> io::Result<Option<Vec<Event>>> {
+    pub fn events(&mut self) -> io::Result<Option<Vec<Event>>> {
         let mut chunk = [0u8; 64 * 1024];
         let Some(stdout) = &self.stdout else { return Ok(None) };
         let Some(bytes) = read(stdout, &mut chunk)? else {
             self.stdout = None;
             return Ok(None);
         };
-        self.line.extend_from_slice(bytes);
+        self.lines.push(bytes);
         let mut events = Vec::new();
-        while let Some(end) = self.line.iter().position(|&byte| byte == b'\n') {
-            let event = serde_json::from_slice(&self.line[..end]).map_err(|error| {
-                let line = String::from_utf8_lossy(&self.line[..end.min(200)]).into_owned();
+        while let Some(line) = self.lines.take().map_err(io::Error::other)? {
+            events.push(serde_json::from_slice(line).map_err(|error| {
+                let line = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
                 io::Error::other(format!("it does not speak the protocol: '{line}': {error}"))
-            })?;
-            self.line.drain(..=end);
-            events.push(event);
+            })?);
         }
         Ok(Some(events))
     }
 
     /// Reads what is there on standard error and keeps the end of it.
-    pub(super) fn read_stderr(&mut self) {
+    pub fn read_stderr(&mut self) {
         let mut chunk = [0u8; STDERR_TAIL];
         let Some(stderr) = &self.stderr else { return };
         match read(stderr, &mut chunk) {
@@ -76,12 +78,34 @@ impl Process {
         }
     }
 
-    pub(super) fn stderr_tail(&self) -> String {
+    pub fn stderr_tail(&self) -> String {
         String::from_utf8_lossy(&self.tail).into_owned()
     }
 
+    /// Its standard output, until that has ended; wait for it to be readable and call [`Self::events`].
+    pub fn stdout(&self) -> Option<&ChildStdout> {
+        self.stdout.as_ref()
+    }
+
+    /// Its standard error, until that has ended; wait for it to be readable and call [`Self::read_stderr`].
+    pub fn stderr(&self) -> Option<&ChildStderr> {
+        self.stderr.as_ref()
+    }
+
+    /// Makes it stop, without waiting for that; true when it has ended and is collected. Call it until then.
+    pub fn stop(&mut self) -> bool {
+        self.stdin = None;
+        match self.child.try_wait() {
+            Ok(None) => {
+                let _ = self.child.kill();
+                false
+            }
+            Ok(Some(_)) | Err(_) => true,
+        }
+    }
+
     /// Kills it if it lives and tells how it ended. A process that was not killed before is given no time to end.
-    pub(super) fn end(&mut self) -> io::Result<std::process::ExitStatus> {
+    pub fn end(&mut self) -> io::Result<std::process::ExitStatus> {
         // Without its input the worker stops by itself; killing is for one that does not.
         self.stdin = None;
         if let Some(status) = self.child.try_wait()? {
@@ -89,6 +113,22 @@ impl Process {
         }
         self.child.kill()?;
         self.child.wait()
+    }
+
+    /// How a process whose output has ended came to its own end: well, or in words.
+    ///
+    /// # Errors
+    /// The status it ended with, and the last that it wrote to standard error.
+    pub fn outcome(&mut self) -> Result<(), String> {
+        match self.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                // Nobody has the other end of the pipe any more: this does not block.
+                self.read_stderr();
+                Err(format!("the worker process died ({status}) {}", self.stderr_tail().trim()).trim_end().to_owned())
+            }
+            Err(error) => Err(format!("wait for the worker process: {error}")),
+        }
     }
 
     /// Waits for a process whose output has ended.

@@ -18,10 +18,10 @@ pub(super) struct Receiver<P> {
 }
 
 impl<P: Push> Engine for Sender<P> {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
         let mut pace = Pace::new(self.throttle);
-        while !course.is_stopped() {
+        while !course.is_ending() {
             if let Some(pace) = &mut pace
                 && !pace.wait(course)
             {
@@ -44,12 +44,12 @@ impl<P: Push> Engine for Sender<P> {
 }
 
 impl<P: Pull> Engine for Receiver<P> {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
         while !course.is_stopped() {
             match self.pull.pull(connection) {
                 Ok(0) => return receive_ended(connection, course, Ok(())),
-                Ok(bytes) => connection.tally.add(bytes),
+                Ok(bytes) => connection.inbound.add(bytes),
                 Err(Errno::INTR) => {}
                 Err(errno) => return receive_ended(connection, course, Err(errno)),
             }

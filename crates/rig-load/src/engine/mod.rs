@@ -4,24 +4,28 @@
 //! allocation or a clock call per message. What it did stands in the tallies of its connections.
 
 mod blocking;
+pub(crate) mod datagrams;
 mod modes;
 mod pace;
 mod ready;
 mod splice;
+pub(crate) mod transactions;
 mod uring;
 
 use std::fmt::{Debug, Display};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use rig_sys::clock::monotonic_ns;
 use rustix::io::Errno;
 
-use self::modes::{CopyIn, CopyOut, Discard, FileOut, Pull, Push, ZeroCopyOut};
+pub(crate) use self::modes::{CopyIn, Pull};
+use self::modes::{CopyOut, Counted, Datagrams, Discard, FileOut, Push, ZeroCopyOut};
 use self::splice::SpliceOut;
 use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
-use crate::record::Direction;
+use crate::record::{Direction, TransactionRecord};
 use crate::wait::Bell;
 
 /// What one connection has moved since it was opened. Written by its load thread alone, read by the control thread;
@@ -32,6 +36,8 @@ pub(crate) struct Tally {
     bytes: AtomicU64,
     operations: AtomicU64,
     copied: AtomicU64,
+    units: AtomicU64,
+    lost: AtomicU64,
 }
 
 /// The values of a [`Tally`] at some moment.
@@ -41,6 +47,10 @@ pub(crate) struct Count {
     pub(crate) operations: u64,
     /// Zero-copy sends that the kernel copied after all.
     pub(crate) copied: u64,
+    /// Datagrams.
+    pub(crate) units: u64,
+    /// Datagrams that are missing so far; some of them may still come.
+    pub(crate) lost: u64,
 }
 
 impl Tally {
@@ -55,55 +65,101 @@ impl Tally {
         self.copied.store(self.copied.load(Ordering::Relaxed) + sends, Ordering::Relaxed);
     }
 
+    pub(crate) fn add_units(&self, units: u64) {
+        self.units.store(self.units.load(Ordering::Relaxed) + units, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_lost(&self, lost: u64) {
+        self.lost.store(lost, Ordering::Relaxed);
+    }
+
     pub(crate) fn read(&self) -> Count {
         Count {
             bytes: self.bytes.load(Ordering::Relaxed),
             operations: self.operations.load(Ordering::Relaxed),
             copied: self.copied.load(Ordering::Relaxed),
+            units: self.units.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
         }
     }
 }
 
-/// One open connection, shared by the thread that serves it and the control thread.
+/// One open connection, shared by the threads that serve it and the control thread.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
-    /// The load thread that serves it.
+    /// The load thread that serves it, or two that share it, one to send and one to receive.
     pub(crate) thread: u32,
     pub(crate) local: String,
     pub(crate) remote: String,
+    /// What was sent, or exchanged.
     pub(crate) tally: Tally,
+    /// What a thread that only receives has received.
+    pub(crate) inbound: Tally,
+    /// Of datagrams: the peer knows what was sent.
+    pub(crate) taken: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd, thread: u32, local: String, remote: String) -> Self {
-        Self { socket, thread, local, remote, tally: Tally::default() }
+        let (tally, inbound, taken) = (Tally::default(), Tally::default(), AtomicBool::new(false));
+        Self { socket, thread, local, remote, tally, inbound, taken }
     }
+}
+
+/// The planned moments of a load, nanoseconds of CLOCK_MONOTONIC. Both ends have the same ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// Start of the load.
+    pub(crate) start_ns: u64,
+    /// Edges of the window.
+    pub(crate) begin_ns: u64,
+    pub(crate) end_ns: u64,
+    /// End of the load.
+    pub(crate) stop_ns: u64,
+}
+
+impl Times {
+    /// Of a load that does not begin.
+    pub(crate) const NEVER: Self = Self { start_ns: u64::MAX, begin_ns: u64::MAX, end_ns: u64::MAX, stop_ns: u64::MAX };
 }
 
 /// Where the load stands, as the load threads see it.
 #[derive(Debug)]
 pub(crate) struct Course {
     phase: AtomicU8,
-    window_end_ns: AtomicU64,
+    times: OnceLock<Times>,
     /// Rung when the load stops, for threads that wait for more than a socket.
-    stop: Bell,
+    pub(crate) stop: Bell,
 }
 
 const WAITING: u8 = 0;
 const RUNNING: u8 = 1;
-const STOPPED: u8 = 2;
+const ENDING: u8 = 2;
+const STOPPED: u8 = 3;
 
 impl Course {
     pub(crate) fn new() -> io::Result<Self> {
-        let (phase, window_end_ns) = (AtomicU8::new(WAITING), AtomicU64::new(u64::MAX));
-        Ok(Self { phase, window_end_ns, stop: Bell::new()? })
+        Ok(Self { phase: AtomicU8::new(WAITING), times: OnceLock::new(), stop: Bell::new()? })
     }
 
     /// Lets the load begin. Whoever is parked in [`Self::wait_for_start`] has to be unparked.
-    pub(crate) fn start(&self, window_end_ns: u64) {
-        self.window_end_ns.store(window_end_ns, Ordering::Relaxed);
+    pub(crate) fn start(&self, times: Times) {
+        // A load starts once.
+        let _ = self.times.set(times);
         self.phase.store(RUNNING, Ordering::Release);
+    }
+
+    /// The planned moments; before the start [`Times::NEVER`].
+    pub(crate) fn times(&self) -> Times {
+        self.times.get().copied().unwrap_or(Times::NEVER)
+    }
+
+    /// Ends the sending of streams, while receiving goes on to their end. Whoever is blocked in sending or parked has to
+    /// be woken.
+    pub(crate) fn end(&self) {
+        self.phase.store(ENDING, Ordering::Release);
+        self.stop.ring();
     }
 
     /// Ends the load. Whoever is blocked in a socket or parked has to be woken.
@@ -117,12 +173,19 @@ impl Course {
         self.phase.load(Ordering::Relaxed) == STOPPED
     }
 
+    /// Whether a sender of a stream has to end.
+    #[inline]
+    pub(crate) fn is_ending(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) >= ENDING
+    }
+
     /// Parks until the load begins. False when it will not.
     pub(crate) fn wait_for_start(&self) -> bool {
         loop {
             match self.phase.load(Ordering::Acquire) {
                 WAITING => std::thread::park(),
-                phase => return phase == RUNNING,
+                // A thread that is late still receives what was sent meanwhile.
+                phase => return phase != STOPPED,
             }
         }
     }
@@ -130,7 +193,7 @@ impl Course {
     /// True when a connection may end: the window is over by the clock that both ends share. (The peer may come to its
     /// end a little earlier than this worker.)
     pub(crate) fn may_end(&self) -> bool {
-        self.is_stopped() || monotonic_ns() >= self.window_end_ns.load(Ordering::Relaxed)
+        self.is_ending() || monotonic_ns() >= self.times().end_ns
     }
 }
 
@@ -172,7 +235,42 @@ fn receive_ended(connection: &Connection, course: &Course, end: Result<(), Errno
 /// The load of one thread, ready to start.
 pub(crate) trait Engine: Debug {
     /// Moves bytes over `connections` until `course` stops or every connection has ended.
-    fn run(self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble>;
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble>;
+
+    /// What cannot be told from the tallies. Asked for once, after [`Self::run`].
+    fn report(&mut self) -> Report {
+        Report::default()
+    }
+}
+
+/// What a load thread knows in the end that is in no [`Tally`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Report {
+    pub(crate) transactions: Option<TransactionRecord>,
+    pub(crate) datagrams: Option<datagrams::Findings>,
+    /// For the reader.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Report {
+    /// Adds another thread's.
+    pub(crate) fn merge(&mut self, other: Self) {
+        match (&mut self.transactions, other.transactions) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (mine @ None, theirs) => *mine = theirs,
+            (Some(_), None) => {}
+        }
+        match (&mut self.datagrams, other.datagrams) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (mine @ None, theirs) => *mine = theirs,
+            (Some(_), None) => {}
+        }
+        for note in other.notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
 }
 
 /// Builds the engine of one thread of a stream. Runs on that thread.
@@ -183,7 +281,7 @@ pub(crate) fn stream(
 ) -> Result<Box<dyn Engine>, Trouble> {
     let message = stream.message as usize;
     match (stream.engine, direction) {
-        (EngineKind::Uring { outstanding }, _) => uring::build(stream, outstanding, direction, connections),
+        (EngineKind::Uring { outstanding }, _) => uring::build(stream, outstanding, direction, connections, None),
         (EngineKind::Blocking, Direction::Send) => Ok(match stream.send_mode {
             SendMode::Copy => sender(stream, CopyOut::new(message)),
             SendMode::Sendfile => sender(stream, FileOut::new(message)?),
@@ -195,6 +293,34 @@ pub(crate) fn stream(
             ReceiveMode::Discard => receiver(stream, Discard::new(message)),
         }),
     }
+}
+
+/// Builds the sending engine of one thread that is done after `quota` messages, or whose connections are connected
+/// datagram sockets. It copies its payload.
+pub(crate) fn counted(
+    stream: &TcpStream,
+    connections: &[&Connection],
+    quota: Option<u64>,
+    datagrams: bool,
+) -> Result<Box<dyn Engine>, Trouble> {
+    if let EngineKind::Uring { outstanding } = stream.engine {
+        return uring::build(stream, outstanding, Direction::Send, connections, quota);
+    }
+    let (copy, quota) = (CopyOut::new(stream.message as usize), quota.unwrap_or(u64::MAX));
+    Ok(if datagrams {
+        sender(stream, Counted { push: Datagrams(copy), quota })
+    } else {
+        sender(stream, Counted { push: copy, quota })
+    })
+}
+
+/// Builds the receiving engine of one thread with several operations outstanding on its only connection.
+pub(crate) fn deep_receiver(
+    stream: &TcpStream,
+    outstanding: u32,
+    connection: &Connection,
+) -> Result<Box<dyn Engine>, Trouble> {
+    uring::build(stream, outstanding, Direction::Receive, &[connection], None)
 }
 
 fn sender(stream: &TcpStream, push: impl Push + 'static) -> Box<dyn Engine> {

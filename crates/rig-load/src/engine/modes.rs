@@ -72,6 +72,44 @@ impl Push for CopyOut {
     }
 }
 
+/// A number of messages, after which the connection counts as ended.
+#[derive(Debug)]
+pub(crate) struct Counted<P> {
+    pub(crate) push: P,
+    /// Messages left.
+    pub(crate) quota: u64,
+}
+
+impl<P: Push> Push for Counted<P> {
+    #[inline]
+    fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
+        self.quota = self.quota.checked_sub(1).ok_or(Errno::PIPE)?;
+        let result = self.push.push(connection);
+        if result.is_err() {
+            self.quota += 1;
+        }
+        result
+    }
+
+    fn settle(&mut self, connection: &Connection) {
+        self.push.settle(connection);
+    }
+}
+
+/// Datagrams: that nobody took the one before (an ICMP message came back, or a queue was full) does not end anything.
+#[derive(Debug)]
+pub(crate) struct Datagrams<P>(pub(crate) P);
+
+impl<P: Push> Push for Datagrams<P> {
+    #[inline]
+    fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
+        self.0.push(connection).map_err(|errno| match errno {
+            Errno::CONNREFUSED | Errno::NOBUFS | Errno::HOSTUNREACH | Errno::NETUNREACH => Errno::AGAIN,
+            errno => errno,
+        })
+    }
+}
+
 /// sendfile(2) from a file in memory
 #[derive(Debug)]
 pub(crate) struct FileOut {

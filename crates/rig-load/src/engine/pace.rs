@@ -52,11 +52,11 @@ impl Pace {
         Some(self.origin_ns + self.due_ns as u64 + GRAIN_NS)
     }
 
-    /// Sleeps until the next send is due. False when the load stopped meanwhile.
+    /// Sleeps until the next send is due. False when the load ended meanwhile.
     #[inline]
     pub(crate) fn wait(&mut self, course: &Course) -> bool {
         while let Some(due_ns) = self.due() {
-            if course.is_stopped() {
+            if course.is_ending() {
                 return false;
             }
             // Parking takes an absolute futex time-out of CLOCK_MONOTONIC and, unlike a sleep, can be cut short.
@@ -70,6 +70,7 @@ impl Pace {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Times;
     use super::*;
 
     fn pace(rate: u64) -> Pace {
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn stopping_ends_the_wait_at_once() {
         let course = std::sync::Arc::new(Course::new().unwrap());
-        course.start(u64::MAX);
+        course.start(Times::NEVER);
         let waiting = course.clone();
         let sender = std::thread::spawn(move || {
             let mut pace = Pace::new(Some(1)).unwrap();

@@ -25,38 +25,44 @@ pub(super) struct Receiver<P> {
 }
 
 impl<P: Push> Engine for Sender<P> {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut pace = Pace::new(self.throttle);
-        serve(connections, course, EventFlags::OUT, |connection, flags| {
-            if flags.contains(EventFlags::ERR) {
-                self.push.settle(connection);
-            }
-            if let Some(pace) = &mut pace
-                && !pace.wait(course)
-            {
-                return Ok(Turn::Next);
-            }
-            match self.push.push(connection) {
-                Ok(bytes) => {
-                    connection.tally.add(bytes);
-                    if let Some(pace) = &mut pace {
-                        pace.spend(bytes);
-                    }
-                    Ok(Turn::Next)
+        serve(
+            connections,
+            || course.is_ending(),
+            EventFlags::OUT,
+            |_, connection, flags| {
+                if flags.contains(EventFlags::ERR) {
+                    self.push.settle(connection);
                 }
-                Err(Errno::INTR | Errno::AGAIN) => Ok(Turn::Next),
-                Err(errno) => send_ended(connection, course, errno).map(|()| Turn::Ended),
-            }
-        })
+                if let Some(pace) = &mut pace
+                    && !pace.wait(course)
+                {
+                    return Ok(Turn::Next);
+                }
+                match self.push.push(connection) {
+                    Ok(bytes) => {
+                        connection.tally.add(bytes);
+                        if let Some(pace) = &mut pace {
+                            pace.spend(bytes);
+                        }
+                        Ok(Turn::Next)
+                    }
+                    Err(Errno::INTR | Errno::AGAIN) => Ok(Turn::Next),
+                    Err(errno) => send_ended(connection, course, errno).map(|()| Turn::Ended),
+                }
+            },
+        )
     }
 }
 
 impl<P: Pull> Engine for Receiver<P> {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        serve(connections, course, EventFlags::IN, |connection, _| match self.pull.pull(connection) {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let over = || course.is_stopped();
+        serve(connections, over, EventFlags::IN, |_, connection, _| match self.pull.pull(connection) {
             Ok(0) => receive_ended(connection, course, Ok(())).map(|()| Turn::Ended),
             Ok(bytes) => {
-                connection.tally.add(bytes);
+                connection.inbound.add(bytes);
                 Ok(Turn::Next)
             }
             Err(Errno::INTR | Errno::AGAIN) => Ok(Turn::Next),
@@ -66,24 +72,25 @@ impl<P: Pull> Engine for Receiver<P> {
 }
 
 /// What became of a connection's turn.
-enum Turn {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
     Next,
     Ended,
 }
 
-/// Gives turns to ready connections until `course` stops or all have ended.
-fn serve(
+/// Gives turns to ready connections, with their place in the list, until all have ended or the load is `over`.
+pub(super) fn serve(
     connections: &[&Connection],
-    course: &Course,
+    over: impl Fn() -> bool,
     flags: EventFlags,
-    mut turn: impl FnMut(&Connection, EventFlags) -> Result<Turn, Trouble>,
+    mut turn: impl FnMut(usize, &Connection, EventFlags) -> Result<Turn, Trouble>,
 ) -> Result<(), Trouble> {
     let (watch, mut events) = watch(connections, flags).map_err(|errno| Trouble {
         what: "watch the connections with epoll".into(),
         why: std::io::Error::from(errno).to_string(),
     })?;
     let mut open = connections.len();
-    while open > 0 && !course.is_stopped() {
+    while open > 0 && !over() {
         events.clear();
         match epoll::wait(&watch, spare_capacity(&mut events), None) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -92,11 +99,12 @@ fn serve(
             }
         }
         for event in &events {
-            if course.is_stopped() {
+            if over() {
                 break;
             }
-            let connection = connections[event.data.u64() as usize];
-            if let Turn::Ended = turn(connection, event.flags)? {
+            let index = event.data.u64() as usize;
+            let connection = connections[index];
+            if let Turn::Ended = turn(index, connection, event.flags)? {
                 // The descriptor is open and registered, so taking it out cannot fail.
                 let _ = epoll::delete(&watch, &connection.socket);
                 open -= 1;

@@ -21,6 +21,8 @@ struct Sender {
     throttle: Option<u64>,
     /// The connections that have room for an operation, once for each.
     turns: VecDeque<usize>,
+    /// Messages left to send.
+    quota: u64,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub(super) fn build(
     outstanding: u32,
     direction: Direction,
     connections: &[&Connection],
+    quota: Option<u64>,
 ) -> Result<Box<dyn Engine>, Trouble> {
     let what = || format!("prepare the io_uring engine for {} connections", connections.len());
     let work = match (direction, stream.send_mode, stream.receive_mode) {
@@ -51,18 +54,18 @@ pub(super) fn build(
         .map_err(|error| Trouble { what: what(), why: error.to_string() })?;
     Ok(if direction == Direction::Send {
         let turns = (0..depth).flat_map(|_| 0..connections.len()).collect();
-        Box::new(Sender { ring, message, throttle: stream.throttle, turns })
+        Box::new(Sender { ring, message, throttle: stream.throttle, turns, quota: quota.unwrap_or(u64::MAX) })
     } else {
         Box::new(Receiver { ring, depth })
     })
 }
 
 impl Engine for Sender {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut pace = Pace::new(self.throttle);
         // Shutting the sockets down ends no zero-copy send that waits for the peer to acknowledge its pages.
         self.ring.wake_on(course.stop.as_fd()).map_err(|error| refused(&error))?;
-        while !course.is_stopped() {
+        while !course.is_ending() {
             let held_until_ns = self.fill(pace.as_mut());
             if self.ring.total_in_flight() > 0 {
                 let timeout = held_until_ns.map(|ns| Duration::from_nanos(ns.saturating_sub(monotonic_ns())));
@@ -71,7 +74,7 @@ impl Engine for Sender {
             } else if let (Some(pace), Some(_)) = (&mut pace, held_until_ns) {
                 pace.wait(course);
             } else {
-                // Every connection has ended.
+                // Every connection has ended, or every message is sent.
                 return Ok(());
             }
         }
@@ -89,6 +92,9 @@ impl Sender {
     /// Queues a send for each free turn. Returns the time at which the next is due when there is one too many.
     fn fill(&mut self, mut pace: Option<&mut Pace>) -> Option<u64> {
         while let Some(&connection) = self.turns.front() {
+            if self.quota == 0 {
+                return None;
+            }
             if let Some(pace) = &mut pace {
                 if let Some(due_ns) = pace.due() {
                     return Some(due_ns);
@@ -96,6 +102,7 @@ impl Sender {
                 pace.spend(self.message);
             }
             self.turns.pop_front();
+            self.quota -= 1;
             self.ring.queue(connection, 1);
         }
         None
@@ -132,7 +139,7 @@ impl Sender {
 }
 
 impl Engine for Receiver {
-    fn run(mut self: Box<Self>, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut ended = vec![false; connections.len()];
         for socket in 0..connections.len() {
             self.ring.queue(socket, self.depth);
@@ -144,7 +151,7 @@ impl Engine for Receiver {
                 let Completion::Result { socket, result, .. } = completion else { continue };
                 let connection = connections[socket];
                 match result {
-                    Ok(bytes @ 1..) => connection.tally.add(bytes),
+                    Ok(bytes @ 1..) => connection.inbound.add(bytes),
                     // The rest of the chain follows with the same verdict.
                     _ if ended[socket] => {}
                     Ok(_) => {

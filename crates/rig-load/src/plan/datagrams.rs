@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{CONNECTIONS, THREADS, range, socket_buffer};
+use super::limits::{CONNECTIONS, THREADS, memory, range, socket_buffer};
 use super::{Flow, PlanError};
+use crate::record::Direction;
 
 /// UDP datagrams, each with a sequence number and the time of its sending. Both ends get the same value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,6 +28,9 @@ pub struct Datagrams {
     /// Upper limit of payload bytes per second for each sending thread. `None`: as fast as the socket takes them.
     pub throttle: Option<u64>,
     pub pacing: Pacing,
+    /// Both ends read the same CLOCK_MONOTONIC, because they run on one machine: the time from sending to receiving
+    /// means something.
+    pub shared_clock: bool,
     /// SO_SNDBUF in bytes, as asked for. `None`: kernel's default.
     pub send_buffer: Option<u32>,
     /// SO_RCVBUF in bytes, as asked for. `None`: kernel's default.
@@ -59,7 +63,7 @@ impl Datagrams {
         self.threads.saturating_mul(self.connections)
     }
 
-    pub(super) fn validate(&self) -> Result<(), PlanError> {
+    pub(super) fn validate(&self, direction: Direction) -> Result<(), PlanError> {
         range("threads", self.threads, 1, THREADS)?;
         range("connections of a thread", self.connections, 1, CONNECTIONS)?;
         range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
@@ -69,7 +73,86 @@ impl Datagrams {
         let together = u64::from(self.segments) * u64::from(self.message);
         range("segments x datagram", together, 1, Self::MESSAGE_MAX.into())?;
         self.throttle.map_or(Ok(()), |rate| range("the throttle", rate, 1, u64::MAX))?;
+        if self.pacing == Pacing::Kernel && self.throttle.is_none() {
+            return Err(PlanError::PacingWithoutRate);
+        }
+        let sending = if direction == Direction::Receive { 0 } else { together };
+        let receiving = match (direction, self.coalesce) {
+            (Direction::Send, _) => 0,
+            (_, true) => u64::from(u16::MAX),
+            (_, false) => self.message.into(),
+        };
+        memory((sending + receiving) * u64::from(self.batch) * u64::from(self.threads))?;
         socket_buffer("the send buffer", self.send_buffer)?;
         socket_buffer("the receive buffer", self.receive_buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagrams() -> Datagrams {
+        Datagrams {
+            flow: Flow::Forward,
+            threads: 1,
+            connections: 1,
+            message: 1400,
+            batch: 32,
+            segments: 1,
+            coalesce: false,
+            throttle: None,
+            pacing: Pacing::Thread,
+            shared_clock: true,
+            send_buffer: None,
+            receive_buffer: None,
+        }
+    }
+
+    #[track_caller]
+    fn refused(load: &Datagrams, word: &str) {
+        for direction in [Direction::Send, Direction::Receive, Direction::Both] {
+            let error = load.validate(direction).unwrap_err().to_string();
+            assert!(error.contains(word), "'{word}' is not in: {error}");
+        }
+    }
+
+    #[test]
+    fn the_limits_themselves_are_allowed() {
+        let all = [
+            Datagrams { message: 16, segments: 64, batch: 1024, ..datagrams() },
+            Datagrams { message: 65_507, batch: 1, ..datagrams() },
+            Datagrams { message: 1023, segments: 64, coalesce: true, ..datagrams() },
+            Datagrams { threads: 1024, batch: 1, throttle: Some(1), pacing: Pacing::Kernel, ..datagrams() },
+        ];
+        for load in all {
+            load.validate(Direction::Both).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        refused(&Datagrams { threads: 0, ..datagrams() }, "threads");
+        refused(&Datagrams { connections: 0, ..datagrams() }, "connections");
+        refused(&Datagrams { threads: 1000, connections: 21, ..datagrams() }, "threads x connections");
+        refused(&Datagrams { message: 15, ..datagrams() }, "datagram is 15");
+        refused(&Datagrams { message: 65_508, ..datagrams() }, "datagram");
+        refused(&Datagrams { batch: 0, ..datagrams() }, "batch");
+        refused(&Datagrams { batch: 1025, ..datagrams() }, "batch");
+        refused(&Datagrams { segments: 0, ..datagrams() }, "segments");
+        refused(&Datagrams { segments: 65, message: 16, ..datagrams() }, "segments");
+        refused(&Datagrams { segments: 47, ..datagrams() }, "segments x datagram");
+        refused(&Datagrams { throttle: Some(0), ..datagrams() }, "throttle");
+        refused(&Datagrams { pacing: Pacing::Kernel, ..datagrams() }, "pacing");
+        refused(&Datagrams { send_buffer: Some(0), ..datagrams() }, "send buffer");
+        refused(&Datagrams { receive_buffer: Some(1 << 30), ..datagrams() }, "receive buffer");
+    }
+
+    #[test]
+    fn buffers_may_not_eat_the_memory() {
+        let big = Datagrams { threads: 100, batch: 1024, segments: 40, coalesce: true, ..datagrams() };
+        refused(&big, "payload buffers");
+        Datagrams { segments: 20, ..big.clone() }.validate(Direction::Send).unwrap();
+        Datagrams { coalesce: false, ..big }.validate(Direction::Receive).unwrap();
     }
 }

@@ -32,16 +32,20 @@ pub enum PlanError {
     TimeOutOfRange { what: &'static str, value: Duration, least: Duration, most: Duration },
     #[error("the rate is {rate} transactions per second: it has to be from {least} to {most}")]
     Rate { rate: f64, least: f64, most: f64 },
+    #[error("pacing by the kernel has no rate: set a throttle, or leave the pacing to the thread")]
+    PacingWithoutRate,
     #[error("the io_uring engine cannot send with {mode}, because {why}: use the blocking engine")]
     UringMode { mode: &'static str, why: &'static str },
     #[error(
-        "the payload buffers would take {needed} bytes, more than {MEMORY}: lower the threads, connections, outstanding operations or the message"
+        "the payload buffers would take {needed} bytes, more than {MEMORY}: lower the threads, connections, outstanding operations, the batch, the segments or the message"
     )]
     Memory { needed: u64 },
     #[error(
         "'{0}' is no name of a congestion control: it has to have 1 to {CONGESTION_NAME} bytes and no zero or space"
     )]
     CongestionName(String),
+    #[error("UDP has no congestion control: '{0}' has to be left out")]
+    CongestionOfUdp(String),
 }
 
 impl WorkerPlan {
@@ -57,6 +61,15 @@ impl WorkerPlan {
     /// | throttle | 1 B/s | any |
     /// | outstanding | 1 | 1024 |
     /// | outstanding x connections | 1 | 32 768 |
+    /// | datagram | 16 B | 65 507 B |
+    /// | batch | 1 | 1024 |
+    /// | segments | 1 | 64 |
+    /// | segments x datagram | 16 B | 65 507 B |
+    /// | request, response | 1 B | 64 MiB, over UDP 65 507 B |
+    /// | transactions in flight on a connection | 1 | 1024, of tcp-crr 1 |
+    /// | threads x connections x transactions in flight | 1 | 1 048 576 |
+    /// | rate of an open loop | 0.001/s | 100 000 000/s |
+    /// | timeout of a request | 1 ms | 60 s |
     /// | window | 10 ms | 24 h |
     /// | warm-up, cool-down | 0 | 24 h |
     /// | interval | 10 ms | 24 h |
@@ -74,16 +87,24 @@ impl WorkerPlan {
             Load::Idle => Ok(()),
             Load::TcpStream(stream) => {
                 stream.validate()?;
-                stream.engine.validate(stream, self.direction() != Direction::Receive)
+                stream.engine.validate(stream, self.direction())
             }
-            Load::TcpRr(transactions) | Load::TcpCrr(transactions) => transactions.validate(),
+            Load::TcpRr(transactions) => transactions.validate(),
+            Load::TcpCrr(transactions) => {
+                transactions.validate()?;
+                range("the transactions in flight on a connection that carries one", transactions.in_flight, 1, 1)
+            }
             Load::UdpRr(transactions) => {
                 transactions.validate()?;
                 let datagram = |what, size| range(what, size, 1, Datagrams::MESSAGE_MAX.into());
                 datagram("the request", transactions.request)?;
-                datagram("the response", transactions.response)
+                datagram("the response", transactions.response)?;
+                match &transactions.congestion_control {
+                    Some(name) => Err(PlanError::CongestionOfUdp(name.clone())),
+                    None => Ok(()),
+                }
             }
-            Load::UdpStream(datagrams) => datagrams.validate(),
+            Load::UdpStream(datagrams) => datagrams.validate(self.direction()),
         }
     }
 }
@@ -102,9 +123,11 @@ impl TcpStream {
 }
 
 impl Engine {
-    fn validate(self, stream: &TcpStream, sends: bool) -> Result<(), PlanError> {
+    fn validate(self, stream: &TcpStream, direction: Direction) -> Result<(), PlanError> {
+        let (sends, receives) = (direction != Direction::Receive, direction != Direction::Send);
         // One buffer a thread, save where the kernel may fill several at once.
-        let mut buffers = u64::from(stream.threads);
+        let threads = u64::from(stream.threads);
+        let (sending, mut receiving) = (threads * u64::from(sends), threads * u64::from(receives));
         if let Self::Uring { outstanding } = self {
             range("the number of outstanding operations", outstanding, 1, OUTSTANDING)?;
             let ring = u64::from(outstanding) * u64::from(stream.connections);
@@ -118,12 +141,11 @@ impl Engine {
                 }
                 _ => {}
             }
-            if !sends && stream.receive_mode == ReceiveMode::Copy {
-                buffers *= ring;
+            if stream.receive_mode == ReceiveMode::Copy {
+                receiving *= ring;
             }
         }
-        let needed = buffers * u64::from(stream.message);
-        if needed > MEMORY { Err(PlanError::Memory { needed }) } else { Ok(()) }
+        memory((sending + receiving) * u64::from(stream.message))
     }
 }
 
@@ -147,6 +169,11 @@ impl Phases {
         }
         Ok(())
     }
+}
+
+/// Payload buffers of one worker.
+pub(super) fn memory(needed: u64) -> Result<(), PlanError> {
+    if needed > MEMORY { Err(PlanError::Memory { needed }) } else { Ok(()) }
 }
 
 pub(super) fn socket_buffer(what: &'static str, size: Option<u32>) -> Result<(), PlanError> {
@@ -195,7 +222,7 @@ mod tests {
     }
 
     fn listen() -> Role {
-        Role::Listen { address: ([127, 0, 0, 1], 0).into() }
+        Role::Listen { address: ([127, 0, 0, 1], 0).into(), only_from: None }
     }
 
     fn connect() -> Role {
@@ -274,6 +301,11 @@ mod tests {
         };
         refused(&plan(listen(), big), "payload buffers");
         plan(connect(), big).validate().unwrap();
+        let both = |s: &mut TcpStream| {
+            big(s);
+            s.flow = Flow::Both;
+        };
+        refused(&plan(connect(), both), "payload buffers");
         plan(listen(), |s| {
             big(s);
             s.receive_mode = ReceiveMode::Discard;

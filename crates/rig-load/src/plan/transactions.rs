@@ -19,7 +19,7 @@ pub struct Transactions {
     pub request: u32,
     /// Payload bytes of a response.
     pub response: u32,
-    /// Transactions under way on each connection at once (netperf's burst plus one).
+    /// Transactions under way on each connection at once (netperf's burst plus one); of tcp-crr 1.
     pub in_flight: u32,
     pub schedule: Schedule,
     /// After how long an unanswered UDP request is counted as lost. TCP does its own retransmission.
@@ -30,7 +30,7 @@ pub struct Transactions {
     pub receive_buffer: Option<u32>,
     /// TCP_NODELAY at both ends. No matter for UDP.
     pub no_delay: bool,
-    /// TCP_CONGESTION. `None`: the system's default.
+    /// TCP_CONGESTION. `None`: the system's default, which it has to be for UDP.
     pub congestion_control: Option<String>,
 }
 
@@ -60,6 +60,8 @@ impl Transactions {
     pub const RATE: std::ops::RangeInclusive<f64> = 0.001..=1e8;
     pub const TIMEOUT_MAX: Duration = Duration::from_secs(60);
     pub const IN_FLIGHT_MAX: u32 = 1024;
+    /// Transactions under way on all connections together: what a requester has to remember.
+    pub const UNDER_WAY_MAX: u64 = 1 << 20;
 
     /// Connections of all threads together.
     pub fn total_connections(&self) -> u32 {
@@ -73,6 +75,8 @@ impl Transactions {
         range("the request", self.request, 1, MESSAGE)?;
         range("the response", self.response, 1, MESSAGE)?;
         range("the transactions in flight", self.in_flight, 1, Self::IN_FLIGHT_MAX.into())?;
+        let under_way = u64::from(self.total_connections()) * u64::from(self.in_flight);
+        range("threads x connections x transactions in flight", under_way, 1, Self::UNDER_WAY_MAX)?;
         if let Schedule::Open { rate, .. } = self.schedule
             && !Self::RATE.contains(&rate)
         {
@@ -85,5 +89,67 @@ impl Transactions {
         socket_buffer("the send buffer", self.send_buffer)?;
         socket_buffer("the receive buffer", self.receive_buffer)?;
         congestion_control(self.congestion_control.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Load, Phases, Role, WorkerPlan};
+    use super::*;
+
+    fn checked(change: impl FnOnce(&mut Transactions), kind: fn(Transactions) -> Load) -> Result<(), PlanError> {
+        let mut load = Transactions {
+            threads: 2,
+            connections: 2,
+            request: 1,
+            response: 64 << 10,
+            in_flight: 1,
+            schedule: Schedule::Open { rate: 1000.0, arrivals: Arrivals::Poisson },
+            timeout: Duration::from_secs(1),
+            send_buffer: None,
+            receive_buffer: None,
+            no_delay: true,
+            congestion_control: None,
+        };
+        change(&mut load);
+        let second = Duration::from_secs(1);
+        let phases = Phases { warm_up: second, window: second, cool_down: second, interval: second };
+        let role = Role::Connect { to: ([127, 0, 0, 1], 0).into() };
+        WorkerPlan { name: "a".into(), cpus: vec![], role, load: kind(load), phases }.validate()
+    }
+
+    #[track_caller]
+    fn refused(word: &str, kind: fn(Transactions) -> Load, change: impl FnOnce(&mut Transactions)) {
+        let error = checked(change, kind).unwrap_err().to_string();
+        assert!(error.contains(word), "'{word}' is not in: {error}");
+    }
+
+    #[test]
+    fn the_limits_themselves_are_allowed() {
+        checked(|l| (l.request, l.response) = (64 << 20, 64 << 20), Load::TcpRr).unwrap();
+        checked(|l| (l.threads, l.connections, l.in_flight) = (1, 1024, 1024), Load::TcpRr).unwrap();
+        checked(|l| (l.request, l.response) = (65_507, 65_507), Load::UdpRr).unwrap();
+        checked(|l| l.congestion_control = Some("reno".into()), Load::TcpCrr).unwrap();
+        for rate in [0.001, 1e8] {
+            checked(|l| l.schedule = Schedule::Open { rate, arrivals: Arrivals::Uniform }, Load::TcpCrr).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        refused("the request", Load::TcpRr, |l| l.request = 0);
+        refused("the response", Load::TcpCrr, |l| l.response = (64 << 20) + 1);
+        refused("the response", Load::UdpRr, |l| l.response = 65_508);
+        refused("in flight", Load::TcpRr, |l| l.in_flight = 1025);
+        refused("connections x transactions", Load::TcpRr, |l| (l.connections, l.in_flight) = (1024, 1024));
+        refused("in flight on a connection that carries one", Load::TcpCrr, |l| l.in_flight = 2);
+        refused("the timeout", Load::UdpRr, |l| l.timeout = Duration::from_micros(999));
+        refused("the timeout", Load::UdpRr, |l| l.timeout = Duration::from_secs(61));
+        refused("UDP has no congestion control", Load::UdpRr, |l| {
+            (l.response, l.congestion_control) = (1, Some("reno".into()));
+        });
+        for rate in [0.0, -1.0, 1.1e8, f64::NAN, f64::INFINITY] {
+            refused("the rate", Load::TcpRr, |l| l.schedule = Schedule::Open { rate, arrivals: Arrivals::Uniform });
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! One control thread waits for three things at once (the driver's pipe, the load threads' bell, and the next absolute
 //! time at which something is due) and never polls. The load threads do nothing but move bytes and count them.
 
+pub mod ends;
 mod observe;
 mod open;
 mod orders;
@@ -10,7 +11,7 @@ mod team;
 
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,17 +20,22 @@ use rig_sys::{cpu, socket};
 use rustix::event::{PollFd, PollFlags};
 
 use self::observe::Observer;
-use self::open::Opened;
+use self::open::datagram::Doorman;
+use self::open::{Opened, Sockets};
 use self::orders::Orders;
 use self::team::Team;
+use crate::engine::Times;
 use crate::plan::{Load, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{Direction, WorkerRecord};
 use crate::wait::{Waiter, is_ready};
 
-/// How long a receiver waits, after the cool-down, for the end of the stream: what the sender's socket still holds
-/// arrives meanwhile. What a slow wire has not delivered by then is given up.
+/// How long is waited after the cool-down for what is still under way: a receiver for the end of the stream, a
+/// requester for the responses that are owed to it. What a slow wire has not delivered by then is given up.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// How long a responder waits for its requester to be done with that.
+const DISMISSAL: Duration = Duration::from_secs(2);
 
 /// Why a worker ended before its load was carried.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +90,7 @@ impl<W: Write> Control<'_, W> {
     fn serve(&mut self) -> Result<(), WorkerError> {
         socket::ignore_sigpipe();
         rig_sys::process::raise_file_limit();
-        let plan = match self.order()? {
+        let plan = match self.order(None)? {
             Order::Plan(plan) => plan,
             order @ Order::Go { .. } => return Err(refuse(&order)),
         };
@@ -92,22 +98,28 @@ impl<W: Write> Control<'_, W> {
         cpu::set_affinity(&plan.cpus).failing(|| format!("place {}", plan.name))?;
         let opened = match &plan.load {
             Load::TcpStream(stream) => open::open(self, &plan.role, &stream.into())?,
+            Load::TcpRr(load) | Load::TcpCrr(load) => {
+                open::open(self, &plan.role, &Sockets::of_transactions(load, plan.direction(), true))?
+            }
+            Load::UdpRr(load) => {
+                open::datagram::open(self, &plan.role, &Sockets::of_transactions(load, plan.direction(), false))?
+            }
+            Load::UdpStream(datagrams) => open::datagram::open(self, &plan.role, &datagrams.into())?,
             Load::Idle => Opened::default(),
-            load => return Err("no engine carries this load").failing(|| load.name().into()),
         };
         let connections = Arc::from(opened.connections);
-        let mut team = Team::assemble(&plan, &connections)?;
+        let mut team = Team::assemble(&plan, &connections, opened.listener)?;
         // Else the load threads, which fill the CPU, would delay the window's edges by a time slice. Where it is refused,
         // the recorded moments tell.
         clock::be_punctual();
         self.until(&team, None, Team::is_ready)?;
         self.report(&Event::Connected)?;
-        let start_ns = match self.order()? {
+        let start_ns = match self.order(opened.doorman.as_ref())? {
             Order::Go { start_ns } => start_ns,
             order @ Order::Plan(_) => return Err(refuse(&order)),
         };
         let mut record = self.measure(&plan, &mut team, start_ns)?;
-        record.notes = opened.notes;
+        record.notes.splice(0..0, opened.notes);
         self.report(&Event::Done(Box::new(record)))
     }
 
@@ -119,7 +131,7 @@ impl<W: Write> Control<'_, W> {
         let never = |_: &Team| false;
 
         self.until(team, Some(start_ns), never)?;
-        team.go(end_ns);
+        team.go(Times { start_ns, begin_ns, end_ns, stop_ns });
         self.until(team, Some(begin_ns), never)?;
         let mut observer = Observer::begin(team);
         for due_ns in observe::schedule(begin_ns, end_ns, phases.interval) {
@@ -128,8 +140,18 @@ impl<W: Write> Control<'_, W> {
             self.report(&Event::Sample(sample))?;
         }
         self.until(team, Some(stop_ns), never)?;
-        if team.direction() == Direction::Receive {
-            self.until(team, Some(monotonic_after(DRAIN)), Team::is_finished)?;
+        let patience = match team.direction() {
+            Direction::Receive | Direction::Request | Direction::Both => Some(DRAIN),
+            // It tells the receiver how much it has sent.
+            Direction::Send if team.is_udp() => Some(DRAIN),
+            Direction::Respond => Some(DISMISSAL),
+            Direction::Send | Direction::Idle => None,
+        };
+        if team.direction() == Direction::Both && !team.is_udp() {
+            team.end_sending();
+        }
+        if let Some(patience) = patience {
+            self.until(team, Some(monotonic_after(patience)), Team::is_finished)?;
         }
         team.stop()?;
         observer.record(plan, team)
@@ -166,13 +188,22 @@ impl<W: Write> Control<'_, W> {
 
     /// Waits until one of `flags` holds for `fd` or the deadline has come; tells which.
     fn ready(&mut self, fd: impl AsFd, flags: PollFlags, deadline_ns: u64) -> Result<bool, WorkerError> {
-        let fd = fd.as_fd();
+        self.any_ready(&[fd.as_fd()], flags, deadline_ns)
+    }
+
+    /// Waits until one of `flags` holds for any of `watched` or the deadline has come; tells which.
+    fn any_ready(
+        &mut self,
+        watched: &[BorrowedFd<'_>],
+        flags: PollFlags,
+        deadline_ns: u64,
+    ) -> Result<bool, WorkerError> {
         loop {
             self.refuse_read_order()?;
-            let mut fds =
-                vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN), PollFd::from_borrowed_fd(fd, flags)];
+            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
+            fds.extend(watched.iter().map(|&fd| PollFd::from_borrowed_fd(fd, flags)));
             self.waiter.wait(&mut fds, Some(deadline_ns)).failing(|| "wait".into())?;
-            let (order, ready) = (is_ready(&fds[0]), is_ready(&fds[1]));
+            let (order, ready) = (is_ready(&fds[0]), fds[1..].iter().any(is_ready));
             if order {
                 self.refuse_order()?;
             }
@@ -189,14 +220,23 @@ impl<W: Write> Control<'_, W> {
         if is_ready(&fds[0]) { self.refuse_order() } else { Ok(()) }
     }
 
-    /// The next order, however long it takes.
-    fn order(&mut self) -> Result<Order, WorkerError> {
+    /// The next order, however long it takes. Meanwhile the doorman answers.
+    fn order(&mut self, mut doorman: Option<&Doorman>) -> Result<Order, WorkerError> {
         loop {
-            if let Some(order) = self.orders.read()? {
+            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
+            fds.extend(doorman.map(|doorman| PollFd::from_borrowed_fd(doorman.fd(), PollFlags::IN)));
+            // An order that came in one piece with the one before it makes no descriptor ready.
+            if let Some(order) = self.orders.take()? {
                 return Ok(order);
             }
-            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
             self.waiter.wait(&mut fds, None).failing(|| "wait".into())?;
+            let (order, greeted) = (is_ready(&fds[0]), fds.get(1).is_some_and(is_ready));
+            if greeted {
+                doorman = doorman.filter(|doorman| doorman.answer());
+            }
+            if order && let Some(order) = self.orders.read()? {
+                return Ok(order);
+            }
         }
     }
 

@@ -7,15 +7,21 @@ use rig_sys::socket::{self, Buffer, TcpInfo};
 
 use super::team::Team;
 use super::{Failing, WorkerError};
+use crate::engine::datagrams::Findings;
 use crate::engine::{Connection, Count};
 use crate::plan::{Engine, Load, ReceiveMode, SendMode, WorkerPlan};
-use crate::record::{ConnectionRecord, CpuTime, Sample, TcpState, ThreadRecord, WorkerRecord};
+use crate::record::{
+    ConnectionRecord, CpuTime, Direction, Sample, TcpState, ThreadRecord, TransactionRecord, WorkerRecord,
+};
 
 /// Everything at one moment.
 #[derive(Debug, Clone)]
 struct Reading {
     at_ns: u64,
+    /// What was sent, or received where nothing is sent, or exchanged.
     counts: Vec<Count>,
+    /// What was received, where something is sent too.
+    inbound: Vec<Count>,
     thread_cpu_ns: Vec<u64>,
     process_cpu_ns: (u64, u64),
     tcp: Vec<TcpState>,
@@ -25,15 +31,40 @@ impl Reading {
     /// The clock and the byte counts come first and together: throughput is made of them.
     fn take(team: &Team) -> Self {
         let at_ns = monotonic_ns();
-        let counts = team.connections().iter().map(|c| c.tally.read()).collect();
+        let counts = match team.direction() {
+            Direction::Receive => team.connections().iter().map(|c| c.inbound.read()).collect(),
+            _ => team.connections().iter().map(|c| c.tally.read()).collect(),
+        };
+        let inbound = match team.direction() {
+            Direction::Both => team.connections().iter().map(|c| c.inbound.read()).collect(),
+            _ => vec![Count::default(); team.connections().len()],
+        };
         let process_cpu_ns = process_cpu_ns();
         let thread_cpu_ns = team.cpu_ns();
+        let tcp_state = if team.is_udp() { |_: &Connection| TcpState::default() } else { tcp_state };
         let tcp = team.connections().iter().map(tcp_state).collect();
-        Self { at_ns, counts, thread_cpu_ns, process_cpu_ns, tcp }
+        Self { at_ns, counts, inbound, thread_cpu_ns, process_cpu_ns, tcp }
     }
 
     fn bytes(&self) -> u64 {
         self.counts.iter().map(|c| c.bytes).sum()
+    }
+
+    fn bytes_in(&self) -> u64 {
+        self.inbound.iter().map(|c| c.bytes).sum()
+    }
+
+    /// Datagrams sent, or received where nothing is sent.
+    fn units(&self) -> u64 {
+        self.counts.iter().map(|c| c.units).sum()
+    }
+
+    fn lost(&self) -> u64 {
+        self.counts.iter().chain(&self.inbound).map(|c| c.lost).sum()
+    }
+
+    fn operations(&self) -> u64 {
+        self.counts.iter().map(|c| c.operations).sum()
     }
 
     fn retransmits(&self) -> u32 {
@@ -70,9 +101,12 @@ impl Observer {
             at_ns: now.at_ns - self.begin.at_ns,
             span_ns: now.at_ns - self.last.at_ns,
             bytes: now.bytes() - self.last.bytes(),
-            bytes_in: 0,
-            units: 0,
-            lost: 0,
+            bytes_in: now.bytes_in() - self.last.bytes_in(),
+            units: match team.direction() {
+                Direction::Request | Direction::Respond => now.operations() - self.last.operations(),
+                _ => now.units() - self.last.units(),
+            },
+            lost: now.lost().saturating_sub(self.last.lost()),
             rtt_us: (now.tcp.iter().map(|tcp| u64::from(tcp.rtt_us)).sum::<u64>() / connections) as u32,
             congestion_window: now.tcp.iter().fold(0, |sum, tcp| sum.saturating_add(tcp.congestion_window)),
             retransmits: now.retransmits().wrapping_sub(self.last.retransmits()),
@@ -89,16 +123,36 @@ impl Observer {
             .connections()
             .iter()
             .enumerate()
-            .map(|(i, connection)| connection_record(connection, &begin, &end, i))
+            .map(|(i, connection)| connection_record(connection, &begin, &end, i, team))
             .collect::<Result<Vec<_>, _>>()?;
+        // In a two-way load the second half of the threads receives over the connections of the first half.
+        let groups = match team.direction() {
+            Direction::Both => begin.thread_cpu_ns.len() / 2,
+            _ => begin.thread_cpu_ns.len(),
+        };
         let threads = begin.thread_cpu_ns.iter().zip(&end.thread_cpu_ns).enumerate().map(|(i, (before, after))| {
-            let mine = || connections.iter().filter(|c| c.thread as usize == i);
+            let (before_in, after_in) =
+                if i < groups { (&begin.counts, &end.counts) } else { (&begin.inbound, &end.inbound) };
+            let moved = |of: fn(&Count) -> u64| {
+                let mine = connections.iter().zip(before_in.iter().zip(after_in));
+                mine.filter(|(c, _)| c.thread as usize == i % groups).map(|(_, (b, a))| of(a) - of(b)).sum()
+            };
             ThreadRecord {
-                bytes: mine().map(|c| c.bytes).sum(),
-                operations: mine().map(|c| c.operations).sum(),
+                bytes: moved(|count| count.bytes),
+                operations: moved(|count| count.operations),
                 cpu_ns: after.saturating_sub(*before),
             }
         });
+        // A responder looks at no clock; what it answered is what was counted between the edges.
+        let report = team.report();
+        let transactions = match team.direction() {
+            Direction::Respond => {
+                let completed = end.operations() - begin.operations();
+                let window_ns = end.at_ns - begin.at_ns;
+                Some(TransactionRecord { completed, window_ns, ..TransactionRecord::default() })
+            }
+            _ => report.transactions,
+        };
         let copied = |reading: &Reading| reading.counts.iter().map(|c| c.copied).sum::<u64>();
         let (engine, send_mode, receive_mode) = match &plan.load {
             Load::TcpStream(stream) => (stream.engine, stream.send_mode, stream.receive_mode),
@@ -108,6 +162,7 @@ impl Observer {
             name: plan.name.clone(),
             direction: team.direction(),
             end: Some(plan.end()),
+            background: false,
             engine,
             send_mode,
             receive_mode,
@@ -121,9 +176,9 @@ impl Observer {
             zerocopy_copied: copied(&end) - copied(&begin),
             connections,
             samples,
-            transactions: None,
-            datagrams: None,
-            notes: Vec::new(),
+            transactions,
+            datagrams: report.datagrams.map(Findings::into_record),
+            notes: report.notes,
         })
     }
 }
@@ -133,22 +188,32 @@ fn connection_record(
     begin: &Reading,
     end: &Reading,
     index: usize,
+    team: &Team,
 ) -> Result<ConnectionRecord, WorkerError> {
     let socket = &connection.socket;
     let what = || format!("read the state of the connection to {}", connection.remote);
     let (before, after) = (begin.counts[index], end.counts[index]);
+    let (sent, received) = (connection.tally.read().bytes, connection.inbound.read().bytes);
+    let (total_bytes, total_bytes_in) =
+        if team.direction() == Direction::Receive { (received, 0) } else { (sent, received) };
+    let (congestion_control, mss) = if team.is_udp() {
+        (String::new(), 0)
+    } else {
+        (socket::congestion_control(socket).failing(what)?, socket::tcp_info(socket).failing(what)?.send_mss)
+    };
     Ok(ConnectionRecord {
         thread: connection.thread,
         local: connection.local.clone(),
         remote: connection.remote.clone(),
         bytes: after.bytes - before.bytes,
-        bytes_in: 0,
+        bytes_in: end.inbound[index].bytes - begin.inbound[index].bytes,
         operations: after.operations - before.operations,
-        total_bytes: connection.tally.read().bytes,
-        congestion_control: socket::congestion_control(socket).failing(what)?,
+        total_bytes,
+        total_bytes_in,
+        congestion_control,
         send_buffer: socket::buffer(socket, Buffer::Send).failing(what)?,
         receive_buffer: socket::buffer(socket, Buffer::Receive).failing(what)?,
-        mss: socket::tcp_info(socket).failing(what)?.send_mss,
+        mss,
         begin: begin.tcp[index],
         end: end.tcp[index],
     })

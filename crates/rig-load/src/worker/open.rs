@@ -1,7 +1,9 @@
 //! Bringing up the connections, with every option set before the handshake that it has to be part of.
 
+pub(super) mod datagram;
+
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -9,12 +11,15 @@ use rig_sys::clock::{monotonic_after, monotonic_ns};
 use rig_sys::socket::{self, Buffer};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
+use self::datagram::Doorman;
 use super::{Control, Failing, WorkerError};
-use crate::engine::{Connection, needs_nonblocking};
-use crate::plan::{Role, TcpStream};
+use crate::door::{Door, is_welcome};
+use crate::engine::{Connection, needs_nonblocking, transactions};
+use crate::plan::{Datagrams, Role, TcpStream, Transactions};
 use crate::protocol::Event;
+use crate::record::Direction;
 
 /// How long all connections together may take to come up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,10 +56,42 @@ impl From<&TcpStream> for Sockets {
     }
 }
 
+impl From<&Datagrams> for Sockets {
+    fn from(datagrams: &Datagrams) -> Self {
+        Self {
+            threads: datagrams.threads,
+            total: datagrams.total_connections(),
+            send_buffer: datagrams.send_buffer,
+            receive_buffer: datagrams.receive_buffer,
+            no_delay: false,
+            congestion_control: None,
+            nonblocking: datagrams.connections > 1,
+        }
+    }
+}
+
+impl Sockets {
+    pub(super) fn of_transactions(load: &Transactions, direction: Direction, is_tcp: bool) -> Self {
+        Self {
+            threads: load.threads,
+            total: load.total_connections(),
+            send_buffer: load.send_buffer,
+            receive_buffer: load.receive_buffer,
+            no_delay: is_tcp && load.no_delay,
+            congestion_control: load.congestion_control.clone().filter(|_| is_tcp),
+            nonblocking: transactions::needs_nonblocking(load, direction),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Opened {
     pub(super) connections: Vec<Connection>,
     pub(super) notes: Vec<String>,
+    /// Of TCP loads, at the listening end: for loads that go on accepting.
+    pub(super) listener: Option<Door>,
+    /// Of datagram loads, at the listening end: goes on answering while the load has not started.
+    pub(super) doorman: Option<Doorman>,
 }
 
 pub(super) fn open<W: Write>(
@@ -63,7 +100,7 @@ pub(super) fn open<W: Write>(
     sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     match role {
-        Role::Listen { address } => accept(control, *address, sockets),
+        Role::Listen { address, only_from } => accept(control, *address, *only_from, sockets),
         Role::Connect { to } => connect(control, *to, sockets),
     }
 }
@@ -71,12 +108,13 @@ pub(super) fn open<W: Write>(
 fn accept<W: Write>(
     control: &mut Control<'_, W>,
     address: SocketAddr,
+    only_from: Option<IpAddr>,
     sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     let mut opened = Opened::default();
     // What the listening socket is told, the connections that it accepts inherit: buffers set after the handshake
     // would come too late for the window scale (tcp(7)).
-    let listener = new_socket(address, sockets, &mut opened.notes)?;
+    let listener = new_socket(address, Type::STREAM, sockets, &mut opened.notes)?;
     let listen = || {
         listener.set_reuse_address(true)?;
         listener.bind(&address.into())?;
@@ -84,7 +122,7 @@ fn accept<W: Write>(
         listener.set_nonblocking(true)?;
         listener.local_addr()
     };
-    let local = listen().map_err(in_use).failing(|| format!("listen on {address}"))?;
+    let local = listen().map_err(|error| in_use(error, "ss -ltnp")).failing(|| format!("listen on {address}"))?;
     let port = local.as_socket().map_or(0, |local| local.port());
     control.report(&Event::Listening { port })?;
 
@@ -93,7 +131,10 @@ fn accept<W: Write>(
     for n in 0..sockets.total {
         let (socket, remote) = loop {
             match listener.accept() {
-                Ok(accepted) => break accepted,
+                Ok((socket, remote)) if is_welcome(remote.as_socket().map(|remote| remote.ip()), only_from) => {
+                    break (socket, remote);
+                }
+                Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     // The clock starts with the first connection: when the peer is told to begin is the driver's matter.
                     let deadline_ns = deadline.unwrap_or(u64::MAX);
@@ -108,6 +149,7 @@ fn accept<W: Write>(
         deadline.get_or_insert_with(|| monotonic_after(OPEN_TIMEOUT));
         opened.connections.push(ready_made(socket, Some(remote), n, sockets)?);
     }
+    opened.listener = Some(Door::new(listener.into(), only_from));
     Ok(opened)
 }
 
@@ -121,8 +163,7 @@ fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Soc
     for n in 0..sockets.total {
         let what = || format!("open connection {} of {} to {to}", n + 1, sockets.total);
         let socket = loop {
-            let socket = new_socket(to, sockets, &mut opened.notes)?;
-            socket.set_tcp_nodelay(sockets.no_delay).failing(what)?;
+            let socket = new_socket(to, Type::STREAM, sockets, &mut opened.notes)?;
             match attempt(control, &socket, to, deadline_ns)? {
                 Ok(()) => break socket,
                 Err(Errno::CONNREFUSED) if monotonic_ns() < refused_deadline_ns => {
@@ -162,9 +203,9 @@ fn attempt<W: Write>(
 }
 
 /// A socket with everything set that matters before the handshake. What the kernel does not grant becomes a note.
-fn new_socket(peer: SocketAddr, sockets: &Sockets, notes: &mut Vec<String>) -> Result<Socket, WorkerError> {
-    let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
-        .failing(|| format!("create a socket for {peer}"))?;
+fn new_socket(peer: SocketAddr, kind: Type, sockets: &Sockets, notes: &mut Vec<String>) -> Result<Socket, WorkerError> {
+    let socket =
+        Socket::new(Domain::for_address(peer), kind, None).failing(|| format!("create a socket for {peer}"))?;
     for (buffer, asked) in [(Buffer::Send, sockets.send_buffer), (Buffer::Receive, sockets.receive_buffer)] {
         let Some(asked) = asked else { continue };
         let granted = socket::set_buffer(&socket, buffer, asked).failing(|| format!("prepare a socket for {peer}"))?;
@@ -175,6 +216,10 @@ fn new_socket(peer: SocketAddr, sockets: &Sockets, notes: &mut Vec<String>) -> R
                 notes.push(note);
             }
         }
+    }
+    if sockets.no_delay {
+        // A listening socket hands it on to the connections that it accepts.
+        socket.set_tcp_nodelay(true).failing(|| format!("prepare a socket for {peer}"))?;
     }
     if let Some(name) = &sockets.congestion_control {
         socket::set_congestion_control(&socket, name).failing(|| format!("prepare a socket for {peer}"))?;
@@ -199,11 +244,11 @@ fn ready_made(
 }
 
 /// The kernel's words for a port that is taken do not say what to do.
-fn in_use(error: std::io::Error) -> std::io::Error {
+fn in_use(error: std::io::Error, list: &str) -> std::io::Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => std::io::Error::new(
             error.kind(),
-            "the port is in use: stop the program that listens there (`ss -ltnp`) or take port 0",
+            format!("the port is in use: stop the program that listens there (`{list}`) or take port 0"),
         ),
         std::io::ErrorKind::AddrNotAvailable => {
             std::io::Error::new(error.kind(), "the address belongs to no interface of this namespace")

@@ -4,21 +4,17 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::{Failing, WorkerError};
-use crate::protocol::Order;
-
-/// An order that is longer is no order.
-const LONGEST: usize = 1 << 20;
+use crate::protocol::{LONGEST_ORDER, Lines, Order};
 
 #[derive(Debug)]
 pub(super) struct Orders<'a> {
     pub(super) fd: BorrowedFd<'a>,
-    buffer: Vec<u8>,
-    line: u32,
+    lines: Lines,
 }
 
 impl<'a> Orders<'a> {
     pub(super) fn new(fd: BorrowedFd<'a>) -> Self {
-        Self { fd, buffer: Vec::new(), line: 0 }
+        Self { fd, lines: Lines::new(LONGEST_ORDER) }
     }
 
     /// The next order if a whole one has arrived. Reads at most once, so it does not block on a ready descriptor.
@@ -30,7 +26,7 @@ impl<'a> Orders<'a> {
         match rustix::io::read(self.fd, &mut chunk) {
             Ok(0) => Err(WorkerError::Abandoned),
             Ok(n) => {
-                self.buffer.extend_from_slice(&chunk[..n]);
+                self.lines.push(&chunk[..n]);
                 self.take()
             }
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(None),
@@ -40,17 +36,9 @@ impl<'a> Orders<'a> {
 
     /// The next order if a whole one has been read already.
     pub(super) fn take(&mut self) -> Result<Option<Order>, WorkerError> {
-        let what = |line| move || format!("read line {line} of the driver's orders");
-        let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') else {
-            if self.buffer.len() > LONGEST {
-                return Err(format!("longer than {LONGEST} bytes")).failing(what(self.line + 1));
-            }
-            return Ok(None);
-        };
-        self.line += 1;
-        let order = serde_json::from_slice(&self.buffer[..end]).failing(what(self.line))?;
-        self.buffer.drain(..=end);
-        Ok(Some(order))
+        let line = self.lines.take().failing(|| "read the driver's orders".into())?.map(serde_json::from_slice);
+        let what = || format!("read line {} of the driver's orders", self.lines.line());
+        line.transpose().failing(what)
     }
 }
 

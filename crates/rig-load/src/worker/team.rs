@@ -1,17 +1,24 @@
 //! The load threads of a worker: started together, watched, and always joined.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use rig_sys::clock::thread_cpu_ns;
+use rig_sys::clock::{own_cpu_ns, thread_cpu_ns};
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
-use crate::engine::{self, Connection, Course, Trouble};
+use crate::door::Door;
+use crate::engine::{self, Connection, Course, Report, Times, Trouble, transactions};
 use crate::plan::{Load, WorkerPlan};
 use crate::record::Direction;
 use crate::wait::Bell;
+
+impl From<Trouble> for WorkerError {
+    fn from(Trouble { what, why }: Trouble) -> Self {
+        Self::Failed { what, why }
+    }
+}
 
 /// What the load threads and the control thread tell each other.
 #[derive(Debug)]
@@ -22,6 +29,8 @@ struct Shared {
     ready: AtomicU32,
     finished: AtomicU32,
     trouble: Mutex<Option<Trouble>>,
+    /// Of the threads that have ended, together.
+    report: Mutex<Report>,
 }
 
 impl Shared {
@@ -32,16 +41,28 @@ impl Shared {
 }
 
 #[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<()>,
+    /// CPU time of its whole life, nanoseconds, which it leaves when it ends: then its clock is gone.
+    cpu_ns: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
 pub(crate) struct Team {
     shared: Arc<Shared>,
     connections: Arc<[Connection]>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
     direction: Direction,
+    is_udp: bool,
 }
 
 impl Team {
-    /// Starts the threads, which prepare themselves and then wait.
-    pub(super) fn assemble(plan: &WorkerPlan, connections: &Arc<[Connection]>) -> Result<Self, WorkerError> {
+    /// A team without threads. `is_udp`: its sockets carry datagrams.
+    pub(super) fn new(
+        connections: &Arc<[Connection]>,
+        direction: Direction,
+        is_udp: bool,
+    ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {
             course: Course::new().failing(eventfd)?,
@@ -49,15 +70,59 @@ impl Team {
             ready: AtomicU32::new(0),
             finished: AtomicU32::new(0),
             trouble: Mutex::new(None),
+            report: Mutex::default(),
         });
-        let mut team =
-            Self { shared, connections: connections.clone(), threads: Vec::new(), direction: plan.direction() };
+        Ok(Self { shared, connections: connections.clone(), threads: Vec::new(), direction, is_udp })
+    }
+
+    /// Starts the threads, which prepare themselves and then wait. `listener` is closed unless the load goes on accepting.
+    pub(super) fn assemble(
+        plan: &WorkerPlan,
+        connections: &Arc<[Connection]>,
+        listener: Option<Door>,
+    ) -> Result<Self, WorkerError> {
+        let mut team = Self::new(connections, plan.direction(), plan.load.is_udp())?;
         match &plan.load {
-            Load::Idle | Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpStream(_) | Load::UdpRr(_) => {}
+            Load::Idle => {}
+            Load::TcpRr(load) => {
+                let seed = transactions::draw_seed();
+                for thread in 0..load.threads {
+                    let (load, direction) = (load.clone(), team.direction);
+                    let build = move |mine: &[&_]| Ok(transactions::over_tcp(&load, direction, mine, (thread, seed)));
+                    team.spawn(thread, build)?;
+                }
+            }
+            Load::UdpRr(load) => {
+                let seed = transactions::draw_seed();
+                for thread in 0..load.threads {
+                    let (load, direction) = (load.clone(), team.direction);
+                    team.spawn(thread, move |mine| transactions::over_udp(&load, direction, mine, (thread, seed)))?;
+                }
+            }
+            Load::TcpCrr(load) => {
+                let seed = transactions::draw_seed();
+                let source = transactions::Source::new(load, &plan.role, listener)?;
+                for thread in 0..load.threads {
+                    let (load, source) = (load.clone(), source.clone());
+                    let build = move |_: &[&_]| Ok(transactions::over_connections(&load, source, (thread, seed)));
+                    team.spawn(thread, build)?;
+                }
+            }
             Load::TcpStream(stream) => {
-                for thread in 0..stream.threads {
-                    let (stream, direction) = (stream.clone(), team.direction);
-                    team.spawn(thread, move |mine| engine::stream(&stream, direction, mine))?;
+                for &way in ways(team.direction) {
+                    for thread in 0..stream.threads {
+                        let stream = stream.clone();
+                        team.spawn(thread, move |mine| engine::stream(&stream, way, mine))?;
+                    }
+                }
+            }
+            Load::UdpStream(load) => {
+                let duplex = team.direction == Direction::Both;
+                for &way in ways(team.direction) {
+                    for thread in 0..load.threads {
+                        let load = load.clone();
+                        team.spawn(thread, move |mine| engine::datagrams::build(&load, way, duplex, mine))?;
+                    }
                 }
             }
         }
@@ -65,29 +130,35 @@ impl Team {
     }
 
     /// Starts one thread, which builds its engine with `build` and runs it over its share of the connections.
-    fn spawn(
+    pub(super) fn spawn(
         &mut self,
         thread: u32,
         build: impl FnOnce(&[&Connection]) -> Result<Box<dyn engine::Engine>, Trouble> + Send + 'static,
     ) -> Result<(), WorkerError> {
         let (shared, connections) = (self.shared.clone(), self.connections.clone());
+        let cpu_ns = Arc::new(AtomicU64::new(0));
+        let will = cpu_ns.clone();
         let body = move || {
-            let _last_words = LastWords(&shared);
+            let _last_words = LastWords { shared: &shared, cpu_ns: &will };
             let mine: Vec<&Connection> = connections.iter().filter(|c| c.thread == thread).collect();
-            let result = build(&mine).and_then(|engine| {
+            let result = build(&mine).and_then(|mut engine| {
                 shared.ready.fetch_add(1, Ordering::Release);
                 shared.bell.ring();
-                if shared.course.wait_for_start() { engine.run(&mine, &shared.course) } else { Ok(()) }
+                if shared.course.wait_for_start() {
+                    engine.run(&mine, &shared.course)?;
+                    shared.report.lock().unwrap_or_else(PoisonError::into_inner).merge(engine.report());
+                }
+                Ok(())
             });
             if let Err(trouble) = result {
                 shared.complain(trouble);
             }
         };
         let handle = std::thread::Builder::new()
-            .name(format!("load-{thread}"))
+            .name(format!("load-{}", self.threads.len()))
             .spawn(body)
             .failing(|| format!("start load thread {thread}"))?;
-        self.threads.push(handle);
+        self.threads.push(Thread { handle, cpu_ns });
         Ok(())
     }
 
@@ -97,6 +168,10 @@ impl Team {
 
     pub(super) fn direction(&self) -> Direction {
         self.direction
+    }
+
+    pub(super) fn is_udp(&self) -> bool {
+        self.is_udp
     }
 
     pub(super) fn connections(&self) -> &[Connection] {
@@ -110,25 +185,51 @@ impl Team {
 
     /// All threads have come to the end of their connections.
     pub(super) fn is_finished(&self) -> bool {
-        self.shared.finished.load(Ordering::Acquire) as usize == self.threads.len()
+        self.finished() == self.threads.len()
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Threads that have come to the end of their connections.
+    pub(super) fn finished(&self) -> usize {
+        self.shared.finished.load(Ordering::Acquire) as usize
     }
 
     /// Fails when a thread has.
     pub(super) fn check(&self) -> Result<(), WorkerError> {
         match &*self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),
-            Some(Trouble { what, why }) => Err(WorkerError::Failed { what: what.clone(), why: why.clone() }),
+            Some(trouble) => Err(trouble.clone().into()),
         }
     }
 
-    pub(super) fn go(&self, window_end_ns: u64) {
-        self.shared.course.start(window_end_ns);
+    pub(super) fn go(&self, times: Times) {
+        self.shared.course.start(times);
         self.wake();
     }
 
-    /// Each thread's CPU time so far, nanoseconds. A thread that has ended counts as 0.
+    /// Each thread's CPU time so far, nanoseconds.
     pub(super) fn cpu_ns(&self) -> Vec<u64> {
-        self.threads.iter().map(|thread| thread_cpu_ns(thread).unwrap_or(0)).collect()
+        let of =
+            |thread: &Thread| thread_cpu_ns(&thread.handle).unwrap_or_else(|_| thread.cpu_ns.load(Ordering::Acquire));
+        self.threads.iter().map(of).collect()
+    }
+
+    /// What the threads knew in the end. They have been stopped.
+    pub(super) fn report(&self) -> Report {
+        std::mem::take(&mut *self.shared.report.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends the sending of streams, so that the peers come to their end, while receiving goes on.
+    pub(super) fn end_sending(&self) {
+        self.shared.course.end();
+        for connection in self.connections.iter() {
+            // Wakes whoever is blocked in sending. Fails only when the peer has ended the connection already.
+            let _ = shutdown(&connection.socket, Shutdown::Write);
+        }
+        self.wake();
     }
 
     /// Ends the load and waits for the threads.
@@ -146,14 +247,24 @@ impl Team {
         self.wake();
         for thread in self.threads.drain(..) {
             // A panic has been reported through the bell.
-            let _ = thread.join();
+            let _ = thread.handle.join();
         }
     }
 
     fn wake(&self) {
         for thread in &self.threads {
-            thread.thread().unpark();
+            thread.handle.thread().unpark();
         }
+    }
+}
+
+/// What the threads of a stream do: in a two-way load there are some to send and as many to receive.
+fn ways(direction: Direction) -> &'static [Direction] {
+    match direction {
+        Direction::Send => &[Direction::Send],
+        Direction::Receive => &[Direction::Receive],
+        Direction::Both => &[Direction::Send, Direction::Receive],
+        Direction::Request | Direction::Respond | Direction::Idle => &[],
     }
 }
 
@@ -164,15 +275,19 @@ impl Drop for Team {
 }
 
 /// Tells the control thread that a load thread ended, be it by a panic.
-struct LastWords<'a>(&'a Shared);
+struct LastWords<'a> {
+    shared: &'a Shared,
+    cpu_ns: &'a AtomicU64,
+}
 
 impl Drop for LastWords<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = std::thread::current().name().unwrap_or("a load thread").to_owned();
-            self.0.complain(Trouble { what, why: "panicked; its message is on standard error".into() });
+            self.shared.complain(Trouble { what, why: "panicked; its message is on standard error".into() });
         }
-        self.0.finished.fetch_add(1, Ordering::Release);
-        self.0.bell.ring();
+        self.cpu_ns.store(own_cpu_ns(), Ordering::Release);
+        self.shared.finished.fetch_add(1, Ordering::Release);
+        self.shared.bell.ring();
     }
 }

@@ -1,13 +1,14 @@
 //! Plans and worker processes for the tests. All traffic stays on loopback.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::protocol::{Event, Order};
 use rig_load::record::WorkerRecord;
 
 pub const PHASES: Phases = Phases {
@@ -46,7 +47,7 @@ pub fn plan(name: &str, role: Role, load: Load, phases: Phases) -> WorkerPlan {
 }
 
 pub fn listener(stream: &TcpStream, phases: Phases) -> WorkerPlan {
-    plan("b/receiver", Role::Listen { address: address() }, Load::TcpStream(stream.clone()), phases)
+    plan("b/receiver", Role::Listen { address: address(), only_from: None }, Load::TcpStream(stream.clone()), phases)
 }
 
 pub fn connector(stream: &TcpStream, phases: Phases) -> WorkerPlan {
@@ -81,4 +82,72 @@ pub fn run_stream(stream: &TcpStream) -> (WorkerRecord, WorkerRecord) {
     assert_eq!(records.len(), 2);
     let sender = records.pop().unwrap();
     (records.pop().unwrap(), sender)
+}
+
+/// A worker without a driver. Killed when dropped.
+pub struct Bare {
+    pub child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Bare {
+    pub fn new() -> Self {
+        let mut child = spawn().unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdin, stdout }
+    }
+
+    pub fn with_plan(plan: WorkerPlan) -> Self {
+        let mut worker = Self::new();
+        worker.order(&Order::Plan(plan.into()));
+        worker
+    }
+
+    pub fn order(&mut self, order: &Order) {
+        self.text(&(serde_json::to_string(order).unwrap() + "\n"));
+    }
+
+    pub fn text(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next event; `None` at the end of its output.
+    pub fn event(&mut self) -> Option<Event> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    pub fn failure(&mut self) -> String {
+        loop {
+            match self.event().expect("it ended without a word") {
+                Event::Failed { what, why } => return format!("{what}: {why}"),
+                Event::Done(_) => panic!("it did not fail"),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn status(&mut self) -> ExitStatus {
+        self.stdin = None;
+        self.child.wait().unwrap()
+    }
+
+    pub fn fails_with(mut self, words: &[&str]) {
+        let failure = self.failure();
+        for word in words {
+            assert!(failure.contains(word), "'{word}' is not in: {failure}");
+        }
+        assert_eq!(self.event(), None);
+        assert!(!self.status().success());
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Outcome, Refusal};
 use crate::error::Result;
@@ -32,6 +32,8 @@ pub enum Feature {
     TokenBucket,
     /// Forwarding between the interfaces of a namespace.
     Forwarding,
+    /// Addresses of IPv6 and forwarding between them.
+    Ipv6,
     /// Switching an interface's segmentation and receive offloads.
     Offloads,
     /// sysfs of a namespace, where receive processing is configured.
@@ -105,6 +107,7 @@ impl Workshop {
         };
         note(Feature::Bridge, self.netlink.add_bridge("bridge0", MTU));
         note(Feature::Forwarding, self.near.sysctl("net.ipv4.ip_forward", "1"));
+        note(Feature::Ipv6, self.use_ipv6());
         let announced = self.near.sysctl("net.core.rps_default_mask", STEERED);
         let pair = VethPair { name: NEAR, peer: FAR, peer_ns: &self.far, queues: 1, mtu: MTU };
         if !note(Feature::Veth, self.netlink.add_veth(&pair)) {
@@ -121,6 +124,11 @@ impl Workshop {
                 note(Feature::ReceiveSteering, steer(announced, &sysfs));
             }
         }
+    }
+
+    fn use_ipv6(&mut self) -> Result<()> {
+        self.near.sysctls(&[("net.ipv6.conf.lo.disable_ipv6", "0"), ("net.ipv6.conf.all.forwarding", "1")])?;
+        self.netlink.add_address("lo", ADDRESS, 64)
     }
 
     fn switch_offloads(&self) -> Result<()> {
@@ -147,8 +155,17 @@ fn steer(announced: Result<()>, sysfs: &Sysfs) -> Result<()> {
     sysfs.write(NEAR, file, STEERED)
 }
 
-const VXLAN: Vxlan<'_> =
-    Vxlan { name: "vxlan0", vni: 1, local: Ipv4Addr::new(192, 0, 2, 1), port: 4789, underlay: NEAR, mtu: MTU - 50 };
+const VXLAN: Vxlan<'_> = Vxlan {
+    name: "vxlan0",
+    vni: 1,
+    local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    port: 4789,
+    underlay: NEAR,
+    mtu: MTU - 50,
+};
+
+/// Of the block for documentation (RFC 3849).
+const ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
 const BUCKET: TokenBucket = TokenBucket { rate: 125_000_000, burst: 128 * 1024, limit: 512 * 1024 };
 

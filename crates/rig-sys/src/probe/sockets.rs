@@ -17,6 +17,10 @@ pub struct Sockets {
     pub io_uring_disabled: Option<u64>,
     /// MSG_ZEROCOPY on TCP sockets (Linux 4.14).
     pub zero_copy: Outcome,
+    /// UDP_SEGMENT: one send that the kernel cuts into datagrams (Linux 4.18).
+    pub udp_segments: Outcome,
+    /// UDP_GRO: datagrams handed over several at once (Linux 5.0).
+    pub udp_coalescing: Outcome,
 }
 
 impl Sockets {
@@ -25,7 +29,12 @@ impl Sockets {
         Self {
             io_uring: try_io_uring(),
             io_uring_disabled: disabled.and_then(|text| text.trim().parse().ok()),
-            zero_copy: try_zero_copy().map_err(|e| Refusal::new("set SO_ZEROCOPY on a TCP socket", &e)),
+            zero_copy: try_option(Type::STREAM, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)
+                .map_err(|e| Refusal::new("set SO_ZEROCOPY on a TCP socket", &e)),
+            udp_segments: try_option(Type::DGRAM, libc::SOL_UDP, libc::UDP_SEGMENT, 1000)
+                .map_err(|e| Refusal::new("set UDP_SEGMENT on a socket", &e)),
+            udp_coalescing: try_option(Type::DGRAM, libc::SOL_UDP, libc::UDP_GRO, 1)
+                .map_err(|e| Refusal::new("set UDP_GRO on a socket", &e)),
         }
     }
 }
@@ -52,17 +61,16 @@ fn try_io_uring() -> Outcome {
     }
 }
 
-fn try_zero_copy() -> io::Result<()> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-    let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open for the length of the call, and the pointer and the length are those of `on`.
+fn try_option(kind: Type, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, kind, None)?;
+    // SAFETY: the descriptor is open for the length of the call, and the pointer and the length are those of `value`.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ZEROCOPY,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -19,6 +19,9 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::NotOneSegment { .. } => "Large packets on the wire",
         Flag::WindowSkew { .. } => "Window met off time",
         Flag::NotGranted { .. } => "Kernel granted less",
+        Flag::Unanswered { .. } => "Requests unanswered",
+        Flag::NotConnected { .. } => "Connecting failed",
+        Flag::Behind { .. } => "Behind the schedule",
     }
 }
 
@@ -33,7 +36,11 @@ fn place(flag: &Flag) -> String {
         Flag::SharedCore { cpus, .. } => cpus.clone(),
         Flag::Throttled { .. } => String::new(),
         Flag::Dropped { place, .. } | Flag::NotOneSegment { place, .. } => place.clone(),
-        Flag::WindowSkew { worker, .. } | Flag::SaturatedThread { worker, .. } => worker.clone(),
+        Flag::WindowSkew { worker, .. }
+        | Flag::SaturatedThread { worker, .. }
+        | Flag::Unanswered { worker, .. }
+        | Flag::NotConnected { worker, .. }
+        | Flag::Behind { worker, .. } => worker.clone(),
         Flag::NotGranted { worker, what } => format!("{worker}: {what}"),
     }
 }
@@ -47,7 +54,10 @@ fn weight(flag: &Flag) -> f64 {
         | Flag::Saturated { percent, .. }
         | Flag::SaturatedCpu { percent, .. }
         | Flag::SaturatedThread { percent, .. } => *percent,
-        Flag::Dropped { packets, .. } => *packets as f64,
+        Flag::Dropped { packets: count, .. }
+        | Flag::Unanswered { requests: count, .. }
+        | Flag::NotConnected { attempts: count, .. }
+        | Flag::Behind { transactions: count, .. } => *count as f64,
         Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
         Flag::WindowSkew { microseconds, .. } | Flag::Throttled { microseconds } => *microseconds as f64,
         Flag::NotGranted { .. } | Flag::SharedCore { .. } => 0.0,

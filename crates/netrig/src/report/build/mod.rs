@@ -1,19 +1,24 @@
 //! From a run to its report.
 
-mod data;
+pub mod data;
 mod doubts;
+mod latency;
+mod netperf;
+mod overview;
 mod results;
 mod scenario;
+mod sheets;
 
 use jiff::Timestamp;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 
 use super::document::{Block, Document, Interval, Number, Verdict};
-use super::view::{RunView, Status};
-use crate::claim::{Metric, Side};
-use crate::figures;
+use super::view::{RunView, ScenarioView, Status};
+use crate::claim::{FigureRef, Metric, Side, Statistic};
+use crate::figures::{self, Kind};
 use crate::record::{Environment, TrialRecord};
+use crate::suite::Form;
 
 /// The whole report of a run.
 pub fn document(view: &RunView) -> Document {
@@ -22,7 +27,7 @@ pub fn document(view: &RunView) -> Document {
         summary: summary(view),
         blocks: blocks(view),
         details: details(view),
-        data: data::data(view),
+        data: serde_json::to_value(data::data(view)).expect("strings, numbers and lists have a form in JSON"),
     }
 }
 
@@ -43,7 +48,7 @@ fn summary(view: &RunView) -> Vec<String> {
     lines
 }
 
-fn count(n: usize, one: &str, many: &str) -> String {
+pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
@@ -56,7 +61,7 @@ fn status(status: &Status, trials: usize) -> String {
     }
 }
 
-fn machine(environment: &Environment) -> String {
+pub(crate) fn machine(environment: &Environment) -> String {
     let mut parts = vec![
         environment.cpu_model.clone(),
         count(environment.cpus_online as usize, "CPU", "CPUs"),
@@ -89,7 +94,7 @@ fn verdicts(view: &RunView) -> String {
     format!("Of {} {}", count(view.claims.len(), "claim", "claims"), parts.join(", "))
 }
 
-fn time(unix_ms: i64) -> String {
+pub(crate) fn time(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms)
         .map_or_else(|_| format!("{unix_ms} ms after 1970"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
@@ -154,8 +159,33 @@ fn method(view: &RunView) -> Vec<(String, String)> {
             format!("{} % confidence of the mean over trials, Student's t distribution", view.level.percent()),
         ),
         ("CPU", "share of time that was neither idle nor stolen, mean over the node's CPUs".to_owned()),
-        ("Service demand", "CPU time of the node for each KB (1024 bytes) of payload, netperf's formula".to_owned()),
+        (
+            "Service demand",
+            "CPU time of the node for each KB (1024 bytes) of payload or for each transaction, netperf's formula"
+                .to_owned(),
+        ),
     ];
+    let has = |wanted: &dyn Fn(Kind) -> bool| view.scenarios.iter().filter_map(|s| Kind::of(&s.plan)).any(wanted);
+    if has(&|kind| kind != Kind::Stream) {
+        pairs.push(("Ends", "local is the one that connects, remote the one that listens".to_owned()));
+    }
+    if has(&|kind| kind == Kind::Transactions) {
+        pairs.push((
+            "Latency",
+            "from the sending of a request, or with a rate given from when it was due, to the end of its response; \
+             percentiles of each trial, and of all trials together in charts"
+                .to_owned(),
+        ));
+    }
+    if has(&|kind| matches!(kind, Kind::Datagrams | Kind::TwoWayDatagrams)) {
+        pairs.push((
+            "Loss",
+            "sequence numbers that never came while later ones did; jitter is that of RFC 3550, 6.4.1".to_owned(),
+        ));
+    }
+    if view.tables.iter().any(|table| matches!(table.form, Form::Netperf(_))) {
+        pairs.push(("netperf's layout", netperf::DIFFERS.to_owned()));
+    }
     if !view.options.is_empty() {
         pairs.push(("Options", view.options.clone()));
     }
@@ -165,7 +195,7 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn environment(environment: &Environment) -> Vec<(String, String)> {
+pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
     let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
     let load = f64::from(environment.load_average_hundredths) / 100.0;
     let pairs = [
@@ -181,51 +211,106 @@ fn environment(environment: &Environment) -> Vec<(String, String)> {
         ("Load average at the begin", format!("{load:.2} over one minute")),
     ];
     let fixed = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
-    fixed.chain(environment.sysctls.iter().cloned()).collect()
+    // Runs of older versions did not record these.
+    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let recorded = [
+        ("Kernel build", environment.kernel_build.clone()),
+        ("CPUs usable", environment.cpus_usable.clone()),
+        ("CPU limit", environment.cpu_quota.clone()),
+        ("Frequency governor", environment.governor.clone()),
+        ("Turbo", environment.turbo.map(switch)),
+        ("Simultaneous multithreading", environment.smt.clone()),
+        ("Transparent huge pages", environment.huge_pages.clone()),
+    ];
+    let recorded = recorded.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let mitigations =
+        environment.mitigations.iter().map(|(name, state)| (format!("Vulnerability {name}"), state.clone()));
+    fixed.chain(recorded).chain(mitigations).chain(environment.sysctls.iter().cloned()).collect()
 }
 
-/// What a figure is multiplied by to be shown in [`unit`].
-fn scale(metric: Metric) -> f64 {
-    match metric {
-        Metric::Throughput => 1e-6,
-        Metric::Cpu | Metric::ServiceDemand | Metric::Retransmits => 1.0,
-    }
+/// A value in the unit that it is shown in, from that of [`Metric::unit`].
+pub(crate) fn shown(metric: Metric, value: f64) -> f64 {
+    if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { value / 1e6 } else { value }
 }
 
-fn name(metric: Metric) -> &'static str {
+pub(crate) fn name(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "Throughput",
         Metric::Cpu => "Avg. CPU",
-        Metric::ServiceDemand => "Service demand",
+        Metric::ServiceDemand | Metric::TransactionDemand => "Service demand",
         Metric::Retransmits => "Retransmits",
+        Metric::Transactions => "Transactions",
+        Metric::Latency(Statistic::Mean) => "Latency, mean",
+        Metric::Latency(Statistic::P50) => "Latency, p50",
+        Metric::Latency(Statistic::P90) => "Latency, p90",
+        Metric::Latency(Statistic::P99) => "Latency, p99",
+        Metric::Latency(Statistic::P99_9) => "Latency, p99.9",
+        Metric::Latency(Statistic::P99_99) => "Latency, p99.99",
+        Metric::Latency(Statistic::Max) => "Latency, max",
+        Metric::Datagrams => "Datagrams",
+        Metric::Loss => "Loss",
+        Metric::Reordered => "Reordered",
+        Metric::Duplicated => "Duplicated",
+        Metric::Jitter => "Jitter",
+        Metric::Delay(Statistic::Mean) => "Delay, mean",
+        Metric::Delay(Statistic::P50) => "Delay, p50",
+        Metric::Delay(Statistic::P90) => "Delay, p90",
+        Metric::Delay(Statistic::P99) => "Delay, p99",
+        Metric::Delay(Statistic::P99_9) => "Delay, p99.9",
+        Metric::Delay(Statistic::P99_99) => "Delay, p99.99",
+        Metric::Delay(Statistic::Max) => "Delay, max",
+        Metric::BackgroundThroughput => "Background load",
     }
 }
 
 /// The unit that a figure is shown in.
-fn unit(metric: Metric) -> &'static str {
+pub(crate) fn unit(metric: Metric) -> &'static str {
     match metric {
-        Metric::Throughput => "Mbit/s",
-        Metric::Cpu => "%",
+        Metric::Throughput | Metric::BackgroundThroughput => "Mbit/s",
+        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated => "%",
         Metric::ServiceDemand => "µs/KB",
         Metric::Retransmits => "segments",
+        Metric::Transactions | Metric::Datagrams => "1/s",
+        Metric::TransactionDemand => "µs/Tr",
+        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) => "µs",
     }
 }
 
-fn decimals(metric: Metric) -> u8 {
+pub(crate) fn decimals(metric: Metric) -> u8 {
     match metric {
-        Metric::Throughput | Metric::Cpu => 1,
-        Metric::ServiceDemand => 3,
-        Metric::Retransmits => 0,
+        Metric::Retransmits | Metric::Transactions | Metric::Datagrams => 0,
+        Metric::Throughput
+        | Metric::BackgroundThroughput
+        | Metric::Cpu
+        | Metric::Latency(_)
+        | Metric::Jitter
+        | Metric::Delay(_) => 1,
+        Metric::ServiceDemand | Metric::TransactionDemand | Metric::Loss | Metric::Reordered | Metric::Duplicated => 3,
     }
 }
 
 /// The figure in all trials, in the unit it is shown in.
 fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
-    figures::sample(trials, side, metric).values().iter().map(|value| value * scale(metric)).collect()
+    figures::sample(trials, side, metric).values().iter().map(|value| shown(metric, *value)).collect()
 }
 
-/// Mean and interval over all trials; `None` without trials.
-fn mean(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
+/// Mean and interval over all trials, or why there is none.
+fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Result<Number, String> {
+    let trials = &scenario.trials;
+    let figure = FigureRef { scenario: scenario.id.clone(), side, metric };
+    figures::check(&scenario.plan, &figure).map_err(|error| error.what)?;
+    if let Some(why) = latency::too_few(trials, side, metric) {
+        return Err(why);
+    }
+    let why = match metric {
+        Metric::BackgroundThroughput => "no load runs in the background",
+        _ => "no trial gave this figure",
+    };
+    Ok(mean_of(trials, side, metric, level).ok_or(why)?)
+}
+
+/// Mean and interval over all trials; `None` when none gave the figure.
+pub(crate) fn mean_of(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
     let sample = sample(trials, side, metric);
     let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
     Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval))

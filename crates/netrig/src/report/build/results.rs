@@ -1,18 +1,18 @@
 //! The figures of all scenarios, laid out as tables and charts.
 
-use std::borrow::Cow;
-
+use rig_stats::confidence::Level;
 use rig_stats::propagate::{Scale, Series, propagate};
 
-use super::{decimals, mean, name, unit};
+use super::sheets::{self, Sheet};
+use super::{decimals, latency, mean, name, netperf, overview, shown, unit};
 use crate::claim::{Metric, Side};
-use crate::figures;
+use crate::figures::{self, Kind};
 use crate::record::{CpuUse, NodeRecord};
 use crate::report::document::{
     Axis, BarGroup, Bars, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table,
 };
 use crate::report::view::{Certainty, RunView, ScenarioView};
-use crate::suite::{Layout, LayoutColumn};
+use crate::suite::{Form, Layout, LayoutColumn, Published};
 
 /// Kinds of CPU time, in the order in which they are stacked.
 type Part = (&'static str, fn(&CpuUse) -> f64);
@@ -25,140 +25,195 @@ const PARTS: [Part; 5] = [
 ];
 
 /// The name of the study's figures in tables and charts.
-const STUDY: &str = "study";
+pub(super) const STUDY: &str = "study";
 
-/// The tables of the view without columns that were not part of the run, and one for scenarios that are in none.
-fn layouts(view: &RunView) -> Vec<Cow<'_, Layout>> {
-    let in_run = |column: &LayoutColumn| view.scenarios.iter().any(|s| s.id == column.scenario);
-    let mut layouts: Vec<Cow<'_, Layout>> = Vec::new();
-    for table in &view.tables {
-        if table.columns.iter().all(in_run) {
-            layouts.push(Cow::Borrowed(table));
-        } else if table.columns.iter().any(in_run) {
-            let columns = table.columns.iter().filter(|c| in_run(c)).cloned().collect();
-            layouts.push(Cow::Owned(Layout { columns, ..table.clone() }));
+/// The tables of the view without scenarios that were not part of the run, and one for scenarios that are in none.
+fn layouts(view: &RunView) -> Vec<Layout> {
+    let in_run = |id: &str| view.scenarios.iter().any(|s| s.id == id);
+    let mut layouts: Vec<Layout> = view.tables.clone();
+    for layout in &mut layouts {
+        match &mut layout.form {
+            Form::Columns(columns) | Form::Netperf(columns) => columns.retain(|column| in_run(&column.scenario)),
+            Form::Overview(overview) => overview.retain(&in_run),
         }
     }
+    layouts.retain(|layout| match &layout.form {
+        Form::Columns(columns) | Form::Netperf(columns) => !columns.is_empty(),
+        // A baseline alone has nothing to be compared with.
+        Form::Overview(overview) => overview.cases.len() > 1 && !overview.tests.is_empty(),
+    });
     let shown =
-        |scenario: &&ScenarioView| view.tables.iter().any(|t| t.columns.iter().any(|c| c.scenario == scenario.id));
-    let others: Vec<LayoutColumn> = view
-        .scenarios
-        .iter()
-        .filter(|s| !shown(s))
-        .map(|s| LayoutColumn { head: s.id.clone(), scenario: s.id.clone(), sender: None, receiver: None })
-        .collect();
+        |scenario: &&ScenarioView| layouts.iter().any(|t| t.columns().iter().any(|c| c.scenario == scenario.id));
+    let column =
+        |s: &ScenarioView| LayoutColumn { head: s.id.clone(), scenario: s.id.clone(), published: Published::default() };
+    let others: Vec<LayoutColumn> = view.scenarios.iter().filter(|s| !shown(s)).map(column).collect();
     if !others.is_empty() {
         let title = if layouts.is_empty() { "All scenarios" } else { "Other scenarios" };
-        layouts.push(Cow::Owned(Layout { title: title.to_owned(), columns: others, source: None }));
+        layouts.push(Layout { title: title.to_owned(), source: None, form: Form::Columns(others) });
     }
     layouts
 }
 
-fn scenario<'a>(view: &'a RunView, column: &LayoutColumn) -> Option<&'a ScenarioView> {
-    view.scenarios.iter().find(|s| s.id == column.scenario)
+/// The scenarios of a layout whose loads are of one kind.
+struct Group<'a> {
+    kind: Kind,
+    title: String,
+    columns: Vec<(&'a LayoutColumn, &'a ScenarioView)>,
+    source: Option<&'a str>,
+    is_netperfs: bool,
 }
 
-/// The column's head over the scenario's name; claims and details name scenarios by their id, so that it is shown where
-/// the head is another.
-fn label(view: &RunView, column: &LayoutColumn) -> Label {
-    let name = scenario(view, column).map_or("", |s| s.name.as_str());
-    match (name.is_empty(), column.head == column.scenario) {
-        (true, true) => Label::new(&column.head),
-        (true, false) => Label::with_subhead(&column.head, &column.scenario),
-        (false, true) => Label::with_subhead(&column.head, name),
-        (false, false) => Label::with_subhead(&column.head, format!("{name} ({})", column.scenario)),
+fn kind(scenario: &ScenarioView) -> Kind {
+    Kind::of(&scenario.plan).unwrap_or(Kind::Stream)
+}
+
+/// Loads of different kinds have different figures: each kind has tables of its own.
+fn groups<'a>(view: &'a RunView, layout: &'a Layout) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for column in layout.columns() {
+        let Some(scenario) = view.scenarios.iter().find(|s| s.id == column.scenario) else { continue };
+        let kind = kind(scenario);
+        match groups.iter_mut().find(|group| group.kind == kind) {
+            Some(group) => group.columns.push((column, scenario)),
+            None => {
+                let (title, source) = (layout.title.clone(), layout.source.as_deref());
+                let is_netperfs = matches!(layout.form, Form::Netperf(_));
+                groups.push(Group { kind, title, columns: vec![(column, scenario)], source, is_netperfs });
+            }
+        }
+    }
+    if groups.len() > 1 {
+        for group in &mut groups {
+            group.title = format!("{}, {}", group.title, sheets::words(group.kind));
+        }
+    }
+    groups
+}
+
+impl Group<'_> {
+    fn is_measured(&self) -> bool {
+        self.columns.iter().any(|(_, scenario)| !scenario.trials.is_empty())
+    }
+
+    /// The column's head over the scenario's name; claims and details name scenarios by their id, so that it is shown
+    /// where the head is another. In netperf's layout test and case say what the scenario is.
+    fn label(&self, (column, scenario): &(&LayoutColumn, &ScenarioView)) -> Label {
+        match (scenario.name.is_empty() || self.is_netperfs, column.head == column.scenario) {
+            (true, true) => Label::new(&column.head),
+            (true, false) => Label::with_subhead(&column.head, &column.scenario),
+            (false, true) => Label::with_subhead(&column.head, &scenario.name),
+            (false, false) => Label::with_subhead(&column.head, format!("{} ({})", scenario.name, column.scenario)),
+        }
+    }
+
+    fn heads(&self) -> String {
+        self.columns.iter().map(|(column, _)| column.head.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Whether any scenario of the layout has figures.
-fn is_measured(view: &RunView, layout: &Layout) -> bool {
-    layout.columns.iter().any(|column| scenario(view, column).is_some_and(|s| !s.trials.is_empty()))
-}
-
-/// For each layout: what the senders saw, what the receivers saw, what it cost.
+/// What each layout shows.
 pub(super) fn tables(view: &RunView) -> Vec<Block> {
     let mut blocks = Vec::new();
     for layout in layouts(view) {
-        if !is_measured(view, &layout) {
-            let heads: Vec<&str> = layout.columns.iter().map(|c| c.head.as_str()).collect();
-            blocks.push(Block::warning(format!("{}: no trial of {} was finished.", layout.title, heads.join(", "))));
-            continue;
+        if let Form::Overview(overview) = &layout.form {
+            blocks.extend(overview::tables(view, &layout, overview));
         }
-        for side in Side::ALL {
-            blocks.push(Block::Table(side_table(view, &layout, side)));
+        for group in groups(view, &layout) {
+            if !group.is_measured() {
+                blocks.push(Block::warning(format!("{}: no trial of {} was finished.", group.title, group.heads())));
+                continue;
+            }
+            let (sheets, relative_to) = match &layout.form {
+                Form::Netperf(_) => {
+                    let cases = group.columns.iter();
+                    blocks.extend(cases.filter_map(|(column, scenario)| netperf::block(view, column, scenario)));
+                    // What a case is relative to is the overview's to say.
+                    (sheets::netperf(group.kind), None)
+                }
+                Form::Columns(_) | Form::Overview(_) => (sheets::columns(group.kind), view.baseline.as_deref()),
+            };
+            blocks.extend(group_tables(view, &group, &sheets, relative_to));
         }
-        blocks.push(Block::Table(cost_table(view, &layout)));
     }
     blocks
 }
 
-fn columns(view: &RunView, layout: &Layout) -> Vec<Column> {
-    layout.columns.iter().map(|column| Column::number(label(view, column), None)).collect()
-}
-
-/// Laid out as the study prints its results.
-fn side_table(view: &RunView, layout: &Layout, side: Side) -> Table {
-    let mut table = Table::new(format!("{} – {side} nodes", layout.title), "Metric");
-    table.columns = columns(view, layout);
-    table.reference = Some(STUDY.to_owned());
-    table.rows = vec![
-        row(view, layout, side, Metric::Throughput, name(Metric::Throughput)),
-        row(view, layout, side, Metric::Cpu, name(Metric::Cpu)),
-    ];
-    if side == Side::Receiver {
-        table.rows.extend(baseline_row(view, layout));
+/// A table for each sheet that has a line; what the reader must know stands below the last.
+fn group_tables(view: &RunView, group: &Group<'_>, sheets: &[Sheet], relative_to: Option<&str>) -> Vec<Block> {
+    let mut tables: Vec<Table> = sheets.iter().filter_map(|sheet| table(view, group, sheet, relative_to)).collect();
+    // Below the costs; latencies and delays follow them.
+    let place = tables
+        .iter()
+        .rposition(|t| !(t.caption.ends_with("latency") || t.caption.ends_with("delay")))
+        .or(tables.len().checked_sub(1));
+    if let Some(table) = place.and_then(|i| tables.get_mut(i)) {
+        table.notes = notes(group);
     }
-    table
+    tables.into_iter().map(Block::Table).collect()
 }
 
-/// Throughput as a multiple of the baseline's, the study's beside it.
-fn baseline_row(view: &RunView, layout: &Layout) -> Option<Row> {
-    let (side, metric) = (Side::Receiver, Metric::Throughput);
-    let id = view.baseline.as_deref()?;
-    let base = figures::sample(&view.scenarios.iter().find(|s| s.id == id)?.trials, side, metric);
-    let base_column = layout.columns.iter().find(|column| column.scenario == id);
-    let published = base_column.and_then(|column| column.reference(side, metric));
-    let cell = |column: &LayoutColumn| {
-        let own = figures::sample(scenario(view, column).map_or(&[][..], |s| &s.trials), side, metric);
-        // The baseline is not compared with itself as if it were measured twice.
-        let group = usize::from(column.scenario != id);
-        let series = [Series { group, values: own.values() }, Series { group: 0, values: base.values() }];
-        match propagate(&series, view.level, Scale::Logarithmic, |means| means[0] / means[1]) {
-            Err(_) => Cell::missing("no trials of both"),
-            Ok(ratio) => {
-                let interval = ratio.interval.map(|i| Interval { low: i.low, high: i.high });
-                let study = column.reference(side, metric).zip(published).map(|(own, base)| own / base);
-                Number::new(ratio.value, 2).with_interval(interval).with_reference(study).into()
-            }
+fn table(view: &RunView, group: &Group<'_>, sheet: &Sheet, relative_to: Option<&str>) -> Option<Table> {
+    let mut table = Table::new(format!("{} – {}", group.title, sheet.shows), "Metric");
+    table.columns = group.columns.iter().map(|column| Column::number(group.label(column), None)).collect();
+    table.reference = Some(STUDY.to_owned());
+    for (label, side, metric) in &sheet.lines {
+        let row = row(view.level, group, *side, *metric, label);
+        if !(sheets::is_optional(*metric) && row.cells.iter().all(|cell| matches!(cell, Cell::Missing { .. }))) {
+            table.rows.push(row);
         }
+    }
+    if let (true, Some(id), Some((_, side, metric))) = (sheet.relative, relative_to, sheet.lines.first()) {
+        table.rows.extend(baseline_row(view, group, id, *side, *metric));
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// A figure as a multiple of that of scenario `id`, the study's beside it; `None` where that is of another kind or
+/// alone.
+fn baseline_row(view: &RunView, group: &Group<'_>, id: &str, side: Side, metric: Metric) -> Option<Row> {
+    let base = view.scenarios.iter().find(|s| s.id == id).filter(|s| kind(s) == group.kind)?;
+    if group.columns.iter().all(|(_, scenario)| scenario.id == id) {
+        return None;
+    }
+    let published = group.columns.iter().find(|(column, _)| column.scenario == id);
+    let published = published.and_then(|(column, _)| column.published.get(side, metric));
+    let cell = |(column, scenario): &(&LayoutColumn, &ScenarioView)| {
+        let study = column.published.get(side, metric).zip(published).map(|(own, base)| own / base);
+        ratio(view.level, scenario, base, side, metric)
+            .map_or_else(|| Cell::missing("no trials of both"), |ratio| ratio.with_reference(study).into())
     };
-    Some(Row { label: format!("Throughput, {id} = 1"), unit: None, cells: layout.columns.iter().map(cell).collect() })
+    let label = format!("{}, {id} = 1", name(metric));
+    Some(Row { label, unit: None, cells: group.columns.iter().map(cell).collect() })
 }
 
-fn cost_table(view: &RunView, layout: &Layout) -> Table {
-    let mut table = Table::new(format!("{} – service demand and retransmits", layout.title), "Metric");
-    table.columns = columns(view, layout);
-    table.rows = vec![
-        row(view, layout, Side::Sender, Metric::ServiceDemand, "Demand, sender"),
-        row(view, layout, Side::Receiver, Metric::ServiceDemand, "Demand, receiver"),
-        row(view, layout, Side::Sender, Metric::Retransmits, name(Metric::Retransmits)),
-    ];
-    table.notes = notes(view, layout);
-    table
+/// The figure of `scenario` divided by that of `base`; `None` where either is missing or zero.
+pub(super) fn ratio(
+    level: Level,
+    scenario: &ScenarioView,
+    base: &ScenarioView,
+    side: Side,
+    metric: Metric,
+) -> Option<Number> {
+    let [own, other] = [scenario, base].map(|s| figures::sample(&s.trials, side, metric));
+    // The baseline is not compared with itself as if it were measured twice.
+    let group = usize::from(scenario.id != base.id);
+    let series = [Series { group, values: own.values() }, Series { group: 0, values: other.values() }];
+    let ratio = propagate(&series, level, Scale::Logarithmic, |means| means[0] / means[1]).ok()?;
+    let interval = ratio.interval.map(|i| Interval { low: i.low, high: i.high });
+    Some(Number::new(ratio.value, 2).with_interval(interval))
 }
 
-fn row(view: &RunView, layout: &Layout, side: Side, metric: Metric, label: &str) -> Row {
-    let cell = |column: &LayoutColumn| {
-        let number = scenario(view, column).and_then(|s| mean(&s.trials, side, metric, view.level));
-        match number {
-            Some(number) => number.with_reference(column.reference(side, metric)).into(),
-            None => Cell::missing("no trial gave this figure"),
+fn row(level: Level, group: &Group<'_>, side: Side, metric: Metric, label: &str) -> Row {
+    let cell = |(column, scenario): &(&LayoutColumn, &ScenarioView)| match mean(scenario, side, metric, level) {
+        Ok(number) => {
+            number.with_reference(column.published.get(side, metric).map(|value| shown(metric, value))).into()
         }
+        Err(why) => Cell::missing(why),
     };
     Row {
         label: label.to_owned(),
         unit: Some(unit(metric).to_owned()),
-        cells: layout.columns.iter().map(cell).collect(),
+        cells: group.columns.iter().map(cell).collect(),
     }
 }
 
@@ -178,16 +233,15 @@ pub(super) fn key(view: &RunView) -> String {
     key
 }
 
-/// What the reader must know to read the tables of this layout.
-fn notes(view: &RunView, layout: &Layout) -> Vec<String> {
-    let shown = || layout.columns.iter().filter_map(|c| Some((c, scenario(view, c)?)));
+/// What the reader must know to read the tables of this group.
+fn notes(group: &Group<'_>) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(source) = &layout.source {
+    if let Some(source) = group.source {
         notes.push(format!("{STUDY}: the published figure ({source}), from other machines and another system."));
     }
     // Each remark once, after the heads of the columns it belongs to.
     let mut remarks: Vec<(String, Vec<&str>)> = Vec::new();
-    for (column, scenario) in shown() {
+    for (column, scenario) in &group.columns {
         let missed = match &scenario.certainty {
             Certainty::Missed(words) => Some(words.clone()),
             Certainty::Unfinished => Some("the run ended before the figures were certain".to_owned()),
@@ -226,39 +280,54 @@ fn shares(nodes: &[(String, f64)]) -> Option<String> {
     Some(format!("{first}{list} and {last}"))
 }
 
-/// For each layout: throughput with intervals, CPU time by kind.
+/// For each group of scenarios: what was carried with intervals, how long it took, CPU time by kind.
 pub(super) fn charts(view: &RunView) -> Vec<Block> {
     let mut blocks = Vec::new();
-    for layout in layouts(view).into_iter().filter(|layout| is_measured(view, layout)) {
-        blocks.push(Block::Figure(Chart::Bars(throughput(view, &layout))));
-        blocks.push(Block::Figure(Chart::Stacked(cpu(view, &layout))));
+    for layout in layouts(view) {
+        for group in groups(view, &layout).iter().filter(|group| group.is_measured()) {
+            blocks.push(Block::Figure(Chart::Bars(rates(view.level, group))));
+            blocks.extend(latency::distributions(&group.title, group.kind, &group.columns).map(Block::Figure));
+            blocks.push(Block::Figure(Chart::Stacked(cpu(group))));
+        }
     }
     blocks
 }
 
-fn throughput(view: &RunView, layout: &Layout) -> Bars {
-    let (side, metric) = (Side::Receiver, Metric::Throughput);
-    let bar = |column: &LayoutColumn| {
-        let number = mean(&scenario(view, column)?.trials, side, metric, view.level)?;
-        Some(number.with_reference(column.reference(side, metric)))
+fn rates(level: Level, group: &Group<'_>) -> Bars {
+    let rates = group.kind.rates();
+    let (_, metric) = rates[0];
+    let bars = |(column, scenario): &(&LayoutColumn, &ScenarioView)| {
+        let bar = |(side, metric): &(Side, Metric)| {
+            let reference = column.published.get(*side, *metric).map(|value| shown(*metric, value));
+            Some(mean(scenario, *side, *metric, level).ok()?.with_reference(reference))
+        };
+        rates.iter().map(bar).collect()
     };
-    let groups = layout.columns.iter().map(|c| BarGroup { label: label(view, c), bars: vec![bar(c)] });
+    let measured = "measured, with confidence interval";
+    let (title, series) = match group.kind {
+        Kind::Stream => ("throughput at the receivers", vec![measured]),
+        Kind::Datagrams => ("throughput with confidence interval", vec!["received", "sent"]),
+        Kind::TwoWayStream | Kind::TwoWayDatagrams => {
+            ("throughput arriving at each end, with confidence interval", vec!["local", "remote"])
+        }
+        Kind::Transactions => ("transactions per second", vec![measured]),
+    };
     Bars {
-        title: format!("{} – {} at the receivers", layout.title, name(metric).to_lowercase()),
+        title: format!("{} – {title}", group.title),
         axis: Axis::new(name(metric), unit(metric)),
-        series: vec!["measured, with confidence interval".to_owned()],
-        groups: groups.collect(),
-        reference: layout.source.as_ref().map(|_| STUDY.to_owned()),
+        series: series.into_iter().map(str::to_owned).collect(),
+        groups: group.columns.iter().map(|c| BarGroup { label: group.label(c), bars: bars(c) }).collect(),
+        reference: group.source.map(|_| STUDY.to_owned()),
     }
 }
 
-fn cpu(view: &RunView, layout: &Layout) -> Stacked {
-    let rows = layout.columns.iter().filter_map(|c| Some((c, scenario(view, c)?))).flat_map(|(column, scenario)| {
+fn cpu(group: &Group<'_>) -> Stacked {
+    let rows = group.columns.iter().flat_map(|(column, scenario)| {
         let nodes = scenario.trials.first().map_or(&[][..], |trial| &trial.nodes);
-        nodes.iter().map(|node| cpu_row(column, scenario, node))
+        nodes.iter().map(|node| cpu_row(group.kind, column, scenario, node))
     });
     Stacked {
-        title: format!("{} – what the nodes' CPUs did", layout.title),
+        title: format!("{} – what the nodes' CPUs did", group.title),
         axis: Axis::new("Share of the node's CPU time", "%"),
         limit: 100.0,
         parts: PARTS.iter().map(|(name, _)| (*name).to_owned()).collect(),
@@ -267,8 +336,8 @@ fn cpu(view: &RunView, layout: &Layout) -> Stacked {
 }
 
 /// The mean over the trials of what the CPUs of one node did.
-fn cpu_row(column: &LayoutColumn, scenario: &ScenarioView, node: &NodeRecord) -> StackedRow {
-    let sides = Side::ALL.into_iter().filter(|side| figures::is_on(&scenario.trials[0], node, *side));
+fn cpu_row(kind: Kind, column: &LayoutColumn, scenario: &ScenarioView, node: &NodeRecord) -> StackedRow {
+    let sides = kind.ends().into_iter().filter(|side| figures::is_on(&scenario.trials[0], node, *side));
     let sides = sides.map(Side::name).collect::<Vec<_>>().join(" and ");
     let same: Vec<&NodeRecord> =
         scenario.trials.iter().flat_map(|t| t.nodes.iter().find(|n| n.name == node.name)).collect();

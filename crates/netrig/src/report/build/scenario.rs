@@ -2,9 +2,9 @@
 
 use rig_stats::confidence::Level;
 
-use super::{decimals, doubts, name, sample, scale, unit};
+use super::{decimals, doubts, latency, name, sample, sheets, shown, unit};
 use crate::claim::{Metric, Side};
-use crate::figures::{figure, throughput_over_time};
+use crate::figures::{Kind, figure, over_time};
 use crate::record::TrialRecord;
 use crate::report::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Row, Table};
 use crate::report::view::{Certainty, ScenarioView};
@@ -47,23 +47,19 @@ fn certainty(scenario: &ScenarioView) -> String {
     }
 }
 
-/// The figures that a single trial is shown by.
-const SHOWN: [(&str, Side, Metric); 6] = [
-    ("Sent", Side::Sender, Metric::Throughput),
-    ("Received", Side::Receiver, Metric::Throughput),
-    ("CPU, sender", Side::Sender, Metric::Cpu),
-    ("CPU, receiver", Side::Receiver, Metric::Cpu),
-    ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
-    ("Retransmits", Side::Sender, Metric::Retransmits),
-];
-
 /// A column for each trial, and one for how much they scatter.
 fn trials(scenario: &ScenarioView, level: Level) -> Table {
     let trials = &scenario.trials;
     let several = trials.len() > 1;
     let mut table = Table::new(format!("Trials of {}", scenario.id), "Trial");
     table.columns = trials.iter().map(|t| Column::number(Label::new(t.ordinal.to_string()), None)).collect();
-    table.rows = SHOWN.iter().map(|(label, side, metric)| figures(trials, label, *side, *metric)).collect();
+    let kind = Kind::of(&scenario.plan).unwrap_or(Kind::Stream);
+    for (label, side, metric) in sheets::trial(kind) {
+        let row = figures(trials, label, side, metric);
+        if !(sheets::is_optional(metric) && row.cells.iter().all(|cell| matches!(cell, Cell::Missing { .. }))) {
+            table.rows.push(row);
+        }
+    }
     let rig = |t: &TrialRecord| Cell::number((t.setup_us + t.teardown_us) as f64 / 1000.0, 1);
     let doubts = |t: &TrialRecord| Cell::number(t.flags.len() as f64, 0);
     let row = |label: &str, unit: Option<&str>, cell: &dyn Fn(&TrialRecord) -> Cell| Row {
@@ -87,8 +83,11 @@ fn trials(scenario: &ScenarioView, level: Level) -> Table {
 
 fn figures(trials: &[TrialRecord], label: &str, side: Side, metric: Metric) -> Row {
     let cell = |trial: &TrialRecord| match figure(trial, side, metric) {
-        Some(value) => Cell::number(value * scale(metric), decimals(metric)),
-        None => Cell::missing("the trial did not give this figure"),
+        Some(value) => Cell::number(shown(metric, value), decimals(metric)),
+        None => Cell::missing(
+            latency::too_few(std::slice::from_ref(trial), side, metric)
+                .unwrap_or_else(|| "the trial did not give this figure".to_owned()),
+        ),
     };
     let deviation = sample(trials, side, metric).standard_deviation();
     let missing = || Cell::missing("fewer than two trials gave this figure");
@@ -100,24 +99,32 @@ fn figures(trials: &[TrialRecord], label: &str, side: Side, metric: Metric) -> R
     }
 }
 
-/// Throughput at the receivers over time, a line for each trial; `None` without samples.
+/// What was carried over time, a line for each trial, and each end of a two-way load; `None` without samples.
 fn course(scenario: &ScenarioView) -> Option<Lines> {
+    let kind = Kind::of(&scenario.plan)?;
+    let (rates, place) = match kind {
+        Kind::Stream | Kind::Datagrams => (&kind.rates()[..1], " at the receivers"),
+        Kind::TwoWayStream | Kind::TwoWayDatagrams => (kind.rates(), " arriving at both ends"),
+        Kind::Transactions => (kind.rates(), ""),
+    };
+    let (_, metric) = rates[0];
+    let line = |trial: &TrialRecord, side: Side| Line {
+        label: match rates.len() {
+            1 => format!("trial {}", trial.ordinal),
+            _ => format!("trial {}, {side}", trial.ordinal),
+        },
+        points: over_time(trial, side, metric).into_iter().map(|(at, rate)| (at, shown(metric, rate))).collect(),
+    };
     let lines: Vec<Line> = scenario
         .trials
         .iter()
-        .map(|trial| Line {
-            label: format!("trial {}", trial.ordinal),
-            points: throughput_over_time(trial, Side::Receiver)
-                .into_iter()
-                .map(|(at, rate)| (at, rate * scale(Metric::Throughput)))
-                .collect(),
-        })
+        .flat_map(|trial| rates.iter().map(move |(side, _)| line(trial, *side)))
         .filter(|line| !line.points.is_empty())
         .collect();
     (!lines.is_empty()).then(|| Lines {
-        title: format!("{} at the receivers of {} over time", name(Metric::Throughput), scenario.id),
+        title: format!("{}{place} of {} over time", name(metric), scenario.id),
         x: Axis::new("Time in the window", "s"),
-        y: Axis::new(name(Metric::Throughput), unit(Metric::Throughput)),
+        y: Axis::new(name(metric), unit(metric)),
         lines,
     })
 }

@@ -1,5 +1,6 @@
 //! One HTML file that needs nothing else: no network, no script, light and dark, desktop, phone and paper.
 
+mod percentiles;
 mod svg;
 
 use std::fmt::Write as _;
@@ -284,6 +285,9 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
         Chart::Lines(lines) => {
             lines.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
+        Chart::Percentiles(percentiles) => {
+            percentiles.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
+        }
     }
 }
 
@@ -313,12 +317,17 @@ fn describe(chart: &Chart) -> String {
             let (Some(low), Some(high)) = (values().reduce(f64::min), values().reduce(f64::max)) else { return Ok(()) };
             write!(words, "{}: {low:.0} to {high:.0}. ", line.label)
         }),
+        Chart::Percentiles(percentiles) => percentiles.lines.iter().try_for_each(|line| {
+            let marks = line.marks.iter().filter_map(|m| Some(format!("{m} {}", text::significant(m.value?))));
+            write!(words, "{}, {} values: {}. ", line.label, line.count, marks.collect::<Vec<_>>().join(", "))
+        }),
     };
     debug_assert!(result.is_ok(), "writing to a string");
     let axis = match chart {
         Chart::Bars(c) => c.axis.to_string(),
         Chart::Stacked(c) => c.axis.to_string(),
         Chart::Lines(c) => with_unit(&c.y.quantity, Some(&c.y.unit)),
+        Chart::Percentiles(c) => c.value.to_string(),
     };
     clean_line(&format!("{axis}. {words}"))
 }

@@ -9,6 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
 use textwrap::core::display_width;
 
+use super::percentiles;
 use crate::report::document::{Bars, Chart, Label, Lines, Number, Stacked};
 use crate::report::text::{clean_line, shorten};
 use crate::report::text_chart::decimals_for;
@@ -85,8 +86,8 @@ pub struct Drawing {
     pub elements: String,
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// # Errors
 /// When plotters cannot lay the chart out.
@@ -98,6 +99,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Shape::Wide => 220,
             Shape::Narrow => 200,
         },
+        Chart::Percentiles(_) => percentiles::height(shape),
     };
     let mut svg = String::new();
     {
@@ -106,6 +108,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Chart::Bars(bars) => draw_bars(bars, shape, &area),
             Chart::Stacked(stacked) => draw_stacked(stacked, shape, &area),
             Chart::Lines(lines) => draw_lines(lines, shape, &area),
+            Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
         }
         .map_err(|error| io::Error::other(format!("chart `{}`: {error}", chart.title())))?;
         area.present().map_err(io::Error::other)?;
@@ -121,14 +124,14 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
 }
 
 const FONT: i32 = 13;
-const SMALL: i32 = 12;
+pub(super) const SMALL: i32 = 12;
 const BAR: i32 = 16;
-const AXIS: u32 = 40;
+pub(super) const AXIS: u32 = 40;
 /// Room for the label above a bar in the narrow shape.
 const LABEL_LINE: i32 = 18;
 
 /// Text style of `px` pixels. Plotters' SVG backend divides sizes by 1.24.
-fn style(px: i32, role: Role, h: HPos, v: VPos) -> TextStyle<'static> {
+pub(super) fn style(px: i32, role: Role, h: HPos, v: VPos) -> TextStyle<'static> {
     let font = ("sans-serif", f64::from(px) * 1.24).into_font();
     TextStyle { font, color: role.colour().to_backend_color(), pos: Pos::new(h, v) }
 }
@@ -137,13 +140,18 @@ fn bold(style: &TextStyle<'static>) -> TextStyle<'static> {
     TextStyle { font: style.font.clone().style(FontStyle::Bold), ..style.clone() }
 }
 
-fn stroke(role: Role, width: u32) -> ShapeStyle {
+pub(super) fn stroke(role: Role, width: u32) -> ShapeStyle {
     role.colour().stroke_width(width)
 }
 
 /// About how wide `text` is drawn, in pixels.
-fn text_width(text: &str, px: i32) -> i32 {
+pub(super) fn text_width(text: &str, px: i32) -> i32 {
     (display_width(text) as f64 * f64::from(px) * 0.58).ceil() as i32
+}
+
+/// The same for a head, which is bold and so a little wider.
+fn bold_width(text: &str) -> i32 {
+    text_width(text, FONT) * 23 / 20
 }
 
 /// As much of `text` as fits `room` pixels.
@@ -160,7 +168,7 @@ fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32)
         area.draw(&Text::new(fit(&name, FONT, room), (x, y), bold(&ink)))?;
     }
     if label.subhead.is_some() {
-        indent = text_width(&name, FONT) + 8;
+        indent = bold_width(&name) + 8;
     }
     if let Some(subhead) = &label.subhead {
         let muted = style(FONT, Role::Muted, HPos::Left, VPos::Center);
@@ -172,7 +180,7 @@ fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32)
 fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
     let width = |label: &Label| {
         let subhead = label.subhead.as_deref().map_or(0, |s| text_width(&clean_line(s), FONT) + 8);
-        text_width(&clean_line(&label.head), FONT) + subhead
+        bold_width(&clean_line(&label.head)) + subhead
     };
     match shape {
         Shape::Wide => labels.map(width).max().unwrap_or(0).min(300) + 12,
@@ -407,8 +415,18 @@ fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
         let (x, y) = built.backend_coord(line.points.last()?);
         Some((i, x, y))
     });
-    for (i, x, y) in spread(ends.collect(), 22, area.dim_in_pixel().1 as i32 - AXIS as i32) {
-        let label = fit(&clean_line(&chart.lines[i].label), SMALL, labels);
+    draw_ends(area, ends.collect(), |i| &chart.lines[i].label, labels)
+}
+
+/// Names lines at their ends (line, x, y), `room` pixels wide, where there is room for all.
+pub(super) fn draw_ends<'a>(
+    area: &Area,
+    ends: Vec<(usize, i32, i32)>,
+    label: impl Fn(usize) -> &'a str,
+    room: i32,
+) -> Drawn {
+    for (i, x, y) in spread(ends, 22, area.dim_in_pixel().1 as i32 - AXIS as i32) {
+        let label = fit(&clean_line(label(i)), SMALL, room);
         area.draw(&PathElement::new([(x + 5, y), (x + 13, y)], stroke(Role::Series(i), 3)))?;
         area.draw(&Text::new(label, (x + 17, y), style(SMALL, Role::Muted, HPos::Left, VPos::Center)))?;
     }

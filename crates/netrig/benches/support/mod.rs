@@ -1,0 +1,199 @@
+//! What the benches of loads have in common: a testbed of two nodes, netrig's workers and other tools at its ends, and
+//! the CPU time that both nodes spend.
+#![allow(dead_code, reason = "each bench uses a part")]
+
+use std::io::{self, IsTerminal};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use comfy_table::{CellAlignment, Table, presets};
+use netrig::testbed::topology::{Endpoint, Path as Joint, Topology, WireOptions};
+use netrig::testbed::{Place, Testbed, share_cpus};
+use rig_load::driver::{Cancel, Driver, Pair, Running, Worker};
+use rig_load::plan::{Load, Phases, Role, WorkerPlan};
+use rig_stats::sample::Sample;
+use rig_sys::counters::{CpuTicks, cpu_ticks};
+use rig_sys::cpu::{CpuSet, shared_cores};
+use rig_sys::process::{die_with_parent, in_namespace};
+
+const PORT: u16 = 5001;
+/// USER_HZ, the unit of /proc/stat, is 100 on every architecture that Linux runs netrig on.
+const TICKS_PER_SECOND: f64 = 100.0;
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Two nodes with a wire between them, each with its share of the CPUs.
+pub struct Field {
+    pub testbed: Testbed,
+    pub sender: Endpoint,
+    pub receiver: Endpoint,
+    cancel: Cancel,
+    allowed: CpuSet,
+    /// Where peers run, because some leave files.
+    litter: tempfile::TempDir,
+}
+
+impl Field {
+    pub fn new(congestion_control: &str) -> Result<Self> {
+        let (sender, receiver): (Endpoint, Endpoint) = ("a".parse()?, "b".parse()?);
+        let names = ["a".to_owned(), "b".to_owned()];
+        let ends = [sender.clone(), receiver.clone()];
+        let topology = Topology::new(&names, Some(WireOptions::default()), Joint::Raw, &ends)?;
+        let allowed = CpuSet::allowed()?;
+        let testbed = Testbed::build(&topology, &share_cpus(&allowed, &shared_cores(), 2)?)?;
+        for node in 0..2 {
+            for place in testbed.places(node) {
+                // For tools that cannot choose. Only the first network namespace may make others its default.
+                place.ns.sysctl("net.ipv4.tcp_congestion_control", congestion_control)?;
+            }
+        }
+        Ok(Self { testbed, sender, receiver, cancel: Cancel::new()?, allowed, litter: tempfile::tempdir()? })
+    }
+
+    pub fn place(&self, endpoint: &Endpoint) -> Result<(&Place, &CpuSet)> {
+        self.testbed.endpoint(endpoint).with_context(|| format!("no endpoint {endpoint}"))
+    }
+
+    fn address(&self) -> Result<IpAddr> {
+        self.testbed.topology().address(&self.receiver).context("the receiver has no address")
+    }
+
+    /// CPU seconds that both nodes have spent since the machine started.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let ticks = cpu_ticks()?;
+        let busy = |t: &CpuTicks| t.user + t.nice + t.system + t.irq + t.softirq;
+        let owned = (0..2).flat_map(|node| self.testbed.cpus(node).as_slice());
+        Ok(owned.filter_map(|cpu| ticks.get(cpu)).map(busy).sum::<u64>() as f64 / TICKS_PER_SECOND)
+    }
+
+    /// Starts netrig's own load from the sender to the receiver.
+    pub fn start_netrig(&self, load: &Load, phases: Phases) -> Result<Running<'_>> {
+        let address = SocketAddr::from((self.address()?, PORT));
+        let worker = |endpoint: &Endpoint, role| -> Result<Worker<'_>> {
+            let (place, cpus) = self.place(endpoint)?;
+            let (name, cpus) = (endpoint.to_string(), cpus.as_slice().to_vec());
+            let plan = WorkerPlan { name, cpus, role, load: load.clone(), phases };
+            let spawn = move || {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
+                command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+                in_namespace(die_with_parent(&mut command), &place.ns).spawn()
+            };
+            Ok(Worker { plan, spawn: Box::new(spawn) })
+        };
+        let pair = Pair {
+            listen: worker(&self.receiver, Role::Listen { address, only_from: None })?,
+            connect: worker(&self.sender, Role::Connect { to: address })?,
+        };
+        Ok(Driver::new(&self.cancel).start(vec![pair])?)
+    }
+
+    /// Starts a program at an endpoint, on the CPUs of its node. `{}` in a word stands for the receiver's address.
+    pub fn start_peer(&self, words: &[&str], endpoint: &Endpoint, stdout: Stdio) -> Result<Peer> {
+        let (place, cpus) = self.place(endpoint)?;
+        let address = self.address()?.to_string();
+        let mut command = Command::new(words[0]);
+        command.args(words[1..].iter().map(|word| word.replace("{}", &address)));
+        command.current_dir(self.litter.path());
+        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null());
+        // A child inherits the affinity of the thread that starts it.
+        cpus.apply()?;
+        let child = in_namespace(die_with_parent(&mut command), &place.ns).spawn();
+        self.allowed.apply()?;
+        Ok(Peer(child.with_context(|| format!("start {}", words[0]))?))
+    }
+
+    /// Starts a server at the receiver and waits until something listens there.
+    pub fn start_server(&self, words: &[&str]) -> Result<Peer> {
+        let server = self.start_peer(words, &self.receiver, Stdio::null())?;
+        self.wait_for_listener()?;
+        Ok(server)
+    }
+
+    /// Waits until something listens for TCP connections in the receiver's namespace.
+    pub fn wait_for_listener(&self) -> Result<()> {
+        let deadline = Instant::now() + LISTEN_TIMEOUT;
+        let listens = |table: &str| table.lines().any(|line| line.split_whitespace().nth(3) == Some("0A"));
+        let ns = &self.place(&self.receiver)?.0.ns;
+        while Instant::now() < deadline {
+            let tables = ns.run(|| -> io::Result<[String; 2]> {
+                let read = |name: &str| std::fs::read_to_string(Path::new("/proc/thread-self/net").join(name));
+                Ok([read("tcp")?, read("tcp6").unwrap_or_default()])
+            })??;
+            if tables.iter().any(|table| listens(table)) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("no server listens");
+    }
+}
+
+/// A peer's process, gone when dropped.
+pub struct Peer(pub Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn on_path(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+/// What the command line asks for: the number of rounds, and parts of the names of tools.
+pub fn arguments(rounds: usize) -> (usize, Vec<String>) {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let rounds = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(rounds);
+    (rounds, arguments.into_iter().filter(|argument| argument.parse::<usize>().is_err()).collect())
+}
+
+pub fn progress(round: usize, rounds: usize, name: &str) {
+    if io::stderr().is_terminal() {
+        eprint!("\rround {round} of {rounds}: {name:<48}");
+    }
+}
+
+/// A tool's figures of all rounds.
+#[derive(Default)]
+pub struct Outcome {
+    pub gbit: Sample,
+    /// CPU seconds for each 10^9 bytes.
+    pub cost: Sample,
+}
+
+pub fn median(sample: &Sample) -> f64 {
+    sample.median().unwrap_or(f64::NAN)
+}
+
+/// Tools with their figures, and how those of the first compare.
+pub fn table(tools: &[(&str, &Outcome)]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "tool",
+        "Gbit/s (min .. max)",
+        "CPU s/GB",
+        "netrig's throughput to its",
+        "netrig's CPU to its",
+    ]);
+    for (name, outcome) in tools {
+        let ratio = |of: fn(&Outcome) -> &Sample| median(of(tools[0].1)) / median(of(outcome));
+        let (least, most) = (outcome.gbit.min().unwrap_or(f64::NAN), outcome.gbit.max().unwrap_or(f64::NAN));
+        table.add_row([
+            (*name).to_owned(),
+            format!("{:.2} ({least:.2} .. {most:.2})", median(&outcome.gbit)),
+            format!("{:.3}", median(&outcome.cost)),
+            format!("{:.2}", ratio(|o| &o.gbit)),
+            format!("{:.2}", ratio(|o| &o.cost)),
+        ]);
+    }
+    for column in 1..5 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}

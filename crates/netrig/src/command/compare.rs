@@ -1,0 +1,126 @@
+//! `netrig compare`, and the comparison at the end of `netrig run --against`.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use rig_stats::units::Percent;
+
+use super::output::Output;
+use super::report;
+use crate::cli::{CompareArgs, JudgeArgs, StoreArgs};
+use crate::compare::{self, Comparison, Input, MINIMUM_PERCENT, Options};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::report::build::data::data;
+use crate::report::export::{self, RunData};
+use crate::report::view::RunView;
+use crate::store::{RunName, RunState};
+
+/// Runs from which a noise floor is learnt at most: the most recent, since a machine changes.
+const HISTORY: usize = 20;
+
+pub fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
+    let output = Output::choose(&args.output)?;
+    let (old, new) = (input(&args.old, &args.store)?, input(&args.new, &args.store)?);
+    let history = history(&args.store, &new.data.run.suite)?;
+    let comparison = compare::compare(&old, &new, &history, &options(&args.judge, args.only.clone())?);
+    let comparison = comparison.or_exit(Exit::BadInput)?;
+    output.write(&compare::document(&comparison), &args.output)?;
+    Ok(exit(&comparison, args.judge.fail_on_undecided))
+}
+
+/// What a run is to be held against, known before the run begins.
+pub(super) struct Against {
+    old: Input,
+    options: Options,
+    fail_on_undecided: bool,
+}
+
+impl Against {
+    /// The run that the user named, or `None` where none was; refuses what could not be compared in the end.
+    pub fn choose(
+        against: Option<&str>,
+        judge: &JudgeArgs,
+        store: &StoreArgs,
+        suite: &str,
+        scenarios: &[&str],
+    ) -> Result<Option<Self>, Failure> {
+        let Some(name) = against else {
+            let given = [
+                ("--metrics", !judge.metrics.is_empty()),
+                ("--min-effect", judge.min_effect.is_some()),
+                ("--level", judge.level.is_some()),
+                ("--fail-on-undecided", judge.fail_on_undecided),
+            ];
+            return match given.iter().find(|(_, given)| *given) {
+                None => Ok(None),
+                Some((option, _)) => {
+                    let error = anyhow!("{option} says how to compare: add --against RUN to say with what");
+                    Err(Failure::new(Exit::BadInput, error))
+                }
+            };
+        };
+        let old = input(name, store)?;
+        compare::check(&old, "this run", suite, scenarios).or_exit(Exit::BadInput)?;
+        let options = options(judge, Vec::new())?;
+        Ok(Some(Self { old, options, fail_on_undecided: judge.fail_on_undecided }))
+    }
+
+    /// Compares the run that was made.
+    pub fn compare(&self, view: &RunView, store: &StoreArgs) -> Result<(Comparison, Exit), Failure> {
+        let new = Input { name: format!("run {}", view.id), data: data(view) };
+        let history = history(store, &view.suite)?;
+        let comparison = compare::compare(&self.old, &new, &history, &self.options).or_exit(Exit::Failed)?;
+        let exit = exit(&comparison, self.fail_on_undecided);
+        Ok((comparison, exit))
+    }
+}
+
+fn options(judge: &JudgeArgs, only: Vec<String>) -> Result<Options, Failure> {
+    let minimum = match judge.min_effect {
+        Some(minimum) => minimum,
+        None => Percent::new(MINIMUM_PERCENT).or_exit(Exit::Failed)?,
+    };
+    Ok(Options { level: judge.level.unwrap_or_default(), minimum, only, metrics: judge.metrics.clone() })
+}
+
+fn exit(comparison: &Comparison, fail_on_undecided: bool) -> Exit {
+    match comparison.totals {
+        totals if totals.worse > 0 => Exit::Refuted,
+        totals if totals.undecided > 0 && fail_on_undecided => Exit::Undecided,
+        _ => Exit::Done,
+    }
+}
+
+/// A run from the store, or from a file that a report was written to.
+fn input(name: &str, store: &StoreArgs) -> Result<Input, Failure> {
+    let run = match name.parse::<RunName>() {
+        Ok(run) => run,
+        Err(_) if Path::new(name).exists() => {
+            let data = export::read(Path::new(name)).or_exit(Exit::BadInput)?;
+            return Ok(Input { name: name.to_owned(), data });
+        }
+        Err(error) => {
+            let error = anyhow!("{error}, or a file that `netrig report --format json` wrote");
+            return Err(Failure::new(Exit::BadInput, error));
+        }
+    };
+    let store = report::open(store)?;
+    let run = store.resolve(run).and_then(|id| store.run(id)).or_exit(Exit::BadInput)?;
+    let data = data(&report::view(&run)?);
+    Ok(Input { name: format!("run {}", data.run.id), data })
+}
+
+/// The most recent complete runs of a suite, for the noise floor. Without a store, as where two files are compared,
+/// there are none.
+fn history(args: &StoreArgs, suite: &str) -> Result<Vec<RunData>, Failure> {
+    if args.store.is_none() && !report::path_of(args).is_ok_and(|path| path.exists()) {
+        return Ok(Vec::new());
+    }
+    let store = report::open(args)?;
+    let mut runs = store.runs().or_exit(Exit::Failed)?;
+    runs.retain(|run| run.suite == suite && run.state == RunState::Complete);
+    runs.drain(..runs.len().saturating_sub(HISTORY));
+    // A run that this netrig cannot read says nothing about noise, and is no reason to compare nothing.
+    let readable = |id| report::view(&store.run(id).ok()?).ok();
+    Ok(runs.iter().filter_map(|run| readable(run.id)).map(|view| data(&view)).collect())
+}

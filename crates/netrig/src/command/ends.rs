@@ -1,0 +1,149 @@
+//! `netrig stream`, `rr` and `udp` between two machines, and `netrig serve`.
+
+mod live;
+mod options;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use jiff::Timestamp;
+use rig_load::driver::Cancel;
+use rig_load::plan::{Load, Role, WorkerPlan};
+use rig_sys::cpu::CpuSet;
+use rig_sys::socket;
+
+use self::live::Live;
+pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs};
+use self::options::{Common, Place, Serving};
+use super::output::Output;
+use super::{note, usable_cpus};
+use crate::cli::OutputArgs;
+use crate::ends::client::{self, Target};
+use crate::ends::guest::{NAME, Test};
+use crate::ends::limits::Limits;
+use crate::ends::report;
+use crate::ends::server::{Server, listen};
+use crate::exit::{Exit, Failure, OrExit, in_words};
+use crate::report::Format;
+use crate::run::{self, Stopped};
+
+pub fn stream(args: StreamArgs) -> Result<Exit, Failure> {
+    let StreamArgs { which, place, direction, load, common, output, serving } = args;
+    match which.client {
+        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output),
+        None => server(&place, &serving),
+    }
+}
+
+pub fn rr(args: RrArgs) -> Result<Exit, Failure> {
+    let RrArgs { which, place, load, common, output, serving } = args;
+    match which.client {
+        Some(host) => client(host, &place, &common, load.load(&common), &output),
+        None => server(&place, &serving),
+    }
+}
+
+pub fn udp(args: UdpArgs) -> Result<Exit, Failure> {
+    let UdpArgs { which, place, direction, load, common, output, serving } = args;
+    match which.client {
+        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output),
+        None => server(&place, &serving),
+    }
+}
+
+pub fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
+    server(&args.place, &args.serving)
+}
+
+fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
+    let limits = Limits {
+        cpus: usable_cpus(place.cpus.as_ref())?.as_slice().to_vec(),
+        congestion_controls: socket::congestion_controls().unwrap_or_default(),
+        ..serving.limits()
+    };
+    if let Some(cpus) = &place.cpus {
+        // The workers inherit it.
+        cpus.apply().or_exit(Exit::Failed)?;
+    }
+    let listeners = listen(serving.listen, place.port, place.family()).or_exit(Exit::Failed)?;
+    let stop = stop_on_signal()?;
+    for listener in &listeners {
+        let address = listener.local_addr().context("find the server's own address").or_exit(Exit::Failed)?;
+        note(format_args!("netrig {} serves on {address}", env!("CARGO_PKG_VERSION")));
+    }
+    let mut server = Server::new(listeners, limits, run::environment(false), program()?, stop).or_exit(Exit::Failed)?;
+    server.run().or_exit(Exit::Failed)?;
+    Ok(Exit::Done)
+}
+
+fn client(host: String, place: &Place, common: &Common, load: Load, output_args: &OutputArgs) -> Result<Exit, Failure> {
+    let own_cpus = match &place.cpus {
+        Some(_) => usable_cpus(place.cpus.as_ref())?.as_slice().to_vec(),
+        None => Vec::new(),
+    };
+    let test = Test {
+        client: load.clone(),
+        client_cpus: own_cpus,
+        server: load,
+        server_cpus: common.server_cpus.as_ref().map(CpuSet::as_slice).unwrap_or_default().to_vec(),
+        phases: common.phases(),
+    };
+    check(&test)?;
+    let output = Output::choose(output_args)?;
+    let cancel = stop_on_signal()?;
+    let target = Target { host, port: place.port, family: place.family() };
+    let started_unix_ms = Timestamp::now().as_millisecond();
+    let mut live = Live::new(&test, common.trials, common.quiet);
+    let mut results = Vec::new();
+    let result = client::run(&target, &test, common.trials, &program()?, &cancel, &mut live, &mut results);
+    if !results.is_empty() {
+        let outcome = report::Outcome {
+            host: &target.host,
+            test: &test,
+            trials: &results,
+            planned: common.trials,
+            started_unix_ms,
+            server: live.server(),
+            client: &run::environment(false),
+        };
+        let mut document = report::document(&outcome);
+        if output_args.format == Format::Terminal && output.is_standard() {
+            document = document.without_details();
+        }
+        output.write(&document, output_args)?;
+    }
+    match result {
+        Ok(()) => Ok(Exit::Done),
+        Err(error) if error.is::<Stopped>() => Ok(Exit::Stopped),
+        Err(error) if results.is_empty() => Err(error.into()),
+        Err(error) => {
+            let done = results.len();
+            Err(anyhow!("after {done} of {} trials: {}", common.trials, in_words(&error)).into())
+        }
+    }
+}
+
+/// Refuses before anything is done what neither end could carry out.
+fn check(test: &Test) -> Result<(), Failure> {
+    let to = ([127, 0, 0, 1], 1).into();
+    let roles = [
+        (Role::Connect { to }, &test.client, &test.client_cpus),
+        (Role::Listen { address: to, only_from: None }, &test.server, &test.server_cpus),
+    ];
+    for (role, load, cpus) in roles {
+        let (load, cpus) = (load.clone(), cpus.clone());
+        WorkerPlan { name: NAME.into(), cpus, role, load, phases: test.phases }.validate().or_exit(Exit::BadInput)?;
+    }
+    Ok(())
+}
+
+fn stop_on_signal() -> Result<Cancel, Failure> {
+    let cancel = Cancel::new().or_exit(Exit::Failed)?;
+    let on_signal = cancel.clone();
+    rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
+    Ok(cancel)
+}
+
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)
+}

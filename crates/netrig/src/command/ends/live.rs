@@ -1,0 +1,88 @@
+//! What runs, interval by interval, on standard error.
+
+use std::net::SocketAddr;
+
+use rig_load::plan::Load;
+use rig_load::record::Sample;
+
+use crate::command::note;
+use crate::ends::client::Watch;
+use crate::ends::guest::{Ends, NAME, Test};
+use crate::record::Environment;
+
+/// Shows each interval once both ends have told of it.
+#[derive(Debug)]
+pub struct Live {
+    load: Load,
+    seconds: f64,
+    trials: u32,
+    quiet: bool,
+    trial: u32,
+    /// Samples that the other end has none for yet: of the client, and of the server.
+    waiting: [Vec<Sample>; 2],
+    server: Option<(SocketAddr, Environment)>,
+}
+
+impl Live {
+    pub fn new(test: &Test, trials: u32, quiet: bool) -> Self {
+        let seconds = test.phases.window.as_secs_f64();
+        let (load, waiting) = (test.client.clone(), Default::default());
+        Self { load, seconds, trials, quiet, trial: 1, waiting, server: None }
+    }
+
+    /// The server, once it has introduced itself.
+    pub fn server(&self) -> Option<&(SocketAddr, Environment)> {
+        self.server.as_ref()
+    }
+
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            note(text);
+        }
+    }
+
+    fn show(&self, client: &Sample, server: &Sample) {
+        let trial = if self.trials > 1 { format!("#{} ", self.trial) } else { String::new() };
+        let at = client.at_ns as f64 / 1e9;
+        let figures = [("client", client), ("server", server)].map(|(end, sample)| {
+            let span = sample.span_ns.max(1) as f64 / 1e9;
+            let rate = |count: u64| count as f64 / span;
+            let figure = match &self.load {
+                Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => format!("{:>10.0} Tr/s", rate(sample.units)),
+                Load::TcpStream(_) | Load::UdpStream(_) | Load::Idle => {
+                    format!("{:>10.1} Mbit/s", rate(sample.bytes + sample.bytes_in) * 8e-6)
+                }
+            };
+            format!("{end} {figure}")
+        });
+        let lost = client.lost + server.lost;
+        let retransmits = u64::from(client.retransmits) + u64::from(server.retransmits);
+        let trouble = [(retransmits, "retransmits"), (lost, "lost")]
+            .iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| format!("  {n} {what}"))
+            .collect::<String>();
+        self.say(&format!("{trial}{at:>6.1} of {:.1} s  {}{trouble}", self.seconds, figures.join("  ")));
+    }
+}
+
+impl Watch for Live {
+    fn connected(&mut self, address: SocketAddr, machine: &Environment) {
+        self.say(&format!("Connected to {address}: {} for {:.1} s", self.load.name(), self.seconds));
+        self.server = Some((address, machine.clone()));
+    }
+
+    fn interim(&mut self, end: &'static str, sample: &Sample) {
+        self.waiting[usize::from(end != NAME)].push(*sample);
+        let [client, server] = &mut self.waiting;
+        if !client.is_empty() && !server.is_empty() {
+            let (client, server) = (client.remove(0), server.remove(0));
+            self.show(&client, &server);
+        }
+    }
+
+    fn done(&mut self, _: &Ends) {
+        self.waiting = Default::default();
+        self.trial += 1;
+    }
+}

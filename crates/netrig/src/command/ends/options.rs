@@ -1,0 +1,442 @@
+//! The options of `netrig stream`, `rr`, `udp` and `serve`, and the load that they describe.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, value_parser};
+use rig_load::plan::{
+    Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream, Transactions,
+};
+use rig_stats::units::{BitRate, Bytes, Span};
+use rig_sys::cpu::CpuSet;
+
+use crate::cli::OutputArgs;
+use crate::ends::limits::Limits;
+use crate::ends::server::Family;
+use crate::ends::wire::PORT;
+
+pub const AFTER_HELP: &str = "\
+One machine is the server, any number of others are its clients, which choose the load:
+  server$ netrig serve
+  client$ netrig stream --client SERVER --time 10s
+
+One server serves all three kinds of load. The client's report has both ends' figures.";
+
+/// After the window, load goes on for this long: neither end may stop in the other's window.
+const COOL_DOWN: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+#[group(id = "which", required = true, multiple = false)]
+pub struct Which {
+    /// Be the server: wait for clients
+    #[arg(long, short, conflicts_with_all = ["common", "OutputArgs"])]
+    pub server: bool,
+    /// Be the client of the server on this host
+    #[arg(long, short, value_name = "HOST", conflicts_with = "serving")]
+    pub client: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Place {
+    /// TCP port of the server's control connections; 0 lets the kernel choose when serving
+    #[arg(long, short, value_name = "N", default_value_t = PORT)]
+    pub port: u16,
+    /// IPv4 only
+    #[arg(long, short = '4', conflicts_with = "ipv6")]
+    pub ipv4: bool,
+    /// IPv6 only
+    #[arg(long, short = '6')]
+    pub ipv6: bool,
+    /// CPUs for this end of the load, e.g. 0-3; a server offers them to its clients [default: all that it may use]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+}
+
+impl Place {
+    pub fn family(&self) -> Family {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => Family::V4,
+            (_, true) => Family::V6,
+            _ => Family::Any,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[group(id = "serving")]
+#[command(next_help_heading = "Options of the server: what clients may ask for")]
+pub struct Serving {
+    /// Listen on this address alone
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<IpAddr>,
+    /// Longest test, warm-up and cool-down included
+    #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = seconds)]
+    max_time: Span,
+    /// Highest payload rate of a test, e.g. 1gbit; clients then have to give --rate [default: no limit]
+    #[arg(long, value_name = "RATE")]
+    max_rate: Option<BitRate>,
+    /// Payload and socket buffers of a test
+    #[arg(long, value_name = "BYTES", default_value = "256M")]
+    max_memory: Bytes,
+    /// Threads of a test
+    #[arg(long, value_name = "N", default_value = "64")]
+    max_threads: u32,
+    /// Connections of a test, all threads together
+    #[arg(long, value_name = "N", default_value = "1000")]
+    max_connections: u32,
+    /// Tests at once
+    #[arg(long, value_name = "N", default_value = "8")]
+    max_tests: u32,
+    /// Tests at once for one client address (for IPv6, one /64)
+    #[arg(long, value_name = "N", default_value = "4")]
+    max_tests_per_address: u32,
+    /// Control connections at once
+    #[arg(long, value_name = "N", default_value = "1000")]
+    max_clients: u32,
+    /// Control connections at once of one client address (for IPv6, one /64)
+    #[arg(long, value_name = "N", default_value = "32")]
+    max_clients_per_address: u32,
+    /// How long a new control connection may take to say hello
+    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = seconds)]
+    handshake_timeout: Span,
+    /// How long a control connection may stay without a test
+    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = seconds)]
+    idle_timeout: Span,
+}
+
+impl Serving {
+    /// The limits, without those that the machine sets.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            time: self.max_time.0,
+            rate: self.max_rate.map(|rate| rate.0),
+            memory: self.max_memory.0,
+            threads: self.max_threads,
+            connections: self.max_connections,
+            sessions: self.max_tests,
+            sessions_per_address: self.max_tests_per_address,
+            clients: self.max_clients,
+            clients_per_address: self.max_clients_per_address,
+            handshake: self.handshake_timeout.0,
+            idle: self.idle_timeout.0,
+            cpus: Vec::new(),
+            congestion_controls: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub serving: Serving,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "common", conflicts_with = "server")]
+#[command(next_help_heading = "Options of the client")]
+pub struct Common {
+    /// Measure for this long; a plain number is seconds
+    #[arg(long, short, value_name = "SPAN", default_value = "10s", value_parser = seconds)]
+    time: Span,
+    /// Load runs this long before it is measured
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = seconds)]
+    warm_up: Span,
+    /// Show and keep interim figures this often
+    #[arg(long, short, value_name = "SPAN", default_value = "1s", value_parser = seconds)]
+    interval: Span,
+    /// Measure this often; the report has means and their confidence
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u32).range(1..=1000))]
+    pub trials: u32,
+    /// Load threads at each end
+    #[arg(long, value_name = "N", default_value = "1")]
+    threads: u32,
+    /// Connections of each thread
+    #[arg(long, value_name = "N", default_value = "1")]
+    connections: u32,
+    /// SO_SNDBUF of each socket, e.g. 2M [default: the kernel's choice]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    send_buffer: Option<u32>,
+    /// SO_RCVBUF of each socket [default: the kernel's choice]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    receive_buffer: Option<u32>,
+    /// CPUs for the server's end of the load, of those it offers
+    #[arg(long, value_name = "LIST")]
+    pub server_cpus: Option<CpuSet>,
+    /// No interim figures on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+impl Common {
+    pub fn phases(&self) -> Phases {
+        let (warm_up, window, interval) = (self.warm_up.0, self.time.0, self.interval.0);
+        Phases { warm_up, window, cool_down: COOL_DOWN, interval }
+    }
+
+    /// Bits per second of all threads as bytes per second of each.
+    fn throttle(&self, rate: Option<BitRate>) -> Option<u64> {
+        rate.map(|rate| (rate.0 / 8 / u64::from(self.threads.max(1))).max(1))
+    }
+}
+
+#[derive(Debug, Args)]
+#[group(id = "direction", multiple = false, conflicts_with = "server")]
+#[command(next_help_heading = "Options of the client")]
+pub struct Direction {
+    /// The server sends, the client receives
+    #[arg(long, short = 'R')]
+    reverse: bool,
+    /// Both ends send, over the same connections
+    #[arg(long)]
+    bidirectional: bool,
+}
+
+impl Direction {
+    fn flow(&self) -> Flow {
+        match (self.reverse, self.bidirectional) {
+            (true, _) => Flow::Reverse,
+            (_, true) => Flow::Both,
+            _ => Flow::Forward,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct StreamArgs {
+    #[command(flatten)]
+    pub which: Which,
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub direction: Direction,
+    #[command(flatten)]
+    pub load: StreamLoad,
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub serving: Serving,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "stream", conflicts_with = "server")]
+#[command(next_help_heading = "Options of the client")]
+pub struct StreamLoad {
+    /// Bytes of one send and of one receive
+    #[arg(long, short, value_name = "BYTES", default_value = "128k", value_parser = size)]
+    message: u32,
+    /// Send at most this much, all threads together, e.g. 1gbit [default: as much as goes]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<BitRate>,
+    /// TCP_NODELAY
+    #[arg(long)]
+    no_delay: bool,
+    /// TCP_CONGESTION, e.g. cubic [default: each system's own]
+    #[arg(long, value_name = "NAME")]
+    congestion_control: Option<String>,
+    /// How payload leaves the sender
+    #[arg(long, value_name = "MODE", default_value = "copy",
+          value_parser = named(&["copy", "sendfile", "splice", "zero-copy"], send_mode))]
+    send_mode: SendMode,
+    /// How payload enters the receiver
+    #[arg(long, value_name = "MODE", default_value = "copy",
+          value_parser = named(&["copy", "discard"], receive_mode))]
+    receive_mode: ReceiveMode,
+    /// Use io_uring with this many operations outstanding on each connection [default: one system call at a time]
+    #[arg(long, value_name = "N")]
+    outstanding: Option<u32>,
+}
+
+impl StreamLoad {
+    pub fn load(&self, direction: &Direction, common: &Common) -> Load {
+        Load::TcpStream(TcpStream {
+            flow: direction.flow(),
+            threads: common.threads,
+            connections: common.connections,
+            message: self.message,
+            send_buffer: common.send_buffer,
+            receive_buffer: common.receive_buffer,
+            no_delay: self.no_delay,
+            throttle: common.throttle(self.rate),
+            congestion_control: self.congestion_control.clone(),
+            engine: self.outstanding.map_or(Engine::Blocking, |outstanding| Engine::Uring { outstanding }),
+            send_mode: self.send_mode,
+            receive_mode: self.receive_mode,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct RrArgs {
+    #[command(flatten)]
+    pub which: Which,
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub load: RrLoad,
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub serving: Serving,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "rr", conflicts_with = "server")]
+#[command(next_help_heading = "Options of the client")]
+pub struct RrLoad {
+    /// Over UDP, one datagram each way
+    #[arg(long, short, conflicts_with_all = ["connect", "no_delay", "congestion_control"])]
+    udp: bool,
+    /// A connection of its own for each transaction: connect, request, response, close
+    #[arg(long)]
+    connect: bool,
+    /// Bytes of a request
+    #[arg(long, value_name = "BYTES", default_value = "1", value_parser = size)]
+    request: u32,
+    /// Bytes of a response
+    #[arg(long, value_name = "BYTES", default_value = "1", value_parser = size)]
+    response: u32,
+    /// Transactions under way on each connection at once
+    #[arg(long, value_name = "N", default_value = "1")]
+    in_flight: u32,
+    /// Begin this many transactions per second, whether answered or not; latency then counts from the scheduled time
+    /// [default: the next as soon as one is answered]
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// Exponentially distributed distances between the transactions of a --rate, as from many independent users
+    #[arg(long, requires = "rate")]
+    poisson: bool,
+    /// After this time a UDP request without an answer is lost
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = seconds, requires = "udp")]
+    timeout: Span,
+    /// TCP_NODELAY at both ends
+    #[arg(long)]
+    no_delay: bool,
+    /// TCP_CONGESTION, e.g. cubic [default: each system's own]
+    #[arg(long, value_name = "NAME")]
+    congestion_control: Option<String>,
+}
+
+impl RrLoad {
+    pub fn load(&self, common: &Common) -> Load {
+        let arrivals = if self.poisson { Arrivals::Poisson } else { Arrivals::Uniform };
+        let transactions = Transactions {
+            threads: common.threads,
+            connections: common.connections,
+            request: self.request,
+            response: self.response,
+            in_flight: self.in_flight,
+            schedule: self.rate.map_or(Schedule::Closed, |rate| Schedule::Open { rate, arrivals }),
+            timeout: self.timeout.0,
+            send_buffer: common.send_buffer,
+            receive_buffer: common.receive_buffer,
+            no_delay: self.no_delay,
+            congestion_control: self.congestion_control.clone(),
+        };
+        match (self.udp, self.connect) {
+            (true, _) => Load::UdpRr(transactions),
+            (_, true) => Load::TcpCrr(transactions),
+            _ => Load::TcpRr(transactions),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct UdpArgs {
+    #[command(flatten)]
+    pub which: Which,
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub direction: Direction,
+    #[command(flatten)]
+    pub load: UdpLoad,
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub serving: Serving,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "datagrams", conflicts_with = "server")]
+#[command(next_help_heading = "Options of the client")]
+pub struct UdpLoad {
+    /// Payload of a datagram
+    #[arg(long, short, value_name = "BYTES", default_value = "1400", value_parser = size)]
+    message: u32,
+    /// Send at most this much payload, all threads together, e.g. 1gbit [default: as much as the socket takes]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<BitRate>,
+    /// Let the kernel pace the sender (SO_MAX_PACING_RATE, needs the fq queueing discipline) [default: sleep in between]
+    #[arg(long, requires = "rate")]
+    kernel_pacing: bool,
+    /// Messages for each system call (sendmmsg, recvmmsg)
+    #[arg(long, value_name = "N", default_value = "32")]
+    batch: u32,
+    /// Datagrams that the kernel cuts out of each message (UDP_SEGMENT); 1 is off
+    #[arg(long, value_name = "N", default_value = "1")]
+    gso: u32,
+    /// Let the kernel hand over several datagrams as one message (UDP_GRO)
+    #[arg(long)]
+    gro: bool,
+}
+
+impl UdpLoad {
+    pub fn load(&self, direction: &Direction, common: &Common) -> Load {
+        Load::UdpStream(Datagrams {
+            flow: direction.flow(),
+            threads: common.threads,
+            connections: common.connections,
+            message: self.message,
+            batch: self.batch,
+            segments: self.gso,
+            coalesce: self.gro,
+            throttle: common.throttle(self.rate),
+            pacing: if self.kernel_pacing { Pacing::Kernel } else { Pacing::Thread },
+            shared_clock: false,
+            send_buffer: common.send_buffer,
+            receive_buffer: common.receive_buffer,
+        })
+    }
+}
+
+/// A time with its unit, or a number of seconds as other tools take it.
+fn seconds(text: &str) -> Result<Span, String> {
+    let plain = text.chars().all(|c| c.is_ascii_digit() || c == '.') && !text.is_empty();
+    let text = if plain { format!("{text}s") } else { text.to_owned() };
+    text.parse().map_err(|error: rig_stats::units::UnitError| error.to_string())
+}
+
+/// A size that a socket option or a system call can take.
+fn size(text: &str) -> Result<u32, String> {
+    let bytes: Bytes = text.parse().map_err(|error: rig_stats::units::UnitError| error.to_string())?;
+    u32::try_from(bytes.0).map_err(|_| format!("{bytes} is more than 4 GiB"))
+}
+
+fn named<T: Clone + Send + Sync + 'static>(
+    names: &'static [&'static str],
+    value: fn(&str) -> T,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names).map(move |name| value(&name))
+}
+
+fn send_mode(name: &str) -> SendMode {
+    match name {
+        "sendfile" => SendMode::Sendfile,
+        "splice" => SendMode::Splice,
+        "zero-copy" => SendMode::ZeroCopy,
+        _ => SendMode::Copy,
+    }
+}
+
+fn receive_mode(name: &str) -> ReceiveMode {
+    if name == "discard" { ReceiveMode::Discard } else { ReceiveMode::Copy }
+}

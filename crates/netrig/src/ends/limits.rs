@@ -1,0 +1,281 @@
+//! What a client may ask of a server.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rig_load::plan::{Datagrams, Engine, Load, PlanError, ReceiveMode, Schedule, TcpStream, Transactions};
+use rig_stats::units::{BitRate, Bytes, Span};
+
+use super::wire::Ask;
+
+/// The samples that one test may have: what a record of them takes has to stay small.
+const SAMPLES: u128 = 10_000;
+/// What an idle socket's buffers take where the client leaves them to the kernel, bytes (the middle values of tcp_rmem
+/// and tcp_wmem).
+const DEFAULT_BUFFERS: u64 = (128 << 10) + (16 << 10);
+/// IPv6 gives each machine at least this many bits of its own.
+const OWN_BITS: u32 = 64;
+
+/// The limits of a server. What a client asks beyond them is refused, not cut.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Warm-up, window and cool-down together.
+    pub time: Duration,
+    /// Payload of one test in bits per second. With a limit, each test has to name its rate.
+    pub rate: Option<u64>,
+    /// Payload buffers and socket buffers of the server's end of one test, bytes.
+    pub memory: u64,
+    pub threads: u32,
+    /// Connections of one test, all threads together.
+    pub connections: u32,
+    /// Tests at once.
+    pub sessions: u32,
+    /// Tests at once for each client address (for IPv6, each /64).
+    pub sessions_per_address: u32,
+    /// Control connections at once, whether a test runs on them or not.
+    pub clients: u32,
+    pub clients_per_address: u32,
+    /// How long a new control connection may take to say hello.
+    pub handshake: Duration,
+    /// How long a control connection may stay without a test.
+    pub idle: Duration,
+    /// CPUs that a client may choose for the server's end.
+    pub cpus: Vec<u32>,
+    /// Congestion controls that a client may choose. The kernel would load a module for an unknown name.
+    pub congestion_controls: Vec<String>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(600),
+            rate: None,
+            memory: 256 << 20,
+            threads: 64,
+            connections: 1000,
+            sessions: 8,
+            sessions_per_address: 4,
+            clients: 1000,
+            clients_per_address: 32,
+            handshake: Duration::from_secs(5),
+            idle: Duration::from_secs(30),
+            cpus: Vec::new(),
+            congestion_controls: Vec::new(),
+        }
+    }
+}
+
+/// Why a server does not do what it was asked for. Each names the limit and the option that sets it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    #[error("{asked} {what} asked, this server allows {limit} ({option})")]
+    Number { what: &'static str, asked: u64, limit: u64, option: &'static str },
+    #[error("a test of {asked} asked, warm-up and cool-down included; this server allows {limit} (--max-time)")]
+    Time { asked: Span, limit: Span },
+    #[error("{asked} asked, this server allows {limit} (--max-rate)")]
+    Rate { asked: String, limit: BitRate },
+    #[error(
+        "buffers of {asked} asked, this server allows {limit} (--max-memory): lower the connections, the message or \
+         the socket buffers"
+    )]
+    Memory { asked: Bytes, limit: Bytes },
+    #[error("more than {SAMPLES} intervals asked: make --interval longer")]
+    Samples,
+    #[error("CPU {cpu} of the server asked, it offers {offered} (--cpus)")]
+    Cpu { cpu: u32, offered: String },
+    #[error("congestion control '{asked}' asked, this server offers {offered}")]
+    CongestionControl { asked: String, offered: String },
+    #[error("a load of kind idle has no other end")]
+    Idle,
+    #[error("the plan cannot be carried out: {0}")]
+    Plan(PlanError),
+    #[error("the server is busy: {running} tests run, it allows {limit} at once ({option}); try again later")]
+    Busy { running: u32, limit: u32, option: &'static str },
+    #[error("the server has {open} control connections, it allows {limit} ({option}); try again later")]
+    Crowded { open: u32, limit: u32, option: &'static str },
+}
+
+/// What a load takes of the machine that carries one end of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Demand {
+    threads: u32,
+    connections: u32,
+    /// Payload in bits per second, the busier direction; `None`: as much as there is.
+    rate: Option<u64>,
+    /// Buffers of the load threads and of the sockets, bytes.
+    memory: u64,
+}
+
+impl Limits {
+    /// Whether the test is within the limits.
+    ///
+    /// # Errors
+    /// The first limit that it is not within.
+    pub fn check(&self, ask: &Ask) -> Result<(), Refusal> {
+        let Some(demand) = demand(&ask.load) else { return Err(Refusal::Idle) };
+        let number = |what, asked: u32, limit: u32, option| {
+            let (asked, limit) = (asked.into(), limit.into());
+            if asked > limit { Err(Refusal::Number { what, asked, limit, option }) } else { Ok(()) }
+        };
+        number("threads", demand.threads, self.threads, "--max-threads")?;
+        number("connections", demand.connections, self.connections, "--max-connections")?;
+        self.check_phases(ask)?;
+        if let Some(limit) = self.rate
+            && demand.rate.is_none_or(|asked| asked > limit)
+        {
+            let asked = demand.rate.map_or_else(|| "no limit of the rate".into(), |rate| BitRate(rate).to_string());
+            return Err(Refusal::Rate { asked, limit: BitRate(limit) });
+        }
+        if demand.memory > self.memory {
+            return Err(Refusal::Memory { asked: Bytes(demand.memory), limit: Bytes(self.memory) });
+        }
+        if let Some(&cpu) = ask.cpus.iter().find(|cpu| !self.cpus.contains(cpu)) {
+            let offered = rig_sys::cpu::CpuSet::new(self.cpus.iter().copied()).to_string();
+            return Err(Refusal::Cpu { cpu, offered });
+        }
+        match congestion_control(&ask.load) {
+            Some(name) if !self.congestion_controls.iter().any(|offered| offered == name) => {
+                let offered = self.congestion_controls.join(", ");
+                Err(Refusal::CongestionControl { asked: super::wire::words(name), offered })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_phases(&self, ask: &Ask) -> Result<(), Refusal> {
+        let asked = ask.phases.total();
+        if asked > self.time {
+            return Err(Refusal::Time { asked: Span(asked), limit: Span(self.time) });
+        }
+        let samples = ask.phases.window.as_nanos().checked_div(ask.phases.interval.as_nanos());
+        if samples.is_none_or(|samples| samples > SAMPLES) { Err(Refusal::Samples) } else { Ok(()) }
+    }
+
+    /// Whether one more test may run beside `running`, `of_address` of which are for the same address.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn admit_test(&self, running: u32, of_address: u32) -> Result<(), Refusal> {
+        let busy = |running, limit, option| Err(Refusal::Busy { running, limit, option });
+        if running >= self.sessions {
+            busy(running, self.sessions, "--max-tests")
+        } else if of_address >= self.sessions_per_address {
+            busy(of_address, self.sessions_per_address, "--max-tests-per-address")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether one more control connection may stay beside `open`, `of_address` of which are of the same address.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn admit_client(&self, open: u32, of_address: u32) -> Result<(), Refusal> {
+        let crowded = |open, limit, option| Err(Refusal::Crowded { open, limit, option });
+        if open >= self.clients {
+            crowded(open, self.clients, "--max-clients")
+        } else if of_address >= self.clients_per_address {
+            crowded(of_address, self.clients_per_address, "--max-clients-per-address")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Whom the limits for each address count as one: an IPv4 address, or the network that an IPv6 host can choose its
+/// addresses from.
+pub fn same_client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & (u128::MAX << (128 - OWN_BITS))).into()),
+        v4 => v4,
+    }
+}
+
+fn demand(load: &Load) -> Option<Demand> {
+    Some(match load {
+        Load::Idle => return None,
+        Load::TcpStream(stream) => of_stream(stream),
+        Load::TcpRr(transactions) | Load::TcpCrr(transactions) | Load::UdpRr(transactions) => {
+            of_transactions(transactions)
+        }
+        Load::UdpStream(datagrams) => of_datagrams(datagrams),
+    })
+}
+
+fn of_stream(stream: &TcpStream) -> Demand {
+    let connections = stream.total_connections();
+    let ring = match stream.engine {
+        Engine::Uring { outstanding } if stream.receive_mode == ReceiveMode::Copy => {
+            u64::from(outstanding).saturating_mul(stream.connections.into())
+        }
+        _ => 1,
+    };
+    let payload = u64::from(stream.message).saturating_mul(ring).saturating_mul(stream.threads.into());
+    Demand {
+        threads: stream.threads,
+        connections,
+        rate: total_rate(stream.throttle, stream.threads),
+        memory: payload.saturating_add(sockets(connections, stream.send_buffer, stream.receive_buffer)),
+    }
+}
+
+fn of_transactions(transactions: &Transactions) -> Demand {
+    let connections = transactions.total_connections();
+    let larger = u64::from(transactions.request.max(transactions.response));
+    let both = u64::from(transactions.request).saturating_add(transactions.response.into());
+    let rate = match transactions.schedule {
+        Schedule::Closed => None,
+        // A float that is too large becomes the largest integer, one that is no number becomes 0.
+        Schedule::Open { rate, .. } => Some((rate * larger as f64 * 8.0) as u64),
+    };
+    // What comes in is gathered for each connection.
+    let payload = both.saturating_mul(connections.into());
+    Demand {
+        threads: transactions.threads,
+        connections,
+        rate,
+        memory: payload.saturating_add(sockets(connections, transactions.send_buffer, transactions.receive_buffer)),
+    }
+}
+
+fn of_datagrams(datagrams: &Datagrams) -> Demand {
+    let connections = datagrams.total_connections();
+    // A batch of messages, each of which holds what the kernel cuts or has put together, up to the largest there is.
+    let each = if datagrams.coalesce {
+        u64::from(u16::MAX)
+    } else {
+        u64::from(datagrams.message).saturating_mul(datagrams.segments.into())
+    };
+    let payload = each.saturating_mul(datagrams.batch.into()).saturating_mul(datagrams.threads.into());
+    Demand {
+        threads: datagrams.threads,
+        connections,
+        rate: total_rate(datagrams.throttle, datagrams.threads),
+        memory: payload.saturating_add(sockets(connections, datagrams.send_buffer, datagrams.receive_buffer)),
+    }
+}
+
+/// Bytes per second of each thread as bits per second of all.
+fn total_rate(throttle: Option<u64>, threads: u32) -> Option<u64> {
+    throttle.map(|bytes| bytes.saturating_mul(8).saturating_mul(threads.into()))
+}
+
+/// The kernel doubles what it is asked for (socket(7)).
+fn sockets(connections: u32, send: Option<u32>, receive: Option<u32>) -> u64 {
+    let asked = |size: Option<u32>| size.map(|size| 2 * u64::from(size));
+    let each = match (asked(send), asked(receive)) {
+        (None, None) => DEFAULT_BUFFERS,
+        (send, receive) => send.unwrap_or(16 << 10).saturating_add(receive.unwrap_or(128 << 10)),
+    };
+    each.saturating_mul(connections.into())
+}
+
+fn congestion_control(load: &Load) -> Option<&str> {
+    match load {
+        Load::TcpStream(stream) => stream.congestion_control.as_deref(),
+        Load::TcpRr(transactions) | Load::TcpCrr(transactions) | Load::UdpRr(transactions) => {
+            transactions.congestion_control.as_deref()
+        }
+        Load::UdpStream(_) | Load::Idle => None,
+    }
+}

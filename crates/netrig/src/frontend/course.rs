@@ -1,0 +1,352 @@
+//! The course of a test: warm-up, measured part, cool-down, with lines of the throughput as it is.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rig_load::worker::ends::Counts;
+use rig_sys::clock::monotonic_ns;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::counters::{Chosen, Difference, Snapshot};
+
+/// Between two lines of the present throughput.
+const TICK_NS: u64 = 500_000_000;
+
+/// The first Ctrl-C (or SIGTERM, SIGHUP). The second ends the process.
+#[derive(Debug)]
+pub struct Interrupt(UnixStream);
+
+impl Interrupt {
+    /// Catches the signals from now on. Once in a process.
+    pub fn catch() -> io::Result<Self> {
+        let (reader, mut writer) = UnixStream::pair()?;
+        reader.set_nonblocking(true)?;
+        rig_sys::signal::on_stop_signal(move || {
+            // The byte says that it is a signal, and dropping the writer too.
+            let _ = writer.write_all(b"!");
+        })?;
+        Ok(Self(reader))
+    }
+
+    /// Whether the signal has come. It stays so.
+    pub fn has_come(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    }
+
+    /// One that never comes: for tests.
+    #[cfg(test)]
+    pub fn never() -> (Self, UnixStream) {
+        let (reader, writer) = UnixStream::pair().expect("a pair of sockets");
+        (Self(reader), writer)
+    }
+}
+
+impl AsFd for Interrupt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until one of `fds` is readable (or has failed) or `until_ns` of the monotonic clock has come; tells which.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], until_ns: u64) -> io::Result<Vec<bool>> {
+    loop {
+        let mut entries: Vec<PollFd<'_>> = fds.iter().map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
+        // An hour at most, so that the time fits whatever it is.
+        let left = left.min(Duration::from_secs(3600));
+        let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut entries, Some(&timeout)) {
+            Ok(_) => return Ok(entries.iter().map(|entry| !entry.revents().is_empty()).collect()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Reads what is there. `None` at the end of the stream or when it has failed.
+pub fn read_some(mut stream: &TcpStream, buffer: &mut [u8]) -> Option<usize> {
+    match stream.read(buffer) {
+        Ok(0) => None,
+        Ok(n) => Some(n),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Some(0),
+        Err(_) => None,
+    }
+}
+
+/// Why a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its time had come.
+    Due,
+    /// The user wants it to.
+    Interrupted,
+    /// The other end stopped it, or said so by leaving.
+    Stopped,
+    /// No byte more will come or go.
+    Dry,
+    /// Nothing moved for longer than was asked for.
+    Stalled,
+}
+
+/// The end that takes part: where bytes are counted, and where it is noticed that the test is over early.
+pub trait Part {
+    fn counts(&self) -> Vec<Counts>;
+
+    /// Serves the connections until `until_ns`; ends earlier, with the reason, when the test is over.
+    ///
+    /// # Errors
+    /// What makes it pointless to go on, in words for people.
+    fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>>;
+}
+
+/// Who is told how the test goes.
+pub trait Witness {
+    /// The present throughput: bytes in so many seconds.
+    fn tick(&mut self, bytes: u64, seconds: f64);
+    fn warmed_up(&mut self);
+    /// The measured part is over. `cooling`: traffic goes on.
+    fn measured(&mut self, cooling: bool);
+    fn finished(&mut self);
+    fn interrupted(&mut self);
+}
+
+/// The times of a test, all from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    pub warm_up: Duration,
+    /// `None`: until it ends for another reason.
+    pub window: Option<Duration>,
+    /// The end of everything; `None` as above. When it is before the end of the window, it ends the window.
+    pub total: Option<Duration>,
+    /// Nothing may move for this long.
+    pub stall: Option<Duration>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    pub machine: Difference,
+    /// Each thread inside the window.
+    pub threads: Vec<Counts>,
+    pub end: End,
+    /// The time from the start to the window's end.
+    pub ran: Duration,
+}
+
+impl Measured {
+    pub fn bytes(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.bytes).sum()
+    }
+
+    pub fn operations(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.operations).sum()
+    }
+
+    pub fn seconds(&self) -> f64 {
+        self.machine.seconds()
+    }
+}
+
+/// Runs a test that starts now. `None` when it ended before its window began.
+///
+/// # Errors
+/// Those of the part.
+pub fn run(
+    part: &mut dyn Part,
+    witness: &mut dyn Witness,
+    times: &Times,
+    chosen: &Chosen,
+) -> anyhow::Result<Option<Measured>> {
+    let start_ns = monotonic_ns();
+    let after = |span: Duration| start_ns.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+    let total_ns = times.total.map_or(u64::MAX, after);
+    let begin_ns = after(times.warm_up);
+    let mut pulse = Pulse::new(part, start_ns, times.stall);
+    if !times.warm_up.is_zero() {
+        if let Some(end) = pulse.until(part, witness, begin_ns.min(total_ns))? {
+            tell(end, witness);
+            witness.finished();
+            return Ok(None);
+        }
+        witness.warmed_up();
+    }
+    let before = part.counts();
+    let begin = Snapshot::take(chosen);
+    let end_ns =
+        times.window.map_or(u64::MAX, |window| begin_ns.saturating_add(window.as_nanos() as u64)).min(total_ns);
+    pulse.last_tick(part, begin.at_ns);
+    let early = pulse.until(part, witness, end_ns)?;
+    let after = part.counts();
+    let machine = Difference { end: Snapshot::take(chosen), begin };
+    let threads = after.iter().zip(&before).map(|(after, before)| after.since(*before)).collect();
+    let ran = Duration::from_nanos(machine.end.at_ns.saturating_sub(start_ns));
+    let mut measured = Measured { machine, threads, end: early.unwrap_or(End::Due), ran };
+    match early {
+        Some(end) => tell(end, witness),
+        None => {
+            witness.measured(total_ns > end_ns);
+            if total_ns > end_ns && total_ns != u64::MAX {
+                pulse.quiet = true;
+                // Whatever ends the cool-down early, the window is whole.
+                if pulse.until(part, witness, total_ns)? == Some(End::Interrupted) {
+                    measured.end = End::Interrupted;
+                    witness.interrupted();
+                }
+            }
+        }
+    }
+    if early.is_some() {
+        witness.measured(false);
+    }
+    witness.finished();
+    Ok(Some(measured))
+}
+
+fn tell(end: End, witness: &mut dyn Witness) {
+    if end == End::Interrupted {
+        witness.interrupted();
+    }
+}
+
+/// The lines of the present throughput, and the watch over whether anything moves.
+struct Pulse {
+    at_ns: u64,
+    bytes: u64,
+    moved_ns: u64,
+    stall_ns: u64,
+    quiet: bool,
+}
+
+impl Pulse {
+    fn new(part: &dyn Part, now_ns: u64, stall: Option<Duration>) -> Self {
+        let stall_ns = stall.map_or(u64::MAX, |stall| stall.as_nanos() as u64);
+        Self { at_ns: now_ns, bytes: total(part), moved_ns: now_ns, stall_ns, quiet: false }
+    }
+
+    fn last_tick(&mut self, part: &dyn Part, now_ns: u64) {
+        (self.at_ns, self.bytes) = (now_ns, total(part));
+    }
+
+    fn until(&mut self, part: &mut dyn Part, witness: &mut dyn Witness, until_ns: u64) -> anyhow::Result<Option<End>> {
+        loop {
+            let next_ns = self.at_ns.saturating_add(TICK_NS).min(until_ns);
+            if let Some(end) = part.serve(next_ns)? {
+                return Ok(Some(end));
+            }
+            let now_ns = monotonic_ns();
+            if now_ns >= self.at_ns.saturating_add(TICK_NS) {
+                let bytes = total(part);
+                let moved = bytes.saturating_sub(self.bytes);
+                if !self.quiet {
+                    witness.tick(moved, (now_ns - self.at_ns) as f64 / 1e9);
+                }
+                if moved > 0 {
+                    self.moved_ns = now_ns;
+                }
+                (self.at_ns, self.bytes) = (now_ns, bytes);
+                if now_ns - self.moved_ns > self.stall_ns {
+                    return Ok(Some(End::Stalled));
+                }
+            }
+            if now_ns >= until_ns {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn total(part: &dyn Part) -> u64 {
+    part.counts().iter().map(|count| count.bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts a byte and an operation at each look, and ends when it is told to.
+    #[derive(Default)]
+    struct Clockwork {
+        looks: u64,
+        ends: Option<(u64, End)>,
+    }
+
+    impl Part for Clockwork {
+        fn counts(&self) -> Vec<Counts> {
+            vec![Counts { bytes: self.looks, operations: self.looks }]
+        }
+
+        fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
+            rig_sys::clock::sleep_until(until_ns.min(rig_sys::clock::monotonic_after(Duration::from_millis(1))));
+            self.looks += 1;
+            Ok(self.ends.filter(|(at, _)| self.looks >= *at).map(|(_, end)| end))
+        }
+    }
+
+    #[derive(Default)]
+    struct Words(Vec<&'static str>);
+
+    impl Witness for Words {
+        fn tick(&mut self, _: u64, _: f64) {}
+        fn warmed_up(&mut self) {
+            self.0.push("warm");
+        }
+        fn measured(&mut self, cooling: bool) {
+            self.0.push(if cooling { "measured, cooling" } else { "measured" });
+        }
+        fn finished(&mut self) {
+            self.0.push("finished");
+        }
+        fn interrupted(&mut self) {
+            self.0.push("interrupted");
+        }
+    }
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn only_the_window_counts_and_every_phase_is_told() {
+        let times = Times { warm_up: ms(20), window: Some(ms(30)), total: Some(ms(70)), stall: None };
+        let (mut part, mut words) = (Clockwork::default(), Words::default());
+        let measured = run(&mut part, &mut words, &times, &Chosen::default()).unwrap().unwrap();
+        assert_eq!(words.0, ["warm", "measured, cooling", "finished"]);
+        assert!(measured.bytes() > 0 && measured.bytes() < part.looks, "{} of {}", measured.bytes(), part.looks);
+        assert_eq!(measured.end, End::Due);
+        assert!(measured.seconds() > 0.0);
+    }
+
+    #[test]
+    fn an_early_end_ends_the_window() {
+        let times = Times { warm_up: ms(0), window: None, total: None, stall: None };
+        for end in [End::Interrupted, End::Stopped, End::Dry] {
+            let (mut part, mut words) = (Clockwork { looks: 0, ends: Some((5, end)) }, Words::default());
+            let measured = run(&mut part, &mut words, &times, &Chosen::default()).unwrap().unwrap();
+            assert_eq!((measured.end, measured.bytes()), (end, 5));
+            assert_eq!(words.0.contains(&"interrupted"), end == End::Interrupted);
+        }
+        let times = Times { warm_up: ms(60_000), ..times };
+        let (mut part, mut words) = (Clockwork { looks: 0, ends: Some((3, End::Stopped)) }, Words::default());
+        assert!(run(&mut part, &mut words, &times, &Chosen::default()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_total_before_the_end_of_the_window_ends_it() {
+        let times = Times { warm_up: ms(0), window: Some(ms(60_000)), total: Some(ms(20)), stall: None };
+        let measured = run(&mut Clockwork::default(), &mut Words::default(), &times, &Chosen::default());
+        assert!(measured.unwrap().unwrap().seconds() < 50.0);
+    }
+
+    #[test]
+    fn the_signal_is_seen_again_and_again() {
+        let (interrupt, mut writer) = Interrupt::never();
+        assert!(!interrupt.has_come());
+        writer.write_all(b"!").unwrap();
+        assert!(interrupt.has_come() && interrupt.has_come());
+    }
+}

@@ -1,0 +1,189 @@
+//! NTttcp: the command lines and layouts of NTttcp for Linux and for Windows, and the wire protocol of the former.
+
+mod console;
+mod dialect;
+mod help;
+mod job;
+mod linux;
+mod linux_file;
+mod linux_text;
+mod options;
+mod receiver;
+mod report;
+mod sender;
+pub mod sync;
+#[cfg(test)]
+mod tests;
+mod windows;
+mod windows_text;
+
+use std::env;
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use rig_sys::cpu::{self, CpuSet};
+use rig_sys::process;
+
+use self::console::Console;
+pub use self::dialect::Dialect;
+use self::job::{Job, Layout, Length, Role};
+use self::options::OptionError;
+use self::sync::Cycle;
+use super::course::{Interrupt, Times};
+use crate::command;
+use crate::exit::{Exit, Failure, OrExit};
+
+/// Set for the process that `-D` leaves in the background.
+const IN_BACKGROUND: &str = "NETRIG_NTTTCP_IN_BACKGROUND";
+
+/// The name that the program was called by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CalledAs {
+    Plain,
+    /// `ntttcps`: Windows' sender.
+    Sender,
+    /// `ntttcpr`: Windows' receiver.
+    Receiver,
+}
+
+impl CalledAs {
+    /// By a name in lower case without a suffix.
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "ntttcp" => Some(Self::Plain),
+            "ntttcps" => Some(Self::Sender),
+            "ntttcpr" => Some(Self::Receiver),
+            _ => None,
+        }
+    }
+
+    fn role(self) -> Option<Role> {
+        match self {
+            Self::Plain => None,
+            Self::Sender => Some(Role::Sender),
+            Self::Receiver => Some(Role::Receiver),
+        }
+    }
+}
+
+/// Does what the arguments say.
+pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure> {
+    let text = |word: &OsString| {
+        word.to_str().map(str::to_owned).ok_or_else(|| OptionError::NotText(word.to_string_lossy().into()))
+    };
+    let words = arguments.iter().map(text).collect::<Result<Vec<_>, _>>().or_exit(Exit::BadInput)?;
+    let allowed = CpuSet::allowed().or_exit(Exit::Failed)?;
+    // Who speaks a name of Windows' speaks its dialect.
+    let dialect = match called {
+        CalledAs::Plain => dialect::choose(&words).or_exit(Exit::BadInput)?,
+        _ => Dialect::Windows,
+    };
+    let parsed = match dialect {
+        Dialect::Linux => linux::parse(&words, allowed.as_slice()),
+        Dialect::Windows => windows::parse(&words, called.role(), allowed.as_slice()),
+    };
+    let Some(job) = parsed.or_exit(Exit::BadInput)? else {
+        command::print(&help::text(dialect))?;
+        return Ok(Exit::Done);
+    };
+    if job.daemon && env::var_os(IN_BACKGROUND).is_none() {
+        return go_into_background(arguments);
+    }
+    run(&job)
+}
+
+/// Starts the same again in a session of its own, without a terminal, and leaves it alone.
+fn go_into_background(arguments: &[OsString]) -> Result<Exit, Failure> {
+    let program = env::current_exe().context("find this program").or_exit(Exit::Failed)?;
+    let mut command = Command::new(program);
+    command.args(["ntttcp".into(), OsString::from("--dialect=linux")]).args(arguments).env(IN_BACKGROUND, "1");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child =
+        process::in_own_session(&mut command).spawn().context("start in the background").or_exit(Exit::Failed)?;
+    command::print(&format!("runs in the background as process {}\n", child.id()))?;
+    Ok(Exit::Done)
+}
+
+fn run(job: &Job) -> Result<Exit, Failure> {
+    cpu::set_affinity(&job.cpus).or_exit(Exit::Failed)?;
+    let interrupt = Interrupt::catch().context("catch signals").or_exit(Exit::Failed)?;
+    let console = Console::open(job)?;
+    report::opening(job, &console);
+    let result = match job.role {
+        Role::Sender => sender::run(job, &interrupt, &console),
+        Role::Receiver => receiver::run(job, &interrupt, &console),
+    };
+    match result {
+        // Said where the rest of the run is said, the log included.
+        Err(failure) => {
+            console.error(&failure.to_string());
+            Ok(failure.exit)
+        }
+        Ok(exit) => Ok(exit),
+    }
+}
+
+/// The addresses that the job's mappings name, one for each.
+fn hosts(job: &Job) -> Result<Vec<IpAddr>, Failure> {
+    job.mappings.iter().map(|mapping| resolve(&mapping.host, job.ipv6)).collect()
+}
+
+fn resolve(host: &str, ipv6: bool) -> Result<IpAddr, Failure> {
+    let (family, other) = if ipv6 { ("IPv6", "without -6") } else { ("IPv4", "with -6") };
+    let addresses = (host, 0).to_socket_addrs().with_context(|| format!("find the address of '{host}'"));
+    let address = addresses.or_exit(Exit::BadInput)?.map(|address| address.ip()).find(|ip| ip.is_ipv6() == ipv6);
+    let none = || anyhow!("'{host}' has no {family} address: give another, or try {other}");
+    address.ok_or_else(none).or_exit(Exit::BadInput)
+}
+
+/// The receiver's data ports in order, each with the CPU of its threads.
+fn data_ports(job: &Job, hosts: &[IpAddr]) -> Vec<(SocketAddr, Option<u32>)> {
+    let each = job
+        .mappings
+        .iter()
+        .zip(hosts)
+        .flat_map(|(mapping, &host)| (0..mapping.ports).map(move |_| (host, mapping.cpu)));
+    // That the last is a port was found out when the options were read.
+    each.zip(job.port..=u16::MAX).map(|((host, cpu), port)| (SocketAddr::new(host, port), cpu)).collect()
+}
+
+/// Where the sync connections go: each receiver once, at the port below the data ports.
+fn sync_ports(job: &Job, hosts: &[IpAddr]) -> Vec<SocketAddr> {
+    let mut distinct: Vec<SocketAddr> = Vec::new();
+    for &host in hosts {
+        let at = SocketAddr::new(host, job.port - 1);
+        if job.sync && !distinct.contains(&at) {
+            distinct.push(at);
+        }
+    }
+    distinct
+}
+
+/// The times of a test whose whole length is agreed.
+fn times(job: &Job, agreed: Cycle) -> Times {
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let total = match agreed {
+        Cycle::Seconds(total) => Some(seconds(total)),
+        Cycle::Endless => None,
+    };
+    let window = match (job.length, agreed) {
+        // When the other end wants no end, there is none.
+        (Length::Endless | Length::AsSender, _) | (Length::Seconds(_), Cycle::Endless) => None,
+        (Length::Seconds(length), _) => Some(seconds(length)),
+        (Length::Messages { at_most, .. }, _) => Some(seconds(at_most)),
+    };
+    Times { warm_up: seconds(job.warm_up), window, total, stall: job.stall_timeout }
+}
+
+/// What is counted beside the bytes.
+fn chosen(job: &Job) -> super::counters::Chosen {
+    match &job.layout {
+        Layout::Linux(output) => {
+            super::counters::Chosen { interface: output.interface.clone(), interrupts: output.interrupts.clone() }
+        }
+        Layout::Windows(_) => super::counters::Chosen::default(),
+    }
+}

@@ -1,0 +1,257 @@
+//! Which figures a kind of load is shown by.
+
+use crate::claim::{Metric, Side, Statistic};
+use crate::figures::Kind;
+
+/// A row of a table: its label and its figure.
+pub(super) type Line = (&'static str, Side, Metric);
+
+/// The rows of one table.
+pub(super) struct Sheet {
+    /// What the table shows of the layout, after its title.
+    pub shows: &'static str,
+    pub lines: Vec<Line>,
+    /// Whether the first line is shown as a multiple of the baseline's, too.
+    pub relative: bool,
+}
+
+/// Kinds of load in the order and words of tables that hold several.
+pub(super) fn words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Stream => "streams",
+        Kind::TwoWayStream => "two-way streams",
+        Kind::Datagrams => "datagrams",
+        Kind::TwoWayDatagrams => "two-way datagrams",
+        Kind::Transactions => "request/response",
+    }
+}
+
+const LATENCY: [Line; 7] = [
+    ("Mean", Side::Local, Metric::Latency(Statistic::Mean)),
+    ("p50", Side::Local, Metric::Latency(Statistic::P50)),
+    ("p90", Side::Local, Metric::Latency(Statistic::P90)),
+    ("p99", Side::Local, Metric::Latency(Statistic::P99)),
+    ("p99.9", Side::Local, Metric::Latency(Statistic::P99_9)),
+    ("p99.99", Side::Local, Metric::Latency(Statistic::P99_99)),
+    ("Max", Side::Local, Metric::Latency(Statistic::Max)),
+];
+
+const DELAY: [Line; 7] = [
+    ("Mean", Side::Receiver, Metric::Delay(Statistic::Mean)),
+    ("p50", Side::Receiver, Metric::Delay(Statistic::P50)),
+    ("p90", Side::Receiver, Metric::Delay(Statistic::P90)),
+    ("p99", Side::Receiver, Metric::Delay(Statistic::P99)),
+    ("p99.9", Side::Receiver, Metric::Delay(Statistic::P99_9)),
+    ("p99.99", Side::Receiver, Metric::Delay(Statistic::P99_99)),
+    ("Max", Side::Receiver, Metric::Delay(Statistic::Max)),
+];
+
+const BACKGROUND: Line = ("Background load", Side::Receiver, Metric::BackgroundThroughput);
+
+/// The tables of scenarios side by side: what each end saw, and what it cost.
+pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
+    let sheet = |shows, relative, lines: &[Line]| Sheet { shows, lines: lines.to_vec(), relative };
+    let arrives = |side| {
+        [
+            ("Throughput, arriving", side, Metric::Throughput),
+            ("Datagrams, arriving", side, Metric::Datagrams),
+            ("Avg. CPU", side, Metric::Cpu),
+            ("Loss", side, Metric::Loss),
+            ("Reordered", side, Metric::Reordered),
+            ("Duplicated", side, Metric::Duplicated),
+            ("Jitter", side, Metric::Jitter),
+        ]
+    };
+    match kind {
+        Kind::Stream => vec![
+            sheet(
+                "sender nodes",
+                false,
+                &[("Throughput", Side::Sender, Metric::Throughput), ("Avg. CPU", Side::Sender, Metric::Cpu)],
+            ),
+            sheet(
+                "receiver nodes",
+                true,
+                &[("Throughput", Side::Receiver, Metric::Throughput), ("Avg. CPU", Side::Receiver, Metric::Cpu)],
+            ),
+            sheet(
+                "service demand and retransmits",
+                false,
+                &[
+                    ("Demand, sender", Side::Sender, Metric::ServiceDemand),
+                    ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
+                    ("Retransmits", Side::Sender, Metric::Retransmits),
+                    BACKGROUND,
+                ],
+            ),
+        ],
+        Kind::TwoWayStream => vec![
+            sheet(
+                "local ends",
+                true,
+                &[("Throughput, arriving", Side::Local, Metric::Throughput), ("Avg. CPU", Side::Local, Metric::Cpu)],
+            ),
+            sheet(
+                "remote ends",
+                true,
+                &[("Throughput, arriving", Side::Remote, Metric::Throughput), ("Avg. CPU", Side::Remote, Metric::Cpu)],
+            ),
+            sheet(
+                "service demand and retransmits",
+                false,
+                &[
+                    ("Demand, local", Side::Local, Metric::ServiceDemand),
+                    ("Demand, remote", Side::Remote, Metric::ServiceDemand),
+                    ("Retransmits, local", Side::Local, Metric::Retransmits),
+                    ("Retransmits, remote", Side::Remote, Metric::Retransmits),
+                    BACKGROUND,
+                ],
+            ),
+        ],
+        Kind::Datagrams => vec![
+            sheet(
+                "sender nodes",
+                false,
+                &[
+                    ("Throughput", Side::Sender, Metric::Throughput),
+                    ("Datagrams", Side::Sender, Metric::Datagrams),
+                    ("Avg. CPU", Side::Sender, Metric::Cpu),
+                ],
+            ),
+            sheet(
+                "receiver nodes",
+                true,
+                &[
+                    ("Throughput", Side::Receiver, Metric::Throughput),
+                    ("Datagrams", Side::Receiver, Metric::Datagrams),
+                    ("Avg. CPU", Side::Receiver, Metric::Cpu),
+                ],
+            ),
+            sheet(
+                "what happened on the way, and service demand",
+                false,
+                &[
+                    ("Loss", Side::Receiver, Metric::Loss),
+                    ("Reordered", Side::Receiver, Metric::Reordered),
+                    ("Duplicated", Side::Receiver, Metric::Duplicated),
+                    ("Jitter", Side::Receiver, Metric::Jitter),
+                    ("Demand, sender", Side::Sender, Metric::ServiceDemand),
+                    ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
+                    BACKGROUND,
+                ],
+            ),
+            sheet("delay", false, &DELAY),
+        ],
+        Kind::TwoWayDatagrams => vec![
+            sheet("local ends", true, &arrives(Side::Local)),
+            sheet("remote ends", true, &arrives(Side::Remote)),
+            sheet(
+                "service demand",
+                false,
+                &[
+                    ("Demand, local", Side::Local, Metric::ServiceDemand),
+                    ("Demand, remote", Side::Remote, Metric::ServiceDemand),
+                    BACKGROUND,
+                ],
+            ),
+        ],
+        Kind::Transactions => vec![sheet("transactions", true, &both_ends(kind)), sheet("latency", false, &LATENCY)],
+    }
+}
+
+/// The tables of netperf's figures with their intervals.
+pub(super) fn netperf(kind: Kind) -> Vec<Sheet> {
+    let mut sheets = vec![Sheet { shows: "both ends", lines: both_ends(kind), relative: false }];
+    if kind == Kind::Transactions {
+        sheets.push(Sheet { shows: "latency", lines: LATENCY.to_vec(), relative: false });
+    }
+    sheets
+}
+
+fn both_ends(kind: Kind) -> Vec<Line> {
+    let rates: &[Line] = match kind {
+        Kind::Stream => &[("Throughput", Side::Receiver, Metric::Throughput)],
+        Kind::Datagrams => {
+            &[("Received", Side::Receiver, Metric::Throughput), ("Sent", Side::Sender, Metric::Throughput)]
+        }
+        Kind::TwoWayStream | Kind::TwoWayDatagrams => &[
+            ("Arriving, local", Side::Local, Metric::Throughput),
+            ("Arriving, remote", Side::Remote, Metric::Throughput),
+        ],
+        Kind::Transactions => &[("Transactions", Side::Local, Metric::Transactions)],
+    };
+    let cost = [
+        ("CPU, local", Side::Local, Metric::Cpu),
+        ("CPU, remote", Side::Remote, Metric::Cpu),
+        ("Demand, local", Side::Local, kind.demand()),
+        ("Demand, remote", Side::Remote, kind.demand()),
+    ];
+    let quality: &[Line] = match kind {
+        Kind::Stream => &[("Retransmits", Side::Sender, Metric::Retransmits)],
+        Kind::Datagrams => &[("Loss", Side::Receiver, Metric::Loss), ("Jitter", Side::Receiver, Metric::Jitter)],
+        Kind::TwoWayStream | Kind::TwoWayDatagrams => &[],
+        Kind::Transactions => &[("Requests lost", Side::Local, Metric::Loss)],
+    };
+    [rates, &cost, quality, &[BACKGROUND]].concat()
+}
+
+/// The figures that a single trial is shown by.
+pub(super) fn trial(kind: Kind) -> Vec<Line> {
+    let [one, other] = kind.ends();
+    let cpu: [Line; 2] = match one {
+        Side::Sender => [("CPU, sender", one, Metric::Cpu), ("CPU, receiver", other, Metric::Cpu)],
+        _ => [("CPU, local", one, Metric::Cpu), ("CPU, remote", other, Metric::Cpu)],
+    };
+    let (carried, rest): (&[Line], &[Line]) = match kind {
+        Kind::Stream => (
+            &[("Sent", Side::Sender, Metric::Throughput), ("Received", Side::Receiver, Metric::Throughput)],
+            &[
+                ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
+                ("Retransmits", Side::Sender, Metric::Retransmits),
+            ],
+        ),
+        Kind::Datagrams => (
+            &[("Sent", Side::Sender, Metric::Throughput), ("Received", Side::Receiver, Metric::Throughput)],
+            &[
+                ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
+                ("Loss", Side::Receiver, Metric::Loss),
+                ("Jitter", Side::Receiver, Metric::Jitter),
+            ],
+        ),
+        Kind::TwoWayStream | Kind::TwoWayDatagrams => (
+            &[
+                ("Arriving, local", Side::Local, Metric::Throughput),
+                ("Arriving, remote", Side::Remote, Metric::Throughput),
+            ],
+            &[
+                ("Demand, local", Side::Local, Metric::ServiceDemand),
+                ("Demand, remote", Side::Remote, Metric::ServiceDemand),
+            ],
+        ),
+        Kind::Transactions => (
+            &[("Transactions", Side::Local, Metric::Transactions)],
+            &[
+                ("Demand, local", Side::Local, Metric::TransactionDemand),
+                ("Demand, remote", Side::Remote, Metric::TransactionDemand),
+                ("Latency, p50", Side::Local, Metric::Latency(Statistic::P50)),
+                ("Latency, p99", Side::Local, Metric::Latency(Statistic::P99)),
+                ("Latency, p99.9", Side::Local, Metric::Latency(Statistic::P99_9)),
+                ("Latency, max", Side::Local, Metric::Latency(Statistic::Max)),
+            ],
+        ),
+    };
+    [carried, &cpu, rest, &[BACKGROUND]].concat()
+}
+
+/// Lines that a table goes without when no scenario of it has the figure.
+pub(super) fn is_optional(metric: Metric) -> bool {
+    matches!(
+        metric,
+        Metric::BackgroundThroughput
+            | Metric::Loss
+            | Metric::Delay(_)
+            | Metric::Jitter
+            | Metric::Reordered
+            | Metric::Duplicated
+    )
+}

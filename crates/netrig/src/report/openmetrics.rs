@@ -1,0 +1,198 @@
+//! A run, or a comparison, as OpenMetrics 1.0 text (https://github.com/prometheus/OpenMetrics, specification/OpenMetrics.md),
+//! for example for node_exporter's textfile collector or a push gateway.
+//!
+//! All metrics are gauges: a run is over, and a figure is a value, not a counter. Samples carry no timestamp, since the
+//! receiver stamps them; when the run was made is a metric of its own.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::document::Document;
+use super::export::{FigureData, RunData};
+use crate::compare::Comparison;
+
+/// Metric families by name, each with its samples: the specification forbids to interleave families.
+#[derive(Default)]
+struct Exposition {
+    families: BTreeMap<String, Family>,
+}
+
+struct Family {
+    kind: &'static str,
+    unit: String,
+    help: String,
+    samples: Vec<(String, f64)>,
+}
+
+/// Writes `document`.
+///
+/// # Errors
+/// Those of `out`; and [`io::ErrorKind::InvalidInput`] when the document's data is neither a run nor a comparison.
+pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
+    let unsupported = |error| io::Error::new(io::ErrorKind::InvalidInput, format!("no run to export: {error}"));
+    let mut exposition = Exposition::default();
+    match document.data["kind"].as_str() {
+        Some("comparison") => {
+            exposition.comparison(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
+        }
+        Some(_) => {
+            let run: RunData = serde_json::from_value(document.data.clone()).map_err(unsupported)?;
+            exposition.run(&run);
+            if let Some(comparison) = &run.comparison {
+                exposition.comparison(comparison);
+            }
+        }
+        // A document without figures for programs.
+        None => {}
+    }
+    for (name, family) in &exposition.families {
+        writeln!(out, "# TYPE {name} {}", family.kind)?;
+        if !family.unit.is_empty() {
+            writeln!(out, "# UNIT {name} {}", family.unit)?;
+        }
+        writeln!(out, "# HELP {name} {}", escaped(&family.help))?;
+        let suffix = if family.kind == "info" { "_info" } else { "" };
+        for (labels, value) in &family.samples {
+            writeln!(out, "{name}{suffix}{{{labels}}} {value}")?;
+        }
+    }
+    writeln!(out, "# EOF")
+}
+
+impl Exposition {
+    fn add(&mut self, kind: &'static str, name: &str, unit: &str, help: &str, labels: &[(&str, &str)], value: f64) {
+        let name = if unit.is_empty() || name.ends_with(&format!("_{unit}")) {
+            format!("netrig_{name}")
+        } else {
+            format!("netrig_{name}_{unit}")
+        };
+        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+        let new = || Family { kind, unit: unit.to_owned(), help: help.to_owned(), samples: Vec::new() };
+        self.families.entry(name).or_insert_with(new).samples.push((labels.join(","), value));
+    }
+
+    fn gauge(&mut self, name: &str, unit: &str, help: &str, labels: &[(&str, &str)], value: f64) {
+        self.add("gauge", name, unit, help, labels, value);
+    }
+
+    fn run(&mut self, data: &RunData) {
+        let (suite, run) = (data.run.suite.as_str(), data.run.id.as_str());
+        let environment = &data.environment;
+        let labels = [
+            ("suite", suite),
+            ("run", run),
+            ("netrig_version", &environment.netrig_version),
+            ("kernel", &environment.kernel),
+            ("cpu_model", &environment.cpu_model),
+            ("congestion_control", &environment.congestion_control),
+        ];
+        self.add("info", "run", "", "The run that the figures are of, and its machine.", &labels, 1.0);
+        let started = data.run.started_unix_ms as f64 / 1000.0;
+        let own = [("suite", suite), ("run", run)];
+        self.gauge("run_start", "seconds", "When the run began, since the Unix epoch.", &own, started);
+        for scenario in &data.scenarios {
+            let labels = [("suite", suite), ("scenario", &scenario.id)];
+            let trials = scenario.trials.len() as f64;
+            self.gauge("trials", "", "Trials of the scenario.", &labels, trials);
+            for figure in &scenario.figures {
+                self.figure(suite, &scenario.id, figure);
+            }
+        }
+    }
+
+    fn figure(&mut self, suite: &str, scenario: &str, figure: &FigureData) {
+        let unit = unit(&figure.unit);
+        let metric = &figure.metric;
+        let words = metric.replace('_', " ");
+        let labels = [("suite", suite), ("scenario", scenario), ("side", &figure.side)];
+        let help = format!("Mean {words} over the trials.");
+        self.gauge(metric, &unit, &help, &labels, figure.mean);
+        for (bound, value, which) in [("low", figure.low, "Lower"), ("high", figure.high, "Upper")] {
+            let Some(value) = value else { continue };
+            let help = format!("{which} end of the confidence interval of the mean {words}.");
+            self.gauge(&format!("{metric}_{bound}"), &unit, &help, &labels, value);
+        }
+    }
+
+    fn comparison(&mut self, comparison: &Comparison) {
+        let suite = comparison.new.suite.as_str();
+        let (old, new) = (comparison.old.name.as_str(), comparison.new.name.as_str());
+        let runs = [("suite", suite), ("old", old), ("new", new)];
+        self.add("info", "comparison", "", "The two runs that were compared.", &runs, 1.0);
+        for figure in &comparison.figures {
+            let labels = [
+                ("suite", suite),
+                ("scenario", figure.scenario.as_str()),
+                ("side", figure.side.as_str()),
+                ("metric", figure.metric.as_str()),
+            ];
+            // A state set: one sample for each state, 1 for the one that holds.
+            for verdict in ["better", "worse", "same", "undecided"] {
+                let holds = f64::from(u8::from(figure.verdict.to_string() == verdict));
+                let states = [&labels[..], &[("netrig_comparison_verdict", verdict)]].concat();
+                self.add("stateset", "comparison_verdict", "", "What became of the figure.", &states, holds);
+            }
+            let Some(effect) = &figure.effect else { continue };
+            let kind = if effect.kind == rig_stats::compare::Kind::Ratio { "ratio" } else { "difference" };
+            let help = match kind {
+                "ratio" => "New mean to old mean",
+                _ => "New mean less old mean, in the unit of the metric",
+            };
+            for (bound, value, of) in [
+                ("", Some(effect.value), ""),
+                ("_low", effect.low, ", lower end of the confidence interval"),
+                ("_high", effect.high, ", upper end of the confidence interval"),
+            ] {
+                let Some(value) = value else { continue };
+                let (name, unit) = match kind {
+                    "ratio" => (format!("comparison_effect{bound}"), "ratio"),
+                    _ => (format!("comparison_difference{bound}"), ""),
+                };
+                self.gauge(&name, unit, &format!("{help}{of}."), &labels, value);
+            }
+        }
+    }
+}
+
+/// A unit as a word of a metric's name: `bit/s` is `bits_per_second`.
+fn unit(unit: &str) -> String {
+    let word = |text: &str, plural: bool| {
+        let (one, many) = match text.trim() {
+            "bit" => ("bit", "bits"),
+            "s" => ("second", "seconds"),
+            "ms" => ("millisecond", "milliseconds"),
+            "us" | "µs" => ("microsecond", "microseconds"),
+            "ns" => ("nanosecond", "nanoseconds"),
+            // netperf's K is 1024.
+            "KB" => ("kibibyte", "kibibytes"),
+            "B" => ("byte", "bytes"),
+            "%" => ("percent", "percent"),
+            "Tr" => ("transaction", "transactions"),
+            other => return other.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect(),
+        };
+        if plural { many } else { one }.to_owned()
+    };
+    let mut parts = unit.split('/');
+    // Of `1/s` only the second part is a word.
+    let first = parts.next().filter(|part| *part != "1").map(|part| word(part, true));
+    let words = first.into_iter().chain(parts.map(|part| format!("per_{}", word(part, false))));
+    words.collect::<Vec<_>>().join("_")
+}
+
+/// Text in a label or a help line: backslash, quote and line feed are escaped, other control characters left out.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => escaped.push_str("\\\\"),
+            '"' => escaped.push_str("\\\""),
+            '\n' => escaped.push_str("\\n"),
+            c if c.is_control() => {}
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

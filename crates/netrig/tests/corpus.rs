@@ -1,0 +1,78 @@
+//! Replays the corpus of the fuzz targets: what once was worth keeping must not panic again. The functions are those
+//! that the targets in `fuzz/` call.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use netrig::ends::fuzz;
+use netrig::suite::Suite;
+
+fn corpus(target: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus")).join(target)
+}
+
+/// Calls `play` with every file of a target's corpus.
+fn replay<T>(target: &str, play: impl Fn(&[u8]) -> T) {
+    let folder = corpus(target);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut count = 0;
+    for entry in entries {
+        let path = entry.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.len() <= 64 << 10, "{} is too large to be kept: minimise it", path.display());
+        // Names the file when a panic comes.
+        eprintln!("{}", path.display());
+        play(&bytes);
+        count += 1;
+    }
+    assert!((1..=500).contains(&count), "{} has {count} files", folder.display());
+}
+
+#[test]
+fn server() {
+    replay("server", fuzz::server);
+}
+
+#[test]
+fn client() {
+    replay("client", fuzz::client);
+}
+
+#[test]
+fn worker() {
+    replay("worker", rig_load::protocol::exercise);
+}
+
+#[test]
+fn ntttcp() {
+    replay("ntttcp", netrig::frontend::ntttcp::sync::fuzz);
+}
+
+#[test]
+fn suite() {
+    replay("suite", |bytes| {
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            let _ = Suite::parse("corpus.toml", text).map_err(|error| error.to_string());
+        }
+    });
+}
+
+/// The corpus is only worth something while it still reaches the depths that it was made for.
+#[test]
+fn the_long_conversations_still_go_to_their_ends() {
+    let read = |target, name: &str| fs::read_to_string(corpus(target).join(name)).unwrap();
+    assert_eq!(fuzz::server(read("server", "two-tests").as_bytes()), 2);
+    assert_eq!(fuzz::client(read("client", "two-tests").as_bytes()), 2);
+}
+
+#[test]
+fn every_target_has_a_corpus_and_a_test() {
+    let targets = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/fuzz_targets"));
+    let this = include_str!("corpus.rs");
+    for entry in fs::read_dir(targets).unwrap() {
+        let target = entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(corpus(&target).is_dir(), "{target} has no corpus");
+        assert!(this.contains(&format!("replay(\"{target}\"")), "{target} is not replayed");
+    }
+}

@@ -1,0 +1,600 @@
+//! Tests between two ends: real servers and clients, each a process, on loopback; and everything a client may do that it
+//! should not. Nothing here needs privileges.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use netrig::ends::session;
+use netrig::ends::wire::{self, Ask, Reply, Request, Version};
+use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, SendMode};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use serde_json::Value;
+
+/// Longer than anything here takes, even on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server on a port of its own. Killed when dropped.
+struct Server {
+    child: Child,
+    port: u16,
+    log: Receiver<String>,
+}
+
+impl Server {
+    fn with(options: &[&str]) -> Self {
+        Self::on("0", options)
+    }
+
+    fn on(port: &str, options: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_netrig"))
+            .args(["serve", "--port", port])
+            .args(options)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (tell, log) = mpsc::channel();
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        let mut server = Self { child, port: 0, log };
+        let line = server.says("serves on");
+        server.port = line.rsplit(':').next().unwrap().parse().unwrap();
+        server
+    }
+
+    fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// The next line of its log that contains `words`.
+    #[track_caller]
+    fn says(&mut self, words: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            let line = self.log.recv_timeout(PATIENCE.saturating_sub(begin.elapsed()));
+            let line = line.unwrap_or_else(|error| panic!("the server never said '{words}': {error}"));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Its worker processes.
+    fn workers(&self) -> Vec<u32> {
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        fs::read_to_string(path).unwrap().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    #[track_caller]
+    fn has_workers(&self, count: usize) {
+        let begin = Instant::now();
+        while self.workers().len() != count {
+            assert!(begin.elapsed() < PATIENCE, "{:?} are not {count} workers", self.workers());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The most memory that it has had, bytes.
+    fn most_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// A control connection that has said nothing yet.
+    fn connect(&self) -> Link {
+        self.connect_from([127, 0, 0, 1].into())
+    }
+
+    fn connect_from(&self, address: IpAddr) -> Link {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(address, 0).into()).unwrap();
+        socket.connect(&SocketAddr::from(([127, 0, 0, 1], self.port)).into()).unwrap();
+        let socket = TcpStream::from(socket);
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Link { lines: BufReader::new(socket.try_clone().unwrap()), socket }
+    }
+
+    /// One that has said hello.
+    fn greeted(&self) -> Link {
+        let mut link = self.connect();
+        assert!(matches!(link.hears(), Reply::Welcome(_)));
+        link.says(&Request::Hello(Version::own()));
+        assert!(matches!(link.hears(), Reply::Machine(_)));
+        link
+    }
+
+    /// One whose test waits for its connections, on the port that comes with it.
+    fn opened(&self, ask: Ask) -> (Link, u16) {
+        let mut link = self.greeted();
+        link.says(&Request::Open(ask.into()));
+        let reply = link.hears();
+        let Reply::Listening { port } = reply else { panic!("{reply:?}") };
+        (link, port)
+    }
+
+    /// A client of this server.
+    fn client(&self, arguments: &[&str]) -> Command {
+        client(self.port, arguments)
+    }
+
+    fn ends(mut self) -> i32 {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().unwrap();
+            }
+            assert!(begin.elapsed() < PATIENCE, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The client's half of a control connection, by hand.
+struct Link {
+    socket: TcpStream,
+    lines: BufReader<TcpStream>,
+}
+
+impl Link {
+    fn says(&mut self, request: &Request) {
+        self.socket.write_all(&wire::line(request)).unwrap();
+    }
+
+    #[track_caller]
+    fn hears(&mut self) -> Reply {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("'{line}': {error}"))
+    }
+
+    /// The server's last words, after which it closes the connection.
+    #[track_caller]
+    fn expect_end(mut self, words: &str) {
+        loop {
+            match self.hears() {
+                Reply::Refused { why } | Reply::Failed { why } => {
+                    assert!(why.contains(words), "'{words}' is not in: {why}");
+                    break;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(self.lines.read(&mut [0; 1]).unwrap(), 0);
+    }
+}
+
+fn client(port: u16, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
+    command.args(arguments).args(["--port", &port.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Short, but with a window that has intervals.
+const SHORT: [&str; 6] = ["--time", "200ms", "--warm-up", "50ms", "--interval", "100ms"];
+
+/// Runs a short test and reads its report.
+#[track_caller]
+fn report(server: &Server, arguments: &[&str]) -> Value {
+    let output = server.client(arguments).args(SHORT).args(["--format", "json"]).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["data"].clone()
+}
+
+/// A figure of the first trial.
+#[track_caller]
+fn figure(data: &Value, end: &str, metric: &str) -> f64 {
+    let all = data["figures"].as_array().unwrap();
+    let found = all.iter().find(|figure| figure["end"] == end && figure["metric"] == metric);
+    found.unwrap_or_else(|| panic!("no {metric} of the {end} in {all:?}"))["values"][0].as_f64().unwrap()
+}
+
+#[track_caller]
+fn fails_with(output: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    for word in words {
+        assert!(said.contains(word), "'{word}' is not in: {said}");
+    }
+    assert!(output.stdout.is_empty() && !said.contains("panicked"), "{said}");
+}
+
+fn stream() -> rig_load::plan::TcpStream {
+    rig_load::plan::TcpStream {
+        flow: Flow::Forward,
+        threads: 1,
+        connections: 1,
+        message: 4096,
+        send_buffer: None,
+        receive_buffer: None,
+        no_delay: false,
+        throttle: None,
+        congestion_control: None,
+        engine: Engine::Blocking,
+        send_mode: SendMode::Copy,
+        receive_mode: ReceiveMode::Copy,
+    }
+}
+
+fn ask() -> Ask {
+    let second = Duration::from_secs(1);
+    let phases = Phases { warm_up: Duration::ZERO, window: second, cool_down: Duration::ZERO, interval: second };
+    Ask { load: Load::TcpStream(stream()), phases, cpus: Vec::new() }
+}
+
+#[test]
+fn a_stream_has_the_same_bytes_at_both_ends() {
+    let server = Server::new();
+    let data = report(&server, &["stream", "--client", "127.0.0.1", "--rate", "80mbit", "--trials", "2"]);
+    for end in ["client", "server"] {
+        let rate = figure(&data, end, "throughput");
+        assert!(rate > 1e6 && rate < 120e6, "{end}: {rate}");
+        assert!(figure(&data, end, "cpu") > 0.0);
+        assert!(figure(&data, end, "service_demand") > 0.0);
+    }
+    assert_eq!(data["trials"].as_array().unwrap().len(), 2);
+    let workers = &data["trials"][0]["workers"];
+    assert_eq!((&workers[0]["name"], &workers[0]["direction"]), (&"client".into(), &"send".into()));
+    assert_eq!((&workers[1]["name"], &workers[1]["direction"]), (&"server".into(), &"receive".into()));
+    assert_eq!(workers[1]["samples"].as_array().unwrap().len(), 2);
+    // Both ends have one clock here: what was found out about it over the network can be checked.
+    for clocks in data["clocks"].as_array().unwrap() {
+        let (offset, bound) = (clocks["offset_ns"].as_i64().unwrap(), clocks["bound_ns"].as_u64().unwrap());
+        assert!(offset.unsigned_abs() <= bound, "{clocks}");
+    }
+}
+
+#[test]
+fn payload_goes_either_way_and_both() {
+    let server = Server::new();
+    let data = report(&server, &["stream", "-c", "localhost", "--reverse", "--rate", "80mbit"]);
+    assert_eq!(data["trials"][0]["workers"][0]["direction"], "receive");
+    assert!(figure(&data, "client", "throughput") > 1e6);
+    let data =
+        report(&server, &["stream", "-c", "localhost", "--bidirectional", "--threads", "2", "--connections", "2"]);
+    assert_eq!(data["trials"][0]["workers"][1]["connections"].as_array().unwrap().len(), 4);
+    assert!(figure(&data, "client", "throughput") > 0.0 && figure(&data, "server", "throughput") > 0.0);
+}
+
+#[test]
+fn requests_are_answered() {
+    let server = Server::new();
+    for kind in [&[][..], &["--connect"], &["--udp"], &["--rate", "200", "--in-flight", "4"]] {
+        let data = report(&server, &[&["rr", "-c", "127.0.0.1"], kind].concat());
+        for end in ["client", "server"] {
+            assert!(figure(&data, end, "transactions") > 0.0);
+            assert!(figure(&data, end, "transaction_demand") > 0.0);
+        }
+        assert!(figure(&data, "client", "latency_p50") > 0.0);
+    }
+}
+
+#[test]
+fn datagrams_are_counted_at_both_ends() {
+    let server = Server::new();
+    let data = report(&server, &["udp", "-c", "127.0.0.1", "--rate", "8mbit", "--message", "1000", "--gso", "4"]);
+    assert!(figure(&data, "client", "datagrams") > 0.0);
+    assert!(figure(&data, "server", "datagrams") > 0.0);
+    assert!((0.0..=100.0).contains(&figure(&data, "server", "loss")));
+    // The difference of two machines' clocks would be no delay.
+    assert!(data["trials"][0]["workers"][1]["datagrams"]["delay"].is_null());
+}
+
+#[test]
+fn both_families_of_addresses() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        io::stderr().write_all(b"SKIPPED: this machine has no IPv6 loopback\n").unwrap();
+        return;
+    }
+    let server = Server::new();
+    let data = report(&server, &["stream", "-c", "::1", "--rate", "8mbit"]);
+    assert!(data["address"].as_str().unwrap().starts_with("[::1]"));
+    assert!(data["trials"][0]["workers"][1]["connections"][0]["remote"].as_str().unwrap().starts_with("[::1]"));
+    let only_v4 = Server::with(&["-4"]);
+    fails_with(&only_v4.client(&["stream", "-c", "::1"]).output().unwrap(), &["[::1]", "nothing listens there"]);
+    fails_with(&server.client(&["stream", "-c", "127.0.0.1", "-6"]).output().unwrap(), &["no IPv6 address", "-4"]);
+}
+
+#[test]
+fn two_clients_at_once_and_one_too_many() {
+    let mut server = Server::with(&["--max-tests-per-address", "2"]);
+    let spawn = || server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "5s"]).spawn().unwrap();
+    let clients = [spawn(), spawn()];
+    server.has_workers(2);
+    let third = server.client(&["stream", "-c", "127.0.0.1"]).output().unwrap();
+    fails_with(&third, &["the server refused", "2 tests run", "allows 2", "--max-tests-per-address"]);
+    for client in clients {
+        let output = client.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    server.has_workers(0);
+    server.says("done");
+}
+
+#[test]
+fn a_limit_is_named_to_the_client() {
+    let server = Server::with(&["--max-time", "1", "--max-rate", "1gbit", "--max-connections", "2"]);
+    for (options, words) in [
+        (&["-t", "2", "--rate", "1mbit"][..], "--max-time"),
+        (&["-t", "100ms", "--warm-up", "0s"], "--max-rate"),
+        (&["-t", "100ms", "--warm-up", "0s", "--rate", "1mbit", "--connections", "3"], "--max-connections"),
+    ] {
+        let output = server.client(&["stream", "-c", "127.0.0.1"]).args(options).output().unwrap();
+        fails_with(&output, &["the server refused", words]);
+    }
+}
+
+#[test]
+fn nobody_is_there() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let output = client(free, &["stream", "-c", "127.0.0.1"]).output().unwrap();
+    fails_with(&output, &["127.0.0.1", "nothing listens there", "netrig serve"]);
+    fails_with(&client(free, &["rr", "-c", "no.such.host.invalid"]).output().unwrap(), &["no.such.host.invalid"]);
+}
+
+#[test]
+fn the_port_is_in_use() {
+    let server = Server::new();
+    let output = Command::new(env!("CARGO_BIN_EXE_netrig"))
+        .args(["udp", "--server", "--port", &server.port.to_string()])
+        .output()
+        .unwrap();
+    fails_with(&output, &["in use", "--port", &server.port.to_string()]);
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let server = Server::new();
+    let mut link = server.connect();
+    link.says(&Request::Hello(Version { protocol: 99, version: "9.9".into() }));
+    link.expect_end("version 99 (netrig 9.9)");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = client(listener.local_addr().unwrap().port(), &["stream", "-c", "127.0.0.1"]).spawn().unwrap();
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.write_all(&wire::line(&Reply::Welcome(Version { protocol: 99, version: "9.9".into() }))).unwrap();
+    fails_with(&client.wait_with_output().unwrap(), &["version 99", "9.9", "same netrig at both ends"]);
+}
+
+#[test]
+fn garbage_from_a_client_harms_nobody() {
+    let server = Server::new();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 100_000], b"\n\n\n\n", &[b'['; 40_000], b"{\"open\":null}\n"]
+    {
+        let mut link = server.connect();
+        // It may hang up before all is written.
+        let _ = link.socket.write_all(bytes);
+        let _ = link.socket.shutdown(std::net::Shutdown::Write);
+        let mut rest = Vec::new();
+        let _ = link.lines.read_to_end(&mut rest);
+        assert!(rest.starts_with(b"{\"welcome\""));
+    }
+    report(&server, &["stream", "-c", "127.0.0.1", "--rate", "8mbit"]);
+}
+
+#[test]
+fn a_slow_loris_is_dropped_and_an_idle_client_too() {
+    let server = Server::with(&["--handshake-timeout", "300ms", "--idle-timeout", "300ms"]);
+    let mut loris = server.connect();
+    for byte in b"{\"hello\":{\"protocol\":1" {
+        if loris.socket.write_all(&[*byte]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    loris.expect_end("--handshake-timeout");
+    server.greeted().expect_end("--idle-timeout");
+}
+
+#[test]
+fn a_thousand_half_open_clients_cost_little() {
+    let mut server = Server::with(&["--max-clients-per-address", "1000", "--handshake-timeout", "1h"]);
+    let mut links = Vec::new();
+    for _ in 0..1000 {
+        let mut link = server.connect();
+        // Half a request, as long as one may be.
+        let mut half = wire::line(&Request::Hello(Version::own()));
+        half.pop();
+        half.resize(16_000, b' ');
+        link.socket.write_all(&half).unwrap();
+        links.push(link);
+    }
+    // All have been heard: each answer comes after what was accepted before.
+    for link in &mut links {
+        assert!(matches!(link.hears(), Reply::Welcome(_)));
+    }
+    let crowded = server.connect();
+    crowded.expect_end("allows 1000 (--max-clients)");
+    let memory = server.most_memory();
+    assert!(memory < 64 << 20, "the server took {memory} bytes");
+    io::stderr().write_all(format!("1000 half-open clients: {} KiB at most\n", memory >> 10).as_bytes()).unwrap();
+    // Who is in is served.
+    let link = &mut links[500];
+    link.socket.write_all(b"\n").unwrap();
+    assert!(matches!(link.hears(), Reply::Machine(_)));
+    drop(links);
+    server.says("refused");
+    report(&server, &["stream", "-c", "127.0.0.1", "--rate", "8mbit"]);
+}
+
+#[test]
+fn a_flood_from_one_address_leaves_room_for_others() {
+    let server = Server::with(&["--max-clients-per-address", "4"]);
+    let flood: Vec<Link> = (0..4).map(|_| server.connect()).collect();
+    for _ in 0..200 {
+        server.connect().expect_end("--max-clients-per-address");
+    }
+    let mut other = server.connect_from([127, 0, 0, 2].into());
+    assert!(matches!(other.hears(), Reply::Welcome(_)));
+    drop(flood);
+}
+
+#[test]
+fn a_server_without_file_descriptors_recovers() {
+    let server = Server::with(&["--max-clients-per-address", "1000"]);
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = |current| prlimit(Some(server.pid()), Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    let before = limit(Some(40));
+    let mut links: Vec<Link> = (0..60).map(|_| server.connect()).collect();
+    assert!(matches!(links[0].hears(), Reply::Welcome(_)));
+    // Those who wait are let in as others leave.
+    links.drain(..30);
+    assert!(matches!(links[29].hears(), Reply::Welcome(_)));
+    drop(links);
+    limit(before.current);
+    report(&server, &["stream", "-c", "127.0.0.1", "--rate", "8mbit"]);
+}
+
+#[test]
+fn a_stranger_at_the_data_port_is_shut_out() {
+    let server = Server::new();
+    let mut long = ask();
+    long.phases.window = Duration::from_millis(300);
+    let (mut link, port) = server.opened(long);
+    let data = SocketAddr::from(([127, 0, 0, 1], port));
+    let from = |address: [u8; 4]| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+        socket.connect(&data.into()).unwrap();
+        TcpStream::from(socket)
+    };
+    let mut stranger = from([127, 0, 0, 2]);
+    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(matches!(stranger.read(&mut [0; 1]), Ok(0) | Err(_)));
+    let mut own = from([127, 0, 0, 1]);
+    assert_eq!(link.hears(), Reply::Connected);
+    link.says(&Request::Ping { number: 1 });
+    let Reply::Pong { now_ns, .. } = link.hears() else { panic!() };
+    link.says(&Request::Go { start_ns: now_ns + 100_000_000 });
+    let sender = std::thread::spawn(move || while own.write_all(&[0; 4096]).is_ok() {});
+    let done = loop {
+        match link.hears() {
+            Reply::Done(done) => break done,
+            Reply::Sample(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(done.record.name, session::NAME);
+    assert!(done.record.bytes() > 0);
+    assert!(done.record.connections[0].remote.starts_with("127.0.0.1:"));
+    drop(link);
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_client_that_vanishes_takes_its_worker_along() {
+    let server = Server::new();
+    let (link, _) = server.opened(ask());
+    server.has_workers(1);
+    drop(link);
+    server.has_workers(0);
+    // With a test running.
+    let mut client = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "100s"]).spawn().unwrap();
+    let mut stderr = BufReader::new(client.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(stderr.any(|line| line.contains("of 100.0 s")), "no interim figures");
+    server.has_workers(1);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    server.has_workers(0);
+    report(&server, &["stream", "-c", "127.0.0.1", "--rate", "8mbit"]);
+}
+
+#[test]
+fn a_worker_that_is_killed_is_told_of() {
+    let server = Server::new();
+    let client = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "100s"]).spawn().unwrap();
+    server.has_workers(1);
+    let worker = Pid::from_raw(server.workers()[0] as i32).unwrap();
+    kill_process(worker, Signal::KILL).unwrap();
+    fails_with(&client.wait_with_output().unwrap(), &["the server's end failed", "signal: 9"]);
+    report(&server, &["stream", "-c", "127.0.0.1", "--rate", "8mbit"]);
+}
+
+#[test]
+fn a_server_that_is_killed_is_told_of_and_can_start_again() {
+    let mut server = Server::new();
+    let client = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "100s"]).spawn().unwrap();
+    server.has_workers(1);
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let output = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("closed the control connection") || said.contains("end failed"), "{said}");
+    let port = server.port.to_string();
+    let again = Server::on(&port, &[]);
+    assert_eq!(again.port, server.port);
+    report(&again, &["stream", "-c", "127.0.0.1", "--rate", "8mbit"]);
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_finishes_what_runs() {
+    let mut server = Server::new();
+    let idle = server.greeted();
+    let client = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "3s", "-q"]).spawn().unwrap();
+    server.has_workers(1);
+    kill_process(server.pid(), Signal::TERM).unwrap();
+    server.says("stopping");
+    idle.expect_end("shutting down");
+    let port = server.port;
+    let begin = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        assert!(begin.elapsed() < PATIENCE, "it still takes clients");
+    }
+    let output = client.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(server.ends(), 0);
+}
+
+#[test]
+fn a_client_that_is_stopped_reports_what_was_done() {
+    let server = Server::new();
+    let mut command = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "--trials", "1000"]);
+    let mut client = command.args(SHORT).spawn().unwrap();
+    let mut lines = BufReader::new(client.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("#3 ")), "no third trial");
+    kill_process(Pid::from_child(&client), Signal::INT).unwrap();
+    let output = client.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(report.contains("of 1000 trials were made") && report.contains("Throughput"), "{report}");
+    drop(lines);
+    server.has_workers(0);
+}
+
+#[test]
+fn options_of_the_other_end_are_refused_by_name() {
+    for (arguments, words) in [
+        (&["stream", "--server", "--time", "3s"][..], "--time"),
+        (&["stream", "--server", "--reverse"], "--reverse"),
+        (&["udp", "--server", "--gro"], "--gro"),
+        (&["rr", "--server", "--format", "json"], "--format"),
+        (&["rr", "--client", "host", "--max-time", "3s"], "--max-time"),
+        (&["stream"], "--server"),
+        (&["rr", "--client", "host", "--udp", "--no-delay"], "--no-delay"),
+        (&["stream", "--client", "host", "--message", "1G"], "message"),
+        (&["stream", "--client", "host", "--send-mode", "fast"], "splice"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_netrig")).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+}

@@ -1,0 +1,225 @@
+//! The receiving side of a datagram stream.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use rig_stats::histogram::Histogram;
+use rig_sys::clock::monotonic_ns;
+use rig_sys::socket::ReceiveBatch;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+use super::super::ready::{Turn, serve};
+use super::super::{Connection, Course, Engine, Report, Times, Trouble, trouble};
+use super::tracker::{Arrival, Jitter, Tracker};
+use super::wire::{Header, Phase, SEQUENCE_END};
+use super::{Findings, phase, room};
+use crate::greeting::{Greeting, Kind, is_greeting};
+use crate::plan::Datagrams;
+use crate::record::DatagramRecord;
+
+#[derive(Debug)]
+pub(super) struct Receiver {
+    batch: ReceiveBatch,
+    message: usize,
+    /// Another thread sends over the same connections, and waits for answers that arrive here.
+    duplex: bool,
+    flows: Vec<Flow>,
+    record: DatagramRecord,
+    delay: Option<Delay>,
+}
+
+/// What one flow has received.
+#[derive(Debug)]
+struct Flow {
+    tracker: Tracker,
+    jitter: Jitter,
+    /// Distinct numbers of the window, the lowest, and one more than the highest.
+    received: u64,
+    first: u64,
+    end: u64,
+    /// The numbers of the window in the sender's words.
+    farewell: Option<(u64, u64)>,
+}
+
+impl Flow {
+    fn new() -> Self {
+        let (tracker, jitter) = (Tracker::new(), Jitter::default());
+        Self { tracker, jitter, received: 0, first: u64::MAX, end: 0, farewell: None }
+    }
+
+    /// Takes one datagram of the load.
+    #[inline]
+    fn arrive(&mut self, header: Header, now_ns: u64, record: &mut DatagramRecord) -> bool {
+        let arrival = self.tracker.arrive(header.sequence);
+        if header.phase != Phase::Window {
+            return false;
+        }
+        match arrival {
+            Arrival::InOrder => {}
+            Arrival::Reordered => record.reordered += 1,
+            Arrival::Duplicate => {
+                record.duplicated += 1;
+                return false;
+            }
+            Arrival::Late => {
+                record.late += 1;
+                return false;
+            }
+        }
+        self.received += 1;
+        self.first = self.first.min(header.sequence);
+        self.end = self.end.max(header.sequence + 1);
+        self.jitter.arrive(header.sent_ns, now_ns);
+        true
+    }
+
+    /// Numbers of the window that have not arrived.
+    fn lost(&self) -> u64 {
+        let (first, end) = self.farewell.unwrap_or((self.first, self.end));
+        end.saturating_sub(first).saturating_sub(self.received)
+    }
+}
+
+/// One-way delays. Datagrams that were sent together and arrived together have the same.
+#[derive(Debug, Default)]
+struct Delay {
+    histogram: Histogram,
+    sent_ns: u64,
+    count: u64,
+}
+
+impl Delay {
+    #[inline]
+    fn add(&mut self, sent_ns: u64, now_ns: u64) {
+        if sent_ns != self.sent_ns {
+            self.settle(now_ns);
+            self.sent_ns = sent_ns;
+        }
+        self.count += 1;
+    }
+
+    /// Has to be called before the time of arrival changes.
+    fn settle(&mut self, now_ns: u64) {
+        if self.count > 0 {
+            self.histogram.record_n(now_ns.saturating_sub(self.sent_ns), std::mem::take(&mut self.count));
+        }
+    }
+}
+
+impl Receiver {
+    pub(super) fn new(load: &Datagrams, duplex: bool, flows: usize) -> Self {
+        Self {
+            batch: ReceiveBatch::new(load.batch as usize, room(load), load.coalesce),
+            message: load.message as usize,
+            duplex,
+            flows: (0..flows).map(|_| Flow::new()).collect(),
+            record: DatagramRecord::default(),
+            delay: load.shared_clock.then(Delay::default),
+        }
+    }
+
+    /// Takes what has arrived on a flow; blocks on a blocking socket.
+    fn take(&mut self, index: usize, connection: &Connection, course: &Course, times: &Times) -> Result<Turn, Trouble> {
+        match self.batch.receive(&connection.socket, true) {
+            // The socket has been shut down.
+            Ok(_) if course.is_stopped() => return Ok(Turn::Ended),
+            Ok(_) => {}
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(Turn::Next),
+            Err(_) if course.may_end() => return Ok(Turn::Ended),
+            Err(Errno::CONNREFUSED) => {
+                return Err(trouble("receive from", connection, &"the peer has closed its socket (port unreachable)"));
+            }
+            Err(errno) => return Err(trouble("receive from", connection, &io::Error::from(errno))),
+        }
+        let now_ns = monotonic_ns();
+        let counts = u64::from(phase(times, now_ns) == Phase::Window);
+        let Self { batch, message, flows, record, delay, .. } = self;
+        let flow = &mut flows[index];
+        let (mut datagrams, mut of_window) = (0, false);
+        for arrived in batch.messages() {
+            if arrived.truncated {
+                record.malformed += counts;
+                continue;
+            }
+            for datagram in arrived.datagrams() {
+                match Header::read(datagram) {
+                    Some(header) if datagram.len() == *message => {
+                        datagrams += 1;
+                        of_window |= header.phase == Phase::Window;
+                        if flow.arrive(header, now_ns, record)
+                            && let Some(delay) = delay
+                        {
+                            delay.add(header.sent_ns, now_ns);
+                        }
+                    }
+                    _ if is_greeting(datagram) => flow.hear(index, connection, datagram),
+                    _ => record.malformed += counts,
+                }
+            }
+        }
+        if let Some(delay) = delay {
+            delay.settle(now_ns);
+        }
+        record.calls += u64::from(of_window);
+        connection.inbound.add(datagrams * *message);
+        connection.inbound.add_units(datagrams as u64);
+        connection.inbound.set_lost(flow.tracker.missing());
+        let parted = flow.farewell.is_some() && (!self.duplex || connection.taken.load(Ordering::Relaxed));
+        Ok(if parted { Turn::Ended } else { Turn::Next })
+    }
+}
+
+impl Flow {
+    /// Takes what is no payload.
+    #[cold]
+    fn hear(&mut self, index: usize, connection: &Connection, datagram: &[u8]) {
+        match Greeting::decode(datagram) {
+            Some(Greeting { kind: Kind::Farewell, values: (first, end), .. })
+                if first <= end && end <= SEQUENCE_END =>
+            {
+                self.farewell = Some((first, end));
+                let taken = Greeting { kind: Kind::Taken, flow: index as u32, token: 0, values: (0, 0) };
+                // When it gets lost, the sender asks again or gives up.
+                let _ = send(&connection.socket, &taken.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
+            Some(Greeting { kind: Kind::Taken, .. }) => connection.taken.store(true, Ordering::Relaxed),
+            // A Hello or a Welcome that was said twice.
+            _ => {}
+        }
+    }
+}
+
+impl Engine for Receiver {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let times = course.times();
+        if let [connection] = connections {
+            while !course.is_stopped() && self.take(0, connection, course, &times)? == Turn::Next {}
+            return Ok(());
+        }
+        let over = || course.is_stopped();
+        serve(connections, over, EventFlags::IN, |index, connection, _| self.take(index, connection, course, &times))
+    }
+
+    fn report(&mut self) -> Report {
+        let mut findings = Findings { record: std::mem::take(&mut self.record), ..Findings::default() };
+        findings.record.delay = self.delay.take().map(|delay| delay.histogram);
+        for flow in &self.flows {
+            findings.record.received += flow.received;
+            findings.record.lost += flow.lost();
+            if let Some(jitter_ns) = flow.jitter.value_ns() {
+                findings.jitter_ns += jitter_ns;
+                findings.jitters += 1;
+            }
+        }
+        let silent = self.flows.iter().filter(|flow| flow.farewell.is_none()).count();
+        let note = format!(
+            "{silent} of {} flows did not hear what their sender sent in all: datagrams lost at the edges of the window \
+             are not counted",
+            self.flows.len()
+        );
+        let notes = if silent > 0 { vec![note] } else { vec![] };
+        Report { datagrams: Some(findings), notes, ..Report::default() }
+    }
+}

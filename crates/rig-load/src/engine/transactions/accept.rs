@@ -1,0 +1,220 @@
+//! The responding end of a load that makes a connection for each transaction. It closes first: see [`super::dial`].
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{RecvFlags, SocketFlags, recv};
+
+use super::super::{receive_ended, send_ended};
+use super::dial::{GLANCE, has_peer};
+use super::line::{Arrival, Line};
+use super::watch::{Ready, Watch, refused};
+use super::{Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, inbox, too_much};
+use crate::door::Door;
+
+/// Prepares a listening socket, from which accepted ones inherit, for [`Blocking`] threads.
+pub(super) fn let_block(listener: impl AsFd + Copy) -> Result<(), Errno> {
+    rustix::io::ioctl_fionbio(listener, false)?;
+    for which in [Timeout::Send, Timeout::Recv] {
+        sockopt::set_socket_timeout(listener, which, Some(GLANCE))?;
+    }
+    Ok(())
+}
+
+/// One connection after the other, one system call at a time. The kernel gives each connection to one of the threads
+/// that wait for one.
+#[derive(Debug)]
+pub(super) struct Blocking {
+    listener: Arc<Door>,
+    request: usize,
+    response: Payload,
+    inbox: Buffer,
+}
+
+impl Blocking {
+    pub(super) fn new(load: &Transactions, listener: Arc<Door>) -> Self {
+        let (request, response) = (load.request as usize, Payload::last(load.response));
+        Self { listener, request, response, inbox: inbox(load.request, 1) }
+    }
+
+    /// Serves one connection. False when the load is over for this end.
+    fn answer(&mut self, guest: &OwnedFd, kept: &Connection, course: &Course) -> Result<bool, Trouble> {
+        let mut left = self.request;
+        while left > 0 {
+            match recv(guest, self.inbox.get_mut(), RecvFlags::empty()) {
+                Ok((_, 0)) => return receive_ended(kept, course, Ok(())).map(|()| false),
+                Ok((_, bytes)) if bytes > left => return Err(excess(kept)),
+                Ok((_, bytes)) => left -= bytes,
+                Err(Errno::INTR | Errno::AGAIN) => {
+                    if course.is_stopped() || !has_peer(kept, course)? {
+                        return Ok(false);
+                    }
+                }
+                Err(errno) => return receive_ended(kept, course, Err(errno)).map(|()| false),
+            }
+        }
+        let mut left = self.response.size;
+        while left > 0 {
+            match self.response.push(guest, left) {
+                Ok(bytes) => left -= bytes,
+                Err(Errno::INTR | Errno::AGAIN) => {
+                    if course.is_stopped() || !has_peer(kept, course)? {
+                        return Ok(false);
+                    }
+                }
+                Err(errno) => return send_ended(kept, course, errno).map(|()| false),
+            }
+        }
+        kept.tally.add(self.request + self.response.size);
+        Ok(true)
+    }
+}
+
+impl Engine for Blocking {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let kept = connections[0];
+        while !course.is_stopped() {
+            match self.listener.accept(SocketFlags::CLOEXEC) {
+                Ok(guest) => {
+                    if !self.answer(&guest, kept, course)? {
+                        break;
+                    }
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => {
+                    if !has_peer(kept, course)? {
+                        break;
+                    }
+                }
+                Err(errno) => return Err(refused("accept a connection", errno)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn excess(kept: &Connection) -> Trouble {
+    too_much(kept, "more than one request over a connection")
+}
+
+/// What a [`Watch`] calls the listening socket and a connection that stays; guests follow.
+const LISTENER: usize = 0;
+const KEPT: usize = 1;
+const GUESTS: usize = 2;
+
+#[derive(Debug)]
+struct Guest {
+    socket: OwnedFd,
+    line: Line,
+    has_asked: bool,
+}
+
+/// Several connections at once (epoll).
+#[derive(Debug)]
+pub(super) struct Polling {
+    listener: Arc<Door>,
+    request: usize,
+    response: Payload,
+    inbox: Buffer,
+    guests: Vec<Option<Guest>>,
+    /// Places of `guests` that are empty.
+    free: Vec<usize>,
+}
+
+impl Polling {
+    pub(super) fn new(load: &Transactions, listener: Arc<Door>) -> Self {
+        let (request, response) = (load.request as usize, Payload::last(load.response));
+        Self { listener, request, response, inbox: inbox(load.request, 1), guests: Vec::new(), free: Vec::new() }
+    }
+
+    /// Takes in whoever waits.
+    fn accept(&mut self, watch: &Watch, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        loop {
+            let socket = match self.listener.accept(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => return Err(refused("accept a connection", errno)),
+            };
+            let place = self.free.pop().unwrap_or_else(|| {
+                self.guests.push(None);
+                self.guests.len() - 1
+            });
+            self.guests[place] = Some(Guest { socket, line: Line::default(), has_asked: false });
+            // The request is mostly there already, and then there is nothing to watch.
+            self.serve(place, connections[place % connections.len()], course)?;
+            if let Some(Guest { socket, .. }) = &self.guests[place] {
+                watch.add(socket, GUESTS + place).map_err(|errno| refused("watch a connection", errno))?;
+            }
+        }
+    }
+
+    fn serve(&mut self, place: usize, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+        let Some(guest) = &mut self.guests[place] else { return Ok(()) };
+        let Guest { socket, line, has_asked } = guest;
+        while !*has_asked {
+            let end = match line.pull(&*socket, &mut self.inbox, self.request) {
+                Ok(Arrival::Nothing) => return Ok(()),
+                Ok(Arrival::Messages { count: 0, .. }) => continue,
+                Ok(Arrival::Messages { count: 1, .. }) if !line.has_partial() => {
+                    *has_asked = true;
+                    line.queue(&self.response, 1);
+                    continue;
+                }
+                Ok(Arrival::Messages { .. }) => return Err(excess(kept)),
+                Ok(Arrival::End) => Ok(()),
+                Err(errno) => Err(errno),
+            };
+            self.leave(place);
+            return receive_ended(kept, course, end);
+        }
+        match line.flush(&*socket, &self.response) {
+            Ok(0) => Ok(()),
+            Ok(_) => {
+                kept.tally.add(self.request + self.response.size);
+                self.leave(place);
+                Ok(())
+            }
+            Err(errno) => {
+                self.leave(place);
+                send_ended(kept, course, errno)
+            }
+        }
+    }
+
+    /// Closes a guest's connection.
+    fn leave(&mut self, place: usize) {
+        self.guests[place] = None;
+        self.free.push(place);
+    }
+}
+
+impl Engine for Polling {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let mut watch = Watch::new([], course)?;
+        watch
+            .add_shared(&*self.listener, LISTENER)
+            .and_then(|()| watch.add(&connections[0].socket, KEPT))
+            .map_err(|errno| refused("watch the listening socket", errno))?;
+        while !course.is_stopped() {
+            watch.wait(None)?;
+            while let Some(Ready { index, .. }) = watch.next() {
+                match index {
+                    LISTENER => self.accept(&watch, connections, course)?,
+                    KEPT => {
+                        if !has_peer(connections[0], course)? {
+                            return Ok(());
+                        }
+                    }
+                    guest => {
+                        let place = guest - GUESTS;
+                        self.serve(place, connections[place % connections.len()], course)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! One connection, one transaction at a time, one system call at a time.
+
+use rig_sys::clock::monotonic_ns;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::super::{Report, receive_ended, send_ended};
+use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, dismiss, inbox, too_much};
+
+#[derive(Debug)]
+pub(super) struct Requester {
+    request: Payload,
+    response: usize,
+    inbox: Buffer,
+    book: Book,
+}
+
+impl Requester {
+    pub(super) fn new(load: &Transactions) -> Self {
+        Self {
+            request: Payload::new(load.request),
+            response: load.response as usize,
+            inbox: inbox(load.response, 1),
+            book: Book::new(load),
+        }
+    }
+}
+
+impl Engine for Requester {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let connection = connections[0];
+        self.book.open(course.times());
+        let bytes = self.request.size + self.response;
+        let mut began_ns = monotonic_ns();
+        while !course.is_stopped() && !self.book.is_over(began_ns) {
+            if let Err(errno) = self.request.send(connection) {
+                self.book.unanswered += 1;
+                return send_ended(connection, course, errno);
+            }
+            let mut left = self.response;
+            while left > 0 {
+                match recv(&connection.socket, self.inbox.get_mut(), RecvFlags::empty()) {
+                    Ok((_, 0)) => {
+                        self.book.unanswered += 1;
+                        return receive_ended(connection, course, Ok(()));
+                    }
+                    Ok((_, received)) if received > left => {
+                        return Err(too_much(connection, "more than the response that was asked for"));
+                    }
+                    Ok((_, received)) => left -= received,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => {
+                        self.book.unanswered += 1;
+                        return receive_ended(connection, course, Err(errno));
+                    }
+                }
+            }
+            let now_ns = monotonic_ns();
+            connection.tally.add(bytes);
+            self.book.complete(began_ns, began_ns, now_ns);
+            began_ns = now_ns;
+        }
+        dismiss(connection);
+        Ok(())
+    }
+
+    fn report(&mut self) -> Report {
+        self.book.report()
+    }
+}
+
+/// Answers the requests of one connection, of which several may be under way.
+#[derive(Debug)]
+pub(super) struct Responder {
+    request: usize,
+    response: Payload,
+    inbox: Buffer,
+    most: usize,
+}
+
+impl Responder {
+    pub(super) fn new(load: &Transactions) -> Self {
+        Self {
+            request: load.request as usize,
+            response: Payload::new(load.response),
+            inbox: inbox(load.request, load.in_flight),
+            most: load.request as usize * load.in_flight as usize,
+        }
+    }
+}
+
+impl Engine for Responder {
+    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let connection = connections[0];
+        let bytes = self.request + self.response.size;
+        let mut received = 0;
+        while !course.is_stopped() {
+            match recv(&connection.socket, self.inbox.get_mut(), RecvFlags::empty()) {
+                Ok((_, 0)) => return receive_ended(connection, course, Ok(())),
+                Ok((_, more)) => received += more,
+                Err(Errno::INTR) => {}
+                Err(errno) => return receive_ended(connection, course, Err(errno)),
+            }
+            if received > self.most {
+                return Err(too_much(connection, "more requests than may be under way"));
+            }
+            while received >= self.request {
+                if let Err(errno) = self.response.send(connection) {
+                    return send_ended(connection, course, errno);
+                }
+                connection.tally.add(bytes);
+                received -= self.request;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,513 @@
+//! The end that takes whoever connects.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rig_sys::socket::{self, Buffer};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use rustix::time::Timespec;
+use socket2::{Domain, Socket, Type};
+
+use super::sender::{note_grant, place};
+use super::{AT_ONCE, Counts, Protocol};
+use crate::engine::{self, Connection, CopyIn, Course, Engine, Pull, Tally, Trouble};
+use crate::plan::{Engine as EngineKind, Flow, ReceiveMode, SendMode, TcpStream};
+use crate::record::Direction;
+use crate::wait::Bell;
+use crate::worker::team::Team;
+use crate::worker::{Failing, WorkerError};
+
+/// Connections of all ports together; more wait in the kernel until one ends.
+const CONNECTIONS: usize = 20_000;
+/// Connections that the kernel keeps for a thread that has not come to accept them (limited by net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+/// Messages taken from one connection before the next has its turn.
+const TURNS: usize = 32;
+/// Before a thread that had no room for a connection looks again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// What an event of the epoll set stands for; connections come after.
+const LISTENER: u64 = 0;
+const STOP: u64 = 1;
+const FIRST: u64 = 2;
+
+/// Where one thread listens, and where it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Port {
+    pub at: SocketAddr,
+    /// The thread's CPU; `None` leaves the affinity of the caller.
+    pub cpu: Option<u32>,
+}
+
+/// What a [`Receiver`] shall do.
+#[derive(Debug, Clone)]
+pub struct Receiving {
+    pub protocol: Protocol,
+    /// One for each thread, up to 1024.
+    pub ports: Vec<Port>,
+    /// Bytes asked of the kernel by one receive, 1 B to 64 MiB.
+    pub message: u32,
+    /// SO_RCVBUF in bytes as asked for. `None`: kernel's autotuning.
+    pub receive_buffer: Option<u32>,
+    /// TCP_NODELAY on the accepted connections.
+    pub no_delay: bool,
+    /// Receives outstanding at a time (io_uring); a port then serves one connection after the other. `None`: one
+    /// receive at a time, and all connections of a port at once. TCP only.
+    pub outstanding: Option<u32>,
+}
+
+/// What a port's thread tells.
+#[derive(Debug, Default)]
+struct State {
+    tally: Tally,
+    current: Mutex<Current>,
+}
+
+/// The connection that io_uring waits on.
+#[derive(Debug, Default)]
+struct Current {
+    connection: Option<Arc<Connection>>,
+    /// What the connections before it received.
+    past: Counts,
+    closing: bool,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Door {
+    open: AtomicUsize,
+    accepted: AtomicUsize,
+    /// A datagram came: there are no connections to count.
+    heard: AtomicBool,
+    news: Bell,
+}
+
+impl Door {
+    fn enter(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.accepted.fetch_add(1, Ordering::Release);
+        self.news.ring();
+    }
+
+    fn leave(&self) {
+        self.open.fetch_sub(1, Ordering::Release);
+        self.news.ring();
+    }
+
+    fn is_full(&self) -> bool {
+        self.open.load(Ordering::Relaxed) >= CONNECTIONS
+    }
+}
+
+/// Threads that receive, one for each [`Port`]. They take and count everything from the moment they are there.
+#[derive(Debug)]
+pub struct Receiver {
+    team: Team,
+    states: Vec<Arc<State>>,
+    door: Arc<Door>,
+    notes: Vec<String>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Receiver {
+    /// Listens on all ports and starts the threads. Raises the process's soft limit of open files to the hard one.
+    ///
+    /// # Errors
+    /// A value out of its range, or a port that cannot be had.
+    pub fn open(receiving: &Receiving) -> Result<Self, WorkerError> {
+        let stream = stream_of(receiving);
+        stream.validate().failing(|| "check what is to be received".into())?;
+        rig_sys::process::raise_file_limit();
+        let (mut notes, mut addresses) = (Vec::new(), Vec::new());
+        let mut sockets = Vec::new();
+        for port in &receiving.ports {
+            let what = || match receiving.protocol {
+                Protocol::Tcp => format!("listen on {}", port.at),
+                Protocol::Udp => format!("receive datagrams on {}", port.at),
+            };
+            let socket =
+                listen(receiving, port.at, &mut notes).map_err(|error| in_use(error, port.at)).failing(what)?;
+            addresses.push(socket.local_addr().ok().and_then(|a| a.as_socket()).unwrap_or(port.at));
+            sockets.push(socket);
+        }
+        let news = Bell::new().failing(|| "create an eventfd".into())?;
+        let (open, accepted, heard) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        let door = Arc::new(Door { open, accepted, heard, news });
+        let states: Vec<Arc<State>> = sockets.iter().map(|_| Arc::default()).collect();
+        let mut team = Team::new(&Arc::from(Vec::new()), Direction::Receive, receiving.protocol == Protocol::Udp)?;
+        for (thread, (socket, state)) in sockets.into_iter().zip(&states).enumerate() {
+            let (state, door, cpus) = (state.clone(), door.clone(), Vec::from_iter(receiving.ports[thread].cpu));
+            let (stream, no_delay, udp) = (stream.clone(), receiving.no_delay, receiving.protocol == Protocol::Udp);
+            let outstanding = receiving.outstanding;
+            team.spawn(thread as u32, move |_| {
+                place(&cpus)?;
+                let listener = OwnedFd::from(socket);
+                let message = stream.message as usize;
+                Ok(match outstanding {
+                    _ if udp => Box::new(Datagrams { socket: listener, pull: CopyIn::new(message), state, door }),
+                    Some(outstanding) => Box::new(Deep { listener, stream, outstanding, no_delay, state, door }),
+                    None => Box::new(Open { listener, pull: CopyIn::new(message), no_delay, state, door }),
+                })
+            })?;
+        }
+        team.go(AT_ONCE);
+        Ok(Self { team, states, door, notes, addresses })
+    }
+
+    /// Readable when a connection came or ended, or the first datagram came; [`Self::hush`] silences it.
+    pub fn news(&self) -> BorrowedFd<'_> {
+        self.door.news.as_fd()
+    }
+
+    pub fn hush(&self) {
+        self.door.news.hush();
+    }
+
+    /// Where the threads listen, with the ports that the kernel chose for port 0.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Connections that are open now.
+    pub fn open_connections(&self) -> usize {
+        self.door.open.load(Ordering::Acquire)
+    }
+
+    /// A connection or a datagram has come since the receiver was opened.
+    pub fn was_heard_of(&self) -> bool {
+        self.accepted() > 0 || self.door.heard.load(Ordering::Acquire)
+    }
+
+    /// Connections that were accepted so far.
+    pub fn accepted(&self) -> usize {
+        self.door.accepted.load(Ordering::Acquire)
+    }
+
+    /// What each thread has received so far.
+    pub fn counts(&self) -> Vec<Counts> {
+        let count = |state: &Arc<State>| {
+            let current = state.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let tallies = std::iter::once(&state.tally).chain(current.connection.iter().map(|c| &c.inbound));
+            let Counts { bytes, operations } = Counts::of(tallies);
+            Counts { bytes: bytes + current.past.bytes, operations: operations + current.past.operations }
+        };
+        self.states.iter().map(count).collect()
+    }
+
+    /// What the kernel did not grant, in words for people.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Fails when a thread has.
+    pub fn check(&self) -> Result<(), WorkerError> {
+        self.team.check()
+    }
+
+    /// Closes everything.
+    ///
+    /// # Errors
+    /// What kept a thread from receiving, other than its peer.
+    pub fn stop(mut self) -> Result<(), WorkerError> {
+        self.close_current();
+        self.team.stop()
+    }
+
+    /// Ends what io_uring waits on, now and from now on.
+    fn close_current(&self) {
+        for state in &self.states {
+            let mut current = state.current.lock().unwrap_or_else(PoisonError::into_inner);
+            current.closing = true;
+            if let Some(connection) = &current.connection {
+                // Fails only when the peer has ended it already.
+                let _ = shutdown(&connection.socket, Shutdown::Both);
+            }
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        // The team joins its threads when it is dropped after this.
+        self.close_current();
+    }
+}
+
+fn stream_of(receiving: &Receiving) -> TcpStream {
+    TcpStream {
+        flow: Flow::Forward,
+        threads: u32::try_from(receiving.ports.len()).unwrap_or(u32::MAX),
+        connections: 1,
+        message: receiving.message,
+        send_buffer: None,
+        receive_buffer: receiving.receive_buffer,
+        no_delay: receiving.no_delay,
+        throttle: None,
+        congestion_control: None,
+        engine: receiving.outstanding.map_or(EngineKind::Blocking, |outstanding| EngineKind::Uring { outstanding }),
+        send_mode: SendMode::Copy,
+        receive_mode: ReceiveMode::Copy,
+    }
+}
+
+fn listen(receiving: &Receiving, at: SocketAddr, notes: &mut Vec<String>) -> io::Result<Socket> {
+    let kind = match receiving.protocol {
+        Protocol::Tcp => Type::STREAM,
+        Protocol::Udp => Type::DGRAM,
+    };
+    let socket = Socket::new(Domain::for_address(at), kind, None)?;
+    // What the listening socket is told, the connections inherit: after the handshake it would come too late for the
+    // window scale (tcp(7)).
+    if let Some(asked) = receiving.receive_buffer {
+        let granted = socket::set_buffer(&socket, Buffer::Receive, asked).map_err(io::Error::other)?;
+        note_grant(Buffer::Receive, asked, granted, notes);
+    }
+    if receiving.protocol == Protocol::Tcp {
+        socket.set_reuse_address(true)?;
+    }
+    socket.bind(&at.into())?;
+    if receiving.protocol == Protocol::Tcp {
+        socket.listen(BACKLOG)?;
+    }
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn in_use(error: io::Error, at: SocketAddr) -> io::Error {
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "port {0} is in use: stop the program that has it (`ss -lntup 'sport = :{0}'` names it) or choose \
+             another base port",
+            at.port()
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("{} is the address of no interface here (see `ip address`)", at.ip())
+        }
+        io::ErrorKind::PermissionDenied => format!("port {} needs privilege: choose one from 1024", at.port()),
+        _ => return error,
+    };
+    io::Error::new(error.kind(), why)
+}
+
+/// One thread's port with all its connections at once.
+#[derive(Debug)]
+struct Open {
+    listener: OwnedFd,
+    pull: CopyIn,
+    no_delay: bool,
+    state: Arc<State>,
+    door: Arc<Door>,
+}
+
+impl Engine for Open {
+    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let mut room = Room { connections: Vec::new(), free: Vec::new() };
+        let result = self.serve(&mut room, course).map_err(|errno| failed("watch a port with epoll", errno));
+        for _ in room.connections.iter().flatten() {
+            self.door.leave();
+        }
+        result
+    }
+}
+
+/// The connections of a port, each with a number that the epoll set knows it by.
+struct Room {
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+}
+
+impl Open {
+    fn serve(&mut self, room: &mut Room, course: &Course) -> Result<(), Errno> {
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&watch, &course.stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        let admit = || epoll::add(&watch, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN);
+        admit()?;
+        let mut admitting = true;
+        let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.subsec_nanos().into() };
+        let mut events: Vec<Event> = Vec::with_capacity(256);
+        while !course.is_stopped() {
+            events.clear();
+            match epoll::wait(&watch, spare_capacity(&mut events), (!admitting).then_some(&pause)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            if !admitting {
+                admit()?;
+                admitting = true;
+            }
+            for event in &events {
+                match event.data.u64() {
+                    STOP => return Ok(()),
+                    LISTENER => {
+                        admitting = accept(&self.listener, self.no_delay, &self.door, room, &watch);
+                        if !admitting {
+                            // No room: who waits does so in the kernel, and the thread does not turn in circles.
+                            epoll::delete(&watch, &self.listener)?;
+                        }
+                    }
+                    number => {
+                        let index = (number - FIRST) as usize;
+                        let Some(Some(connection)) = room.connections.get(index) else { continue };
+                        if drain(connection, &mut self.pull, &self.state.tally) {
+                            room.connections[index] = None;
+                            room.free.push(index);
+                            self.door.leave();
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes all who wait. False when there is no room for more.
+fn accept(listener: &OwnedFd, no_delay: bool, door: &Door, room: &mut Room, watch: &OwnedFd) -> bool {
+    loop {
+        if door.is_full() {
+            return false;
+        }
+        let connection = match accepted(listener, true, no_delay) {
+            Ok(connection) => connection,
+            Err(Errno::AGAIN) => return true,
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return false,
+            // What happened to a connection before it was taken is its own affair (accept(2)).
+            Err(_) => continue,
+        };
+        let index = room.free.pop().unwrap_or(room.connections.len());
+        if epoll::add(watch, &connection.socket, EventData::new_u64(index as u64 + FIRST), EventFlags::IN).is_err() {
+            room.free.extend((index < room.connections.len()).then_some(index));
+            return false;
+        }
+        match room.connections.get_mut(index) {
+            Some(seat) => *seat = Some(connection),
+            None => room.connections.push(Some(connection)),
+        }
+        door.enter();
+    }
+}
+
+/// Accepts one connection.
+fn accepted(listener: &OwnedFd, nonblocking: bool, no_delay: bool) -> Result<Connection, Errno> {
+    use rustix::net::{SocketFlags, accept_with, sockopt};
+    let flags = if nonblocking { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
+    let socket = accept_with(listener, flags)?;
+    if no_delay {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+    }
+    Ok(Connection::new(socket, 0, String::new(), String::new()))
+}
+
+/// Takes what has come, within a turn. True when the connection has ended.
+fn drain(connection: &Connection, pull: &mut CopyIn, tally: &Tally) -> bool {
+    for _ in 0..TURNS {
+        match pull.pull(connection) {
+            Ok(0) => return true,
+            Ok(bytes) => tally.add(bytes),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return false,
+            Err(_) => return true,
+        }
+    }
+    false
+}
+
+/// One thread's port with several receives outstanding on one connection after the other.
+#[derive(Debug)]
+struct Deep {
+    listener: OwnedFd,
+    stream: TcpStream,
+    outstanding: u32,
+    no_delay: bool,
+    state: Arc<State>,
+    door: Arc<Door>,
+}
+
+impl Engine for Deep {
+    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        while wait_for(&self.listener, course).map_err(|errno| failed("wait for a connection", errno))? {
+            let Ok(connection) = accepted(&self.listener, false, self.no_delay) else {
+                // Gone again, or no descriptor is left.
+                std::thread::park_timeout(PAUSE);
+                continue;
+            };
+            let connection = Arc::new(connection);
+            {
+                let mut current = self.state.current.lock().unwrap_or_else(PoisonError::into_inner);
+                if current.closing {
+                    return Ok(());
+                }
+                current.connection = Some(connection.clone());
+            }
+            self.door.enter();
+            // A connection that ends is no trouble: the course lets it from the start.
+            let result = engine::deep_receiver(&self.stream, self.outstanding, &connection)
+                .and_then(|mut engine| engine.run(&[&connection], course));
+            {
+                let mut current = self.state.current.lock().unwrap_or_else(PoisonError::into_inner);
+                current.connection = None;
+                let count = connection.inbound.read();
+                current.past.bytes += count.bytes;
+                current.past.operations += count.operations;
+            }
+            self.door.leave();
+            result?;
+        }
+        Ok(())
+    }
+}
+
+/// One thread's socket for datagrams.
+#[derive(Debug)]
+struct Datagrams {
+    socket: OwnedFd,
+    pull: CopyIn,
+    state: Arc<State>,
+    door: Arc<Door>,
+}
+
+impl Engine for Datagrams {
+    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        let Self { socket, pull, state, door } = self;
+        // Shaped like a connection, because that is what payload is taken from.
+        let socket = socket.try_clone().map_err(|error| failed("prepare a socket", error))?;
+        let connection = Connection::new(socket, 0, String::new(), String::new());
+        while wait_for(&connection.socket, course).map_err(|errno| failed("wait for a datagram", errno))? {
+            for _ in 0..TURNS {
+                match pull.pull(&connection) {
+                    Ok(bytes) => state.tally.add(bytes),
+                    // Errors are of datagrams that were sent, and none is sent.
+                    Err(_) => break,
+                }
+            }
+            if !door.heard.load(Ordering::Relaxed) && !door.heard.swap(true, Ordering::Release) {
+                door.news.ring();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until there is something to take. False when the load has stopped.
+fn wait_for(socket: &OwnedFd, course: &Course) -> Result<bool, Errno> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(&course.stop, PollFlags::IN)];
+    loop {
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) if course.is_stopped() => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn failed(what: &str, why: impl Into<io::Error>) -> Trouble {
+    Trouble { what: what.into(), why: why.into().to_string() }
+}
