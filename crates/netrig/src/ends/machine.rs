@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use rig_sys::clock;
 use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols, Softnet};
-use rig_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{CpuUse, NodeRecord, ProtocolDelta};
@@ -61,7 +60,7 @@ impl Meter {
     /// # Errors
     /// When /proc cannot be read.
     pub fn new() -> rig_sys::Result<Self> {
-        NamespaceCounters::open(&NetNs::of_current_thread()?).map(Self)
+        NamespaceCounters::here().map(Self)
     }
 
     /// # Errors
@@ -69,6 +68,8 @@ impl Meter {
     pub fn read(&self) -> rig_sys::Result<Reading> {
         let at_ns = clock::monotonic_ns();
         let cpus = counters::cpu_ticks()?;
-        Ok(Reading { at_ns, cpus, softnet: counters::softnet()?, protocols: self.0.protocols()? })
+        let mut protocols = self.0.protocols()?;
+        protocols.extend(self.0.protocols_of_ipv6()?);
+        Ok(Reading { at_ns, cpus, softnet: counters::softnet()?, protocols })
     }
 }
