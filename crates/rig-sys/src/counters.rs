@@ -124,12 +124,18 @@ pub struct NamespaceCounters {
 }
 
 impl NamespaceCounters {
+    /// Those of `ns`. Needs the privilege to enter it.
     pub fn open(ns: &NetNs) -> Result<Self> {
-        let snmp6 = match NsFile::open(ns, "snmp6") {
+        ns.run(Self::here)?
+    }
+
+    /// Those of the namespace that the calling thread is in. Needs no privileges.
+    pub fn here() -> Result<Self> {
+        let snmp6 = match NsFile::here("snmp6") {
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => None,
             file => Some(file?),
         };
-        Ok(Self { dev: NsFile::open(ns, "dev")?, snmp: NsFile::open(ns, "snmp")?, snmp6 })
+        Ok(Self { dev: NsFile::here("dev")?, snmp: NsFile::here("snmp")?, snmp6 })
     }
 
     /// Every interface's counters by name, `lo` left out.

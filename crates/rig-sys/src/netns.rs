@@ -143,10 +143,11 @@ pub struct NsFile {
 }
 
 impl NsFile {
-    /// Opens `/proc/thread-self/net/NAME` inside `ns`.
-    pub fn open(ns: &NetNs, name: &'static str) -> Result<Self> {
+    /// Opens `/proc/thread-self/net/NAME` of the calling thread's namespace, which takes no privileges: entering a
+    /// namespace does, even the one that the thread is in (setns(2)).
+    pub fn here(name: &'static str) -> Result<Self> {
         let path = format!("/proc/thread-self/net/{name}");
-        let file = ns.run(|| File::open(&path))?.during(|| format!("open {path}"))?;
+        let file = File::open(&path).during(|| format!("open {path}"))?;
         Ok(Self { file, name })
     }
 

@@ -11,8 +11,10 @@ pub fn list() -> Result<Exit, Failure> {
     for suite in Suite::built_in() {
         let suite = suite?;
         let _ = writeln!(text, "{}: {}", suite.name, suite.title);
-        for scenario in &suite.scenarios {
-            let _ = writeln!(text, "  {:<4} {:<32} {}", scenario.id, scenario.name, scenario.topology.path());
+        let widest = |of: fn(&Scenario) -> &str| suite.scenarios.iter().map(|s| of(s).chars().count()).max();
+        let (ids, names) = (widest(|s| &s.id).unwrap_or(0), widest(|s| &s.name).unwrap_or(0));
+        for Scenario { id, name, topology, .. } in &suite.scenarios {
+            let _ = writeln!(text, "  {id:<ids$}  {name:<names$}  {}", topology.path());
         }
     }
     print(&text)?;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use rig_sys::clock;
 use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols, Softnet};
-use rig_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{CpuUse, NodeRecord, ProtocolDelta};
@@ -61,7 +60,7 @@ impl Meter {
     /// # Errors
     /// When /proc cannot be read.
     pub fn new() -> rig_sys::Result<Self> {
-        NamespaceCounters::open(&NetNs::of_current_thread()?).map(Self)
+        NamespaceCounters::here().map(Self)
     }
 
     /// # Errors

@@ -153,7 +153,8 @@ impl Server {
     /// Nobody new, and nobody who has no test running.
     fn drain(&mut self) {
         if !self.listeners.is_empty() {
-            self.log.say(&format_args!("stopping: {} control connections are open", self.clients.len()));
+            let open = crate::report::build::count(self.clients.len(), "client is", "clients are");
+            self.log.say(&format_args!("stopping: {open} connected; tests that run are finished, a second signal ends them"));
             self.listeners.clear();
             // Rung for good: it would wake the server without end.
             let _ = epoll::delete(&self.epoll, &self.stop);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols};
-use rig_sys::netns::NetNs;
 
 /// What to read beside what is always read.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +46,7 @@ impl Snapshot {
         let (user, system) = process_cpu_ns();
         let ticks = counters::cpu_ticks().unwrap_or_default();
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let here = NetNs::of_current_thread().and_then(|ns| NamespaceCounters::open(&ns)).ok();
+        let here = NamespaceCounters::here().ok();
         let counted = |read: fn(&NamespaceCounters) -> rig_sys::Result<Protocols>| {
             here.as_ref().and_then(|here| read(here).ok()).unwrap_or_default()
         };
