@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that the kernel holds until they are accepted.
@@ -30,10 +30,14 @@ impl Family {
 /// Listens on `address`, or on all addresses of the family when there is none. Port 0 lets the kernel choose.
 ///
 /// # Errors
-/// When the address is not this machine's or the port is in use.
+/// When the address is not this machine's or of another family, or the port is in use.
 pub fn listen(address: Option<IpAddr>, port: u16, family: Family) -> Result<Vec<TcpListener>> {
     let all_v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let all_v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    if let Some(address) = address.filter(|address| !family.has(*address)) {
+        let option = if family == Family::V4 { "-4" } else { "-6" };
+        bail!("{option} and --listen {address} exclude each other: leave one of them out");
+    }
     let listener = match (address, family) {
         (Some(address), _) => listen_on(address, port, true),
         (None, Family::V4) => listen_on(all_v4, port, true),
@@ -73,4 +77,20 @@ fn listen_on(address: IpAddr, port: u16, only_v6: bool) -> io::Result<TcpListene
 fn is_no_ipv6(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_another_family_is_refused() {
+        for (address, family, option) in [("::1", Family::V4, "-4"), ("127.0.0.1", Family::V6, "-6")] {
+            let error = listen(Some(address.parse().unwrap()), 0, family).unwrap_err().to_string();
+            assert!(error.contains(option) && error.contains(address), "{error}");
+        }
+        for family in [Family::Any, Family::V4] {
+            listen(Some(Ipv4Addr::LOCALHOST.into()), 0, family).unwrap();
+        }
+    }
 }
