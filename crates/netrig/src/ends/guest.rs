@@ -465,6 +465,9 @@ impl Guest {
     }
 
     fn fail(&mut self, why: String) {
+        if matches!(self.state, State::Over) {
+            return;
+        }
         self.state = State::Over;
         // What was done before stays done.
         self.actions.retain(|action| matches!(action, Action::Done(_)));
