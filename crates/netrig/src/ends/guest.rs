@@ -174,7 +174,8 @@ impl Guest {
                     Ok(reply) => self.replied(reply, now_ns),
                     Err(error) => {
                         let said = wire::words(&String::from_utf8_lossy(&line[..line.len().min(100)]));
-                        self.fail(format!("{} does not speak netrig's protocol: {said:?}: {error}", self.server));
+                        let why = wire::words(&error.to_string());
+                        self.fail(format!("{} does not speak netrig's protocol: {said:?}: {why}", self.server));
                     }
                 },
                 Err(too_long) => self.fail(format!("{} does not speak netrig's protocol: {too_long}", self.server)),
@@ -315,7 +316,7 @@ impl Guest {
     pub fn worker_said(&mut self, event: Event, now_ns: u64) {
         match (event, &mut self.state) {
             (_, State::Over | State::Failing(Failing { here: Some(_), .. })) => {}
-            (Event::Failed { what, why }, _) => self.failed_here(format!("{what}: {why}"), now_ns),
+            (Event::Failed { what, why }, _) => self.failed_here(&format!("{what}: {why}"), now_ns),
             (_, State::Failing(_)) => {}
             (Event::Connected, State::Opening { here, .. }) => {
                 *here = true;
@@ -328,7 +329,7 @@ impl Guest {
                     self.actions.push_back(Action::Count);
                 }
             }
-            (event, _) => self.failed_here(format!("the worker said {event:?} out of turn"), now_ns),
+            (event, _) => self.failed_here(&format!("the worker said {event:?} out of turn"), now_ns),
         }
     }
 
@@ -340,8 +341,8 @@ impl Guest {
                 running.ended = true;
                 self.finish_when_complete();
             }
-            (Ok(()), _) => self.failed_here("the worker ended without a record".into(), now_ns),
-            (Err(how), _) => self.failed_here(how, now_ns),
+            (Ok(()), _) => self.failed_here("the worker ended without a record", now_ns),
+            (Err(how), _) => self.failed_here(&how, now_ns),
         }
     }
 
@@ -439,7 +440,8 @@ impl Guest {
         self.actions.push_back(Action::Done(Box::new(ends)));
     }
 
-    fn failed_here(&mut self, why: String, now_ns: u64) {
+    fn failed_here(&mut self, why: &str, now_ns: u64) {
+        let why = wire::words(why);
         match &mut self.state {
             State::Failing(failing) => {
                 failing.here = Some(why);
@@ -465,6 +467,9 @@ impl Guest {
     }
 
     fn fail(&mut self, why: String) {
+        if matches!(self.state, State::Over) {
+            return;
+        }
         self.state = State::Over;
         // What was done before stays done.
         self.actions.retain(|action| matches!(action, Action::Done(_)));
