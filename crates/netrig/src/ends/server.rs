@@ -154,7 +154,9 @@ impl Server {
     fn drain(&mut self) {
         if !self.listeners.is_empty() {
             let open = crate::report::build::count(self.clients.len(), "client is", "clients are");
-            self.log.say(&format_args!("stopping: {open} connected; tests that run are finished, a second signal ends them"));
+            self.log.say(&format_args!(
+                "stopping: {open} connected; tests that run are finished, a second signal ends them"
+            ));
             self.listeners.clear();
             // Rung for good: it would wake the server without end.
             let _ = epoll::delete(&self.epoll, &self.stop);
@@ -260,7 +262,14 @@ impl Server {
                 true
             }
         };
-        if alive { self.carry_out(id) } else { self.remove(id) }
+        if alive {
+            return self.carry_out(id);
+        }
+        if client.worker.is_some() {
+            let peer = client.peer;
+            self.log.say(&format_args!("{peer}: left during its test"));
+        }
+        self.remove(id);
     }
 
     /// Does what a client's session wants done.

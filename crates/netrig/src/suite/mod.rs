@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
+pub use self::words::bytes;
 use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;

@@ -138,6 +138,18 @@ fn words(text: Option<String>) -> Vec<String> {
     text.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect()
 }
 
+/// The name that a hypervisor's signature ([`Machine::hypervisor`]) stands for; what is no known signature is a name.
+pub fn hypervisor_name(signature: &str) -> &str {
+    match signature {
+        "KVMKVMKVM" => "KVM",
+        "Microsoft Hv" => "Hyper-V",
+        "TCGTCGTCGTCG" => "QEMU",
+        "VMwareVMware" => "VMware",
+        "XenVMMXenVMM" => "Xen",
+        other => other,
+    }
+}
+
 /// The signature in CPUID leaf 0x4000_0000, e.g. `KVMKVMKVM` (Documentation/virt/kvm/x86/cpuid.rst).
 #[cfg(target_arch = "x86_64")]
 fn hypervisor_by_cpuid() -> Option<String> {
