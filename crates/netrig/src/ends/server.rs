@@ -153,10 +153,13 @@ impl Server {
     /// Nobody new, and nobody who has no test running.
     fn drain(&mut self) {
         if !self.listeners.is_empty() {
-            let open = crate::report::build::count(self.clients.len(), "client is", "clients are");
-            self.log.say(&format_args!(
-                "stopping: {open} connected; tests that run are finished, a second signal ends them"
-            ));
+            match self.clients.len() {
+                0 => self.log.say(&"stopping"),
+                n => self.log.say(&format_args!(
+                    "stopping: {} connected; tests that run are finished, a second signal ends them",
+                    crate::report::build::count(n, "client is", "clients are")
+                )),
+            }
             self.listeners.clear();
             // Rung for good: it would wake the server without end.
             let _ = epoll::delete(&self.epoll, &self.stop);
