@@ -80,13 +80,13 @@ enum Command {
         name: Option<String>,
     },
     /// A bulk TCP stream between two machines
-    #[command(after_help = ends::AFTER_HELP)]
+    #[command(after_help = ends::AFTER_HELP, mut_args = ends::of_one_role)]
     Stream(ends::StreamArgs),
     /// Requests and responses between two machines, over TCP or UDP
-    #[command(after_help = ends::AFTER_HELP)]
+    #[command(after_help = ends::AFTER_HELP, mut_args = ends::of_one_role)]
     Rr(ends::RrArgs),
     /// A stream of UDP datagrams between two machines
-    #[command(after_help = ends::AFTER_HELP)]
+    #[command(after_help = ends::AFTER_HELP, mut_args = ends::of_one_role)]
     Udp(ends::UdpArgs),
     /// Be the server of `stream`, `rr` and `udp` for clients on other machines
     Serve(ends::ServeArgs),

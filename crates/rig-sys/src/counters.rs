@@ -268,6 +268,19 @@ mod tests {
     }
 
     #[test]
+    fn the_own_namespace_is_counted_without_any_privilege() {
+        let read = || {
+            let none = rustix::thread::CapabilitySet::empty();
+            let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            NamespaceCounters::here().and_then(|counters| counters.protocols())
+        };
+        // Capabilities are those of a thread (capabilities(7)): only this one loses them.
+        let protocols = std::thread::spawn(read).join().unwrap().unwrap();
+        assert!(protocols.contains_key("Tcp.RetransSegs"), "{protocols:?}");
+    }
+
+    #[test]
     fn proc_stat_lines_become_ticks() {
         let text = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 10 20 30 40 50 60 70 80 0 0\ncpu12 1 1 1 1 1 1 1 1 0 0\nintr 5\n";
         let cpus = parse_cpu_ticks(text).unwrap();

@@ -13,7 +13,7 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::socket;
 
 use self::live::Live;
-pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs};
+pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
 use self::options::{Common, Place, Serving};
 use super::output::Output;
 use super::{note, usable_cpus};

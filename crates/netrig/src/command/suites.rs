@@ -25,7 +25,10 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
     let suite = Suite::load(name)?;
     let mut text = String::new();
     let phases = suite.timing.phases;
-    let _ = writeln!(text, "{}\n\n{}\n", suite.title, suite.about);
+    let _ = writeln!(text, "{}\n", suite.title);
+    if !suite.about.is_empty() {
+        let _ = writeln!(text, "{}\n", suite.about);
+    }
     let _ = writeln!(
         text,
         "Each trial: warm-up {:?}, window {:?}, cool-down {:?}; {}.",

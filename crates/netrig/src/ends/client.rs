@@ -45,7 +45,14 @@ impl Target {
     fn addresses(&self) -> Result<Vec<SocketAddr>> {
         let Self { host, port, family } = self;
         let found = (host.trim_start_matches('[').trim_end_matches(']'), *port).to_socket_addrs();
-        let all: Vec<_> = found.with_context(|| format!("find the address of '{host}'"))?.collect();
+        let all: Vec<_> = match found {
+            Ok(found) => found.collect(),
+            Err(error) => {
+                let with_port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+                let hint = with_port.map(|(host, port)| format!(": write --client {host} --port {port}"));
+                bail!("cannot find the address of '{host}': {error}{}", hint.unwrap_or_default());
+            }
+        };
         let wanted: Vec<_> = all.iter().copied().filter(|address| family.has(address.ip())).collect();
         if wanted.is_empty() {
             let (kind, other) = if *family == Family::V4 { ("IPv4", "-6") } else { ("IPv6", "-4") };
@@ -84,7 +91,8 @@ pub fn run(
     clock::be_punctual();
     let guest = Guest::new(server, test.clone(), monotonic_ns());
     let (program, cancel) = (program.to_owned(), cancel.clone());
-    let mut link = Link { socket, server, guest, worker: None, meter: Meter::new()?, program, cancel };
+    let mut link =
+        Link { socket, server, server_listens: true, guest, worker: None, meter: Meter::new()?, program, cancel };
     while (results.len() as u32) < trials {
         if let Some(ends) = link.carry_out(watch)? {
             watch.done(&ends);
@@ -157,6 +165,8 @@ fn attempt(address: SocketAddr, cancel: &Cancel) -> io::Result<Option<TcpStream>
 struct Link {
     socket: TcpStream,
     server: SocketAddr,
+    /// Until the server closes the connection.
+    server_listens: bool,
     guest: Guest,
     worker: Option<Process>,
     meter: Meter,
@@ -212,7 +222,8 @@ impl Link {
     /// Waits for anything to happen, and tells it to the guest.
     fn wait(&mut self) -> Result<()> {
         let timeout = self.guest.deadline_ns().map(until);
-        let mut fds = vec![PollFd::new(&self.cancel, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.cancel, PollFlags::IN)];
+        fds.extend(self.server_listens.then(|| PollFd::new(&self.socket, PollFlags::IN)));
         let stdout = self.worker.as_ref().and_then(Process::stdout).map(AsFd::as_fd);
         let stderr = self.worker.as_ref().and_then(Process::stderr).map(AsFd::as_fd);
         fds.extend(stdout.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -223,7 +234,8 @@ impl Link {
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let mut next = || ready.next().unwrap_or(false);
-        let (cancelled, server) = (next(), next());
+        let cancelled = next();
+        let server = self.server_listens && next();
         let events = stdout.is_some() && next();
         let errors = stderr.is_some() && next();
         if cancelled {
@@ -259,10 +271,16 @@ impl Link {
     fn server_has_words(&mut self) {
         let mut piece = [0u8; PIECE];
         match self.socket.read(&mut piece) {
-            Ok(0) => self.guest.closed(&"end of file"),
+            Ok(0) => {
+                self.server_listens = false;
+                self.guest.closed(&"end of file");
+            }
             Ok(n) => self.guest.received(&piece[..n], monotonic_ns()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => self.guest.closed(&error),
+            Err(error) => {
+                self.server_listens = false;
+                self.guest.closed(&error);
+            }
         }
     }
 

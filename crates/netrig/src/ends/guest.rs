@@ -97,6 +97,8 @@ struct Running {
     record: Option<Box<WorkerRecord>>,
     ended: bool,
     done: Option<Box<Done>>,
+    /// Why the server, done with its end of this test, will not make another.
+    farewell: Option<String>,
 }
 
 impl Running {
@@ -185,7 +187,7 @@ impl Guest {
 
     fn replied(&mut self, reply: Reply, now_ns: u64) {
         match (reply, &mut self.state) {
-            (Reply::Refused { why }, _) => self.fail(format!("the server refused: {}", wire::words(&why))),
+            (Reply::Refused { why }, _) => self.leave(format!("the server refused: {}", wire::words(&why))),
             (Reply::Failed { why }, State::Failing(failing)) => {
                 failing.there = Some(wire::words(&why));
                 self.lament();
@@ -307,6 +309,7 @@ impl Guest {
             record: None,
             ended: false,
             done: None,
+            farewell: None,
         }));
         self.actions.push_back(Action::Send(Request::Go { start_ns: clocks.to_server(start_ns) }));
         self.actions.push_back(Action::Order(Order::Go { start_ns }));
@@ -368,7 +371,18 @@ impl Guest {
         match &mut self.state {
             State::Over => {}
             State::Failing(_) => self.lament(),
-            _ => self.fail(format!("the server at {} closed the control connection: {why}", self.server)),
+            _ => self.leave(format!("the server at {} closed the control connection: {why}", self.server)),
+        }
+    }
+
+    /// The server says no more. A test that it has reported is finished all the same: a server that stops says goodbye
+    /// right after the report, when this end's worker may be about to end.
+    fn leave(&mut self, why: String) {
+        match &mut self.state {
+            State::Running(running) if running.done.is_some() => {
+                running.farewell.get_or_insert(why);
+            }
+            _ => self.fail(why),
         }
     }
 
@@ -411,8 +425,15 @@ impl Guest {
             return;
         }
         let State::Running(running) = std::mem::replace(&mut self.state, State::Idle) else { return };
-        let Running { clocks, begin: Some(begin), end: Some(end), record: Some(client), done: Some(done), .. } =
-            *running
+        let Running {
+            clocks,
+            begin: Some(begin),
+            end: Some(end),
+            record: Some(client),
+            done: Some(done),
+            farewell,
+            ..
+        } = *running
         else {
             return;
         };
@@ -438,6 +459,9 @@ impl Guest {
         let client_machine = begin.until(&end);
         let ends = Ends { client: *client, client_machine, server, server_machine, clocks };
         self.actions.push_back(Action::Done(Box::new(ends)));
+        if let Some(why) = farewell {
+            self.fail(why);
+        }
     }
 
     fn failed_here(&mut self, why: &str, now_ns: u64) {

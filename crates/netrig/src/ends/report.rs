@@ -5,17 +5,18 @@ use std::net::SocketAddr;
 use rig_load::plan::{Engine, Load, Schedule};
 use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::confidence::Level;
-use rig_stats::units::{BitRate, Bytes, Span};
+use rig_stats::units::{BitRate, Span};
 use serde_json::json;
 
 use super::guest::{Ends, NAME, Test};
 use super::session;
-use crate::claim::{Metric, Side};
+use crate::claim::{FigureRef, Metric, Side};
 use crate::figures;
 use crate::record::{Environment, TrialRecord};
 use crate::report::build;
 use crate::report::document::{Axis, Block, Cell, Chart, Column, Document, Label, Line, Lines, Row, Table};
 use crate::run::suspicion;
+use crate::suite::bytes;
 
 /// Confidence of the intervals over several trials, percent.
 const LEVEL: f64 = 95.0;
@@ -92,7 +93,7 @@ fn blocks(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
     if done < outcome.planned as usize {
         blocks.push(Block::warning(format!("Only {done} of {} trials were made.", outcome.planned)));
     }
-    blocks.push(Block::Table(results(trials)));
+    blocks.push(Block::Table(results(&outcome.test.client, trials)));
     let flags = trials.iter().flat_map(|trial| &trial.flags).map(ToString::to_string);
     blocks.extend(flags.fold(Vec::new(), once).into_iter().map(Block::warning));
     if outcome.server.is_some_and(|(address, _)| address.ip().is_loopback()) {
@@ -121,8 +122,13 @@ fn role(direction: Direction) -> &'static str {
     }
 }
 
+/// Whether a load has the figure; what else its trials may count is of other programs' traffic.
+fn has(load: &Load, side: Side, metric: Metric) -> bool {
+    figures::check(load, &FigureRef { scenario: load.name().into(), side, metric }).is_ok()
+}
+
 /// Every figure that either end has.
-fn results(trials: &[TrialRecord]) -> Table {
+fn results(load: &Load, trials: &[TrialRecord]) -> Table {
     let mut table = Table::new("Results", "Figure");
     for (name, _) in ENDS {
         let worker = trials.first().and_then(|trial| trial.workers.iter().find(|worker| worker.name == name));
@@ -131,7 +137,8 @@ fn results(trials: &[TrialRecord]) -> Table {
     }
     let Ok(level) = Level::new(LEVEL) else { return table };
     for metric in Metric::ALL {
-        let numbers = ENDS.map(|(_, side)| build::mean_of(trials, side, metric, level));
+        let number = |side| has(load, side, metric).then(|| build::mean_of(trials, side, metric, level)).flatten();
+        let numbers = ENDS.map(|(_, side)| number(side));
         if numbers.iter().all(Option::is_none) {
             continue;
         }
@@ -259,12 +266,11 @@ fn words(load: &Load) -> String {
         build::count(threads as usize, "thread", "threads"),
         format!("{} each", build::count(connections as usize, "connection", "connections")),
     ];
-    let size = |bytes: u32| Bytes(bytes.into());
     let total = |throttle: u64| BitRate(throttle.saturating_mul(8).saturating_mul(threads.into()));
     let rate = |throttle: Option<u64>| throttle.map(|throttle| format!("at most {}", total(throttle)));
     let (send_buffer, receive_buffer) = match load {
         Load::TcpStream(stream) => {
-            words.push(format!("messages of {}", size(stream.message)));
+            words.push(format!("messages of {}", bytes(stream.message)));
             words.extend(rate(stream.throttle));
             words.push(format!("sending {}, receiving {}", stream.send_mode, stream.receive_mode));
             if let Engine::Uring { outstanding } = stream.engine {
@@ -275,7 +281,7 @@ fn words(load: &Load) -> String {
             (stream.send_buffer, stream.receive_buffer)
         }
         Load::TcpRr(rr) | Load::TcpCrr(rr) | Load::UdpRr(rr) => {
-            words.push(format!("requests of {}, responses of {}", size(rr.request), size(rr.response)));
+            words.push(format!("requests of {}, responses of {}", bytes(rr.request), bytes(rr.response)));
             words.push(format!("{} in flight", rr.in_flight));
             if let Schedule::Open { rate, .. } = rr.schedule {
                 words.push(format!("{rate} per second scheduled"));
@@ -285,7 +291,7 @@ fn words(load: &Load) -> String {
             (rr.send_buffer, rr.receive_buffer)
         }
         Load::UdpStream(udp) => {
-            words.push(format!("datagrams of {}", size(udp.message)));
+            words.push(format!("datagrams of {}", bytes(udp.message)));
             words.extend(rate(udp.throttle));
             words.push(format!("{} a call", build::count(udp.batch as usize, "message", "messages")));
             words.extend((udp.segments > 1).then(|| format!("GSO of {}", udp.segments)));
@@ -294,7 +300,7 @@ fn words(load: &Load) -> String {
         }
         Load::Idle => (None, None),
     };
-    words.extend(send_buffer.map(|bytes| format!("send buffer {}", size(bytes))));
-    words.extend(receive_buffer.map(|bytes| format!("receive buffer {}", size(bytes))));
+    words.extend(send_buffer.map(|size| format!("send buffer {}", bytes(size))));
+    words.extend(receive_buffer.map(|size| format!("receive buffer {}", bytes(size))));
     words.join(", ")
 }

@@ -153,10 +153,13 @@ impl Server {
     /// Nobody new, and nobody who has no test running.
     fn drain(&mut self) {
         if !self.listeners.is_empty() {
-            let open = crate::report::build::count(self.clients.len(), "client is", "clients are");
-            self.log.say(&format_args!(
-                "stopping: {open} connected; tests that run are finished, a second signal ends them"
-            ));
+            match self.clients.len() {
+                0 => self.log.say(&"stopping"),
+                n => self.log.say(&format_args!(
+                    "stopping: {} connected; tests that run are finished, a second signal ends them",
+                    crate::report::build::count(n, "client is", "clients are")
+                )),
+            }
             self.listeners.clear();
             // Rung for good: it would wake the server without end.
             let _ = epoll::delete(&self.epoll, &self.stop);
@@ -262,7 +265,14 @@ impl Server {
                 true
             }
         };
-        if alive { self.carry_out(id) } else { self.remove(id) }
+        if alive {
+            return self.carry_out(id);
+        }
+        if client.worker.is_some() {
+            let peer = client.peer;
+            self.log.say(&format_args!("{peer}: left during its test"));
+        }
+        self.remove(id);
     }
 
     /// Does what a client's session wants done.

@@ -29,8 +29,14 @@ pub fn write(document: &Document, options: Options, out: &mut dyn io::Write) -> 
     let width = usize::from(options.width.max(40));
     let mut terminal = Terminal { out, width, paint: Paint { enabled: options.colour }, names: String::new() };
     terminal.title(document)?;
+    let mut above: Option<&Block> = None;
     for block in document.all_blocks() {
+        let notices = matches!((above, block), (Some(Block::Notice { .. }), Block::Notice { .. }));
+        if !notices {
+            writeln!(terminal.out)?;
+        }
         terminal.block(block)?;
+        above = Some(block);
     }
     Ok(())
 }
@@ -67,7 +73,6 @@ impl Terminal<'_> {
     }
 
     fn block(&mut self, block: &Block) -> io::Result<()> {
-        writeln!(self.out)?;
         match block {
             Block::Heading { level, text } => self.heading(*level, &clean_line(text)),
             Block::Paragraph { text } => self.plain(&clean_line(text), "", ""),

@@ -44,6 +44,13 @@ macro_rules! load_file {
     };
 }
 
+/// An enum only for the words with which anything else is refused.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "expected a number of transactions per second; `throttle` is what limits streams")]
+pub(super) enum PerSecond {
+    Number(f64),
+}
+
 load_file! {
     kind: LoadKind,
     /// Of a load that runs under another one: its endpoints, unless they are the other's.
@@ -59,7 +66,7 @@ load_file! {
     response: Bytes,
     in_flight: u32,
     /// Transactions per second of each pair; as fast as they are answered unless told.
-    rate: f64,
+    rate: PerSecond,
     arrivals: Arrivals,
     timeout: Span,
     batch: u32,
@@ -245,7 +252,7 @@ fn bulk(load: &LoadFile, flow: Flow) -> Result<(Load, Load), LoadError> {
 }
 
 fn transactions(load: &LoadFile) -> Result<Transactions, LoadError> {
-    let schedule = match (load.rate, load.arrivals) {
+    let schedule = match (load.rate.map(|PerSecond::Number(rate)| rate), load.arrivals) {
         (None, None) => Schedule::Closed,
         (Some(rate), arrivals) => Schedule::Open { rate, arrivals: arrivals.unwrap_or_default() },
         (None, Some(_)) => return error("'arrivals' without a rate", "write for instance rate = 10000"),

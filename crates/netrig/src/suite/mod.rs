@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
+pub use self::words::bytes;
 use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
@@ -20,9 +21,10 @@ use crate::claim::{Claim, Metric, Side};
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 3] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
+    ("latency", include_str!("../../../../suites/latency.toml")),
 ];
 
 /// Scenarios that belong together, with what is asked of them.

@@ -33,7 +33,7 @@ impl fmt::Display for Traffic {
 }
 
 /// A size, which must not be taken for a number of messages.
-fn bytes(size: u32) -> String {
+pub fn bytes(size: u32) -> String {
     let text = Bytes(size.into()).to_string();
     match size {
         1 => "1 byte".into(),

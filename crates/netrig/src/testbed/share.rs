@@ -14,8 +14,8 @@ pub fn share_cpus(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<
     let share = available.len() / nodes.max(1);
     if share == 0 {
         let reason = format!(
-            "{nodes} nodes need a CPU each, and netrig may use only {} (CPUs {available}): use a machine, container or \
-             cgroup with more CPUs",
+            "{nodes} nodes need a CPU each, and netrig may use only {} (CPUs {available}): name more with --cpus, or use a \
+             machine, container or cgroup that has more",
             available.len()
         );
         return Err(Error::new("give each node its CPUs", std::io::Error::other(reason)));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, value_parser};
+use clap::{Arg, Args, value_parser};
 use rig_load::plan::{
     Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream, Transactions,
 };
@@ -20,8 +20,23 @@ pub const AFTER_HELP: &str = "\
 One machine is the server, any number of others are its clients, which choose the load:
   server$ netrig serve
   client$ netrig stream --client SERVER --time 10s
+  client$ netrig rr --client SERVER --request 100 --response 1k
+  client$ netrig udp --client SERVER --rate 1gbit
 
 One server serves all three kinds of load. The client's report has both ends' figures.";
+
+const CLIENT: &str = "Options of the client";
+const SERVER: &str = "Options of the server: what clients may ask for";
+
+/// Refuses an option of the one role beside the other role. A conflict of groups would do the same, but its message names
+/// every option of the group instead of the one that was given.
+pub fn of_one_role(arg: Arg) -> Arg {
+    match arg.get_help_heading() {
+        Some(CLIENT) => arg.conflicts_with("server"),
+        Some(SERVER) => arg.conflicts_with("client"),
+        _ => arg,
+    }
+}
 
 /// After the window, load goes on for this long: neither end may stop in the other's window.
 const COOL_DOWN: Duration = Duration::from_millis(500);
@@ -30,10 +45,10 @@ const COOL_DOWN: Duration = Duration::from_millis(500);
 #[group(id = "which", required = true, multiple = false)]
 pub struct Which {
     /// Be the server: wait for clients
-    #[arg(long, short, conflicts_with_all = ["common", "OutputArgs"])]
+    #[arg(long, short)]
     pub server: bool,
     /// Be the client of the server on this host
-    #[arg(long, short, value_name = "HOST", conflicts_with = "serving")]
+    #[arg(long, short, value_name = "HOST")]
     pub client: Option<String>,
 }
 
@@ -64,8 +79,7 @@ impl Place {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "serving")]
-#[command(next_help_heading = "Options of the server: what clients may ask for")]
+#[command(next_help_heading = SERVER)]
 pub struct Serving {
     /// Listen on this address alone
     #[arg(long, value_name = "ADDRESS")]
@@ -135,8 +149,7 @@ pub struct ServeArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "common", conflicts_with = "server")]
-#[command(next_help_heading = "Options of the client")]
+#[command(next_help_heading = CLIENT)]
 pub struct Common {
     /// Measure for this long; a plain number is seconds
     #[arg(long, short, value_name = "SPAN", default_value = "10s", value_parser = seconds)]
@@ -183,8 +196,8 @@ impl Common {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "direction", multiple = false, conflicts_with = "server")]
-#[command(next_help_heading = "Options of the client")]
+#[group(id = "direction", multiple = false)]
+#[command(next_help_heading = CLIENT)]
 pub struct Direction {
     /// The server sends, the client receives
     #[arg(long, short = 'R')]
@@ -223,8 +236,7 @@ pub struct StreamArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "stream", conflicts_with = "server")]
-#[command(next_help_heading = "Options of the client")]
+#[command(next_help_heading = CLIENT)]
 pub struct StreamLoad {
     /// Bytes of one send and of one receive
     #[arg(long, short, value_name = "BYTES", default_value = "128k", value_parser = size)]
@@ -287,8 +299,7 @@ pub struct RrArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "rr", conflicts_with = "server")]
-#[command(next_help_heading = "Options of the client")]
+#[command(next_help_heading = CLIENT)]
 pub struct RrLoad {
     /// Over UDP, one datagram each way
     #[arg(long, short, conflicts_with_all = ["connect", "no_delay", "congestion_control"])]
@@ -366,8 +377,7 @@ pub struct UdpArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "datagrams", conflicts_with = "server")]
-#[command(next_help_heading = "Options of the client")]
+#[command(next_help_heading = CLIENT)]
 pub struct UdpLoad {
     /// Payload of a datagram
     #[arg(long, short, value_name = "BYTES", default_value = "1400", value_parser = size)]

@@ -269,3 +269,25 @@ fn a_server_that_goes_away_takes_no_result_along() {
     assert_eq!(world.done.len(), 1);
     assert!(world.failed.unwrap().contains("shutting down"));
 }
+
+#[test]
+fn a_goodbye_before_the_own_worker_has_ended_takes_no_result_along() {
+    let goodbyes: [fn(&mut World); 2] = [
+        |world| world.guest.received(&wire::line(&Reply::Refused { why: "shutting down".into() }), world.now_ns),
+        |world| world.guest.closed(&"shutting down"),
+    ];
+    for goodbye in goodbyes {
+        let mut world = World::new(fuzz::test());
+        world.run(|world| world.starts[0].is_some());
+        // The own worker is late.
+        let start = world.starts[0].take();
+        let reported = |world: &World| matches!(&world.guest.state, State::Running(running) if running.done.is_some());
+        world.run(reported);
+        goodbye(&mut world);
+        assert_eq!((world.done.len(), &world.failed), (0, &None));
+        world.starts[0] = start;
+        world.run(|_| false);
+        assert_eq!(world.done.len(), 1);
+        assert!(world.failed.unwrap().contains("shutting down"));
+    }
+}

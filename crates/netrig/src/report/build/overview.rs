@@ -53,7 +53,7 @@ fn table(view: &RunView, layout: &Layout, overview: &Overview, measure: &Measure
 fn cell(view: &RunView, measure: &Measure, id: &str, base: &str) -> Cell {
     let scenario = |id: &str| view.scenarios.iter().find(|scenario| scenario.id == id);
     let (Some(own), Some(other)) = (scenario(id), scenario(base)) else {
-        return Cell::missing(format!("scenario {id} was not part of the run"));
+        return Cell::missing("not part of the run");
     };
     let kind = |scenario: &ScenarioView| Kind::of(&scenario.plan).unwrap_or(Kind::Stream);
     if kind(own) != kind(other) {
