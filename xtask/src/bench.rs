@@ -1,5 +1,6 @@
-//! Benchmarks of the netrig crate.
+//! Benchmarks of the crates.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitCode;
 
@@ -8,37 +9,44 @@ use anyhow::{Context, Result};
 use crate::command::{BAD_INPUT, cargo, root, run_all};
 
 pub fn bench(name: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
-    let names = names()?;
+    let benches = benches()?;
     match name {
-        Some(name) if names.iter().any(|known| known == name) => {
-            let mut bench = cargo(["bench", "--package", "netrig", "--bench", name, "--"]);
-            bench.args(arguments);
-            run_all([bench])
-        }
-        Some(name) => {
-            eprintln!("no benchmark `{name}`: there are {}", names.join(", "));
-            Ok(ExitCode::from(BAD_INPUT))
-        }
+        Some(name) => match benches.get(name) {
+            Some(package) => {
+                let mut bench = cargo(["bench", "--package", package, "--bench", name, "--"]);
+                bench.args(arguments);
+                run_all([bench])
+            }
+            None => {
+                let names: Vec<_> = benches.into_keys().collect();
+                eprintln!("no benchmark `{name}`: there are {}", names.join(", "));
+                Ok(ExitCode::from(BAD_INPUT))
+            }
+        },
         None => {
-            names.iter().for_each(|name| println!("{name}"));
+            benches.keys().for_each(|name| println!("{name}"));
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// The files of the benches directory, which is where cargo finds benchmarks too.
-fn names() -> Result<Vec<String>> {
-    let directory = root().join("crates/netrig/benches");
-    if !directory.exists() {
-        return Ok(Vec::new());
-    }
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "rs") {
-            names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+/// The files of the crates' benches directories, which is where cargo finds benchmarks too, and each one's crate.
+fn benches() -> Result<BTreeMap<String, String>> {
+    let mut benches = BTreeMap::new();
+    let crates = root().join("crates");
+    for package in fs::read_dir(&crates).with_context(|| format!("cannot read {}", crates.display()))? {
+        let package = package?;
+        let directory = package.path().join("benches");
+        if !directory.exists() {
+            continue;
+        }
+        for entry in fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                let package = package.file_name().to_string_lossy().into_owned();
+                benches.extend(path.file_stem().map(|name| (name.to_string_lossy().into_owned(), package)));
+            }
         }
     }
-    names.sort();
-    Ok(names)
+    Ok(benches)
 }

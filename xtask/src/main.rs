@@ -41,9 +41,9 @@ enum Task {
     },
     /// Check the formatting and run clippy with warnings as errors
     Lint,
-    /// Run the suite `layers` and write its results into the README
+    /// Run the suites that the README shows and write their results into it
     Readme {
-        /// Arguments for `netrig run layers`, e.g. `--window 5s --trials 5`
+        /// One suite's name, unless all shall run, and arguments for `netrig run`, e.g. `layers --window 5s --trials 5`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

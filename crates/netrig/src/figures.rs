@@ -246,9 +246,21 @@ fn retransmits(record: &TrialRecord, side: Side) -> Option<f64> {
     (!counts.is_empty()).then(|| counts.iter().sum::<u64>() as f64)
 }
 
-/// Answers per second: received at the local end, sent at the remote one.
+/// Answers per second: received at the local end, sent at the remote one. Each over the window that it was counted in: at
+/// the asking end that is the planned one, by the time stamp of every transaction.
 fn transactions(record: &TrialRecord, side: Side) -> Option<f64> {
-    per_second(record, side, |worker| Some(worker.transactions.as_ref()?.completed))
+    let rate = |worker: &WorkerRecord| {
+        let counted = worker.transactions.as_ref()?;
+        let rate = if counted.window_ns > 0 {
+            counted.per_second()
+        } else {
+            // Of a record without it.
+            counted.completed as f64 / worker.seconds()
+        };
+        Some(rate).filter(|rate| rate.is_finite())
+    };
+    let rates: Vec<f64> = workers(record, side).map(rate).collect::<Option<_>>()?;
+    (!rates.is_empty()).then(|| rates.iter().sum())
 }
 
 /// Datagrams per second: received, or sent where the worker receives none.
@@ -290,12 +302,11 @@ fn percent(part: u64, of: u64) -> Option<f64> {
 /// Percent. Of datagrams, from the gaps in the sequence numbers that the side saw, which does not depend on both ends'
 /// windows being the same; netperf takes the difference of what was sent and received. Of requests, those not answered.
 fn loss(record: &TrialRecord, side: Side) -> Option<f64> {
-    if let Some(Arrived { received, lost, duplicated, .. }) = arrived(record, side) {
-        let expected = received.saturating_sub(duplicated) + lost;
+    if let Some(Arrived { received, lost, .. }) = arrived(record, side) {
         // Where nothing arrives, there is no gap to see.
         let nothing =
             || record.workers.iter().any(|w| w.datagrams.as_ref().is_some_and(|d| d.sent > 0)).then_some(100.0);
-        return percent(lost, expected).or_else(nothing);
+        return percent(lost, received + lost).or_else(nothing);
     }
     let asking = || workers(record, side).filter(|w| w.direction == Direction::Request);
     let counted = || asking().filter_map(|worker| worker.transactions.as_ref());

@@ -9,10 +9,11 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// What each crate may use of the others.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("rig-wire", &[]),
     ("rig-stats", &[]),
     ("rig-sys", &[]),
-    ("rig-load", &["rig-stats", "rig-sys"]),
-    ("netrig", &["rig-stats", "rig-sys", "rig-load"]),
+    ("rig-load", &["rig-stats", "rig-sys", "rig-wire"]),
+    ("netrig", &["rig-stats", "rig-sys", "rig-wire", "rig-load"]),
     ("xtask", &[]),
 ];
 

@@ -1,9 +1,11 @@
 //! Latency histograms of high dynamic range: every value is kept to three significant digits, whatever its size.
 
 use std::fmt;
+use std::io::Read;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize, de};
 
@@ -22,6 +24,10 @@ impl Histogram {
     /// Ten minutes. A longer time counts as this.
     pub const LARGEST: u64 = 600_000_000_000;
     const DIGITS: u8 = 3;
+    /// Longest text that is read, and most bytes that it may unpack to: a few times what the fullest histogram of ours
+    /// takes (31 thousand counts of at most nine bytes), so that text from elsewhere cannot ask for more memory.
+    const LONGEST_TEXT: usize = 1 << 20;
+    const LONGEST_UNPACKED: u64 = 1 << 20;
 
     pub fn new() -> Self {
         let bounds = "constants that the histogram's constructor takes";
@@ -89,9 +95,13 @@ impl Histogram {
 
     fn from_text(text: &str) -> Result<Self, HistogramError> {
         let failed = |error: &dyn fmt::Display| HistogramError(error.to_string());
+        if text.len() > Self::LONGEST_TEXT {
+            return Err(failed(&format_args!("{} characters, more than {}", text.len(), Self::LONGEST_TEXT)));
+        }
         let bytes = BASE64.decode(text).map_err(|e| failed(&e))?;
+        let unpacked = unpack(&bytes).map_err(|e| failed(&e))?;
         let read: hdrhistogram::Histogram<u64> =
-            Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| failed(&e))?;
+            Deserializer::new().deserialize(&mut unpacked.as_slice()).map_err(|e| failed(&e))?;
         // Its bounds are the writer's; the values come over into ours.
         let mut histogram = Self::new();
         for step in read.iter_recorded() {
@@ -99,6 +109,38 @@ impl Histogram {
         }
         Ok(histogram)
     }
+}
+
+/// The V2 format inside of the compressed one, once it is certain that its reader will not take memory at its word: the
+/// reader allocates what the header says before it looks at what follows.
+///
+/// Layout (HdrHistogram's V2): cookie, length of the counts, offset, significant digits (each 32 bits), lowest and
+/// highest value (64 bits), conversion ratio (a double), counts; big-endian. The compressed format has a cookie and the
+/// length of the zlib stream before that.
+fn unpack(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    const COMPRESSED: u32 = 0x1c84_9314;
+    const HEADER: usize = 40;
+    let word = |bytes: &[u8], at: usize| {
+        let word = bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().map(u32::from_be_bytes);
+        word.ok_or_else(|| "too short".to_owned())
+    };
+    if word(bytes, 0)? != COMPRESSED {
+        return Err("another format or version".into());
+    }
+    let mut unpacked = Vec::new();
+    let stream = ZlibDecoder::new(&bytes[8.min(bytes.len())..]);
+    stream.take(Histogram::LONGEST_UNPACKED + 1).read_to_end(&mut unpacked).map_err(|error| error.to_string())?;
+    if unpacked.len() as u64 > Histogram::LONGEST_UNPACKED {
+        return Err(format!("unpacks to more than {} bytes", Histogram::LONGEST_UNPACKED));
+    }
+    if word(&unpacked, 4)? as usize > unpacked.len().saturating_sub(HEADER) {
+        return Err("fewer counts than its header says".into());
+    }
+    let digits = word(&unpacked, 12)?;
+    if digits > Histogram::DIGITS.into() {
+        return Err(format!("{digits} significant digits, more than {}", Histogram::DIGITS));
+    }
+    Ok(unpacked)
 }
 
 impl Default for Histogram {
@@ -165,6 +207,45 @@ mod tests {
         for text in ["\"\"", "\"?\"", "\"AAAA\"", "3"] {
             assert!(serde_json::from_str::<Histogram>(text).is_err(), "{text}");
         }
+    }
+
+    /// A histogram's text whose header and counts may lie. `counts` zero bytes follow the header.
+    fn forged(length: u32, digits: u32, high: u64, counts: usize) -> String {
+        let mut inner = [0x1c84_9313u32, length, 0, digits].map(u32::to_be_bytes).concat();
+        inner.extend([1, high, 1f64.to_bits()].map(u64::to_be_bytes).concat());
+        inner.resize(inner.len() + counts, 0);
+        let mut packed = flate2::read::ZlibEncoder::new(inner.as_slice(), flate2::Compression::best());
+        let mut stream = Vec::new();
+        packed.read_to_end(&mut stream).unwrap();
+        let mut bytes = [0x1c84_9314u32, stream.len() as u32].map(u32::to_be_bytes).concat();
+        bytes.extend(stream);
+        BASE64.encode(bytes)
+    }
+
+    #[test]
+    fn text_cannot_ask_for_memory() {
+        assert_eq!(Histogram::from_text(&forged(16, 3, Histogram::LARGEST, 16)), Ok(Histogram::new()));
+        for (text, why) in [
+            (forged(u32::MAX, 3, Histogram::LARGEST, 0), "fewer counts"),
+            (forged(0, 5, u64::MAX, 0), "significant digits"),
+            (forged(64 << 20, 3, Histogram::LARGEST, 64 << 20), "unpacks to more"),
+            ("A".repeat(2 << 20), "characters"),
+        ] {
+            let error = Histogram::from_text(&text).unwrap_err().to_string();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_fullest_histogram_travels() {
+        let mut histogram = Histogram::new();
+        let mut value = 1;
+        while value < Histogram::LARGEST {
+            histogram.record_n(value, u64::MAX / 100_000 - value % 1009);
+            value += (value / 2048).max(1);
+        }
+        let text = histogram.to_text().unwrap();
+        assert_eq!(Histogram::from_text(&text), Ok(histogram));
     }
 
     proptest! {

@@ -68,6 +68,8 @@ impl Meter {
     pub fn read(&self) -> rig_sys::Result<Reading> {
         let at_ns = clock::monotonic_ns();
         let cpus = counters::cpu_ticks()?;
-        Ok(Reading { at_ns, cpus, softnet: counters::softnet()?, protocols: self.0.protocols()? })
+        let mut protocols = self.0.protocols()?;
+        protocols.extend(self.0.protocols_of_ipv6()?);
+        Ok(Reading { at_ns, cpus, softnet: counters::softnet()?, protocols })
     }
 }

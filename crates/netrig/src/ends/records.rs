@@ -29,7 +29,7 @@ pub fn check(done: &Done, load: &Load, phases: &Phases, direction: Direction) ->
     fits(record.samples.len() as u64 <= most_samples(phases), "the number of its samples")?;
     fits(record.window_begin_ns < record.window_end_ns, "its window")?;
     fits(record.window_end_ns - record.window_begin_ns < MOST, "its window")?;
-    fits(counts(record).all(|count| count <= MOST), "a count")?;
+    fits(counts(record).chain(machine_counts(machine)).all(|count| count <= MOST), "a count")?;
     fits(machine.begin_ns <= machine.end_ns && machine.cpus.len() <= CPUS, "the use of the machine")?;
     fits(percentages(machine).all(|percent| (0.0..=100.5).contains(&percent)), "the use of a CPU")
 }
@@ -41,7 +41,8 @@ pub fn most_samples(phases: &Phases) -> u64 {
 }
 
 fn counts(record: &WorkerRecord) -> impl Iterator<Item = u64> {
-    let connections = record.connections.iter().flat_map(|c| [c.bytes, c.bytes_in, c.operations, c.total_bytes]);
+    let connections =
+        record.connections.iter().flat_map(|c| [c.bytes, c.bytes_in, c.operations, c.total_bytes, c.total_bytes_in]);
     let threads = record.threads.iter().flat_map(|t| [t.bytes, t.operations, t.cpu_ns]);
     let samples = record.samples.iter().flat_map(|s| [s.bytes, s.bytes_in, s.units, s.lost, s.at_ns, s.span_ns]);
     let transactions =
@@ -51,6 +52,20 @@ fn counts(record: &WorkerRecord) -> impl Iterator<Item = u64> {
     });
     let whole = [record.process_cpu.user_ns, record.process_cpu.system_ns, record.zerocopy_copied];
     connections.chain(threads).chain(samples).chain(transactions).chain(datagrams).chain(whole)
+}
+
+fn machine_counts(machine: &MachineUse) -> impl Iterator<Item = u64> {
+    let cpus = machine.cpus.iter().flat_map(|c| [c.packets_processed, c.backlog_drops, c.time_squeezes]);
+    let p = &machine.protocol;
+    cpus.chain([
+        p.tcp_segments_out,
+        p.tcp_segments_in,
+        p.tcp_retransmitted_segments,
+        p.tcp_in_errors,
+        p.ip_in_discards,
+        p.ip_out_discards,
+        p.udp_receive_buffer_errors,
+    ])
 }
 
 fn percentages(machine: &MachineUse) -> impl Iterator<Item = f64> {

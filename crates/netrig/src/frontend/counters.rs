@@ -46,18 +46,21 @@ impl Snapshot {
         let (user, system) = process_cpu_ns();
         let ticks = counters::cpu_ticks().unwrap_or_default();
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let here = NamespaceCounters::here().and_then(|counters| counters.protocols());
+        let here = NamespaceCounters::here().ok();
+        let counted = |read: fn(&NamespaceCounters) -> rig_sys::Result<Protocols>| {
+            here.as_ref().and_then(|here| read(here).ok()).unwrap_or_default()
+        };
         Self {
             at_ns,
             cpu: ticks.values().fold(CpuTicks::default(), |sum, cpu| sum.plus(*cpu)),
             cpus: ticks.len(),
             process_ns: user + system,
-            protocols: here.unwrap_or_default(),
+            protocols: counted(NamespaceCounters::protocols),
             extensions: counters::parse_protocols(&read("/proc/thread-self/net/netstat")).unwrap_or_default(),
-            version6: named_numbers(&read("/proc/thread-self/net/snmp6")),
+            version6: counted(NamespaceCounters::protocols_of_ipv6),
             packets: chosen.interface.as_deref().map(packets).unwrap_or_default(),
             chosen_interrupts: chosen.interrupts.as_deref().map_or(0, |t| matching(&read("/proc/interrupts"), t)),
-            interrupts: named_numbers(&read("/proc/stat")).get("intr").copied().unwrap_or(0),
+            interrupts: all_interrupts(&read("/proc/stat")).unwrap_or(0),
             receive_softirqs: matching(&read("/proc/softirqs"), "NET_RX:"),
         }
     }
@@ -123,13 +126,9 @@ fn packets(interface: &str) -> (u64, u64) {
     (read("tx").unwrap_or(0), read("rx").unwrap_or(0))
 }
 
-/// Lines of a name and a number.
-fn named_numbers(text: &str) -> Protocols {
-    let pair = |line: &str| {
-        let mut words = line.split_whitespace();
-        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
-    };
-    text.lines().filter_map(pair).collect()
+/// The first number of /proc/stat's line `intr`, which is their sum.
+fn all_interrupts(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("intr "))?.split_whitespace().next()?.parse().ok()
 }
 
 /// The sum over the CPUs' columns of the lines that contain `text`: the numbers between a line's name and its words.

@@ -50,12 +50,12 @@ impl Live {
             let figure = match &self.load {
                 Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => format!("{:>10.0} Tr/s", rate(sample.units)),
                 Load::TcpStream(_) | Load::UdpStream(_) | Load::Idle => {
-                    format!("{:>10.1} Mbit/s", rate(sample.bytes + sample.bytes_in) * 8e-6)
+                    format!("{:>10.1} Mbit/s", rate(sample.bytes.saturating_add(sample.bytes_in)) * 8e-6)
                 }
             };
             format!("{end} {figure}")
         });
-        let lost = client.lost + server.lost;
+        let lost = client.lost.saturating_add(server.lost);
         let retransmits = u64::from(client.retransmits) + u64::from(server.retransmits);
         let trouble = [(retransmits, "retransmits"), (lost, "lost")]
             .iter()

@@ -153,7 +153,7 @@ impl Sender {
                 format!("send {segments} segments of {message} bytes as one message to"),
                 format!(
                     "{reason}: UDP_SEGMENT needs a device that computes checksums and whose MTU holds a segment; \
-                     set `segments` to 1 or lower `message`"
+                     set `segments` (--gso) to 1 or lower `message`"
                 ),
             ),
             Errno::MSGSIZE => (format!("send a datagram of {message} bytes to"), format!("{reason}: lower `message`")),

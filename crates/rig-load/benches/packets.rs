@@ -1,0 +1,226 @@
+//! What one engine can do at most: a client and a server, each on a CPU of its own, joined in memory.
+//!
+//! `cargo xtask bench packets [CASE] [SECONDS]`: the rate at which each case ends its connections or has its answers,
+//! after a second of warm-up; and whether anything failed. Without two free CPUs that rate means nothing. The cost beside
+//! it does: CPU time of one thread that passes through client and server in turn, for one result of the two.
+
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rig_load::packet::{
+    Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Repeat, Server, Service,
+    TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, Usage, V4, drive, memory,
+};
+use rig_sys::clock::process_cpu_ns;
+use rig_sys::cpu::CpuSet;
+use rig_wire::ethernet::Mac;
+
+const WARM_UP: u64 = 1_000_000_000;
+/// As many batches as keep both ends busy and the time that a packet waits small.
+const BATCHES: usize = 32;
+/// 85 and 99 bytes, as dperf's.
+const REQUEST: &[u8] =
+    b"GET / HTTP/1.1\r\nUser-Agent: netrig/0.1\r\nHost: netrig\r\nAccept: */*\r\nP: 0123456789\r\n\r\n";
+const RESPONSE: &[u8] =
+    b"HTTP/1.1 200 OK\r\nServer: netrig\r\nContent-Length: 14\r\nConnection: close\r\nP: 01234\r\n\r\nhello netrig!\r\n";
+
+/// A case, its client and its server, and what of the client's counters is the result.
+struct Case {
+    name: &'static str,
+    client: Service,
+    server: Service,
+    result: fn(&Counters) -> u64,
+    /// What a comparable run of dperf over shared memory reached.
+    dperf: &'static str,
+}
+
+fn client(hold: u32, repeat: Option<Repeat>) -> Client {
+    let load = Load { rate: 1e9, ramp: Duration::ZERO, hold: Some(hold) };
+    Client { ports: 1024..=65535, server_ports: 80..=80, load, repeat }
+}
+
+fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool) -> (Service, Service) {
+    let client = TcpClient {
+        client: client(hold, repeat),
+        times: TcpTimes::default(),
+        request: REQUEST.to_vec(),
+        response: Expect::Bytes(RESPONSE.len() as u32),
+        close,
+        delayed_ack: Duration::from_millis(100),
+        mss: 1460,
+        resets: true,
+    };
+    let server = TcpServer {
+        server: Server { ports: 80..=80 },
+        times: TcpTimes::default(),
+        request: Expect::Bytes(REQUEST.len() as u32),
+        response: RESPONSE.to_vec(),
+        close: !stays,
+        idle: Duration::from_secs(60),
+        window: 4,
+        mss: 1460,
+        resets: true,
+    };
+    (Service::TcpClient(client), Service::TcpServer(server))
+}
+
+fn cases() -> Vec<Case> {
+    let endless = Some(Repeat { interval: Duration::ZERO, requests: None });
+    let short = tcp(2000, None, Close::Fin, false);
+    let many = tcp(60_000, None, Close::Fin, false);
+    let fast = tcp(2000, None, Close::Reset, false);
+    let alive = tcp(1000, endless, Close::Fin, true);
+    let ask = UdpClient { client: client(500, endless), request: vec![b'x'; 18], timeout: Duration::from_secs(2) };
+    let answer = UdpServer { server: Server { ports: 80..=80 }, response: vec![b'x'; 18] };
+    let closed = |counters: &Counters| counters.sk_close;
+    let responses = |counters: &Counters| counters.tcp_rsp;
+    let datagrams = |counters: &Counters| counters.udp_rx;
+    vec![
+        Case { name: "http-short", client: short.0, server: short.1, result: closed, dperf: "1.6 M, at most 2.0 M" },
+        Case { name: "http-short-60k", client: many.0, server: many.1, result: closed, dperf: "" },
+        Case { name: "http-fast-close", client: fast.0, server: fast.1, result: closed, dperf: "" },
+        Case { name: "http-keepalive", client: alive.0, server: alive.1, result: responses, dperf: "" },
+        Case {
+            name: "udp",
+            client: Service::UdpClient(ask),
+            server: Service::UdpServer(answer),
+            result: datagrams,
+            dperf: "9.5 M",
+        },
+    ]
+}
+
+fn config(mac: u8, ours: Ipv4Addr, theirs: Ipv4Addr, service: Service) -> Config<V4> {
+    let link = Link {
+        mac: Mac([2, 0, 0, 0, 0, mac]),
+        vlan: None,
+        gateway: Gateway::Known(Mac([2, 0, 0, 0, 0, 3 - mac])),
+        hop_limit: 64,
+        tos: 0,
+        verify: true,
+    };
+    // Sixteen clients, one server.
+    let count = |address: Ipv4Addr| if address.octets()[3] == 1 { 16 } else { 1 };
+    Config { link, local: vec![(ours, count(ours))], remote: vec![(theirs, count(theirs))], capacity: 100_000, service }
+}
+
+struct Outcome {
+    /// Of the client: results per second of the window.
+    rate: f64,
+    client: Counters,
+    server: Counters,
+    usage: [Usage; 2],
+    transaction: [u64; 2],
+}
+
+fn engines(case: &Case) -> (Engine<V4>, Engine<V4>) {
+    let begin = Monotonic.now();
+    let (ours, theirs) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 1, 0, 254));
+    let client = Engine::new(config(1, ours, theirs, case.client.clone()), begin).expect("the case is right");
+    let server = Engine::new(config(2, theirs, ours, case.server.clone()), begin).expect("the case is right");
+    (client, server)
+}
+
+/// Nanoseconds of CPU time for a result, both ends together.
+fn cost(case: &Case) -> f64 {
+    const SPENT: u64 = 1_000_000_000;
+    let (mut a, mut b) = memory::pair(BATCHES);
+    let (mut client, mut server) = engines(case);
+    let mut pass = || {
+        for _ in 0..1000 {
+            client.pass(Monotonic.now(), &mut a);
+            server.pass(Monotonic.now(), &mut b);
+        }
+        let (user, system) = process_cpu_ns();
+        (user + system, (case.result)(client.counters()))
+    };
+    let mut begin = pass();
+    let warm = begin.0 + SPENT / 4;
+    while begin.0 < warm {
+        begin = pass();
+    }
+    let mut end = begin;
+    while end.0 < begin.0 + SPENT {
+        end = pass();
+    }
+    (end.0 - begin.0) as f64 / (end.1 - begin.1) as f64
+}
+
+fn run(case: &Case, cpus: &[u32], window: u64) -> Outcome {
+    let (mut a, mut b) = memory::pair(BATCHES);
+    let begin = Monotonic.now();
+    let (mut client, mut server) = engines(case);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            CpuSet::new(cpus.get(1).copied()).apply().expect("the CPU is allowed");
+            let usage = drive(&mut server, &mut b, &mut Monotonic, |_, _| !done.load(Ordering::Relaxed));
+            (usage, server.counters().clone())
+        });
+        CpuSet::new(cpus.first().copied()).apply().expect("the CPU is allowed");
+        let mut edge = None;
+        let mut last = (0, 0);
+        let usage = drive(&mut client, &mut a, &mut Monotonic, |engine, now| {
+            let result = (case.result)(engine.counters());
+            if now >= begin + WARM_UP {
+                edge.get_or_insert((now, result));
+                last = (now, result);
+            }
+            now < begin + WARM_UP + window
+        });
+        done.store(true, Ordering::Relaxed);
+        let (served, server) = serving.join().expect("the server does not panic");
+        let (from, before) = edge.unwrap_or_default();
+        let transaction = &client.latencies().transaction;
+        Outcome {
+            rate: (last.1 - before) as f64 * 1e9 / (last.0 - from) as f64,
+            client: client.counters().clone(),
+            server,
+            usage: [usage, served],
+            transaction: [50.0, 99.9].map(|percent| transaction.percentile(percent).unwrap_or(0)),
+        }
+    })
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let seconds = arguments.iter().find_map(|argument| argument.parse::<f64>().ok()).unwrap_or(3.0);
+    let wanted = arguments.iter().find(|argument| argument.parse::<f64>().is_err());
+    let all = cases();
+    if let Some(name) = wanted.filter(|name| all.iter().all(|case| case.name != name.as_str())) {
+        let names: Vec<_> = all.iter().map(|case| case.name).collect();
+        eprintln!("no case `{name}`: there are {}", names.join(", "));
+        return ExitCode::from(2);
+    }
+    let cpus = CpuSet::allowed().expect("the CPU affinity can be read");
+    if cpus.len() < 2 {
+        eprintln!("client and server need a CPU each, and this process may use only {cpus}");
+        return ExitCode::from(3);
+    }
+    let mut failed = false;
+    for case in all.iter().filter(|case| wanted.is_none_or(|name| case.name == name)) {
+        let cost = cost(case);
+        let outcome = run(case, cpus.as_slice(), (seconds * 1e9) as u64);
+        let busy = outcome.usage.map(|usage| 100.0 * usage.busy as f64 / usage.total as f64);
+        print!("{:16} {:>6.2} M/s  {cost:>5.0} ns", case.name, outcome.rate / 1e6);
+        print!("  busy {:.0} % {:.0} %", busy[0], busy[1]);
+        let [median, tail] = outcome.transaction;
+        println!("  transaction {:.1} us, 99.9 %: {:.1} us  {}", median as f64 / 1e3, tail as f64 / 1e3, dperf(case));
+        for (side, counters) in [("client", &outcome.client), ("server", &outcome.server)] {
+            let wrong =
+                ["dropTx", "badRx", "synRt", "finRt", "ackRt", "pushRt", "tcpDrop", "udpRt", "udpDrop", "skErr"];
+            let wrong: Vec<_> = counters.fields().filter(|(name, value)| *value > 0 && wrong.contains(name)).collect();
+            if !wrong.is_empty() {
+                println!("    {side}: {wrong:?}");
+            }
+        }
+        failed |= outcome.client.sk_err + outcome.server.sk_err > 0;
+    }
+    ExitCode::from(u8::from(failed))
+}
+
+fn dperf(case: &Case) -> String {
+    if case.dperf.is_empty() { String::new() } else { format!("(dperf: {})", case.dperf) }
+}

@@ -1,0 +1,97 @@
+//! What an engine counts.
+
+use rig_stats::histogram::Histogram;
+use rig_wire::Malformed;
+
+macro_rules! counters {
+    ($($(#[$meta:meta])* $field:ident = $name:literal,)*) => {
+        /// Totals since the engine began. The names are those of dperf's statistics, where it has the field.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$meta])* pub $field: u64,)*
+            /// Frames that were no packets, by the number of the reason.
+            pub malformed: [u64; Malformed::ALL.len()],
+        }
+
+        impl Counters {
+            /// Name and value of each field with a name of its own.
+            pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$(($name, self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    pkt_rx = "pktRx",
+    pkt_tx = "pktTx",
+    /// Bits of frames without frame check sequence and preamble, as for `bits_tx`.
+    bits_rx = "bitsRx",
+    bits_tx = "bitsTx",
+    /// Packets that the port had no room for.
+    drop_tx = "dropTx",
+    tcp_rx = "tcpRx",
+    tcp_tx = "tcpTx",
+    udp_rx = "udpRx",
+    udp_tx = "udpTx",
+    arp_rx = "arpRx",
+    arp_tx = "arpTx",
+    /// ICMP and ICMPv6, neighbor discovery included, as for `icmp_tx`.
+    icmp_rx = "icmpRx",
+    icmp_tx = "icmpTx",
+    /// Packets of other protocols, and packets that are not for this port.
+    other_rx = "otherRx",
+    /// Malformed packets, fragments included: the sum over the reasons.
+    bad_rx = "badRx",
+    syn_rx = "synRx",
+    syn_tx = "synTx",
+    fin_rx = "finRx",
+    fin_tx = "finTx",
+    rst_rx = "rstRx",
+    rst_tx = "rstTx",
+    syn_rt = "synRt",
+    fin_rt = "finRt",
+    /// Acknowledgments that were sent again, for segments that came again or out of order.
+    ack_rt = "ackRt",
+    push_rt = "pushRt",
+    /// Segments without a connection, or that a connection cannot take.
+    tcp_drop = "tcpDrop",
+    /// Acknowledgments of what was acknowledged before, while something is not.
+    ack_dup = "ackDup",
+    /// Requests that were not answered in time.
+    udp_rt = "udpRt",
+    udp_drop = "udpDrop",
+    sk_open = "skOpen",
+    sk_close = "skClose",
+    /// Connections that were given up, reset, or cut short.
+    sk_err = "skErr",
+    tcp_req = "tcpReq",
+    tcp_rsp = "tcpRsp",
+    /// Connections that could not be opened: none free, or all combinations of addresses and ports in use.
+    no_socket = "noSocket",
+    /// Connections and requests that began more than a millisecond after their time.
+    late = "late",
+}
+
+impl Counters {
+    /// Connections that are open.
+    pub fn sk_con(&self) -> u64 {
+        self.sk_open - self.sk_close
+    }
+
+    pub(super) fn malformed(&mut self, reason: Malformed) {
+        self.bad_rx += 1;
+        self.malformed[reason as usize] += 1;
+    }
+}
+
+/// Times in nanoseconds from when something was due, whether or not it began in time.
+#[derive(Debug, Clone, Default)]
+pub struct Latencies {
+    /// From the connection to the SYN's acknowledgment.
+    pub handshake: Histogram,
+    /// From the request to the first byte of its response.
+    pub first_byte: Histogram,
+    /// From the request to the end of its response.
+    pub transaction: Histogram,
+}

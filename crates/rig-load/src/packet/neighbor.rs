@@ -1,0 +1,208 @@
+//! What the link and its neighbors need besides TCP and UDP: ARP, neighbor discovery, echo.
+
+use rig_wire::ethernet::Mac;
+
+use super::Nanos;
+use super::config::Gateway;
+use super::family::Family;
+
+/// Bytes that an answer is longer than its question, at most.
+pub(super) const ANSWER: usize = 64;
+
+/// What a frame that is neither TCP nor UDP says.
+#[derive(Debug)]
+pub enum Heard<'a, F: Family> {
+    /// Somebody, of `mac` when that is told, looks for the MAC address of one of ours.
+    Wanted { target: F::Address, by: F::Address, mac: Option<Mac> },
+    /// Where an address is.
+    Found { address: F::Address, mac: Mac },
+    /// An echo request to one of our addresses.
+    Echo { source: F::Address, destination: F::Address, echo: (u16, u16), data: &'a [u8] },
+    /// Anything else.
+    Nothing,
+}
+
+/// The gateway's MAC address: known, or to be asked for.
+#[derive(Debug)]
+pub(super) struct Resolver<A> {
+    gateway: Gateway<A>,
+    pub mac: Option<Mac>,
+    ask_at: Nanos,
+}
+
+impl<A: Copy + Eq> Resolver<A> {
+    const AGAIN: Nanos = 1_000_000_000;
+    const REFRESH: Nanos = 30_000_000_000;
+
+    pub fn new(gateway: Gateway<A>) -> Self {
+        let mac = match gateway {
+            Gateway::Known(mac) => Some(mac),
+            Gateway::Address(_) => None,
+        };
+        Self { gateway, mac, ask_at: 0 }
+    }
+
+    /// The address to ask for, when it is time to.
+    #[inline]
+    pub fn question(&mut self, now: Nanos) -> Option<A> {
+        let Gateway::Address(address) = self.gateway else { return None };
+        if now < self.ask_at {
+            return None;
+        }
+        self.ask_at = now + if self.mac.is_some() { Self::REFRESH } else { Self::AGAIN };
+        Some(address)
+    }
+
+    /// Takes up an answer; whether it changed where the gateway is.
+    pub fn found(&mut self, address: A, mac: Mac, now: Nanos) -> bool {
+        if self.gateway != Gateway::Address(address) || self.mac == Some(mac) {
+            return false;
+        }
+        self.mac = Some(mac);
+        self.ask_at = now + Self::REFRESH;
+        true
+    }
+}
+
+pub(super) mod v4 {
+    use std::net::Ipv4Addr;
+
+    use rig_wire::arp::{Arp, Operation};
+    use rig_wire::ethernet::{Ethernet, Mac, ethertype};
+    use rig_wire::icmp::{self, Icmp, kind};
+    use rig_wire::{Malformed, ipv4, protocol};
+
+    use super::super::config::Link;
+    use super::super::family::{Family, V4};
+    use super::Heard;
+
+    const ROOM: &str = "the buffer has room for an answer";
+
+    pub fn ask(buffer: &mut [u8], link: &Link<V4>, local: Ipv4Addr, target: Ipv4Addr) -> usize {
+        let at = link.header(Mac::BROADCAST, ethertype::ARP).write(buffer).expect(ROOM);
+        let arp = Arp { operation: Operation::Request, sender: (link.mac, local), target: (Mac::default(), target) };
+        at + arp.write(&mut buffer[at..]).expect(ROOM)
+    }
+
+    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr) -> bool) -> Result<Heard<'a, V4>, Malformed> {
+        if frame.ethertype() == ethertype::ARP {
+            let Arp { operation, sender: (mac, by), target: (_, target) } = Arp::parse(frame.payload())?;
+            return Ok(match operation {
+                Operation::Request if mine(target) => Heard::Wanted { target, by, mac: Some(mac) },
+                Operation::Reply => Heard::Found { address: by, mac },
+                _ => Heard::Nothing,
+            });
+        }
+        let packet = V4::parse(frame.payload())?;
+        if packet.protocol != protocol::ICMP {
+            return Ok(Heard::Nothing);
+        }
+        let icmp = Icmp::parse(packet.payload)?;
+        icmp.verify()?;
+        let (source, destination) = (packet.source, packet.destination);
+        Ok(match icmp.kind() {
+            kind::ECHO_REQUEST if mine(destination) => {
+                Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
+            }
+            _ => Heard::Nothing,
+        })
+    }
+
+    pub fn answer(buffer: &mut [u8], link: &Link<V4>, to: Mac, heard: &Heard<'_, V4>) -> usize {
+        match *heard {
+            Heard::Wanted { target, by, mac } => {
+                let mac = mac.unwrap_or(to);
+                let at = link.header(mac, ethertype::ARP).write(buffer).expect(ROOM);
+                let arp = Arp { operation: Operation::Reply, sender: (link.mac, target), target: (mac, by) };
+                at + arp.write(&mut buffer[at..]).expect(ROOM)
+            }
+            Heard::Echo { source, destination, echo, data } => {
+                let at = link.header(to, ethertype::IPV4).write(buffer).expect(ROOM);
+                let ip = at + ipv4::HEADER;
+                let length = icmp::write_echo(&mut buffer[ip..], kind::ECHO_REPLY, echo, data).expect(ROOM);
+                let hops = (link.hop_limit, link.tos);
+                V4::write(&mut buffer[at..], (destination, source), protocol::ICMP, hops, length);
+                ip + length
+            }
+            Heard::Found { .. } | Heard::Nothing => 0,
+        }
+    }
+}
+
+pub(super) mod v6 {
+    use std::net::Ipv6Addr;
+
+    use rig_wire::checksum::Sum;
+    use rig_wire::ethernet::{Ethernet, Mac, ethertype};
+    use rig_wire::icmpv6::{self, Icmpv6, Neighbor, kind, solicited_node};
+    use rig_wire::{Malformed, ipv6, protocol};
+
+    use super::super::config::Link;
+    use super::super::family::{Family, V6};
+    use super::Heard;
+
+    const ROOM: &str = "the buffer has room for an answer";
+    const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    /// Neighbor discovery never crosses a router (RFC 4861, 7.1).
+    const ON_LINK: u8 = 255;
+
+    fn neighbor(buffer: &mut [u8], link: &Link<V6>, to: Mac, ends: (Ipv6Addr, Ipv6Addr), message: Neighbor) -> usize {
+        let at = link.header(to, ethertype::IPV6).write(buffer).expect(ROOM);
+        let length = message.len();
+        V6::write(&mut buffer[at..], ends, protocol::ICMPV6, (ON_LINK, 0), length);
+        let pseudo = Sum::pseudo_v6(ends.0, ends.1, protocol::ICMPV6, length);
+        let ip = at + ipv6::HEADER;
+        ip + message.write(&mut buffer[ip..], pseudo).expect(ROOM)
+    }
+
+    pub fn ask(buffer: &mut [u8], link: &Link<V6>, local: Ipv6Addr, target: Ipv6Addr) -> usize {
+        let (group, mac) = solicited_node(target);
+        let message = Neighbor::Solicitation { target, source: Some(link.mac) };
+        neighbor(buffer, link, mac, (local, group), message)
+    }
+
+    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr) -> bool) -> Result<Heard<'a, V6>, Malformed> {
+        if frame.ethertype() != ethertype::IPV6 {
+            return Ok(Heard::Nothing);
+        }
+        let packet = V6::parse(frame.payload())?;
+        if packet.protocol != protocol::ICMPV6 {
+            return Ok(Heard::Nothing);
+        }
+        let icmp = Icmpv6::parse(packet.payload)?;
+        icmp.verify(packet.pseudo)?;
+        let (source, destination) = (packet.source, packet.destination);
+        Ok(match icmp.neighbor(packet.hop_limit)? {
+            Some(Neighbor::Solicitation { target, source: mac }) if mine(target) => {
+                Heard::Wanted { target, by: source, mac }
+            }
+            Some(Neighbor::Advertisement { target: address, mac: Some(mac), .. }) => Heard::Found { address, mac },
+            None if icmp.kind() == kind::ECHO_REQUEST && mine(destination) => {
+                Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
+            }
+            _ => Heard::Nothing,
+        })
+    }
+
+    pub fn answer(buffer: &mut [u8], link: &Link<V6>, to: Mac, heard: &Heard<'_, V6>) -> usize {
+        match *heard {
+            Heard::Wanted { target, by, mac } => {
+                // Whoever has no address yet is told with all others (RFC 4861, 7.2.4).
+                let solicited = !by.is_unspecified();
+                let by = if solicited { by } else { ALL_NODES };
+                let message = Neighbor::Advertisement { target, mac: Some(link.mac), solicited };
+                neighbor(buffer, link, mac.unwrap_or(to), (target, by), message)
+            }
+            Heard::Echo { source, destination, echo, data } => {
+                let at = link.header(to, ethertype::IPV6).write(buffer).expect(ROOM);
+                let length = icmpv6::HEADER + data.len();
+                let hops = (link.hop_limit, link.tos);
+                V6::write(&mut buffer[at..], (destination, source), protocol::ICMPV6, hops, length);
+                let pseudo = Sum::pseudo_v6(destination, source, protocol::ICMPV6, length);
+                let ip = at + ipv6::HEADER;
+                ip + icmpv6::write_echo(&mut buffer[ip..], kind::ECHO_REPLY, echo, data, pseudo).expect(ROOM)
+            }
+            Heard::Found { .. } | Heard::Nothing => 0,
+        }
+    }
+}

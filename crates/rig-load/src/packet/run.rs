@@ -1,0 +1,52 @@
+//! The loop around an engine.
+
+use super::Nanos;
+use super::engine::Engine;
+use super::family::Family;
+use super::port::Port;
+
+/// Tells the time.
+pub trait Clock {
+    fn now(&mut self) -> Nanos;
+}
+
+/// CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Monotonic;
+
+impl Clock for Monotonic {
+    #[inline]
+    fn now(&mut self) -> Nanos {
+        rig_sys::clock::monotonic_ns()
+    }
+}
+
+/// Time of a loop, nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub total: Nanos,
+    /// Of that, passes that found something to do.
+    pub busy: Nanos,
+}
+
+/// Passes through `engine`, each with the time at its begin, until `go_on`, which sees the engine after each pass, says
+/// no.
+pub fn drive<F: Family, P: Port>(
+    engine: &mut Engine<F>,
+    port: &mut P,
+    clock: &mut impl Clock,
+    mut go_on: impl FnMut(&mut Engine<F>, Nanos) -> bool,
+) -> Usage {
+    let mut usage = Usage::default();
+    let mut now = clock.now();
+    loop {
+        let busy = engine.pass(now, port);
+        let after = clock.now();
+        usage.total += after - now;
+        usage.busy += if busy { after - now } else { 0 };
+        if !go_on(engine, now) {
+            return usage;
+        }
+        now = after;
+    }
+}

@@ -1,0 +1,244 @@
+//! TCP as RFC 9293 has it, for clients that ask and servers that answer: no urgent data, no simultaneous open, nothing
+//! kept that comes out of order.
+
+mod receive;
+mod send;
+
+use std::ops::RangeInclusive;
+
+use rig_wire::tcp::{Header, Options, flags};
+
+use super::Nanos;
+use super::config::{Close, Expect, Link, TcpClient, TcpServer, TcpTimes, nanos};
+use super::connection::{Key, Stamp, State};
+use super::engine::{Core, LATE, Opener};
+use super::family::Family;
+use super::port::Transmit;
+use super::template::Template;
+
+/// What is announced: more than any request or response window here needs, because data is thrown away as it comes.
+const WINDOW: u16 = u16::MAX;
+const SCALE: u8 = 7;
+/// Segments that may be under way before the first is acknowledged.
+const FIRST_WINDOW: u8 = 4;
+
+/// A client or a server.
+#[derive(Debug)]
+pub(super) struct TcpService {
+    role: Role,
+    /// SYN, or SYN and ACK.
+    syn: Template,
+    /// The request, or the response if it fits a segment.
+    message: Template,
+    ack: Template,
+    fin: Template,
+    reset: Template,
+    reset_ack: Template,
+    resets: bool,
+    mss: u16,
+    retransmit: Nanos,
+    retries: u8,
+    time_wait: Nanos,
+}
+
+#[derive(Debug)]
+enum Role {
+    Client(ClientRole),
+    Server(ServerRole),
+}
+
+#[derive(Debug)]
+struct ClientRole {
+    opener: Opener,
+    /// Bytes of the request.
+    request: u32,
+    response: Expect,
+    close: Close,
+    delayed_ack: Nanos,
+    interval: Nanos,
+    /// Requests of a connection; 0: without end.
+    requests: u16,
+}
+
+#[derive(Debug)]
+struct ServerRole {
+    ports: RangeInclusive<u16>,
+    request: Expect,
+    response: Box<[u8]>,
+    close: bool,
+    idle: Nanos,
+    window: u8,
+}
+
+/// Bytes to come, where any are enough when it is 1.
+fn expected(expect: Expect) -> u32 {
+    match expect {
+        Expect::Segment => 1,
+        Expect::Bytes(bytes) => bytes,
+    }
+}
+
+impl TcpService {
+    pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient) -> Self {
+        let repeat = tcp.client.repeat;
+        let role = Role::Client(ClientRole {
+            opener: Opener::new(&tcp.client),
+            request: tcp.request.len() as u32,
+            response: tcp.response,
+            close: tcp.close,
+            delayed_ack: nanos(tcp.delayed_ack),
+            interval: repeat.map_or(0, |repeat| nanos(repeat.interval)),
+            requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
+        });
+        let syn = (flags::SYN, &tcp.request[..], flags::PSH | flags::ACK);
+        Self::new(link, role, syn, tcp.times, tcp.mss, tcp.resets)
+    }
+
+    pub fn server<F: Family>(link: &Link<F>, tcp: &TcpServer) -> Self {
+        let response: Box<[u8]> = tcp.response.as_slice().into();
+        // One that does not fit a segment never goes out as one.
+        let message = if response.len() <= tcp.mss.into() { response.clone() } else { Box::default() };
+        let last = if tcp.close { flags::FIN } else { 0 };
+        let role = Role::Server(ServerRole {
+            ports: tcp.server.ports.clone(),
+            request: tcp.request,
+            response,
+            close: tcp.close,
+            idle: nanos(tcp.idle),
+            window: tcp.window,
+        });
+        let syn = (flags::SYN | flags::ACK, &message[..], flags::PSH | flags::ACK | last);
+        Self::new(link, role, syn, tcp.times, tcp.mss, tcp.resets)
+    }
+
+    fn new<F: Family>(
+        link: &Link<F>,
+        role: Role,
+        (syn, message, message_flags): (u8, &[u8], u8),
+        times: TcpTimes,
+        mss: u16,
+        resets: bool,
+    ) -> Self {
+        let header = |flags, options| Header {
+            source_port: 0,
+            destination_port: 0,
+            sequence: 0,
+            acknowledgment: 0,
+            flags,
+            window: if flags & flags::RST == 0 { WINDOW } else { 0 },
+            options,
+        };
+        let options = Options { mss: Some(mss), window_scale: Some(SCALE), ..Options::default() };
+        let bare = |flags| Template::tcp(link, &header(flags, Options::default()), &[]);
+        Self {
+            role,
+            syn: Template::tcp(link, &header(syn, options), &[]),
+            message: Template::tcp(link, &header(message_flags, Options::default()), message),
+            ack: bare(flags::ACK),
+            fin: bare(flags::FIN | flags::ACK),
+            reset: bare(flags::RST),
+            reset_ack: bare(flags::RST | flags::ACK),
+            resets,
+            mss,
+            retransmit: nanos(times.retransmit),
+            retries: times.retries,
+            time_wait: nanos(times.time_wait),
+        }
+    }
+
+    pub fn templates(&mut self) -> [&mut Template; 6] {
+        [&mut self.syn, &mut self.message, &mut self.ack, &mut self.fin, &mut self.reset, &mut self.reset_ack]
+    }
+
+    pub fn wind_down(&mut self) {
+        if let Role::Client(client) = &mut self.role {
+            client.opener.stopped = true;
+        }
+    }
+
+    /// Opens a connection if one is due.
+    pub fn open<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let Role::Client(client) = &mut self.role else { return false };
+        let Some((slot, due)) = client.opener.next(core, now) else { return false };
+        let connection = &mut core.table.all[slot as usize];
+        connection.state = State::SynSent;
+        connection.unacknowledged = first_number(connection.key, now);
+        connection.next = connection.unacknowledged.wrapping_add(1);
+        connection.stamp = Stamp::of(due);
+        connection.requests_or_mss = client.requests;
+        self.send_syn(core, slot, transmit);
+        core.set_timer(slot, now + self.retransmit);
+        true
+    }
+
+    /// How long a connection waits for what a peer must do that acknowledges everything: as long as it would have
+    /// repeated itself.
+    fn patience(&self) -> Nanos {
+        self.retransmit << self.retries
+    }
+
+    /// The timer of a connection has ended.
+    pub fn timer<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let connection = &core.table.all[slot as usize];
+        let waiting = connection.in_flight() == 0;
+        match connection.state {
+            State::Free | State::Asked => {}
+            State::TimeWait => core.close(slot),
+            State::Resting => self.rested(core, now, slot, transmit),
+            State::FinWait2 => core.fail(slot),
+            State::Established if waiting => {
+                self.send_reset(core, slot, transmit);
+                core.fail(slot);
+            }
+            _ => self.again(core, now, slot, transmit),
+        }
+    }
+
+    /// The next request is due.
+    fn rested<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let Role::Client(client) = &self.role else { return };
+        if client.opener.stopped {
+            return self.finish(core, now, slot, transmit);
+        }
+        self.send_request(core, now, slot, transmit);
+    }
+
+    /// Nothing was heard of what was sent last: it is sent again, from the first byte that is not acknowledged.
+    fn again<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let connection = &mut core.table.all[slot as usize];
+        if connection.retries == self.retries {
+            return core.fail(slot);
+        }
+        connection.retries += 1;
+        connection.window = 1;
+        self.send_again(core, slot, transmit);
+        let wait = self.retransmit << core.table.all[slot as usize].retries;
+        core.set_timer(slot, now + wait);
+    }
+
+    /// The client has had its last response and closes.
+    fn finish<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let Role::Client(client) = &self.role else { return };
+        if client.close == Close::Reset {
+            self.send_reset(core, slot, transmit);
+            return core.close(slot);
+        }
+        self.send_fin(core, now, slot, State::FinWait1, transmit);
+    }
+
+    /// Both sides have closed, this one first.
+    fn wait_out<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32) {
+        if self.time_wait == 0 {
+            return core.close(slot);
+        }
+        core.table.all[slot as usize].state = State::TimeWait;
+        core.set_timer(slot, now + self.time_wait);
+    }
+}
+
+/// The first sequence number of a connection. It grows with time, so that a peer that still remembers an earlier
+/// connection between the same ends sees a later one (RFC 6528, with a hash that is no secret).
+fn first_number(key: Key, now: Nanos) -> u32 {
+    let hash = (key.0.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32;
+    Stamp::of(now).0.wrapping_add(hash)
+}

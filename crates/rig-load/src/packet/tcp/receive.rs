@@ -1,0 +1,478 @@
+//! Segments that come in.
+
+use rig_wire::Malformed;
+use rig_wire::tcp::{Tcp, flags};
+
+use super::{
+    Close, Core, Expect, FIRST_WINDOW, Family, Key, Nanos, Role, Stamp, State, TcpService, Transmit, expected,
+    first_number,
+};
+
+/// What a peer that announces no maximum takes (RFC 9293, 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+/// Acknowledgments of the same number after which it counts as a loss (RFC 5681, 3.2).
+const DUPLICATES: u8 = 3;
+
+/// Whether `a` is after `b` in the sequence.
+#[inline]
+fn after(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) as i32 > 0
+}
+
+impl TcpService {
+    /// A segment between ends of the configuration.
+    #[inline]
+    pub fn segment<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        key: Key,
+        segment: &Tcp<'_>,
+        transmit: &mut impl Transmit,
+    ) -> Result<(), Malformed> {
+        let bits = segment.flags();
+        let fin = bits & flags::FIN != 0;
+        core.counters.fin_rx += u64::from(fin);
+        let found = core.table.find(key);
+        if bits & (flags::SYN | flags::RST) != 0 {
+            core.counters.syn_rx += u64::from(bits & flags::SYN != 0);
+            core.counters.rst_rx += u64::from(bits & flags::RST != 0);
+            return match found {
+                Some(slot) if bits & flags::RST != 0 => {
+                    self.reset_received(core, slot, segment, transmit);
+                    Ok(())
+                }
+                Some(slot) => self.syn_received(core, now, slot, segment, transmit),
+                None => self.stranger(core, now, key, segment, transmit),
+            };
+        }
+        let Some(slot) = found else { return self.stranger(core, now, key, segment, transmit) };
+        if bits & flags::ACK == 0 {
+            core.counters.tcp_drop += 1;
+            return Ok(());
+        }
+        let connection = &mut core.table.all[slot as usize];
+        let payload = segment.payload();
+        let mut length = payload.len() as u32;
+        if segment.sequence() != connection.expected || connection.state == State::SynSent {
+            let old = connection.expected.wrapping_sub(segment.sequence());
+            // Of what came before only the rest is new, if there is one.
+            let new = connection.state != State::SynSent && old > 0 && old < length + u32::from(fin);
+            if !new {
+                self.out_of_order(core, slot, segment, transmit);
+                return Ok(());
+            }
+            length -= old;
+        }
+        let acknowledgment = segment.acknowledgment();
+        let acked = acknowledgment.wrapping_sub(connection.unacknowledged);
+        let unsent = acked > connection.in_flight() && !after(connection.unacknowledged, acknowledgment);
+        if unsent && !self.ahead(core, slot, acknowledgment) {
+            core.counters.tcp_drop += 1;
+            self.send_ack(core, slot, transmit);
+            return Ok(());
+        }
+        let connection = &mut core.table.all[slot as usize];
+        if after(acknowledgment, connection.unacknowledged) {
+            connection.peer_window = segment.window();
+            if self.acknowledged(core, now, slot, acknowledgment) {
+                return Ok(());
+            }
+        } else if acknowledgment == connection.unacknowledged {
+            let same = connection.peer_window == segment.window();
+            connection.peer_window = segment.window();
+            if length == 0 && !fin && same && connection.in_flight() > 0 {
+                self.duplicate(core, now, slot, transmit);
+            }
+        }
+        if length > 0 || fin {
+            self.delivered(core, now, slot, length, fin, transmit);
+        } else {
+            let connection = &core.table.all[slot as usize];
+            if connection.left > 0 && matches!(connection.state, State::Responding | State::CloseWait) {
+                self.send_response(core, now, slot, transmit);
+            }
+        }
+        Ok(())
+    }
+
+    /// A segment without a connection: a server may begin one with it.
+    fn stranger<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        key: Key,
+        segment: &Tcp<'_>,
+        transmit: &mut impl Transmit,
+    ) -> Result<(), Malformed> {
+        let bits = segment.flags();
+        let begins = bits & (flags::SYN | flags::ACK | flags::RST) == flags::SYN;
+        match &self.role {
+            Role::Server(server) if begins && server.ports.contains(&key.local_port()) => {
+                let window = server.window.min(FIRST_WINDOW);
+                return self.accept(core, now, key, segment, window, transmit);
+            }
+            _ => {}
+        }
+        core.counters.tcp_drop += 1;
+        if bits & flags::RST == 0 {
+            let acknowledgment = (bits & flags::ACK != 0).then(|| segment.acknowledgment());
+            self.send_stray_reset(core, key, acknowledgment, end(segment), transmit);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn accept<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        key: Key,
+        segment: &Tcp<'_>,
+        window: u8,
+        transmit: &mut impl Transmit,
+    ) -> Result<(), Malformed> {
+        let options = segment.options()?;
+        let Some(slot) = core.table.insert(key) else {
+            core.counters.no_socket += 1;
+            return Ok(());
+        };
+        core.counters.sk_open += 1;
+        let connection = &mut core.table.all[slot as usize];
+        connection.state = State::SynReceived;
+        connection.expected = segment.sequence().wrapping_add(1);
+        connection.unacknowledged = first_number(key, now);
+        connection.next = connection.unacknowledged.wrapping_add(1);
+        connection.requests_or_mss = options.mss.unwrap_or(DEFAULT_MSS).min(self.mss).max(1);
+        connection.peer_window = segment.window();
+        // Without the peer's scale ours does not count either (RFC 7323, 2.2), which is its loss alone.
+        connection.set_scale(options.window_scale.unwrap_or(0));
+        connection.window = window;
+        self.send_syn(core, slot, transmit);
+        core.set_timer(slot, now + self.retransmit);
+        Ok(())
+    }
+
+    fn syn_received<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        segment: &Tcp<'_>,
+        transmit: &mut impl Transmit,
+    ) -> Result<(), Malformed> {
+        let connection = &mut core.table.all[slot as usize];
+        let acks = segment.flags() & flags::ACK != 0;
+        match connection.state {
+            State::SynSent if acks && segment.acknowledgment() == connection.next => {
+                let options = segment.options()?;
+                connection.expected = segment.sequence().wrapping_add(1);
+                connection.unacknowledged = connection.next;
+                connection.peer_window = segment.window();
+                connection.set_scale(options.window_scale.unwrap_or(0));
+                connection.retries = 0;
+                let age = connection.stamp.age(now);
+                connection.stamp = Stamp::of(now);
+                core.latencies.handshake.record(age);
+                let mss = options.mss.unwrap_or(DEFAULT_MSS);
+                if matches!(&self.role, Role::Client(client) if client.request > mss.into()) {
+                    self.send_reset(core, slot, transmit);
+                    core.fail(slot);
+                } else {
+                    self.send_request(core, now, slot, transmit);
+                }
+            }
+            State::SynSent => {
+                let (key, acknowledgment) = (connection.key, segment.acknowledgment());
+                core.counters.tcp_drop += 1;
+                if acks {
+                    self.send_stray_reset(core, key, Some(acknowledgment), 0, transmit);
+                }
+            }
+            State::SynReceived if !acks && segment.sequence().wrapping_add(1) == connection.expected => {
+                core.counters.syn_rt += 1;
+                self.send_syn(core, slot, transmit);
+            }
+            State::TimeWait if !acks && after(segment.sequence(), connection.expected) => {
+                let key = connection.key;
+                core.close(slot);
+                return self.stranger(core, now, key, segment, transmit);
+            }
+            // RFC 5961, 4.2: whoever really has begun anew answers this with a reset.
+            _ => {
+                core.counters.ack_rt += 1;
+                self.send_ack(core, slot, transmit);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn reset_received<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        slot: u32,
+        segment: &Tcp<'_>,
+        transmit: &mut impl Transmit,
+    ) {
+        let connection = &core.table.all[slot as usize];
+        let acks = segment.flags() & flags::ACK != 0 && segment.acknowledgment() == connection.next;
+        if connection.state == State::SynSent {
+            return if acks { core.fail(slot) } else { core.counters.tcp_drop += 1 };
+        }
+        if segment.sequence() != connection.expected {
+            // RFC 5961, 3.2: in the window, but perhaps a guess.
+            core.counters.tcp_drop += 1;
+            if after(segment.sequence(), connection.expected) {
+                self.send_ack(core, slot, transmit);
+            }
+            return;
+        }
+        let closing = match (&self.role, connection.state) {
+            (_, State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck | State::TimeWait) => true,
+            // A client that has its response may end so.
+            (Role::Server(_), State::Responding) => connection.left == 0 && acks,
+            (Role::Server(server), State::Established) => connection.left == expected(server.request),
+            _ => false,
+        };
+        if closing { core.close(slot) } else { core.fail(slot) }
+    }
+
+    /// What is not the next thing is not kept; the peer is told what is.
+    #[cold]
+    fn out_of_order<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        slot: u32,
+        segment: &Tcp<'_>,
+        transmit: &mut impl Transmit,
+    ) {
+        let connection = &core.table.all[slot as usize];
+        core.counters.tcp_drop += 1;
+        if connection.state == State::SynSent {
+            let (key, acknowledgment) = (connection.key, segment.acknowledgment());
+            if acknowledgment != connection.next {
+                self.send_stray_reset(core, key, Some(acknowledgment), 0, transmit);
+            }
+            return;
+        }
+        // An acknowledgment that was overtaken needs no answer, a probe of the connection does.
+        let probe = segment.sequence() == connection.expected.wrapping_sub(1);
+        if end(segment) != segment.sequence() || probe {
+            core.counters.ack_rt += 1;
+            self.send_ack(core, slot, transmit);
+        }
+    }
+
+    /// Whether an acknowledgment of what is to be sent again is right: it was sent before. Then it counts as sent.
+    #[cold]
+    fn ahead<F: Family>(&mut self, core: &mut Core<F>, slot: u32, acknowledgment: u32) -> bool {
+        let Role::Server(server) = &self.role else { return false };
+        let connection = &mut core.table.all[slot as usize];
+        if !matches!(connection.state, State::Responding | State::CloseWait) {
+            return false;
+        }
+        let beyond = acknowledgment.wrapping_sub(connection.next);
+        let fin = server.close || connection.state == State::CloseWait;
+        if beyond <= connection.left {
+            connection.left -= beyond;
+        } else if fin && beyond == connection.left + 1 {
+            connection.left = 0;
+            connection.state = if connection.state == State::CloseWait { State::LastAck } else { State::FinWait1 };
+        } else {
+            return false;
+        }
+        connection.next = acknowledgment;
+        true
+    }
+
+    /// The peer has more than before. Whether that was the end of the connection.
+    #[inline]
+    fn acknowledged<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, acknowledgment: u32) -> bool {
+        let connection = &mut core.table.all[slot as usize];
+        connection.unacknowledged = acknowledgment;
+        connection.retries = 0;
+        connection.no_duplicates();
+        let all = connection.in_flight() == 0;
+        let mut wait = self.retransmit;
+        match (connection.state, &self.role) {
+            (State::SynReceived, Role::Server(server)) => {
+                connection.state = State::Established;
+                connection.left = expected(server.request);
+                wait = server.idle;
+            }
+            (State::Responding, Role::Server(server)) => {
+                connection.window = connection.window.saturating_add(1).min(server.window);
+                if all && connection.left == 0 {
+                    connection.state = State::Established;
+                    connection.left = expected(server.request);
+                    wait = server.idle;
+                }
+            }
+            (State::CloseWait, Role::Server(server)) => {
+                connection.window = connection.window.saturating_add(1).min(server.window);
+            }
+            (State::LastAck, _) if all => {
+                core.close(slot);
+                return true;
+            }
+            (State::Closing, _) if all => {
+                self.wait_out(core, now, slot);
+                return true;
+            }
+            (State::FinWait1, _) if all => {
+                connection.state = State::FinWait2;
+                wait = self.patience();
+            }
+            (State::Established, _) if all => wait = self.patience(),
+            // The timer is that of the next request, or of the end.
+            (State::Resting | State::TimeWait, _) => return false,
+            _ => {}
+        }
+        core.set_timer(slot, now + wait);
+        false
+    }
+
+    #[cold]
+    fn duplicate<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        core.counters.ack_dup += 1;
+        let connection = &mut core.table.all[slot as usize];
+        if connection.duplicate() == DUPLICATES {
+            connection.window = (connection.window / 2).max(1);
+            self.send_again(core, slot, transmit);
+            core.set_timer(slot, now + self.retransmit);
+        }
+    }
+
+    /// `length` bytes came, and the peer's end if `fin`.
+    #[inline]
+    fn delivered<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        length: u32,
+        fin: bool,
+        transmit: &mut impl Transmit,
+    ) {
+        let connection = &mut core.table.all[slot as usize];
+        let server = matches!(self.role, Role::Server(_));
+        // A server answers one request after another; the peer sends the next again.
+        if server && length > 0 && matches!(connection.state, State::Responding | State::CloseWait) {
+            core.counters.tcp_drop += 1;
+            return;
+        }
+        connection.expected = connection.expected.wrapping_add(length + u32::from(fin));
+        match connection.state {
+            State::Established if server => self.requested(core, now, slot, length, fin, transmit),
+            State::Established => self.responded(core, now, slot, length, fin, transmit),
+            State::Responding if connection.left > 0 => {
+                connection.state = State::CloseWait;
+                self.send_ack(core, slot, transmit);
+            }
+            State::Resting if !fin => self.send_ack(core, slot, transmit),
+            State::Resting => {
+                // The server had enough before the client had.
+                core.counters.sk_err += 1;
+                self.send_fin(core, now, slot, State::LastAck, transmit);
+            }
+            State::Responding => self.send_fin(core, now, slot, State::LastAck, transmit),
+            State::FinWait1 => {
+                connection.state = if fin { State::Closing } else { State::FinWait1 };
+                self.send_ack(core, slot, transmit);
+            }
+            State::FinWait2 => {
+                self.send_ack(core, slot, transmit);
+                if fin {
+                    self.wait_out(core, now, slot);
+                }
+            }
+            _ => self.send_ack(core, slot, transmit),
+        }
+    }
+
+    /// Of a request; the server answers when it is complete.
+    #[inline]
+    fn requested<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        length: u32,
+        fin: bool,
+        transmit: &mut impl Transmit,
+    ) {
+        let Role::Server(server) = &self.role else { return };
+        let connection = &mut core.table.all[slot as usize];
+        if length == 0 {
+            return self.send_fin(core, now, slot, State::LastAck, transmit);
+        }
+        connection.left = connection.left.saturating_sub(length);
+        if connection.left > 0 && fin {
+            core.counters.sk_err += 1;
+            return self.send_fin(core, now, slot, State::LastAck, transmit);
+        }
+        if connection.left > 0 {
+            core.set_timer(slot, now + server.idle);
+            return self.send_ack(core, slot, transmit);
+        }
+        connection.state = if fin { State::CloseWait } else { State::Responding };
+        connection.left = server.response.len() as u32;
+        core.counters.tcp_req += 1;
+        core.counters.tcp_rsp += 1;
+        self.send_response(core, now, slot, transmit);
+    }
+
+    /// Of a response; the client goes on when it is complete.
+    #[inline]
+    fn responded<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        length: u32,
+        fin: bool,
+        transmit: &mut impl Transmit,
+    ) {
+        let Role::Client(client) = &self.role else { return };
+        let connection = &mut core.table.all[slot as usize];
+        let age = connection.stamp.age(now);
+        if length > 0 && connection.left == expected(client.response) {
+            core.latencies.first_byte.record(age);
+        }
+        connection.left = match client.response {
+            Expect::Segment if length > 0 => 0,
+            _ => connection.left.saturating_sub(length),
+        };
+        if connection.left > 0 {
+            if fin {
+                // Cut short.
+                self.send_reset(core, slot, transmit);
+                return core.fail(slot);
+            }
+            let wait = self.patience();
+            core.set_timer(slot, now + wait);
+            return self.send_ack(core, slot, transmit);
+        }
+        core.latencies.transaction.record(age);
+        core.counters.tcp_rsp += 1;
+        let last = connection.requests_or_mss == 1 || client.opener.stopped;
+        connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
+        if !last && !fin {
+            return self.rest(core, now, slot, transmit);
+        }
+        // A server that ends a connection that was to go on has not done what was asked for.
+        core.counters.sk_err += u64::from(!last);
+        if fin && client.close == Close::Fin {
+            return self.send_fin(core, now, slot, State::LastAck, transmit);
+        }
+        self.finish(core, now, slot, transmit);
+    }
+}
+
+/// The sequence number behind a segment.
+fn end(segment: &Tcp<'_>) -> u32 {
+    let bits = segment.flags();
+    let controls = u32::from(bits & flags::SYN != 0) + u32::from(bits & flags::FIN != 0);
+    segment.sequence().wrapping_add(segment.payload().len() as u32 + controls)
+}

@@ -1,0 +1,236 @@
+//! Segments that go out.
+
+use rig_wire::tcp::flags;
+
+use super::{Core, Family, Key, LATE, Nanos, Role, Stamp, State, TcpService, Template, Transmit, expected};
+
+/// Sends a segment made from a template; whether there was room.
+#[inline]
+fn send<F: Family>(
+    core: &mut Core<F>,
+    template: &Template,
+    key: Key,
+    (sequence, acknowledgment): (u32, u32),
+    transmit: &mut impl Transmit,
+) {
+    let ends = core.ends(key);
+    if let Some(frame) = core.claim(transmit, template.len()) {
+        template.fill_tcp::<F>(frame, ends, sequence, acknowledgment);
+        core.counters.tcp_tx += 1;
+    }
+}
+
+impl TcpService {
+    pub(super) fn send_syn<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
+        let connection = &core.table.all[slot as usize];
+        let numbers = (connection.unacknowledged, connection.expected);
+        core.counters.syn_tx += 1;
+        send(core, &self.syn, core.table.all[slot as usize].key, numbers, transmit);
+    }
+
+    #[inline]
+    pub(super) fn send_ack<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
+        let connection = &core.table.all[slot as usize];
+        let (key, numbers) = (connection.key, (connection.next, connection.expected));
+        send(core, &self.ack, key, numbers, transmit);
+    }
+
+    /// The client's next request, which was due at the connection's stamp.
+    #[inline]
+    pub(super) fn send_request<F: Family>(
+        &self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        transmit: &mut impl Transmit,
+    ) {
+        let Role::Client(client) = &self.role else { return };
+        let connection = &mut core.table.all[slot as usize];
+        if connection.peer_bytes() < client.request {
+            // The peer has closed its window: it is given time to open it.
+            connection.state = State::Resting;
+            connection.retries += 1;
+            if connection.retries > self.retries {
+                self.send_reset(core, slot, transmit);
+                return core.fail(slot);
+            }
+            return core.set_timer(slot, now + self.retransmit);
+        }
+        connection.state = State::Established;
+        connection.left = expected(client.response);
+        let (key, numbers) = (connection.key, (connection.next, connection.expected));
+        connection.next = connection.next.wrapping_add(client.request);
+        let late = connection.stamp.age(now) > LATE;
+        core.counters.late += u64::from(late);
+        core.counters.tcp_req += 1;
+        core.set_timer(slot, now + self.retransmit);
+        send(core, &self.message, key, numbers, transmit);
+    }
+
+    /// As much of the server's response as the windows allow.
+    #[inline]
+    pub(super) fn send_response<F: Family>(
+        &self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        transmit: &mut impl Transmit,
+    ) {
+        let Role::Server(server) = &self.role else { return };
+        let connection = &mut core.table.all[slot as usize];
+        let length = server.response.len() as u32;
+        let fits = length <= connection.requests_or_mss.into() && length <= connection.peer_bytes();
+        if fits && connection.left == length && connection.state == State::Responding {
+            let (key, numbers) = (connection.key, (connection.next, connection.expected));
+            connection.left = 0;
+            connection.next = connection.next.wrapping_add(length + u32::from(server.close));
+            if server.close {
+                connection.state = State::FinWait1;
+                core.counters.fin_tx += 1;
+            }
+            send(core, &self.message, key, numbers, transmit);
+        } else {
+            while self.send_part(core, slot, transmit) {}
+        }
+        core.set_timer(slot, now + self.retransmit);
+    }
+
+    /// The next segment of the response; whether it was sent.
+    fn send_part<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) -> bool {
+        let Role::Server(server) = &self.role else { return false };
+        let connection = &mut core.table.all[slot as usize];
+        let mss = u32::from(connection.requests_or_mss);
+        let flight = connection.in_flight();
+        let mut bytes = connection.left.min(mss);
+        let room = (u32::from(connection.window) * mss).min(connection.peer_bytes());
+        if flight == 0 {
+            // A window that is smaller than a segment is used as it is; a closed one is probed with a byte.
+            bytes = bytes.min(room.max(1));
+        }
+        if bytes == 0 || flight > 0 && flight + bytes > room {
+            return false;
+        }
+        let from = server.response.len() - connection.left as usize;
+        connection.left -= bytes;
+        let last = connection.left == 0;
+        let after = flight + bytes + connection.left.min(mss);
+        let push = if last || after > room { flags::PSH } else { 0 };
+        let fin = last && (server.close || connection.state == State::CloseWait);
+        let ends = (connection.key, (connection.next, connection.expected));
+        connection.next = connection.next.wrapping_add(bytes + u32::from(fin));
+        if fin {
+            connection.state = if connection.state == State::CloseWait { State::LastAck } else { State::FinWait1 };
+            core.counters.fin_tx += 1;
+        }
+        let data = &server.response[from..from + bytes as usize];
+        let flags = push | if fin { flags::FIN } else { 0 };
+        let (key, numbers) = ends;
+        let ends = core.ends(key);
+        if let Some(frame) = core.claim(transmit, self.ack.len() + data.len()) {
+            self.ack.fill_data::<F>(frame, ends, numbers, flags, data);
+            core.counters.tcp_tx += 1;
+        }
+        !last
+    }
+
+    #[inline]
+    pub(super) fn send_fin<F: Family>(
+        &self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        state: State,
+        transmit: &mut impl Transmit,
+    ) {
+        let connection = &mut core.table.all[slot as usize];
+        connection.state = state;
+        let (key, numbers) = (connection.key, (connection.next, connection.expected));
+        connection.next = connection.next.wrapping_add(1);
+        core.counters.fin_tx += 1;
+        core.set_timer(slot, now + self.retransmit);
+        send(core, &self.fin, key, numbers, transmit);
+    }
+
+    /// A reset of a connection, which also acknowledges.
+    pub(super) fn send_reset<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
+        let connection = &core.table.all[slot as usize];
+        let (key, numbers) = (connection.key, (connection.next, connection.expected));
+        core.counters.rst_tx += 1;
+        send(core, &self.reset_ack, key, numbers, transmit);
+    }
+
+    /// A reset of what is no connection: it takes its number from the `acknowledgment` if there is one, or acknowledges
+    /// up to `end` (RFC 9293, 3.10.7.1).
+    #[cold]
+    pub(super) fn send_stray_reset<F: Family>(
+        &self,
+        core: &mut Core<F>,
+        key: Key,
+        acknowledgment: Option<u32>,
+        end: u32,
+        transmit: &mut impl Transmit,
+    ) {
+        if !self.resets {
+            return;
+        }
+        core.counters.rst_tx += 1;
+        match acknowledgment {
+            Some(acknowledgment) => send(core, &self.reset, key, (acknowledgment, 0), transmit),
+            None => send(core, &self.reset_ack, key, (0, end), transmit),
+        }
+    }
+
+    /// Sends again what is not acknowledged.
+    pub(super) fn send_again<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
+        let connection = &mut core.table.all[slot as usize];
+        let fin = u32::from(connection.fin_in_flight());
+        let data = connection.in_flight() - fin;
+        let (key, acknowledgment) = (connection.key, connection.expected);
+        match (&self.role, connection.state) {
+            (_, State::SynSent | State::SynReceived) => {
+                core.counters.syn_rt += 1;
+                self.send_syn(core, slot, transmit);
+            }
+            (Role::Client(client), _) if data > 0 => {
+                let start = connection.next.wrapping_sub(fin).wrapping_sub(client.request);
+                core.counters.push_rt += 1;
+                send(core, &self.message, key, (start, acknowledgment), transmit);
+            }
+            (Role::Server(_), state) if data > 0 || connection.left > 0 => {
+                // Back to the first byte that is missing; what was sent behind it comes again too.
+                connection.next = connection.unacknowledged;
+                connection.left += data;
+                connection.state = match state {
+                    State::FinWait1 => State::Responding,
+                    State::LastAck | State::Closing => State::CloseWait,
+                    other => other,
+                };
+                core.counters.push_rt += 1;
+                self.send_part(core, slot, transmit);
+            }
+            _ => {
+                let start = connection.next.wrapping_sub(1);
+                core.counters.fin_rt += 1;
+                core.counters.fin_tx += 1;
+                send(core, &self.fin, key, (start, acknowledgment), transmit);
+            }
+        }
+    }
+
+    /// Plans the client's next request, for when it is due.
+    #[inline]
+    pub(super) fn rest<F: Family>(&self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let Role::Client(client) = &self.role else { return };
+        let connection = &mut core.table.all[slot as usize];
+        let due = if client.interval == 0 { now } else { now - connection.stamp.age(now) + client.interval };
+        connection.stamp = Stamp::of(due);
+        if due <= now {
+            return self.send_request(core, now, slot, transmit);
+        }
+        connection.state = State::Resting;
+        if due - now > client.delayed_ack {
+            self.send_ack(core, slot, transmit);
+        }
+        core.set_timer(slot, due);
+    }
+}

@@ -1,0 +1,133 @@
+//! Packets that are made once and sent many times.
+
+use rig_wire::checksum::Sum;
+use rig_wire::ethernet::{self, Mac};
+use rig_wire::{protocol, tcp, udp};
+
+use super::config::Link;
+use super::family::Family;
+
+/// A frame in which addresses, ports, numbers and checksums are missing, with the sums over what is there.
+#[derive(Debug)]
+pub(super) struct Template {
+    frame: Box<[u8]>,
+    /// Bytes before the IP header.
+    link: usize,
+    ip: Sum,
+    transport: Sum,
+}
+
+/// Addresses and ports of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends<A> {
+    pub source: A,
+    pub destination: A,
+    pub source_port: u16,
+    pub destination_port: u16,
+}
+
+impl Template {
+    /// A TCP segment; `header` gives flags, window and options.
+    pub fn tcp<F: Family>(link: &Link<F>, header: &tcp::Header, payload: &[u8]) -> Self {
+        let (mut frame, start) = Self::frame::<F>(link, protocol::TCP, header.len(), payload);
+        let transport = start + F::HEADER;
+        header.write(&mut frame[transport..], payload.len(), Sum::ZERO).expect("the frame has room");
+        frame[transport + tcp::CHECKSUM..][..2].fill(0);
+        Self::new::<F>(frame, start, protocol::TCP)
+    }
+
+    pub fn udp<F: Family>(link: &Link<F>, payload: &[u8]) -> Self {
+        let (mut frame, start) = Self::frame::<F>(link, protocol::UDP, udp::HEADER, payload);
+        let header = udp::Header { source_port: 0, destination_port: 0 };
+        let transport = start + F::HEADER;
+        header.write(&mut frame[transport..], payload.len(), Sum::ZERO).expect("the frame has room");
+        frame[transport + udp::CHECKSUM..][..2].fill(0);
+        Self::new::<F>(frame, start, protocol::UDP)
+    }
+
+    /// Link and IP header with addresses of zero, and where the latter starts.
+    fn frame<F: Family>(link: &Link<F>, protocol: u8, transport: usize, payload: &[u8]) -> (Box<[u8]>, usize) {
+        let ethernet = link.header(Mac::default(), F::ETHERTYPE);
+        let start = ethernet.len();
+        let length = transport + payload.len();
+        let mut frame = vec![0; start + F::HEADER + length].into_boxed_slice();
+        ethernet.write(&mut frame).expect("the frame has room");
+        F::write(&mut frame[start..], (F::UNSPECIFIED, F::UNSPECIFIED), protocol, (link.hop_limit, link.tos), length);
+        frame[start + F::HEADER + transport..].copy_from_slice(payload);
+        (frame, start)
+    }
+
+    fn new<F: Family>(mut frame: Box<[u8]>, link: usize, protocol: u8) -> Self {
+        let (header, rest) = frame[link..].split_at_mut(F::HEADER);
+        let transport = Sum::ZERO.bytes(rest).word(protocol.into()).long(rest.len() as u32);
+        if header[0] >> 4 == 4 {
+            // The header was complete: without its checksum it is not.
+            header[10..12].fill(0);
+        }
+        let ip = Sum::ZERO.bytes(header);
+        Self { frame, link, ip, transport }
+    }
+
+    pub fn set_destination(&mut self, mac: Mac) {
+        self.frame[..ethernet::HEADER][..6].copy_from_slice(&mac.0);
+    }
+
+    /// Bytes of the frame.
+    pub fn len(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// Fills `frame`, which is as long as this, with a segment.
+    #[inline]
+    pub fn fill_tcp<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, sequence: u32, acknowledgment: u32) {
+        frame.copy_from_slice(&self.frame);
+        let sum = self.ends::<F>(frame, ends, 0).long(sequence).long(acknowledgment);
+        let header = &mut frame[self.link + F::HEADER..][..tcp::HEADER];
+        header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        header[8..12].copy_from_slice(&acknowledgment.to_be_bytes());
+        header[16..18].copy_from_slice(&sum.checksum().to_be_bytes());
+    }
+
+    /// Fills `frame`, which has room for this and `data`, with a segment that also has `flags` and carries `data`. The
+    /// template has none.
+    pub fn fill_data<F: Family>(
+        &self,
+        frame: &mut [u8],
+        ends: Ends<F::Address>,
+        (sequence, acknowledgment): (u32, u32),
+        flags: u8,
+        data: &[u8],
+    ) {
+        let (head, body) = frame.split_at_mut(self.frame.len());
+        head.copy_from_slice(&self.frame);
+        body.copy_from_slice(data);
+        let added = data.len() as u16;
+        let sum = self.ends::<F>(head, ends, added).long(sequence).long(acknowledgment);
+        let header = &mut head[self.link + F::HEADER..][..tcp::HEADER];
+        let before = header[13];
+        header[13] |= flags;
+        let sum = sum.word((header[13] - before).into()).plus(Sum::ZERO.bytes(data));
+        header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        header[8..12].copy_from_slice(&acknowledgment.to_be_bytes());
+        header[16..18].copy_from_slice(&sum.checksum().to_be_bytes());
+    }
+
+    /// Fills `frame`, which is as long as this, with a datagram.
+    #[inline]
+    pub fn fill_udp<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>) {
+        frame.copy_from_slice(&self.frame);
+        let sum = self.ends::<F>(frame, ends, 0);
+        frame[self.link + F::HEADER..][udp::CHECKSUM..][..2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
+    }
+
+    /// Puts addresses and ports in; returns the transport's sum with them.
+    #[inline(always)]
+    fn ends<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, added: u16) -> Sum {
+        let packet = &mut frame[self.link..];
+        F::finish(packet, ends.source, ends.destination, self.ip, added);
+        let ports = u32::from(ends.source_port) << 16 | u32::from(ends.destination_port);
+        packet[F::HEADER..F::HEADER + 4].copy_from_slice(&ports.to_be_bytes());
+        let addresses = F::sum(ends.source).plus(F::sum(ends.destination));
+        self.transport.plus(addresses).long(ports).word(added)
+    }
+}

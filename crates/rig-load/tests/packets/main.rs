@@ -1,0 +1,8 @@
+//! The packet engine, packet by packet, in memory and by a clock that is set by hand.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod faults;
+mod neighbors;
+mod refusals;
+mod rig;
+mod sequences;
