@@ -5,9 +5,7 @@ use std::path::PathBuf;
 
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
 use rig_sys::cpu::CpuSet;
-use rig_sys::probe::{
-    Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Privileges, Refusal, Sockets, hypervisor_name,
-};
+use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Privileges, Refusal, Sockets};
 
 use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
 use crate::suite::{Scenario, Suite};
@@ -224,7 +222,7 @@ fn cpus(machine: &Machine) -> Vec<(&'static str, State)> {
     if let Some(quota) = machine.quota {
         states.push(("time", time_quota(quota, machine.allowed.len())));
     }
-    let hypervisor = machine.hypervisor.as_deref().map_or("none", hypervisor_name);
+    let hypervisor = machine.hypervisor.as_deref().map_or_else(|| "none".to_owned(), str::to_owned);
     states.push(("hypervisor", ok(hypervisor)));
     states
 }

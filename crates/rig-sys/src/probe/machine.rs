@@ -138,19 +138,8 @@ fn words(text: Option<String>) -> Vec<String> {
     text.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect()
 }
 
-/// The name that a hypervisor's signature ([`Machine::hypervisor`]) stands for; what is no known signature is a name.
-pub fn hypervisor_name(signature: &str) -> &str {
-    match signature {
-        "KVMKVMKVM" => "KVM",
-        "Microsoft Hv" => "Hyper-V",
-        "TCGTCGTCGTCG" => "QEMU",
-        "VMwareVMware" => "VMware",
-        "XenVMMXenVMM" => "Xen",
-        other => other,
-    }
-}
-
-/// The signature in CPUID leaf 0x4000_0000, e.g. `KVMKVMKVM` (Documentation/virt/kvm/x86/cpuid.rst).
+/// What the signature in CPUID leaf 0x4000_0000 stands for: `KVMKVMKVM` is KVM's (Documentation/virt/kvm/x86/cpuid.rst). A
+/// signature that is not known stands for itself.
 #[cfg(target_arch = "x86_64")]
 fn hypervisor_by_cpuid() -> Option<String> {
     use std::arch::x86_64::__cpuid;
@@ -159,7 +148,15 @@ fn hypervisor_by_cpuid() -> Option<String> {
     let leaf = unsafe { __cpuid(0x4000_0000) };
     let bytes: Vec<u8> = [leaf.ebx, leaf.ecx, leaf.edx].into_iter().flat_map(u32::to_le_bytes).collect();
     let name = String::from_utf8(bytes).ok()?;
-    let name = name.trim_matches(['\0', ' ']);
+    let name = match name.trim_matches(['\0', ' ']) {
+        "KVMKVMKVM" => "KVM",
+        "TCGTCGTCGTCG" => "QEMU",
+        "Microsoft Hv" => "Hyper-V",
+        "VMwareVMware" => "VMware",
+        "XenVMMXenVMM" => "Xen",
+        "bhyve bhyve" => "bhyve",
+        other => other,
+    };
     (!name.is_empty() && name.chars().all(|c| c.is_ascii_graphic() || c == ' ')).then(|| name.to_owned())
 }
 

@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use activity::{Activity, Busy, load_average};
-pub use machine::{Machine, hypervisor_name};
+pub use machine::Machine;
 pub use namespaces::{Access, Feature, Namespaces};
 pub use privileges::Privileges;
 pub use sockets::{Sockets, try_congestion_control};

@@ -12,7 +12,6 @@ mod sheets;
 use jiff::Timestamp;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
-use rig_sys::probe::hypervisor_name;
 
 use super::document::{Block, Document, Interval, Number, Verdict};
 use super::view::{RunView, ScenarioView, Status};
@@ -69,7 +68,7 @@ pub(crate) fn machine(environment: &Environment) -> String {
         gibibytes(environment.memory_bytes),
         format!("Linux {}", environment.kernel),
     ];
-    parts.extend(environment.hypervisor.as_ref().map(|h| format!("under {}", hypervisor_name(h))));
+    parts.extend(environment.hypervisor.as_ref().map(|h| format!("under {h}")));
     parts.push(format!("netrig {}", environment.netrig_version));
     parts.retain(|part| !part.is_empty());
     parts.join(" · ")
@@ -205,7 +204,7 @@ pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
         ("CPU", environment.cpu_model.clone()),
         ("CPUs online", environment.cpus_online.to_string()),
         ("Memory", gibibytes(environment.memory_bytes)),
-        ("Hypervisor", environment.hypervisor.as_deref().map_or("none found", hypervisor_name).to_owned()),
+        ("Hypervisor", environment.hypervisor.clone().unwrap_or_else(|| "none found".to_owned())),
         ("Clock source", environment.clock_source.clone()),
         ("Congestion control, default", environment.congestion_control.clone()),
         ("Privileges", privileges.to_owned()),
