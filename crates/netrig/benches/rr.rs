@@ -39,8 +39,12 @@ fn main() -> Result<()> {
     let mut loads = loads();
     for load in &mut loads {
         let is_wanted =
-            |tool: &str| wanted.is_empty() || wanted.iter().any(|w| load.name.contains(w) || tool.contains(w));
-        load.tools.retain(|tool| is_wanted(tool.name));
+            |tool: &Tool| wanted.is_empty() || wanted.iter().any(|w| load.name.contains(w) || tool.name.contains(w));
+        load.tools.retain(|tool| is_wanted(tool) || matches!(tool.how, How::Netrig));
+        // netrig is what the others are compared with: it goes with them, not alone.
+        if !load.tools.iter().any(is_wanted) {
+            load.tools.clear();
+        }
     }
     let mut absent: Vec<&str> = loads.iter().flat_map(|load| &load.tools).filter_map(Tool::missing).collect();
     absent.sort_unstable();
