@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
-use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Role, WorkerPlan};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket;
@@ -16,7 +15,7 @@ use self::live::Live;
 pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
 use self::options::{Common, Place, Serving};
 use super::output::Output;
-use super::{note, usable_cpus};
+use super::{cancel_on_signal, note, usable_cpus};
 use crate::cli::OutputArgs;
 use crate::ends::client::{self, Target};
 use crate::ends::guest::{NAME, Test};
@@ -66,7 +65,7 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
         cpus.apply().or_exit(Exit::Failed)?;
     }
     let listeners = listen(serving.listen, place.port, place.family()).or_exit(Exit::Failed)?;
-    let stop = stop_on_signal()?;
+    let stop = cancel_on_signal()?;
     for listener in &listeners {
         let address = listener.local_addr().context("find the server's own address").or_exit(Exit::Failed)?;
         note(format_args!("netrig {} serves on {address}", env!("CARGO_PKG_VERSION")));
@@ -90,7 +89,7 @@ fn client(host: String, place: &Place, common: &Common, load: Load, output_args:
     };
     check(&test)?;
     let output = Output::choose(output_args)?;
-    let cancel = stop_on_signal()?;
+    let cancel = cancel_on_signal()?;
     let target = Target { host, port: place.port, family: place.family() };
     let started_unix_ms = Timestamp::now().as_millisecond();
     let mut live = Live::new(&test, common.trials, common.quiet);
@@ -135,13 +134,6 @@ fn check(test: &Test) -> Result<(), Failure> {
         WorkerPlan { name: NAME.into(), cpus, role, load, phases: test.phases }.validate().or_exit(Exit::BadInput)?;
     }
     Ok(())
-}
-
-fn stop_on_signal() -> Result<Cancel, Failure> {
-    let cancel = Cancel::new().or_exit(Exit::Failed)?;
-    let on_signal = cancel.clone();
-    rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
-    Ok(cancel)
 }
 
 fn program() -> Result<PathBuf, Failure> {

@@ -13,6 +13,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
+use rig_load::driver::Cancel;
 use rig_sys::{netns, process};
 
 use crate::doctor::{Purpose, in_the_way_of};
@@ -39,6 +40,14 @@ pub(crate) fn gain_privilege() -> Result<bool, Failure> {
         )
         .or_exit(Exit::Lacking)?;
     Ok(true)
+}
+
+/// Cancelled by the first Ctrl-C, SIGTERM or SIGHUP from now on; the second ends the process. Once in a process.
+pub(crate) fn cancel_on_signal() -> Result<Cancel, Failure> {
+    let cancel = Cancel::new().or_exit(Exit::Failed)?;
+    let on_signal = cancel.clone();
+    rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
+    Ok(cancel)
 }
 
 /// Refuses a suite that this machine lacks something for, before anything of it is built. Privileges have to be there already.

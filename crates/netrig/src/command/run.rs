@@ -2,11 +2,10 @@
 
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
-use rig_load::driver::Cancel;
 
 use super::compare::Against;
 use super::output::Output;
-use super::{gain_privilege, note, refuse_if_lacking, report, usable_cpus};
+use super::{cancel_on_signal, gain_privilege, note, refuse_if_lacking, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
 use crate::compare;
@@ -27,9 +26,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
     let rootless = gain_privilege()?;
     refuse_if_lacking(&suite, Purpose::Run)?;
-    let cancel = Cancel::new().or_exit(Exit::Failed)?;
-    let on_signal = cancel.clone();
-    rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
+    let cancel = cancel_on_signal()?;
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
     let mut rig = Rig::new(program, &cpus, suite.nodes, cancel).or_exit(Exit::Lacking)?;
 

@@ -1,9 +1,8 @@
 //! The course of a test: warm-up, measured part, cool-down, with lines of the throughput as it is.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rig_load::worker::ends::Counts;
@@ -15,42 +14,6 @@ use super::counters::{Chosen, Difference, Snapshot};
 
 /// Between two lines of the present throughput.
 const TICK_NS: u64 = 500_000_000;
-
-/// The first Ctrl-C (or SIGTERM, SIGHUP). The second ends the process.
-#[derive(Debug)]
-pub struct Interrupt(UnixStream);
-
-impl Interrupt {
-    /// Catches the signals from now on. Once in a process.
-    pub fn catch() -> io::Result<Self> {
-        let (reader, mut writer) = UnixStream::pair()?;
-        reader.set_nonblocking(true)?;
-        rig_sys::signal::on_stop_signal(move || {
-            // The byte says that it is a signal, and dropping the writer too.
-            let _ = writer.write_all(b"!");
-        })?;
-        Ok(Self(reader))
-    }
-
-    /// Whether the signal has come. It stays so.
-    pub fn has_come(&self) -> bool {
-        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
-    }
-
-    /// One that never comes: for tests.
-    #[cfg(test)]
-    pub fn never() -> (Self, UnixStream) {
-        let (reader, writer) = UnixStream::pair().expect("a pair of sockets");
-        (Self(reader), writer)
-    }
-}
-
-impl AsFd for Interrupt {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
 
 /// Waits until one of `fds` is readable (or has failed) or `until_ns` of the monotonic clock has come; tells which.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], until_ns: u64) -> io::Result<Vec<bool>> {
@@ -280,6 +243,8 @@ fn total(part: &dyn Part) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     /// Counts a byte and an operation at each look, and ends when it is told to.
@@ -378,9 +343,10 @@ mod tests {
 
     #[test]
     fn the_signal_is_seen_again_and_again() {
-        let (interrupt, mut writer) = Interrupt::never();
-        assert!(!interrupt.has_come());
-        writer.write_all(b"!").unwrap();
-        assert!(interrupt.has_come() && interrupt.has_come());
+        let cancel = rig_load::driver::Cancel::new().unwrap();
+        let seen = || wait_readable(&[cancel.as_fd()], monotonic_ns()).unwrap()[0];
+        assert!(!cancel.is_cancelled() && !seen());
+        cancel.cancel();
+        assert!(cancel.is_cancelled() && seen() && seen());
     }
 }

@@ -55,16 +55,7 @@ type Sum = (CpuTicks, usize);
 
 fn sum() -> Sum {
     let cpus = cpu_ticks().unwrap_or_default();
-    let total = cpus.values().fold(CpuTicks::default(), |a, b| CpuTicks {
-        user: a.user + b.user,
-        nice: a.nice + b.nice,
-        system: a.system + b.system,
-        idle: a.idle + b.idle,
-        iowait: a.iowait + b.iowait,
-        irq: a.irq + b.irq,
-        softirq: a.softirq + b.softirq,
-        steal: a.steal + b.steal,
-    });
+    let total = cpus.values().fold(CpuTicks::default(), |sum, cpu| sum.plus(*cpu));
     (total, cpus.len())
 }
 

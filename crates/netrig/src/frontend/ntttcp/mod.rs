@@ -32,7 +32,7 @@ pub use self::dialect::Dialect;
 use self::job::{Job, Layout, Length, Role};
 use self::options::OptionError;
 use self::sync::Cycle;
-use super::course::{Interrupt, Times};
+use super::course::Times;
 use crate::command;
 use crate::exit::{Exit, Failure, OrExit};
 
@@ -109,12 +109,12 @@ fn go_into_background(arguments: &[OsString]) -> Result<Exit, Failure> {
 
 fn run(job: &Job) -> Result<Exit, Failure> {
     cpu::set_affinity(&job.cpus).or_exit(Exit::Failed)?;
-    let interrupt = Interrupt::catch().context("catch signals").or_exit(Exit::Failed)?;
+    let cancel = command::cancel_on_signal()?;
     let console = Console::open(job)?;
     report::opening(job, &console);
     let result = match job.role {
-        Role::Sender => sender::run(job, &interrupt, &console),
-        Role::Receiver => receiver::run(job, &interrupt, &console),
+        Role::Sender => sender::run(job, &cancel, &console),
+        Role::Receiver => receiver::run(job, &cancel, &console),
     };
     match result {
         // Said where the rest of the run is said, the log included.

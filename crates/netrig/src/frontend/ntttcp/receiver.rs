@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use rig_load::driver::Cancel;
 use rig_load::worker::ends::{Counts, Port, Protocol, Receiver as Load, Receiving};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 
@@ -16,7 +17,7 @@ use super::sync::{Action, Client, Cycle, Receiver as Sync, Terms};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::frontend::counters::Snapshot;
-use crate::frontend::course::{self, End, Interrupt, Part, Start, read_some, wait_readable};
+use crate::frontend::course::{self, End, Part, Start, read_some, wait_readable};
 
 /// Sync connections at a time. Who comes then takes the place of the one that has been undecided for longest.
 const PEERS: usize = 64;
@@ -34,7 +35,7 @@ const NONSENSE: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Runs the receiver to its end.
-pub fn run(job: &Job, interrupt: &Interrupt, console: &Console) -> Result<Exit, Failure> {
+pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
     let hosts = hosts(job)?;
     let ports = data_ports(job, &hosts).into_iter().map(|(at, cpu)| Port { at, cpu }).collect();
     let receiving = Receiving {
@@ -52,7 +53,7 @@ pub fn run(job: &Job, interrupt: &Interrupt, console: &Console) -> Result<Exit, 
     for at in load.addresses() {
         console.detail(&format!("ntttcp server is listening on {at}"));
     }
-    let mut host = Host::new(job, interrupt, console, load, doors);
+    let mut host = Host::new(job, cancel, console, load, doors);
     let exit = loop {
         let Some(cycle) = host.wait_for_start()? else { break Exit::Stopped };
         console.progressing();
@@ -69,7 +70,7 @@ pub fn run(job: &Job, interrupt: &Interrupt, console: &Console) -> Result<Exit, 
                 anyhow!("nothing came for {:?} (-to): look at the sender", job.stall_timeout.unwrap_or_default());
             return Err(Failure::new(Exit::Failed, error));
         }
-        if interrupt.has_come() {
+        if cancel.is_cancelled() {
             break Exit::Done;
         }
         if !job.hold {
@@ -108,7 +109,7 @@ struct Peer {
 /// The receiver at work.
 struct Host<'a> {
     job: &'a Job,
-    interrupt: &'a Interrupt,
+    cancel: &'a Cancel,
     console: &'a Console,
     load: Load,
     doors: Vec<TcpListener>,
@@ -129,7 +130,7 @@ struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    fn new(job: &'a Job, interrupt: &'a Interrupt, console: &'a Console, load: Load, doors: Vec<TcpListener>) -> Self {
+    fn new(job: &'a Job, cancel: &'a Cancel, console: &'a Console, load: Load, doors: Vec<TcpListener>) -> Self {
         let terms = match job.length {
             Length::AsSender | Length::Messages { .. } => Terms::AsProposed,
             // The original leaves its own warm-up and cool-down out, and then cuts its window short.
@@ -138,7 +139,7 @@ impl<'a> Host<'a> {
         let seen = (0, vec![Counts::default(); load.counts().len()]);
         Self {
             job,
-            interrupt,
+            cancel,
             console,
             load,
             doors,
@@ -159,7 +160,7 @@ impl<'a> Host<'a> {
     fn wait_for_start(&mut self) -> Result<Option<Cycle>, Failure> {
         let deadline_ns = self.job.stall_timeout.map_or(u64::MAX, monotonic_after);
         loop {
-            if self.interrupt.has_come() {
+            if self.cancel.is_cancelled() {
                 return Ok(None);
             }
             if let Some(cycle) = self.begin.take() {
@@ -216,7 +217,7 @@ impl<'a> Host<'a> {
         let until_ns = self.peers.values().map(Peer::deadline_ns).fold(until_ns, u64::min);
         let until_ns = until_ns.max(monotonic_ns());
         let clients: Vec<Client> = self.peers.keys().copied().collect();
-        let mut fds = vec![self.interrupt.as_fd(), self.load.news()];
+        let mut fds = vec![self.cancel.as_fd(), self.load.news()];
         fds.extend(doors.iter().map(AsFd::as_fd));
         fds.extend(self.peers.values().map(|peer| peer.stream.as_fd()));
         let knocking = doors.len();
@@ -364,7 +365,7 @@ impl Part for Host<'_> {
     fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
         loop {
             let now_ns = monotonic_ns();
-            if self.interrupt.has_come() {
+            if self.cancel.is_cancelled() {
                 return Ok(Some(End::Interrupted));
             }
             if let Some(end) = self.over {

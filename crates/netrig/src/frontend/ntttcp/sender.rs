@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use rig_load::driver::Cancel;
 use rig_load::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream as Stream};
 use rig_load::worker::ends::{Counts, Protocol, Sender as Load, Sending, Target};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
@@ -17,7 +18,7 @@ use super::sync::{Cycle, Event, Sender as Sync, State};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::frontend::counters::Snapshot;
-use crate::frontend::course::{self, End, Interrupt, Measured, Part, Start, read_some, wait_readable};
+use crate::frontend::course::{self, End, Measured, Part, Start, read_some, wait_readable};
 
 /// For an answer of the receiver, where no option says how long.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -34,20 +35,20 @@ const ASK: Duration = Duration::from_millis(50);
 const EARLY: Duration = Duration::from_secs(1);
 
 /// Runs the sender to its end.
-pub fn run(job: &Job, interrupt: &Interrupt, console: &Console) -> Result<Exit, Failure> {
+pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
     let hosts = hosts(job)?;
     if !job.sync {
         console.info("Starting sender activity (no sync) ...");
     }
     let mut lines = Vec::new();
     for at in sync_ports(job, &hosts) {
-        lines.push(Line::connect(job, at, interrupt).or_exit(Exit::Failed)?);
+        lines.push(Line::connect(job, at, cancel).or_exit(Exit::Failed)?);
     }
-    let cycle = agree(job, &mut lines, interrupt, console).or_exit(Exit::Failed)?;
+    let cycle = agree(job, &mut lines, cancel, console).or_exit(Exit::Failed)?;
 
     console.info(&format!("{} threads created", job.threads()));
     let since = Instant::now();
-    let load = Load::open(&sending(job, &hosts), &|| interrupt.has_come()).or_exit(Exit::Failed)?;
+    let load = Load::open(&sending(job, &hosts), &|| cancel.is_cancelled()).or_exit(Exit::Failed)?;
     load.notes().iter().for_each(|note| console.remark(note));
     for (local, remote) in load.addresses() {
         console.detail(&format!("New connection: local:{local} --> {remote}"));
@@ -55,11 +56,11 @@ pub fn run(job: &Job, interrupt: &Interrupt, console: &Console) -> Result<Exit, 
     let connections = load.connections();
     console.info(&format!("{connections} connections created in {} microseconds", since.elapsed().as_micros()));
 
-    begin(job, &mut lines, interrupt, console).or_exit(Exit::Failed)?;
+    begin(job, &mut lines, cancel, console).or_exit(Exit::Failed)?;
     console.progressing();
     let begun = Some(Start { counts: load.counts(), machine: Snapshot::take(&chosen(job)) });
     load.start();
-    let mut crew = Crew { interrupt, load, lines, begun };
+    let mut crew = Crew { cancel, load, lines, begun };
     let measured =
         course::run(&mut crew, &mut Progress(console), &times(job, cycle), &chosen(job)).or_exit(Exit::Failed)?;
     let end = measured.as_ref().map_or(End::Interrupted, |measured| measured.end);
@@ -140,13 +141,13 @@ fn sending(job: &Job, hosts: &[IpAddr]) -> Sending {
 }
 
 /// Settles with all receivers how long the test lasts: as long as the one that wants it longest.
-fn agree(job: &Job, lines: &mut [Line], interrupt: &Interrupt, console: &Console) -> anyhow::Result<Cycle> {
+fn agree(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<Cycle> {
     let own = job.cycle();
     let mut longest = None;
     for line in lines.iter_mut() {
         line.write(line.hello)?;
         loop {
-            let Event::Agreed(cycle) = line.event(interrupt, job.answer_ns())? else { continue };
+            let Event::Agreed(cycle) = line.event(cancel, job.answer_ns())? else { continue };
             longest = Some(match longest {
                 Some(Cycle::Seconds(longest)) => match cycle {
                     Cycle::Seconds(seconds) => Cycle::Seconds(seconds.max(longest)),
@@ -170,13 +171,13 @@ fn agree(job: &Job, lines: &mut [Line], interrupt: &Interrupt, console: &Console
 }
 
 /// Asks all receivers to begin.
-fn begin(job: &Job, lines: &mut [Line], interrupt: &Interrupt, console: &Console) -> anyhow::Result<()> {
+fn begin(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<()> {
     for line in lines {
         let message = line.sync.start(job.last);
         line.write(message)?;
         let mut deadline_ns = job.answer_ns();
         loop {
-            match line.event(interrupt, deadline_ns)? {
+            match line.event(cancel, deadline_ns)? {
                 Event::Wait => {
                     console.info("waiting for the last client to join the test");
                     deadline_ns = job.stall_timeout.map_or(u64::MAX, monotonic_after);
@@ -208,7 +209,7 @@ struct Line {
 }
 
 impl Line {
-    fn connect(job: &Job, to: SocketAddr, interrupt: &Interrupt) -> anyhow::Result<Self> {
+    fn connect(job: &Job, to: SocketAddr, cancel: &Cancel) -> anyhow::Result<Self> {
         let patience = Instant::now() + job.patience;
         let stream = loop {
             match dial(job, to) {
@@ -220,7 +221,7 @@ impl Line {
                              or give both ends the option without synchronisation"
                         );
                     }
-                    if interrupt.has_come() {
+                    if cancel.is_cancelled() {
                         bail!("interrupted before {to} was reached");
                     }
                     std::thread::sleep(RETRY);
@@ -238,7 +239,7 @@ impl Line {
     }
 
     /// The next thing that the receiver has to say.
-    fn event(&mut self, interrupt: &Interrupt, deadline_ns: u64) -> anyhow::Result<Event> {
+    fn event(&mut self, cancel: &Cancel, deadline_ns: u64) -> anyhow::Result<Event> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
@@ -246,7 +247,7 @@ impl Line {
             if !self.open {
                 bail!("the receiver at {} closed the sync connection: has it ended, or is it no NTttcp?", self.to);
             }
-            let ready = wait_readable(&[interrupt.as_fd(), self.stream.as_fd()], deadline_ns).context("wait")?;
+            let ready = wait_readable(&[cancel.as_fd(), self.stream.as_fd()], deadline_ns).context("wait")?;
             match (ready[0], ready[1]) {
                 (true, _) => bail!("interrupted while waiting for the receiver at {}", self.to),
                 (_, true) => self.read()?,
@@ -273,9 +274,9 @@ impl Line {
     }
 
     /// What the receiver says about its state within a moment; `None` when it has gone or says nothing.
-    fn state(&mut self, interrupt: &Interrupt, deadline_ns: u64) -> Option<State> {
+    fn state(&mut self, cancel: &Cancel, deadline_ns: u64) -> Option<State> {
         while self.open {
-            if let Event::State(state) = self.event_despite(interrupt, deadline_ns)? {
+            if let Event::State(state) = self.event_despite(cancel, deadline_ns)? {
                 return Some(state);
             }
         }
@@ -283,9 +284,9 @@ impl Line {
     }
 
     /// [`Self::event`] of somebody who has been interrupted already.
-    fn event_despite(&mut self, interrupt: &Interrupt, deadline_ns: u64) -> Option<Event> {
-        if !interrupt.has_come() {
-            return self.event(interrupt, deadline_ns).ok();
+    fn event_despite(&mut self, cancel: &Cancel, deadline_ns: u64) -> Option<Event> {
+        if !cancel.is_cancelled() {
+            return self.event(cancel, deadline_ns).ok();
         }
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -313,7 +314,7 @@ fn dial(job: &Job, to: SocketAddr) -> io::Result<TcpStream> {
 
 /// The sender at work.
 struct Crew<'a> {
-    interrupt: &'a Interrupt,
+    cancel: &'a Cancel,
     load: Load,
     lines: Vec<Line>,
     begun: Option<Start>,
@@ -330,7 +331,7 @@ impl Part for Crew<'_> {
 
     fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
         loop {
-            if self.interrupt.has_come() {
+            if self.cancel.is_cancelled() {
                 return Ok(Some(End::Interrupted));
             }
             if self.load.is_ended() {
@@ -343,7 +344,7 @@ impl Part for Crew<'_> {
                 return Ok(None);
             }
             let open: Vec<usize> = (0..self.lines.len()).filter(|&at| self.lines[at].open).collect();
-            let mut fds = vec![self.interrupt.as_fd(), self.load.news()];
+            let mut fds = vec![self.cancel.as_fd(), self.load.news()];
             fds.extend(open.iter().map(|&at| self.lines[at].stream.as_fd()));
             let ready = wait_readable(&fds, until_ns).context("wait")?;
             drop(fds);
@@ -368,7 +369,7 @@ impl Crew<'_> {
         let mut asked = vec![false; self.lines.len()];
         // Of datagrams without a sync connection nobody tells when they are not wanted any more.
         let can_tell = !self.lines.is_empty() || self.load.mean_rtt_us().is_some();
-        while end == End::Due && can_tell && monotonic_ns() < deadline_ns && !self.interrupt.has_come() {
+        while end == End::Due && can_tell && monotonic_ns() < deadline_ns && !self.cancel.is_cancelled() {
             for (at, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| line.open) {
                 if !over[at] && !asked[at] {
                     let message = line.sync.ask();
@@ -394,7 +395,7 @@ impl Crew<'_> {
             let message = line.sync.exit();
             if !told && line.open && line.write(message).is_ok() {
                 // The receiver confirms. One that does not has ended.
-                line.state(self.interrupt, monotonic_after(SILENCE));
+                line.state(self.cancel, monotonic_after(SILENCE));
             }
         }
         self.load.stop().or_exit(Exit::Failed)
