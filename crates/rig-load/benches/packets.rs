@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rig_load::packet::{
-    Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Repeat, Server, Service,
-    TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, Usage, V4, drive, memory,
+    Answer, Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Payload, Repeat,
+    Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, Usage, V4, Walk, drive, memory,
 };
 use rig_sys::clock::process_cpu_ns;
 use rig_sys::cpu::CpuSet;
@@ -37,15 +37,15 @@ struct Case {
 }
 
 fn client(hold: u32, repeat: Option<Repeat>) -> Client {
-    let load = Load { rate: 1e9, ramp: Duration::ZERO, hold: Some(hold) };
-    Client { ports: 1024..=65535, server_ports: 80..=80, load, repeat }
+    let load = Load { hold: Some(hold), ..Load::new(1e9) };
+    Client { ports: 1024..=65535, server_ports: 80..=80, load, repeat, walk: Walk::Ports, flood: None }
 }
 
 fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool) -> (Service, Service) {
     let client = TcpClient {
         client: client(hold, repeat),
         times: TcpTimes::default(),
-        request: REQUEST.to_vec(),
+        request: REQUEST.into(),
         response: Expect::Bytes(RESPONSE.len() as u32),
         close,
         delayed_ack: Duration::from_millis(100),
@@ -56,7 +56,7 @@ fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool) -> (Service
         server: Server { ports: 80..=80 },
         times: TcpTimes::default(),
         request: Expect::Bytes(REQUEST.len() as u32),
-        response: RESPONSE.to_vec(),
+        response: RESPONSE.into(),
         close: !stays,
         idle: Duration::from_secs(60),
         window: 4,
@@ -67,13 +67,13 @@ fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool) -> (Service
 }
 
 fn cases() -> Vec<Case> {
-    let endless = Some(Repeat { interval: Duration::ZERO, requests: None });
+    let endless = Some(Repeat::every(Duration::ZERO));
     let short = tcp(2000, None, Close::Fin, false);
     let many = tcp(60_000, None, Close::Fin, false);
     let fast = tcp(2000, None, Close::Reset, false);
     let alive = tcp(1000, endless, Close::Fin, true);
-    let ask = UdpClient { client: client(500, endless), request: vec![b'x'; 18], timeout: Duration::from_secs(2) };
-    let answer = UdpServer { server: Server { ports: 80..=80 }, response: vec![b'x'; 18] };
+    let ask = UdpClient { client: client(500, endless), request: Payload::Filler(18), timeout: Duration::from_secs(2) };
+    let answer = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(18) };
     let closed = |counters: &Counters| counters.sk_close;
     let responses = |counters: &Counters| counters.tcp_rsp;
     let datagrams = |counters: &Counters| counters.udp_rx;
@@ -95,6 +95,8 @@ fn cases() -> Vec<Case> {
 fn config(mac: u8, ours: Ipv4Addr, theirs: Ipv4Addr, service: Service) -> Config<V4> {
     let link = Link {
         mac: Mac([2, 0, 0, 0, 0, mac]),
+        address: ours,
+        answer: Answer::All,
         vlan: None,
         gateway: Gateway::Known(Mac([2, 0, 0, 0, 0, 3 - mac])),
         hop_limit: 64,

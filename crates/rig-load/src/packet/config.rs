@@ -1,13 +1,17 @@
 //! What an engine shall do, resolved and checked once.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rig_wire::ethernet::{self, Mac};
+use serde::{Deserialize, Serialize};
 
 use super::Nanos;
 use super::connection::Stamp;
 use super::family::Family;
+use super::payload::Payload;
+use super::plan::Answer;
 use super::table::Table;
 use super::wheel::Wheel;
 
@@ -28,6 +32,10 @@ pub struct Config<F: Family> {
 #[derive(Debug, Clone)]
 pub struct Link<F: Family> {
     pub mac: Mac,
+    /// The port's own address, beside the local ones: it is answered for and asks for the gateway.
+    pub address: F::Address,
+    /// For whose addresses questions for our MAC address are answered.
+    pub answer: Answer,
     pub vlan: Option<u16>,
     pub gateway: Gateway<F::Address>,
     /// Time to live of IPv4, hop limit of IPv6.
@@ -53,7 +61,8 @@ pub enum Gateway<A> {
     Address(A),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Service {
     TcpClient(TcpClient),
     TcpServer(TcpServer),
@@ -62,7 +71,8 @@ pub enum Service {
 }
 
 /// Whom a client talks to, and how often.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Client {
     /// Source ports, of which each is used with every local address, server address and server port.
     pub ports: RangeInclusive<u16>,
@@ -70,10 +80,45 @@ pub struct Client {
     pub load: Load,
     /// More requests on a connection after the first.
     pub repeat: Option<Repeat>,
+    /// Which combination of addresses and ports comes after another.
+    #[serde(default)]
+    pub walk: Walk,
+    /// Only first packets are sent, SYNs or datagrams, and no answer is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flood: Option<Flood>,
+}
+
+/// The order in which a client uses its addresses and ports.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Walk {
+    /// All source ports of an address, then the next address.
+    #[default]
+    Ports,
+    /// Another address and another port each time.
+    Hop,
+}
+
+/// Packets one way.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Flood {
+    /// Destination addresses that packets go to in turn, in place of the servers': at most 65,536.
+    pub destinations: Vec<Stride>,
+}
+
+/// `count` addresses from `first`, each `step` after the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Stride {
+    pub first: IpAddr,
+    pub step: u32,
+    pub count: u32,
 }
 
 /// How many connections.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Load {
     /// New connections per second.
     pub rate: f64,
@@ -81,24 +126,55 @@ pub struct Load {
     pub ramp: Duration,
     /// No more are opened while so many are open.
     pub hold: Option<u32>,
+    /// How many are opened together, at the time at which the first of them is due. `None`: each at its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<u16>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Repeat {
     /// From when a request was due to when the next one is; zero: when it is answered.
     pub interval: Duration,
     /// Requests of a connection, the first one included; `None`: without end.
     pub requests: Option<u16>,
+    /// Requests per second of all connections together, on a schedule of their own, in place of the interval: each goes
+    /// out on the connection that has rested longest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Datagrams that are sent back to back each time, 1 to 100.
+    #[serde(default = "one")]
+    pub pipeline: u16,
+}
+
+fn one() -> u16 {
+    1
+}
+
+impl Load {
+    /// So many connections per second, from the start and however many are open.
+    pub fn new(rate: f64) -> Self {
+        Self { rate, ramp: Duration::ZERO, hold: None, launch: None }
+    }
+}
+
+impl Repeat {
+    /// A request each `interval`, without end.
+    pub fn every(interval: Duration) -> Self {
+        Self { interval, requests: None, rate: None, pipeline: 1 }
+    }
 }
 
 /// What a server listens to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Server {
     pub ports: RangeInclusive<u16>,
 }
 
 /// How TCP waits.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TcpTimes {
     /// Until the first retransmission; doubled for each further one.
     pub retransmit: Duration,
@@ -115,28 +191,33 @@ impl Default for TcpTimes {
 }
 
 /// When a message is complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Expect {
     /// With any segment that carries data.
     Segment,
     /// With so many bytes, at least 1.
     Bytes(u32),
+    /// As HTTP/1.1 says (RFC 9112, 6): a request or response with the body that its header announces.
+    Http,
 }
 
 /// How a client ends a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Close {
     Fin,
     /// With a reset, right after the response.
     Reset,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TcpClient {
     pub client: Client,
     pub times: TcpTimes,
     /// One segment.
-    pub request: Vec<u8>,
+    pub request: Payload,
     pub response: Expect,
     pub close: Close,
     /// A response is acknowledged by itself when the next request is due later than this.
@@ -147,12 +228,13 @@ pub struct TcpClient {
     pub resets: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TcpServer {
     pub server: Server,
     pub times: TcpTimes,
     pub request: Expect,
-    pub response: Vec<u8>,
+    pub response: Payload,
     /// Whether the response ends the connection.
     pub close: bool,
     /// How long a connection may be silent.
@@ -165,18 +247,20 @@ pub struct TcpServer {
     pub resets: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct UdpClient {
     pub client: Client,
-    pub request: Vec<u8>,
+    pub request: Payload,
     /// How long an answer may take.
     pub timeout: Duration,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct UdpServer {
     pub server: Server,
-    pub response: Vec<u8>,
+    pub response: Payload,
 }
 
 /// A configuration that cannot be run.
@@ -200,6 +284,8 @@ pub enum ConfigError {
     Time { what: &'static str, value: Duration, min: Duration, max: Duration },
     #[error("{what} of {value}: give 1 to {max}")]
     Count { what: &'static str, value: u64, max: u64 },
+    #[error("{0} is not supported by this engine")]
+    Unsupported(&'static str),
 }
 
 impl<F: Family> Config<F> {
@@ -219,7 +305,7 @@ impl<F: Family> Config<F> {
             Service::TcpClient(tcp) => {
                 self.check_client(&tcp.client)?;
                 check_tcp(&tcp.times, tcp.mss)?;
-                message("a request", tcp.request.len() as u64, tcp.mss.into())?;
+                message("a request", tcp.request.len(), tcp.mss.into())?;
                 check_expect("a response", tcp.response)?;
                 time("delayed acknowledgment", tcp.delayed_ack, Duration::ZERO)
             }
@@ -227,18 +313,18 @@ impl<F: Family> Config<F> {
                 ports("listening", &tcp.server.ports)?;
                 check_tcp(&tcp.times, tcp.mss)?;
                 check_expect("a request", tcp.request)?;
-                message("a response", tcp.response.len() as u64, 1 << 30)?;
+                message("a response", tcp.response.len(), 1 << 30)?;
                 count("a window", tcp.window.into(), u8::MAX.into())?;
                 time("idle time", tcp.idle, MILLISECOND)
             }
             Service::UdpClient(udp) => {
                 self.check_client(&udp.client)?;
-                message("a request", udp.request.len() as u64, DATAGRAM)?;
+                message("a request", udp.request.len(), DATAGRAM)?;
                 between("time-out", udp.timeout, MILLISECOND, Duration::from_nanos(Stamp::SPAN))
             }
             Service::UdpServer(udp) => {
                 ports("listening", &udp.server.ports)?;
-                message("a response", udp.response.len() as u64, DATAGRAM)
+                message("a response", udp.response.len(), DATAGRAM)
             }
         }
     }
@@ -246,6 +332,18 @@ impl<F: Family> Config<F> {
     fn check_client(&self, client: &Client) -> Result<(), ConfigError> {
         ports("source", &client.ports)?;
         ports("server", &client.server_ports)?;
+        let asked = client.repeat.map_or((None, 1), |repeat| (repeat.rate, repeat.pipeline));
+        for (is_asked, what) in [
+            (client.walk != Walk::Ports, "hopping between addresses"),
+            (client.flood.is_some(), "flooding"),
+            (client.load.launch.is_some(), "opening together"),
+            (asked.0.is_some(), "a rate of requests"),
+            (asked.1 != 1, "pipelining"),
+        ] {
+            if is_asked {
+                return Err(ConfigError::Unsupported(what));
+            }
+        }
         if client.load.rate.is_nan() || client.load.rate <= 0.0 {
             return Err(ConfigError::Rate(client.load.rate));
         }
@@ -291,6 +389,7 @@ fn check_expect(what: &'static str, expect: Expect) -> Result<(), ConfigError> {
     match expect {
         Expect::Segment => Ok(()),
         Expect::Bytes(bytes) => message(what, bytes.into(), 1 << 30),
+        Expect::Http => Err(ConfigError::Unsupported("HTTP")),
     }
 }
 

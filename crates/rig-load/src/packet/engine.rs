@@ -13,6 +13,7 @@ use super::connection::Key;
 use super::counters::{Counters, Latencies};
 use super::family::{Addresses, Family, Packet};
 use super::neighbor::{ANSWER, Heard, Resolver};
+use super::plan::Answer;
 use super::port::{Port, Receive, Transmit};
 use super::schedule::Schedule;
 use super::table::{Counted, Table};
@@ -277,8 +278,10 @@ impl<F: Family> Engine<F> {
             (_, true) => counters.icmp_rx += 1,
             _ => counters.other_rx += 1,
         }
-        let local = &self.core.local;
-        let heard = F::heard(ethernet, |address| local.find(address).is_some())?;
+        let (local, link) = (&self.core.local, &self.link);
+        let all = link.answer == Answer::All;
+        let mine = |address| address == link.address || all && local.find(address).is_some();
+        let heard = F::heard(ethernet, mine)?;
         match heard {
             Heard::Nothing => {}
             Heard::Found { address, mac } => {
@@ -299,7 +302,7 @@ impl<F: Family> Engine<F> {
     #[cold]
     fn ask(&mut self, gateway: F::Address, transmit: &mut impl Transmit) {
         let mut buffer = [0; 128];
-        let length = F::ask(&mut buffer, &self.link, self.core.local.get(0), gateway);
+        let length = F::ask(&mut buffer, &self.link, self.link.address, gateway);
         self.send(&buffer[..length], F::ETHERTYPE == ethertype::IPV4, transmit);
     }
 

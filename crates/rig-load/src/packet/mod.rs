@@ -12,6 +12,8 @@ mod engine;
 mod family;
 pub mod memory;
 mod neighbor;
+mod payload;
+pub mod plan;
 mod port;
 mod run;
 mod schedule;
@@ -22,13 +24,15 @@ mod udp;
 mod wheel;
 
 pub use config::{
-    Client, Close, Config, ConfigError, Expect, Gateway, Link, Load, Repeat, Server, Service, TcpClient, TcpServer,
-    TcpTimes, UdpClient, UdpServer,
+    Client, Close, Config, ConfigError, Expect, Flood, Gateway, Link, Load, Repeat, Server, Service, Stride, TcpClient,
+    TcpServer, TcpTimes, UdpClient, UdpServer, Walk,
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
 pub use engine::Engine;
 pub use family::{Family, V4, V6};
+pub use payload::Payload;
+pub use plan::Answer;
 pub use port::{Port, Receive, Transmit};
 pub use run::{Clock, Monotonic, Usage, drive};
 

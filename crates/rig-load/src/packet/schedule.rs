@@ -70,13 +70,13 @@ mod tests {
 
     #[test]
     fn a_rate_is_evenly_spaced() {
-        let times = times(Load { rate: 1000.0, ramp: Duration::ZERO, hold: None }, 5_000_000);
+        let times = times(Load { rate: 1000.0, ramp: Duration::ZERO, hold: None, launch: None }, 5_000_000);
         assert_eq!(times, [0, 1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000]);
     }
 
     #[test]
     fn a_ramp_gives_half_the_connections() {
-        let load = Load { rate: 1000.0, ramp: Duration::from_secs(4), hold: None };
+        let load = Load { rate: 1000.0, ramp: Duration::from_secs(4), hold: None, launch: None };
         assert_eq!(times(load, 3_999_999_999).len(), 2000);
         assert_eq!(times(load, 1_999_999_999).len(), 500);
         // From there on at the full rate.
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_not_made_up_for() {
-        let mut schedule = Schedule::new(Load { rate: 1000.0, ramp: Duration::ZERO, hold: Some(2) });
+        let mut schedule = Schedule::new(Load { rate: 1000.0, ramp: Duration::ZERO, hold: Some(2), launch: None });
         assert_eq!(schedule.take(0, 0), Some(0));
         assert_eq!(schedule.take(1_000_000, 1), Some(1_000_000));
         assert_eq!(schedule.take(9_000_000, 2), None);

@@ -40,12 +40,12 @@ impl UdpService {
             interval: repeat.map_or(0, |repeat| nanos(repeat.interval)),
             requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
         };
-        Self { message: Template::udp(link, &udp.request), role: Role::Client(client) }
+        Self { message: Template::udp(link, &udp.request.bytes()), role: Role::Client(client) }
     }
 
     pub fn server<F: Family>(link: &Link<F>, udp: &UdpServer) -> Self {
         let ports = udp.server.ports.clone();
-        Self { message: Template::udp(link, &udp.response), role: Role::Server { ports } }
+        Self { message: Template::udp(link, &udp.response.bytes()), role: Role::Server { ports } }
     }
 
     pub fn template(&mut self) -> &mut Template {

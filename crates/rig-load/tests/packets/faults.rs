@@ -112,7 +112,7 @@ fn a_lost_segment_of_a_large_response_is_sent_again_at_once() {
     for nth in 1..20 {
         let mut tcp = tcp_client();
         let mut to = tcp_server();
-        to.response = vec![b'x'; 40_000];
+        to.response = vec![b'x'; 40_000].into();
         tcp.response = Expect::Bytes(40_000);
         let rig = faulty::<V4>(tcp, to, false, nth, Fate::Drop);
         rig.assert_nothing_is_stuck();
@@ -132,7 +132,7 @@ fn a_reordered_network_costs_no_connection() {
     let mut tcp = tcp_client();
     tcp.response = Expect::Bytes(20_000);
     let mut to = tcp_server();
-    to.response = vec![b'x'; 20_000];
+    to.response = vec![b'x'; 20_000].into();
     for nth in 0..16 {
         for from_client in [true, false] {
             let rig = faulty::<V4>(tcp.clone(), to.clone(), from_client, nth, Fate::Later(3));
@@ -145,7 +145,7 @@ fn a_reordered_network_costs_no_connection() {
 #[test]
 fn udp_without_an_answer_is_counted() {
     let mut udp = udp_client();
-    udp.client.repeat = Some(Repeat { interval: Duration::from_millis(10), requests: Some(5) });
+    udp.client.repeat = Some(Repeat { requests: Some(5), ..Repeat::every(Duration::from_millis(10)) });
     let (a, b) = (client::<V4>(Service::UdpClient(udp)), server::<V4>(Service::UdpServer(udp_server())));
     let mut rig = Rig::with_faults(a, b, only(Some(2), Fate::Drop), Box::new(|_, _| Fate::Pass));
     while rig.client.counters().sk_close == 0 {
@@ -206,7 +206,7 @@ proptest! {
         let mut tcp = tcp_client();
         let mut to = tcp_server();
         tcp.client.load.hold = Some(20);
-        tcp.client.repeat = (!close).then_some(Repeat { interval: Duration::ZERO, requests: Some(requests) });
+        tcp.client.repeat = (!close).then_some(Repeat { requests: Some(requests), ..Repeat::every(Duration::ZERO) });
         tcp.close = if reset { Close::Reset } else { Close::Fin };
         to.close = close;
         if time_wait {
@@ -214,7 +214,7 @@ proptest! {
             to.times.time_wait = Duration::from_secs(1);
         }
         if large {
-            to.response = vec![b'x'; 9000];
+            to.response = vec![b'x'; 9000].into();
             tcp.response = Expect::Bytes(9000);
         }
         survives::<V4>(seed, percent, tcp.clone(), to.clone());

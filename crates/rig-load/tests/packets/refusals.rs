@@ -34,7 +34,7 @@ fn each_refusal_names_what_is_wrong() {
             "6 connections are to be held open, and there are only 5 (addresses and ports)",
         ),
         (said(|_, tcp| tcp.client.load.rate = f64::NAN), "a rate of NaN connections per second"),
-        (said(|_, tcp| tcp.request = vec![0; 1461]), "a request of 1461 bytes: give 1 to 1460"),
+        (said(|_, tcp| tcp.request = vec![0; 1461].into()), "a request of 1461 bytes: give 1 to 1460"),
         (said(|_, tcp| tcp.response = Expect::Bytes(0)), "a response of 0 bytes"),
         (said(|_, tcp| tcp.mss = 20), "maximum segment size of 20"),
         (

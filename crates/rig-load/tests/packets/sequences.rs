@@ -23,7 +23,7 @@ fn one<F: Ends>(tcp: rig_load::packet::TcpClient, to: rig_load::packet::TcpServe
 }
 
 fn requests(interval: Duration, requests: u16) -> Option<Repeat> {
-    Some(Repeat { interval, requests: Some(requests) })
+    Some(Repeat { requests: Some(requests), ..Repeat::every(interval) })
 }
 
 /// Runs one connection of several requests.
@@ -188,7 +188,7 @@ fn a_port_is_used_again_while_the_server_waits() {
 fn a_large_response_fills_the_window() {
     let mut tcp = tcp_client();
     let mut to = tcp_server();
-    to.response = vec![b'x'; 100_000];
+    to.response = vec![b'x'; 100_000].into();
     tcp.response = Expect::Bytes(100_000);
     let rig = one::<V4>(tcp, to);
     let sent = rig.sent_by_server();
@@ -271,7 +271,7 @@ proptest! {
     fn responses_of_any_size_arrive(bytes in 1usize..20_000, mss in 88u16..1460, client_mss in 88u16..1460, window in 1u8..20, close: bool) {
         let mut tcp = tcp_client();
         let mut to = tcp_server();
-        to.response = (0..bytes).map(|n| n as u8).collect();
+        to.response = (0..bytes).map(|n| n as u8).collect::<Vec<_>>().into();
         (to.mss, to.window, to.close) = (mss, window, close);
         tcp.response = Expect::Bytes(bytes as u32);
         tcp.mss = client_mss;

@@ -5,6 +5,7 @@ mod receive;
 mod send;
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use rig_wire::tcp::{Header, Options, flags};
 
@@ -64,7 +65,7 @@ struct ClientRole {
 struct ServerRole {
     ports: RangeInclusive<u16>,
     request: Expect,
-    response: Box<[u8]>,
+    response: Arc<[u8]>,
     close: bool,
     idle: Nanos,
     window: u8,
@@ -73,7 +74,7 @@ struct ServerRole {
 /// Bytes to come, where any are enough when it is 1.
 fn expected(expect: Expect) -> u32 {
     match expect {
-        Expect::Segment => 1,
+        Expect::Segment | Expect::Http => 1,
         Expect::Bytes(bytes) => bytes,
     }
 }
@@ -90,14 +91,15 @@ impl TcpService {
             interval: repeat.map_or(0, |repeat| nanos(repeat.interval)),
             requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
         });
-        let syn = (flags::SYN, &tcp.request[..], flags::PSH | flags::ACK);
+        let request = tcp.request.bytes();
+        let syn = (flags::SYN, &request[..], flags::PSH | flags::ACK);
         Self::new(link, role, syn, tcp.times, tcp.mss, tcp.resets)
     }
 
     pub fn server<F: Family>(link: &Link<F>, tcp: &TcpServer) -> Self {
-        let response: Box<[u8]> = tcp.response.as_slice().into();
+        let response = tcp.response.bytes();
         // One that does not fit a segment never goes out as one.
-        let message = if response.len() <= tcp.mss.into() { response.clone() } else { Box::default() };
+        let message = if response.len() <= tcp.mss.into() { Arc::clone(&response) } else { Arc::default() };
         let last = if tcp.close { flags::FIN } else { 0 };
         let role = Role::Server(ServerRole {
             ports: tcp.server.ports.clone(),
