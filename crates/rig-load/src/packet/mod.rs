@@ -8,6 +8,7 @@
 mod config;
 mod connection;
 mod counters;
+pub mod device;
 mod engine;
 mod family;
 pub mod memory;
