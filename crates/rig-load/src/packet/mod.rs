@@ -10,6 +10,7 @@ mod connection;
 mod counters;
 mod engine;
 mod family;
+pub mod http;
 pub mod memory;
 mod neighbor;
 mod payload;
