@@ -12,6 +12,7 @@ pub mod device;
 mod engine;
 mod family;
 mod flood;
+pub mod http;
 mod link;
 pub mod memory;
 mod neighbor;
