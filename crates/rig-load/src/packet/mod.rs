@@ -8,10 +8,12 @@
 mod config;
 mod connection;
 mod counters;
+pub mod device;
 mod divide;
 mod engine;
 mod family;
 mod flood;
+pub mod http;
 mod link;
 pub mod memory;
 mod neighbor;
