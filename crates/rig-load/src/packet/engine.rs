@@ -147,8 +147,6 @@ pub struct Engine<F: Family> {
     ready: bool,
     /// How many of our addresses have been announced.
     announced: usize,
-    /// Before this time a client opens nothing.
-    open_from: Nanos,
 }
 
 impl<F: Family> Engine<F> {
@@ -168,7 +166,7 @@ impl<F: Family> Engine<F> {
         let rows = Rows::new(side, addresses, *ports.start(), ports.len());
         let opener = |client| {
             let steer = steering.as_ref().map(|steering| Steer::new(steering, &local, &remote));
-            (Opener::new(client, steer), Pace::new(client.repeat, capacity))
+            (Opener::new(client, steer), Pace::new(client, capacity))
         };
         let running = match (&service, client.and_then(|client| client.flood.as_ref())) {
             (Service::TcpClient(tcp), None) => Running::Tcp(TcpService::client(&link, tcp, opener(&tcp.client))),
@@ -194,7 +192,7 @@ impl<F: Family> Engine<F> {
         let resolver = Resolver::new(link.gateway);
         let underlay = link.tunnel.as_deref().map(Underlay::new);
         let announced = if link.announce { 0 } else { usize::MAX };
-        let mut engine = Self { core, link, resolver, underlay, running, ready: false, announced, open_from: 0 };
+        let mut engine = Self { core, link, resolver, underlay, running, ready: false, announced };
         if let Some(mac) = engine.gateway() {
             engine.set_gateway(mac);
         }
@@ -246,9 +244,12 @@ impl<F: Family> Engine<F> {
         self.set_gateway(mac);
     }
 
-    /// A client opens nothing before `at`, and its rate rises from then on. For an engine that has opened nothing yet.
+    /// A client's schedule begins `at`, and nothing is opened before. For an engine that has opened nothing yet; without
+    /// this the schedule begins when the gateway is known.
     pub fn open_from(&mut self, at: Nanos) {
-        self.open_from = at;
+        if let Some(opener) = self.opener() {
+            opener.begin(at);
+        }
     }
 
     /// New connections per second from `now` on, without the rest of a ramp; zero is a pause. The part of an interval that
@@ -291,8 +292,13 @@ impl<F: Family> Engine<F> {
 
     /// No more connections are opened, and those that rest are closed when their next request would be due.
     pub fn wind_down(&mut self) {
+        self.wind_down_at(0);
+    }
+
+    /// Winds down when it is `at`. What is due before is begun even when it is late.
+    pub fn wind_down_at(&mut self, at: Nanos) {
         if let Some(opener) = self.opener() {
-            opener.stopped = true;
+            opener.end(at);
         }
     }
 
@@ -314,7 +320,7 @@ impl<F: Family> Engine<F> {
                 Running::Flood(flood) => flood.timer(&mut self.core, now, slot, transmit),
             }
         }
-        if self.ready && now >= self.open_from {
+        if self.ready {
             busy |= self.begin(now, transmit);
         }
         self.greet(now, transmit);

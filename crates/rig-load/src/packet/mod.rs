@@ -12,6 +12,7 @@ pub mod device;
 mod divide;
 mod engine;
 mod family;
+pub mod fleet;
 mod flood;
 pub mod http;
 mod link;
@@ -33,12 +34,12 @@ mod underlay;
 mod wheel;
 
 pub use config::{
-    Client, Close, Config, ConfigError, Expect, Flood, Load, Repeat, Server, Service, Stride, TcpClient, TcpServer,
-    TcpTimes, UdpClient, UdpServer, Walk,
+    AnyConfig, Client, Close, Config, ConfigError, Expect, Flood, Load, Repeat, Server, Service, Stride, TcpClient,
+    TcpServer, TcpTimes, UdpClient, UdpServer, Walk,
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
-pub use divide::{AnyConfig, DivideError, Division, Hardware, Spread, Worker, divide, share, share_of_rate};
+pub use divide::{DivideError, Division, Hardware, Spread, Worker, divide, share, share_of_rate};
 pub use engine::Engine;
 pub use family::{Family, Quoted, V4, V6};
 pub use link::{Gateway, Link, Tunnel};

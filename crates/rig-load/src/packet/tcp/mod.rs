@@ -186,7 +186,7 @@ impl TcpService {
     /// Sends a request on the connection whose turn it is, if it is time.
     pub fn request<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         let Role::Client(ClientRole { opener, pace: Pace::Rate(requests), .. }) = &mut self.role else { return false };
-        let Some((slot, turn)) = requests.next(core, now, opener.stopped) else { return false };
+        let Some((slot, turn)) = requests.next(core, now, opener) else { return false };
         match turn {
             Turn::Ask(due) => {
                 core.table.all[slot as usize].stamp = Stamp::of(due);

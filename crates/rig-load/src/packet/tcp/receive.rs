@@ -462,7 +462,7 @@ impl TcpService {
         let key = connection.key;
         core.exchanged(key, 0, 1);
         let connection = &mut core.table.all[slot as usize];
-        let last = connection.requests_or_mss == 1 || client.opener.stopped;
+        let last = connection.requests_or_mss == 1 || client.opener.stopped && !client.pace.is_rate();
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
         if !last && !fin {
             return self.rest(core, now, slot, transmit);
