@@ -11,9 +11,10 @@ use rig_wire::tcp::{Header, Options, flags};
 
 use super::Nanos;
 use super::config::{Close, Expect, Link, TcpClient, TcpServer, TcpTimes, nanos};
-use super::connection::{Key, Stamp, State};
+use super::connection::{Connection, Key, State, Unit};
 use super::engine::{Core, LATE, Opener};
 use super::family::Family;
+use super::http::{self, Kind, Reader, Reading};
 use super::port::Transmit;
 use super::template::Template;
 
@@ -22,6 +23,10 @@ const WINDOW: u16 = u16::MAX;
 const SCALE: u8 = 7;
 /// Segments that may be under way before the first is acknowledged.
 const FIRST_WINDOW: u8 = 4;
+
+/// A connection's stamp is looked at each time that the connection has waited as long as it can, or twice that: a quarter
+/// of the span of stamps, at most.
+const LOOKED_AT: Nanos = 8;
 
 /// A client or a server.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub(super) struct TcpService {
     retransmit: Nanos,
     retries: u8,
     time_wait: Nanos,
+    /// Of the client's stamps.
+    unit: Unit,
 }
 
 #[derive(Debug)]
@@ -54,6 +61,9 @@ struct ClientRole {
     /// Bytes of the request.
     request: u32,
     response: Expect,
+    reader: Reader,
+    /// What a request counts as: GET or POST.
+    counts: [u64; 2],
     close: Close,
     delayed_ack: Nanos,
     interval: Nanos,
@@ -65,33 +75,71 @@ struct ClientRole {
 struct ServerRole {
     ports: RangeInclusive<u16>,
     request: Expect,
+    reader: Reader,
     response: Arc<[u8]>,
+    /// Bytes of the response's header, which alone answers HEAD.
+    header: usize,
     close: bool,
     idle: Nanos,
     window: u8,
 }
 
+impl ServerRole {
+    /// Whether the connection ends with the response to what was read.
+    #[inline]
+    fn closes(&self, connection: &Connection) -> bool {
+        self.close || self.request == Expect::Http && !connection.reading.persists()
+    }
+
+    /// What answers the request that was read.
+    #[inline]
+    fn response(&self, connection: &Connection) -> &[u8] {
+        if connection.reading.is_head() { &self.response[..self.header] } else { &self.response }
+    }
+}
+
 /// Bytes to come, where any are enough when it is 1.
 fn expected(expect: Expect) -> u32 {
     match expect {
-        Expect::Segment | Expect::Http => 1,
+        Expect::Segment => 1,
         Expect::Bytes(bytes) => bytes,
+        Expect::Http => 0,
+    }
+}
+
+/// A message is to come.
+#[inline]
+fn await_message(connection: &mut Connection, expect: Expect) {
+    connection.left = expected(expect);
+    connection.reading = Reading::default();
+}
+
+/// Whether nothing has come of the message that is awaited.
+#[inline]
+fn is_untouched(connection: &Connection, expect: Expect) -> bool {
+    match expect {
+        Expect::Http => connection.reading.is_start(),
+        Expect::Segment | Expect::Bytes(_) => connection.left == expected(expect),
     }
 }
 
 impl TcpService {
     pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient) -> Self {
         let repeat = tcp.client.repeat;
+        let request = tcp.request.bytes();
+        let asked = http::whole(Kind::Request, &request).filter(|_| tcp.response == Expect::Http).unwrap_or_default();
+        let kind = if asked.reading.is_head() { Kind::HeadResponse } else { Kind::Response };
         let role = Role::Client(ClientRole {
             opener: Opener::new(&tcp.client),
             request: tcp.request.len() as u32,
             response: tcp.response,
+            reader: Reader::new(kind),
+            counts: [asked.reading.is_get().into(), asked.reading.is_post().into()],
             close: tcp.close,
             delayed_ack: nanos(tcp.delayed_ack),
             interval: repeat.map_or(0, |repeat| nanos(repeat.interval)),
             requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
         });
-        let request = tcp.request.bytes();
         let syn = (flags::SYN, &request[..], flags::PSH | flags::ACK);
         Self::new(link, role, syn, tcp.times, tcp.mss, tcp.resets)
     }
@@ -104,6 +152,8 @@ impl TcpService {
         let role = Role::Server(ServerRole {
             ports: tcp.server.ports.clone(),
             request: tcp.request,
+            reader: Reader::new(Kind::Request),
+            header: http::whole(Kind::Response, &response).unwrap_or_default().header,
             response,
             close: tcp.close,
             idle: nanos(tcp.idle),
@@ -145,6 +195,7 @@ impl TcpService {
             retransmit: nanos(times.retransmit),
             retries: times.retries,
             time_wait: nanos(times.time_wait),
+            unit: Unit::spanning(LOOKED_AT * (nanos(times.retransmit) << times.retries)),
         }
     }
 
@@ -166,7 +217,7 @@ impl TcpService {
         connection.state = State::SynSent;
         connection.unacknowledged = first_number(connection.key, now);
         connection.next = connection.unacknowledged.wrapping_add(1);
-        connection.stamp = Stamp::of(due);
+        connection.stamp = self.unit.of(due);
         connection.requests_or_mss = client.requests;
         self.send_syn(core, slot, transmit);
         core.set_timer(slot, now + self.retransmit);
@@ -208,14 +259,17 @@ impl TcpService {
     /// Nothing was heard of what was sent last: it is sent again, from the first byte that is not acknowledged.
     fn again<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &mut core.table.all[slot as usize];
-        if connection.retries == self.retries {
+        let retries = connection.retries() + 1;
+        if retries > self.retries {
             return core.fail(slot);
         }
-        connection.retries += 1;
-        connection.window = 1;
+        connection.set_retries(retries);
+        match self.role {
+            Role::Client(_) => connection.stamp = self.unit.hold(connection.stamp, now),
+            Role::Server(_) => connection.set_window(1),
+        }
         self.send_again(core, slot, transmit);
-        let wait = self.retransmit << core.table.all[slot as usize].retries;
-        core.set_timer(slot, now + wait);
+        core.set_timer(slot, now + (self.retransmit << retries));
     }
 
     /// The client has had its last response and closes.
@@ -242,5 +296,5 @@ impl TcpService {
 /// connection between the same ends sees a later one (RFC 6528, with a hash that is no secret).
 fn first_number(key: Key, now: Nanos) -> u32 {
     let hash = (key.0.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32;
-    Stamp::of(now).0.wrapping_add(hash)
+    Unit::FINEST.of(now).0.wrapping_add(hash)
 }
