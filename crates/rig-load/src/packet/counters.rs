@@ -61,6 +61,8 @@ counters! {
     /// Requests that were not answered in time.
     udp_rt = "udpRt",
     udp_drop = "udpDrop",
+    /// Errors of ICMP and ICMPv6 about a segment that was under way.
+    unreachable = "unreachable",
     sk_open = "skOpen",
     sk_close = "skClose",
     /// Connections that were given up, reset, or cut short.

@@ -20,6 +20,7 @@ use super::table::{Counted, Table};
 use super::tcp::TcpService;
 use super::template::{Ends, Template};
 use super::udp::UdpService;
+use super::unreachable::Unreachable;
 use super::wheel::Wheel;
 
 /// What a pass does at most before frames are received again: an engine that is late must not go deaf.
@@ -210,6 +211,14 @@ impl<F: Family> Engine<F> {
         match packet.protocol {
             protocol::TCP => self.tcp(now, &packet, transmit),
             protocol::UDP => self.udp(now, &packet, transmit),
+            number if number == F::ICMP => match F::unreachable(&packet)? {
+                Some(error) => {
+                    self.core.counters.icmp_rx += 1;
+                    self.unreachable(&error);
+                    Ok(())
+                }
+                None => self.other(now, &ethernet, transmit),
+            },
             _ => self.other(now, &ethernet, transmit),
         }
     }
@@ -266,6 +275,24 @@ impl<F: Family> Engine<F> {
             (None, _) => self.core.counters.other_rx += 1,
         }
         Ok(())
+    }
+
+    /// The network could not deliver a packet of ours.
+    #[cold]
+    fn unreachable(&mut self, error: &Unreachable<F::Address>) {
+        let quoted = &error.quoted;
+        let (Some(local), Some(remote)) =
+            (self.core.local.find(quoted.source), self.core.remote.find(quoted.destination))
+        else {
+            return;
+        };
+        let key = Key::new(local, quoted.source_port, remote, quoted.destination_port);
+        match &mut self.running {
+            Running::Tcp(tcp) if quoted.protocol == protocol::TCP => {
+                tcp.unreachable(&mut self.core, key, quoted.sequence, error.too_big);
+            }
+            _ => {}
+        }
     }
 
     #[cold]

@@ -11,6 +11,7 @@ use rig_wire::{Malformed, protocol};
 
 use super::config::Link;
 use super::neighbor::{self, Heard};
+use super::unreachable::{self, Unreachable};
 
 /// A packet of the family, its header checksum verified.
 #[derive(Debug)]
@@ -64,6 +65,9 @@ pub trait Family: Copy + Debug + Send + 'static {
     fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, heard: &Heard<'_, Self>) -> usize
     where
         Self: Sized;
+
+    /// The error that a packet of ICMP or ICMPv6 reports, if it is one.
+    fn unreachable(packet: &Packet<'_, Self::Address>) -> Result<Option<Unreachable<Self::Address>>, Malformed>;
 
     /// The `n`th address after `first`, of which there are at least so many.
     fn after(first: Self::Address, n: u32) -> Self::Address;
@@ -144,6 +148,10 @@ impl Family for V4 {
         neighbor::v4::answer(buffer, link, to, heard)
     }
 
+    fn unreachable(packet: &Packet<'_, Ipv4Addr>) -> Result<Option<Unreachable<Ipv4Addr>>, Malformed> {
+        unreachable::v4(packet)
+    }
+
     fn after(first: Ipv4Addr, n: u32) -> Ipv4Addr {
         Ipv4Addr::from_bits(first.to_bits().wrapping_add(n))
     }
@@ -214,6 +222,10 @@ impl Family for V6 {
 
     fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, heard: &Heard<'_, Self>) -> usize {
         neighbor::v6::answer(buffer, link, to, heard)
+    }
+
+    fn unreachable(packet: &Packet<'_, Ipv6Addr>) -> Result<Option<Unreachable<Ipv6Addr>>, Malformed> {
+        unreachable::v6(packet)
     }
 
     fn after(first: Ipv6Addr, n: u32) -> Ipv6Addr {

@@ -22,6 +22,7 @@ mod table;
 mod tcp;
 mod template;
 mod udp;
+mod unreachable;
 mod wheel;
 
 pub use config::{
@@ -36,6 +37,7 @@ pub use payload::Payload;
 pub use plan::Answer;
 pub use port::{Port, Receive, Transmit};
 pub use run::{Clock, Monotonic, Usage, drive};
+pub use unreachable::Unreachable;
 
 /// Nanoseconds of a clock that never goes back.
 pub type Nanos = u64;

@@ -8,3 +8,4 @@ mod peer;
 mod refusals;
 mod rig;
 mod sequences;
+mod tcp;

@@ -79,9 +79,11 @@ impl TcpService {
                 return Ok(());
             }
         } else if acknowledgment == connection.unacknowledged {
-            let same = connection.peer_window == segment.window();
-            connection.peer_window = segment.window();
-            if data.is_empty() && !fin && same && connection.in_flight() > 0 {
+            let before = std::mem::replace(&mut connection.peer_window, segment.window());
+            let in_flight = connection.in_flight() > 0;
+            if before == 0 || connection.peer_window == 0 {
+                self.closed_window(core, now, slot, before, transmit);
+            } else if data.is_empty() && !fin && before == connection.peer_window && in_flight {
                 self.duplicate(core, now, slot, transmit);
             }
         }
@@ -238,6 +240,22 @@ impl TcpService {
         if closing { core.close(slot) } else { core.fail(slot) }
     }
 
+    /// The network says that it did not deliver the segment with this number. Only a segment that is under way can be
+    /// meant (RFC 5927, 4.1), and only a connection that is not made yet fails by it (RFC 5461, 4.1): others may get
+    /// through by another way.
+    #[cold]
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key, sequence: u32, too_big: bool) {
+        let Some(slot) = core.table.find(key) else { return };
+        let connection = &core.table.all[slot as usize];
+        if sequence.wrapping_sub(connection.unacknowledged) >= connection.in_flight() {
+            return;
+        }
+        core.counters.unreachable += 1;
+        if connection.state == State::SynSent && !too_big {
+            core.fail(slot);
+        }
+    }
+
     /// What is not the next thing is not kept; the peer is told what is.
     #[cold]
     fn out_of_order<F: Family>(
@@ -340,6 +358,33 @@ impl TcpService {
             connection.set_window((connection.window() / 2).max(1));
             self.send_again(core, slot, transmit);
             core.set_timer(slot, now + self.retransmit);
+        }
+    }
+
+    /// The peer takes nothing now, or took nothing before. As long as it says so it is not given up (RFC 9293, 3.8.6.1).
+    #[cold]
+    fn closed_window<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        before: u16,
+        transmit: &mut impl Transmit,
+    ) {
+        let connection = &mut core.table.all[slot as usize];
+        let opens = before == 0 && connection.peer_window > 0;
+        connection.set_retries(connection.retries().min(self.retries - 1));
+        match (&self.role, connection.state) {
+            // The probe was not taken.
+            (Role::Server(_), State::Responding | State::CloseWait | State::FinWait1 | State::LastAck)
+                if opens && connection.in_flight() > 0 =>
+            {
+                self.send_again(core, slot, transmit);
+            }
+            (Role::Client(_), State::Resting) if opens && connection.retries() > 0 => {
+                self.send_request(core, now, slot, transmit);
+            }
+            _ => {}
         }
     }
 
