@@ -81,16 +81,23 @@ counters! {
     udp_rt = "udpRt",
     /// Datagrams that nobody waits for: answers that come late or twice, and those to ports that nobody listens to.
     udp_drop = "udpDrop",
+    /// Errors of ICMP and ICMPv6 about a segment that was under way, a datagram, or the packets of a tunnel.
+    unreachable = "unreachable",
     sk_open = "skOpen",
     sk_close = "skClose",
     /// Connections that were given up, reset, or cut short.
     sk_err = "skErr",
     tcp_req = "tcpReq",
     tcp_rsp = "tcpRsp",
+    /// Requests: a client's that it sent, a server's that it answered, as for `http_post`.
+    http_get = "httpGet",
+    http_post = "httpPost",
+    /// Responses with a status 2XX: a client's that it received, a server's that it sent.
+    http_2xx = "http2XX",
+    /// A client's responses with another status, that are no HTTP, or cut short; a server's requests of the last two kinds.
+    http_err = "httpErr",
     /// Connections that could not be opened: none free, or all combinations of addresses and ports in use.
     no_socket = "noSocket",
-    /// ICMP errors that say that a packet of ours did not reach its destination.
-    unreachable = "unreachable",
     /// Round trips that were timed, from when the SYN or datagram was due to its answer, and their sum in nanoseconds.
     rtt_count = "rttCount",
     rtt_sum = "rttSum",

@@ -9,9 +9,9 @@ use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
 use super::config::{Config, ConfigError, Service};
-use super::connection::{Key, State};
+use super::connection::Key;
 use super::counters::{Counters, Latencies};
-use super::family::{Addresses, Family, Packet, Quoted};
+use super::family::{Addresses, Family, Packet};
 use super::flood::FloodService;
 use super::link::{Link, Tunnel};
 use super::neighbor::{self, Heard, Resolver};
@@ -25,6 +25,7 @@ use super::tcp::TcpService;
 use super::template::{Ends, Template};
 use super::udp::UdpService;
 use super::underlay::{Below, Underlay};
+use super::unreachable::Unreachable;
 use super::wheel::Wheel;
 
 /// What a pass does at most before frames are received again: an engine that is late must not go deaf.
@@ -116,13 +117,6 @@ impl<F: Family> Core<F> {
     pub fn round_trip(&mut self, age: Nanos) {
         self.counters.rtt_count += 1;
         self.counters.rtt_sum += age;
-    }
-
-    /// The connection whose packet an ICMP error quotes.
-    pub fn quoted(&self, quoted: &Quoted<F::Address>) -> Option<u32> {
-        let local = self.local.find(quoted.source)?;
-        let remote = self.remote.find(quoted.destination)?;
-        self.table.find(Key::new(local, quoted.source_port, remote, quoted.destination_port))
     }
 }
 
@@ -398,6 +392,14 @@ impl<F: Family> Engine<F> {
         match packet.protocol {
             protocol::TCP => self.tcp(now, &packet, transmit),
             protocol::UDP => self.udp(now, &packet, transmit),
+            number if number == F::ICMP => match F::unreachable(&packet)? {
+                Some(error) => {
+                    self.core.counters.icmp_rx += 1;
+                    self.unreachable(&error);
+                    Ok(())
+                }
+                None => self.other(now, &ethernet, transmit),
+            },
             _ => self.other(now, &ethernet, transmit),
         }
     }
@@ -474,6 +476,25 @@ impl<F: Family> Engine<F> {
         Ok(())
     }
 
+    /// The network could not deliver a packet of ours.
+    #[cold]
+    fn unreachable(&mut self, error: &Unreachable<F::Address>) {
+        let quoted = &error.quoted;
+        let (Some(local), Some(remote)) =
+            (self.core.local.find(quoted.source), self.core.remote.find(quoted.destination))
+        else {
+            return;
+        };
+        let key = Key::new(local, quoted.source_port, remote, quoted.destination_port);
+        match &mut self.running {
+            Running::Tcp(tcp) if quoted.protocol == protocol::TCP => {
+                tcp.unreachable(&mut self.core, key, quoted.sequence, error.too_big);
+            }
+            Running::Udp(udp) if quoted.protocol == protocol::UDP => udp.unreachable(&mut self.core, key),
+            _ => {}
+        }
+    }
+
     #[cold]
     fn other(&mut self, now: Nanos, ethernet: &Ethernet<'_>, transmit: &mut impl Transmit) -> Result<(), Malformed> {
         let is_local = |address| self.core.local.find(address).is_some();
@@ -485,7 +506,6 @@ impl<F: Family> Engine<F> {
                     self.set_gateway(mac);
                 }
             }
-            Heard::Unreachable(quoted) => self.unreachable(now, &quoted, transmit),
             Heard::Wanted { .. } | Heard::Echo { .. } => {
                 let mut buffer = [0; neighbor::LONGEST];
                 let length = F::answer(&mut buffer, &self.link, ethernet.source(), &heard);
@@ -493,17 +513,6 @@ impl<F: Family> Engine<F> {
             }
         }
         Ok(())
-    }
-
-    /// A packet of ours did not reach its destination.
-    fn unreachable(&mut self, _: Nanos, quoted: &Quoted<F::Address>, _: &mut impl Transmit) {
-        self.core.counters.unreachable += 1;
-        let Some(slot) = self.core.quoted(quoted) else { return };
-        let asked = self.core.table.all[slot as usize].state == State::Asked;
-        // A connection of TCP repeats itself and gives up in its time: anybody can forge an error (RFC 5927, 5.2).
-        if quoted.protocol == protocol::UDP && asked && matches!(self.running, Running::Udp(_)) {
-            self.core.fail(slot);
-        }
     }
 
     /// Announces some of our addresses.

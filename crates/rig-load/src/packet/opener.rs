@@ -227,6 +227,11 @@ impl Requests {
         self.resting.push(slot);
     }
 
+    /// Whether a connection waits for its turn.
+    pub fn has(&self, slot: u32) -> bool {
+        self.resting.has(slot)
+    }
+
     /// How long a connection that begins to rest can expect to, nanoseconds.
     pub fn wait(&self) -> Nanos {
         self.schedule.interval(self.resting.len() as u64)

@@ -147,6 +147,10 @@ impl Resting {
         self.count
     }
 
+    pub fn has(&self, slot: u32) -> bool {
+        self.queued[slot as usize / 64] & 1 << (slot % 64) != 0
+    }
+
     /// One that is there already, because it was closed and opened meanwhile, keeps its place.
     #[inline]
     pub fn push(&mut self, slot: u32) {

@@ -204,6 +204,16 @@ impl UdpService {
         }
     }
 
+    /// The network could not deliver what a flow sent: nobody listens there, or nobody is there.
+    #[cold]
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key) {
+        let Some(slot) = core.table.find(key) else { return };
+        core.counters.unreachable += 1;
+        if core.table.all[slot as usize].state == State::Asked {
+            core.fail(slot);
+        }
+    }
+
     /// A flow goes on with its next request; one that has no more has failed.
     fn unanswered<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
