@@ -17,6 +17,7 @@ pub mod plan;
 mod port;
 mod run;
 mod schedule;
+pub mod search;
 mod table;
 mod tcp;
 mod template;
