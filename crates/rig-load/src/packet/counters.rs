@@ -2,6 +2,7 @@
 
 use rig_stats::histogram::Histogram;
 use rig_wire::Malformed;
+use serde::{Deserialize, Serialize};
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $field:ident = $name:literal,)*) => {
@@ -17,6 +18,22 @@ macro_rules! counters {
             /// Name and value of each field with a name of its own.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($name, self.$field)),*].into_iter()
+            }
+
+            /// Of both together.
+            pub fn plus(&self, other: &Self) -> Self {
+                Self {
+                    $($field: self.$field + other.$field,)*
+                    malformed: std::array::from_fn(|n| self.malformed[n] + other.malformed[n]),
+                }
+            }
+
+            /// What was counted since `earlier`, when the same was counted.
+            pub fn minus(&self, earlier: &Self) -> Self {
+                Self {
+                    $($field: self.$field.saturating_sub(earlier.$field),)*
+                    malformed: std::array::from_fn(|n| self.malformed[n].saturating_sub(earlier.malformed[n])),
+                }
             }
         }
     };
@@ -86,7 +103,7 @@ impl Counters {
 }
 
 /// Times in nanoseconds from when something was due, whether or not it began in time.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// From the connection to the SYN's acknowledgment.
     pub handshake: Histogram,
@@ -94,4 +111,19 @@ pub struct Latencies {
     pub first_byte: Histogram,
     /// From the request to the end of its response.
     pub transaction: Histogram,
+}
+
+impl Latencies {
+    pub fn merge(&mut self, other: &Self) {
+        self.handshake.merge(&other.handshake);
+        self.first_byte.merge(&other.first_byte);
+        self.transaction.merge(&other.transaction);
+    }
+
+    /// Forgets all values and keeps the memory.
+    pub fn clear(&mut self) {
+        for histogram in [&mut self.handshake, &mut self.first_byte, &mut self.transaction] {
+            histogram.clear();
+        }
+    }
 }

@@ -136,16 +136,66 @@ impl<F: Family> Engine<F> {
         &self.core.latencies
     }
 
+    /// Puts `with`, which should be empty, in the place of what was measured so far.
+    pub fn exchange_latencies(&mut self, with: &mut Latencies) {
+        std::mem::swap(&mut self.core.latencies, with);
+    }
+
     /// Whether it is known where the gateway is; before that nothing is sent to it.
     pub fn is_ready(&self) -> bool {
         self.resolver.mac.is_some()
     }
 
+    /// Where the gateway is, as far as it is known.
+    pub fn gateway(&self) -> Option<Mac> {
+        self.resolver.mac
+    }
+
+    /// Takes it from elsewhere where the gateway is: answers come to one queue of an interface, and others need them too.
+    pub fn learn_gateway(&mut self, mac: Mac) {
+        self.resolver.mac = Some(mac);
+        self.set_gateway(mac);
+    }
+
+    /// A client's schedule begins `at`, and nothing is opened before. For an engine that has opened nothing yet; without
+    /// this the schedule begins when the gateway is known.
+    pub fn open_from(&mut self, at: Nanos) {
+        if let Some(opener) = self.opener() {
+            opener.schedule.begin(at);
+        }
+    }
+
+    /// New connections per second from `now` on, without a ramp. What was due before and has not begun is given up.
+    pub fn set_rate(&mut self, rate: f64, now: Nanos) {
+        if let Some(opener) = self.opener() {
+            opener.schedule.set_rate(rate, now);
+        }
+    }
+
+    /// How many connections are held open from now on; `None`: however many come of the rate. Those above are not closed.
+    pub fn set_hold(&mut self, hold: Option<u32>) {
+        if let Some(opener) = self.opener() {
+            opener.schedule.set_hold(hold);
+        }
+    }
+
+    fn opener(&mut self) -> Option<&mut Opener> {
+        match &mut self.running {
+            Running::Tcp(tcp) => tcp.opener(),
+            Running::Udp(udp) => udp.opener(),
+        }
+    }
+
     /// No more connections are opened, and those that rest are closed when their next request would be due.
     pub fn wind_down(&mut self) {
-        match &mut self.running {
-            Running::Tcp(tcp) => tcp.wind_down(),
-            Running::Udp(udp) => udp.wind_down(),
+        self.wind_down_at(0);
+    }
+
+    /// Winds down when it is `at`. What is due before is opened even when it is late.
+    pub fn wind_down_at(&mut self, at: Nanos) {
+        if let Some(opener) = self.opener() {
+            opener.until = at;
+            opener.stopped = at == 0;
         }
     }
 
@@ -331,6 +381,8 @@ pub(super) struct Opener {
     schedule: Schedule,
     /// Combinations of addresses and ports that have been tried.
     walked: u64,
+    /// What is due from then on is not opened.
+    until: Nanos,
     pub stopped: bool,
 }
 
@@ -344,6 +396,7 @@ impl Opener {
             server_ports: client.server_ports.clone(),
             schedule: Schedule::new(client.load),
             walked: 0,
+            until: Nanos::MAX,
             stopped: false,
         }
     }
@@ -351,6 +404,9 @@ impl Opener {
     /// A new connection that is due, and since when.
     #[inline]
     pub fn next<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<(u32, Nanos)> {
+        if now >= self.until && !self.schedule.is_due_before(self.until) {
+            self.stopped = true;
+        }
         if self.stopped {
             return None;
         }

@@ -10,6 +10,7 @@ mod connection;
 mod counters;
 mod engine;
 mod family;
+pub mod fleet;
 pub mod memory;
 mod neighbor;
 mod payload;

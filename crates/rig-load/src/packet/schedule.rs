@@ -1,5 +1,7 @@
 //! When connections are due: an open loop, which nothing that the network does slows down.
 
+use std::time::Duration;
+
 use super::Nanos;
 use super::config::Load;
 
@@ -22,12 +24,32 @@ impl Schedule {
         Self { load, start: None, given: 0, next: 0 }
     }
 
+    /// The first connection is due `at`, or with a ramp a little later.
+    pub fn begin(&mut self, at: Nanos) {
+        (self.start, self.given, self.next) = (Some(at), 0, at.saturating_add(self.offset(0)));
+    }
+
+    /// Connections are due at `rate` from `now` on.
+    pub fn set_rate(&mut self, rate: f64, now: Nanos) {
+        self.load = Load { rate, ramp: Duration::ZERO, ..self.load };
+        if let Some(start) = self.start {
+            self.begin(start.max(now));
+        }
+    }
+
+    pub fn set_hold(&mut self, hold: Option<u32>) {
+        self.load.hold = hold;
+    }
+
+    pub fn is_due_before(&self, time: Nanos) -> bool {
+        self.start.is_some() && self.next < time
+    }
+
     /// When the next connection was due, if it is, with `open` of them open. It has been given out then.
     #[inline]
     pub fn take(&mut self, now: Nanos, open: u64) -> Option<Nanos> {
         let Some(start) = self.start else {
-            self.start = Some(now);
-            self.next = now + self.offset(0);
+            self.begin(now);
             return self.take(now, open);
         };
         if self.next > now {
@@ -58,8 +80,6 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn times(load: Load, until: Nanos) -> Vec<Nanos> {
@@ -91,5 +111,20 @@ mod tests {
         assert_eq!(schedule.take(9_000_000, 2), None);
         assert_eq!(schedule.take(9_500_000, 1), Some(9_000_000));
         assert_eq!(schedule.take(9_500_000, 1), None);
+    }
+
+    #[test]
+    fn a_new_rate_counts_from_now() {
+        let mut schedule = Schedule::new(Load::new(1000.0));
+        assert_eq!(schedule.take(0, 0), Some(0));
+        // Three more are due, and given up.
+        schedule.set_rate(500.0, 3_000_000);
+        let times: Vec<_> = std::iter::from_fn(|| schedule.take(7_000_000, 0)).collect();
+        assert_eq!(times, [3_000_000, 5_000_000, 7_000_000]);
+        // Before the beginning it changes nothing about when that is.
+        schedule.begin(9_000_000);
+        schedule.set_rate(1000.0, 8_000_000);
+        assert_eq!(schedule.take(8_500_000, 0), None);
+        assert_eq!(schedule.take(9_500_000, 0), Some(9_000_000));
     }
 }

@@ -52,9 +52,10 @@ impl UdpService {
         &mut self.message
     }
 
-    pub fn wind_down(&mut self) {
-        if let Role::Client(client) = &mut self.role {
-            client.opener.stopped = true;
+    pub fn opener(&mut self) -> Option<&mut Opener> {
+        match &mut self.role {
+            Role::Client(client) => Some(&mut client.opener),
+            Role::Server { .. } => None,
         }
     }
 

@@ -152,9 +152,10 @@ impl TcpService {
         [&mut self.syn, &mut self.message, &mut self.ack, &mut self.fin, &mut self.reset, &mut self.reset_ack]
     }
 
-    pub fn wind_down(&mut self) {
-        if let Role::Client(client) = &mut self.role {
-            client.opener.stopped = true;
+    pub fn opener(&mut self) -> Option<&mut Opener> {
+        match &mut self.role {
+            Role::Client(client) => Some(&mut client.opener),
+            Role::Server(_) => None,
         }
     }
 
