@@ -291,8 +291,14 @@ impl<F: Family> Engine<F> {
 
     /// No more connections are opened, and those that rest are closed when their next request would be due.
     pub fn wind_down(&mut self) {
+        self.wind_down_at(0);
+    }
+
+    /// Winds down when it is `at`. What is due before is opened even when it is late.
+    pub fn wind_down_at(&mut self, at: Nanos) {
         if let Some(opener) = self.opener() {
-            opener.stopped = true;
+            opener.until = at;
+            opener.stopped = at == 0;
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Opener {
     hold: Option<u32>,
     /// Combinations of addresses and ports that have been tried.
     walked: u64,
+    /// What is due from then on is not opened.
+    pub until: Nanos,
     pub stopped: bool,
 }
 
@@ -41,6 +43,7 @@ impl Opener {
             schedule: Schedule::new(load.rate).with(load.ramp.as_secs_f64(), together),
             hold: load.hold,
             walked: 0,
+            until: Nanos::MAX,
             stopped: false,
         }
     }
@@ -81,7 +84,12 @@ impl Opener {
         if self.stopped {
             return None;
         }
-        let due = self.schedule.due(now)?;
+        let due = self.schedule.due(now);
+        if now >= self.until && due.is_none_or(|due| due >= self.until) {
+            self.stopped = true;
+            return None;
+        }
+        let due = due?;
         if self.hold.is_some_and(|hold| core.counters.sk_con() >= hold.into()) {
             // Nothing is missed while enough are open.
             self.schedule.put_off(now);
