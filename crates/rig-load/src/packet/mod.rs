@@ -9,6 +9,7 @@ mod config;
 mod connection;
 mod counters;
 pub mod device;
+mod divide;
 mod engine;
 mod family;
 pub mod fleet;
@@ -39,6 +40,7 @@ pub use config::{
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
+pub use divide::{AnyConfig, DivideError, Division, Hardware, Spread, Worker, divide, share, share_of_rate};
 pub use engine::Engine;
 pub use family::{Family, Quoted, V4, V6};
 pub use link::{Gateway, Link, Tunnel};
