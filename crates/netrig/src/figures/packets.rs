@@ -78,7 +78,9 @@ pub(super) fn check(packets: &Packets, figure: &FigureRef) -> Result<(), FigureE
     match metric {
         Metric::BackgroundThroughput => return Ok(()),
         Metric::Throughput | Metric::ServiceDemand => return lacks("bits_out and bits_in are what its frames carry"),
-        Metric::TransactionDemand => return lacks("its workers never rest: busy says how much of their time they need"),
+        Metric::TransactionDemand => {
+            return lacks("its workers never rest: busy says how much of their time they need");
+        }
         Metric::Datagrams => return lacks("packets_out and packets_in are its frames"),
         Metric::Reordered | Metric::Duplicated | Metric::Jitter | Metric::Delay(_) => {
             return lacks("only udp-stream has it");
@@ -90,8 +92,10 @@ pub(super) fn check(packets: &Packets, figure: &FigureRef) -> Result<(), FigureE
             );
         }
         Metric::Loss if !is_udp_client || is_flood => {
-            return lacks("TCP sends again what is lost: retransmits counts it; of a flood compare local.packets_out \
-                          with remote.packets_in");
+            return lacks(
+                "TCP sends again what is lost: retransmits counts it; of a flood compare local.packets_out \
+                          with remote.packets_in",
+            );
         }
         Metric::Loss if *side != Side::Local => {
             return refuse(

@@ -44,7 +44,9 @@ pub(super) fn too_few(trials: &[TrialRecord], side: Side, metric: Metric) -> Opt
 /// The distributions of all scenarios that have one; `None` without any.
 pub(super) fn distributions(title: &str, kind: Kind, columns: &[(&LayoutColumn, &ScenarioView)]) -> Option<Chart> {
     let (what, quantity, pooled): (_, _, fn(&[TrialRecord]) -> Histogram) = match kind {
-        Kind::Transactions | Kind::Connections | Kind::Requests => ("latency of all transactions", "Latency", |trials| figures::latency(trials)),
+        Kind::Transactions | Kind::Connections | Kind::Requests => {
+            ("latency of all transactions", "Latency", |trials| figures::latency(trials))
+        }
         Kind::Datagrams => ("delay of all datagrams", "Delay", |trials| figures::delay(trials, Side::Receiver)),
         Kind::Stream | Kind::TwoWayStream | Kind::TwoWayDatagrams | Kind::Flood => return None,
     };

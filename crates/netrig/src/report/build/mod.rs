@@ -230,10 +230,8 @@ pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
 
 /// A value in the unit that it is shown in, from that of [`Metric::unit`].
 pub(crate) fn shown(metric: Metric, value: f64) -> f64 {
-    let megabits = matches!(
-        metric,
-        Metric::Throughput | Metric::BackgroundThroughput | Metric::BitsOut | Metric::BitsIn
-    );
+    let megabits =
+        matches!(metric, Metric::Throughput | Metric::BackgroundThroughput | Metric::BitsOut | Metric::BitsIn);
     if megabits { value / 1e6 } else { value }
 }
 

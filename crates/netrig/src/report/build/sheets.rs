@@ -248,9 +248,7 @@ fn both_ends(kind: Kind) -> Vec<Line> {
         ],
         Kind::Transactions | Kind::Requests => &[("Transactions", Side::Local, Metric::Transactions)],
         Kind::Connections => &[("Connections", Side::Local, Metric::Connections)],
-        Kind::Flood => {
-            &[("Received", Side::Remote, Metric::PacketsIn), ("Sent", Side::Local, Metric::PacketsOut)]
-        }
+        Kind::Flood => &[("Received", Side::Remote, Metric::PacketsIn), ("Sent", Side::Local, Metric::PacketsOut)],
     };
     let cost = [
         ("CPU, local", Side::Local, Metric::Cpu),
