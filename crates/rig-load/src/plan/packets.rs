@@ -26,15 +26,6 @@ pub enum PacketsError {
 }
 
 impl Service {
-    /// What only clients have.
-    pub fn client(&self) -> Option<&crate::packet::Client> {
-        match self {
-            Self::TcpClient(tcp) => Some(&tcp.client),
-            Self::UdpClient(udp) => Some(&udp.client),
-            Self::TcpServer(_) | Self::UdpServer(_) => None,
-        }
-    }
-
     pub fn is_tcp(&self) -> bool {
         matches!(self, Self::TcpClient(_) | Self::TcpServer(_))
     }
