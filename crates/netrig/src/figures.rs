@@ -20,7 +20,7 @@ use rig_stats::sample::Sample;
 use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
 use crate::record::{CpuUse, NodeRecord, TrialRecord};
 
-mod packets;
+pub(crate) mod packets;
 
 /// One figure of one trial, in the unit of [`Metric::unit`].
 ///

@@ -201,7 +201,7 @@ pub enum Flag {
     GeneratorBusy { worker: String, percent: f64 },
     /// Connections of a packet load were given up, reset or cut short, or could not be opened.
     FailedConnections { worker: String, connections: u64 },
-    /// A packet load sent segments or requests again, or missed answers to datagrams.
+    /// A packet load sent segments again.
     SentAgain { worker: String, packets: u64 },
     /// A packet load began connections or requests more than a millisecond after their time.
     Late { worker: String, begins: u64 },
@@ -265,7 +265,7 @@ impl fmt::Display for Flag {
                 write!(f, "{connections} connections of {worker} failed")
             }
             Self::SentAgain { worker, packets } => {
-                write!(f, "{worker} sent {packets} packets again or had no answer to them")
+                write!(f, "{worker} sent {packets} segments again")
             }
             Self::Late { worker, begins } => {
                 write!(f, "{begins} connections or requests of {worker} began more than a millisecond late")
