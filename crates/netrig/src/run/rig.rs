@@ -87,6 +87,7 @@ impl Rig {
         let started = Instant::now();
         let observed = self.observe(testbed, scenario, timing.phases, true, interim)?;
         let mut record = TrialRecord {
+            search: None,
             scenario: scenario.id.clone(),
             ordinal,
             started_unix_ms,

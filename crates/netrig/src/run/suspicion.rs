@@ -212,6 +212,7 @@ mod tests {
             nodes: vec![node],
             workers: Vec::new(),
             throttled_us: None,
+            search: None,
             flags: Vec::new(),
         }
     }

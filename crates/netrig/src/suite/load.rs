@@ -326,6 +326,6 @@ fn validate((connect, listen): &(Load, Load)) -> Result<(), LoadError> {
 pub fn flow(load: &Load) -> Option<Flow> {
     match load {
         Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => Some(*flow),
-        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Idle => None,
+        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Packets(_) | Load::Idle => None,
     }
 }

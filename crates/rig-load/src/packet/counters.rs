@@ -56,6 +56,8 @@ counters! {
     /// ICMP and ICMPv6, neighbor discovery included, as for `icmp_tx`.
     icmp_rx = "icmpRx",
     icmp_tx = "icmpTx",
+    /// Packets of TCP and UDP with a type of service or traffic class other than 0.
+    tos_rx = "tosRx",
     /// Packets of other protocols, and packets that are not for this port.
     other_rx = "otherRx",
     /// Malformed packets, fragments included: the sum over the reasons.
@@ -77,6 +79,7 @@ counters! {
     ack_dup = "ackDup",
     /// Requests that were not answered in time.
     udp_rt = "udpRt",
+    /// Datagrams that nobody waits for: answers that come late or twice, and those to ports that nobody listens to.
     udp_drop = "udpDrop",
     sk_open = "skOpen",
     sk_close = "skClose",
@@ -86,6 +89,13 @@ counters! {
     tcp_rsp = "tcpRsp",
     /// Connections that could not be opened: none free, or all combinations of addresses and ports in use.
     no_socket = "noSocket",
+    /// ICMP errors that say that a packet of ours did not reach its destination.
+    unreachable = "unreachable",
+    /// Round trips that were timed, from when the SYN or datagram was due to its answer, and their sum in nanoseconds.
+    rtt_count = "rttCount",
+    rtt_sum = "rttSum",
+    /// Connections and requests that were not begun because the rate was changed while they were overdue.
+    missed = "missed",
     /// Connections and requests that began more than a millisecond after their time.
     late = "late",
 }

@@ -20,9 +20,10 @@ use rig_sys::cpu::CpuSet;
 use self::orders::{Order, Orders, lock};
 use self::worker::{Beacon, Desk, Done, Exchange, Share, Work};
 use super::Nanos;
-use super::config::{Config, ConfigError, Gateway};
+use super::config::{Config, ConfigError};
 use super::counters::{Counters, Latencies};
 use super::family::{V4, V6};
+use super::link::Gateway;
 use super::port::Port;
 use super::run::Usage;
 

@@ -58,8 +58,17 @@ fn config(client: bool, ports: std::ops::RangeInclusive<u16>, rate: f64) -> AnyC
         hop_limit: 64,
         tos: 0,
         verify: true,
+        announce: false,
+        tunnel: None,
     };
-    AnyConfig::V4(Config { link, local: vec![(ours, 1)], remote: vec![(theirs, 1)], capacity: 20_000, service })
+    AnyConfig::V4(Config {
+        link,
+        local: vec![(ours, 1)],
+        remote: vec![(theirs, 1)],
+        capacity: 20_000,
+        service,
+        steering: None,
+    })
 }
 
 fn worker<P>(config: AnyConfig, port: P, interface: &str) -> Worker<P> {
@@ -155,7 +164,7 @@ fn what_cannot_run_is_refused() {
     assert!(matches!(Fleet::start(Vec::<Worker<Memory>>::new()), Err(FleetError::Nobody)));
     let (a, _b) = memory::pair(2);
     let refused = Fleet::start(vec![worker(config(true, 1..=9, 0.0), a, "c")]);
-    assert!(matches!(refused, Err(FleetError::Config(ConfigError::Rate(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(FleetError::Config(ConfigError::Rate { .. }))), "{refused:?}");
     let (a, _b) = memory::pair(2);
     let nowhere = Worker { cpu: Some(1023), ..worker(config(true, 1..=9, 1.0), a, "c") };
     let error = Fleet::start(vec![nowhere]).unwrap_err().to_string();

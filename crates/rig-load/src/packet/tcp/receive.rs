@@ -137,7 +137,7 @@ impl TcpService {
             core.counters.no_socket += 1;
             return Ok(());
         };
-        core.counters.sk_open += 1;
+        core.opened(slot);
         let connection = &mut core.table.all[slot as usize];
         connection.state = State::SynReceived;
         connection.expected = segment.sequence().wrapping_add(1);
@@ -174,12 +174,13 @@ impl TcpService {
                 let age = connection.stamp.age(now);
                 connection.stamp = Stamp::of(now);
                 core.latencies.handshake.record(age);
+                core.round_trip(age);
                 let mss = options.mss.unwrap_or(DEFAULT_MSS);
                 if matches!(&self.role, Role::Client(client) if client.request > mss.into()) {
                     self.send_reset(core, slot, transmit);
                     core.fail(slot);
                 } else {
-                    self.send_request(core, now, slot, transmit);
+                    self.begin(core, now, slot, transmit);
                 }
             }
             State::SynSent => {
@@ -373,7 +374,7 @@ impl TcpService {
             State::Resting if !fin => self.send_ack(core, slot, transmit),
             State::Resting => {
                 // The server had enough before the client had.
-                core.counters.sk_err += 1;
+                core.wrong(slot);
                 self.send_fin(core, now, slot, State::LastAck, transmit);
             }
             State::Responding => self.send_fin(core, now, slot, State::LastAck, transmit),
@@ -409,7 +410,7 @@ impl TcpService {
         }
         connection.left = connection.left.saturating_sub(length);
         if connection.left > 0 && fin {
-            core.counters.sk_err += 1;
+            core.wrong(slot);
             return self.send_fin(core, now, slot, State::LastAck, transmit);
         }
         if connection.left > 0 {
@@ -418,8 +419,10 @@ impl TcpService {
         }
         connection.state = if fin { State::CloseWait } else { State::Responding };
         connection.left = server.response.len() as u32;
+        let key = connection.key;
         core.counters.tcp_req += 1;
         core.counters.tcp_rsp += 1;
+        core.exchanged(key, 1, 1);
         self.send_response(core, now, slot, transmit);
     }
 
@@ -456,13 +459,18 @@ impl TcpService {
         }
         core.latencies.transaction.record(age);
         core.counters.tcp_rsp += 1;
+        let key = connection.key;
+        core.exchanged(key, 0, 1);
+        let connection = &mut core.table.all[slot as usize];
         let last = connection.requests_or_mss == 1 || client.opener.stopped;
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
         if !last && !fin {
             return self.rest(core, now, slot, transmit);
         }
         // A server that ends a connection that was to go on has not done what was asked for.
-        core.counters.sk_err += u64::from(!last);
+        if !last {
+            core.wrong(slot);
+        }
         if fin && client.close == Close::Fin {
             return self.send_fin(core, now, slot, State::LastAck, transmit);
         }
