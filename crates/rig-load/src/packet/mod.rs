@@ -25,6 +25,7 @@ mod port;
 mod rows;
 mod run;
 mod schedule;
+pub mod search;
 mod steering;
 mod table;
 mod tcp;
