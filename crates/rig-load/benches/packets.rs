@@ -121,15 +121,18 @@ fn config(mac: u8, ours: Ipv4Addr, theirs: Ipv4Addr, service: Service) -> Config
         mac: Mac([2, 0, 0, 0, 0, mac]),
         address: ours,
         answer: Answer::All,
+        announce: false,
         vlan: None,
         gateway: Gateway::Known(Mac([2, 0, 0, 0, 0, 3 - mac])),
         hop_limit: 64,
         tos: 0,
         verify: true,
+        tunnel: None,
     };
     // Sixteen clients, one server.
     let count = |address: Ipv4Addr| if address.octets()[3] == 1 { 16 } else { 1 };
-    Config { link, local: vec![(ours, count(ours))], remote: vec![(theirs, count(theirs))], capacity: 100_000, service }
+    let (local, remote) = (vec![(ours, count(ours))], vec![(theirs, count(theirs))]);
+    Config { link, local, remote, capacity: 100_000, service, steering: None }
 }
 
 struct Outcome {
