@@ -6,6 +6,7 @@ pub mod counters;
 pub mod cpu;
 mod error;
 pub mod ethtool;
+mod mapping;
 pub mod netlink;
 pub mod netns;
 pub mod probe;
@@ -13,5 +14,6 @@ pub mod process;
 pub mod signal;
 pub mod socket;
 pub mod uring;
+pub mod xdp;
 
 pub use error::{Error, Result};

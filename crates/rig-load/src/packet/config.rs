@@ -4,15 +4,15 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rig_wire::ethernet::{self, Mac};
 use serde::{Deserialize, Serialize};
 
 use super::Nanos;
 use super::connection::Stamp;
 use super::family::Family;
 use super::http::{self, Kind};
+use super::link::{Gateway, Link};
 use super::payload::Payload;
-use super::plan::Answer;
+use super::steering::Steering;
 use super::table::Table;
 use super::wheel::Wheel;
 
@@ -27,39 +27,8 @@ pub struct Config<F: Family> {
     /// Connections that can be open at once.
     pub capacity: u32,
     pub service: Service,
-}
-
-/// The link and what is beyond it.
-#[derive(Debug, Clone)]
-pub struct Link<F: Family> {
-    pub mac: Mac,
-    /// The port's own address, beside the local ones: it is answered for and asks for the gateway.
-    pub address: F::Address,
-    /// For whose addresses questions for our MAC address are answered.
-    pub answer: Answer,
-    pub vlan: Option<u16>,
-    pub gateway: Gateway<F::Address>,
-    /// Time to live of IPv4, hop limit of IPv6.
-    pub hop_limit: u8,
-    /// Type of service of IPv4, traffic class of IPv6.
-    pub tos: u8,
-    /// Whether checksums of TCP and UDP are verified. Off only where the port's peer leaves them to be filled in by
-    /// hardware that is not there.
-    pub verify: bool,
-}
-
-impl<F: Family> Link<F> {
-    pub(super) fn header(&self, destination: Mac, ethertype: u16) -> ethernet::Header {
-        ethernet::Header { destination, source: self.mac, vlan: self.vlan, ethertype }
-    }
-}
-
-/// Where all packets go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gateway<A> {
-    Known(Mac),
-    /// Asked for by ARP or neighbor discovery, at the start each second, later each half minute.
-    Address(A),
+    /// Of a client that shares its interface with others: which source ports are its own. `None`: all.
+    pub steering: Option<Steering>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,6 +38,25 @@ pub enum Service {
     TcpServer(TcpServer),
     UdpClient(UdpClient),
     UdpServer(UdpServer),
+}
+
+impl Service {
+    /// What a client does, of whichever protocol.
+    pub fn client(&self) -> Option<&Client> {
+        match self {
+            Self::TcpClient(tcp) => Some(&tcp.client),
+            Self::UdpClient(udp) => Some(&udp.client),
+            Self::TcpServer(_) | Self::UdpServer(_) => None,
+        }
+    }
+
+    pub(super) fn client_mut(&mut self) -> Option<&mut Client> {
+        match self {
+            Self::TcpClient(tcp) => Some(&mut tcp.client),
+            Self::UdpClient(udp) => Some(&mut udp.client),
+            Self::TcpServer(_) | Self::UdpServer(_) => None,
+        }
+    }
 }
 
 /// Whom a client talks to, and how often.
@@ -100,7 +88,8 @@ pub enum Walk {
     Hop,
 }
 
-/// Packets one way.
+/// Packets one way. Without [`Client::repeat`] each is between other ends, at the rate of [`Load`]; otherwise flows are
+/// opened at that rate and held, and each of them sends at its interval or in its turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Flood {
@@ -135,12 +124,13 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Repeat {
-    /// From when a request was due to when the next one is; zero: when it is answered.
+    /// From when a request was due to when the next one is; zero: when it is answered. A datagram that is not answered
+    /// within the interval after it was sent is lost.
     pub interval: Duration,
     /// Requests of a connection, the first one included; `None`: without end.
     pub requests: Option<u16>,
-    /// Requests per second of all connections together, on a schedule of their own, in place of the interval: each goes
-    /// out on the connection that has rested longest.
+    /// Requests per second of all connections together, the first of each included, on a schedule of their own, in place
+    /// of the interval: each goes out on the connection that has rested longest, or late if none rests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// Datagrams that are sent back to back each time, 1 to 100.
@@ -150,6 +140,13 @@ pub struct Repeat {
 
 fn one() -> u16 {
     1
+}
+
+impl Stride {
+    pub(super) fn addresses<F: Family>(&self) -> impl Iterator<Item = F::Address> + use<F> {
+        let Self { first, step, count } = *self;
+        F::of(first).into_iter().flat_map(move |first| (0..count).map(move |n| F::after(first, n.wrapping_mul(step))))
+    }
 }
 
 impl Load {
@@ -275,8 +272,18 @@ pub enum ConfigError {
     Ports(&'static str),
     #[error("{connections} connections are to be held open, and there are only {available} ({by})")]
     Hold { connections: u32, available: u64, by: &'static str },
-    #[error("a rate of {0} connections per second: give more than zero")]
-    Rate(f64),
+    #[error("a rate of {rate} {of} per second: give more than zero")]
+    Rate { rate: f64, of: &'static str },
+    #[error("{0}: give one of both")]
+    Both(&'static str),
+    #[error("{0} datagrams back to back: TCP has none, give 1")]
+    Pipeline(u16),
+    #[error("flood: {0}")]
+    Flood(&'static str),
+    #[error("destination {0} of a flood: the other addresses are of the other family")]
+    Destination(IpAddr),
+    #[error("tunnel: {0}")]
+    Tunnel(&'static str),
     #[error("{what} of {bytes} bytes: give 1 to {max}")]
     Message { what: &'static str, bytes: u64, max: u64 },
     #[error("maximum segment size of {0}: give 88 to 9660")]
@@ -304,9 +311,23 @@ impl<F: Family> Config<F> {
         if !(1..=Table::LARGEST).contains(&self.capacity) {
             return Err(ConfigError::Capacity(self.capacity));
         }
+        if let Some(tunnel) = &self.link.tunnel {
+            let wrong = match () {
+                () if tunnel.vni >= 1 << 24 => Some("a network identifier has 24 bits"),
+                () if tunnel.link.tunnel.is_some() => Some("it goes through another tunnel, which is not supported"),
+                () if matches!(self.link.gateway, Gateway::Address(_)) => {
+                    Some("the MAC address within it must be given")
+                }
+                () => None,
+            };
+            wrong.map_or(Ok(()), |wrong| Err(ConfigError::Tunnel(wrong)))?;
+        }
         match &self.service {
             Service::TcpClient(tcp) => {
                 self.check_client(&tcp.client)?;
+                if let Some(repeat) = tcp.client.repeat.filter(|repeat| repeat.pipeline != 1) {
+                    return Err(ConfigError::Pipeline(repeat.pipeline));
+                }
                 check_tcp(&tcp.times, tcp.mss)?;
                 message("a request", tcp.request.len(), tcp.mss.into())?;
                 check_expect("a response", tcp.response)?;
@@ -337,26 +358,25 @@ impl<F: Family> Config<F> {
     fn check_client(&self, client: &Client) -> Result<(), ConfigError> {
         ports("source", &client.ports)?;
         ports("server", &client.server_ports)?;
-        let asked = client.repeat.map_or((None, 1), |repeat| (repeat.rate, repeat.pipeline));
-        for (is_asked, what) in [
-            (client.walk != Walk::Ports, "hopping between addresses"),
-            (client.flood.is_some(), "flooding"),
-            (client.load.launch.is_some(), "opening together"),
-            (asked.0.is_some(), "a rate of requests"),
-            (asked.1 != 1, "pipelining"),
-        ] {
-            if is_asked {
-                return Err(ConfigError::Unsupported(what));
-            }
-        }
-        if client.load.rate.is_nan() || client.load.rate <= 0.0 {
-            return Err(ConfigError::Rate(client.load.rate));
+        rate(client.load.rate, "connections")?;
+        if let Some(launch) = client.load.launch {
+            count("connections opened together", launch.into(), u16::MAX.into())?;
         }
         if let Some(repeat) = client.repeat {
             time("request interval", repeat.interval, Duration::ZERO)?;
             if let Some(requests) = repeat.requests {
                 count("requests of a connection", requests.into(), u16::MAX.into())?;
             }
+            if let Some(requests) = repeat.rate {
+                rate(requests, "requests")?;
+                if !repeat.interval.is_zero() {
+                    return Err(ConfigError::Both("an interval between requests and a rate of requests"));
+                }
+            }
+            count("datagrams back to back", repeat.pipeline.into(), 100)?;
+        }
+        if let Some(flood) = &client.flood {
+            check_flood::<F>(client, flood)?;
         }
         let addresses = |ranges: &[(F::Address, u32)]| ranges.iter().map(|&(_, count)| u64::from(count)).sum::<u64>();
         let all = [
@@ -375,6 +395,34 @@ impl<F: Family> Config<F> {
     }
 }
 
+fn check_flood<F: Family>(client: &Client, flood: &Flood) -> Result<(), ConfigError> {
+    match client.repeat {
+        None if client.load.hold.is_some() => {
+            return Err(ConfigError::Flood("flows are to be held open, but nothing repeats on them: give an interval"));
+        }
+        Some(repeat) if repeat.rate.is_none() && repeat.interval.is_zero() => {
+            return Err(ConfigError::Flood(
+                "nothing answers, so packets cannot follow answers: give an interval or a rate",
+            ));
+        }
+        _ => {}
+    }
+    let mut total = 0;
+    for stride in &flood.destinations {
+        if F::of(stride.first).is_none() {
+            return Err(ConfigError::Destination(stride.first));
+        }
+        count("addresses of a flood's destination", stride.count.into(), DESTINATIONS)?;
+        total += u64::from(stride.count);
+    }
+    if total > DESTINATIONS {
+        return Err(ConfigError::Count { what: "destinations of a flood", value: total, max: DESTINATIONS });
+    }
+    Ok(())
+}
+
+/// Addresses that a flood goes to, at most.
+const DESTINATIONS: u64 = 65_536;
 /// Bytes of the largest datagram in the largest frame.
 const DATAGRAM: u64 = 9660;
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -405,6 +453,10 @@ fn check_http(what: &'static str, expect: Expect, kind: Kind, payload: &Payload)
 
 fn message(what: &'static str, bytes: u64, max: u64) -> Result<(), ConfigError> {
     if (1..=max).contains(&bytes) { Ok(()) } else { Err(ConfigError::Message { what, bytes, max }) }
+}
+
+fn rate(rate: f64, of: &'static str) -> Result<(), ConfigError> {
+    if rate.is_finite() && rate > 0.0 { Ok(()) } else { Err(ConfigError::Rate { rate, of }) }
 }
 
 fn count(what: &'static str, value: u64, max: u64) -> Result<(), ConfigError> {

@@ -2,6 +2,7 @@
 
 use rig_stats::histogram::Histogram;
 use rig_wire::Malformed;
+use serde::{Deserialize, Serialize};
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $field:ident = $name:literal,)*) => {
@@ -17,6 +18,22 @@ macro_rules! counters {
             /// Name and value of each field with a name of its own.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($name, self.$field)),*].into_iter()
+            }
+
+            /// Of both together.
+            pub fn plus(&self, other: &Self) -> Self {
+                Self {
+                    $($field: self.$field + other.$field,)*
+                    malformed: std::array::from_fn(|n| self.malformed[n] + other.malformed[n]),
+                }
+            }
+
+            /// What was counted since `earlier`, when the same was counted.
+            pub fn minus(&self, earlier: &Self) -> Self {
+                Self {
+                    $($field: self.$field.saturating_sub(earlier.$field),)*
+                    malformed: std::array::from_fn(|n| self.malformed[n].saturating_sub(earlier.malformed[n])),
+                }
             }
         }
     };
@@ -39,6 +56,8 @@ counters! {
     /// ICMP and ICMPv6, neighbor discovery included, as for `icmp_tx`.
     icmp_rx = "icmpRx",
     icmp_tx = "icmpTx",
+    /// Packets of TCP and UDP with a type of service or traffic class other than 0.
+    tos_rx = "tosRx",
     /// Packets of other protocols, and packets that are not for this port.
     other_rx = "otherRx",
     /// Malformed packets, fragments included: the sum over the reasons.
@@ -60,9 +79,8 @@ counters! {
     ack_dup = "ackDup",
     /// Requests that were not answered in time.
     udp_rt = "udpRt",
+    /// Datagrams that nobody waits for: answers that come late or twice, and those to ports that nobody listens to.
     udp_drop = "udpDrop",
-    /// Errors of ICMP and ICMPv6 about a segment that was under way.
-    unreachable = "unreachable",
     sk_open = "skOpen",
     sk_close = "skClose",
     /// Connections that were given up, reset, or cut short.
@@ -78,6 +96,13 @@ counters! {
     http_err = "httpErr",
     /// Connections that could not be opened: none free, or all combinations of addresses and ports in use.
     no_socket = "noSocket",
+    /// ICMP errors that say that a packet of ours did not reach its destination.
+    unreachable = "unreachable",
+    /// Round trips that were timed, from when the SYN or datagram was due to its answer, and their sum in nanoseconds.
+    rtt_count = "rttCount",
+    rtt_sum = "rttSum",
+    /// Connections and requests that were not begun because the rate was changed while they were overdue.
+    missed = "missed",
     /// Connections and requests that began more than a millisecond after their time.
     late = "late",
 }
@@ -95,7 +120,7 @@ impl Counters {
 }
 
 /// Times in nanoseconds from when something was due, whether or not it began in time.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// From the connection to the SYN's acknowledgment.
     pub handshake: Histogram,
@@ -103,4 +128,19 @@ pub struct Latencies {
     pub first_byte: Histogram,
     /// From the request to the end of its response.
     pub transaction: Histogram,
+}
+
+impl Latencies {
+    pub fn merge(&mut self, other: &Self) {
+        self.handshake.merge(&other.handshake);
+        self.first_byte.merge(&other.first_byte);
+        self.transaction.merge(&other.transaction);
+    }
+
+    /// Forgets all values and keeps the memory.
+    pub fn clear(&mut self) {
+        for histogram in [&mut self.handshake, &mut self.first_byte, &mut self.transaction] {
+            histogram.clear();
+        }
+    }
 }

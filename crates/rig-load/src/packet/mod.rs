@@ -8,36 +8,48 @@
 mod config;
 mod connection;
 mod counters;
+pub mod device;
+mod divide;
 mod engine;
 mod family;
+pub mod fleet;
+mod flood;
 pub mod http;
+mod link;
 pub mod memory;
 mod neighbor;
+mod opener;
 mod payload;
 pub mod plan;
 mod port;
+mod rows;
 mod run;
 mod schedule;
+pub mod search;
+mod steering;
 mod table;
 mod tcp;
 mod template;
 mod udp;
-mod unreachable;
+mod underlay;
 mod wheel;
 
 pub use config::{
-    Client, Close, Config, ConfigError, Expect, Flood, Gateway, Link, Load, Repeat, Server, Service, Stride, TcpClient,
-    TcpServer, TcpTimes, UdpClient, UdpServer, Walk,
+    Client, Close, Config, ConfigError, Expect, Flood, Load, Repeat, Server, Service, Stride, TcpClient, TcpServer,
+    TcpTimes, UdpClient, UdpServer, Walk,
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
+pub use divide::{AnyConfig, DivideError, Division, Hardware, Spread, Worker, divide, share, share_of_rate};
 pub use engine::Engine;
-pub use family::{Family, V4, V6};
+pub use family::{Family, Quoted, V4, V6};
+pub use link::{Gateway, Link, Tunnel};
 pub use payload::Payload;
 pub use plan::Answer;
 pub use port::{Port, Receive, Transmit};
+pub use rows::Row;
 pub use run::{Clock, Monotonic, Usage, drive};
-pub use unreachable::Unreachable;
+pub use steering::{Rss, Steering};
 
 /// Nanoseconds of a clock that never goes back.
 pub type Nanos = u64;

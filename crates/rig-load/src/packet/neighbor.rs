@@ -1,13 +1,20 @@
 //! What the link and its neighbors need besides TCP and UDP: ARP, neighbor discovery, echo.
 
-use rig_wire::ethernet::Mac;
+use rig_wire::Malformed;
+use rig_wire::ethernet::{Ethernet, Mac, ethertype};
 
 use super::Nanos;
-use super::config::Gateway;
-use super::family::Family;
+use super::counters::Counters;
+use super::family::{Family, Quoted};
+use super::link::{Gateway, Link};
+use super::plan::Answer;
 
-/// Bytes that an answer is longer than its question, at most.
-pub(super) const ANSWER: usize = 64;
+/// Longer echoes are not answered.
+const ECHO: usize = 9216;
+/// Bytes of the longest answer.
+pub(super) const LONGEST: usize = ECHO + 128;
+/// Addresses that are announced in a pass, at most.
+pub(super) const ANNOUNCEMENTS: usize = 8;
 
 /// What a frame that is neither TCP nor UDP says.
 #[derive(Debug)]
@@ -18,8 +25,38 @@ pub enum Heard<'a, F: Family> {
     Found { address: F::Address, mac: Mac },
     /// An echo request to one of our addresses.
     Echo { source: F::Address, destination: F::Address, echo: (u16, u16), data: &'a [u8] },
+    /// A packet of ours did not reach its destination.
+    Unreachable(Quoted<F::Address>),
     /// Anything else.
     Nothing,
+}
+
+/// Takes in a frame that is neither TCP nor UDP.
+pub(super) fn hear<'a, F: Family>(
+    link: &Link<F>,
+    ethernet: &Ethernet<'a>,
+    is_local: impl Fn(F::Address) -> bool,
+    counters: &mut Counters,
+) -> Result<Heard<'a, F>, Malformed> {
+    let arp = ethernet.ethertype() == ethertype::ARP;
+    let icmp = ethernet.ethertype() == F::ETHERTYPE && F::parse(ethernet.payload())?.protocol == F::ICMP;
+    match (arp, icmp) {
+        (true, _) => counters.arp_rx += 1,
+        (_, true) => counters.icmp_rx += 1,
+        _ => counters.other_rx += 1,
+    }
+    let all = link.answer == Answer::All;
+    let heard = F::heard(ethernet, |address, wanted| address == link.address || (all || !wanted) && is_local(address))?;
+    Ok(match heard {
+        Heard::Echo { data, .. } if data.len() > ECHO => Heard::Nothing,
+        heard => heard,
+    })
+}
+
+/// Counts an ARP or ICMP frame that was sent.
+pub(super) fn count_sent(frame: &[u8], counters: &mut Counters) {
+    let arp = Ethernet::parse(frame).is_ok_and(|ethernet| ethernet.ethertype() == ethertype::ARP);
+    *(if arp { &mut counters.arp_tx } else { &mut counters.icmp_tx }) += 1;
 }
 
 /// The gateway's MAC address: known, or to be asked for.
@@ -72,10 +109,12 @@ pub(super) mod v4 {
     use rig_wire::icmp::{self, Icmp, kind};
     use rig_wire::{Malformed, ipv4, protocol};
 
-    use super::super::config::Link;
-    use super::super::family::{Family, V4};
+    use super::super::family::{Family, Quoted, V4};
+    use super::super::link::Link;
     use super::Heard;
 
+    /// Fragmentation is needed (RFC 792): the host can be reached.
+    const TOO_LARGE: u8 = 4;
     const ROOM: &str = "the buffer has room for an answer";
 
     pub fn ask(buffer: &mut [u8], link: &Link<V4>, local: Ipv4Addr, target: Ipv4Addr) -> usize {
@@ -84,13 +123,14 @@ pub(super) mod v4 {
         at + arp.write(&mut buffer[at..]).expect(ROOM)
     }
 
-    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr) -> bool) -> Result<Heard<'a, V4>, Malformed> {
+    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr, bool) -> bool) -> Result<Heard<'a, V4>, Malformed> {
         if frame.ethertype() == ethertype::ARP {
             let Arp { operation, sender: (mac, by), target: (_, target) } = Arp::parse(frame.payload())?;
             return Ok(match operation {
-                Operation::Request if mine(target) => Heard::Wanted { target, by, mac: Some(mac) },
-                Operation::Reply => Heard::Found { address: by, mac },
-                _ => Heard::Nothing,
+                Operation::Request if mine(target, true) => Heard::Wanted { target, by, mac: Some(mac) },
+                // A request tells where its sender is, a gratuitous one nothing else (RFC 826; RFC 5227, 3).
+                Operation::Reply | Operation::Request => Heard::Found { address: by, mac },
+                Operation::Other(_) => Heard::Nothing,
             });
         }
         let packet = V4::parse(frame.payload())?;
@@ -101,11 +141,28 @@ pub(super) mod v4 {
         icmp.verify()?;
         let (source, destination) = (packet.source, packet.destination);
         Ok(match icmp.kind() {
-            kind::ECHO_REQUEST if mine(destination) => {
+            kind::ECHO_REQUEST if mine(destination, false) => {
                 Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
+            }
+            kind::UNREACHABLE if mine(destination, false) && icmp.code() != TOO_LARGE => {
+                quoted(icmp.payload()).map_or(Heard::Nothing, Heard::Unreachable)
             }
             _ => Heard::Nothing,
         })
+    }
+
+    /// The ends of a packet of which the header and eight bytes are there at least (RFC 792).
+    fn quoted(bytes: &[u8]) -> Option<Quoted<Ipv4Addr>> {
+        let (header, rest) = bytes.split_at_checked(usize::from(bytes.first()? & 0xf) * 4)?;
+        let (fixed, _) = header.split_first_chunk::<{ ipv4::HEADER }>()?;
+        let [_, _, _, _, _, _, _, _, _, protocol, _, _, a, b, c, d, e, f, g, h] = *fixed;
+        let ends = ([a, b, c, d].into(), [e, f, g, h].into());
+        (fixed[0] >> 4 == 4).then(|| Quoted::new(protocol, ends, rest)).flatten()
+    }
+
+    /// A gratuitous request: it asks for the address of whoever sends it.
+    pub fn announce(buffer: &mut [u8], link: &Link<V4>, address: Ipv4Addr) -> usize {
+        ask(buffer, link, address, address)
     }
 
     pub fn answer(buffer: &mut [u8], link: &Link<V4>, to: Mac, heard: &Heard<'_, V4>) -> usize {
@@ -124,7 +181,7 @@ pub(super) mod v4 {
                 V4::write(&mut buffer[at..], (destination, source), protocol::ICMP, hops, length);
                 ip + length
             }
-            Heard::Found { .. } | Heard::Nothing => 0,
+            Heard::Found { .. } | Heard::Unreachable(_) | Heard::Nothing => 0,
         }
     }
 }
@@ -137,12 +194,14 @@ pub(super) mod v6 {
     use rig_wire::icmpv6::{self, Icmpv6, Neighbor, kind, solicited_node};
     use rig_wire::{Malformed, ipv6, protocol};
 
-    use super::super::config::Link;
-    use super::super::family::{Family, V6};
+    use super::super::family::{Family, Quoted, V6};
+    use super::super::link::Link;
     use super::Heard;
 
     const ROOM: &str = "the buffer has room for an answer";
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    /// RFC 2464, 7.
+    const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
     /// Neighbor discovery never crosses a router (RFC 4861, 7.1).
     const ON_LINK: u8 = 255;
 
@@ -161,7 +220,7 @@ pub(super) mod v6 {
         neighbor(buffer, link, mac, (local, group), message)
     }
 
-    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr) -> bool) -> Result<Heard<'a, V6>, Malformed> {
+    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr, bool) -> bool) -> Result<Heard<'a, V6>, Malformed> {
         if frame.ethertype() != ethertype::IPV6 {
             return Ok(Heard::Nothing);
         }
@@ -173,15 +232,32 @@ pub(super) mod v6 {
         icmp.verify(packet.pseudo)?;
         let (source, destination) = (packet.source, packet.destination);
         Ok(match icmp.neighbor(packet.hop_limit)? {
-            Some(Neighbor::Solicitation { target, source: mac }) if mine(target) => {
+            Some(Neighbor::Solicitation { target, source: mac }) if mine(target, true) => {
                 Heard::Wanted { target, by: source, mac }
             }
             Some(Neighbor::Advertisement { target: address, mac: Some(mac), .. }) => Heard::Found { address, mac },
-            None if icmp.kind() == kind::ECHO_REQUEST && mine(destination) => {
+            None if icmp.kind() == kind::ECHO_REQUEST && mine(destination, false) => {
                 Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
+            }
+            None if icmp.kind() == kind::UNREACHABLE && mine(destination, false) => {
+                quoted(icmp.payload()).map_or(Heard::Nothing, Heard::Unreachable)
             }
             _ => Heard::Nothing,
         })
+    }
+
+    /// The ends of a packet of ours, which has no extension headers (RFC 4443, 3.1).
+    fn quoted(bytes: &[u8]) -> Option<Quoted<Ipv6Addr>> {
+        let (header, rest) = bytes.split_first_chunk::<{ ipv6::HEADER }>()?;
+        let address = |at: usize| Some(Ipv6Addr::from(*header.get(at..)?.first_chunk::<16>()?));
+        let ends = (address(8)?, address(24)?);
+        (header[0] >> 4 == 6).then(|| Quoted::new(header[6], ends, rest)).flatten()
+    }
+
+    /// An unsolicited advertisement to all nodes, which overrides what they knew.
+    pub fn announce(buffer: &mut [u8], link: &Link<V6>, address: Ipv6Addr) -> usize {
+        let message = Neighbor::Advertisement { target: address, mac: Some(link.mac), solicited: false };
+        neighbor(buffer, link, ALL_NODES_MAC, (address, ALL_NODES), message)
     }
 
     pub fn answer(buffer: &mut [u8], link: &Link<V6>, to: Mac, heard: &Heard<'_, V6>) -> usize {
@@ -202,7 +278,7 @@ pub(super) mod v6 {
                 let ip = at + ipv6::HEADER;
                 ip + icmpv6::write_echo(&mut buffer[ip..], kind::ECHO_REPLY, echo, data, pseudo).expect(ROOM)
             }
-            Heard::Found { .. } | Heard::Nothing => 0,
+            Heard::Found { .. } | Heard::Unreachable(_) | Heard::Nothing => 0,
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod ends;
 mod observe;
 mod open;
 mod orders;
+mod packets;
 mod team;
 
 use std::fmt::Display;
@@ -96,6 +97,9 @@ impl<W: Write> Control<'_, W> {
         };
         plan.validate().failing(|| format!("check the plan of {}", plan.name))?;
         cpu::set_affinity(&plan.cpus).failing(|| format!("place {}", plan.name))?;
+        if let Load::Packets(packets) = &plan.load {
+            return self.serve_packets(&plan, packets);
+        }
         let opened = match &plan.load {
             Load::TcpStream(stream) => open::open(self, &plan.role, &stream.into())?,
             Load::TcpRr(load) | Load::TcpCrr(load) => {
@@ -105,7 +109,7 @@ impl<W: Write> Control<'_, W> {
                 open::datagram::open(self, &plan.role, &Sockets::of_transactions(load, plan.direction(), false))?
             }
             Load::UdpStream(datagrams) => open::datagram::open(self, &plan.role, &datagrams.into())?,
-            Load::Idle => Opened::default(),
+            Load::Packets(_) | Load::Idle => Opened::default(),
         };
         let connections = Arc::from(opened.connections);
         let mut team = Team::assemble(&plan, &connections, opened.listener)?;

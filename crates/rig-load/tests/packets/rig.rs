@@ -229,7 +229,18 @@ impl Ends for V6 {
 
 fn link<F: Family>(mac: Mac, address: F::Address, gateway: Mac) -> Link<F> {
     let gateway = Gateway::Known(gateway);
-    Link { mac, address, answer: Answer::All, vlan: None, gateway, hop_limit: 64, tos: 0, verify: true }
+    Link {
+        mac,
+        address,
+        answer: Answer::All,
+        announce: false,
+        vlan: None,
+        gateway,
+        hop_limit: 64,
+        tos: 0,
+        verify: true,
+        tunnel: None,
+    }
 }
 
 pub fn load(connections: u32) -> Client {
@@ -285,6 +296,7 @@ pub fn client<F: Ends>(service: Service) -> Config<F> {
         remote: vec![(F::SERVER, 1)],
         capacity: 1000,
         service,
+        steering: None,
     }
 }
 
@@ -295,5 +307,6 @@ pub fn server<F: Ends>(service: Service) -> Config<F> {
         remote: vec![(F::CLIENT, 1)],
         capacity: 1000,
         service,
+        steering: None,
     }
 }

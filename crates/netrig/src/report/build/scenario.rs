@@ -105,7 +105,9 @@ fn course(scenario: &ScenarioView) -> Option<Lines> {
     let (rates, place) = match kind {
         Kind::Stream | Kind::Datagrams => (&kind.rates()[..1], " at the receivers"),
         Kind::TwoWayStream | Kind::TwoWayDatagrams => (kind.rates(), " arriving at both ends"),
-        Kind::Transactions => (kind.rates(), ""),
+        Kind::Transactions | Kind::Connections | Kind::Requests => (kind.rates(), ""),
+        // Its samples count what was sent as connections, which a flood has not.
+        Kind::Flood => return None,
     };
     let (_, metric) = rates[0];
     let line = |trial: &TrialRecord, side: Side| Line {

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use rig_wire::tcp::{Header, Options, flags};
 
 use super::Nanos;
-use super::config::{Close, Expect, Link, TcpClient, TcpServer, TcpTimes, nanos};
+use super::config::{Close, Expect, TcpClient, TcpServer, TcpTimes, nanos};
 use super::connection::{Connection, Key, State, Unit};
-use super::engine::{Core, LATE, Opener};
+use super::engine::{Core, LATE};
 use super::family::Family;
 use super::http::{self, Kind, Reader, Reading};
+use super::link::Link;
+use super::opener::{Opener, Pace, Turn};
 use super::port::Transmit;
 use super::template::Template;
 
@@ -50,6 +52,7 @@ pub(super) struct TcpService {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and a pointer less on every packet's way")]
 enum Role {
     Client(ClientRole),
     Server(ServerRole),
@@ -58,6 +61,7 @@ enum Role {
 #[derive(Debug)]
 struct ClientRole {
     opener: Opener,
+    pace: Pace,
     /// Bytes of the request.
     request: u32,
     response: Expect,
@@ -66,7 +70,6 @@ struct ClientRole {
     counts: [u64; 2],
     close: Close,
     delayed_ack: Nanos,
-    interval: Nanos,
     /// Requests of a connection; 0: without end.
     requests: u16,
 }
@@ -123,21 +126,31 @@ fn is_untouched(connection: &Connection, expect: Expect) -> bool {
     }
 }
 
+/// The SYN of a client, without addresses and numbers.
+pub(super) fn syn(mss: u16) -> Header {
+    let (flags, options) = (flags::SYN, options(mss));
+    Header { source_port: 0, destination_port: 0, sequence: 0, acknowledgment: 0, flags, window: WINDOW, options }
+}
+
+fn options(mss: u16) -> Options {
+    Options { mss: Some(mss), window_scale: Some(SCALE), ..Options::default() }
+}
+
 impl TcpService {
-    pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient) -> Self {
+    pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient, (opener, pace): (Opener, Pace)) -> Self {
         let repeat = tcp.client.repeat;
         let request = tcp.request.bytes();
         let asked = http::whole(Kind::Request, &request).filter(|_| tcp.response == Expect::Http).unwrap_or_default();
         let kind = if asked.reading.is_head() { Kind::HeadResponse } else { Kind::Response };
         let role = Role::Client(ClientRole {
-            opener: Opener::new(&tcp.client),
+            opener,
+            pace,
             request: tcp.request.len() as u32,
             response: tcp.response,
             reader: Reader::new(kind),
             counts: [asked.reading.is_get().into(), asked.reading.is_post().into()],
             close: tcp.close,
             delayed_ack: nanos(tcp.delayed_ack),
-            interval: repeat.map_or(0, |repeat| nanos(repeat.interval)),
             requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
         });
         let syn = (flags::SYN, &request[..], flags::PSH | flags::ACK);
@@ -180,7 +193,7 @@ impl TcpService {
             window: if flags & flags::RST == 0 { WINDOW } else { 0 },
             options,
         };
-        let options = Options { mss: Some(mss), window_scale: Some(SCALE), ..Options::default() };
+        let options = options(mss);
         let bare = |flags| Template::tcp(link, &header(flags, Options::default()), &[]);
         Self {
             role,
@@ -203,10 +216,36 @@ impl TcpService {
         [&mut self.syn, &mut self.message, &mut self.ack, &mut self.fin, &mut self.reset, &mut self.reset_ack]
     }
 
-    pub fn wind_down(&mut self) {
-        if let Role::Client(client) = &mut self.role {
-            client.opener.stopped = true;
+    pub fn opener(&mut self) -> Option<&mut Opener> {
+        match &mut self.role {
+            Role::Client(client) => Some(&mut client.opener),
+            Role::Server(_) => None,
         }
+    }
+
+    pub fn pace(&mut self) -> Option<&mut Pace> {
+        match &mut self.role {
+            Role::Client(client) => Some(&mut client.pace),
+            Role::Server(_) => None,
+        }
+    }
+
+    pub fn is_server(&self) -> bool {
+        matches!(self.role, Role::Server(_))
+    }
+
+    /// Sends a request on the connection whose turn it is, if it is time.
+    pub fn request<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let Role::Client(ClientRole { opener, pace: Pace::Rate(requests), .. }) = &mut self.role else { return false };
+        let Some((slot, turn)) = requests.next(core, now, opener.stopped) else { return false };
+        match turn {
+            Turn::Ask(due) => {
+                core.table.all[slot as usize].stamp = self.unit.of(due);
+                self.send_request(core, now, slot, transmit);
+            }
+            Turn::End => self.finish(core, now, slot, transmit),
+        }
+        true
     }
 
     /// Opens a connection if one is due.
@@ -250,6 +289,10 @@ impl TcpService {
     /// The next request is due.
     fn rested<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &self.role else { return };
+        // What waits for its turn has no timer; what waits for the peer's window has one, and has tried before.
+        if client.pace.is_rate() && core.table.all[slot as usize].retries() == 0 {
+            return;
+        }
         if client.opener.stopped {
             return self.finish(core, now, slot, transmit);
         }
@@ -294,7 +337,7 @@ impl TcpService {
 
 /// The first sequence number of a connection. It grows with time, so that a peer that still remembers an earlier
 /// connection between the same ends sees a later one (RFC 6528, with a hash that is no secret).
-fn first_number(key: Key, now: Nanos) -> u32 {
+pub(super) fn first_number(key: Key, now: Nanos) -> u32 {
     let hash = (key.0.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32;
     Unit::FINEST.of(now).0.wrapping_add(hash)
 }

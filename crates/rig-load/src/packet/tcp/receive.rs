@@ -139,7 +139,7 @@ impl TcpService {
             core.counters.no_socket += 1;
             return Ok(());
         };
-        core.counters.sk_open += 1;
+        core.opened(slot);
         let connection = &mut core.table.all[slot as usize];
         connection.state = State::SynReceived;
         connection.expected = segment.sequence().wrapping_add(1);
@@ -176,12 +176,13 @@ impl TcpService {
                 let age = self.unit.age(connection.stamp, now);
                 connection.stamp = self.unit.of(now);
                 core.latencies.handshake.record(age);
+                core.round_trip(age);
                 let mss = options.mss.unwrap_or(DEFAULT_MSS);
                 if matches!(&self.role, Role::Client(client) if client.request > mss.into()) {
                     self.send_reset(core, slot, transmit);
                     core.fail(slot);
                 } else {
-                    self.send_request(core, now, slot, transmit);
+                    self.begin(core, now, slot, transmit);
                 }
             }
             State::SynSent => {
@@ -244,14 +245,10 @@ impl TcpService {
     /// meant (RFC 5927, 4.1), and only a connection that is not made yet fails by it (RFC 5461, 4.1): others may get
     /// through by another way.
     #[cold]
-    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key, sequence: u32, too_big: bool) {
-        let Some(slot) = core.table.find(key) else { return };
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, slot: u32, sequence: u32) {
         let connection = &core.table.all[slot as usize];
-        if sequence.wrapping_sub(connection.unacknowledged) >= connection.in_flight() {
-            return;
-        }
-        core.counters.unreachable += 1;
-        if connection.state == State::SynSent && !too_big {
+        let meant = sequence.wrapping_sub(connection.unacknowledged) < connection.in_flight();
+        if meant && connection.state == State::SynSent {
             core.fail(slot);
         }
     }
@@ -417,7 +414,7 @@ impl TcpService {
             State::Resting if !fin => self.send_ack(core, slot, transmit),
             State::Resting => {
                 // The server had enough before the client had.
-                core.counters.sk_err += 1;
+                core.wrong(slot);
                 self.send_fin(core, now, slot, State::LastAck, transmit);
             }
             State::Responding => self.send_fin(core, now, slot, State::LastAck, transmit),
@@ -454,7 +451,10 @@ impl TcpService {
         let Progress::Done(end) = read else {
             // Who has asked for nothing may go; who ends within a request has not asked.
             let wrong = read == Progress::Bad || fin && !(untouched && data.is_empty());
-            core.counters.sk_err += u64::from(wrong && fin);
+            let in_header = connection.reading.in_header();
+            if wrong && fin {
+                core.wrong(slot);
+            }
             core.counters.http_err += u64::from(wrong && server.request == Expect::Http);
             if fin {
                 return self.send_fin(core, now, slot, State::LastAck, transmit);
@@ -464,7 +464,7 @@ impl TcpService {
                 return core.fail(slot);
             }
             // A header must come in the time that silence may last, so that nobody stays by a byte now and then.
-            if untouched || !connection.reading.in_header() {
+            if untouched || !in_header {
                 core.set_timer(slot, now + server.idle);
             }
             return self.send_ack(core, slot, transmit);
@@ -476,11 +476,13 @@ impl TcpService {
         connection.left = server.response(connection).len() as u32;
         core.counters.tcp_req += 1;
         core.counters.tcp_rsp += 1;
+        let key = connection.key;
         if server.request == Expect::Http {
             core.counters.http_get += u64::from(connection.reading.is_get());
             core.counters.http_post += u64::from(connection.reading.is_post());
             core.counters.http_2xx += 1;
         }
+        core.exchanged(key, 1, 1);
         self.send_response(core, now, slot, transmit);
     }
 
@@ -528,13 +530,18 @@ impl TcpService {
             *(if ok { &mut core.counters.http_2xx } else { &mut core.counters.http_err }) += 1;
         }
         let announced = http && !connection.reading.persists();
+        let key = connection.key;
+        core.exchanged(key, 0, 1);
+        let connection = &mut core.table.all[slot as usize];
         let last = connection.requests_or_mss == 1 || client.opener.stopped;
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
         if !last && !fin && !announced {
             return self.rest(core, now, slot, transmit);
         }
         // A server that ends a connection that was to go on, and does not say so, has not done what was asked for.
-        core.counters.sk_err += u64::from(!last && !announced);
+        if !last && !announced {
+            core.wrong(slot);
+        }
         if fin && client.close == Close::Fin {
             return self.send_fin(core, now, slot, State::LastAck, transmit);
         }

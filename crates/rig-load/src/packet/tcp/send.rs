@@ -2,7 +2,7 @@
 
 use rig_wire::tcp::flags;
 
-use super::{Core, Family, Key, LATE, Nanos, Role, State, TcpService, Template, Transmit, await_message};
+use super::{Core, Family, Key, LATE, Nanos, Pace, Role, State, TcpService, Template, Transmit, await_message};
 
 /// Sends a segment made from a template; whether there was room.
 #[inline]
@@ -68,6 +68,7 @@ impl TcpService {
         core.counters.tcp_req += 1;
         core.counters.http_get += client.counts[0];
         core.counters.http_post += client.counts[1];
+        core.exchanged(key, 1, 0);
         core.set_timer(slot, now + self.retransmit);
         send(core, &self.message, key, numbers, transmit);
     }
@@ -227,10 +228,20 @@ impl TcpService {
 
     /// Plans the client's next request, for when it is due.
     #[inline]
-    pub(super) fn rest<F: Family>(&self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
-        let Role::Client(client) = &self.role else { return };
+    pub(super) fn rest<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let Role::Client(client) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
-        let due = if client.interval == 0 { now } else { now - self.unit.age(connection.stamp, now) + client.interval };
+        let due = match &mut client.pace {
+            Pace::Rate(requests) => {
+                requests.rest(core, slot);
+                if requests.wait() > client.delayed_ack {
+                    self.send_ack(core, slot, transmit);
+                }
+                return;
+            }
+            Pace::Interval(0) => now,
+            Pace::Interval(interval) => now - self.unit.age(connection.stamp, now) + *interval,
+        };
         connection.stamp = self.unit.of(due);
         if due <= now {
             return self.send_request(core, now, slot, transmit);
@@ -240,5 +251,14 @@ impl TcpService {
             self.send_ack(core, slot, transmit);
         }
         core.set_timer(slot, due);
+    }
+
+    /// The client's first request, with which it acknowledges the handshake unless it has to wait for its turn.
+    #[inline]
+    pub(super) fn begin<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let Role::Client(client) = &mut self.role else { return };
+        let Pace::Rate(requests) = &mut client.pace else { return self.send_request(core, now, slot, transmit) };
+        requests.rest(core, slot);
+        self.send_ack(core, slot, transmit);
     }
 }

@@ -1,0 +1,216 @@
+//! A worker whose load is packets: one end's fleet of engines, watched as any other load.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use rig_stats::histogram::Histogram;
+use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
+
+use super::{Control, Failing, WorkerError, observe, refuse};
+use crate::packet::fleet::{Fleet, Totals};
+use crate::packet::plan::Packets;
+use crate::packet::{Counters, Latencies, Service};
+use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
+use crate::protocol::{Event, Order};
+use crate::record::{
+    CpuTime, End, PacketPort, PacketRecord, PacketWorker, Sample, ThreadRecord, TransactionRecord, WorkerRecord,
+};
+
+/// How long all gateways may take to say where they are.
+const RESOLVE: Duration = Duration::from_secs(10);
+/// Between two looks at whether they have.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long a worker may take to hand over its latencies. It does so about once in a millisecond, if it gets a CPU.
+const HAND_OVER: Duration = Duration::from_millis(100);
+
+/// All counters at one moment.
+struct Reading {
+    totals: Totals,
+    process_cpu_ns: (u64, u64),
+}
+
+impl Reading {
+    fn take(fleet: &Fleet) -> Self {
+        Self { totals: fleet.totals(), process_cpu_ns: process_cpu_ns() }
+    }
+
+    fn at(&self) -> u64 {
+        self.totals.at
+    }
+}
+
+impl<W: Write> Control<'_, W> {
+    pub(super) fn serve_packets(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<(), WorkerError> {
+        let (mut fleet, ports) = launch(packets)?;
+        if let Role::Listen { address, .. } = &plan.role {
+            self.report(&Event::Listening { port: address.port() })?;
+        }
+        let deadline_ns = monotonic_after(RESOLVE);
+        while !fleet.unresolved().is_empty() && monotonic_ns() < deadline_ns {
+            self.rest(&fleet, monotonic_after(LOOK))?;
+        }
+        // Says what is missing, if anything is.
+        fleet.wait_ready(Duration::ZERO, || true).failing(|| "find the gateway".into())?;
+        // Else the workers, which fill the CPU, would delay the window's edges by a time slice.
+        clock::be_punctual();
+        self.report(&Event::Connected)?;
+        let start_ns = match self.order(None)? {
+            Order::Go { start_ns } => start_ns,
+            order @ Order::Plan(_) => return Err(refuse(&order)),
+        };
+        let measured = self.measure_packets(plan, packets, &mut fleet, start_ns)?;
+        let outcome = fleet.stop().failing(|| "end the packet load".into())?;
+        let record = measured.into_record(plan, &packets.service, &outcome.totals, ports);
+        self.report(&Event::Done(Box::new(record)))
+    }
+
+    fn measure_packets(
+        &mut self,
+        plan: &WorkerPlan,
+        packets: &Packets,
+        fleet: &mut Fleet,
+        start_ns: u64,
+    ) -> Result<Measured, WorkerError> {
+        let ns = |time: Duration| time.as_nanos() as u64;
+        let phases = &plan.phases;
+        let begin_ns = start_ns.saturating_add(ns(phases.warm_up));
+        let end_ns = begin_ns.saturating_add(ns(phases.window));
+        let stop_ns = end_ns.saturating_add(ns(phases.cool_down));
+        fleet.open_from(start_ns.saturating_add(ns(packets.course.wait)));
+        if plan.end() == End::Connect {
+            fleet.wind_down_at(stop_ns);
+        }
+        self.rest(fleet, begin_ns)?;
+        fleet.latencies(HAND_OVER);
+        let begin = Reading::take(fleet);
+        let mut last = begin.totals.clone();
+        let mut samples = Vec::new();
+        for due_ns in observe::schedule(begin.at(), end_ns.max(begin.at()), phases.interval) {
+            self.rest(fleet, due_ns)?;
+            let now = fleet.totals();
+            let sample = sample(&packets.service, &begin.totals, &last, &now);
+            self.report(&Event::Sample(sample))?;
+            samples.push(sample);
+            last = now;
+        }
+        let end = Reading::take(fleet);
+        let latencies = fleet.latencies(HAND_OVER);
+        self.rest(fleet, stop_ns.saturating_add(ns(packets.course.drain)))?;
+        Ok(Measured { begin, end, samples, latencies })
+    }
+
+    /// Waits until `until_ns`, as long as the driver is there and all workers are at work.
+    fn rest(&mut self, fleet: &Fleet, until_ns: u64) -> Result<(), WorkerError> {
+        while monotonic_ns() < until_ns {
+            // A worker that breaks down says so itself; here it is enough not to wait for long.
+            let second = monotonic_after(Duration::from_secs(1));
+            self.pause(until_ns.min(second))?;
+            fleet.check().failing(|| "carry the packet load".into())?;
+        }
+        Ok(())
+    }
+}
+
+/// The window as the control thread saw it.
+struct Measured {
+    begin: Reading,
+    end: Reading,
+    samples: Vec<Sample>,
+    latencies: Latencies,
+}
+
+impl Measured {
+    fn into_record(self, plan: &WorkerPlan, service: &Service, last: &Totals, ports: Vec<PacketPort>) -> WorkerRecord {
+        let Self { begin, end, samples, latencies } = self;
+        let window = end.totals.counters.minus(&begin.totals.counters);
+        let window_ns = end.at().saturating_sub(begin.at());
+        let workers: Vec<PacketWorker> = begin
+            .totals
+            .workers
+            .iter()
+            .zip(&end.totals.workers)
+            .map(|(before, after)| PacketWorker {
+                interface: after.interface.clone(),
+                cpu: after.cpu,
+                busy: after.usage.busy_since(&before.usage),
+                counters: named(&after.counters.minus(&before.counters)),
+            })
+            .collect();
+        let measured = |histogram: Histogram| Some(histogram).filter(|histogram| !histogram.is_empty());
+        WorkerRecord {
+            name: plan.name.clone(),
+            direction: plan.direction(),
+            end: Some(plan.end()),
+            background: false,
+            engine: Engine::Blocking,
+            send_mode: SendMode::default(),
+            receive_mode: ReceiveMode::default(),
+            window_begin_ns: begin.at(),
+            window_end_ns: end.at(),
+            process_cpu: CpuTime {
+                user_ns: end.process_cpu_ns.0.saturating_sub(begin.process_cpu_ns.0),
+                system_ns: end.process_cpu_ns.1.saturating_sub(begin.process_cpu_ns.1),
+            },
+            threads: Vec::<ThreadRecord>::new(),
+            connections: Vec::new(),
+            samples,
+            zerocopy_copied: 0,
+            transactions: Some(TransactionRecord {
+                completed: answered(service, &window),
+                lost: window.udp_rt,
+                latency: measured(latencies.transaction),
+                window_ns,
+                ..TransactionRecord::default()
+            }),
+            datagrams: None,
+            packets: Some(PacketRecord {
+                counters: named(&window),
+                after: named(&last.counters.minus(&end.totals.counters)),
+                total: named(&last.counters),
+                open: end.totals.counters.sk_con(),
+                handshake: measured(latencies.handshake),
+                first_byte: measured(latencies.first_byte),
+                workers,
+                ports,
+            }),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// Requests answered: at the client, answers that came; at the server, answers sent.
+fn answered(service: &Service, counters: &Counters) -> u64 {
+    match service {
+        Service::TcpClient(_) | Service::TcpServer(_) => counters.tcp_rsp,
+        Service::UdpClient(_) => counters.udp_rx.saturating_sub(counters.udp_drop),
+        Service::UdpServer(_) => counters.udp_tx,
+    }
+}
+
+fn sample(service: &Service, begin: &Totals, last: &Totals, now: &Totals) -> Sample {
+    let counters = now.counters.minus(&last.counters);
+    let repeats = service.client().is_some_and(|client| client.repeat.is_some());
+    Sample {
+        at_ns: now.at.saturating_sub(begin.at),
+        span_ns: now.at.saturating_sub(last.at),
+        bytes: counters.bits_tx / 8,
+        bytes_in: counters.bits_rx / 8,
+        units: if repeats { answered(service, &counters) } else { counters.sk_open },
+        lost: counters.udp_rt + counters.sk_err,
+        rtt_us: 0,
+        congestion_window: 0,
+        retransmits: u32::try_from(counters.syn_rt + counters.fin_rt + counters.push_rt).unwrap_or(u32::MAX),
+    }
+}
+
+/// The counters that are not zero.
+fn named(counters: &Counters) -> BTreeMap<String, u64> {
+    let fields = counters.fields().filter(|(_, count)| *count > 0);
+    fields.map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// Opens the ports and starts a worker on each of their queues.
+fn launch(_packets: &Packets) -> Result<(Fleet, Vec<PacketPort>), WorkerError> {
+    Err("packets cannot leave this build yet").failing(|| "open the ports".into())
+}
