@@ -15,6 +15,7 @@ mod family;
 pub mod fleet;
 mod flood;
 pub mod http;
+pub mod launch;
 mod link;
 pub mod memory;
 mod neighbor;

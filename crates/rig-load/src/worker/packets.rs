@@ -8,7 +8,9 @@ use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
 
 use super::{Control, Failing, WorkerError, observe, refuse};
+use crate::packet::device::Options;
 use crate::packet::fleet::{Fleet, Totals};
+use crate::packet::launch::{Launched, OpenPort, launch};
 use crate::packet::plan::Packets;
 use crate::packet::{Counters, Latencies, Service};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
@@ -42,7 +44,8 @@ impl Reading {
 
 impl<W: Write> Control<'_, W> {
     pub(super) fn serve_packets(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<(), WorkerError> {
-        let (mut fleet, ports) = launch(packets)?;
+        let Launched { mut fleet, ports, notes, .. } =
+            launch(packets, &Options::default()).failing(|| format!("open the ports of {}", plan.name))?;
         if let Role::Listen { address, .. } = &plan.role {
             self.report(&Event::Listening { port: address.port() })?;
         }
@@ -61,7 +64,8 @@ impl<W: Write> Control<'_, W> {
         };
         let measured = self.measure_packets(plan, packets, &mut fleet, start_ns)?;
         let outcome = fleet.stop().failing(|| "end the packet load".into())?;
-        let record = measured.into_record(plan, &packets.service, &outcome.totals, ports);
+        let mut record = measured.into_record(plan, &packets.service, &outcome.totals, ports);
+        record.notes = notes;
         self.report(&Event::Done(Box::new(record)))
     }
 
@@ -121,7 +125,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn into_record(self, plan: &WorkerPlan, service: &Service, last: &Totals, ports: Vec<PacketPort>) -> WorkerRecord {
+    fn into_record(self, plan: &WorkerPlan, service: &Service, last: &Totals, ports: Vec<OpenPort>) -> WorkerRecord {
         let Self { begin, end, samples, latencies } = self;
         let window = end.totals.counters.minus(&begin.totals.counters);
         let window_ns = end.at().saturating_sub(begin.at());
@@ -172,7 +176,7 @@ impl Measured {
                 handshake: measured(latencies.handshake),
                 first_byte: measured(latencies.first_byte),
                 workers,
-                ports,
+                ports: ports.into_iter().map(port).collect(),
             }),
             notes: Vec::new(),
         }
@@ -210,7 +214,6 @@ fn named(counters: &Counters) -> BTreeMap<String, u64> {
     fields.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// Opens the ports and starts a worker on each of their queues.
-fn launch(_packets: &Packets) -> Result<(Fleet, Vec<PacketPort>), WorkerError> {
-    Err("packets cannot leave this build yet").failing(|| "open the ports".into())
+fn port(port: OpenPort) -> PacketPort {
+    PacketPort { interface: port.interface, driver: port.driver.to_owned(), drops: BTreeMap::new() }
 }
