@@ -23,6 +23,9 @@ const MESSAGE: u64 = 64;
 const RETRANSMIT: Duration = Duration::from_millis(200);
 const RETRIES: u8 = 3;
 const STEP: Duration = Duration::from_secs(1);
+/// A generator that cannot keep up falls behind for good, so that soon all begins late; one that others take the CPU from
+/// now and then is late meanwhile, and catches up.
+const LATE: f64 = 0.5;
 /// A server keeps a connection that is silent for so long beyond its interval.
 const IDLE: Duration = Duration::from_secs(60);
 const SEND_WINDOW: u8 = 4;
@@ -316,7 +319,7 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
             growth: table.growth.unwrap_or(2.0),
             precision: share(table.precision, 0.02),
             most: table.most,
-            late: share(table.late, 0.01),
+            late: share(table.late, LATE),
         },
         step: table.step.map_or(STEP, |step| step.0),
         measure_at: share(table.measure_at, 1.0),

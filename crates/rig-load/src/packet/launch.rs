@@ -1,9 +1,18 @@
 //! From the plan of one end to its fleet: ports opened, the load divided, workers started.
 
-use super::device::{self, Device, Options, PortError};
+use std::thread;
+use std::time::Duration;
+
+use rig_sys::clock::{monotonic_after, monotonic_ns};
+use rig_sys::xdp::OpenError;
+
+use super::device::{self, Device, Opened, Options, PortError};
 use super::divide::{self, DivideError, Hardware, Spread, divide};
 use super::fleet::{self, Fleet, FleetError};
-use super::plan::Packets;
+use super::plan::{Packets, PortPlan};
+
+/// How long a queue that is in use is waited for.
+const RELEASE: Duration = Duration::from_secs(2);
 
 /// One end at work.
 #[derive(Debug)]
@@ -44,7 +53,7 @@ pub enum LaunchError {
 pub fn launch(plan: &Packets, options: &Options) -> Result<Launched, LaunchError> {
     let (mut devices, mut hardware, mut notes, mut ports) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for port in &plan.ports {
-        let opened = device::open(port, options)?;
+        let opened = open(port, options)?;
         // What the two ends of a veth pair do with their queues mirrors each other, and both make whole checksums.
         hardware.push(Hardware { mac: opened.mac, verify: true, spread: Spread::Mirrored });
         notes.extend(opened.notes);
@@ -65,6 +74,20 @@ pub fn launch(plan: &Packets, options: &Options) -> Result<Launched, LaunchError
     });
     let fleet = Fleet::start(workers.collect())?;
     Ok(Launched { fleet, ports, notes, bytes: division.bytes })
+}
+
+/// A queue whose socket went with its process becomes free a moment later: the kernel gives its memory back from a work
+/// queue (net/xdp/xsk_buff_pool.c, xp_put_pool).
+fn open(port: &PortPlan, options: &Options) -> Result<Opened, PortError> {
+    let deadline = monotonic_after(RELEASE);
+    loop {
+        match device::open(port, options) {
+            Err(PortError::Xdp(OpenError::QueueInUse { .. })) if monotonic_ns() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened,
+        }
+    }
 }
 
 fn name(device: &Device) -> &'static str {
