@@ -6,6 +6,7 @@
 
 pub mod counters;
 pub mod course;
+pub mod dperf;
 pub mod ntttcp;
 
 use std::ffi::{OsStr, OsString};

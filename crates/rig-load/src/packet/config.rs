@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Nanos;
 use super::connection::Stamp;
 use super::family::Family;
+use super::http::{self, Kind};
 use super::link::{Gateway, Link};
 use super::payload::Payload;
 use super::steering::Steering;
@@ -291,6 +292,8 @@ pub enum ConfigError {
     Time { what: &'static str, value: Duration, min: Duration, max: Duration },
     #[error("{what} of {value}: give 1 to {max}")]
     Count { what: &'static str, value: u64, max: u64 },
+    #[error("the {0} is no HTTP/1.1 {0}, and HTTP is expected in return: see packet::http::{0}")]
+    NotHttp(&'static str),
     #[error("{0} is not supported by this engine")]
     Unsupported(&'static str),
 }
@@ -328,6 +331,7 @@ impl<F: Family> Config<F> {
                 check_tcp(&tcp.times, tcp.mss)?;
                 message("a request", tcp.request.len(), tcp.mss.into())?;
                 check_expect("a response", tcp.response)?;
+                check_http("request", tcp.response, Kind::Request, &tcp.request)?;
                 time("delayed acknowledgment", tcp.delayed_ack, Duration::ZERO)
             }
             Service::TcpServer(tcp) => {
@@ -335,6 +339,7 @@ impl<F: Family> Config<F> {
                 check_tcp(&tcp.times, tcp.mss)?;
                 check_expect("a request", tcp.request)?;
                 message("a response", tcp.response.len(), 1 << 30)?;
+                check_http("response", tcp.request, Kind::Response, &tcp.response)?;
                 count("a window", tcp.window.into(), u8::MAX.into())?;
                 time("idle time", tcp.idle, MILLISECOND)
             }
@@ -427,18 +432,23 @@ fn check_tcp(times: &TcpTimes, mss: u16) -> Result<(), ConfigError> {
         return Err(ConfigError::Mss(mss));
     }
     count("retransmissions", times.retries.into(), 15)?;
-    // Until a connection is given up, so that its age can be told.
-    let longest = Duration::from_nanos(Stamp::SPAN) / (2 << times.retries);
+    // The last one's timer must not be longer than timers are.
+    let longest = Duration::from_nanos(Wheel::LONGEST >> times.retries);
     between("retransmission time-out", times.retransmit, MILLISECOND, longest)?;
     time("TIME-WAIT", times.time_wait, Duration::ZERO)
 }
 
 fn check_expect(what: &'static str, expect: Expect) -> Result<(), ConfigError> {
     match expect {
-        Expect::Segment => Ok(()),
+        Expect::Segment | Expect::Http => Ok(()),
         Expect::Bytes(bytes) => message(what, bytes.into(), 1 << 30),
-        Expect::Http => Err(ConfigError::Unsupported("HTTP")),
     }
+}
+
+/// Who expects HTTP must speak it.
+fn check_http(what: &'static str, expect: Expect, kind: Kind, payload: &Payload) -> Result<(), ConfigError> {
+    let speaks = expect != Expect::Http || http::whole(kind, &payload.bytes()).is_some();
+    if speaks { Ok(()) } else { Err(ConfigError::NotHttp(what)) }
 }
 
 fn message(what: &'static str, bytes: u64, max: u64) -> Result<(), ConfigError> {

@@ -87,6 +87,13 @@ counters! {
     sk_err = "skErr",
     tcp_req = "tcpReq",
     tcp_rsp = "tcpRsp",
+    /// Requests: a client's that it sent, a server's that it answered, as for `http_post`.
+    http_get = "httpGet",
+    http_post = "httpPost",
+    /// Responses with a status 2XX: a client's that it received, a server's that it sent.
+    http_2xx = "http2XX",
+    /// A client's responses with another status, that are no HTTP, or cut short; a server's requests of the last two kinds.
+    http_err = "httpErr",
     /// Connections that could not be opened: none free, or all combinations of addresses and ports in use.
     no_socket = "noSocket",
     /// ICMP errors that say that a packet of ours did not reach its destination.

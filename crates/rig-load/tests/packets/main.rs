@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod faults;
+mod http;
 mod neighbors;
+mod peer;
 mod refusals;
 mod rig;
 mod sequences;

@@ -38,8 +38,8 @@ fn each_refusal_names_what_is_wrong() {
         (said(|_, tcp| tcp.response = Expect::Bytes(0)), "a response of 0 bytes"),
         (said(|_, tcp| tcp.mss = 20), "maximum segment size of 20"),
         (
-            said(|_, tcp| tcp.times.retransmit = Duration::from_secs(100)),
-            "retransmission time-out of 100s: give 1ms to",
+            said(|_, tcp| tcp.times.retransmit = Duration::from_secs(2200)),
+            "retransmission time-out of 2200s: give 1ms to 2199.023",
         ),
         (said(|_, tcp| tcp.times.retries = 16), "retransmissions of 16: give 1 to 15"),
     ];

@@ -242,6 +242,7 @@ impl Reading {
     }
 
     /// Whether this byte completes the header.
+    #[expect(clippy::match_same_arms, reason = "the arms stand in the order of a message")]
     fn header_byte(&mut self, kind: Kind, left: &mut u32, byte: u8) -> Result<bool, Bad> {
         let state = self.at();
         if state == at::START {
@@ -469,18 +470,17 @@ impl Reading {
                 *left = append(if self.at() == at::CHUNK_SIZE { 0 } else { *left }, 16, byte)?;
                 at::CHUNK_DIGITS
             }
-            (at::CHUNK_DIGITS, b';' | b' ' | b'\t') => at::CHUNK_EXTENSION,
             (at::CHUNK_DIGITS | at::CHUNK_EXTENSION, b'\r') => at::CHUNK_FEED,
             (at::CHUNK_DIGITS | at::CHUNK_EXTENSION | at::CHUNK_FEED, b'\n') => match *left {
                 0 => at::TRAILER,
                 _ => at::CHUNK_DATA,
             },
-            (at::CHUNK_EXTENSION, 1..) => at::CHUNK_EXTENSION,
+            (at::CHUNK_DIGITS, b';' | b' ' | b'\t') | (at::CHUNK_EXTENSION, 1..) => at::CHUNK_EXTENSION,
             (at::TRAILER, b'\r') => at::TRAILER_FEED,
             (at::TRAILER | at::TRAILER_FEED, b'\n') => at::DONE,
             (at::TRAILER_REST, b'\n') => at::TRAILER,
-            (at::TRAILER, _) if is_token(byte) => at::TRAILER_REST,
             (at::TRAILER_REST, 1..) => at::TRAILER_REST,
+            (at::TRAILER, _) if is_token(byte) => at::TRAILER_REST,
             _ => return Err(Bad),
         });
         Ok(())

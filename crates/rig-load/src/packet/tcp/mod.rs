@@ -11,9 +11,10 @@ use rig_wire::tcp::{Header, Options, flags};
 
 use super::Nanos;
 use super::config::{Close, Expect, TcpClient, TcpServer, TcpTimes, nanos};
-use super::connection::{Key, Stamp, State};
+use super::connection::{Connection, Key, State, Unit};
 use super::engine::{Core, LATE};
 use super::family::Family;
+use super::http::{self, Kind, Reader, Reading};
 use super::link::Link;
 use super::opener::{Opener, Pace, Turn};
 use super::port::Transmit;
@@ -24,6 +25,10 @@ const WINDOW: u16 = u16::MAX;
 const SCALE: u8 = 7;
 /// Segments that may be under way before the first is acknowledged.
 const FIRST_WINDOW: u8 = 4;
+
+/// A connection's stamp is looked at each time that the connection has waited as long as it can, or twice that: a quarter
+/// of the span of stamps, at most.
+const LOOKED_AT: Nanos = 8;
 
 /// A client or a server.
 #[derive(Debug)]
@@ -42,6 +47,8 @@ pub(super) struct TcpService {
     retransmit: Nanos,
     retries: u8,
     time_wait: Nanos,
+    /// Of the client's stamps.
+    unit: Unit,
 }
 
 #[derive(Debug)]
@@ -58,6 +65,9 @@ struct ClientRole {
     /// Bytes of the request.
     request: u32,
     response: Expect,
+    reader: Reader,
+    /// What a request counts as: GET or POST.
+    counts: [u64; 2],
     close: Close,
     delayed_ack: Nanos,
     /// Requests of a connection; 0: without end.
@@ -68,17 +78,51 @@ struct ClientRole {
 struct ServerRole {
     ports: RangeInclusive<u16>,
     request: Expect,
+    reader: Reader,
     response: Arc<[u8]>,
+    /// Bytes of the response's header, which alone answers HEAD.
+    header: usize,
     close: bool,
     idle: Nanos,
     window: u8,
 }
 
+impl ServerRole {
+    /// Whether the connection ends with the response to what was read.
+    #[inline]
+    fn closes(&self, connection: &Connection) -> bool {
+        self.close || self.request == Expect::Http && !connection.reading.persists()
+    }
+
+    /// What answers the request that was read.
+    #[inline]
+    fn response(&self, connection: &Connection) -> &[u8] {
+        if connection.reading.is_head() { &self.response[..self.header] } else { &self.response }
+    }
+}
+
 /// Bytes to come, where any are enough when it is 1.
 fn expected(expect: Expect) -> u32 {
     match expect {
-        Expect::Segment | Expect::Http => 1,
+        Expect::Segment => 1,
         Expect::Bytes(bytes) => bytes,
+        Expect::Http => 0,
+    }
+}
+
+/// A message is to come.
+#[inline]
+fn await_message(connection: &mut Connection, expect: Expect) {
+    connection.left = expected(expect);
+    connection.reading = Reading::default();
+}
+
+/// Whether nothing has come of the message that is awaited.
+#[inline]
+fn is_untouched(connection: &Connection, expect: Expect) -> bool {
+    match expect {
+        Expect::Http => connection.reading.is_start(),
+        Expect::Segment | Expect::Bytes(_) => connection.left == expected(expect),
     }
 }
 
@@ -95,16 +139,20 @@ fn options(mss: u16) -> Options {
 impl TcpService {
     pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient, (opener, pace): (Opener, Pace)) -> Self {
         let repeat = tcp.client.repeat;
+        let request = tcp.request.bytes();
+        let asked = http::whole(Kind::Request, &request).filter(|_| tcp.response == Expect::Http).unwrap_or_default();
+        let kind = if asked.reading.is_head() { Kind::HeadResponse } else { Kind::Response };
         let role = Role::Client(ClientRole {
             opener,
             pace,
             request: tcp.request.len() as u32,
             response: tcp.response,
+            reader: Reader::new(kind),
+            counts: [asked.reading.is_get().into(), asked.reading.is_post().into()],
             close: tcp.close,
             delayed_ack: nanos(tcp.delayed_ack),
             requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
         });
-        let request = tcp.request.bytes();
         let syn = (flags::SYN, &request[..], flags::PSH | flags::ACK);
         Self::new(link, role, syn, tcp.times, tcp.mss, tcp.resets)
     }
@@ -117,6 +165,8 @@ impl TcpService {
         let role = Role::Server(ServerRole {
             ports: tcp.server.ports.clone(),
             request: tcp.request,
+            reader: Reader::new(Kind::Request),
+            header: http::whole(Kind::Response, &response).unwrap_or_default().header,
             response,
             close: tcp.close,
             idle: nanos(tcp.idle),
@@ -158,6 +208,7 @@ impl TcpService {
             retransmit: nanos(times.retransmit),
             retries: times.retries,
             time_wait: nanos(times.time_wait),
+            unit: Unit::spanning(LOOKED_AT * (nanos(times.retransmit) << times.retries)),
         }
     }
 
@@ -189,7 +240,7 @@ impl TcpService {
         let Some((slot, turn)) = requests.next(core, now, opener.stopped) else { return false };
         match turn {
             Turn::Ask(due) => {
-                core.table.all[slot as usize].stamp = Stamp::of(due);
+                core.table.all[slot as usize].stamp = self.unit.of(due);
                 self.send_request(core, now, slot, transmit);
             }
             Turn::End => self.finish(core, now, slot, transmit),
@@ -205,7 +256,7 @@ impl TcpService {
         connection.state = State::SynSent;
         connection.unacknowledged = first_number(connection.key, now);
         connection.next = connection.unacknowledged.wrapping_add(1);
-        connection.stamp = Stamp::of(due);
+        connection.stamp = self.unit.of(due);
         connection.requests_or_mss = client.requests;
         self.send_syn(core, slot, transmit);
         core.set_timer(slot, now + self.retransmit);
@@ -239,7 +290,7 @@ impl TcpService {
     fn rested<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &self.role else { return };
         // What waits for its turn has no timer; what waits for the peer's window has one, and has tried before.
-        if client.pace.is_rate() && core.table.all[slot as usize].retries == 0 {
+        if client.pace.is_rate() && core.table.all[slot as usize].retries() == 0 {
             return;
         }
         if client.opener.stopped {
@@ -251,14 +302,17 @@ impl TcpService {
     /// Nothing was heard of what was sent last: it is sent again, from the first byte that is not acknowledged.
     fn again<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &mut core.table.all[slot as usize];
-        if connection.retries == self.retries {
+        let retries = connection.retries() + 1;
+        if retries > self.retries {
             return core.fail(slot);
         }
-        connection.retries += 1;
-        connection.window = 1;
+        connection.set_retries(retries);
+        match self.role {
+            Role::Client(_) => connection.stamp = self.unit.hold(connection.stamp, now),
+            Role::Server(_) => connection.set_window(1),
+        }
         self.send_again(core, slot, transmit);
-        let wait = self.retransmit << core.table.all[slot as usize].retries;
-        core.set_timer(slot, now + wait);
+        core.set_timer(slot, now + (self.retransmit << retries));
     }
 
     /// The client has had its last response and closes.
@@ -285,5 +339,5 @@ impl TcpService {
 /// connection between the same ends sees a later one (RFC 6528, with a hash that is no secret).
 pub(super) fn first_number(key: Key, now: Nanos) -> u32 {
     let hash = (key.0.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32;
-    Stamp::of(now).0.wrapping_add(hash)
+    Unit::FINEST.of(now).0.wrapping_add(hash)
 }

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* The layer-4 balancer: `balance` for packets, `sweep` for what has expired. */
+#include "rig/balance.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+SEC("xdp.frags")
+int balance(struct xdp_md *ctx)
+{
+	return balance_to(ctx, THROUGH);
+}
+
+static long sweep_one(__u32 i, struct sweep *s)
+{
+	__u32 slot = s->from + i;
+	struct connection *c = connection_at(slot);
+	struct service *service;
+	__u64 live;
+	__u32 age;
+
+	if (!c)
+		return 1;
+	live = *(volatile __u64 *)&c->live;
+	age = s->tick - TICK(live);
+	switch (STATE(live)) {
+	case FREE:
+		return 0;
+	case DEAD:
+		/* A tick is a thousand times what a packet takes. */
+		if (age < 2 || age >> 31)
+			return 0;
+		c->live = 0;
+		give_slot(slot);
+		s->freed++;
+		return 0;
+	default:
+		service = service_at(c->service);
+		if (service && STATE(live) < STATES) {
+			__u32 timeout = service->timeout[STATE(live)];
+
+			/* A packet may have come after the sweep began: then the age is negative. */
+			if (age < timeout || age >> 31) {
+				s->live++;
+				return 0;
+			}
+		}
+		if (end_connection(slot, live, s->tick))
+			s->expired++;
+		else
+			s->live++;
+		return 0;
+	}
+}
+
+/*
+ * Ends connections of a range of slots that have been silent for their state's timeout, and frees what ended earlier.
+ * Run by the control plane, one at a time; packets may interrupt it anywhere.
+ */
+SEC("syscall")
+int sweep(struct sweep *ctx)
+{
+	struct sweep s = { .from = ctx->from, .count = ctx->count, .tick = ctx->tick };
+	const struct control *c = settings();
+
+	if (!c)
+		return -1;
+	/* The coarse clock, which packets are stamped with, is not for programs of this kind; it is a jiffy late at most. */
+	s.tick = c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
+	if (s.from == 0)
+		return -1;
+	bpf_loop(s.count, sweep_one, &s, 0);
+	ctx->tick = s.tick;
+	ctx->expired += s.expired;
+	ctx->freed += s.freed;
+	ctx->live += s.live;
+	return 0;
+}

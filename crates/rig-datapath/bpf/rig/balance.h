@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A packet's way through the balancer, from the frame that arrives to the one that leaves. */
+#ifndef RIG_BALANCE_H
+#define RIG_BALANCE_H
+
+#include "encapsulate.h"
+#include "schedule.h"
+#include "state.h"
+#include "translate.h"
+#include "way.h"
+
+static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
+{
+	struct traffic *t = bpf_map_lookup_elem(&traffic, &backend);
+
+	if (!t)
+		return;
+	if (direction == INWARD) {
+		t->in_packets++;
+		t->in_bytes += bytes;
+	} else {
+		t->out_packets++;
+		t->out_bytes += bytes;
+	}
+}
+
+static always_inline int is_blind(const struct service *s)
+{
+	return s->forward == ROUTE || s->forward == TUNNEL;
+}
+
+/* Notes the packet in the connection. What another CPU notes at the same moment is not lost: the last try decides. */
+static always_inline void touch(struct connection *c, const struct service *s, const struct packet *p,
+				enum direction direction, __u32 tick)
+{
+	for (int i = 0; i < 4; i++) {
+		__u64 live = *(volatile __u64 *)&c->live;
+		enum state old = STATE(live), new = next_state(old, p, direction, is_blind(s));
+
+		if (old == DEAD || live == LIVE(new, tick))
+			return;
+		if (__sync_val_compare_and_swap(&c->live, live, LIVE(new, tick)) != live)
+			continue;
+		if (old == ESTABLISHED && new != ESTABLISHED)
+			add_load(c->backend, 0, -1);
+		else if (old != ESTABLISHED && new == ESTABLISHED)
+			add_load(c->backend, 0, 1);
+		return;
+	}
+}
+
+static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const __u8 *destination)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+
+	if ((void *)(ethernet + 1) > end)
+		return DROP_INTERNAL;
+	__builtin_memcpy(ethernet->h_dest, destination, 6);
+	__builtin_memcpy(ethernet->h_source, source, 6);
+	return 0;
+}
+
+/* A packet of a connection that is known. `kind` is FLOW or ERROR. */
+static always_inline int forward(struct xdp_md *ctx, struct packet *p, enum kind kind, __u32 slot,
+				 enum direction direction, const struct control *control, __u32 tick)
+{
+	struct connection *c = connection_at(slot);
+	struct service *s;
+	struct backend *b;
+	struct address *local = 0;
+	struct translation t;
+	struct hop *hop = 0;
+	__u64 client_mac = 0;
+	__u32 ifindex;
+	__u16 mtu, length = p->l3_length;
+	int reason;
+
+	if (!c)
+		return drop(DROP_INTERNAL);
+	s = service_at(c->service);
+	b = backend_at(c->backend);
+	if (!s || !b)
+		return drop(DROP_INTERNAL);
+	if (p->ttl <= 1)
+		return drop(DROP_TTL);
+	if (kind == FLOW)
+		touch(c, s, p, direction, tick);
+
+	/* The way out first: a packet that cannot leave is not written to. */
+	if (direction == INWARD) {
+		const struct address *from = &c->client;
+
+		if (s->forward == FULLNAT || s->forward == TUNNEL) {
+			local = local_at(c->local);
+			if (!local)
+				return drop(DROP_INTERNAL);
+			from = local;
+		}
+		reason = way_to_backend(ctx, from, b, c->backend, p->ipv6, tick, &hop);
+		if (reason)
+			return drop(reason);
+		ifindex = hop->ifindex;
+		mtu = hop->mtu;
+		if (s->forward == TUNNEL)
+			length += p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	} else {
+		client_mac = *(volatile __u64 *)&c->hop;
+		if (!client_mac || HOP_TIME(client_mac) != hop_time(tick)) {
+			reason = way_to_client(ctx, c, &s->address, p->ipv6, tick, 0);
+			/* What the kernel has forgotten may still be there. */
+			if (reason && (reason != DROP_NO_NEIGHBOR || !client_mac))
+				return drop(reason);
+			client_mac = *(volatile __u64 *)&c->hop;
+		}
+		ifindex = c->hop_ifindex;
+		mtu = c->hop_mtu;
+	}
+	if (mtu && length > mtu)
+		return drop(DROP_TOO_BIG);
+
+	reason = decrement_ttl(ctx, p);
+	if (reason)
+		return drop(reason);
+	if (!is_blind(s)) {
+		if (!translation_of(c, s, b, direction, &t))
+			return drop(DROP_INTERNAL);
+		if (kind == FLOW)
+			reason = translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
+		else
+			reason = translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
+		if (reason)
+			return drop(reason);
+	} else if (s->forward == TUNNEL && local) {
+		reason = encapsulate(ctx, p, local, &b->address);
+		if (reason)
+			return drop(reason);
+	}
+	if (hop)
+		reason = set_link(ctx, hop->source, hop->destination);
+	else
+		reason = set_link(ctx, c->hop_source, (__u8 *)&client_mac);
+	if (reason)
+		return drop(reason);
+	count(c->backend, direction, p->l3_length);
+	return leave_by(ctx, ifindex);
+}
+
+/* Local address and port for the next connection to a backend; each CPU has its own part of the ports. */
+static always_inline int next_local(struct connection *c, const struct service *s, __u64 *cursor)
+{
+	__u32 addresses = LENGTH(s->locals);
+	__u64 at = *cursor;
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	if (!addresses || !tuning.cpus || !tuning.ports_per_cpu)
+		return 0;
+	*cursor = at + 1;
+	c->local = list_at(s->locals, at % addresses);
+	c->local_port = bpf_htons(tuning.port_low + (cpu % tuning.cpus) * tuning.ports_per_cpu +
+				  at / addresses % tuning.ports_per_cpu);
+	return 1;
+}
+
+/* The entry for packets from the backend, and with it the local address and port; 0 or a reason for a drop. */
+static __noinline int insert_outward(struct connection *c, __u32 slot)
+{
+	struct service *s = service_at(c->service);
+	__u32 number = c->backend;
+	__u64 *cursor = bpf_map_lookup_elem(&cursors, &number);
+	struct tuple t = {};
+
+	if (!s || !cursor)
+		return DROP_INTERNAL;
+	if (s->forward == ROUTE)
+		return 0;
+	if (s->forward == TUNNEL)
+		return next_local(c, s, cursor) ? 0 : DROP_NO_LOCAL_ADDRESS;
+	for (int i = 0; i < PORT_TRIES; i++) {
+		enum inserted result;
+
+		if (s->forward == FULLNAT && !next_local(c, s, cursor))
+			return DROP_NO_LOCAL_ADDRESS;
+		if (!tuple_of(c, OUTWARD, &t))
+			return DROP_INTERNAL;
+		result = insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31);
+		if (result == INSERTED)
+			return 0;
+		if (result == CONTENDED)
+			return DROP_CONTENDED;
+		/* With NAT the client's own port is what there is. */
+		if (s->forward == NAT)
+			return result == EXISTS ? DROP_NAT_CLASH : DROP_INDEX_FULL;
+	}
+	return DROP_NO_LOCAL_PORT;
+}
+
+/* Gives up a slot before any packet could find it by the client's tuple. */
+static always_inline int give_up(struct connection *c, __u32 tick, int reason)
+{
+	add_load(c->backend, -1, 0);
+	c->live = LIVE(DEAD, tick);
+	return -reason;
+}
+
+/* Makes the connection that a packet begins: its slot, or a negative reason for a drop. */
+static __noinline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 tick)
+{
+	struct service *s = service_at(number);
+	struct connection *c;
+	struct translation t;
+	__u32 slot;
+	int backend, reason;
+
+	if (!s)
+		return -DROP_INTERNAL;
+	if (p->tuple.protocol == IPPROTO_TCP &&
+	    (p->tcp_flags & TCP_RST || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK)))
+		return -DROP_NO_CONNECTION;
+	backend = schedule(number, &p->tuple);
+	if (backend < 0)
+		return backend;
+	slot = take_slot();
+	c = connection_at(slot);
+	if (!slot || !c) {
+		add_load(backend, -1, 0);
+		return -DROP_TABLE_FULL;
+	}
+	c->client = p->tuple.source;
+	c->client_port = p->tuple.source_port;
+	c->service = number;
+	c->backend = backend;
+	c->local = 0;
+	c->local_port = 0;
+	c->hop = 0;
+	c->live = LIVE(first_state(p), tick);
+	reason = insert_outward(c, slot);
+	if (reason)
+		return give_up(c, tick, reason);
+
+	struct backend *b = backend_at(backend);
+
+	if (!b)
+		return -DROP_INTERNAL;
+	if (!is_blind(s) && translation_of(c, s, b, INWARD, &t))
+		set_deltas(c, &p->tuple, &t);
+
+	enum inserted result = insert(&p->tuple, hash, slot);
+
+	if (result != INSERTED) {
+		struct tuple back = {};
+
+		if (tuple_of(c, OUTWARD, &back))
+			remove(hash_tuple(&back), slot | (__u32)OUTWARD << 31);
+		/* Another CPU has had the same flow's packet: that one's connection it is. */
+		give_up(c, tick, 0);
+		if (result == EXISTS)
+			return SLOT(find_each(&p->tuple, hash));
+		return result == CONTENDED ? -DROP_CONTENDED : -DROP_INDEX_FULL;
+	}
+
+	__u32 key = backend;
+	struct traffic *counters = bpf_map_lookup_elem(&traffic, &key);
+
+	if (counters)
+		counters->connections++;
+
+	struct ethhdr *ethernet = (void *)(long)ctx->data;
+
+	if ((void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
+		way_to_client(ctx, c, &p->tuple.destination, p->ipv6, tick, ethernet);
+	return slot;
+}
+
+/*
+ * A client that uses a port again after its connection has closed goes on with the same backend, unless that one gets
+ * no new connections: then the old one ends here.
+ */
+static always_inline int starts_anew(const struct packet *p, enum kind kind, __u64 entry, __u32 tick)
+{
+	struct connection *c;
+	struct backend *b;
+	__u64 live;
+
+	if (kind == ERROR || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN || DIRECTION(entry) == OUTWARD)
+		return 0;
+	c = connection_at(SLOT(entry));
+	if (!c)
+		return 0;
+	live = *(volatile __u64 *)&c->live;
+	b = backend_at(c->backend);
+	return b && !b->weight && is_closing(STATE(live)) && end_connection(SLOT(entry), live, tick);
+}
+
+/* How far a packet goes: the ladder of the benchmark stops on its rungs. */
+enum rung { PARSED, FOUND, THROUGH };
+
+static always_inline int balance_to(struct xdp_md *ctx, enum rung rung)
+{
+	const struct control *control = settings();
+	struct packet p = {};
+	enum kind kind = parse(ctx, &p);
+	__u64 hash, entry;
+	__u32 tick;
+
+	if (!control)
+		return XDP_PASS;
+	if (kind == LEAVE)
+		return pass(p.reason);
+	if (kind == FRAGMENT || kind == OPTIONS) {
+		__u8 policy = kind == FRAGMENT ? control->fragments : control->options;
+
+		if (policy == POLICY_DROP && bpf_map_lookup_elem(&owned, &p.tuple.destination))
+			return drop(kind == FRAGMENT ? DROP_FRAGMENT : DROP_IP_OPTIONS);
+		return pass(kind == FRAGMENT ? PASS_FRAGMENT : PASS_IP_OPTIONS);
+	}
+	if (rung == PARSED)
+		return XDP_PASS;
+	hash = hash_tuple(&p.tuple);
+	entry = find(&p.tuple, hash);
+	if (rung == FOUND)
+		return entry ? XDP_TX : XDP_PASS;
+	tick = now_tick(control);
+	if (entry && starts_anew(&p, kind, entry, tick))
+		entry = 0;
+	if (!entry) {
+		struct service_key key = { .address = p.tuple.destination,
+					   .port = p.tuple.destination_port,
+					   .protocol = p.tuple.protocol };
+		__u32 *number;
+		int made;
+
+		if (kind == ERROR)
+			return pass(PASS_ICMP_UNKNOWN);
+		number = bpf_map_lookup_elem(&service_of, &key);
+		if (!number)
+			return pass(PASS_NO_SERVICE);
+		made = begin(ctx, &p, hash, *number, tick);
+		if (made < 0)
+			return drop(-made);
+		entry = made;
+	}
+	return forward(ctx, &p, kind, SLOT(entry), DIRECTION(entry), control, tick);
+}
+
+#endif

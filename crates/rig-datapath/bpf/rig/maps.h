@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Sizes of 1 are set before loading. Mappable arrays begin on a page, so that their elements do not straddle lines. */
+#ifndef RIG_MAPS_H
+#define RIG_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "reason.h"
+#include "shape.h"
+
+#define always_inline inline __attribute__((always_inline))
+
+const volatile struct tuning tuning SEC(".rodata.tuning");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bucket);
+} buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} free_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_SHARDS);
+	__type(key, __u32);
+	__type(value, struct shard);
+} shards SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct service_key);
+	__type(value, __u32);
+} service_of SEC(".maps");
+
+/* Addresses that packets come to which the balancer answers for: of services, and local ones. The value is a count. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct address);
+	__type(value, __u32);
+} owned SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct service);
+} services SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct backend);
+} backends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct address);
+} locals SEC(".maps");
+
+/* Schedules and pools of local addresses: numbers of backends and of local addresses. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} lists SEC(".maps");
+
+/* Where each service's schedule goes on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} turns SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct load);
+} loads SEC(".maps");
+
+/* Where each backend's local addresses and ports go on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} cursors SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct hop);
+} hops SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct traffic);
+} traffic SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, DROPS);
+	__type(key, __u32);
+	__type(value, __u64);
+} drops SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PASSES);
+	__type(key, __u32);
+	__type(value, __u64);
+} passes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+} controls SEC(".maps");
+
+/* Where the rest of a packet is summed up, a chunk at a time. */
+#define CHUNK 512
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u8[CHUNK]);
+} scratch SEC(".maps");
+
+static always_inline int drop(enum drop reason)
+{
+	__u32 key = reason;
+	__u64 *count = bpf_map_lookup_elem(&drops, &key);
+
+	if (count)
+		*count += 1;
+	return XDP_DROP;
+}
+
+static always_inline int pass(enum pass reason)
+{
+	__u32 key = reason;
+	__u64 *count = bpf_map_lookup_elem(&passes, &key);
+
+	if (count)
+		*count += 1;
+	return XDP_PASS;
+}
+
+static always_inline const struct control *settings(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&controls, &key);
+}
+
+static always_inline __u32 now_tick(const struct control *c)
+{
+	if (c->fixed_tick)
+		return c->fixed_tick;
+	return bpf_ktime_get_coarse_ns() >> TICK_SHIFT;
+}
+
+#endif

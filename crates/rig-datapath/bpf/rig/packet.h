@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Frames: Ethernet with at most one tag, IPv4 and IPv6 without options, TCP, UDP and ICMP errors. */
+#ifndef RIG_PACKET_H
+#define RIG_PACKET_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include "sum.h"
+#include "table.h"
+
+#define TAG_BYTES 4
+#define IP_FRAGMENT 0x3fff
+#define MAPPED 0xffff0000ULL
+/* For the verifier: offsets of headers are at most 18 and 58. */
+#define L3_MASK 31
+#define L4_MASK 63
+
+enum tcp_flag { TCP_FIN = 0x01, TCP_SYN = 0x02, TCP_RST = 0x04, TCP_ACK = 0x10 };
+
+enum kind {
+	/* TCP or UDP. */
+	FLOW,
+	/* An ICMP error: the tuple is that of the packets that the quoted one answers. */
+	ERROR,
+	/* Not to be handled; `reason` says why. */
+	LEAVE,
+	/* A fragment, or one with IP options: policy decides, if it is the balancer's. */
+	FRAGMENT,
+	OPTIONS,
+};
+
+struct packet {
+	struct tuple tuple;
+	__u16 l3_length;
+	/* Offsets in the frame. */
+	__u16 l3, l4;
+	__u8 ipv6;
+	__u8 tcp_flags;
+	__u8 ttl;
+	/* Of what is left to the kernel. */
+	__u8 reason;
+};
+
+struct icmp_error {
+	__u8 type, code;
+	__u16 checksum;
+	__u32 rest;
+};
+
+/* The part of TCP's and UDP's headers that says who talks with whom. */
+struct ports {
+	__u16 source, destination;
+};
+
+static always_inline void set_v4(struct address *a, __u32 v4)
+{
+	a->hi = 0;
+	a->lo = (__u64)v4 << 32 | MAPPED;
+}
+
+static always_inline __u32 v4_of(const struct address *a)
+{
+	return a->lo >> 32;
+}
+
+static always_inline void set_v6(struct address *a, const struct in6_addr *v6)
+{
+	a->hi = (__u64)v6->in6_u.u6_addr32[1] << 32 | v6->in6_u.u6_addr32[0];
+	a->lo = (__u64)v6->in6_u.u6_addr32[3] << 32 | v6->in6_u.u6_addr32[2];
+}
+
+static always_inline void get_v6(struct in6_addr *v6, const struct address *a)
+{
+	v6->in6_u.u6_addr32[0] = a->hi;
+	v6->in6_u.u6_addr32[1] = a->hi >> 32;
+	v6->in6_u.u6_addr32[2] = a->lo;
+	v6->in6_u.u6_addr32[3] = a->lo >> 32;
+}
+
+static always_inline void swap_tuple(struct tuple *t)
+{
+	struct address a = t->source;
+	__u16 port = t->source_port;
+
+	t->source = t->destination;
+	t->destination = a;
+	t->source_port = t->destination_port;
+	t->destination_port = port;
+}
+
+static always_inline enum kind leave(struct packet *p, enum pass reason)
+{
+	p->reason = reason;
+	return LEAVE;
+}
+
+/* RFC 792: unreachable, time exceeded, parameter problem. RFC 4443, 2.1: types below 128 are errors. */
+static always_inline int is_error(const struct packet *p, __u8 type)
+{
+	return p->ipv6 ? type >= 1 && type <= 4 : type == 3 || type == 11 || type == 12;
+}
+
+/* The quoted packet of an ICMP error. `l4` is behind the error's own header. */
+static always_inline enum kind parse_quoted(struct packet *p, void *quoted, void *end)
+{
+	struct tuple *t = &p->tuple;
+	struct ports *ports;
+
+	if (p->ipv6) {
+		struct ipv6hdr *ip = quoted;
+
+		if ((void *)(ip + 1) > end || ip->version != 6)
+			return leave(p, PASS_ICMP_UNKNOWN);
+		t->protocol = ip->nexthdr;
+		set_v6(&t->source, &ip->saddr);
+		set_v6(&t->destination, &ip->daddr);
+		ports = (void *)(ip + 1);
+	} else {
+		struct iphdr *ip = quoted;
+
+		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5 ||
+		    ip->frag_off & bpf_htons(IP_FRAGMENT & ~0x2000))
+			return leave(p, PASS_ICMP_UNKNOWN);
+		t->protocol = ip->protocol;
+		set_v4(&t->source, ip->saddr);
+		set_v4(&t->destination, ip->daddr);
+		ports = (void *)(ip + 1);
+	}
+	/* RFC 792 quotes at least eight bytes. */
+	if ((t->protocol != IPPROTO_TCP && t->protocol != IPPROTO_UDP) || (void *)(ports + 2) > end)
+		return leave(p, PASS_ICMP_UNKNOWN);
+	t->source_port = ports->source;
+	t->destination_port = ports->destination;
+	swap_tuple(t);
+	return ERROR;
+}
+
+static always_inline enum kind parse_l4(struct packet *p, void *l4, void *end, __u16 length)
+{
+	struct tuple *t = &p->tuple;
+
+	if (t->protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = l4;
+
+		if ((void *)(tcp + 1) > end || length < sizeof(*tcp))
+			return leave(p, PASS_MALFORMED);
+		t->source_port = tcp->source;
+		t->destination_port = tcp->dest;
+		p->tcp_flags = ((__u8 *)tcp)[13];
+		return FLOW;
+	}
+	if (t->protocol == IPPROTO_UDP) {
+		struct udphdr *udp = l4;
+
+		if ((void *)(udp + 1) > end || length < sizeof(*udp))
+			return leave(p, PASS_MALFORMED);
+		t->source_port = udp->source;
+		t->destination_port = udp->dest;
+		return FLOW;
+	}
+	if (t->protocol == (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP)) {
+		struct icmp_error *icmp = l4;
+
+		if ((void *)(icmp + 1) > end || length < sizeof(*icmp))
+			return leave(p, PASS_MALFORMED);
+		if (!is_error(p, icmp->type))
+			return leave(p, PASS_PROTOCOL);
+		return parse_quoted(p, icmp + 1, end);
+	}
+	return leave(p, PASS_PROTOCOL);
+}
+
+static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	void *l3 = ethernet + 1;
+	__be16 type;
+	__u32 behind;
+
+	if (l3 > end)
+		return leave(p, PASS_NOT_IP);
+	type = ethernet->h_proto;
+	p->l3 = sizeof(*ethernet);
+	if (type == bpf_htons(ETH_P_8021Q)) {
+		__be16 *tag = l3;
+
+		l3 += TAG_BYTES;
+		if (l3 > end)
+			return leave(p, PASS_NOT_IP);
+		type = tag[1];
+		p->l3 += TAG_BYTES;
+	}
+	if (type == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = l3;
+
+		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+			return leave(p, PASS_MALFORMED);
+		p->l3_length = bpf_ntohs(ip->tot_len);
+		p->tuple.protocol = ip->protocol;
+		p->ttl = ip->ttl;
+		set_v4(&p->tuple.source, ip->saddr);
+		set_v4(&p->tuple.destination, ip->daddr);
+		if (ip->frag_off & bpf_htons(IP_FRAGMENT))
+			return FRAGMENT;
+		if (ip->ihl != 5)
+			return OPTIONS;
+		behind = sizeof(*ip);
+	} else if (type == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = l3;
+
+		if ((void *)(ip + 1) > end || ip->version != 6)
+			return leave(p, PASS_MALFORMED);
+		p->ipv6 = 1;
+		p->l3_length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+		p->tuple.protocol = ip->nexthdr;
+		p->ttl = ip->hop_limit;
+		set_v6(&p->tuple.source, &ip->saddr);
+		set_v6(&p->tuple.destination, &ip->daddr);
+		if (ip->nexthdr == IPPROTO_FRAGMENT)
+			return FRAGMENT;
+		if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
+			return OPTIONS;
+		behind = sizeof(*ip);
+	} else {
+		return leave(p, PASS_NOT_IP);
+	}
+	if (p->l3_length < behind)
+		return leave(p, PASS_MALFORMED);
+	/* The linear part is all there is, unless the packet has fragments of memory. */
+	if (l3 + p->l3_length > end && p->l3 + (__u32)p->l3_length > bpf_xdp_get_buff_len(ctx))
+		return leave(p, PASS_MALFORMED);
+	p->l4 = p->l3 + behind;
+	return parse_l4(p, l3 + behind, end, p->l3_length - behind);
+}
+
+#endif

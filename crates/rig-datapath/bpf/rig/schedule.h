@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Which backend gets a new connection. What differs between schedulers is in their lists, made by the control plane:
+ * round robin, weighted or not, goes round one; the hashes point into a Maglev table; the least loaded is looked for.
+ */
+#ifndef RIG_SCHEDULE_H
+#define RIG_SCHEDULE_H
+
+#include "table.h"
+
+#define OFFSET(list) ((__u32)(list))
+#define LENGTH(list) ((__u32)((list) >> 32))
+
+/* Numbers in a list must be found again by the model: the same finish as the table's hash, with keys of its own. */
+static always_inline __u32 hash_source(const struct tuple *t, int with_port)
+{
+	__u64 h = t->source.hi * 0x9e3779b97f4a7c15ULL + t->source.lo * 0xc2b2ae3d27d4eb4fULL;
+
+	if (with_port)
+		h += t->source_port * 0x165667b19e3779f9ULL;
+	h ^= h >> 32;
+	h *= 0xd6e8feb86659fd93ULL;
+	return h >> 32;
+}
+
+static always_inline __u32 list_at(__u64 list, __u32 at)
+{
+	__u32 key = OFFSET(list) + at;
+	__u32 *number = bpf_map_lookup_elem(&lists, &key);
+
+	return number ? *number : 0;
+}
+
+/* Counts a connection towards the backend, unless that is at its limit. */
+static always_inline int admit(__u32 number)
+{
+	struct backend *b = backend_at(number);
+	struct load *load = bpf_map_lookup_elem(&loads, &number);
+
+	if (!b || !load || !b->weight)
+		return 0;
+
+	__u64 before = __sync_fetch_and_add(&load->connections, 1);
+
+	if (!b->limit || (__u32)before < b->limit)
+		return 1;
+	__sync_fetch_and_add(&load->connections, -1);
+	return 0;
+}
+
+struct least {
+	__u64 list;
+	/* What was found: the load over its weight is the smallest so far. */
+	__u64 load;
+	__u32 weight;
+	__u32 backend;
+};
+
+static long least_of(__u32 i, struct least *least)
+{
+	__u32 number = list_at(least->list, i);
+	struct backend *b = backend_at(number);
+	struct load *load = bpf_map_lookup_elem(&loads, &number);
+
+	if (!b || !load || !b->weight)
+		return 0;
+
+	__u64 both = load->connections;
+
+	if (b->limit && (__u32)both >= b->limit)
+		return 0;
+
+	/* An established connection weighs as much as 256 others: those are about to go, or may never come. */
+	__u64 sum = ((both >> 32) << 8) + ((__u32)both - (both >> 32));
+
+	if (!least->backend || sum * least->weight < least->load * b->weight) {
+		least->load = sum;
+		least->weight = b->weight;
+		least->backend = number;
+	}
+	return 0;
+}
+
+/* The backend's number, with the connection counted towards it; or a negative reason for a drop. */
+static __noinline int schedule(__u32 service, const struct tuple *t)
+{
+	const struct service *s = service_at(service);
+	__u32 length, at;
+
+	if (!s)
+		return -DROP_INTERNAL;
+	length = LENGTH(s->schedule);
+	if (!length)
+		return -DROP_NO_BACKEND;
+	if (s->scheduler == LEAST) {
+		struct least least = { .list = s->schedule };
+
+		bpf_loop(length, least_of, &least, 0);
+		if (least.backend && admit(least.backend))
+			return least.backend;
+		return -DROP_BACKENDS_FULL;
+	}
+	if (s->scheduler == ROUND_ROBIN) {
+		__u64 *turn = bpf_map_lookup_elem(&turns, &service);
+
+		if (!turn)
+			return -DROP_INTERNAL;
+		at = __sync_fetch_and_add(turn, 1) % length;
+	} else {
+		at = hash_source(t, s->scheduler == FLOW_HASH) % length;
+	}
+	for (int i = 0; i < SCHEDULE_TRIES; i++) {
+		__u32 number = list_at(s->schedule, at);
+
+		if (number && admit(number))
+			return number;
+		at = at + 1 < length ? at + 1 : 0;
+	}
+	return -DROP_BACKENDS_FULL;
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What the balancer's programs and its control plane both know: the layout of every map. The Rust side of each
+ * structure is in src/balancer/shape.rs; sizes are asserted on both sides.
+ *
+ * Memory of one connection, by the tables of which there is one entry for each: the record 64 bytes, its two index
+ * entries 8 bytes each at a bucket fill of at most 4/7 (2 * 8 * 8/7 * 7/4 = 32 bytes), its place in the ring of free
+ * slots 4 bytes. 100 bytes, for either family.
+ *
+ * Addresses are 128 bits in network byte order, IPv4 as IPv4-mapped IPv6 (RFC 4291, 2.5.5.2); ports are in network
+ * byte order. Times are ticks of 2^27 ns (134 ms) of the monotonic clock.
+ */
+#ifndef RIG_SHAPE_H
+#define RIG_SHAPE_H
+
+#include <linux/types.h>
+
+#define TICK_SHIFT 27
+
+#define BUCKET_ENTRIES 7
+/* Buckets in which an entry may lie: its own and those that it may spill to. */
+#define PATH_BUCKETS 4
+/* Local ports that are tried for one new connection before it is refused. */
+#define PORT_TRIES 32
+/* Entries of a schedule that are tried when backends are at their limit. */
+#define SCHEDULE_TRIES 32
+#define MAX_SHARDS 64
+#define STATES 10
+
+enum forward { FULLNAT = 1, NAT = 2, ROUTE = 3, TUNNEL = 4 };
+
+enum scheduler { ROUND_ROBIN = 1, LEAST = 2, SOURCE_HASH = 3, FLOW_HASH = 4 };
+
+/* Numbers are part of what is kept across restarts: never reuse one. */
+enum state {
+	FREE = 0,
+	/* Picked up in the middle, nothing seen since. */
+	NONE = 1,
+	SYN_RECV = 2,
+	ESTABLISHED = 3,
+	/* The backend has closed its side; without a view of its packets: the client has. */
+	FIN_WAIT = 4,
+	/* The client has closed its side. */
+	CLOSE_WAIT = 5,
+	TIME_WAIT = 6,
+	CLOSE = 7,
+	UDP_ONEWAY = 8,
+	UDP_NORMAL = 9,
+	/* Out of the index, and not yet to be used again: a packet may still be reading it. */
+	DEAD = 15,
+};
+
+/* Direction of a packet, bit 31 of an index entry. */
+enum direction { INWARD = 0, OUTWARD = 1 };
+
+struct address {
+	__u64 hi, lo;
+};
+
+/* live: tick of the last packet in the low 32 bits, state in the 8 above. Changed by compare-and-exchange alone. */
+struct connection {
+	__u64 live;
+	struct address client;
+	__u16 client_port;
+	__u16 local_port;
+	__u16 service;
+	__u16 local;
+	__u32 backend;
+	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
+	__u16 delta;
+	__u16 address_delta;
+	/* The way to the client: destination MAC in the low 48 bits, when looked up (units of 8 ticks) above. */
+	__u64 hop;
+	__u32 hop_ifindex;
+	__u8 hop_source[6];
+	__u16 hop_mtu;
+	__u32 unused;
+};
+_Static_assert(sizeof(struct connection) == 64, "a connection is one cache line");
+
+/* head: bit 63 is the lock of insertions, the low 32 bits count entries that passed this bucket for want of room. */
+struct bucket {
+	__u64 head;
+	/* Hash's upper half, direction, slot; 0 is an empty entry. */
+	__u64 entry[BUCKET_ENTRIES];
+};
+_Static_assert(sizeof(struct bucket) == 64, "a bucket is one cache line");
+#define BUCKET_LOCK (1ULL << 63)
+
+/*
+ * The share of a CPU in the slots. Those that were never used go first; then, first come first served, so that a slot
+ * rests for as long as possible, those that were given back to the shard's part of `free_slots`. All three only grow.
+ */
+struct shard {
+	__u64 fresh;
+	__u64 taken, given;
+	__u64 pad[5];
+};
+_Static_assert(sizeof(struct shard) == 64, "shards do not share cache lines");
+
+struct service_key {
+	struct address address;
+	__u16 port;
+	__u8 protocol;
+	__u8 pad[5];
+};
+_Static_assert(sizeof(struct service_key) == 24, "");
+
+/* schedule, locals: offset in `lists` in the low half, length in the upper. */
+struct service {
+	struct address address;
+	__u16 port;
+	__u8 protocol;
+	__u8 forward;
+	__u8 scheduler;
+	__u8 pad[3];
+	__u64 schedule;
+	__u64 locals;
+	/* Ticks by state. */
+	__u32 timeout[STATES];
+	__u64 pad2[2];
+};
+_Static_assert(sizeof(struct service) == 96, "");
+
+/* weight 0: keeps its connections and gets no new ones. limit 0: no limit. */
+struct backend {
+	struct address address;
+	__u16 port;
+	__u8 protocol;
+	__u8 pad;
+	__u32 weight;
+	__u32 limit;
+	/* Whose it is; for the control plane, which may have been started anew. */
+	__u32 service;
+};
+_Static_assert(sizeof(struct backend) == 32, "");
+
+/* Connections in the low half, established ones in the upper. */
+struct load {
+	__u64 connections;
+};
+
+struct traffic {
+	__u64 connections;
+	__u64 in_packets, in_bytes;
+	__u64 out_packets, out_bytes;
+};
+_Static_assert(sizeof(struct traffic) == 40, "");
+
+/* The way to a backend as one CPU knows it. */
+struct hop {
+	__u32 looked_up;
+	__u32 ifindex;
+	__u8 source[6], destination[6];
+	__u16 mtu;
+	__u16 known;
+};
+_Static_assert(sizeof(struct hop) == 24, "");
+
+enum policy { POLICY_DROP = 0, POLICY_PASS = 1 };
+
+struct control {
+	/* 0: the kernel's clock. Anything else is the time, for tests. */
+	__u32 fixed_tick;
+	__u8 fragments;
+	__u8 options;
+	/* The kernel goes on with the buffer that it had, so that a partial checksum must stay partial. */
+	__u8 keeps_offload;
+	__u8 pad;
+};
+_Static_assert(sizeof(struct control) == 8, "");
+
+/* Constants of a loaded program. */
+struct tuning {
+	__u64 key[5];
+	__u32 bucket_mask;
+	__u32 shards;
+	/* The slots of shard n are those from 1 + n * slots_per_shard. */
+	__u32 slots_per_shard;
+	__u32 cpus;
+	__u16 port_low;
+	__u16 ports_per_cpu;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct tuning) == 64, "");
+
+struct sweep {
+	__u32 from, count;
+	__u32 tick;
+	/* Results, added to. */
+	__u32 expired, freed;
+	__u32 live;
+};
+_Static_assert(sizeof(struct sweep) == 24, "");
+
+#endif

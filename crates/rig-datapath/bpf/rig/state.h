@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* How a connection's state follows from its packets (RFC 9293, 3.3.2, seen from between the ends). */
+#ifndef RIG_STATE_H
+#define RIG_STATE_H
+
+#include "packet.h"
+
+static always_inline int is_closing(enum state state)
+{
+	return state >= FIN_WAIT && state <= CLOSE;
+}
+
+static always_inline enum state first_state(const struct packet *p)
+{
+	if (p->tuple.protocol == IPPROTO_UDP)
+		return UDP_ONEWAY;
+	return p->tcp_flags & TCP_SYN ? SYN_RECV : NONE;
+}
+
+/* `blind`: the backend's packets do not pass here. */
+static always_inline enum state next_state(enum state state, const struct packet *p, enum direction direction, int blind)
+{
+	__u8 flags = p->tcp_flags;
+
+	if (p->tuple.protocol == IPPROTO_UDP)
+		return direction == OUTWARD ? UDP_NORMAL : state;
+	if (flags & TCP_RST)
+		return CLOSE;
+	if (flags & TCP_SYN)
+		return direction == INWARD && !(flags & TCP_ACK) && is_closing(state) ? SYN_RECV : state;
+	if (flags & TCP_FIN) {
+		if (state > ESTABLISHED && (state != (direction == INWARD ? FIN_WAIT : CLOSE_WAIT) || blind))
+			return state;
+		if (state == FIN_WAIT || state == CLOSE_WAIT)
+			return TIME_WAIT;
+		return direction == OUTWARD || blind ? FIN_WAIT : CLOSE_WAIT;
+	}
+	/* The backend's data alone does not say that the client is there. */
+	if (state == NONE || (state == SYN_RECV && direction == INWARD))
+		return ESTABLISHED;
+	return state;
+}
+
+#endif

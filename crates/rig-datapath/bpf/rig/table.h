@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The connection table: records in an array, found through an index of buckets.
+ *
+ * Each connection has one index entry for each direction that passes here. Looking up takes no lock. Inserting takes
+ * the lock of the entry's own bucket, so that nobody inserts the same twice; removing takes none, because it may be
+ * interrupted by the packet path on the same CPU.
+ */
+#ifndef RIG_TABLE_H
+#define RIG_TABLE_H
+
+#include "maps.h"
+
+struct tuple {
+	struct address source, destination;
+	__u16 source_port, destination_port;
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+#define SLOT(entry) ((__u32)(entry)&0x7fffffff)
+#define DIRECTION(entry) ((enum direction)(((__u32)(entry)) >> 31))
+#define STATE(live) ((enum state)(((live) >> 32) & 0xff))
+#define TICK(live) ((__u32)(live))
+#define LIVE(state, tick) ((__u64)(state) << 32 | (tick))
+
+/*
+ * Multilinear over words with keys drawn at load, so that nobody outside can make buckets collide on purpose (Lemire
+ * and Kaser, "Strongly universal string hashing is fast", 2014), and a finish that brings what only the upper bits
+ * know down to those that choose the bucket.
+ */
+static always_inline __u64 hash_tuple(const struct tuple *t)
+{
+	__u64 ports = (__u64)t->protocol << 32 | (__u32)t->destination_port << 16 | t->source_port;
+	__u64 h = t->source.hi * tuning.key[0] + t->source.lo * tuning.key[1] + t->destination.hi * tuning.key[2] +
+		  t->destination.lo * tuning.key[3] + ports * tuning.key[4];
+
+	h ^= h >> 32;
+	h *= 0x9e3779b97f4a7c15ULL;
+	return h ^ h >> 29;
+}
+
+static always_inline struct bucket *bucket_at(__u64 hash, int step)
+{
+	__u32 key = ((__u32)hash + step * ((__u32)(hash >> 40) | 1)) & tuning.bucket_mask;
+
+	return bpf_map_lookup_elem(&buckets, &key);
+}
+
+static always_inline struct connection *connection_at(__u32 slot)
+{
+	return bpf_map_lookup_elem(&connections, &slot);
+}
+
+static always_inline struct service *service_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&services, &number);
+}
+
+static always_inline struct backend *backend_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&backends, &number);
+}
+
+static always_inline struct address *local_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&locals, &number);
+}
+
+static always_inline int same(const struct address *a, const struct address *b)
+{
+	return a->lo == b->lo && a->hi == b->hi;
+}
+
+/* Whether a packet with this tuple belongs to the connection, in this direction. */
+static always_inline int matches(const struct connection *c, enum direction direction, const struct tuple *t)
+{
+	const struct service *s = service_at(c->service);
+
+	if (!s || s->protocol != t->protocol)
+		return 0;
+	if (direction == INWARD)
+		return same(&c->client, &t->source) && c->client_port == t->source_port &&
+		       same(&s->address, &t->destination) && s->port == t->destination_port;
+
+	const struct backend *b = backend_at(c->backend);
+
+	if (!b || !same(&b->address, &t->source) || b->port != t->source_port)
+		return 0;
+	if (s->forward == NAT)
+		return same(&c->client, &t->destination) && c->client_port == t->destination_port;
+
+	const struct address *l = local_at(c->local);
+
+	return l && same(l, &t->destination) && c->local_port == t->destination_port;
+}
+
+/* The tuple of a connection's packets in this direction; 0 when there is none. */
+static always_inline int tuple_of(const struct connection *c, enum direction direction, struct tuple *t)
+{
+	const struct service *s = service_at(c->service);
+	const struct backend *b = backend_at(c->backend);
+
+	if (!s || !b)
+		return 0;
+	t->protocol = s->protocol;
+	if (direction == INWARD) {
+		t->source = c->client;
+		t->source_port = c->client_port;
+		t->destination = s->address;
+		t->destination_port = s->port;
+		return 1;
+	}
+	t->source = b->address;
+	t->source_port = b->port;
+	if (s->forward == NAT) {
+		t->destination = c->client;
+		t->destination_port = c->client_port;
+		return 1;
+	}
+
+	const struct address *l = local_at(c->local);
+
+	if (!l)
+		return 0;
+	t->destination = *l;
+	t->destination_port = c->local_port;
+	return s->forward == FULLNAT;
+}
+
+static always_inline int belongs(__u64 entry, const struct tuple *t)
+{
+	struct connection *c = connection_at(SLOT(entry));
+
+	return c && STATE(c->live) != DEAD && matches(c, DIRECTION(entry), t);
+}
+
+/* The index entry of the connection that a packet belongs to; 0 when there is none. */
+static __noinline __u64 find_each(const struct tuple *t, __u64 hash)
+{
+	__u32 tag = hash >> 32;
+
+	for (int step = 0; step < PATH_BUCKETS; step++) {
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (!bucket)
+			return 0;
+		for (int i = 0; i < BUCKET_ENTRIES; i++) {
+			__u64 entry = bucket->entry[i];
+
+			if (entry && entry >> 32 == tag && belongs(entry, t))
+				return entry;
+		}
+		if (!(__u32)bucket->head)
+			return 0;
+	}
+	return 0;
+}
+
+/* The same, quick where the entry is in its own bucket and no other there looks like it. */
+static always_inline __u64 find(const struct tuple *t, __u64 hash)
+{
+	struct bucket *bucket = bucket_at(hash, 0);
+	__u32 tag = hash >> 32;
+	__u64 found = 0;
+
+	if (!bucket)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < BUCKET_ENTRIES; i++) {
+		__u64 entry = bucket->entry[i];
+
+		if (entry >> 32 == tag)
+			found = entry ?: found;
+	}
+	if (found) {
+		if (belongs(found, t))
+			return found;
+	} else if (!(__u32)bucket->head) {
+		return 0;
+	}
+	return find_each(t, hash);
+}
+
+enum inserted { INSERTED, EXISTS, NO_ROOM, CONTENDED };
+
+/* Puts an entry into the index unless there is one for the tuple. */
+static __noinline enum inserted insert(const struct tuple *t, __u64 hash, __u32 slot_and_direction)
+{
+	struct bucket *own = bucket_at(hash, 0);
+	enum inserted result = NO_ROOM;
+	__u64 head;
+	int locked = 0;
+
+	if (!own)
+		return NO_ROOM;
+	for (int i = 0; i < 1000; i++) {
+		head = own->head & ~BUCKET_LOCK;
+		if (__sync_val_compare_and_swap(&own->head, head, head | BUCKET_LOCK) == head) {
+			locked = 1;
+			break;
+		}
+	}
+	if (!locked)
+		return CONTENDED;
+
+	if (find_each(t, hash)) {
+		result = EXISTS;
+		goto unlock;
+	}
+	for (int step = 0; step < PATH_BUCKETS; step++) {
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (!bucket)
+			goto unlock;
+		for (int i = 0; i < BUCKET_ENTRIES; i++) {
+			__u64 entry = (hash >> 32) << 32 | slot_and_direction;
+
+			if (bucket->entry[i] == 0 &&
+			    __sync_val_compare_and_swap(&bucket->entry[i], 0, entry) == 0) {
+				result = INSERTED;
+				goto unlock;
+			}
+		}
+		/* Before the entry can be seen behind it. */
+		if (step + 1 < PATH_BUCKETS)
+			__sync_fetch_and_add(&bucket->head, 1);
+	}
+	/* No room in all of them: nothing lies behind these on our account. */
+	for (int step = 0; step + 1 < PATH_BUCKETS; step++) {
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (bucket)
+			__sync_fetch_and_add(&bucket->head, -1);
+	}
+unlock:
+	__sync_fetch_and_and(&own->head, ~BUCKET_LOCK);
+	return result;
+}
+
+/* Takes an entry out of the index. */
+static __noinline void remove(__u64 hash, __u32 slot_and_direction)
+{
+	__u64 entry = (hash >> 32) << 32 | slot_and_direction;
+	int found = -1;
+
+	for (int step = 0; step < PATH_BUCKETS && found < 0; step++) {
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (!bucket)
+			return;
+		for (int i = 0; i < BUCKET_ENTRIES; i++) {
+			if (bucket->entry[i] == entry &&
+			    __sync_val_compare_and_swap(&bucket->entry[i], entry, 0) == entry) {
+				found = step;
+				break;
+			}
+		}
+	}
+	for (int step = 0; step < PATH_BUCKETS; step++) {
+		if (step >= found)
+			return;
+
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (bucket)
+			__sync_fetch_and_add(&bucket->head, -1);
+	}
+}
+
+static always_inline __u32 take_from(__u32 number)
+{
+	struct shard *shard = bpf_map_lookup_elem(&shards, &number);
+	__u32 first = number * tuning.slots_per_shard;
+
+	if (!shard)
+		return 0;
+	if (shard->fresh < tuning.slots_per_shard) {
+		__u64 fresh = __sync_fetch_and_add(&shard->fresh, 1);
+
+		if (fresh < tuning.slots_per_shard)
+			return 1 + first + fresh;
+		/* It stays above, by no more than there are CPUs. */
+	}
+	for (int i = 0; i < 8; i++) {
+		__u64 taken = shard->taken;
+
+		if (taken >= shard->given)
+			return 0;
+
+		__u32 at = first + taken % tuning.slots_per_shard;
+		__u32 *place = bpf_map_lookup_elem(&free_slots, &at);
+
+		if (!place)
+			return 0;
+
+		__u32 slot = *place;
+
+		if (__sync_val_compare_and_swap(&shard->taken, taken, taken + 1) == taken)
+			return slot;
+	}
+	return 0;
+}
+
+/* A free slot, of this CPU's share when there is one; 0 when there is none at all. */
+static __noinline __u32 take_slot(void)
+{
+	__u32 shard = bpf_get_smp_processor_id();
+
+	for (__u32 i = 0; i < MAX_SHARDS; i++) {
+		if (i >= tuning.shards)
+			break;
+
+		__u32 slot = take_from((shard + i) % tuning.shards);
+
+		if (slot)
+			return slot;
+	}
+	return 0;
+}
+
+/* Gives a slot back. For one at a time, which is the sweeper. */
+static always_inline void give_slot(__u32 slot)
+{
+	__u32 number = (slot - 1) / tuning.slots_per_shard;
+	struct shard *shard = bpf_map_lookup_elem(&shards, &number);
+
+	if (!shard)
+		return;
+
+	__u64 given = shard->given;
+	__u32 at = number * tuning.slots_per_shard + given % tuning.slots_per_shard;
+	__u32 *place = bpf_map_lookup_elem(&free_slots, &at);
+
+	if (place) {
+		*place = slot;
+		shard->given = given + 1;
+	}
+}
+
+static always_inline void add_load(__u32 backend, __s64 all, __s64 established)
+{
+	struct load *load = bpf_map_lookup_elem(&loads, &backend);
+
+	/* Both halves in one: what the lower one borrows it gives back, because it never falls below 0. */
+	if (load)
+		__sync_fetch_and_add(&load->connections, all + (established << 32));
+}
+
+/*
+ * Ends a connection: from here on no packet finds it. 0 when somebody else has changed it meanwhile.
+ */
+static __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
+{
+	struct connection *c = connection_at(slot);
+	struct tuple t = {};
+
+	if (!c || __sync_val_compare_and_swap(&c->live, live, LIVE(DEAD, tick)) != live)
+		return 0;
+	if (tuple_of(c, OUTWARD, &t))
+		remove(hash_tuple(&t), slot | (__u32)OUTWARD << 31);
+	if (tuple_of(c, INWARD, &t))
+		remove(hash_tuple(&t), slot);
+	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
+	return 1;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The way out: what the kernel's routes and neighbours say, remembered for about a second. */
+#ifndef RIG_WAY_H
+#define RIG_WAY_H
+
+#include "packet.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+/* Ticks for which a way is believed, as a shift: 8 ticks are 1.07 s. */
+#define WAY_SHIFT 3
+
+struct way {
+	__u32 ifindex;
+	__u8 source[6], destination[6];
+	__u16 mtu;
+	__u16 pad;
+};
+
+/* Asks the kernel; 0 or a reason for a drop. */
+static __noinline int look_up(struct xdp_md *ctx, const struct address *from, const struct address *to, int ipv6,
+			      struct way *way)
+{
+	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
+	long result;
+
+	if (ipv6) {
+		fib.family = AF_INET6;
+		get_v6((struct in6_addr *)fib.ipv6_src, from);
+		get_v6((struct in6_addr *)fib.ipv6_dst, to);
+	} else {
+		fib.family = AF_INET;
+		fib.ipv4_src = v4_of(from);
+		fib.ipv4_dst = v4_of(to);
+	}
+	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	way->ifindex = fib.ifindex;
+	way->mtu = fib.mtu_result;
+	if (result == BPF_FIB_LKUP_RET_NO_NEIGH)
+		return DROP_NO_NEIGHBOR;
+	if (result != BPF_FIB_LKUP_RET_SUCCESS)
+		return DROP_NO_ROUTE;
+	__builtin_memcpy(way->source, fib.smac, 6);
+	__builtin_memcpy(way->destination, fib.dmac, 6);
+	return 0;
+}
+
+/* The way to a backend, from this CPU's memory or the kernel. */
+static always_inline int way_to_backend(struct xdp_md *ctx, const struct address *from, const struct backend *b,
+					__u32 number, int ipv6, __u32 tick, struct hop **out)
+{
+	struct hop *hop = bpf_map_lookup_elem(&hops, &number);
+
+	if (!hop)
+		return DROP_INTERNAL;
+	*out = hop;
+	if (hop->known && hop->looked_up >> WAY_SHIFT == tick >> WAY_SHIFT)
+		return 0;
+
+	struct way way = {};
+	int reason = look_up(ctx, from, &b->address, ipv6, &way);
+
+	if (reason)
+		return reason;
+	hop->ifindex = way.ifindex;
+	__builtin_memcpy(hop->source, way.source, 6);
+	__builtin_memcpy(hop->destination, way.destination, 6);
+	hop->mtu = way.mtu;
+	hop->looked_up = tick;
+	hop->known = 1;
+	return 0;
+}
+
+#define HOP_MAC(hop) ((hop)&0xffffffffffffULL)
+#define HOP_TIME(hop) ((__u16)((hop) >> 48))
+
+static always_inline __u16 hop_time(__u32 tick)
+{
+	return tick >> WAY_SHIFT;
+}
+
+static always_inline __u64 mac_number(const __u8 *mac)
+{
+	__u64 number = 0;
+
+	__builtin_memcpy(&number, mac, 6);
+	return number;
+}
+
+/*
+ * Looks up the way to the client. On the link from which its packet has come, a client without a neighbour entry is
+ * reached by way of whoever sent the packet. `arrived` is that frame, null for one that came from the backend.
+ */
+static always_inline int way_to_client(struct xdp_md *ctx, struct connection *c, const struct address *from, int ipv6,
+				       __u32 tick, const struct ethhdr *arrived)
+{
+	struct way way = {};
+	int reason = look_up(ctx, from, &c->client, ipv6, &way);
+
+	if (reason == DROP_NO_NEIGHBOR && arrived && way.ifindex == ctx->ingress_ifindex) {
+		__builtin_memcpy(way.source, arrived->h_dest, 6);
+		__builtin_memcpy(way.destination, arrived->h_source, 6);
+		reason = 0;
+	}
+	if (reason)
+		return reason;
+	c->hop_ifindex = way.ifindex;
+	__builtin_memcpy(c->hop_source, way.source, 6);
+	c->hop_mtu = way.mtu;
+	*(volatile __u64 *)&c->hop = mac_number(way.destination) | (__u64)hop_time(tick) << 48;
+	return 0;
+}
+
+static always_inline int leave_by(struct xdp_md *ctx, __u32 ifindex)
+{
+	return ifindex == ctx->ingress_ifindex ? XDP_TX : bpf_redirect(ifindex, 0);
+}
+
+#endif

@@ -1,0 +1,45 @@
+//! Compiles bpf/*.bpf.c to eBPF objects in OUT_DIR.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const PROGRAMS: &[&str] = &["balancer"];
+
+fn main() -> ExitCode {
+    println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    for program in PROGRAMS {
+        if let Err(error) = compile(program) {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn compile(program: &str) -> Result<(), String> {
+    let variable = |name: &str| env::var_os(name).ok_or_else(|| format!("cargo does not say {name}"));
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let object = Path::new(&variable("OUT_DIR")?).join(format!("{program}.bpf.o"));
+    let mut command = Command::new(&clang);
+    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-Wshadow"]);
+    // Callbacks and programs have the arguments that the kernel gives them, needed or not.
+    command.args(["-Wno-unused-parameter", "-Ibpf", "-I"]).arg(variable("DEP_BPF_INCLUDE")?);
+    // Debian keeps <asm/types.h>, which the kernel's headers include, where only the machine's own compiler looks.
+    let architecture = variable("CARGO_CFG_TARGET_ARCH")?.to_string_lossy().into_owned();
+    let multiarch = PathBuf::from(format!("/usr/include/{architecture}-linux-gnu"));
+    if multiarch.exists() {
+        command.arg("-idirafter").arg(multiarch);
+    }
+    command.arg("-c").arg(format!("bpf/{program}.bpf.c")).arg("-o").arg(object);
+    let status = command.status().map_err(|error| {
+        format!(
+            "cannot run `{}`, which compiles the eBPF programs: {error}\n\
+             install it (Debian, Ubuntu: apt-get install clang; Fedora: dnf install clang), or set CLANG",
+            Path::new(&clang).display()
+        )
+    })?;
+    if status.success() { Ok(()) } else { Err(format!("bpf/{program}.bpf.c does not compile: see above")) }
+}

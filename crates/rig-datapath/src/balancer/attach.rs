@@ -1,0 +1,98 @@
+//! The program on an interface.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use libbpf_rs::{Link, Xdp, XdpFlags};
+
+use crate::Error;
+
+use super::control::{Balancer, PROGRAM};
+
+/// How the kernel runs the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the interface's driver.
+    Native,
+    /// Behind the driver, on a buffer made for the kernel's stack: several times slower.
+    Generic,
+}
+
+/// What to do where the driver cannot run XDP programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generic {
+    Refused,
+    Allowed,
+}
+
+/// The program on one interface; dropping it detaches, unless it is kept.
+#[derive(Debug)]
+pub struct Attachment {
+    link: Link,
+    interface: u32,
+    mode: Mode,
+}
+
+/// linux/if_link.h, `XDP_ATTACHED_SKB`.
+const ATTACHED_GENERIC: u8 = 2;
+
+impl Attachment {
+    pub fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Pins it to `path`, on a bpf file system: the program stays when this process has ended.
+    pub fn keep(&mut self, path: &Path) -> Result<(), Error> {
+        let named = path.display().to_string();
+        self.link.pin(path).map_err(|source| Error::Pin { operation: "pin", path: named, source })
+    }
+}
+
+impl Balancer {
+    /// Attaches the program to an interface of the calling thread's network namespace. To be done when the configuration
+    /// is in place. Once one interface is in generic mode, packets with partial checksums stay as they are for all.
+    pub fn attach(&mut self, interface: u32, generic: Generic) -> Result<Attachment, Error> {
+        let attach = |reason: &str| {
+            let reason = reason.to_owned();
+            move |source| Error::Attach { interface, reason, source }
+        };
+        let program = self.object.progs_mut().find(|program| program.name() == PROGRAM);
+        let program = program.ok_or_else(|| Error::Missing { kind: "program", name: PROGRAM.to_owned() })?;
+        let link = program.attach_xdp(interface as i32);
+        let link = link.map_err(attach("is there such an interface, and no other XDP program on it?"))?;
+        let query = Xdp::new(program.as_fd()).query(interface as i32, XdpFlags::NONE);
+        let mode = match query.map_err(attach("cannot ask how it is attached"))?.attach_mode {
+            ATTACHED_GENERIC => Mode::Generic,
+            _ => Mode::Native,
+        };
+        if mode == Mode::Generic {
+            if generic == Generic::Refused {
+                let source = libbpf_rs::Error::from_raw_os_error(95);
+                return Err(attach("its driver has no XDP, and generic mode was not allowed")(source));
+            }
+            self.set_keeps_offload(true)?;
+        }
+        Ok(Attachment { link, interface, mode })
+    }
+
+    /// Takes over the attachment that another process has kept at `path`: from one packet to the next this balancer's
+    /// program is in the place of the other's.
+    pub fn take_over(&mut self, path: &Path, interface: u32) -> Result<Attachment, Error> {
+        let named = path.display().to_string();
+        let pin = |operation| {
+            let path = named.clone();
+            move |source| Error::Pin { operation, path, source }
+        };
+        let mut link = Link::open(path).map_err(pin("open"))?;
+        let program = self.object.progs().find(|program| program.name() == PROGRAM);
+        let program = program.ok_or_else(|| Error::Missing { kind: "program", name: PROGRAM.to_owned() })?;
+        link.update_prog(&program).map_err(pin("put the program into"))?;
+        let query = Xdp::new(program.as_fd()).query(interface as i32, XdpFlags::NONE).map_err(pin("query"))?;
+        let mode = if query.attach_mode == ATTACHED_GENERIC { Mode::Generic } else { Mode::Native };
+        Ok(Attachment { link, interface, mode })
+    }
+}

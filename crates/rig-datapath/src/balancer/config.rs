@@ -1,0 +1,340 @@
+//! What a balancer shall do: services, their backends, how they are scheduled and forwarded. Independent of any file
+//! format; [`Config::validate`] is the only place that judges it.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::error::ConfigError;
+
+use super::shape::{STATES, State, TICK_SHIFT, forward, scheduler};
+
+/// Everything that can be changed while the balancer runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Config {
+    pub services: Vec<Service>,
+    pub policy: Policy,
+}
+
+/// What becomes of packets that the balancer does not handle, when they come to one of its addresses. Counted either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Policy {
+    pub fragments: Unhandled,
+    /// IPv4 options, and IPv6's hop-by-hop, routing and destination options.
+    pub options: Unhandled,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unhandled {
+    #[default]
+    Drop,
+    /// Leave it to the kernel.
+    Pass,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    /// See [`rig_wire::protocol`].
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => rig_wire::protocol::TCP,
+            Self::Udp => rig_wire::protocol::UDP,
+        }
+    }
+}
+
+/// One address and port that clients connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    pub protocol: Protocol,
+    pub address: SocketAddr,
+    pub scheduler: Scheduler,
+    pub forward: Forward,
+    pub backends: Vec<Backend>,
+    pub timeouts: Timeouts,
+}
+
+/// Which backend gets a new connection. Weights count where it is said; a backend of weight 0 keeps its connections
+/// and gets no new ones with any of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheduler {
+    /// One after the other.
+    RoundRobin,
+    /// One after the other, each as often as its weight says, interleaved.
+    WeightedRoundRobin,
+    /// The one with the fewest connections, an established one counting for 256.
+    LeastConnections,
+    /// The one with the fewest connections over its weight.
+    WeightedLeastConnections,
+    /// By the client's address, weighted; a change of backends moves few clients (Maglev's table).
+    SourceHash,
+    /// By the client's address and port, weighted (Eisenbud et al., "Maglev", NSDI 2016).
+    Maglev,
+}
+
+/// How packets get to backends and back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Forward {
+    /// Source and destination are translated: answers come back to a local address.
+    FullNat { local: Vec<IpAddr> },
+    /// The destination is translated: backends route their answers through the balancer.
+    Nat,
+    /// Nothing but the link-layer address changes: backends are on a link with the balancer, own the service's address
+    /// and answer directly. LVS calls it direct routing.
+    Route,
+    /// Packed into IP from a local address to the backend, which unpacks, owns the service's address and answers directly.
+    Tunnel { local: Vec<IpAddr> },
+}
+
+impl Forward {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::FullNat { .. } => "fullnat",
+            Self::Nat => "nat",
+            Self::Route => "route",
+            Self::Tunnel { .. } => "tunnel",
+        }
+    }
+
+    pub fn local(&self) -> &[IpAddr] {
+        match self {
+            Self::FullNat { local } | Self::Tunnel { local } => local,
+            Self::Nat | Self::Route => &[],
+        }
+    }
+
+    pub(crate) fn number(&self) -> u8 {
+        match self {
+            Self::FullNat { .. } => forward::FULL_NAT,
+            Self::Nat => forward::NAT,
+            Self::Route => forward::ROUTE,
+            Self::Tunnel { .. } => forward::TUNNEL,
+        }
+    }
+
+    fn keeps_port(&self) -> bool {
+        matches!(self, Self::Route | Self::Tunnel { .. })
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::RoundRobin | Self::WeightedRoundRobin => scheduler::ROUND_ROBIN,
+            Self::LeastConnections | Self::WeightedLeastConnections => scheduler::LEAST,
+            Self::SourceHash => scheduler::SOURCE_HASH,
+            Self::Maglev => scheduler::FLOW_HASH,
+        }
+    }
+
+    /// The weight that counts.
+    pub(crate) fn weight(self, weight: u32) -> u32 {
+        match self {
+            Self::RoundRobin | Self::LeastConnections => weight.min(1),
+            _ => weight,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Backend {
+    pub address: SocketAddr,
+    /// 0 to [`MAX_WEIGHT`].
+    pub weight: u32,
+    /// Connections, established or not, at which it gets no more.
+    pub limit: Option<NonZeroU32>,
+}
+
+/// After how long a silence a connection is forgotten, by its state: 1 s to 30 days, kept to 134 ms. The defaults are
+/// DPVS's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Picked up in the middle, nothing seen since.
+    pub none: Duration,
+    pub syn_received: Duration,
+    pub established: Duration,
+    pub fin_wait: Duration,
+    pub close_wait: Duration,
+    pub time_wait: Duration,
+    pub close: Duration,
+    pub udp_one_way: Duration,
+    pub udp_normal: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            none: seconds(2),
+            syn_received: seconds(30),
+            established: seconds(90),
+            fin_wait: seconds(7),
+            close_wait: seconds(7),
+            time_wait: seconds(7),
+            close: seconds(3),
+            udp_one_way: seconds(300),
+            udp_normal: seconds(300),
+        }
+    }
+}
+
+impl Timeouts {
+    fn named(&self) -> [(State, &'static str, Duration); 9] {
+        [
+            (State::None, "none", self.none),
+            (State::SynReceived, "syn_received", self.syn_received),
+            (State::Established, "established", self.established),
+            (State::FinWait, "fin_wait", self.fin_wait),
+            (State::CloseWait, "close_wait", self.close_wait),
+            (State::TimeWait, "time_wait", self.time_wait),
+            (State::Close, "close", self.close),
+            (State::UdpOneWay, "udp_one_way", self.udp_one_way),
+            (State::UdpNormal, "udp_normal", self.udp_normal),
+        ]
+    }
+
+    pub fn of(&self, state: State) -> Duration {
+        let named = self.named();
+        named.iter().find(|(of, ..)| *of == state).map_or(Duration::ZERO, |(.., timeout)| *timeout)
+    }
+
+    /// By number of the state, rounded up to ticks.
+    pub(crate) fn ticks(&self) -> [u32; STATES] {
+        let mut ticks = [0; STATES];
+        for (state, _, timeout) in self.named() {
+            ticks[state as usize] = timeout.as_nanos().div_ceil(1 << TICK_SHIFT) as u32;
+        }
+        ticks
+    }
+}
+
+/// ipvsadm's largest weight.
+pub const MAX_WEIGHT: u32 = 65_535;
+/// Backends that one service can have.
+pub const MAX_BACKENDS: usize = 1024;
+
+impl Config {
+    /// Whether it can be carried out, but for the room in the tables.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let mut services = HashSet::new();
+        for service in &self.services {
+            if !services.insert((service.protocol, service.address)) {
+                return Err(ConfigError::DuplicateService { service: service.address });
+            }
+            service.validate()?;
+        }
+        Ok(())
+    }
+}
+
+fn is_usable(address: IpAddr) -> bool {
+    let v4_in_v6 = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+    !address.is_unspecified() && !address.is_multicast() && !address.is_loopback() && !v4_in_v6
+}
+
+impl Service {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let service = self.address;
+        if service.port() == 0 {
+            return Err(ConfigError::ServicePort { service });
+        }
+        let forward = self.forward.name();
+        let local = self.forward.local();
+        if local.is_empty() && matches!(self.forward, Forward::FullNat { .. } | Forward::Tunnel { .. }) {
+            return Err(ConfigError::NoLocalAddress { service, forward });
+        }
+        if self.backends.len() > MAX_BACKENDS {
+            return Err(ConfigError::Backends { service, count: self.backends.len(), max: MAX_BACKENDS });
+        }
+        let backends = self.backends.iter().map(|backend| backend.address.ip());
+        for address in backends.chain([service.ip()]).chain(local.iter().copied()) {
+            if !is_usable(address) {
+                return Err(ConfigError::ServiceAddress { service, address });
+            }
+            if address.is_ipv4() != service.is_ipv4() {
+                return Err(ConfigError::Family { service, address });
+            }
+        }
+        let mut seen = HashSet::new();
+        for address in local {
+            if !seen.insert(address) {
+                return Err(ConfigError::DuplicateLocal { service, address: *address });
+            }
+        }
+        let mut seen = HashSet::new();
+        for Backend { address: backend, weight, .. } in self.backends.iter().copied() {
+            if !seen.insert(backend) {
+                return Err(ConfigError::DuplicateBackend { service, backend });
+            }
+            if self.forward.keeps_port() && backend.port() != service.port() {
+                return Err(ConfigError::BackendPort { service, backend, forward });
+            }
+            if weight > MAX_WEIGHT {
+                return Err(ConfigError::Weight { service, backend, weight, max: MAX_WEIGHT });
+            }
+        }
+        let month = Duration::from_secs(30 * 24 * 3600);
+        for (_, name, timeout) in self.timeouts.named() {
+            if timeout < Duration::from_secs(1) || timeout > month {
+                return Err(ConfigError::Timeout { service, name });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    fn service() -> Service {
+        Service {
+            protocol: Protocol::Tcp,
+            address: "192.0.2.1:80".parse().unwrap(),
+            scheduler: Scheduler::RoundRobin,
+            forward: Forward::FullNat { local: vec!["198.51.100.1".parse().unwrap()] },
+            backends: vec![Backend { address: "203.0.113.1:8080".parse().unwrap(), weight: 1, limit: None }],
+            timeouts: Timeouts::default(),
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut Service)) -> ConfigError {
+        let mut changed = service();
+        change(&mut changed);
+        Config { services: vec![changed], ..Config::default() }.validate().unwrap_err()
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_by_name() {
+        assert_eq!(Config { services: vec![service()], ..Config::default() }.validate(), Ok(()));
+        let twice = Config { services: vec![service(), service()], ..Config::default() };
+        assert!(matches!(twice.validate(), Err(ConfigError::DuplicateService { .. })));
+        let none = |s: &mut Service| s.forward = Forward::FullNat { local: vec![] };
+        assert!(matches!(refused(none), ConfigError::NoLocalAddress { forward: "fullnat", .. }));
+        let port = |s: &mut Service| s.forward = Forward::Route;
+        assert!(matches!(refused(port), ConfigError::BackendPort { forward: "route", .. }));
+        let family = |s: &mut Service| s.backends[0].address = "[2001:db8::1]:8080".parse().unwrap();
+        assert!(matches!(refused(family), ConfigError::Family { .. }));
+        let mapped = |s: &mut Service| s.address = "[::ffff:192.0.2.1]:80".parse().unwrap();
+        assert!(matches!(refused(mapped), ConfigError::ServiceAddress { .. } | ConfigError::Family { .. }));
+        assert!(matches!(refused(|s| s.backends.push(s.backends[0])), ConfigError::DuplicateBackend { .. }));
+        assert!(matches!(refused(|s| s.backends[0].weight = 65_536), ConfigError::Weight { .. }));
+        assert!(matches!(refused(|s| s.address.set_port(0)), ConfigError::ServicePort { .. }));
+        let zero = |s: &mut Service| s.timeouts.close = Duration::ZERO;
+        assert!(matches!(refused(zero), ConfigError::Timeout { name: "close", .. }));
+    }
+
+    #[test]
+    fn timeouts_are_rounded_up_to_ticks() {
+        let ticks = Timeouts::default().ticks();
+        // 90 s and 3 s over 2^27 ns.
+        assert_eq!((ticks[State::Established as usize], ticks[State::Close as usize]), (671, 23));
+    }
+}

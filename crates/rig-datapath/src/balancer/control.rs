@@ -1,0 +1,611 @@
+//! Loading, configuring and sweeping.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::maps::Map;
+use crate::test_run::{self, Outcome};
+use crate::Error;
+
+use super::config::{Config, Policy, Protocol, Service, Unhandled};
+use super::known::{Identity, Known, KnownBackend, KnownService, Range};
+use super::schedule;
+use super::shape::{self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket};
+use super::sizes::Sizes;
+
+pub(crate) const PROGRAM: &str = "balance";
+const SWEEP: &str = "sweep";
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
+/// The constants' section, and what its copy is called where it is kept.
+const TUNING: &str = ".rodata.tuning";
+const KEPT_TUNING: &str = "tuning";
+
+/// The maps, by their names in bpf/rig/maps.h.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) connections: Map,
+    pub(crate) service_of: Map,
+    pub(crate) owned: Map,
+    pub(crate) services: Map,
+    pub(crate) backends: Map,
+    pub(crate) locals: Map,
+    pub(crate) lists: Map,
+    pub(crate) loads: Map,
+    pub(crate) cursors: Map,
+    pub(crate) hops: Map,
+    pub(crate) traffic: Map,
+    pub(crate) drops: Map,
+    pub(crate) passes: Map,
+    pub(crate) controls: Map,
+    /// Only programs use these.
+    others: [Map; 4],
+}
+
+impl Tables {
+    fn of(object: &Object) -> Result<Self, Error> {
+        let map = |name| Map::of(object, name);
+        Ok(Self {
+            connections: map("connections")?,
+            service_of: map("service_of")?,
+            owned: map("owned")?,
+            services: map("services")?,
+            backends: map("backends")?,
+            locals: map("locals")?,
+            lists: map("lists")?,
+            loads: map("loads")?,
+            cursors: map("cursors")?,
+            hops: map("hops")?,
+            traffic: map("traffic")?,
+            drops: map("drops")?,
+            passes: map("passes")?,
+            controls: map("controls")?,
+            others: [map("buckets")?, map("free_slots")?, map("shards")?, map("turns")?],
+        })
+    }
+
+    fn all(&mut self) -> [&mut Map; 18] {
+        let [a, b, c, d] = &mut self.others;
+        [
+            &mut self.connections,
+            &mut self.service_of,
+            &mut self.owned,
+            &mut self.services,
+            &mut self.backends,
+            &mut self.locals,
+            &mut self.lists,
+            &mut self.loads,
+            &mut self.cursors,
+            &mut self.hops,
+            &mut self.traffic,
+            &mut self.drops,
+            &mut self.passes,
+            &mut self.controls,
+            a,
+            b,
+            c,
+            d,
+        ]
+    }
+}
+
+/// What time it is for the balancer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    Kernel,
+    /// It stands still at this many ticks of 2^27 ns (134 ms), at least 1. For tests.
+    Fixed(u32),
+}
+
+/// What a sweep has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Connections ended.
+    pub expired: u32,
+    /// Places of earlier ended ones that can be used again.
+    pub freed: u32,
+    /// Connections that go on.
+    pub live: u32,
+}
+
+/// A loaded balancer. Dropping it removes its programs and connections, unless they are kept (see [`Balancer::keep`]).
+pub struct Balancer {
+    pub(crate) object: Object,
+    pub(crate) tables: Tables,
+    pub(crate) known: Known,
+    sizes: Sizes,
+    slots: u32,
+    control: Control,
+    /// Where the next partial sweep begins.
+    next_swept: u32,
+}
+
+impl fmt::Debug for Balancer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Balancer").field("sizes", &self.sizes).field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+fn not_permitted(error: &libbpf_rs::Error) -> bool {
+    error.kind() == libbpf_rs::ErrorKind::PermissionDenied
+}
+
+impl Balancer {
+    /// Loads the programs with empty tables.
+    pub fn load(sizes: Sizes) -> Result<Self, Error> {
+        Self::open(sizes, None, &[])
+    }
+
+    /// Loads the programs upon the tables that another balancer has kept in `directory`, connections and all.
+    pub fn resume(directory: &Path) -> Result<Self, Error> {
+        Self::open(Sizes::default(), Some(directory), &[])
+    }
+
+    /// With programs that measure and are not loaded otherwise.
+    #[doc(hidden)]
+    pub fn load_with(sizes: Sizes, programs: &[&str]) -> Result<Self, Error> {
+        Self::open(sizes, None, programs)
+    }
+
+    fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&str]) -> Result<Self, Error> {
+        let failed = |source| match not_permitted(&source) {
+            true => Error::NotPermitted(source),
+            false => Error::Load { program: PROGRAM, source },
+        };
+        let mut builder = ObjectBuilder::default();
+        builder.name("balancer").map_err(failed)?;
+        let mut open = builder.open_memory(OBJECT).map_err(failed)?;
+        for mut program in open.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            program.set_autoload([PROGRAM, SWEEP].contains(&name.as_str()) || programs.contains(&name.as_str()));
+        }
+        let tuning = match kept {
+            Some(directory) => {
+                let tuning = kept_tuning(directory)?;
+                for mut map in open.maps_mut() {
+                    let path = directory.join(map.name());
+                    if map.name() != TUNING && path.exists() {
+                        let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
+                        map.reuse_pinned_map(&path).map_err(otherwise)?;
+                    }
+                }
+                tuning
+            }
+            None => sizes.tuning()?,
+        };
+        let slots = tuning.shards * tuning.slots_per_shard;
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if name == TUNING {
+                let refused = |source| Error::Map { map: KEPT_TUNING, operation: "write to", source };
+                map.set_initial_value(tuning.as_bytes()).map_err(refused)?;
+            } else if kept.is_none()
+                && let Some((name, entries)) = entries_of(&name, &sizes, slots)
+            {
+                let refused = |source| Error::Map { map: name, operation: "size", source };
+                map.set_max_entries(entries).map_err(refused)?;
+            }
+        }
+        let object = open.load().map_err(failed)?;
+        let tables = Tables::of(&object)?;
+        if kept.is_some() {
+            sizes = Sizes {
+                connections: slots,
+                services: tables.services.entries() - 1,
+                backends: tables.backends.entries() - 1,
+                local_addresses: tables.locals.entries() - 1,
+                list_entries: tables.lists.entries(),
+            };
+        }
+        let control = tables.controls.at(0)?;
+        let mut balancer = Self { object, tables, known: Known::default(), sizes, slots, control, next_swept: 1 };
+        if kept.is_some() {
+            balancer.known = balancer.recall()?;
+        }
+        Ok(balancer)
+    }
+
+    /// Room in the tables.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Pins the tables into `directory`, on a bpf file system, so that [`resume`](Self::resume) can go on with them after
+    /// this process has ended. Attachments are kept by themselves, see [`Attachment::keep`](super::Attachment::keep).
+    pub fn keep(&mut self, directory: &Path) -> Result<(), Error> {
+        for map in self.tables.all() {
+            map.pin(directory)?;
+        }
+        // The program's constants cannot be pinned under a name with a dot in front.
+        let mut tuning = Map::of(&self.object, TUNING)?;
+        tuning.pin_as(&directory.join(KEPT_TUNING))
+    }
+
+    /// Changes services, backends, local addresses, schedules, timeouts and policy to what `config` says. No connection is
+    /// broken by it: what is there no longer gets no new ones. On an error half of it may be done; applying again is safe.
+    pub fn apply(&mut self, config: &Config) -> Result<(), Error> {
+        config.validate()?;
+        self.known.resting.clear();
+        self.reclaim()?;
+        self.close_others(config)?;
+        for service in &config.services {
+            self.apply_service(service)?;
+        }
+        self.apply_owned(config)?;
+        self.apply_policy(config.policy)
+    }
+
+    /// Services and backends that are not in `config` get no new connections from here on.
+    fn close_others(&mut self, config: &Config) -> Result<(), Error> {
+        let wanted: Vec<Identity> = config.services.iter().map(identity).collect();
+        let mut leaving = Vec::new();
+        for (identity, known) in &mut self.known.services {
+            if known.open && !wanted.contains(identity) {
+                // Another one may have the address by now, under another forwarding method.
+                self.tables.service_of.remove(&key(identity.protocol, identity.address))?;
+                known.open = false;
+            }
+            let service = config.services.iter().find(|service| self::identity(service) == *identity);
+            let keeps = |address: SocketAddr| {
+                service.is_some_and(|service| service.backends.iter().any(|backend| backend.address == address))
+            };
+            for (&(number, address), backend) in &mut self.known.backends {
+                if number == known.number && backend.leaving.is_none() && !keeps(address) {
+                    backend.leaving = Some(false);
+                    leaving.push(backend.number);
+                }
+            }
+        }
+        for number in leaving {
+            let mut backend: shape::Backend = self.tables.backends.at(number)?;
+            backend.weight = 0;
+            self.tables.backends.set(&number, &backend)?;
+        }
+        Ok(())
+    }
+
+    fn apply_service(&mut self, service: &Service) -> Result<(), Error> {
+        let identity = identity(service);
+        let (number, old) = match self.known.services.get(&identity) {
+            Some(known) => (known.number, [known.schedule, known.locals]),
+            None => (self.known.new_service(self.sizes.services)?, [Range::default(); 2]),
+        };
+        // In place before numbers are given to backends, so that nobody else gets this one.
+        let entry = self.known.services.entry(identity).or_insert_with(|| KnownService {
+            number,
+            open: false,
+            schedule: Range::default(),
+            locals: Range::default(),
+            past: TrafficCount::default(),
+        });
+        let was_open = entry.open;
+        let locals = service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
+        let mut numbers = Vec::with_capacity(service.backends.len());
+        for backend in &service.backends {
+            numbers.push(self.backend(number, service, backend)?);
+        }
+        let list = schedule::list(service.scheduler, &service.backends);
+        let schedule: Vec<u32> = list.into_iter().map(|place| numbers[place]).collect();
+        let schedule = self.list(old[0], &schedule)?;
+        let locals = self.list(old[1], &locals)?;
+        let value = shape::Service {
+            address: service.address.ip().into(),
+            port: port_of(service.address.port()),
+            protocol: service.protocol.number(),
+            forward: service.forward.number(),
+            scheduler: service.scheduler.number(),
+            schedule: schedule.word(),
+            locals: locals.word(),
+            timeout: service.timeouts.ticks(),
+            ..shape::Service::default()
+        };
+        self.tables.services.set(&number, &value)?;
+        if !was_open {
+            self.tables.service_of.set(&key(service.protocol, service.address), &number)?;
+        }
+        if let Some(known) = self.known.services.get_mut(&identity) {
+            known.open = true;
+            known.schedule = schedule;
+            known.locals = locals;
+        }
+        Ok(())
+    }
+
+    /// The backend's number, with its entry as it shall be.
+    fn backend(&mut self, number: u32, service: &Service, backend: &super::Backend) -> Result<u32, Error> {
+        let value = shape::Backend {
+            address: backend.address.ip().into(),
+            port: port_of(backend.address.port()),
+            protocol: service.protocol.number(),
+            weight: service.scheduler.weight(backend.weight),
+            limit: backend.limit.map_or(0, std::num::NonZero::get),
+            service: number,
+            ..shape::Backend::default()
+        };
+        let at = (number, backend.address);
+        if let Some(known) = self.known.backends.get_mut(&at) {
+            known.leaving = None;
+            self.tables.backends.set(&known.number, &value)?;
+            return Ok(known.number);
+        }
+        let new = self.known.new_backend(self.sizes.backends)?;
+        // Whoever had the number before has left its counters and what CPUs remember of the way.
+        self.tables.loads.set(&new, &Load::default())?;
+        self.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
+        self.tables.hops.set_all_cpus(new, &Hop::default())?;
+        self.tables.backends.set(&new, &value)?;
+        self.known.backends.insert(at, KnownBackend { number: new, leaving: None });
+        Ok(new)
+    }
+
+    fn local(&mut self, address: IpAddr) -> Result<u32, Error> {
+        if let Some(number) = self.known.locals.get(&address) {
+            return Ok(*number);
+        }
+        let number = self.known.new_local(self.sizes.local_addresses)?;
+        self.tables.locals.set(&number, &Address::from(address))?;
+        self.known.locals.insert(address, number);
+        Ok(number)
+    }
+
+    /// The list with this content: the old one when it is the same, otherwise a new one beside it.
+    fn list(&mut self, old: Range, content: &[u32]) -> Result<Range, Error> {
+        let length = content.len() as u32;
+        if old.length == length {
+            let mut same = true;
+            for (at, number) in (old.offset..).zip(content) {
+                same = same && self.tables.lists.at::<u32>(at)? == *number;
+            }
+            if same {
+                return Ok(old);
+            }
+        }
+        let new = self.known.new_list(length, self.sizes.list_entries)?;
+        self.tables.lists.set_range(new.offset, content)?;
+        // Also keeps the next list of this service from it until both are in its entry.
+        self.known.resting.extend([old, new].into_iter().filter(|range| range.length > 0));
+        Ok(new)
+    }
+
+    /// Which addresses the balancer answers for: of open services and their pools.
+    fn apply_owned(&mut self, config: &Config) -> Result<(), Error> {
+        let services = config.services.iter();
+        let wanted: BTreeSet<IpAddr> =
+            services.flat_map(|service| [service.address.ip()].into_iter().chain(service.forward.local().iter().copied())).collect();
+        for address in wanted.difference(&self.known.owned) {
+            self.tables.owned.set(&Address::from(*address), &1_u32)?;
+        }
+        for address in self.known.owned.difference(&wanted) {
+            self.tables.owned.remove(&Address::from(*address))?;
+        }
+        self.known.owned = wanted;
+        Ok(())
+    }
+
+    fn apply_policy(&mut self, policy: Policy) -> Result<(), Error> {
+        let number = |unhandled| match unhandled {
+            Unhandled::Drop => 0,
+            Unhandled::Pass => 1,
+        };
+        self.control.fragments = number(policy.fragments);
+        self.control.options = number(policy.options);
+        self.tables.controls.set(&0_u32, &self.control)
+    }
+
+    pub fn set_clock(&mut self, clock: Clock) -> Result<(), Error> {
+        self.control.fixed_tick = match clock {
+            Clock::Kernel => 0,
+            Clock::Fixed(tick) => tick.max(1),
+        };
+        self.tables.controls.set(&0_u32, &self.control)
+    }
+
+    /// Says that packets leave in the buffers in which they came, offloads and all, as they do in generic mode.
+    pub(crate) fn set_keeps_offload(&mut self, keeps: bool) -> Result<(), Error> {
+        self.control.keeps_offload = keeps.into();
+        self.tables.controls.set(&0_u32, &self.control)
+    }
+
+    /// Gives back the numbers of what was removed and has no connections left. A packet that is on its way when the last
+    /// one ends has ended itself by the next time.
+    fn reclaim(&mut self) -> Result<(), Error> {
+        let mut gone = Vec::new();
+        for (at, backend) in &mut self.known.backends {
+            if let Some(seen) = &mut backend.leaving {
+                let load: Load = self.tables.loads.at(backend.number)?;
+                match load.connections as u32 {
+                    0 if *seen => gone.push((*at, backend.number)),
+                    0 => *seen = true,
+                    _ => *seen = false,
+                }
+            }
+        }
+        for (at, number) in gone {
+            let traffic = self.sum(number)?;
+            if let Some(service) = self.known.services.values_mut().find(|service| service.number == at.0) {
+                service.past.add(&traffic);
+            }
+            self.tables.backends.set(&number, &shape::Backend::default())?;
+            self.known.backends.remove(&at);
+        }
+        let backends = &self.known.backends;
+        let idle = |number| !backends.keys().any(|(service, _)| *service == number);
+        let closed: Vec<_> = self.known.services.iter().filter(|(_, known)| !known.open && idle(known.number)).collect();
+        for identity in closed.into_iter().map(|(identity, known)| (*identity, known.number)).collect::<Vec<_>>() {
+            self.tables.services.set(&identity.1, &shape::Service::default())?;
+            self.known.services.remove(&identity.0);
+        }
+        Ok(())
+    }
+
+    /// A backend's counters over all CPUs.
+    pub(crate) fn sum(&self, backend: u32) -> Result<TrafficCount, Error> {
+        let mut sum = TrafficCount::default();
+        self.tables.traffic.per_cpu(backend)?.iter().for_each(|cpu| sum.add(cpu));
+        Ok(sum)
+    }
+
+    /// What the tables say, for a control plane that has been started anew.
+    fn recall(&self) -> Result<Known, Error> {
+        let mut known = Known::default();
+        for number in 1..=self.sizes.services {
+            let service: shape::Service = self.tables.services.at(number)?;
+            if service.port == 0 {
+                continue;
+            }
+            let protocol = protocol(service.protocol);
+            let address = socket(service.address, service.port);
+            let open: Option<u32> = self.tables.service_of.get(&key(protocol, address))?;
+            let entry = KnownService {
+                number,
+                open: open == Some(number),
+                schedule: Range::of_word(service.schedule),
+                locals: Range::of_word(service.locals),
+                past: TrafficCount::default(),
+            };
+            known.services.insert(Identity { protocol, address, forward: service.forward }, entry);
+        }
+        for number in 1..=self.sizes.backends {
+            let backend: shape::Backend = self.tables.backends.at(number)?;
+            if backend.service != 0 {
+                let at = (backend.service, socket(backend.address, backend.port));
+                // Whoever is not in the next configuration will be told to leave then.
+                known.backends.insert(at, KnownBackend { number, leaving: None });
+            }
+        }
+        for number in 1..=self.sizes.local_addresses {
+            let address: Address = self.tables.locals.at(number)?;
+            if address != Address::default() {
+                known.locals.insert(address.into(), number);
+                if self.tables.owned.get::<_, u32>(&address)?.is_some() {
+                    known.owned.insert(address.into());
+                }
+            }
+        }
+        for identity in known.services.keys() {
+            let address = identity.address.ip();
+            if self.tables.owned.get::<_, u32>(&Address::from(address))?.is_some() {
+                known.owned.insert(address);
+            }
+        }
+        Ok(known)
+    }
+
+    /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
+    /// that have been silent for their state's timeout end; the places of those that ended at least 2 ticks (268 ms) ago
+    /// become free. To be called so that a round takes about a second, by one process at a time.
+    pub fn sweep(&mut self, slots: u32) -> Result<Swept, Error> {
+        let mut swept = Swept::default();
+        let mut left = slots.min(self.slots);
+        while left > 0 {
+            let count = left.min(SWEEP_AT_ONCE).min(self.slots + 1 - self.next_swept);
+            let sweep = self.run_sweep(self.next_swept, count)?;
+            swept.expired += sweep.expired;
+            swept.freed += sweep.freed;
+            swept.live += sweep.live;
+            left -= count;
+            self.next_swept = if self.next_swept + count > self.slots { 1 } else { self.next_swept + count };
+        }
+        Ok(swept)
+    }
+
+    /// All of the table.
+    pub fn sweep_all(&mut self) -> Result<Swept, Error> {
+        self.next_swept = 1;
+        self.sweep(self.slots)
+    }
+
+    fn run_sweep(&self, from: u32, count: u32) -> Result<Sweep, Error> {
+        let failed = |source| Error::TestRun { program: SWEEP, source };
+        let program = self.object.progs_mut().find(|program| program.name() == SWEEP);
+        let program = program.ok_or_else(|| Error::Missing { kind: "program", name: SWEEP.to_owned() })?;
+        let mut bytes = [0; size_of::<Sweep>()];
+        bytes.copy_from_slice(Sweep { from, count, ..Sweep::default() }.as_bytes());
+        // The kernel writes the context back to where it was read from.
+        program.test_run(ProgramInput { context_in: Some(&mut bytes), ..ProgramInput::default() }).map_err(failed)?;
+        Sweep::read_from_bytes(&bytes).map_err(|_| Error::Missing { kind: "result of", name: SWEEP.to_owned() })
+    }
+
+    /// The time in ticks.
+    pub(crate) fn tick(&self) -> Result<u32, Error> {
+        Ok(self.run_sweep(1, 0)?.tick)
+    }
+
+    /// Runs the program on one frame, see [`test_run::run`]. Connections and counters change as with any packet.
+    pub fn test_run(&self, frame: &[u8], interface: Option<u32>) -> Result<Outcome, Error> {
+        test_run::run(&self.object, PROGRAM, frame, interface, 1)
+    }
+
+    /// Runs a program that measures, `repeat` times.
+    #[doc(hidden)]
+    pub fn measure(&self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Outcome, Error> {
+        test_run::run(&self.object, program, frame, None, repeat)
+    }
+
+    /// Instructions that the kernel has of each loaded program, by name.
+    pub fn instructions(&self) -> Vec<(String, usize)> {
+        let loaded = self.object.progs().filter(libbpf_rs::ProgramImpl::autoload);
+        loaded.map(|program| (program.name().to_string_lossy().into_owned(), program.insn_cnt())).collect()
+    }
+}
+
+/// A sweep of this many slots takes some milliseconds, so that it ends soon when it shall.
+const SWEEP_AT_ONCE: u32 = 1 << 18;
+
+/// Elements of the maps that are sized, and the names.
+fn entries_of(name: &str, sizes: &Sizes, slots: u32) -> Option<(&'static str, u32)> {
+    Some(match name {
+        "connections" => ("connections", slots + 1),
+        "buckets" => ("buckets", sizes.buckets()),
+        "free_slots" => ("free_slots", slots),
+        "service_of" => ("service_of", sizes.services),
+        "owned" => ("owned", sizes.services + sizes.local_addresses),
+        "services" => ("services", sizes.services + 1),
+        "turns" => ("turns", sizes.services + 1),
+        "backends" => ("backends", sizes.backends + 1),
+        "loads" => ("loads", sizes.backends + 1),
+        "cursors" => ("cursors", sizes.backends + 1),
+        "hops" => ("hops", sizes.backends + 1),
+        "traffic" => ("traffic", sizes.backends + 1),
+        "locals" => ("locals", sizes.local_addresses + 1),
+        "lists" => ("lists", sizes.list_entries),
+        _ => return None,
+    })
+}
+
+fn kept_tuning(directory: &Path) -> Result<Tuning, Error> {
+    let path: PathBuf = directory.join(KEPT_TUNING);
+    let opened = MapHandle::from_pinned_path(&path);
+    let map = opened.map_err(|source| Error::Pin { operation: "open", path: path.display().to_string(), source })?;
+    let read = |source| Error::Map { map: KEPT_TUNING, operation: "read", source };
+    let bytes = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(read)?;
+    let tuning = bytes.and_then(|bytes| Tuning::read_from_bytes(&bytes).ok());
+    tuning.ok_or_else(|| Error::PinnedOtherwise { path: directory.display().to_string() })
+}
+
+fn identity(service: &Service) -> Identity {
+    Identity { protocol: service.protocol, address: service.address, forward: service.forward.number() }
+}
+
+fn key(protocol: Protocol, address: SocketAddr) -> ServiceKey {
+    ServiceKey {
+        address: address.ip().into(),
+        port: port_of(address.port()),
+        protocol: protocol.number(),
+        ..ServiceKey::default()
+    }
+}
+
+pub(crate) fn protocol(number: u8) -> Protocol {
+    if number == Protocol::Udp.number() { Protocol::Udp } else { Protocol::Tcp }
+}
+
+/// How long `ticks` are.
+pub(crate) fn duration(ticks: u32) -> Duration {
+    Duration::from_nanos(u64::from(ticks) << TICK_SHIFT)
+}

@@ -1,0 +1,126 @@
+//! What the control plane knows of the tables: which number stands for what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::Error;
+
+use super::config::Protocol;
+use super::shape::TrafficCount;
+
+/// A service under another forwarding method is another one: connections keep theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    pub(crate) protocol: Protocol,
+    pub(crate) address: SocketAddr,
+    pub(crate) forward: u8,
+}
+
+/// A part of the map `lists`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Range {
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+}
+
+impl Range {
+    pub(crate) fn word(self) -> u64 {
+        super::shape::list(self.offset, self.length)
+    }
+
+    pub(crate) fn of_word(word: u64) -> Self {
+        Self { offset: word as u32, length: (word >> 32) as u32 }
+    }
+
+    fn end(self) -> u32 {
+        self.offset + self.length
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct KnownService {
+    pub(crate) number: u32,
+    /// Whether it takes new connections.
+    pub(crate) open: bool,
+    pub(crate) schedule: Range,
+    pub(crate) locals: Range,
+    /// Of backends that are gone.
+    pub(crate) past: TrafficCount,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KnownBackend {
+    pub(crate) number: u32,
+    /// Removed from the configuration; it goes with its last connection, `Some(true)` once that has been seen.
+    pub(crate) leaving: Option<bool>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) services: BTreeMap<Identity, KnownService>,
+    /// By service's number and address.
+    pub(crate) backends: BTreeMap<(u32, SocketAddr), KnownBackend>,
+    pub(crate) locals: BTreeMap<IpAddr, u32>,
+    /// Addresses in the map `owned`.
+    pub(crate) owned: BTreeSet<IpAddr>,
+    /// Parts of `lists` that a packet may be reading still.
+    pub(crate) resting: Vec<Range>,
+}
+
+/// The smallest number from 1 that is not taken; 0 means nothing everywhere.
+fn free_number(taken: impl Iterator<Item = u32>) -> u32 {
+    let taken: BTreeSet<u32> = taken.collect();
+    (1..).find(|number| !taken.contains(number)).unwrap_or(u32::MAX)
+}
+
+fn within(number: u32, room: u32, what: &'static str) -> Result<u32, Error> {
+    if number <= room { Ok(number) } else { Err(Error::NoRoom { what, room, wanted: number as usize }) }
+}
+
+impl Known {
+    pub(crate) fn new_service(&self, room: u32) -> Result<u32, Error> {
+        within(free_number(self.services.values().map(|service| service.number)), room, "services")
+    }
+
+    pub(crate) fn new_backend(&self, room: u32) -> Result<u32, Error> {
+        within(free_number(self.backends.values().map(|backend| backend.number)), room, "backends")
+    }
+
+    pub(crate) fn new_local(&self, room: u32) -> Result<u32, Error> {
+        within(free_number(self.locals.values().copied()), room, "local addresses")
+    }
+
+    /// Room for a list, first fit.
+    pub(crate) fn new_list(&self, length: u32, room: u32) -> Result<Range, Error> {
+        let lists = self.services.values().flat_map(|service| [service.schedule, service.locals]);
+        let mut taken: Vec<Range> = lists.chain(self.resting.iter().copied()).filter(|list| list.length > 0).collect();
+        taken.sort_by_key(|list| list.offset);
+        let mut offset = 0;
+        for list in taken {
+            if list.offset - offset.min(list.offset) >= length {
+                break;
+            }
+            offset = offset.max(list.end());
+        }
+        within(offset + length, room, "entries of schedules")?;
+        Ok(Range { offset, length })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_take_the_first_gap_that_fits() {
+        let mut known = Known { resting: vec![Range { offset: 4, length: 4 }], ..Known::default() };
+        assert_eq!(known.new_list(4, 100).unwrap().offset, 0);
+        assert_eq!(known.new_list(5, 100).unwrap().offset, 8);
+        known.resting.push(Range { offset: 0, length: 4 });
+        known.resting.push(Range { offset: 10, length: 90 });
+        assert_eq!(known.new_list(2, 100).unwrap().offset, 8);
+        let full = known.new_list(3, 100).unwrap_err();
+        assert_eq!(full.to_string(), "the balancer has room for 100 entries of schedules, and 103 are wanted: load it with larger sizes");
+    }
+}

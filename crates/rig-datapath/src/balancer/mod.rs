@@ -1,0 +1,32 @@
+//! The layer-4 balancer: XDP programs in bpf/balancer.bpf.c and what configures, watches and sweeps them.
+//!
+//! ```text
+//! Config --validate--> Balancer::apply --maps--> program `balance` on each packet
+//! program `sweep`, run by Balancer::sweep, ends connections that have been silent for too long
+//! ```
+//!
+//! A connection is a record in an array and an index entry for each direction; its layout and memory are described in
+//! bpf/rig/shape.h. Numbers of services, backends and local addresses stay what they are while a connection refers to
+//! them, so that no change of the configuration breaks one: what is removed gets no new connections and goes with its
+//! last.
+
+mod attach;
+mod config;
+mod control;
+mod known;
+pub mod model;
+mod reason;
+mod schedule;
+mod shape;
+mod sizes;
+mod status;
+
+pub use attach::{Attachment, Generic, Mode};
+pub use config::{
+    Backend, Config, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Scheduler, Service, Timeouts, Unhandled,
+};
+pub use control::{Balancer, Clock, Swept};
+pub use reason::{Drop, Pass};
+pub use shape::State;
+pub use sizes::{Memory, Sizes};
+pub use status::{BackendStatus, Connection, ServiceStatus, Traffic};

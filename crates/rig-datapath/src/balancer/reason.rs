@@ -1,0 +1,111 @@
+//! Why packets are dropped and why they are left to the kernel: numbers that the programs count under.
+//!
+//! A number that was once given is never given again.
+
+macro_rules! reasons {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $number:literal, $key:literal, $text:literal, $remedy:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$doc])* $variant = $number,)*
+        }
+
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            pub fn number(self) -> u32 {
+                u32::from(self as u8)
+            }
+
+            /// A name for machines: stable, `[a-z_]`.
+            pub fn key(self) -> &'static str {
+                match self { $(Self::$variant => $key,)* }
+            }
+
+            /// What has happened.
+            pub fn text(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+
+            /// What to do about it.
+            pub fn remedy(self) -> &'static str {
+                match self { $(Self::$variant => $remedy,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why a packet was dropped.
+    Drop {
+        Fragment = 1, "fragment", "a fragment for one of the balancer's addresses",
+            "only a packet's first fragment has ports: lower the sender's MTU, or let fragments pass to the kernel";
+        IpOptions = 2, "ip_options", "IP options or extension headers on a packet for one of the balancer's addresses",
+            "find out who sends them, or let them pass to the kernel";
+        Ttl = 3, "ttl", "the packet's time to live has run out",
+            "look for a routing loop between the balancer and its backends or clients";
+        NoConnection = 4, "no_connection", "a TCP reset or SYN+ACK for a service, and no such connection",
+            "normal after a connection has expired; many of them are an attack, or timeouts that are too short";
+        NoBackend = 5, "no_backend", "a new connection for a service that has no backend with a weight",
+            "add a backend, or give one a weight";
+        BackendsFull = 6, "backends_full", "a new connection while all backends are at their connection limit",
+            "raise the limits or add backends";
+        TableFull = 7, "table_full", "a new connection while the connection table is full",
+            "load the balancer with a larger table, or shorten timeouts";
+        IndexFull = 8, "index_full", "a new connection whose places in the index are taken",
+            "load the balancer with a larger table";
+        NoLocalPort = 9, "no_local_port", "a new connection, and no free local port towards its backend",
+            "add local addresses to the service, or backends";
+        NoRoute = 10, "no_route", "the kernel has no route, or does not forward on the interface",
+            "add a route; set net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1";
+        NoNeighbor = 11, "no_neighbor", "the kernel does not know the next hop's link-layer address",
+            "is the next hop up? The control plane asks for it once a second";
+        TooBig = 12, "too_big", "the packet is larger than the next link's MTU",
+            "raise the MTU, or lower the senders' (MSS), by 20 bytes for IPv4 tunnels and 40 for IPv6";
+        Contended = 13, "contended", "the index was being written to by other CPUs for too long",
+            "report it: this should not be";
+        NatClash = 14, "nat_clash", "a client uses one port towards two services that have a backend in common",
+            "forward one of the services by FullNAT";
+        NoLocalAddress = 15, "no_local_address", "the service has no local address",
+            "give it one";
+        Internal = 16, "internal", "the program found its tables in a state that they cannot have",
+            "report it: this should not be";
+    }
+}
+
+reasons! {
+    /// Why a packet was left to the kernel.
+    Pass {
+        NotIp = 1, "not_ip", "neither IPv4 nor IPv6, or more than one VLAN tag", "nothing: ARP is among them";
+        Malformed = 2, "malformed", "a header or length that cannot be", "find out who sends them";
+        Protocol = 3, "protocol", "neither TCP nor UDP nor an ICMP error", "nothing: neighbor discovery is among them";
+        NoService = 4, "no_service", "neither of a known connection nor for a service", "nothing: the host's own traffic";
+        Fragment = 5, "fragment", "a fragment for somebody else, or let pass by policy", "nothing";
+        IpOptions = 6, "ip_options", "IP options for somebody else, or let pass by policy", "nothing";
+        IcmpUnknown = 7, "icmp_unknown", "an ICMP error about a packet of no known connection", "nothing";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names and numbers of an enum of reason.h with a prefix.
+    fn in_c(prefix: &str) -> Vec<(String, u32)> {
+        let header = include_str!("../../bpf/rig/reason.h");
+        let entries = header.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = "));
+        let ours = entries.filter_map(|(name, number)| {
+            Some((name.strip_prefix(prefix)?.to_lowercase(), number.parse::<u32>().ok()?))
+        });
+        ours.collect()
+    }
+
+    #[test]
+    fn both_sides_count_under_the_same_numbers() {
+        let drops: Vec<_> = Drop::ALL.iter().map(|reason| (reason.key().to_owned(), reason.number())).collect();
+        assert_eq!(in_c("DROP_"), drops);
+        let passes: Vec<_> = Pass::ALL.iter().map(|reason| (reason.key().to_owned(), reason.number())).collect();
+        assert_eq!(in_c("PASS_"), passes);
+    }
+}

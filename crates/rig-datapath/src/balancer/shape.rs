@@ -1,0 +1,238 @@
+//! The values in the balancer's maps, as bpf/rig/shape.h has them. What each field means is said there.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// States of a connection; numbers are never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    /// Picked up in the middle, nothing seen since.
+    None = 1,
+    SynReceived = 2,
+    Established = 3,
+    /// The backend has closed its side; where its packets do not pass here: the client has.
+    FinWait = 4,
+    /// The client has closed its side.
+    CloseWait = 5,
+    TimeWait = 6,
+    Close = 7,
+    /// Datagrams from the client alone so far.
+    UdpOneWay = 8,
+    UdpNormal = 9,
+}
+
+impl State {
+    pub const ALL: [Self; 9] = [
+        Self::None,
+        Self::SynReceived,
+        Self::Established,
+        Self::FinWait,
+        Self::CloseWait,
+        Self::TimeWait,
+        Self::Close,
+        Self::UdpOneWay,
+        Self::UdpNormal,
+    ];
+
+    /// ipvsadm's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "NONE",
+            Self::SynReceived => "SYN_RECV",
+            Self::Established => "ESTABLISHED",
+            Self::FinWait => "FIN_WAIT",
+            Self::CloseWait => "CLOSE_WAIT",
+            Self::TimeWait => "TIME_WAIT",
+            Self::Close => "CLOSE",
+            Self::UdpOneWay | Self::UdpNormal => "UDP",
+        }
+    }
+
+    pub(crate) fn of_live(live: u64) -> Option<Self> {
+        let number = (live >> 32) as u8;
+        Self::ALL.into_iter().find(|state| *state as u8 == number)
+    }
+}
+
+/// Values of `forward`.
+pub(crate) mod forward {
+    pub(crate) const FULL_NAT: u8 = 1;
+    pub(crate) const NAT: u8 = 2;
+    pub(crate) const ROUTE: u8 = 3;
+    pub(crate) const TUNNEL: u8 = 4;
+}
+
+/// Values of `scheduler`.
+pub(crate) mod scheduler {
+    pub(crate) const ROUND_ROBIN: u8 = 1;
+    pub(crate) const LEAST: u8 = 2;
+    pub(crate) const SOURCE_HASH: u8 = 3;
+    pub(crate) const FLOW_HASH: u8 = 4;
+}
+
+pub(crate) const STATES: usize = 10;
+pub(crate) const MAX_SHARDS: usize = 64;
+/// Bits of the kernel's monotonic clock in nanoseconds that a tick leaves out: 134 ms.
+pub(crate) const TICK_SHIFT: u32 = 27;
+
+macro_rules! plain {
+    ($($(#[$meta:meta])* $visibility:vis struct $name:ident: $size:literal { $($field:ident: $type:ty,)* })*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable)]
+        #[repr(C)]
+        $visibility struct $name {
+            $(pub(crate) $field: $type,)*
+        }
+        const _: () = assert!(size_of::<$name>() == $size);
+    )*};
+}
+
+plain! {
+    /// IPv4 addresses are IPv4-mapped.
+    pub(crate) struct Address: 16 {
+        bytes: [u64; 2],
+    }
+
+    pub(crate) struct Connection: 64 {
+        live: u64,
+        client: Address,
+        client_port: u16,
+        local_port: u16,
+        service: u16,
+        local: u16,
+        backend: u32,
+        delta: u16,
+        address_delta: u16,
+        hop: u64,
+        hop_ifindex: u32,
+        hop_source: [u8; 6],
+        hop_mtu: u16,
+        unused: u32,
+    }
+
+    pub(crate) struct Shard: 64 {
+        fresh: u64,
+        taken: u64,
+        given: u64,
+        pad: [u64; 5],
+    }
+
+    pub(crate) struct ServiceKey: 24 {
+        address: Address,
+        port: u16,
+        protocol: u8,
+        pad: [u8; 5],
+    }
+
+    pub(crate) struct Service: 96 {
+        address: Address,
+        port: u16,
+        protocol: u8,
+        forward: u8,
+        scheduler: u8,
+        pad: [u8; 3],
+        schedule: u64,
+        locals: u64,
+        timeout: [u32; STATES],
+        pad2: [u64; 2],
+    }
+
+    pub(crate) struct Backend: 32 {
+        address: Address,
+        port: u16,
+        protocol: u8,
+        pad: u8,
+        weight: u32,
+        limit: u32,
+        service: u32,
+    }
+
+    pub(crate) struct Load: 8 {
+        connections: u64,
+    }
+
+    pub(crate) struct TrafficCount: 40 {
+        connections: u64,
+        in_packets: u64,
+        in_bytes: u64,
+        out_packets: u64,
+        out_bytes: u64,
+    }
+
+    pub(crate) struct Hop: 24 {
+        looked_up: u32,
+        ifindex: u32,
+        source: [u8; 6],
+        destination: [u8; 6],
+        mtu: u16,
+        known: u16,
+    }
+
+    pub(crate) struct Control: 8 {
+        fixed_tick: u32,
+        fragments: u8,
+        options: u8,
+        keeps_offload: u8,
+        pad: u8,
+    }
+
+    pub(crate) struct Tuning: 64 {
+        key: [u64; 5],
+        bucket_mask: u32,
+        shards: u32,
+        slots_per_shard: u32,
+        cpus: u32,
+        port_low: u16,
+        ports_per_cpu: u16,
+        pad: u32,
+    }
+
+    pub(crate) struct Sweep: 24 {
+        from: u32,
+        count: u32,
+        tick: u32,
+        expired: u32,
+        freed: u32,
+        live: u32,
+    }
+}
+
+impl From<IpAddr> for Address {
+    fn from(address: IpAddr) -> Self {
+        let octets = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        let half = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&octets[at..at + 8]);
+            u64::from_ne_bytes(bytes)
+        };
+        Self { bytes: [half(0), half(8)] }
+    }
+}
+
+impl From<Address> for IpAddr {
+    fn from(address: Address) -> Self {
+        let mut octets = [0; 16];
+        octets[..8].copy_from_slice(&address.bytes[0].to_ne_bytes());
+        octets[8..].copy_from_slice(&address.bytes[1].to_ne_bytes());
+        Ipv6Addr::from(octets).to_canonical()
+    }
+}
+
+/// A port as it stands in a packet.
+pub(crate) fn port_of(port: u16) -> u16 {
+    port.to_be()
+}
+
+pub(crate) fn socket(address: Address, port: u16) -> SocketAddr {
+    SocketAddr::new(address.into(), u16::from_be(port))
+}
+
+/// The two halves of a list's word: offset and length.
+pub(crate) fn list(offset: u32, length: u32) -> u64 {
+    u64::from(length) << 32 | u64::from(offset)
+}

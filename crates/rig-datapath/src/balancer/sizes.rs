@@ -1,0 +1,129 @@
+//! How large the tables are: fixed when the programs are loaded.
+
+use libbpf_rs::num_possible_cpus;
+
+use crate::Error;
+
+use super::shape::{
+    Address, Backend, Connection, Hop, Load, MAX_SHARDS, Service, ServiceKey, Shard, TrafficCount, Tuning,
+};
+
+/// Room in the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Connections at a time, 64 to 2^30; each is 100 bytes. Rounded up to a multiple of the CPUs.
+    pub connections: u32,
+    pub services: u32,
+    /// Of all services together; one that was removed counts until its last connection has ended.
+    pub backends: u32,
+    pub local_addresses: u32,
+    /// Entries of all schedules and pools of local addresses together: a round robin takes the sum of its weights, a
+    /// hash 251 to 65,537. While a schedule is changed, both the old and the new one are there.
+    pub list_entries: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { connections: 1 << 20, services: 256, backends: 4096, local_addresses: 1024, list_entries: 1 << 19 }
+    }
+}
+
+const BUCKET: u64 = 64;
+/// Index entries that a bucket shall hold on average at most, of the seven for which it has room.
+const BUCKET_FILL: u64 = 4;
+
+/// Ports 1025 to 65535, as DPVS has them.
+const PORT_LOW: u16 = 1025;
+
+/// Bytes of the maps as asked for; the kernel's own headers come on top, for arrays some hundred bytes each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Records of connections.
+    pub connections: u64,
+    /// Buckets of the index.
+    pub index: u64,
+    pub free_slots: u64,
+    /// Services, backends, local addresses, schedules and counters.
+    pub configuration: u64,
+}
+
+impl Memory {
+    pub fn total(&self) -> u64 {
+        self.connections + self.index + self.free_slots + self.configuration
+    }
+}
+
+impl Sizes {
+    pub(crate) fn tuning(&self) -> Result<Tuning, Error> {
+        let cpus = num_possible_cpus()
+            .map_err(|source| Error::Map { map: "shards", operation: "count the CPUs of", source })?
+            as u32;
+        let shards = cpus.min(MAX_SHARDS as u32);
+        Ok(Tuning {
+            key: std::array::from_fn(|_| random() | 1),
+            bucket_mask: self.buckets() - 1,
+            shards,
+            slots_per_shard: self.connections().div_ceil(shards),
+            cpus,
+            port_low: PORT_LOW,
+            ports_per_cpu: (u32::from(u16::MAX - PORT_LOW) + 1).checked_div(cpus).unwrap_or(1).max(1) as u16,
+            pad: 0,
+        })
+    }
+
+    /// Each connection has two index entries.
+    pub(crate) fn buckets(&self) -> u32 {
+        (u64::from(self.connections()) * 2).div_ceil(BUCKET_FILL).next_power_of_two() as u32
+    }
+
+    fn connections(&self) -> u32 {
+        self.connections.clamp(64, 1 << 30)
+    }
+
+    /// What the maps will take for `cpus` possible CPUs.
+    pub fn memory(&self, cpus: usize) -> Memory {
+        let shards = cpus.clamp(1, MAX_SHARDS) as u64;
+        let slots = u64::from(self.connections()).div_ceil(shards) * shards;
+        let cpus = cpus as u64;
+        let bytes = |entries: u32, each: usize| u64::from(entries + 1) * each as u64;
+        // What the kernel adds to an element of a hash (struct htab_elem) and its bucket.
+        const HASHED: usize = 48 + 16;
+        let backend = size_of::<Backend>() + size_of::<Load>();
+        let backend_per_cpu = size_of::<Hop>() + size_of::<TrafficCount>() + size_of::<u64>();
+        Memory {
+            connections: (slots + 1) * size_of::<Connection>() as u64,
+            index: u64::from(self.buckets()) * BUCKET,
+            free_slots: slots * 4 + (MAX_SHARDS * size_of::<Shard>()) as u64,
+            configuration: bytes(self.services, size_of::<Service>() + size_of::<ServiceKey>() + 8 + HASHED)
+                + bytes(self.backends, backend)
+                + bytes(self.backends, backend_per_cpu) * cpus
+                + bytes(self.local_addresses, size_of::<Address>())
+                + bytes(self.local_addresses + self.services, size_of::<Address>() + 8 + HASHED)
+                + u64::from(self.list_entries) * 4,
+        }
+    }
+}
+
+/// The standard library draws its hash keys from the kernel's random numbers.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_million_connections_take_less_than_900_megabytes() {
+        let memory = Sizes { connections: 8_000_000, ..Sizes::default() }.memory(2);
+        assert_eq!(memory.connections, 8_000_001 * 64);
+        assert_eq!(memory.index, 1 << 28);
+        assert!(memory.total() < 900_000_000, "{memory:?}");
+    }
+
+    #[test]
+    fn keys_are_odd_and_drawn_anew() {
+        assert_ne!(random(), random());
+    }
+}

@@ -1,0 +1,60 @@
+//! What can go wrong between the programs and the kernel.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// An error of a datapath.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error(
+        "the kernel does not let this process load eBPF programs: run as root, or give it CAP_BPF, CAP_NET_ADMIN and \
+         CAP_PERFMON"
+    )]
+    NotPermitted(#[source] libbpf_rs::Error),
+    #[error("the kernel refuses the program `{program}`: it needs Linux 6.1 or later with BTF")]
+    Load { program: &'static str, source: libbpf_rs::Error },
+    #[error("cannot {operation} map `{map}`")]
+    Map { map: &'static str, operation: &'static str, source: libbpf_rs::Error },
+    #[error("the compiled object has no {kind} `{name}`: its sources and this crate are of different versions")]
+    Missing { kind: &'static str, name: String },
+    #[error("cannot run the program `{program}` on a packet")]
+    TestRun { program: &'static str, source: libbpf_rs::Error },
+    #[error("cannot attach to interface {interface}: {reason}")]
+    Attach { interface: u32, reason: String, source: libbpf_rs::Error },
+    #[error("cannot {operation} {path}")]
+    Pin { operation: &'static str, path: String, source: libbpf_rs::Error },
+    #[error("{path} holds the tables of a balancer of another size or version: remove the directory to start anew")]
+    PinnedOtherwise { path: String },
+    #[error("the balancer has room for {room} {what}, and {wanted} are wanted: load it with larger sizes")]
+    NoRoom { what: &'static str, room: u32, wanted: usize },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// A configuration that cannot be carried out, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    #[error("service {service} is there twice")]
+    DuplicateService { service: SocketAddr },
+    #[error("service {service}: backend {backend} is there twice")]
+    DuplicateBackend { service: SocketAddr, backend: SocketAddr },
+    #[error("service {service}: port 0 is no port")]
+    ServicePort { service: SocketAddr },
+    #[error("service {service}: {address} is no address that a service can have")]
+    ServiceAddress { service: SocketAddr, address: IpAddr },
+    #[error("service {service}: {address} is of the other address family; translation between families is not done")]
+    Family { service: SocketAddr, address: IpAddr },
+    #[error("service {service}: backend {backend} has another port, and forwarding by {forward} cannot change it")]
+    BackendPort { service: SocketAddr, backend: SocketAddr, forward: &'static str },
+    #[error("service {service}: forwarding by {forward} needs at least one local address")]
+    NoLocalAddress { service: SocketAddr, forward: &'static str },
+    #[error("service {service}: local address {address} is there twice")]
+    DuplicateLocal { service: SocketAddr, address: IpAddr },
+    #[error("service {service}: backend {backend}: weight {weight} is more than {max}")]
+    Weight { service: SocketAddr, backend: SocketAddr, weight: u32, max: u32 },
+    #[error("service {service}: {count} backends are more than {max}")]
+    Backends { service: SocketAddr, count: usize, max: usize },
+    #[error("service {service}: timeout {name} must be between 1 s and 30 days")]
+    Timeout { service: SocketAddr, name: &'static str },
+}

@@ -1,0 +1,13 @@
+//! Datapaths as eBPF programs, each with its control plane and with a model of its rules in plain Rust.
+//!
+//! The programs are C (bpf/), compiled by clang at build time and loaded by libbpf, which is built in. They are loaded
+//! by name instead of through generated skeletons, because those contain unsafe code.
+
+#![forbid(unsafe_code)]
+
+pub mod balancer;
+mod error;
+mod maps;
+pub mod test_run;
+
+pub use error::Error;

@@ -1,0 +1,113 @@
+//! Typed access to maps: a key and a value are plain data whose bytes are what the program sees.
+
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::Error;
+
+/// A map of the loaded object, by name.
+#[derive(Debug)]
+pub(crate) struct Map {
+    name: &'static str,
+    handle: MapHandle,
+}
+
+impl Map {
+    pub(crate) fn of(object: &Object, name: &'static str) -> Result<Self, Error> {
+        let map = object.maps().find(|map| map.name() == name);
+        let map = map.ok_or_else(|| Error::Missing { kind: "map", name: name.to_owned() })?;
+        let handle = MapHandle::try_from(&map);
+        handle.map(|handle| Self { name, handle }).map_err(|source| Error::Map { map: name, operation: "open", source })
+    }
+
+    fn failed(&self, operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+        let map = self.name;
+        move |source| Error::Map { map, operation, source }
+    }
+
+    pub(crate) fn entries(&self) -> u32 {
+        self.handle.max_entries()
+    }
+
+    pub(crate) fn value_size(&self) -> u32 {
+        self.handle.value_size()
+    }
+
+    pub(crate) fn set<K, V>(&self, key: &K, value: &V) -> Result<(), Error>
+    where
+        K: IntoBytes + Immutable,
+        V: IntoBytes + Immutable,
+    {
+        self.handle.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).map_err(self.failed("write to"))
+    }
+
+    pub(crate) fn get<K, V>(&self, key: &K) -> Result<Option<V>, Error>
+    where
+        K: IntoBytes + Immutable,
+        V: FromBytes,
+    {
+        let bytes = self.handle.lookup(key.as_bytes(), MapFlags::ANY).map_err(self.failed("read"))?;
+        Ok(bytes.map(|bytes| self.decode(&bytes)))
+    }
+
+    /// The element of an array, which is always there.
+    pub(crate) fn at<V: FromBytes>(&self, index: u32) -> Result<V, Error> {
+        self.get(&index)?.ok_or_else(|| Error::Missing { kind: "element in map", name: self.name.to_owned() })
+    }
+
+    /// One value for each possible CPU.
+    pub(crate) fn per_cpu<V: FromBytes>(&self, index: u32) -> Result<Vec<V>, Error> {
+        let values = self.handle.lookup_percpu(index.as_bytes(), MapFlags::ANY).map_err(self.failed("read"))?;
+        Ok(values.unwrap_or_default().iter().map(|bytes| self.decode(bytes)).collect())
+    }
+
+    /// The same value for every possible CPU.
+    pub(crate) fn set_all_cpus<V: IntoBytes + Immutable>(&self, index: u32, value: &V) -> Result<(), Error> {
+        let cpus = libbpf_rs::num_possible_cpus().map_err(self.failed("count the CPUs of"))?;
+        let values = vec![value.as_bytes().to_vec(); cpus];
+        self.handle.update_percpu(index.as_bytes(), &values, MapFlags::ANY).map_err(self.failed("write to"))
+    }
+
+    pub(crate) fn remove<K: IntoBytes + Immutable>(&self, key: &K) -> Result<(), Error> {
+        self.handle.delete(key.as_bytes()).map_err(self.failed("delete from"))
+    }
+
+    /// Consecutive elements of an array from `first`.
+    pub(crate) fn set_range(&self, first: u32, values: &[u32]) -> Result<(), Error> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<u32> = (first..).take(values.len()).collect();
+        let count = values.len() as u32;
+        self.handle
+            .update_batch(keys.as_bytes(), values.as_bytes(), count, MapFlags::ANY, MapFlags::ANY)
+            .map_err(self.failed("write to"))
+    }
+
+    /// All elements of an array, in their order.
+    pub(crate) fn each<V: FromBytes>(&self, mut with: impl FnMut(u32, V)) -> Result<(), Error> {
+        const BATCH: u32 = 4096;
+        let batch = self.handle.lookup_batch(BATCH.min(self.entries()), MapFlags::ANY, MapFlags::ANY);
+        for (key, value) in batch.map_err(self.failed("read"))? {
+            with(u32::from_ne_bytes([key[0], key[1], key[2], key[3]]), self.decode(&value));
+        }
+        Ok(())
+    }
+
+    fn decode<V: FromBytes>(&self, bytes: &[u8]) -> V {
+        V::read_from_bytes(bytes).unwrap_or_else(|_| {
+            unreachable!("{}: values of {} bytes; the layout is checked at load", self.name, bytes.len())
+        })
+    }
+
+    pub(crate) fn pin(&mut self, directory: &Path) -> Result<(), Error> {
+        self.pin_as(&directory.join(self.name))
+    }
+
+    pub(crate) fn pin_as(&mut self, path: &Path) -> Result<(), Error> {
+        let named = path.display().to_string();
+        self.handle.pin(path).map_err(|source| Error::Pin { operation: "pin", path: named, source })
+    }
+}
