@@ -13,7 +13,7 @@ use rig_load::plan::Load;
 use rig_stats::units::{Percent, Span};
 use serde::Deserialize;
 
-use super::load::{LoadError, LoadFile, PerSecond, error};
+use super::load::{LoadError, LoadFile, Rate, error};
 use crate::record::Searched;
 use crate::testbed::UPLINK;
 use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology};
@@ -153,7 +153,7 @@ fn addresses(key: &str, asked: Option<u32>) -> Result<u32, LoadError> {
 }
 
 fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
-    let given = load.connections_per_second.map(|PerSecond::Number(rate)| rate);
+    let given = load.connections_per_second.map(|Rate::PerSecond(rate)| rate);
     let searches = |what| search.filter(|search| search.of == what).map(|search| search.options.start);
     let rate = match (given, searches(Searched::Connections)) {
         (Some(rate), None) | (None, Some(rate)) => rate,
@@ -193,7 +193,7 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadEr
 }
 
 fn repeat(load: &LoadFile) -> Result<Option<Repeat>, LoadError> {
-    let rate = load.requests_per_second.map(|PerSecond::Number(rate)| rate);
+    let rate = load.requests_per_second.map(|Rate::PerSecond(rate)| rate);
     if rate.is_some() && load.interval.is_some() {
         return error(
             "both 'interval' and 'requests_per_second'",
@@ -307,7 +307,7 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
     if load.flood == Some(true) {
         return error("a search with a flood", "nobody answers a flood, so that its loss is not seen by who sends it");
     }
-    let requests = load.requests_per_second.map(|PerSecond::Number(rate)| rate);
+    let requests = load.requests_per_second.map(|Rate::PerSecond(rate)| rate);
     if requests.is_some() && table.start.is_some() {
         return error("two first rates", "'requests_per_second' is where the search begins: remove 'start'");
     }

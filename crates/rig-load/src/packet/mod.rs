@@ -15,7 +15,6 @@ mod family;
 pub mod fleet;
 mod flood;
 pub mod http;
-pub mod launch;
 mod link;
 pub mod memory;
 mod neighbor;
