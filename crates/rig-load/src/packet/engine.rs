@@ -246,9 +246,13 @@ impl<F: Family> Engine<F> {
         self.set_gateway(mac);
     }
 
-    /// A client opens nothing before `at`, and its rate rises from then on. For an engine that has opened nothing yet.
+    /// A client opens nothing before `at`, and its schedule begins then, however late the next pass is. For an engine that
+    /// has opened nothing yet; without this the schedule begins with the first pass that knows the gateway.
     pub fn open_from(&mut self, at: Nanos) {
         self.open_from = at;
+        if let Some(opener) = self.opener().filter(|_| at != Nanos::MAX) {
+            opener.begin(at);
+        }
     }
 
     /// New connections per second from `now` on, without the rest of a ramp; zero is a pause. The part of an interval that

@@ -48,6 +48,11 @@ impl Opener {
         }
     }
 
+    /// The first connection is due `at`.
+    pub fn begin(&mut self, at: Nanos) {
+        self.schedule.begin(at);
+    }
+
     /// How many were given up.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) -> u64 {
         self.schedule.set_rate(rate, now)

@@ -35,11 +35,16 @@ impl Schedule {
         Self { ramp, together: together.max(1), ..self }
     }
 
+    /// The first is due `at`, whenever somebody looks.
+    pub fn begin(&mut self, at: Nanos) {
+        (self.start, self.next) = (Some(at), at);
+    }
+
     /// When the next one was due, if it is.
     #[inline]
     pub fn due(&mut self, now: Nanos) -> Option<Nanos> {
         if self.start.is_none() {
-            (self.start, self.next) = (Some(now), now);
+            self.begin(now);
         }
         (self.next <= now).then_some(self.next)
     }
@@ -65,7 +70,7 @@ impl Schedule {
     /// that has passed counts, so that changes of the rate neither add nor lose anything. What should have begun more
     /// than a millisecond ago, because the engine or its peer is too slow, is given up: how many that were.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) -> u64 {
-        let Some(start) = self.start else {
+        let Some(start) = self.start.filter(|&start| start <= now || self.span > 0) else {
             (self.rate, self.ramp) = (rate, 0.0);
             return 0;
         };
@@ -228,6 +233,15 @@ mod tests {
         assert_eq!(times(&mut schedule, 1_000_000), [0, 1_000_000]);
         schedule.put_off(9_000_000);
         assert_eq!(times(&mut schedule, 10_500_000), [9_000_000, 10_000_000]);
+    }
+
+    #[test]
+    fn what_begins_at_a_time_is_due_then_however_late_the_first_look_is() {
+        let mut schedule = Schedule::new(10.0);
+        schedule.begin(1_000_000_000);
+        assert_eq!(schedule.set_rate(1000.0, 5), 0);
+        assert_eq!(schedule.due(999_999_999), None);
+        assert_eq!(times(&mut schedule, 1_002_500_000), [1_000_000_000, 1_001_000_000, 1_002_000_000]);
     }
 
     #[test]
