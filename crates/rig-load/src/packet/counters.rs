@@ -62,6 +62,9 @@ counters! {
     other_rx = "otherRx",
     /// Malformed packets, fragments included: the sum over the reasons.
     bad_rx = "badRx",
+    /// Segments and datagrams of a kernel on this machine, which left the checksum to hardware that they never met: it
+    /// could not be verified.
+    partial_rx = "partialRx",
     syn_rx = "synRx",
     syn_tx = "synTx",
     fin_rx = "finRx",

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use rig_wire::checksum::Checksum;
 use rig_wire::ethernet::{Ethernet, Mac};
 use rig_wire::tcp::Tcp;
 use rig_wire::udp::Udp;
@@ -436,8 +437,8 @@ impl<F: Family> Engine<F> {
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
         let segment = Tcp::parse(packet.payload)?;
-        if self.link.verify {
-            segment.verify(packet.pseudo)?;
+        if self.link.verify && segment.verify(packet.pseudo)? == Checksum::Unfinished {
+            self.core.counters.partial_rx += 1;
         }
         self.core.counters.tcp_rx += 1;
         self.core.counters.tos_rx += u64::from(packet.tos != 0);
@@ -460,8 +461,8 @@ impl<F: Family> Engine<F> {
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
         let datagram = Udp::parse(packet.payload)?;
-        if self.link.verify {
-            datagram.verify(packet.pseudo, F::BARE_UDP)?;
+        if self.link.verify && datagram.verify(packet.pseudo, F::BARE_UDP)? == Checksum::Unfinished {
+            self.core.counters.partial_rx += 1;
         }
         self.core.counters.udp_rx += 1;
         self.core.counters.tos_rx += u64::from(packet.tos != 0);

@@ -244,6 +244,15 @@ mod tests {
     }
 
     #[test]
+    fn what_begins_at_a_time_is_due_then_however_late_the_first_look_is() {
+        let mut schedule = Schedule::new(10.0);
+        schedule.begin(1_000_000_000);
+        assert_eq!(schedule.set_rate(1000.0, 5), 0);
+        assert_eq!(schedule.due(999_999_999), None);
+        assert_eq!(times(&mut schedule, 1_002_500_000), [1_000_000_000, 1_001_000_000, 1_002_000_000]);
+    }
+
+    #[test]
     fn a_new_rate_takes_up_the_interval_where_it_is() {
         let mut schedule = begun(Schedule::new(1000.0));
         assert_eq!(times(&mut schedule, 1_500_000), [0, 1_000_000]);
