@@ -148,7 +148,7 @@ impl<F: Family> FloodService<F> {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn send(&mut self, core: &mut Core<F>, now: Nanos, key: Key, transmit: &mut impl Transmit) {
         let mut ends = core.ends(key);
         if let Some(&destination) = self.destinations.get(self.next_destination) {
