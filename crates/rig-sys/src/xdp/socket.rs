@@ -5,12 +5,15 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use super::error::OpenError;
 use super::link::Link;
 use super::live::{self, LiveSender};
 use super::port::{Attachment, Options};
 use super::ring::{Consumer, Layout, Producer};
+use crate::clock;
 use crate::error::{During, Error, Result};
 use crate::mapping::Mapping;
 
@@ -22,6 +25,8 @@ const BURST: u32 = 256;
 const HEADROOM: usize = 256;
 /// Bytes of one page, the largest buffer.
 const PAGE: usize = 4096;
+/// How long a queue may take to be free again.
+const RELEASE: Duration = Duration::from_secs(1);
 /// System calls of one flush at most. In copy mode each sends 32 frames (TX_BATCH_SIZE of net/xdp/xsk.c).
 const WAKEUPS: u32 = 2 * BUFFERS / 32;
 
@@ -222,13 +227,25 @@ fn bind(fd: &OwnedFd, link: &Link, queue: u32, copy: bool) -> Result<(), OpenErr
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
     };
-    // SAFETY: pointer and length are those of a socket address that lives through the call.
-    let result =
-        unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t) };
-    if result == 0 {
-        return Ok(());
-    }
-    let (error, interface) = (io::Error::last_os_error(), link.name.clone());
+    let try_once = || {
+        // SAFETY: pointer and length are those of a socket address that lives through the call.
+        let result = unsafe {
+            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    let deadline = clock::monotonic_after(RELEASE);
+    let error = loop {
+        match try_once() {
+            Ok(()) => return Ok(()),
+            // The kernel gives the queue of a socket that was closed free a little later.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && clock::monotonic_ns() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => break error,
+        }
+    };
+    let interface = link.name.clone();
     Err(match error.raw_os_error() {
         Some(libc::EBUSY) => OpenError::QueueInUse { interface, queue },
         Some(libc::ENODEV) => OpenError::NoInterface(interface),
