@@ -77,6 +77,23 @@ pub fn queues(interface: &str) -> Result<(u32, u32)> {
     Ok((channels.receive + channels.combined, channels.transmit + channels.combined))
 }
 
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct EthtoolDriver {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// The name of the driver of `interface` of the calling thread's namespace, e.g. `veth`.
+pub fn driver(interface: &str) -> Result<String> {
+    const ETHTOOL_GDRVINFO: u32 = 0x3;
+    let mut info = EthtoolDriver { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    ioctl(interface, &mut info).map_err(|e| Error::new(format!("read the driver of {interface}"), e))?;
+    let name = info.driver.split(|&byte| byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
 /// `value` is a structure that begins with the command that it belongs to.
 fn ioctl<T>(interface: &str, value: &mut T) -> io::Result<()> {
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
