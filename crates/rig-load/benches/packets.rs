@@ -95,7 +95,7 @@ fn cases() -> Vec<Case> {
     let responses: fn(&Counters) -> u64 = |counters| counters.tcp_rsp;
     let datagrams: fn(&Counters) -> u64 = |counters| counters.udp_rx;
     let udp = (Service::UdpClient(ask), Service::UdpServer(answer));
-    let held = tcp(800, endless, Close::Fin, true);
+    let held = tcp(800, endless, Close::Fin, true, false);
     let case = |name: &str, ends: (Service, Service), result, dperf, over| {
         let (client, server) = ends;
         Case { name: name.to_owned(), client, server, result, dperf, over }
