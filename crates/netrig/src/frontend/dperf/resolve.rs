@@ -32,11 +32,18 @@ pub struct Job {
     pub packets: Packets,
     /// The ports' interfaces as the file has them; `packets` has the same names, until they have been looked up.
     pub devices: Vec<Device>,
+    pub busy_poll: Option<u16>,
     pub layout: Layout,
     pub quiet: bool,
     pub clear_screen: bool,
     pub daemon: bool,
     pub log_level: LogLevel,
+}
+
+impl Job {
+    pub fn is_client(&self) -> bool {
+        self.packets.service.client().is_some()
+    }
 }
 
 /// Makes a job of a file's settings, and refuses what does not go together.
@@ -97,8 +104,8 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
     };
     let packets = Packets { ports, service, capacity: None, course };
     check::combinations(settings, &packets)?;
-    let Settings { quiet, clear_screen, daemon, log_level, .. } = *settings;
-    Ok(Job { packets, devices, layout, quiet, clear_screen, daemon, log_level })
+    let Settings { quiet, clear_screen, daemon, log_level, busy_poll, .. } = *settings;
+    Ok(Job { packets, devices, busy_poll, layout, quiet, clear_screen, daemon, log_level })
 }
 
 fn ramp(settings: &Settings) -> Duration {

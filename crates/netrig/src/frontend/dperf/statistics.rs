@@ -41,7 +41,6 @@ pub struct Figures<'a> {
     pub counters: &'a Counters,
     /// Open connections at its end.
     pub open: u64,
-    pub latencies: &'a Latencies,
     /// Since the run began.
     pub nic: Nic,
 }
@@ -111,7 +110,7 @@ impl Layout {
             line(FLAGS, None);
             RETRANSMITS.into_iter().for_each(|fields| line(fields, None));
         }
-        line(SOCKETS, self.rtt.then(|| format!("rtt(us) {}", self.rtt(figures.latencies))));
+        line(SOCKETS, self.rtt.then(|| format!("rtt(us) {}", rtt(figures.counters))));
         match self {
             Self { udp: true, .. } => {}
             Self { http: true, .. } => line(HTTP, None),
@@ -120,13 +119,12 @@ impl Layout {
         line(NIC, None);
         text
     }
+}
 
-    /// Mean time, in microseconds: of TCP to the answer of the SYN, of UDP to the response.
-    fn rtt(self, latencies: &Latencies) -> String {
-        let histogram = if self.udp { &latencies.transaction } else { &latencies.handshake };
-        let tenths = (histogram.mean().unwrap_or(0.0) / 100.0) as u64;
-        format!("{}.{}", thousands(tenths / 10), tenths % 10)
-    }
+/// Mean time of a round trip, in microseconds.
+fn rtt(counters: &Counters) -> String {
+    let tenths = counters.rtt_sum / counters.rtt_count.max(1) / 100;
+    format!("{}.{}", thousands(tenths / 10), tenths % 10)
 }
 
 /// The first line of a second: how busy each worker was, in percent.
@@ -219,14 +217,16 @@ mod tests {
             sk_open: 200_000,
             sk_close: 199_990,
             tcp_req: 1_200_003,
+            rtt_count: 1000,
+            rtt_sum: 1_000_512_345,
             ..Counters::default()
         }
     }
 
     fn block(layout: Layout, colour: bool) -> String {
-        let (counters, latencies) = (counters(), latencies());
+        let counters = counters();
         let nic = Nic { imissed: 3, ..Nic::default() };
-        let text = layout.block(&Figures { counters: &counters, open: 1472, latencies: &latencies, nic }, colour);
+        let text = layout.block(&Figures { counters: &counters, open: 1472, nic }, colour);
         // A snapshot keeps no blank at the end of a line, and neither does a block.
         assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
         text
