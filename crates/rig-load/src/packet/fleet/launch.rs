@@ -21,6 +21,8 @@ pub struct Launched {
 #[derive(Debug, Clone)]
 pub struct LaunchedPort {
     pub interface: String,
+    /// By which way its frames leave and enter the kernel.
+    pub way: &'static str,
     /// By which way its frames go, and what the user must know of it: sentences.
     pub notes: Vec<String>,
     meters: Vec<Meter>,
@@ -61,10 +63,11 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
     for port in &plan.ports {
         let interface = port.interface.clone();
         let opened = device::open(port, options)?;
+        let way = opened.devices.first().map_or("", way);
         let meters = opened.devices.iter().map(Device::meter).collect();
         hardware.push(facts(&interface, opened.mac));
         devices.push(opened.devices.into_iter());
-        ports.push(LaunchedPort { interface, notes: opened.notes, meters });
+        ports.push(LaunchedPort { interface, way, notes: opened.notes, meters });
     }
     let division = divide(plan, &hardware)?;
     let workers = division.workers.into_iter().filter_map(|worker| {
@@ -88,6 +91,14 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
 fn facts(interface: &str, mac: Mac) -> Hardware {
     let veth = ethtool::driver(interface).is_ok_and(|driver| driver == "veth");
     Hardware { mac, verify: !veth, spread: if veth { Spread::Mirrored } else { Spread::Unknown } }
+}
+
+fn way(device: &Device) -> &'static str {
+    match device {
+        Device::Xdp(_) => "AF_XDP",
+        Device::Live(_) => "AF_XDP, live frames",
+        Device::Packet(_) => "AF_PACKET",
+    }
 }
 
 impl Berth for Device {
