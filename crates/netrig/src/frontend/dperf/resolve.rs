@@ -13,7 +13,7 @@ use super::check;
 use super::language::{FileError, Warning};
 use super::message::{self, Filler};
 use super::settings::{Device, LogLevel, Protocol, Settings};
-use super::statistics::Layout;
+use super::statistics::{Layout, Messages};
 
 type Result<T> = std::result::Result<T, FileError>;
 
@@ -99,7 +99,7 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
     };
     let layout = Layout {
         udp: settings.protocol == Protocol::Udp,
-        http: is_http(settings),
+        messages: messages(settings),
         rtt: !settings.server && settings.keepalive.is_none(),
     };
     let packets = Packets { ports, service, capacity: None, course };
@@ -117,17 +117,16 @@ pub(super) fn times(settings: &Settings) -> TcpTimes {
     TcpTimes { retransmit, ..TcpTimes::default() }
 }
 
-/// Whether messages are HTTP: because that is asked for, or by their size.
-fn is_http(settings: &Settings) -> bool {
+/// Whether messages are HTTP, because that is asked for or by their size.
+fn messages(settings: &Settings) -> Messages {
     let large = |size: u64| size >= message::SMALLEST;
+    let sized = settings.payload_file.is_none()
+        && settings.packet_size.is_none_or(|size| large(size.saturating_sub(54)))
+        && settings.payload_sizes.iter().copied().all(large);
     match settings.protocol {
-        Protocol::Udp => false,
-        Protocol::Http => true,
-        Protocol::Tcp => {
-            settings.payload_file.is_none()
-                && settings.packet_size.is_none_or(|size| large(size.saturating_sub(54)))
-                && settings.payload_sizes.iter().copied().all(large)
-        }
+        Protocol::Http => Messages::Http,
+        Protocol::Tcp if sized => Messages::Unread,
+        Protocol::Tcp | Protocol::Udp => Messages::Filler,
     }
 }
 

@@ -10,10 +10,19 @@ use rig_stats::histogram::Histogram;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     pub udp: bool,
-    /// Requests and responses are HTTP.
-    pub http: bool,
+    pub messages: Messages,
     /// The time from a connection's first packet to its answer is shown.
     pub rtt: bool,
+}
+
+/// What requests and responses of TCP are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Messages {
+    #[default]
+    Filler,
+    /// HTTP that nobody reads: whatever comes is a whole request or a good response.
+    Unread,
+    Http,
 }
 
 /// What the kernel counts for the ports' interfaces.
@@ -92,6 +101,10 @@ impl Layout {
         values.insert("skCon", figures.open);
         let Nic { ierrors, oerrors, imissed } = figures.nic;
         values.extend([("ierrors", ierrors), ("oerrors", oerrors), ("imissed", imissed)]);
+        if self.messages == Messages::Unread {
+            let [requests, responses] = ["tcpReq", "tcpRsp"].map(|name| values.get(name).copied().unwrap_or(0));
+            values.extend([("httpGet", requests), ("http2XX", responses)]);
+        }
         let mut text = String::new();
         let mut line = |fields: Line, more: Option<String>| {
             for (&(name, kind), width) in fields.iter().zip(NAMES) {
@@ -113,8 +126,8 @@ impl Layout {
         line(SOCKETS, self.rtt.then(|| format!("rtt(us) {}", rtt(figures.counters))));
         match self {
             Self { udp: true, .. } => {}
-            Self { http: true, .. } => line(HTTP, None),
-            Self { http: false, .. } => line(TCP, None),
+            Self { messages: Messages::Filler, .. } => line(TCP, None),
+            Self { messages: Messages::Unread | Messages::Http, .. } => line(HTTP, None),
         }
         line(NIC, None);
         text
@@ -236,8 +249,9 @@ mod tests {
     fn blocks() {
         let tcp = Layout { rtt: true, ..Layout::default() };
         insta::assert_snapshot!("tcp", heading(17, &[0.421, 1.0]) + &block(tcp, false));
-        insta::assert_snapshot!("http", block(Layout { http: true, ..Layout::default() }, false));
-        insta::assert_snapshot!("udp", block(Layout { udp: true, rtt: true, http: false }, false));
+        insta::assert_snapshot!("http", block(Layout { messages: Messages::Http, ..Layout::default() }, false));
+        insta::assert_snapshot!("udp", block(Layout { udp: true, rtt: true, ..Layout::default() }, false));
+        insta::assert_snapshot!("unread", block(Layout { messages: Messages::Unread, ..Layout::default() }, false));
         insta::assert_snapshot!("percentiles", percentiles(&latencies()));
         assert_eq!(percentiles(&Latencies::default()), "");
     }
