@@ -105,8 +105,8 @@ pub fn measure(way: Way, case: &Case, cpus: &[u32], window: u64) -> Result<(f64,
     let outcome = each!(wire.devices, |a, b| run(case, a, b, cpus, window));
     for (side, meter) in ["client", "server"].iter().zip(meters) {
         let losses = meter.losses()?;
-        if losses != Default::default() {
-            println!("    {side}: {losses:?}");
+        if losses != Default::default() || meter.is_live() != (way == Way::Live) {
+            println!("    {side}: {losses:?}, sends without socket buffers: {}", meter.is_live());
         }
     }
     Ok((cost, outcome))

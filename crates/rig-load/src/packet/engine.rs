@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use rig_wire::checksum::Checksum;
 use rig_wire::ethernet::{Ethernet, Mac};
 use rig_wire::tcp::Tcp;
 use rig_wire::udp::Udp;
@@ -9,9 +10,9 @@ use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
 use super::config::{Config, ConfigError, Service};
-use super::connection::{Key, State};
+use super::connection::Key;
 use super::counters::{Counters, Latencies};
-use super::family::{Addresses, Family, Packet, Quoted};
+use super::family::{Addresses, Family, Packet};
 use super::flood::FloodService;
 use super::link::{Link, Tunnel};
 use super::neighbor::{self, Heard, Resolver};
@@ -25,6 +26,7 @@ use super::tcp::TcpService;
 use super::template::{Ends, Template};
 use super::udp::UdpService;
 use super::underlay::{Below, Underlay};
+use super::unreachable::Unreachable;
 use super::wheel::Wheel;
 
 /// What a pass does at most before frames are received again: an engine that is late must not go deaf.
@@ -117,13 +119,6 @@ impl<F: Family> Core<F> {
         self.counters.rtt_count += 1;
         self.counters.rtt_sum += age;
     }
-
-    /// The connection whose packet an ICMP error quotes.
-    pub fn quoted(&self, quoted: &Quoted<F::Address>) -> Option<u32> {
-        let local = self.local.find(quoted.source)?;
-        let remote = self.remote.find(quoted.destination)?;
-        self.table.find(Key::new(local, quoted.source_port, remote, quoted.destination_port))
-    }
 }
 
 #[derive(Debug)]
@@ -147,8 +142,6 @@ pub struct Engine<F: Family> {
     ready: bool,
     /// How many of our addresses have been announced.
     announced: usize,
-    /// Before this time a client opens nothing.
-    open_from: Nanos,
 }
 
 impl<F: Family> Engine<F> {
@@ -168,7 +161,7 @@ impl<F: Family> Engine<F> {
         let rows = Rows::new(side, addresses, *ports.start(), ports.len());
         let opener = |client| {
             let steer = steering.as_ref().map(|steering| Steer::new(steering, &local, &remote));
-            (Opener::new(client, steer), Pace::new(client.repeat, capacity))
+            (Opener::new(client, steer), Pace::new(client, capacity))
         };
         let running = match (&service, client.and_then(|client| client.flood.as_ref())) {
             (Service::TcpClient(tcp), None) => Running::Tcp(TcpService::client(&link, tcp, opener(&tcp.client))),
@@ -194,7 +187,7 @@ impl<F: Family> Engine<F> {
         let resolver = Resolver::new(link.gateway);
         let underlay = link.tunnel.as_deref().map(Underlay::new);
         let announced = if link.announce { 0 } else { usize::MAX };
-        let mut engine = Self { core, link, resolver, underlay, running, ready: false, announced, open_from: 0 };
+        let mut engine = Self { core, link, resolver, underlay, running, ready: false, announced };
         if let Some(mac) = engine.gateway() {
             engine.set_gateway(mac);
         }
@@ -246,11 +239,10 @@ impl<F: Family> Engine<F> {
         self.set_gateway(mac);
     }
 
-    /// A client opens nothing before `at`, and its schedule begins then, however late the next pass is. For an engine that
-    /// has opened nothing yet; without this the schedule begins with the first pass that knows the gateway.
+    /// A client's schedule begins `at`, and nothing is opened before. For an engine that has opened nothing yet; without
+    /// this the schedule begins when the gateway is known.
     pub fn open_from(&mut self, at: Nanos) {
-        self.open_from = at;
-        if let Some(opener) = self.opener().filter(|_| at != Nanos::MAX) {
+        if let Some(opener) = self.opener() {
             opener.begin(at);
         }
     }
@@ -298,11 +290,10 @@ impl<F: Family> Engine<F> {
         self.wind_down_at(0);
     }
 
-    /// Winds down when it is `at`. What is due before is opened even when it is late.
+    /// Winds down when it is `at`. What is due before is begun even when it is late.
     pub fn wind_down_at(&mut self, at: Nanos) {
         if let Some(opener) = self.opener() {
-            opener.until = at;
-            opener.stopped = at == 0;
+            opener.end(at);
         }
     }
 
@@ -324,7 +315,7 @@ impl<F: Family> Engine<F> {
                 Running::Flood(flood) => flood.timer(&mut self.core, now, slot, transmit),
             }
         }
-        if self.ready && now >= self.open_from {
+        if self.ready {
             busy |= self.begin(now, transmit);
         }
         self.greet(now, transmit);
@@ -402,6 +393,14 @@ impl<F: Family> Engine<F> {
         match packet.protocol {
             protocol::TCP => self.tcp(now, &packet, transmit),
             protocol::UDP => self.udp(now, &packet, transmit),
+            number if number == F::ICMP => match F::unreachable(&packet)? {
+                Some(error) => {
+                    self.core.counters.icmp_rx += 1;
+                    self.unreachable(&error);
+                    Ok(())
+                }
+                None => self.other(now, &ethernet, transmit),
+            },
             _ => self.other(now, &ethernet, transmit),
         }
     }
@@ -438,8 +437,8 @@ impl<F: Family> Engine<F> {
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
         let segment = Tcp::parse(packet.payload)?;
-        if self.link.verify {
-            segment.verify(packet.pseudo)?;
+        if self.link.verify && segment.verify(packet.pseudo)? == Checksum::Unfinished {
+            self.core.counters.partial_rx += 1;
         }
         self.core.counters.tcp_rx += 1;
         self.core.counters.tos_rx += u64::from(packet.tos != 0);
@@ -462,8 +461,8 @@ impl<F: Family> Engine<F> {
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
         let datagram = Udp::parse(packet.payload)?;
-        if self.link.verify {
-            datagram.verify(packet.pseudo, F::BARE_UDP)?;
+        if self.link.verify && datagram.verify(packet.pseudo, F::BARE_UDP)? == Checksum::Unfinished {
+            self.core.counters.partial_rx += 1;
         }
         self.core.counters.udp_rx += 1;
         self.core.counters.tos_rx += u64::from(packet.tos != 0);
@@ -478,6 +477,25 @@ impl<F: Family> Engine<F> {
         Ok(())
     }
 
+    /// The network could not deliver a packet of ours.
+    #[cold]
+    fn unreachable(&mut self, error: &Unreachable<F::Address>) {
+        let quoted = &error.quoted;
+        let (Some(local), Some(remote)) =
+            (self.core.local.find(quoted.source), self.core.remote.find(quoted.destination))
+        else {
+            return;
+        };
+        let key = Key::new(local, quoted.source_port, remote, quoted.destination_port);
+        match &mut self.running {
+            Running::Tcp(tcp) if quoted.protocol == protocol::TCP => {
+                tcp.unreachable(&mut self.core, key, quoted.sequence, error.too_big);
+            }
+            Running::Udp(udp) if quoted.protocol == protocol::UDP => udp.unreachable(&mut self.core, key),
+            _ => {}
+        }
+    }
+
     #[cold]
     fn other(&mut self, now: Nanos, ethernet: &Ethernet<'_>, transmit: &mut impl Transmit) -> Result<(), Malformed> {
         let is_local = |address| self.core.local.find(address).is_some();
@@ -489,7 +507,6 @@ impl<F: Family> Engine<F> {
                     self.set_gateway(mac);
                 }
             }
-            Heard::Unreachable(quoted) => self.unreachable(now, &quoted, transmit),
             Heard::Wanted { .. } | Heard::Echo { .. } => {
                 let mut buffer = [0; neighbor::LONGEST];
                 let length = F::answer(&mut buffer, &self.link, ethernet.source(), &heard);
@@ -497,17 +514,6 @@ impl<F: Family> Engine<F> {
             }
         }
         Ok(())
-    }
-
-    /// A packet of ours did not reach its destination.
-    fn unreachable(&mut self, _: Nanos, quoted: &Quoted<F::Address>, _: &mut impl Transmit) {
-        self.core.counters.unreachable += 1;
-        let Some(slot) = self.core.quoted(quoted) else { return };
-        let asked = self.core.table.all[slot as usize].state == State::Asked;
-        // A connection of TCP repeats itself and gives up in its time: anybody can forge an error (RFC 5927, 5.2).
-        if quoted.protocol == protocol::UDP && asked && matches!(self.running, Running::Udp(_)) {
-            self.core.fail(slot);
-        }
     }
 
     /// Announces some of our addresses.

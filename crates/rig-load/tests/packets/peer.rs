@@ -147,7 +147,7 @@ impl<F: Ends> Peer<F> {
     pub fn wait(&mut self, time: Nanos) {
         let end = self.now + time;
         while self.now < end {
-            self.pass((end - self.now).min(10 * MILLISECOND));
+            self.pass((end - self.now).min(50 * MILLISECOND));
         }
     }
 
@@ -170,10 +170,6 @@ impl<F: Ends> Peer<F> {
 /// Sequence number, bytes of data and flags.
 fn numbers(frame: &[u8]) -> (u32, usize, u8) {
     tcp(frame, |tcp| (tcp.sequence(), tcp.payload().len(), tcp.flags())).unwrap_or_default()
-}
-
-pub fn payload(frame: &[u8]) -> Vec<u8> {
-    tcp(frame, |tcp| tcp.payload().to_vec()).unwrap()
 }
 
 /// Sequence and acknowledgment number.

@@ -119,8 +119,8 @@ impl Maps {
 /// How often the interface is asked whether its peer takes frames: while it does not, and while it does.
 const LOOK_WHILE_SLOW: u64 = 200_000_000;
 const LOOK_WHILE_LIVE: u64 = 1_000_000_000;
-/// Idle flushes between two looks at the clock.
-const IDLE: u32 = 4096;
+/// Flushes of nothing between two looks at the clock.
+const IDLE: u32 = 1024;
 
 /// What senders of live frames count.
 #[derive(Debug, Default)]
@@ -222,11 +222,13 @@ impl LiveSender {
     /// Sends what was claimed.
     #[inline]
     pub fn flush(&mut self) {
+        let sends = self.put > 0 || self.socket.has_claimed();
         self.socket.flush();
         if self.put > 0 {
             self.run();
-        } else if self.idle < IDLE {
-            self.idle += 1;
+        }
+        self.idle = if sends { IDLE } else { self.idle + 1 };
+        if self.idle < IDLE {
             return;
         }
         self.idle = 0;

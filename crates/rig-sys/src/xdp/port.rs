@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::assemble::{Assembler, Instruction};
 use super::bpf::{self, Hook, MapKind};
 use super::error::OpenError;
-use super::features::Questions;
 use super::filter::{self, Filter};
 use super::link::Link;
 use super::live::{LiveSender, Maps};
@@ -199,7 +198,10 @@ fn live_maps(link: &Link, places: &[Place]) -> Result<Arc<Maps>, String> {
             place.queue, link.queues
         ));
     }
-    Questions::open().map_err(|_| "to send without needs Linux 6.3".to_owned())?;
+    // Before, veth interfaces tell of themselves what is true of their peers.
+    if kernel_is_before(6, 7) {
+        return Err("to send without needs Linux 6.7".to_owned());
+    }
     Maps::new(link.index, places.len() as u32).map_err(|error| format!("make a map of frames: {error}"))
 }
 
@@ -246,13 +248,15 @@ fn not_attached(link: &Link, error: io::Error) -> OpenError {
         Some(libc::ENOSPC) => OpenError::Queues { interface },
         Some(libc::EPERM) => OpenError::NotPermitted { operation: format!("attaching an XDP program to {interface}") },
         // The command, or the kind of link, is not known.
-        Some(libc::EINVAL) if is_before_links() => kernel("XDP programs that go with their process need Linux 5.9"),
+        Some(libc::EINVAL) if kernel_is_before(5, 9) => {
+            kernel("XDP programs that go with their process need Linux 5.9")
+        }
         _ => Error::new(format!("attach an XDP program to {interface}"), error).into(),
     }
 }
 
-fn is_before_links() -> bool {
+fn kernel_is_before(major: u32, minor: u32) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) < (Some(5), Some(9))
+    (numbers.next(), numbers.next()) < (Some(major), Some(minor))
 }

@@ -362,6 +362,10 @@ impl Sender {
         Some(unsafe { std::slice::from_raw_parts_mut(self.shared.memory.at(buffer as usize).as_ptr(), length) })
     }
 
+    pub(super) fn has_claimed(&self) -> bool {
+        self.put > 0
+    }
+
     /// Sends what was claimed, as far as the kernel takes it at once.
     #[inline]
     pub fn flush(&mut self) {

@@ -78,6 +78,11 @@ pub struct Losses {
 }
 
 impl Meter {
+    /// Whether frames leave without socket buffers now.
+    pub fn is_live(&self) -> bool {
+        matches!(&self.0, Kind::Xdp(meter) if meter.is_live())
+    }
+
     pub fn losses(&self) -> rig_sys::Result<Losses> {
         Ok(match &self.0 {
             Kind::Xdp(meter) => {

@@ -23,10 +23,9 @@ pub use self::launch::{LaunchError, Launched, LaunchedPort, check as check_plan,
 use self::orders::{Order, Orders, lock};
 use self::worker::{Beacon, Desk, Done, Exchange, Share, Work};
 use super::Nanos;
-use super::config::{Config, ConfigError};
+pub use super::config::AnyConfig;
+use super::config::ConfigError;
 use super::counters::{Counters, Latencies};
-use super::divide::AnyConfig;
-use super::link::{Gateway, Link};
 use super::port::Port;
 use super::rows::Row;
 use super::run::Usage;
@@ -58,29 +57,6 @@ pub trait Take {
 impl<P: Port + Send + 'static> Berth for P {
     fn hand_to<T: Take>(self, to: T) -> T::Output {
         to.take(self)
-    }
-}
-
-fn check(config: &AnyConfig) -> Result<(), ConfigError> {
-    match config {
-        AnyConfig::V4(config) => config.check(),
-        AnyConfig::V6(config) => config.check(),
-    }
-}
-
-/// The address that is asked where it is; `None` when that is known.
-fn gateway_of(config: &AnyConfig) -> Option<IpAddr> {
-    fn of<A: Into<IpAddr>>(gateway: Gateway<A>) -> Option<IpAddr> {
-        match gateway {
-            Gateway::Address(address) => Some(address.into()),
-            Gateway::Known(_) => None,
-        }
-    }
-    match config {
-        AnyConfig::V4(Config { link: Link { tunnel: Some(tunnel), .. }, .. })
-        | AnyConfig::V6(Config { link: Link { tunnel: Some(tunnel), .. }, .. }) => of(tunnel.link.gateway),
-        AnyConfig::V4(config) => of(config.link.gateway),
-        AnyConfig::V6(config) => of(config.link.gateway),
     }
 }
 
@@ -190,7 +166,7 @@ impl Fleet {
         if workers.is_empty() {
             return Err(FleetError::Nobody);
         }
-        workers.iter().try_for_each(|worker| check(&worker.config))?;
+        workers.iter().try_for_each(|worker| worker.config.check())?;
         let of = workers.len();
         let mut fleet =
             Self { orders: Arc::default(), workers: Vec::new(), latencies: Latencies::default(), spare: Vec::new() };
@@ -230,7 +206,7 @@ impl Fleet {
         let Worker { config, port, cpu, interface } = worker;
         let (desk, orders) = (Arc::<Desk>::default(), Arc::clone(&self.orders));
         let (begins, begun) = sync_channel(1);
-        let gateway = gateway_of(&config);
+        let gateway = config.gateway();
         let body = {
             let desk = Arc::clone(&desk);
             move || work(config, port, cpu, &Work { share, orders: &orders, desk: &desk, beacon: &beacon }, &begins)

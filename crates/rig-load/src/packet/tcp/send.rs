@@ -47,7 +47,7 @@ impl TcpService {
         let Role::Client(client) = &self.role else { return };
         let connection = &mut core.table.all[slot as usize];
         if connection.peer_bytes() < client.request {
-            // The peer has closed its window: it is given time to open it.
+            // The peer has closed its window: it is asked whether it has opened it.
             connection.state = State::Resting;
             let retries = connection.retries() + 1;
             if retries > self.retries {
@@ -55,6 +55,8 @@ impl TcpService {
                 return core.fail(slot);
             }
             connection.set_retries(retries);
+            let (key, numbers) = (connection.key, (connection.next.wrapping_sub(1), connection.expected));
+            send(core, &self.ack, key, numbers, transmit);
             return core.set_timer(slot, now + self.retransmit);
         }
         connection.state = State::Established;
@@ -64,9 +66,9 @@ impl TcpService {
         let late = self.unit.age(connection.stamp, now) > LATE;
         core.counters.late += u64::from(late);
         core.counters.tcp_req += 1;
+        core.exchanged(key, 1, 0);
         core.counters.http_get += client.counts[0];
         core.counters.http_post += client.counts[1];
-        core.exchanged(key, 1, 0);
         core.set_timer(slot, now + self.retransmit);
         send(core, &self.message, key, numbers, transmit);
     }
@@ -97,7 +99,8 @@ impl TcpService {
         } else {
             while self.send_part(core, slot, transmit) {}
         }
-        core.set_timer(slot, now + self.retransmit);
+        let retries = core.table.all[slot as usize].retries();
+        core.set_timer(slot, now + (self.retransmit << retries));
     }
 
     /// The next segment of the response; whether it was sent.
