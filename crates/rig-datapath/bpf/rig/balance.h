@@ -109,8 +109,10 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		client_mac = *(volatile __u64 *)&c->hop;
 		if (!client_mac || HOP_TIME(client_mac) != hop_time(tick)) {
 			reason = way_to_client(ctx, c, &s->address, p->ipv6, tick, 0);
-			/* What the kernel has forgotten may still be there. */
-			if (reason && (reason != DROP_NO_NEIGHBOR || !client_mac))
+			/* Whom the kernel does not know may still be there. */
+			if (reason == DROP_NO_NEIGHBOR && client_mac)
+				*(volatile __u64 *)&c->hop = HOP_MAC(client_mac) | (__u64)hop_time(tick) << 48;
+			else if (reason)
 				return drop(reason);
 			client_mac = *(volatile __u64 *)&c->hop;
 		}

@@ -190,7 +190,10 @@ struct sweep {
 	/* Results, added to. */
 	__u32 expired, freed;
 	__u32 live;
+	/* 1: end all connections, whether they have expired or not, and let no place rest. */
+	__u32 all;
+	__u32 pad;
 };
-_Static_assert(sizeof(struct sweep) == 24, "");
+_Static_assert(sizeof(struct sweep) == 32, "");
 
 #endif

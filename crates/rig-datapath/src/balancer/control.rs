@@ -14,6 +14,7 @@ use crate::test_run::{self, Outcome};
 use crate::Error;
 
 use super::config::{Config, Policy, Protocol, Service, Unhandled};
+use super::reason::{Drop, Pass};
 use super::known::{Identity, Known, KnownBackend, KnownService, Range};
 use super::schedule;
 use super::shape::{self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket};
@@ -38,13 +39,14 @@ pub(crate) struct Tables {
     pub(crate) lists: Map,
     pub(crate) loads: Map,
     pub(crate) cursors: Map,
+    pub(crate) turns: Map,
     pub(crate) hops: Map,
     pub(crate) traffic: Map,
     pub(crate) drops: Map,
     pub(crate) passes: Map,
     pub(crate) controls: Map,
     /// Only programs use these.
-    others: [Map; 4],
+    others: [Map; 3],
 }
 
 impl Tables {
@@ -62,6 +64,7 @@ impl Tables {
             lists: map("lists", number)?,
             loads: map("loads", size_of::<Load>())?,
             cursors: map("cursors", long)?,
+            turns: map("turns", long)?,
             hops: map("hops", size_of::<Hop>())?,
             traffic: map("traffic", size_of::<TrafficCount>())?,
             drops: map("drops", long)?,
@@ -71,13 +74,12 @@ impl Tables {
                 map("buckets", BUCKET)?,
                 map("free_slots", number)?,
                 map("shards", size_of::<shape::Shard>())?,
-                map("turns", long)?,
             ],
         })
     }
 
     fn all(&mut self) -> [&mut Map; 18] {
-        let [a, b, c, d] = &mut self.others;
+        let [a, b, c] = &mut self.others;
         [
             &mut self.connections,
             &mut self.service_of,
@@ -88,6 +90,7 @@ impl Tables {
             &mut self.lists,
             &mut self.loads,
             &mut self.cursors,
+            &mut self.turns,
             &mut self.hops,
             &mut self.traffic,
             &mut self.drops,
@@ -96,7 +99,6 @@ impl Tables {
             a,
             b,
             c,
-            d,
         ]
     }
 }
@@ -158,13 +160,7 @@ impl Balancer {
         Self::open(Sizes::default(), Some(directory), &[])
     }
 
-    /// With programs that measure and are not loaded otherwise.
-    #[doc(hidden)]
-    pub fn load_with(sizes: Sizes, programs: &[&str]) -> Result<Self, Error> {
-        Self::open(sizes, None, programs)
-    }
-
-    fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&str]) -> Result<Self, Error> {
+    pub(super) fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&str]) -> Result<Self, Error> {
         let failed = |source| match may_load() {
             true => Error::Load { program: PROGRAM, source },
             false => Error::NotPermitted(source),
@@ -285,7 +281,11 @@ impl Balancer {
         let identity = identity(service);
         let (number, old) = match self.known.services.get(&identity) {
             Some(known) => (known.number, [known.schedule, known.locals]),
-            None => (self.known.new_service(self.sizes.services)?, [Range::default(); 2]),
+            None => {
+                let new = self.known.new_service(self.sizes.services)?;
+                self.tables.turns.set(&new, &0_u64)?;
+                (new, [Range::default(); 2])
+            }
         };
         // In place before numbers are given to backends, so that nobody else gets this one.
         let entry = self.known.services.entry(identity).or_insert_with(|| KnownService {
@@ -350,6 +350,7 @@ impl Balancer {
         self.tables.loads.set(&new, &Load::default())?;
         self.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
         self.tables.hops.set_all_cpus(new, &Hop::default())?;
+        self.tables.cursors.set_all_cpus(new, &0_u64)?;
         self.tables.backends.set(&new, &value)?;
         self.known.backends.insert(at, KnownBackend { number: new, leaving: None });
         Ok(new)
@@ -516,7 +517,7 @@ impl Balancer {
         let mut left = slots.min(self.slots);
         while left > 0 {
             let count = left.min(SWEEP_AT_ONCE).min(self.slots + 1 - self.next_swept);
-            let sweep = self.run_sweep(self.next_swept, count)?;
+            let sweep = self.run_sweep(Sweep { from: self.next_swept, count, ..Sweep::default() })?;
             swept.expired += sweep.expired;
             swept.freed += sweep.freed;
             swept.live += sweep.live;
@@ -532,12 +533,34 @@ impl Balancer {
         self.sweep(self.slots)
     }
 
-    fn run_sweep(&self, from: u32, count: u32) -> Result<Sweep, Error> {
+    /// Removes all services, ends all connections and sets all counters to zero. While the program is attached, a packet
+    /// that comes meanwhile may still be forwarded.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        self.apply(&Config::default())?;
+        // Once to end them, once to free their places.
+        for _ in 0..2 {
+            for from in (1..=self.slots).step_by(SWEEP_AT_ONCE as usize) {
+                let count = SWEEP_AT_ONCE.min(self.slots + 1 - from);
+                self.run_sweep(Sweep { from, count, all: 1, ..Sweep::default() })?;
+            }
+            self.reclaim()?;
+        }
+        self.known.resting.clear();
+        for reason in Drop::ALL {
+            self.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
+        }
+        for reason in Pass::ALL {
+            self.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
+        }
+        Ok(())
+    }
+
+    fn run_sweep(&self, sweep: Sweep) -> Result<Sweep, Error> {
         let failed = |source| Error::TestRun { program: SWEEP, source };
         let program = self.object.progs_mut().find(|program| program.name() == SWEEP);
         let program = program.ok_or_else(|| Error::Missing { kind: "program", name: SWEEP.to_owned() })?;
         let mut bytes = [0; size_of::<Sweep>()];
-        bytes.copy_from_slice(Sweep { from, count, ..Sweep::default() }.as_bytes());
+        bytes.copy_from_slice(sweep.as_bytes());
         // The kernel writes the context back to where it was read from.
         program.test_run(ProgramInput { context_in: Some(&mut bytes), ..ProgramInput::default() }).map_err(failed)?;
         Sweep::read_from_bytes(&bytes).map_err(|_| Error::Missing { kind: "result of", name: SWEEP.to_owned() })
@@ -545,18 +568,12 @@ impl Balancer {
 
     /// The time in ticks.
     pub(crate) fn tick(&self) -> Result<u32, Error> {
-        Ok(self.run_sweep(1, 0)?.tick)
+        Ok(self.run_sweep(Sweep { from: 1, ..Sweep::default() })?.tick)
     }
 
     /// Runs the program on one frame, see [`test_run::run`]. Connections and counters change as with any packet.
     pub fn test_run(&self, frame: &[u8], interface: Option<u32>) -> Result<Outcome, Error> {
         test_run::run(&self.object, PROGRAM, frame, interface, 1)
-    }
-
-    /// Runs a program that measures, `repeat` times.
-    #[doc(hidden)]
-    pub fn measure(&self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Outcome, Error> {
-        test_run::run(&self.object, program, frame, None, repeat)
     }
 
     /// Instructions that the kernel has of each loaded program, by name.

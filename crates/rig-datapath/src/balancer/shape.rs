@@ -189,13 +189,24 @@ plain! {
         pad: u32,
     }
 
-    pub(crate) struct Sweep: 24 {
+    pub(crate) struct Ladder: 88 {
+        next: u64,
+        flow_mask: u64,
+        stride: u64,
+        client: u32,
+        pad: u32,
+        headers: [u64; 7],
+    }
+
+    pub(crate) struct Sweep: 32 {
         from: u32,
         count: u32,
         tick: u32,
         expired: u32,
         freed: u32,
         live: u32,
+        all: u32,
+        pad: u32,
     }
 }
 

@@ -165,6 +165,13 @@ impl Lab {
         reasons.iter().copied().find(|reason| !matches!(reason, Pass::NotIp | Pass::Protocol)).unwrap_or(reasons[0])
     }
 
+    /// CPUs that there can be: parts that local ports are divided into.
+    pub fn cpus(&self) -> u32 {
+        let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+        let last = possible.trim().rsplit([',', '-']).next().unwrap();
+        last.parse::<u32>().unwrap() + 1
+    }
+
     pub fn later(&mut self, ticks: u32) {
         self.tick += ticks;
         self.balancer.set_clock(Clock::Fixed(self.tick)).unwrap();

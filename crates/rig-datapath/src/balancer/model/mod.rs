@@ -4,7 +4,7 @@
 
 mod packet;
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use rig_wire::ethernet::Mac;
@@ -86,8 +86,10 @@ struct Connection {
     client_way: Option<Way>,
 }
 
+/// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
+pub type Ways = Box<dyn Fn(IpAddr) -> Result<Way, Drop>>;
+
 /// The balancer on one interface and one CPU.
-#[derive(Debug)]
 pub struct Model {
     services: Vec<KnownService>,
     backends: Vec<KnownBackend>,
@@ -97,13 +99,19 @@ pub struct Model {
     capacity: usize,
     ports: (u16, u64),
     policy: Policy,
-    ways: BTreeMap<IpAddr, Way>,
+    mtu: usize,
+    ways: Ways,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("connections", &self.connections).finish_non_exhaustive()
+    }
 }
 
 impl Model {
-    /// For `capacity` connections, as CPU `cpu` of `cpus`, and with the next hops towards these addresses; all others
-    /// are on the link and have no neighbor entry.
-    pub fn new(capacity: usize, cpu: u32, cpus: u32, ways: BTreeMap<IpAddr, Way>) -> Self {
+    /// For `capacity` connections, as CPU `cpu` of `cpus`, on an interface that takes IP packets of up to `mtu` bytes.
+    pub fn new(capacity: usize, cpu: u32, cpus: u32, mtu: usize, ways: Ways) -> Self {
         let each = ((u32::from(u16::MAX - PORT_LOW) + 1) / cpus) as u16;
         Self {
             services: Vec::new(),
@@ -113,6 +121,7 @@ impl Model {
             capacity,
             ports: (PORT_LOW + (cpu % cpus) as u16 * each, each.into()),
             policy: Policy::default(),
+            mtu,
             ways,
         }
     }
@@ -371,15 +380,15 @@ impl Model {
             }
         }
         // The way back is known from the first packet on.
-        connection.client_way = self.ways.get(&client.ip()).copied().or_else(|| {
-            let mac = |at: usize| {
-                let mut mac = Mac::default();
-                mac.0.copy_from_slice(&frame[at..at + 6]);
-                mac
-            };
-            let mtu = self.ways.values().map(|way| way.mtu).next()?;
-            Some(Way { source: mac(0), destination: mac(6), mtu })
-        });
+        let mac = |at: usize| {
+            let mut mac = Mac::default();
+            mac.0.copy_from_slice(&frame[at..at + 6]);
+            mac
+        };
+        connection.client_way = match (self.ways)(client.ip()) {
+            Err(Drop::NoNeighbor) => Some(Way { source: mac(0), destination: mac(6), mtu: self.mtu }),
+            known => known.ok(),
+        };
         self.connections.push(connection);
         Ok(self.connections.len() - 1)
     }
@@ -412,10 +421,9 @@ impl Model {
             connection.seen = tick;
         }
         let way = match direction {
-            Direction::Inward => self.ways.get(&backend.ip()).copied(),
-            Direction::Outward => client_way,
+            Direction::Inward => (self.ways)(backend.ip())?,
+            Direction::Outward => client_way.ok_or(Drop::NoRoute)?,
         };
-        let way = way.ok_or(Drop::NoNeighbor)?;
         let outer = match (tunnel, packet.is_ipv6()) {
             (false, _) => 0,
             (true, false) => 20,
