@@ -64,7 +64,7 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => (0_u8..4, 0_u8..12, 0_u8..9, flags(), payload(), spoil()).prop_map(
+        16 => (0_u8..4, 0_u8..12, 0_u8..10, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
@@ -106,6 +106,8 @@ fn everything() -> Vec<Service> {
         with(Scheduler::SourceHash, service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &same)),
         udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
         udp_service("[fd00::205]:53", Forward::Nat, &v6),
+        // A backend in common with the other one.
+        service("10.0.0.206:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
 }
 
@@ -283,9 +285,9 @@ fn the_program_does_what_the_model_says() {
     let cpu = stay_on_one_cpu();
     let cpus = lab.cpus();
     let way = Way { source: lab.near, destination: lab.far, mtu: MTU as usize };
-    // 64 cases of 120 steps take a second or two.
-    let mut runner = TestRunner::new(Runs { cases: 64, failure_persistence: None, max_shrink_iters: 300, ..Runs::default() });
-    let steps = prop::collection::vec(step(), 1..120);
+    // 32 cases of up to 250 steps take some seconds.
+    let mut runner = TestRunner::new(Runs { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..Runs::default() });
+    let steps = prop::collection::vec(step(), 1..250);
     let lab = RefCell::new(lab);
     let result = runner.run(&steps, |steps| {
         let lab = &mut *lab.borrow_mut();

@@ -60,6 +60,8 @@ struct ServiceId(usize);
 struct KnownService {
     service: Service,
     open: bool,
+    /// Nothing is known of it any more.
+    gone: bool,
     /// Places in `backends` of this module, by schedule.
     list: Vec<usize>,
     turn: u64,
@@ -72,6 +74,10 @@ struct KnownBackend {
     weight: u32,
     limit: u32,
     cursor: u64,
+    /// Removed; true once it was seen without connections.
+    leaving: Option<bool>,
+    /// Nothing is known of it any more.
+    gone: bool,
 }
 
 /// One connection; see [`connections`](Model::connections).
@@ -129,37 +135,67 @@ impl Model {
     /// See [`Balancer::apply`](super::Balancer::apply). The configuration is a valid one.
     pub fn apply(&mut self, config: &Config) {
         self.policy = config.policy;
+        self.reclaim();
         self.services.iter_mut().for_each(|known| known.open = false);
-        self.backends.iter_mut().for_each(|known| known.weight = 0);
+        for known in &mut self.backends {
+            known.weight = 0;
+            known.leaving = known.leaving.or(Some(false));
+        }
         for service in &config.services {
-            let same = |known: &KnownService| {
-                known.service.protocol == service.protocol
-                    && known.service.address == service.address
-                    && known.service.forward.number() == service.forward.number()
-            };
-            let at = self.services.iter().position(same).unwrap_or_else(|| {
-                self.services.push(KnownService { service: service.clone(), open: true, list: Vec::new(), turn: 0 });
-                self.services.len() - 1
-            });
-            let id = ServiceId(at);
+            let id = self.service(service);
             let mut places = Vec::new();
             for backend in &service.backends {
-                let known = |known: &KnownBackend| known.service == id && known.address == backend.address;
-                let place = self.backends.iter().position(known).unwrap_or_else(|| {
-                    let address = backend.address;
-                    self.backends.push(KnownBackend { service: id, address, weight: 0, limit: 0, cursor: 0 });
-                    self.backends.len() - 1
-                });
-                self.backends[place].weight = service.scheduler.weight(backend.weight);
-                self.backends[place].limit = backend.limit.map_or(0, std::num::NonZero::get);
+                let place = self.backend(id, backend.address);
+                let known = &mut self.backends[place];
+                known.leaving = None;
+                known.weight = service.scheduler.weight(backend.weight);
+                known.limit = backend.limit.map_or(0, std::num::NonZero::get);
                 places.push(place);
             }
             let list = schedule::list(service.scheduler, &service.backends);
-            let known = &mut self.services[at];
+            let known = &mut self.services[id.0];
             known.service = service.clone();
             known.open = true;
             known.list = list.into_iter().map(|place| places[place]).collect();
         }
+    }
+
+    /// What was removed is forgotten when it has been seen without connections twice.
+    fn reclaim(&mut self) {
+        for at in 0..self.backends.len() {
+            let idle = self.load(at).0 == 0;
+            let known = &mut self.backends[at];
+            if let Some(seen) = &mut known.leaving {
+                known.gone |= idle && *seen;
+                *seen = idle;
+            }
+        }
+        for (at, known) in self.services.iter_mut().enumerate() {
+            known.gone |= !known.open && !self.backends.iter().any(|known| known.service.0 == at && !known.gone);
+        }
+    }
+
+    fn service(&mut self, service: &Service) -> ServiceId {
+        let same = |known: &KnownService| {
+            known.service.protocol == service.protocol
+                && known.service.address == service.address
+                && known.service.forward.number() == service.forward.number()
+                && !known.gone
+        };
+        ServiceId(self.services.iter().position(same).unwrap_or_else(|| {
+            let service = service.clone();
+            self.services.push(KnownService { service, open: true, gone: false, list: Vec::new(), turn: 0 });
+            self.services.len() - 1
+        }))
+    }
+
+    fn backend(&mut self, service: ServiceId, address: SocketAddr) -> usize {
+        let same = |known: &KnownBackend| known.service == service && known.address == address && !known.gone;
+        self.backends.iter().position(same).unwrap_or_else(|| {
+            let new = KnownBackend { service, address, weight: 0, limit: 0, cursor: 0, leaving: None, gone: false };
+            self.backends.push(new);
+            self.backends.len() - 1
+        })
     }
 
     /// See [`Balancer::sweep_all`](super::Balancer::sweep_all).
