@@ -15,9 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use rig_datapath::balancer::ladder::{self, Flows, Rung};
-use rig_datapath::balancer::{
-    Backend, Clock, Config, Forward, Protocol, Scheduler, Service, Sizes, Timeouts,
-};
+use rig_datapath::balancer::{Backend, Clock, Config, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, SYN};
 
@@ -71,7 +69,9 @@ fn main() {
         println!("  {:8} {:5} ns   ({} to {})", format!("{rung:?}"), times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
     };
     println!("one flow, hot, towards the backend:");
-    for (rung, verdict) in Rung::ALL.into_iter().zip([Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Transmit, Verdict::Transmit]) {
+    for (rung, verdict) in
+        Rung::ALL.into_iter().zip([Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Transmit, Verdict::Transmit])
+    {
         median(rung, &ack, Flows::One, REPEAT, verdict);
     }
     println!("one flow, hot, towards the client:");
@@ -87,10 +87,15 @@ fn main() {
     println!("  {:5} ns each, {:.2} s in all", first.each.as_nanos(), begun.elapsed().as_secs_f64());
     assert_eq!(first.verdict, Verdict::Transmit);
     let connections = lab.balancer.services().unwrap()[0].traffic.connections;
-    println!("  {connections} connections begun; drops: {:?}", lab.balancer.drops().unwrap().iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>());
+    println!(
+        "  {connections} connections begun; drops: {:?}",
+        lab.balancer.drops().unwrap().iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>()
+    );
 
     println!("{count} connections, visited in an order that jumps about:");
-    for (rung, verdict) in [(Rung::Headers, Verdict::Pass), (Rung::Find, Verdict::Transmit), (Rung::Through, Verdict::Transmit)] {
+    for (rung, verdict) in
+        [(Rung::Headers, Verdict::Pass), (Rung::Find, Verdict::Transmit), (Rung::Through, Verdict::Transmit)]
+    {
         median(rung, &ack, all(true), count as u32, verdict);
     }
     println!("a sweep of the whole table, all alive:");

@@ -9,15 +9,17 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::Error;
 use crate::maps::Map;
 use crate::test_run::{self, Outcome};
-use crate::Error;
 
 use super::config::{Config, Policy, Protocol, Service, Unhandled};
-use super::reason::{Drop, Pass};
 use super::known::{Identity, Known, KnownBackend, KnownService, Range};
+use super::reason::{Drop, Pass};
 use super::schedule;
-use super::shape::{self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket};
+use super::shape::{
+    self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket,
+};
 use super::sizes::{BUCKET, Sizes};
 
 pub(crate) const PROGRAM: &str = "balance";
@@ -70,11 +72,7 @@ impl Tables {
             drops: map("drops", long)?,
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
-            others: [
-                map("buckets", BUCKET)?,
-                map("free_slots", number)?,
-                map("shards", size_of::<shape::Shard>())?,
-            ],
+            others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("shards", size_of::<shape::Shard>())?],
         })
     }
 
@@ -296,7 +294,8 @@ impl Balancer {
             past: TrafficCount::default(),
         });
         let was_open = entry.open;
-        let locals = service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
+        let locals =
+            service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
         let mut numbers = Vec::with_capacity(service.backends.len());
         for backend in &service.backends {
             numbers.push(self.backend(number, service, backend)?);
@@ -388,8 +387,9 @@ impl Balancer {
     /// Which addresses the balancer answers for: of open services and their pools.
     fn apply_owned(&mut self, config: &Config) -> Result<(), Error> {
         let services = config.services.iter();
-        let wanted: BTreeSet<IpAddr> =
-            services.flat_map(|service| [service.address.ip()].into_iter().chain(service.forward.local().iter().copied())).collect();
+        let wanted: BTreeSet<IpAddr> = services
+            .flat_map(|service| [service.address.ip()].into_iter().chain(service.forward.local().iter().copied()))
+            .collect();
         for address in wanted.difference(&self.known.owned) {
             self.tables.owned.set(&Address::from(*address), &1_u32)?;
         }
@@ -448,7 +448,8 @@ impl Balancer {
         }
         let backends = &self.known.backends;
         let idle = |number| !backends.keys().any(|(service, _)| *service == number);
-        let closed: Vec<_> = self.known.services.iter().filter(|(_, known)| !known.open && idle(known.number)).collect();
+        let closed: Vec<_> =
+            self.known.services.iter().filter(|(_, known)| !known.open && idle(known.number)).collect();
         for identity in closed.into_iter().map(|(identity, known)| (*identity, known.number)).collect::<Vec<_>>() {
             self.tables.services.set(&identity.1, &shape::Service::default())?;
             self.known.services.remove(&identity.0);

@@ -121,6 +121,9 @@ mod tests {
         known.resting.push(Range { offset: 10, length: 90 });
         assert_eq!(known.new_list(2, 100).unwrap().offset, 8);
         let full = known.new_list(3, 100).unwrap_err();
-        assert_eq!(full.to_string(), "the balancer has room for 100 entries of schedules, and 103 are wanted: load it with larger sizes");
+        assert_eq!(
+            full.to_string(),
+            "the balancer has room for 100 entries of schedules, and 103 are wanted: load it with larger sizes"
+        );
     }
 }

@@ -19,14 +19,35 @@ use crate::{backend, config, full_nat, limited, service, small};
 #[derive(Debug, Clone)]
 enum Step {
     /// From a client to a service: which client, port and service, which flags, how long, and how it is spoilt.
-    In { client: u8, port: u8, service: u8, flags: u8, payload: u16, spoil: Spoil },
+    In {
+        client: u8,
+        port: u8,
+        service: u8,
+        flags: u8,
+        payload: u16,
+        spoil: Spoil,
+    },
     /// From a backend, of a connection that there is.
-    Out { connection: u16, flags: u8, payload: u16, spoil: Spoil },
+    Out {
+        connection: u16,
+        flags: u8,
+        payload: u16,
+        spoil: Spoil,
+    },
     /// An ICMP error: about a packet to a client or, outward, to a backend.
-    Error { connection: u16, outward: bool, kind: u8, quoted: u8 },
-    Later { ticks: u16 },
+    Error {
+        connection: u16,
+        outward: bool,
+        kind: u8,
+        quoted: u8,
+    },
+    Later {
+        ticks: u16,
+    },
     Sweep,
-    Change { config: u8 },
+    Change {
+        config: u8,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +55,13 @@ enum Spoil {
     Nothing,
     Partial,
     /// A byte of the frame is another one.
-    Byte { at: u8, xor: u8 },
-    Short { by: u8 },
+    Byte {
+        at: u8,
+        xor: u8,
+    },
+    Short {
+        by: u8,
+    },
     Ttl(u8),
     Vlan,
     NoChecksum,
@@ -177,10 +203,11 @@ impl Pair<'_> {
         match *step {
             Step::In { client: number, port, service, flags, payload, spoil } => {
                 // One more than there are.
-                let (protocol, address) = self.services.get(usize::from(service)).copied().unwrap_or((
-                    Protocol::Tcp,
-                    "10.0.0.200:81".parse().unwrap(),
-                ));
+                let (protocol, address) = self
+                    .services
+                    .get(usize::from(service))
+                    .copied()
+                    .unwrap_or((Protocol::Tcp, "10.0.0.200:81".parse().unwrap()));
                 let source = SocketAddr::new(client(number, address.is_ipv6()), 5000 + u16::from(port));
                 let l4 = if protocol == Protocol::Tcp { L4::Tcp(flags) } else { L4::Udp };
                 let frame = Frame::new(l4, source, address).payload(&vec![port; payload.into()]);
@@ -232,7 +259,8 @@ impl Pair<'_> {
 
     fn same_connections(&self) -> Result<(), TestCaseError> {
         let mut ours = Vec::new();
-        let each = |c: rig_datapath::balancer::Connection| ours.push((c.client, c.service, c.local, c.backend, c.state));
+        let each =
+            |c: rig_datapath::balancer::Connection| ours.push((c.client, c.service, c.local, c.backend, c.state));
         self.lab.balancer.connections(each).unwrap();
         ours.sort();
         prop_assert_eq!(ours, self.model.connections(), "{}", self.log);
@@ -286,7 +314,8 @@ fn the_program_does_what_the_model_says() {
     let cpus = lab.cpus();
     let way = Way { source: lab.near, destination: lab.far, mtu: MTU as usize };
     // 32 cases of up to 250 steps take some seconds.
-    let mut runner = TestRunner::new(Runs { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..Runs::default() });
+    let mut runner =
+        TestRunner::new(Runs { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..Runs::default() });
     let steps = prop::collection::vec(step(), 1..250);
     let lab = RefCell::new(lab);
     let result = runner.run(&steps, |steps| {

@@ -536,15 +536,18 @@ mod tests {
     fn a_connection_opens_and_closes() {
         use Direction::{Inward, Outward};
         let walk = |packets: &[(u8, Direction)], blind| {
-            packets.iter().fold(State::SynReceived, |state, (flags, direction)| {
-                next_state(state, TCP, *flags, *direction, blind)
-            })
+            packets
+                .iter()
+                .fold(State::SynReceived, |state, (flags, direction)| next_state(state, TCP, *flags, *direction, blind))
         };
         assert_eq!(walk(&[(SYN | ACK, Outward)], false), State::SynReceived);
         assert_eq!(walk(&[(SYN | ACK, Outward), (ACK, Inward)], false), State::Established);
         assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward)], false), State::CloseWait);
         assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Outward)], false), State::FinWait);
-        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Outward), (FIN | ACK, Inward), (ACK, Outward)], false), State::TimeWait);
+        assert_eq!(
+            walk(&[(ACK, Inward), (FIN | ACK, Outward), (FIN | ACK, Inward), (ACK, Outward)], false),
+            State::TimeWait
+        );
         assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward), (FIN | ACK, Inward)], false), State::CloseWait);
         assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward)], true), State::FinWait);
         assert_eq!(walk(&[(ACK, Inward), (RST, Outward), (SYN, Inward)], false), State::SynReceived);
