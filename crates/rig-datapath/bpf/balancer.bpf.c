@@ -25,13 +25,13 @@ static long sweep_one(__u32 i, struct sweep *s)
 	age = s->tick - TICK(live);
 	switch (STATE(live)) {
 	case FREE:
+	case RESERVED:
 		return 0;
 	case DEAD:
 		/* A tick is a thousand times what a packet takes. */
 		if (!s->all && (age < 2 || age >> 31))
 			return 0;
-		c->live = 0;
-		give_slot(slot);
+		give_slot(c, slot);
 		s->freed++;
 		return 0;
 	default:

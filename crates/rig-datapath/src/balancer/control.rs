@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use crate::maps::Map;
 use crate::test_run::{self, Outcome};
 
 use super::config::{Config, Policy, Protocol, Service, Unhandled};
-use super::known::{Identity, Known, KnownBackend, KnownService, Range};
+use super::known::{Identity, Known, KnownBackend, KnownService, Part};
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
     self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket,
 };
-use super::sizes::{BUCKET, Sizes};
+use super::sizes::{BUCKET, Layout, Sizes};
 
 pub(crate) const PROGRAM: &str = "balance";
 const SWEEP: &str = "sweep";
@@ -48,7 +49,7 @@ pub(crate) struct Tables {
     pub(crate) passes: Map,
     pub(crate) controls: Map,
     /// Only programs use these.
-    others: [Map; 3],
+    others: [Map; 4],
 }
 
 impl Tables {
@@ -57,7 +58,7 @@ impl Tables {
         let number = size_of::<u32>();
         let long = size_of::<u64>();
         Ok(Self {
-            connections: map("connections", size_of::<shape::Connection>())?,
+            connections: map("connections", size_of::<shape::Set>())?,
             service_of: map("service_of", number)?,
             owned: map("owned", number)?,
             services: map("services", size_of::<shape::Service>())?,
@@ -72,12 +73,12 @@ impl Tables {
             drops: map("drops", long)?,
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
-            others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("shards", size_of::<shape::Shard>())?],
+            others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("shards", size_of::<shape::Shard>())?, map("pools", size_of::<shape::Pool>())?],
         })
     }
 
-    fn all(&mut self) -> [&mut Map; 18] {
-        let [a, b, c] = &mut self.others;
+    fn all(&mut self) -> [&mut Map; 19] {
+        let [a, b, c, d] = &mut self.others;
         [
             &mut self.connections,
             &mut self.service_of,
@@ -97,6 +98,7 @@ impl Tables {
             a,
             b,
             c,
+            d,
         ]
     }
 }
@@ -126,7 +128,7 @@ pub struct Balancer {
     pub(crate) tables: Tables,
     pub(crate) known: Known,
     sizes: Sizes,
-    slots: u32,
+    slots: Range<u32>,
     control: Control,
     /// Where the next partial sweep begins.
     next_swept: u32,
@@ -184,14 +186,14 @@ impl Balancer {
             }
             None => sizes.tuning()?,
         };
-        let slots = tuning.shards * tuning.slots_per_shard;
+        let layout = Layout::of(tuning.homes, tuning.overflow);
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == TUNING {
                 let refused = |source| Error::Map { map: KEPT_TUNING, operation: "write to", source };
                 map.set_initial_value(tuning.as_bytes()).map_err(refused)?;
             } else if kept.is_none()
-                && let Some((name, entries)) = entries_of(&name, &sizes, slots)
+                && let Some((name, entries)) = entries_of(&name, &sizes, &tuning)
             {
                 let refused = |source| Error::Map { map: name, operation: "size", source };
                 map.set_max_entries(entries).map_err(refused)?;
@@ -201,7 +203,7 @@ impl Balancer {
         let tables = Tables::of(&object)?;
         if kept.is_some() {
             sizes = Sizes {
-                connections: slots,
+                connections: tuning.shards * tuning.connections_per_shard,
                 services: tables.services.entries() - 1,
                 backends: tables.backends.entries() - 1,
                 local_addresses: tables.locals.entries() - 1,
@@ -209,7 +211,9 @@ impl Balancer {
             };
         }
         let control = tables.controls.at(0)?;
-        let mut balancer = Self { object, tables, known: Known::default(), sizes, slots, control, next_swept: 1 };
+        let slots = layout.slots();
+        let next_swept = slots.start;
+        let mut balancer = Self { object, tables, known: Known::default(), sizes, slots, control, next_swept };
         if kept.is_some() {
             balancer.known = balancer.recall()?;
         }
@@ -282,15 +286,15 @@ impl Balancer {
             None => {
                 let new = self.known.new_service(self.sizes.services)?;
                 self.tables.turns.set(&new, &0_u64)?;
-                (new, [Range::default(); 2])
+                (new, [Part::default(); 2])
             }
         };
         // In place before numbers are given to backends, so that nobody else gets this one.
         let entry = self.known.services.entry(identity).or_insert_with(|| KnownService {
             number,
             open: false,
-            schedule: Range::default(),
-            locals: Range::default(),
+            schedule: Part::default(),
+            locals: Part::default(),
             past: TrafficCount::default(),
         });
         let was_open = entry.open;
@@ -366,7 +370,7 @@ impl Balancer {
     }
 
     /// The list with this content: the old one when it is the same, otherwise a new one beside it.
-    fn list(&mut self, old: Range, content: &[u32]) -> Result<Range, Error> {
+    fn list(&mut self, old: Part, content: &[u32]) -> Result<Part, Error> {
         let length = content.len() as u32;
         if old.length == length {
             let mut same = true;
@@ -380,7 +384,7 @@ impl Balancer {
         let new = self.known.new_list(length, self.sizes.list_entries)?;
         self.tables.lists.set_range(new.offset, content)?;
         // Also keeps the next list of this service from it until both are in its entry.
-        self.known.resting.extend([old, new].into_iter().filter(|range| range.length > 0));
+        self.known.resting.extend([old, new].into_iter().filter(|part| part.length > 0));
         Ok(new)
     }
 
@@ -478,8 +482,8 @@ impl Balancer {
             let entry = KnownService {
                 number,
                 open: open == Some(number),
-                schedule: Range::of_word(service.schedule),
-                locals: Range::of_word(service.locals),
+                schedule: Part::of_word(service.schedule),
+                locals: Part::of_word(service.locals),
                 past: TrafficCount::default(),
             };
             known.services.insert(Identity { protocol, address, forward: service.forward }, entry);
@@ -515,23 +519,26 @@ impl Balancer {
     /// become free. To be called so that a round takes about a second, by one process at a time.
     pub fn sweep(&mut self, slots: u32) -> Result<Swept, Error> {
         let mut swept = Swept::default();
-        let mut left = slots.min(self.slots);
+        let mut left = slots.min(self.slots.end - self.slots.start);
         while left > 0 {
-            let count = left.min(SWEEP_AT_ONCE).min(self.slots + 1 - self.next_swept);
+            let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - self.next_swept);
             let sweep = self.run_sweep(Sweep { from: self.next_swept, count, ..Sweep::default() })?;
             swept.expired += sweep.expired;
             swept.freed += sweep.freed;
             swept.live += sweep.live;
             left -= count;
-            self.next_swept = if self.next_swept + count > self.slots { 1 } else { self.next_swept + count };
+            self.next_swept += count;
+            if self.next_swept == self.slots.end {
+                self.next_swept = self.slots.start;
+            }
         }
         Ok(swept)
     }
 
     /// All of the table.
     pub fn sweep_all(&mut self) -> Result<Swept, Error> {
-        self.next_swept = 1;
-        self.sweep(self.slots)
+        self.next_swept = self.slots.start;
+        self.sweep(u32::MAX)
     }
 
     /// Removes all services, ends all connections and sets all counters to zero. While the program is attached, a packet
@@ -540,8 +547,8 @@ impl Balancer {
         self.apply(&Config::default())?;
         // Once to end them, once to free their places.
         for _ in 0..2 {
-            for from in (1..=self.slots).step_by(SWEEP_AT_ONCE as usize) {
-                let count = SWEEP_AT_ONCE.min(self.slots + 1 - from);
+            for from in self.slots.clone().step_by(SWEEP_AT_ONCE as usize) {
+                let count = SWEEP_AT_ONCE.min(self.slots.end - from);
                 self.run_sweep(Sweep { from, count, all: 1, ..Sweep::default() })?;
             }
             self.reclaim()?;
@@ -588,11 +595,11 @@ impl Balancer {
 const SWEEP_AT_ONCE: u32 = 1 << 18;
 
 /// Elements of the maps that are sized, and the names.
-fn entries_of(name: &str, sizes: &Sizes, slots: u32) -> Option<(&'static str, u32)> {
+fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static str, u32)> {
     Some(match name {
-        "connections" => ("connections", slots + 1),
+        "connections" => ("connections", Layout::of(tuning.homes, tuning.overflow).sets() as u32),
         "buckets" => ("buckets", sizes.buckets()),
-        "free_slots" => ("free_slots", slots),
+        "free_slots" => ("free_slots", tuning.overflow),
         "service_of" => ("service_of", sizes.services),
         "owned" => ("owned", sizes.services + sizes.local_addresses),
         "services" => ("services", sizes.services + 1),
