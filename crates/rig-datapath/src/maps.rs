@@ -15,9 +15,13 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    pub(crate) fn of(object: &Object, name: &'static str) -> Result<Self, Error> {
+    /// `value` is the size of its values as this crate knows them.
+    pub(crate) fn of(object: &Object, name: &'static str, value: usize) -> Result<Self, Error> {
         let map = object.maps().find(|map| map.name() == name);
         let map = map.ok_or_else(|| Error::Missing { kind: "map", name: name.to_owned() })?;
+        if map.value_size() as usize != value {
+            return Err(Error::Missing { kind: "map of this layout", name: name.to_owned() });
+        }
         let handle = MapHandle::try_from(&map);
         handle.map(|handle| Self { name, handle }).map_err(|source| Error::Map { map: name, operation: "open", source })
     }
@@ -29,10 +33,6 @@ impl Map {
 
     pub(crate) fn entries(&self) -> u32 {
         self.handle.max_entries()
-    }
-
-    pub(crate) fn value_size(&self) -> u32 {
-        self.handle.value_size()
     }
 
     pub(crate) fn set<K, V>(&self, key: &K, value: &V) -> Result<(), Error>

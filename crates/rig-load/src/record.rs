@@ -1,6 +1,7 @@
 //! What a worker saw. Plain values that are stored for ever: fields are added, never renamed or given another meaning.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use rig_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -237,6 +238,19 @@ pub struct PacketRecord {
     pub first_byte: Option<Histogram>,
     pub workers: Vec<PacketWorker>,
     pub ports: Vec<PacketPort>,
+    /// What was done with each address and port of servers, where there are several, over the whole run.
+    #[serde(default)]
+    pub servers: Vec<PacketServer>,
+}
+
+/// One address and port of a server: a client counts by its peers', a server by its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketServer {
+    pub address: SocketAddr,
+    pub opened: u64,
+    pub requests: u64,
+    pub responses: u64,
+    pub errors: u64,
 }
 
 /// One worker of a packet load: a thread, an engine and a queue.
@@ -256,6 +270,9 @@ pub struct PacketPort {
     pub interface: String,
     /// By which way its frames left and entered the kernel, in words for the reader.
     pub driver: String,
+    /// Why not by a better one, and what else the reader must know.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Frames that were dropped between the wire and the engine, by reason, over the whole run.
     #[serde(default)]
     pub drops: BTreeMap<String, u64>,

@@ -9,6 +9,7 @@ pub mod ethtool;
 mod mapping;
 pub mod netlink;
 pub mod netns;
+pub mod packet_socket;
 pub mod probe;
 pub mod process;
 pub mod signal;

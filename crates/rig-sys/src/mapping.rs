@@ -47,10 +47,6 @@ impl Mapping {
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
     /// The byte at `offset`.
     ///
     /// # Panics

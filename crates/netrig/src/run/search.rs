@@ -34,7 +34,9 @@ pub(super) fn search(
     while let Some(offer) = finder.next() {
         let window = if offer.purpose == Purpose::Confirm { phases.window } else { plan.step };
         let interval = phases.interval.min(window).max(Duration::from_millis(10));
-        let observed = observe(&offered(scenario, plan.of, offer.rate), Phases { window, interval, ..phases })?;
+        let warm_up = phases.warm_up.min(window);
+        let phases = Phases { window, interval, warm_up, ..phases };
+        let observed = observe(&offered(scenario, plan.of, offer.rate), phases)?;
         let lost = lost(&observed, plan.options.late);
         if offer.purpose == Purpose::Confirm && lost.is_empty() {
             held = Some(observed);

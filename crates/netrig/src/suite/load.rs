@@ -49,9 +49,16 @@ macro_rules! load_file {
 
 /// An enum only for the words with which anything else is refused.
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged, expecting = "expected a number per second; `throttle` is what limits streams")]
+#[serde(untagged, expecting = "expected a number of transactions per second; `throttle` is what limits streams")]
 pub(super) enum PerSecond {
     Number(f64),
+}
+
+/// The same for packets.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "expected a number per second such as 10000")]
+pub(super) enum Rate {
+    PerSecond(f64),
 }
 
 load_file! {
@@ -87,7 +94,7 @@ load_file! {
     /// Of packets, as all that follow.
     protocol: Protocol,
     /// New connections, of UDP first datagrams, per second.
-    connections_per_second: PerSecond,
+    connections_per_second: Rate,
     /// Connections that are open at once; no more are opened.
     hold: u32,
     /// Requests of each connection; without end unless told, where there are several.
@@ -95,7 +102,7 @@ load_file! {
     /// From request to request of a connection.
     interval: Span,
     /// Of all connections together, on those that are held.
-    requests_per_second: PerSecond,
+    requests_per_second: Rate,
     client_addresses: u32,
     server_addresses: u32,
     client_ports: PortsFile,

@@ -24,10 +24,11 @@ use crate::figures::Kind;
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 4] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
+    ("packets", include_str!("../../../../suites/packets.toml")),
 ];
 
 /// Scenarios that belong together, with what is asked of them.

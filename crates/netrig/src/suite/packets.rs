@@ -13,7 +13,7 @@ use rig_load::plan::Load;
 use rig_stats::units::{Percent, Span};
 use serde::Deserialize;
 
-use super::load::{LoadError, LoadFile, PerSecond, error};
+use super::load::{LoadError, LoadFile, Rate, error};
 use crate::record::Searched;
 use crate::testbed::UPLINK;
 use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology};
@@ -23,6 +23,9 @@ const MESSAGE: u64 = 64;
 const RETRANSMIT: Duration = Duration::from_millis(200);
 const RETRIES: u8 = 3;
 const STEP: Duration = Duration::from_secs(1);
+/// A generator that cannot keep up falls behind for good, so that soon all begins late; one that others take the CPU from
+/// now and then is late meanwhile, and catches up.
+const LATE: f64 = 0.5;
 /// A server keeps a connection that is silent for so long beyond its interval.
 const IDLE: Duration = Duration::from_secs(60);
 const SEND_WINDOW: u8 = 4;
@@ -150,7 +153,7 @@ fn addresses(key: &str, asked: Option<u32>) -> Result<u32, LoadError> {
 }
 
 fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
-    let given = load.connections_per_second.map(|PerSecond::Number(rate)| rate);
+    let given = load.connections_per_second.map(|Rate::PerSecond(rate)| rate);
     let searches = |what| search.filter(|search| search.of == what).map(|search| search.options.start);
     let rate = match (given, searches(Searched::Connections)) {
         (Some(rate), None) | (None, Some(rate)) => rate,
@@ -190,7 +193,7 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadEr
 }
 
 fn repeat(load: &LoadFile) -> Result<Option<Repeat>, LoadError> {
-    let rate = load.requests_per_second.map(|PerSecond::Number(rate)| rate);
+    let rate = load.requests_per_second.map(|Rate::PerSecond(rate)| rate);
     if rate.is_some() && load.interval.is_some() {
         return error(
             "both 'interval' and 'requests_per_second'",
@@ -304,7 +307,7 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
     if load.flood == Some(true) {
         return error("a search with a flood", "nobody answers a flood, so that its loss is not seen by who sends it");
     }
-    let requests = load.requests_per_second.map(|PerSecond::Number(rate)| rate);
+    let requests = load.requests_per_second.map(|Rate::PerSecond(rate)| rate);
     if requests.is_some() && table.start.is_some() {
         return error("two first rates", "'requests_per_second' is where the search begins: remove 'start'");
     }
@@ -316,7 +319,7 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
             growth: table.growth.unwrap_or(2.0),
             precision: share(table.precision, 0.02),
             most: table.most,
-            late: share(table.late, 0.01),
+            late: share(table.late, LATE),
         },
         step: table.step.map_or(STEP, |step| step.0),
         measure_at: share(table.measure_at, 1.0),

@@ -61,11 +61,12 @@ static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const 
 	return 0;
 }
 
-/* A packet of a connection that is known. `kind` is FLOW or ERROR. */
-static always_inline int forward(struct xdp_md *ctx, struct packet *p, enum kind kind, __u32 slot,
-				 enum direction direction, const struct control *control, __u32 tick)
+/* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. */
+__noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 entry, __u32 tick)
 {
-	struct connection *c = connection_at(slot);
+	struct connection *c = connection_at(SLOT(entry));
+	const enum direction direction = DIRECTION(entry);
+	const struct control *control = settings();
 	struct service *s;
 	struct backend *b;
 	struct address *local = 0;
@@ -76,7 +77,7 @@ static always_inline int forward(struct xdp_md *ctx, struct packet *p, enum kind
 	__u16 mtu, length = p->l3_length;
 	int reason;
 
-	if (!c)
+	if (!c || !p || !control)
 		return drop(DROP_INTERNAL);
 	s = service_at(c->service);
 	b = backend_at(c->backend);
@@ -163,13 +164,19 @@ static always_inline int next_local(struct connection *c, const struct service *
 }
 
 /* The entry for packets from the backend, and with it the local address and port; 0 or a reason for a drop. */
-static __noinline int insert_outward(struct connection *c, __u32 slot)
+__noinline int insert_outward(__u32 slot)
 {
-	struct service *s = service_at(c->service);
-	__u32 number = c->backend;
-	__u64 *cursor = bpf_map_lookup_elem(&cursors, &number);
+	struct connection *c = connection_at(slot);
+	struct service *s;
 	struct tuple t = {};
+	__u64 *cursor;
+	__u32 number;
 
+	if (!c)
+		return DROP_INTERNAL;
+	number = c->backend;
+	s = service_at(c->service);
+	cursor = bpf_map_lookup_elem(&cursors, &number);
 	if (!s || !cursor)
 		return DROP_INTERNAL;
 	if (s->forward == ROUTE)
@@ -177,7 +184,7 @@ static __noinline int insert_outward(struct connection *c, __u32 slot)
 	if (s->forward == TUNNEL)
 		return next_local(c, s, cursor) ? 0 : DROP_NO_LOCAL_ADDRESS;
 	for (int i = 0; i < PORT_TRIES; i++) {
-		enum inserted result;
+		int result;
 
 		if (s->forward == FULLNAT && !next_local(c, s, cursor))
 			return DROP_NO_LOCAL_ADDRESS;
@@ -204,7 +211,7 @@ static always_inline int give_up(struct connection *c, __u32 tick, int reason)
 }
 
 /* Makes the connection that a packet begins: its slot, or a negative reason for a drop. */
-static __noinline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 tick)
+__noinline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 tick)
 {
 	struct service *s = service_at(number);
 	struct connection *c;
@@ -212,7 +219,7 @@ static __noinline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __
 	__u32 slot;
 	int backend, reason;
 
-	if (!s)
+	if (!s || !p)
 		return -DROP_INTERNAL;
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->tcp_flags & TCP_RST || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK)))
@@ -234,7 +241,7 @@ static __noinline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __
 	c->local_port = 0;
 	c->hop = 0;
 	c->live = LIVE(first_state(p), tick);
-	reason = insert_outward(c, slot);
+	reason = insert_outward(slot);
 	if (reason)
 		return give_up(c, tick, reason);
 
@@ -245,7 +252,7 @@ static __noinline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __
 	if (!is_blind(s) && translation_of(c, s, b, INWARD, &t))
 		set_deltas(c, &p->tuple, &t);
 
-	enum inserted result = insert(&p->tuple, hash, slot);
+	int result = insert(&p->tuple, hash, slot);
 
 	if (result != INSERTED) {
 		struct tuple back = {};
@@ -340,7 +347,7 @@ static always_inline int balance_to(struct xdp_md *ctx, enum rung rung)
 			return drop(-made);
 		entry = made;
 	}
-	return forward(ctx, &p, kind, SLOT(entry), DIRECTION(entry), control, tick);
+	return forward(ctx, &p, kind, entry, tick);
 }
 
 #endif

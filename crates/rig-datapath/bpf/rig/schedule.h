@@ -82,12 +82,12 @@ static long least_of(__u32 i, struct least *least)
 }
 
 /* The backend's number, with the connection counted towards it; or a negative reason for a drop. */
-static __noinline int schedule(__u32 service, const struct tuple *t)
+__noinline int schedule(__u32 service, const struct tuple *t)
 {
 	const struct service *s = service_at(service);
 	__u32 length, at;
 
-	if (!s)
+	if (!s || !t)
 		return -DROP_INTERNAL;
 	length = LENGTH(s->schedule);
 	if (!length)

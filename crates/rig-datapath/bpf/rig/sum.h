@@ -62,7 +62,7 @@ static long sum_chunk(__u32 i, struct summing *s)
 }
 
 /* The sum over `length` bytes of the packet from `offset`; negative when they are not there. */
-static __noinline __s64 sum_bytes(struct xdp_md *ctx, __u32 offset, __u32 length)
+__noinline __s64 sum_bytes(struct xdp_md *ctx, __u32 offset, __u32 length)
 {
 	struct summing s = { .ctx = ctx, .offset = offset, .length = length };
 

@@ -5,6 +5,8 @@
  * Each connection has one index entry for each direction that passes here. Looking up takes no lock. Inserting takes
  * the lock of the entry's own bucket, so that nobody inserts the same twice; removing takes none, because it may be
  * interrupted by the packet path on the same CPU.
+ *
+ * Functions with loops are global, for the verifier: it looks at each of them once and by itself.
  */
 #ifndef RIG_TABLE_H
 #define RIG_TABLE_H
@@ -136,9 +138,12 @@ static always_inline int belongs(__u64 entry, const struct tuple *t)
 }
 
 /* The index entry of the connection that a packet belongs to; 0 when there is none. */
-static __noinline __u64 find_each(const struct tuple *t, __u64 hash)
+__noinline __u64 find_each(const struct tuple *t, __u64 hash)
 {
 	__u32 tag = hash >> 32;
+
+	if (!t)
+		return 0;
 
 	for (int step = 0; step < PATH_BUCKETS; step++) {
 		struct bucket *bucket = bucket_at(hash, step);
@@ -184,24 +189,33 @@ static always_inline __u64 find(const struct tuple *t, __u64 hash)
 
 enum inserted { INSERTED, EXISTS, NO_ROOM, CONTENDED };
 
+struct locking {
+	struct bucket *bucket;
+	int locked;
+};
+
+static long try_lock(__u32 i, struct locking *l)
+{
+	__u64 head = l->bucket->head & ~BUCKET_LOCK;
+
+	l->locked = __sync_val_compare_and_swap(&l->bucket->head, head, head | BUCKET_LOCK) == head;
+	return l->locked;
+}
+
+/* Who holds it is in the middle of an insertion, which nothing interrupts: some hundred nanoseconds. */
+#define LOCK_TRIES 1000
+
 /* Puts an entry into the index unless there is one for the tuple. */
-static __noinline enum inserted insert(const struct tuple *t, __u64 hash, __u32 slot_and_direction)
+__noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_direction)
 {
 	struct bucket *own = bucket_at(hash, 0);
 	enum inserted result = NO_ROOM;
-	__u64 head;
-	int locked = 0;
+	struct locking lock = { .bucket = own };
 
-	if (!own)
+	if (!own || !t)
 		return NO_ROOM;
-	for (int i = 0; i < 1000; i++) {
-		head = own->head & ~BUCKET_LOCK;
-		if (__sync_val_compare_and_swap(&own->head, head, head | BUCKET_LOCK) == head) {
-			locked = 1;
-			break;
-		}
-	}
-	if (!locked)
+	bpf_loop(LOCK_TRIES, try_lock, &lock, 0);
+	if (!lock.locked)
 		return CONTENDED;
 
 	if (find_each(t, hash)) {
@@ -239,7 +253,7 @@ unlock:
 }
 
 /* Takes an entry out of the index. */
-static __noinline void remove(__u64 hash, __u32 slot_and_direction)
+__noinline int remove(__u64 hash, __u32 slot_and_direction)
 {
 	__u64 entry = (hash >> 32) << 32 | slot_and_direction;
 	int found = -1;
@@ -248,7 +262,7 @@ static __noinline void remove(__u64 hash, __u32 slot_and_direction)
 		struct bucket *bucket = bucket_at(hash, step);
 
 		if (!bucket)
-			return;
+			return 0;
 		for (int i = 0; i < BUCKET_ENTRIES; i++) {
 			if (bucket->entry[i] == entry &&
 			    __sync_val_compare_and_swap(&bucket->entry[i], entry, 0) == entry) {
@@ -259,13 +273,14 @@ static __noinline void remove(__u64 hash, __u32 slot_and_direction)
 	}
 	for (int step = 0; step < PATH_BUCKETS; step++) {
 		if (step >= found)
-			return;
+			break;
 
 		struct bucket *bucket = bucket_at(hash, step);
 
 		if (bucket)
 			__sync_fetch_and_add(&bucket->head, -1);
 	}
+	return found >= 0;
 }
 
 static always_inline __u32 take_from(__u32 number)
@@ -303,7 +318,7 @@ static always_inline __u32 take_from(__u32 number)
 }
 
 /* A free slot, of this CPU's share when there is one; 0 when there is none at all. */
-static __noinline __u32 take_slot(void)
+__noinline __u32 take_slot(void)
 {
 	__u32 shard = bpf_get_smp_processor_id();
 
@@ -350,7 +365,7 @@ static always_inline void add_load(__u32 backend, __s64 all, __s64 established)
 /*
  * Ends a connection: from here on no packet finds it. 0 when somebody else has changed it meanwhile.
  */
-static __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
+__noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 {
 	struct connection *c = connection_at(slot);
 	struct tuple t = {};

@@ -95,11 +95,14 @@ static always_inline int way_to_client(struct xdp_md *ctx, struct connection *c,
 				       __u32 tick, const struct ethhdr *arrived)
 {
 	struct way way = {};
+	__u32 mtu = 0;
 	int reason = look_up(ctx, from, &c->client, ipv6, &way);
 
 	if (reason == DROP_NO_NEIGHBOR && arrived && way.ifindex == ctx->ingress_ifindex) {
 		__builtin_memcpy(way.source, arrived->h_dest, 6);
 		__builtin_memcpy(way.destination, arrived->h_source, 6);
+		if (bpf_check_mtu(ctx, way.ifindex, &mtu, 0, 0) >= 0)
+			way.mtu = mtu;
 		reason = 0;
 	}
 	if (reason)

@@ -17,7 +17,7 @@ use super::config::{Config, Policy, Protocol, Service, Unhandled};
 use super::known::{Identity, Known, KnownBackend, KnownService, Range};
 use super::schedule;
 use super::shape::{self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket};
-use super::sizes::Sizes;
+use super::sizes::{BUCKET, Sizes};
 
 pub(crate) const PROGRAM: &str = "balance";
 const SWEEP: &str = "sweep";
@@ -49,23 +49,30 @@ pub(crate) struct Tables {
 
 impl Tables {
     fn of(object: &Object) -> Result<Self, Error> {
-        let map = |name| Map::of(object, name);
+        let map = |name, value| Map::of(object, name, value);
+        let number = size_of::<u32>();
+        let long = size_of::<u64>();
         Ok(Self {
-            connections: map("connections")?,
-            service_of: map("service_of")?,
-            owned: map("owned")?,
-            services: map("services")?,
-            backends: map("backends")?,
-            locals: map("locals")?,
-            lists: map("lists")?,
-            loads: map("loads")?,
-            cursors: map("cursors")?,
-            hops: map("hops")?,
-            traffic: map("traffic")?,
-            drops: map("drops")?,
-            passes: map("passes")?,
-            controls: map("controls")?,
-            others: [map("buckets")?, map("free_slots")?, map("shards")?, map("turns")?],
+            connections: map("connections", size_of::<shape::Connection>())?,
+            service_of: map("service_of", number)?,
+            owned: map("owned", number)?,
+            services: map("services", size_of::<shape::Service>())?,
+            backends: map("backends", size_of::<shape::Backend>())?,
+            locals: map("locals", size_of::<Address>())?,
+            lists: map("lists", number)?,
+            loads: map("loads", size_of::<Load>())?,
+            cursors: map("cursors", long)?,
+            hops: map("hops", size_of::<Hop>())?,
+            traffic: map("traffic", size_of::<TrafficCount>())?,
+            drops: map("drops", long)?,
+            passes: map("passes", long)?,
+            controls: map("controls", size_of::<Control>())?,
+            others: [
+                map("buckets", BUCKET)?,
+                map("free_slots", number)?,
+                map("shards", size_of::<shape::Shard>())?,
+                map("turns", long)?,
+            ],
         })
     }
 
@@ -131,8 +138,13 @@ impl fmt::Debug for Balancer {
     }
 }
 
-fn not_permitted(error: &libbpf_rs::Error) -> bool {
-    error.kind() == libbpf_rs::ErrorKind::PermissionDenied
+/// Whether the process has CAP_BPF (39) or CAP_SYS_ADMIN (21), which includes it (capabilities(7)): the kernel's answer
+/// to a program that it does not find safe is the same "permission denied".
+fn may_load() -> bool {
+    const EITHER: u64 = 1 << 39 | 1 << 21;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & EITHER != 0)
 }
 
 impl Balancer {
@@ -153,9 +165,9 @@ impl Balancer {
     }
 
     fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&str]) -> Result<Self, Error> {
-        let failed = |source| match not_permitted(&source) {
-            true => Error::NotPermitted(source),
-            false => Error::Load { program: PROGRAM, source },
+        let failed = |source| match may_load() {
+            true => Error::Load { program: PROGRAM, source },
+            false => Error::NotPermitted(source),
         };
         let mut builder = ObjectBuilder::default();
         builder.name("balancer").map_err(failed)?;
@@ -222,7 +234,7 @@ impl Balancer {
             map.pin(directory)?;
         }
         // The program's constants cannot be pinned under a name with a dot in front.
-        let mut tuning = Map::of(&self.object, TUNING)?;
+        let mut tuning = Map::of(&self.object, TUNING, size_of::<Tuning>())?;
         tuning.pin_as(&directory.join(KEPT_TUNING))
     }
 

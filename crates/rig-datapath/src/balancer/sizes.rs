@@ -28,9 +28,12 @@ impl Default for Sizes {
     }
 }
 
-const BUCKET: u64 = 64;
+/// Bytes of a bucket.
+pub(crate) const BUCKET: usize = 64;
 /// Index entries that a bucket shall hold on average at most, of the seven for which it has room.
 const BUCKET_FILL: u64 = 4;
+/// Small tables are uneven; this many cost nothing.
+const LEAST_BUCKETS: u64 = 1024;
 
 /// Ports 1025 to 65535, as DPVS has them.
 const PORT_LOW: u16 = 1025;
@@ -73,7 +76,7 @@ impl Sizes {
 
     /// Each connection has two index entries.
     pub(crate) fn buckets(&self) -> u32 {
-        (u64::from(self.connections()) * 2).div_ceil(BUCKET_FILL).next_power_of_two() as u32
+        (u64::from(self.connections()) * 2).div_ceil(BUCKET_FILL).next_power_of_two().max(LEAST_BUCKETS) as u32
     }
 
     fn connections(&self) -> u32 {
@@ -92,7 +95,7 @@ impl Sizes {
         let backend_per_cpu = size_of::<Hop>() + size_of::<TrafficCount>() + size_of::<u64>();
         Memory {
             connections: (slots + 1) * size_of::<Connection>() as u64,
-            index: u64::from(self.buckets()) * BUCKET,
+            index: u64::from(self.buckets()) * BUCKET as u64,
             free_slots: slots * 4 + (MAX_SHARDS * size_of::<Shard>()) as u64,
             configuration: bytes(self.services, size_of::<Service>() + size_of::<ServiceKey>() + 8 + HASHED)
                 + bytes(self.backends, backend)

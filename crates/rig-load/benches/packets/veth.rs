@@ -6,22 +6,28 @@ use std::thread;
 use std::time::Duration;
 
 use rig_load::packet::Answer;
-use rig_load::packet::device::{self, Device, Options};
+use rig_load::packet::device::{self, Device, Meter, Options};
 use rig_load::packet::plan::{Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
+use rig_sys::xdp::Sending;
 
 use super::{Case, Outcome, cost, run};
 
 /// By which way frames leave and enter the kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
+    /// AF_XDP, sending without socket buffers.
+    Live,
+    /// AF_XDP both ways.
     Xdp,
+    /// The same, with workers that drive the interface's receive processing.
     Busy,
     Packet,
 }
 
-pub const WAYS: [(&str, Way); 2] = [("xdp", Way::Xdp), ("busy", Way::Busy)];
+pub const WAYS: [(&str, Way); 4] =
+    [("live", Way::Live), ("xdp", Way::Xdp), ("busy", Way::Busy), ("packet", Way::Packet)];
 
 /// The pair, as long as its namespaces are there.
 struct Wire {
@@ -63,12 +69,10 @@ impl Wire {
             }
         }
         let (ours, theirs) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 1, 0, 254));
-        let options = Options { busy_poll: (way == Way::Busy).then_some(64) };
+        let sending = if way == Way::Live { Sending::Any } else { Sending::Socket };
+        let options = Options { busy_poll: (way == Way::Busy).then_some(64), sending };
         let open = |ns: &NetNs, name, ours, theirs| -> Result<Device, Box<dyn Error>> {
             let mut opened = ns.run(|| device::open(&plan(name, ours, theirs, way), &options))??;
-            for note in &opened.notes {
-                eprintln!("{note}");
-            }
             opened.devices.pop().ok_or_else(|| "a port without a queue".into())
         };
         let devices = [open(&a, "near", ours, theirs)?, open(&b, "far", theirs, ours)?];
@@ -86,13 +90,24 @@ impl Wire {
 /// The cost and the outcome of a case.
 pub fn measure(way: Way, case: &Case, cpus: &[u32], window: u64) -> Result<(f64, Outcome), Box<dyn Error>> {
     macro_rules! each {
-        ($work:expr) => {
-            match Wire::new(way)?.devices {
+        ($devices:expr, $work:expr) => {
+            match $devices {
                 [Device::Xdp(a), Device::Xdp(b)] => $work(a, b),
+                [Device::Live(a), Device::Live(b)] => $work(a, b),
+                [Device::Packet(a), Device::Packet(b)] => $work(a, b),
+                _ => return Err("the two ends went different ways".into()),
             }
         };
     }
-    let cost = each!(|a, b| cost(case, a, b));
-    let outcome = each!(|a, b| run(case, a, b, cpus, window));
+    let cost = each!(Wire::new(way)?.devices, |a, b| cost(case, a, b));
+    let wire = Wire::new(way)?;
+    let meters: Vec<Meter> = wire.devices.iter().map(Device::meter).collect();
+    let outcome = each!(wire.devices, |a, b| run(case, a, b, cpus, window));
+    for (side, meter) in ["client", "server"].iter().zip(meters) {
+        let losses = meter.losses()?;
+        if losses != Default::default() || meter.is_live() != (way == Way::Live) {
+            println!("    {side}: {losses:?}, sends without socket buffers: {}", meter.is_live());
+        }
+    }
     Ok((cost, outcome))
 }

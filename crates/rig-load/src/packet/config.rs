@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Nanos;
 use super::connection::Stamp;
-use super::family::Family;
+use super::family::{Family, V4, V6};
 use super::http::{self, Kind};
 use super::link::{Gateway, Link};
 use super::payload::Payload;
@@ -29,6 +29,44 @@ pub struct Config<F: Family> {
     pub service: Service,
     /// Of a client that shares its interface with others: which source ports are its own. `None`: all.
     pub steering: Option<Steering>,
+}
+
+/// A configuration of either family.
+#[derive(Debug, Clone)]
+pub enum AnyConfig {
+    V4(Config<V4>),
+    V6(Config<V6>),
+}
+
+impl AnyConfig {
+    pub fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::V4(config) => config.check(),
+            Self::V6(config) => config.check(),
+        }
+    }
+
+    /// The address that is asked where it is, below a tunnel if there is one; `None` when that is known.
+    pub fn gateway(&self) -> Option<IpAddr> {
+        match self {
+            Self::V4(config) => config.link.question(),
+            Self::V6(config) => config.link.question(),
+        }
+    }
+
+    pub fn capacity(&self) -> u32 {
+        match self {
+            Self::V4(config) => config.capacity,
+            Self::V6(config) => config.capacity,
+        }
+    }
+
+    pub fn service(&self) -> &Service {
+        match self {
+            Self::V4(config) => &config.service,
+            Self::V6(config) => &config.service,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -62,6 +62,9 @@ counters! {
     other_rx = "otherRx",
     /// Malformed packets, fragments included: the sum over the reasons.
     bad_rx = "badRx",
+    /// Segments and datagrams of a kernel on this machine, which left the checksum to hardware that they never met: it
+    /// could not be verified.
+    partial_rx = "partialRx",
     syn_rx = "synRx",
     syn_tx = "synTx",
     fin_rx = "finRx",
@@ -81,6 +84,8 @@ counters! {
     udp_rt = "udpRt",
     /// Datagrams that nobody waits for: answers that come late or twice, and those to ports that nobody listens to.
     udp_drop = "udpDrop",
+    /// Errors of ICMP and ICMPv6 about a segment that was under way, a datagram, or the packets of a tunnel.
+    unreachable = "unreachable",
     sk_open = "skOpen",
     sk_close = "skClose",
     /// Connections that were given up, reset, or cut short.
@@ -96,8 +101,6 @@ counters! {
     http_err = "httpErr",
     /// Connections that could not be opened: none free, or all combinations of addresses and ports in use.
     no_socket = "noSocket",
-    /// ICMP errors that say that a packet of ours did not reach its destination.
-    unreachable = "unreachable",
     /// Round trips that were timed, from when the SYN or datagram was due to its answer, and their sum in nanoseconds.
     rtt_count = "rttCount",
     rtt_sum = "rttSum",

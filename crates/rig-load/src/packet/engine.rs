@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use rig_wire::checksum::Checksum;
 use rig_wire::ethernet::{Ethernet, Mac};
 use rig_wire::tcp::Tcp;
 use rig_wire::udp::Udp;
@@ -9,9 +10,9 @@ use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
 use super::config::{Config, ConfigError, Service};
-use super::connection::{Key, State};
+use super::connection::Key;
 use super::counters::{Counters, Latencies};
-use super::family::{Addresses, Family, Packet, Quoted};
+use super::family::{Addresses, Family, Packet};
 use super::flood::FloodService;
 use super::link::{Link, Tunnel};
 use super::neighbor::{self, Heard, Resolver};
@@ -25,6 +26,7 @@ use super::tcp::TcpService;
 use super::template::{Ends, Template};
 use super::udp::UdpService;
 use super::underlay::{Below, Underlay};
+use super::unreachable::Unreachable;
 use super::wheel::Wheel;
 
 /// What a pass does at most before frames are received again: an engine that is late must not go deaf.
@@ -117,13 +119,6 @@ impl<F: Family> Core<F> {
         self.counters.rtt_count += 1;
         self.counters.rtt_sum += age;
     }
-
-    /// The connection whose packet an ICMP error quotes.
-    pub fn quoted(&self, quoted: &Quoted<F::Address>) -> Option<u32> {
-        let local = self.local.find(quoted.source)?;
-        let remote = self.remote.find(quoted.destination)?;
-        self.table.find(Key::new(local, quoted.source_port, remote, quoted.destination_port))
-    }
 }
 
 #[derive(Debug)]
@@ -147,8 +142,6 @@ pub struct Engine<F: Family> {
     ready: bool,
     /// How many of our addresses have been announced.
     announced: usize,
-    /// Before this time a client opens nothing.
-    open_from: Nanos,
 }
 
 impl<F: Family> Engine<F> {
@@ -168,7 +161,7 @@ impl<F: Family> Engine<F> {
         let rows = Rows::new(side, addresses, *ports.start(), ports.len());
         let opener = |client| {
             let steer = steering.as_ref().map(|steering| Steer::new(steering, &local, &remote));
-            (Opener::new(client, steer), Pace::new(client.repeat, capacity))
+            (Opener::new(client, steer), Pace::new(client, capacity))
         };
         let running = match (&service, client.and_then(|client| client.flood.as_ref())) {
             (Service::TcpClient(tcp), None) => Running::Tcp(TcpService::client(&link, tcp, opener(&tcp.client))),
@@ -194,7 +187,7 @@ impl<F: Family> Engine<F> {
         let resolver = Resolver::new(link.gateway);
         let underlay = link.tunnel.as_deref().map(Underlay::new);
         let announced = if link.announce { 0 } else { usize::MAX };
-        let mut engine = Self { core, link, resolver, underlay, running, ready: false, announced, open_from: 0 };
+        let mut engine = Self { core, link, resolver, underlay, running, ready: false, announced };
         if let Some(mac) = engine.gateway() {
             engine.set_gateway(mac);
         }
@@ -224,9 +217,9 @@ impl<F: Family> Engine<F> {
         })
     }
 
-    /// Connections that the table has, each looked at: as many as were opened and not closed.
+    /// Connections that the table has: as many as were opened and not closed.
     pub(super) fn in_use(&self) -> usize {
-        self.core.table.all.iter().filter(|connection| connection.state != State::Free).count()
+        self.core.table.in_use()
     }
 
     /// Whether it is known where the gateway is; before that nothing is sent to it.
@@ -251,9 +244,12 @@ impl<F: Family> Engine<F> {
         self.set_gateway(mac);
     }
 
-    /// A client opens nothing before `at`, and its rate rises from then on. For an engine that has opened nothing yet.
+    /// A client's schedule begins `at`, and nothing is opened before. For an engine that has opened nothing yet; without
+    /// this the schedule begins when the gateway is known.
     pub fn open_from(&mut self, at: Nanos) {
-        self.open_from = at;
+        if let Some(opener) = self.opener() {
+            opener.begin(at);
+        }
     }
 
     /// New connections per second from `now` on, without the rest of a ramp; zero is a pause. The part of an interval that
@@ -299,11 +295,10 @@ impl<F: Family> Engine<F> {
         self.wind_down_at(0);
     }
 
-    /// Winds down when it is `at`. What is due before is opened even when it is late.
+    /// Winds down when it is `at`. What is due before is begun even when it is late.
     pub fn wind_down_at(&mut self, at: Nanos) {
         if let Some(opener) = self.opener() {
-            opener.until = at;
-            opener.stopped = at == 0;
+            opener.end(at);
         }
     }
 
@@ -325,7 +320,7 @@ impl<F: Family> Engine<F> {
                 Running::Flood(flood) => flood.timer(&mut self.core, now, slot, transmit),
             }
         }
-        if self.ready && now >= self.open_from {
+        if self.ready {
             busy |= self.begin(now, transmit);
         }
         self.greet(now, transmit);
@@ -403,6 +398,14 @@ impl<F: Family> Engine<F> {
         match packet.protocol {
             protocol::TCP => self.tcp(now, &packet, transmit),
             protocol::UDP => self.udp(now, &packet, transmit),
+            number if number == F::ICMP => match F::unreachable(&packet)? {
+                Some(error) => {
+                    self.core.counters.icmp_rx += 1;
+                    self.unreachable(&error);
+                    Ok(())
+                }
+                None => self.other(now, &ethernet, transmit),
+            },
             _ => self.other(now, &ethernet, transmit),
         }
     }
@@ -439,8 +442,8 @@ impl<F: Family> Engine<F> {
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
         let segment = Tcp::parse(packet.payload)?;
-        if self.link.verify {
-            segment.verify(packet.pseudo)?;
+        if self.link.verify && segment.verify(packet.pseudo)? == Checksum::Unfinished {
+            self.core.counters.partial_rx += 1;
         }
         self.core.counters.tcp_rx += 1;
         self.core.counters.tos_rx += u64::from(packet.tos != 0);
@@ -463,8 +466,8 @@ impl<F: Family> Engine<F> {
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
         let datagram = Udp::parse(packet.payload)?;
-        if self.link.verify {
-            datagram.verify(packet.pseudo, F::BARE_UDP)?;
+        if self.link.verify && datagram.verify(packet.pseudo, F::BARE_UDP)? == Checksum::Unfinished {
+            self.core.counters.partial_rx += 1;
         }
         self.core.counters.udp_rx += 1;
         self.core.counters.tos_rx += u64::from(packet.tos != 0);
@@ -479,6 +482,25 @@ impl<F: Family> Engine<F> {
         Ok(())
     }
 
+    /// The network could not deliver a packet of ours.
+    #[cold]
+    fn unreachable(&mut self, error: &Unreachable<F::Address>) {
+        let quoted = &error.quoted;
+        let (Some(local), Some(remote)) =
+            (self.core.local.find(quoted.source), self.core.remote.find(quoted.destination))
+        else {
+            return;
+        };
+        let key = Key::new(local, quoted.source_port, remote, quoted.destination_port);
+        match &mut self.running {
+            Running::Tcp(tcp) if quoted.protocol == protocol::TCP => {
+                tcp.unreachable(&mut self.core, key, quoted.sequence, error.too_big);
+            }
+            Running::Udp(udp) if quoted.protocol == protocol::UDP => udp.unreachable(&mut self.core, key),
+            _ => {}
+        }
+    }
+
     #[cold]
     fn other(&mut self, now: Nanos, ethernet: &Ethernet<'_>, transmit: &mut impl Transmit) -> Result<(), Malformed> {
         let is_local = |address| self.core.local.find(address).is_some();
@@ -490,7 +512,6 @@ impl<F: Family> Engine<F> {
                     self.set_gateway(mac);
                 }
             }
-            Heard::Unreachable(quoted) => self.unreachable(&quoted),
             Heard::Wanted { .. } | Heard::Echo { .. } => {
                 let mut buffer = [0; neighbor::LONGEST];
                 let length = F::answer(&mut buffer, &self.link, ethernet.source(), &heard);
@@ -498,20 +519,6 @@ impl<F: Family> Engine<F> {
             }
         }
         Ok(())
-    }
-
-    /// A packet of ours did not reach its destination.
-    #[cold]
-    fn unreachable(&mut self, quoted: &Quoted<F::Address>) {
-        self.core.counters.unreachable += 1;
-        let Some(slot) = self.core.quoted(quoted) else { return };
-        match (quoted.protocol, &mut self.running) {
-            (protocol::UDP, Running::Udp(_)) if self.core.table.all[slot as usize].state == State::Asked => {
-                self.core.fail(slot);
-            }
-            (protocol::TCP, Running::Tcp(tcp)) => tcp.unreachable(&mut self.core, slot, quoted.sequence),
-            _ => {}
-        }
     }
 
     /// Announces some of our addresses.

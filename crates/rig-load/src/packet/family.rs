@@ -11,6 +11,7 @@ use rig_wire::{Malformed, protocol};
 
 use super::link::Link;
 use super::neighbor::{self, Heard};
+use super::unreachable::{self, Unreachable};
 
 /// A packet of the family, its header checksum verified.
 #[derive(Debug)]
@@ -24,28 +25,6 @@ pub struct Packet<'a, A> {
     /// The pseudo header's part of the payload's checksum.
     pub pseudo: Sum,
     pub payload: &'a [u8],
-}
-
-/// The ends of a packet of ours, as an ICMP error quotes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quoted<A> {
-    pub protocol: u8,
-    pub source: A,
-    pub destination: A,
-    pub source_port: u16,
-    pub destination_port: u16,
-    /// Of TCP.
-    pub sequence: u32,
-}
-
-impl<A> Quoted<A> {
-    /// Eight bytes are quoted at least (RFC 792): TCP and UDP begin with their ports, and TCP's number follows.
-    pub(super) fn new(protocol: u8, (source, destination): (A, A), transport: &[u8]) -> Option<Self> {
-        let &[a, b, c, d, e, f, g, h, ..] = transport else { return None };
-        let (source_port, destination_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-        let sequence = u32::from_be_bytes([e, f, g, h]);
-        Some(Self { protocol, source, destination, source_port, destination_port, sequence })
-    }
 }
 
 /// An address family, at compile time: every offset in a packet follows from it.
@@ -96,6 +75,9 @@ pub trait Family: Copy + Debug + Send + 'static {
     fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, heard: &Heard<'_, Self>) -> usize
     where
         Self: Sized;
+
+    /// The error that a packet of ICMP or ICMPv6 reports, if it is one.
+    fn unreachable(packet: &Packet<'_, Self::Address>) -> Result<Option<Unreachable<Self::Address>>, Malformed>;
 
     /// The `n`th address after `first`, of which there are at least so many.
     fn after(first: Self::Address, n: u32) -> Self::Address;
@@ -187,6 +169,10 @@ impl Family for V4 {
         neighbor::v4::answer(buffer, link, to, heard)
     }
 
+    fn unreachable(packet: &Packet<'_, Ipv4Addr>) -> Result<Option<Unreachable<Ipv4Addr>>, Malformed> {
+        unreachable::v4(packet)
+    }
+
     fn after(first: Ipv4Addr, n: u32) -> Ipv4Addr {
         Ipv4Addr::from_bits(first.to_bits().wrapping_add(n))
     }
@@ -273,6 +259,10 @@ impl Family for V6 {
 
     fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, heard: &Heard<'_, Self>) -> usize {
         neighbor::v6::answer(buffer, link, to, heard)
+    }
+
+    fn unreachable(packet: &Packet<'_, Ipv6Addr>) -> Result<Option<Unreachable<Ipv6Addr>>, Malformed> {
+        unreachable::v6(packet)
     }
 
     fn after(first: Ipv6Addr, n: u32) -> Ipv6Addr {

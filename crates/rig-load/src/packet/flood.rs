@@ -100,7 +100,7 @@ impl<F: Family> FloodService<F> {
     /// Sends on the flow whose turn it is, if it is time.
     pub fn request(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         let Pace::Rate(requests) = &mut self.pace else { return false };
-        let Some((slot, turn)) = requests.next(core, now, self.opener.stopped) else { return false };
+        let Some((slot, turn)) = requests.next(core, now, &self.opener) else { return false };
         match turn {
             Turn::Ask(due) => {
                 core.counters.late += u64::from(now - due > LATE);

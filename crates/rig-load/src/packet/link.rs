@@ -1,6 +1,6 @@
 //! The link of an engine, and what is beyond it.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::{checksum, ipv4, protocol, udp, vxlan};
@@ -62,6 +62,15 @@ impl<F: Family> Link<F> {
     pub(super) fn is_for_us(&self, ethernet: &Ethernet<'_>) -> bool {
         let destination = ethernet.destination();
         (destination == self.mac || destination.is_multicast()) && ethernet.vlans().eq(self.vlan)
+    }
+
+    /// The address that is asked where it is, below a tunnel if there is one; `None` when that is known.
+    pub(super) fn question(&self) -> Option<IpAddr> {
+        match (&self.tunnel, self.gateway) {
+            (Some(tunnel), _) => tunnel.link.question(),
+            (None, Gateway::Address(address)) => Some(F::ip(address)),
+            (None, Gateway::Known(_)) => None,
+        }
     }
 
     /// Bytes that a tunnel adds before a frame.

@@ -33,18 +33,19 @@ mod tcp;
 mod template;
 mod udp;
 mod underlay;
+mod unreachable;
 mod wheel;
 
 pub use config::{
-    Client, Close, Config, ConfigError, Expect, Flood, Load, Repeat, Server, Service, Stride, TcpClient, TcpServer,
-    TcpTimes, UdpClient, UdpServer, Walk,
+    AnyConfig, Client, Close, Config, ConfigError, Expect, Flood, Load, Repeat, Server, Service, Stride, TcpClient,
+    TcpServer, TcpTimes, UdpClient, UdpServer, Walk,
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
-pub use divide::{AnyConfig, DivideError, Division, Hardware, Spread, Worker, divide, share, share_of_rate};
+pub use divide::{DivideError, Division, Hardware, Spread, Worker, divide, share, share_of_rate};
 pub use engine::Engine;
 pub use exercise::exercise;
-pub use family::{Family, Quoted, V4, V6};
+pub use family::{Family, V4, V6};
 pub use link::{Gateway, Link, Tunnel};
 pub use payload::Payload;
 pub use plan::Answer;
@@ -52,6 +53,7 @@ pub use port::{Port, Receive, Transmit};
 pub use rows::Row;
 pub use run::{Clock, Monotonic, Usage, drive};
 pub use steering::{Rss, Steering};
+pub use unreachable::Unreachable;
 
 /// Nanoseconds of a clock that never goes back.
 pub type Nanos = u64;

@@ -5,7 +5,7 @@ use rig_wire::ethernet::{Ethernet, Mac, ethertype};
 
 use super::Nanos;
 use super::counters::Counters;
-use super::family::{Family, Quoted};
+use super::family::Family;
 use super::link::{Gateway, Link};
 use super::plan::Answer;
 
@@ -25,8 +25,6 @@ pub enum Heard<'a, F: Family> {
     Found { address: F::Address, mac: Mac },
     /// An echo request to one of our addresses.
     Echo { source: F::Address, destination: F::Address, echo: (u16, u16), data: &'a [u8] },
-    /// A packet of ours did not reach its destination.
-    Unreachable(Quoted<F::Address>),
     /// Anything else.
     Nothing,
 }
@@ -109,12 +107,10 @@ pub(super) mod v4 {
     use rig_wire::icmp::{self, Icmp, kind};
     use rig_wire::{Malformed, ipv4, protocol};
 
-    use super::super::family::{Family, Quoted, V4};
+    use super::super::family::{Family, V4};
     use super::super::link::Link;
     use super::Heard;
 
-    /// Fragmentation is needed (RFC 792): the host can be reached.
-    const TOO_LARGE: u8 = 4;
     const ROOM: &str = "the buffer has room for an answer";
 
     pub fn ask(buffer: &mut [u8], link: &Link<V4>, local: Ipv4Addr, target: Ipv4Addr) -> usize {
@@ -147,20 +143,8 @@ pub(super) mod v4 {
             kind::ECHO_REQUEST if mine(destination, false) => {
                 Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
             }
-            kind::UNREACHABLE if mine(destination, false) && icmp.code() != TOO_LARGE => {
-                quoted(icmp.payload()).map_or(Heard::Nothing, Heard::Unreachable)
-            }
             _ => Heard::Nothing,
         })
-    }
-
-    /// The ends of a packet of which the header and eight bytes are there at least (RFC 792).
-    fn quoted(bytes: &[u8]) -> Option<Quoted<Ipv4Addr>> {
-        let (header, rest) = bytes.split_at_checked(usize::from(bytes.first()? & 0xf) * 4)?;
-        let (fixed, _) = header.split_first_chunk::<{ ipv4::HEADER }>()?;
-        let [_, _, _, _, _, _, _, _, _, protocol, _, _, a, b, c, d, e, f, g, h] = *fixed;
-        let ends = ([a, b, c, d].into(), [e, f, g, h].into());
-        (fixed[0] >> 4 == 4).then(|| Quoted::new(protocol, ends, rest)).flatten()
     }
 
     /// A gratuitous request: it asks for the address of whoever sends it.
@@ -184,7 +168,7 @@ pub(super) mod v4 {
                 V4::write(&mut buffer[at..], (destination, source), protocol::ICMP, hops, length);
                 ip + length
             }
-            Heard::Found { .. } | Heard::Unreachable(_) | Heard::Nothing => 0,
+            Heard::Found { .. } | Heard::Nothing => 0,
         }
     }
 }
@@ -197,7 +181,7 @@ pub(super) mod v6 {
     use rig_wire::icmpv6::{self, Icmpv6, Neighbor, kind, solicited_node};
     use rig_wire::{Malformed, ipv6, protocol};
 
-    use super::super::family::{Family, Quoted, V6};
+    use super::super::family::{Family, V6};
     use super::super::link::Link;
     use super::Heard;
 
@@ -242,19 +226,8 @@ pub(super) mod v6 {
             None if icmp.kind() == kind::ECHO_REQUEST && mine(destination, false) => {
                 Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
             }
-            None if icmp.kind() == kind::UNREACHABLE && mine(destination, false) => {
-                quoted(icmp.payload()).map_or(Heard::Nothing, Heard::Unreachable)
-            }
             _ => Heard::Nothing,
         })
-    }
-
-    /// The ends of a packet of ours, which has no extension headers (RFC 4443, 3.1).
-    fn quoted(bytes: &[u8]) -> Option<Quoted<Ipv6Addr>> {
-        let (header, rest) = bytes.split_first_chunk::<{ ipv6::HEADER }>()?;
-        let address = |at: usize| Some(Ipv6Addr::from(*header.get(at..)?.first_chunk::<16>()?));
-        let ends = (address(8)?, address(24)?);
-        (header[0] >> 4 == 6).then(|| Quoted::new(header[6], ends, rest)).flatten()
     }
 
     /// An unsolicited advertisement to all nodes, which overrides what they knew.
@@ -281,7 +254,7 @@ pub(super) mod v6 {
                 let ip = at + ipv6::HEADER;
                 ip + icmpv6::write_echo(&mut buffer[ip..], kind::ECHO_REPLY, echo, data, pseudo).expect(ROOM)
             }
-            Heard::Found { .. } | Heard::Unreachable(_) | Heard::Nothing => 0,
+            Heard::Found { .. } | Heard::Nothing => 0,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::Nanos;
-use super::config::{Client, Repeat, Walk, nanos};
+use super::config::{Client, Walk, nanos};
 use super::connection::{Key, State};
 use super::engine::{Core, LATE};
 use super::family::Family;
@@ -21,8 +21,8 @@ pub(super) struct Opener {
     hold: Option<u32>,
     /// Combinations of addresses and ports that have been tried.
     walked: u64,
-    /// What is due from then on is not opened.
-    pub until: Nanos,
+    /// What is due from then on is not begun.
+    until: Nanos,
     pub stopped: bool,
 }
 
@@ -53,6 +53,17 @@ impl Opener {
         self.schedule.set_rate(rate, now)
     }
 
+    /// The schedule begins then, and nothing is opened before.
+    pub fn begin(&mut self, at: Nanos) {
+        self.schedule.begin(at);
+    }
+
+    /// What is due from `at` on is not begun; what was due before is, even when it is late.
+    pub fn end(&mut self, at: Nanos) {
+        self.until = at;
+        self.stopped = at == 0;
+    }
+
     pub fn set_hold(&mut self, hold: Option<u32>) {
         self.hold = hold;
     }
@@ -81,15 +92,13 @@ impl Opener {
 
     #[inline]
     fn due<F: Family>(&mut self, core: &Core<F>, now: Nanos) -> Option<Nanos> {
+        if now >= self.until && !self.schedule.is_due_before(self.until) {
+            self.stopped = true;
+        }
         if self.stopped {
             return None;
         }
-        let due = self.schedule.due(now);
-        if now >= self.until && due.is_none_or(|due| due >= self.until) {
-            self.stopped = true;
-            return None;
-        }
-        let due = due?;
+        let due = self.schedule.due(now)?;
         if self.hold.is_some_and(|hold| core.counters.sk_con() >= hold.into()) {
             // Nothing is missed while enough are open.
             self.schedule.put_off(now);
@@ -164,10 +173,11 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    pub fn new(repeat: Option<Repeat>, capacity: u32) -> Self {
-        match repeat.map(|repeat| (repeat.rate, nanos(repeat.interval))) {
+    pub fn new(client: &Client, capacity: u32) -> Self {
+        match client.repeat.map(|repeat| (repeat.rate, nanos(repeat.interval))) {
             Some((Some(rate), _)) => {
-                Self::Rate(Requests { schedule: Schedule::new(rate), resting: Resting::new(capacity) })
+                let schedule = Schedule::new(rate).with(client.load.ramp.as_secs_f64(), 1);
+                Self::Rate(Requests { schedule, resting: Resting::new(capacity), begun: false })
             }
             Some((None, interval)) => Self::Interval(interval),
             None => Self::Interval(0),
@@ -191,6 +201,8 @@ impl Pace {
 pub(super) struct Requests {
     schedule: Schedule,
     resting: Resting,
+    /// Whether a connection has rested, which is when the schedule begins.
+    begun: bool,
 }
 
 /// What comes next on a connection that rests.
@@ -215,15 +227,29 @@ impl Requests {
         self.resting.push(slot);
     }
 
+    /// Whether a connection waits for its turn.
+    pub fn has(&self, slot: u32) -> bool {
+        self.resting.has(slot)
+    }
+
     /// How long a connection that begins to rest can expect to, nanoseconds.
     pub fn wait(&self) -> Nanos {
         self.schedule.interval(self.resting.len() as u64)
     }
 
-    /// A connection whose turn it is. A request that is due while none rests waits for one.
+    /// A connection whose turn it is. A request that is due while none rests waits for one. What would be due after
+    /// `opener` ends is none any more.
     #[inline]
-    pub fn next<F: Family>(&mut self, core: &Core<F>, now: Nanos, stopped: bool) -> Option<(u32, Turn)> {
-        let turn = if stopped { Turn::End } else { Turn::Ask(self.schedule.due(now)?) };
+    pub fn next<F: Family>(&mut self, core: &Core<F>, now: Nanos, opener: &Opener) -> Option<(u32, Turn)> {
+        self.begun |= self.resting.len() > 0;
+        if !self.begun {
+            return None;
+        }
+        let turn = if now >= opener.until && !self.schedule.is_due_before(opener.until) {
+            Turn::End
+        } else {
+            Turn::Ask(self.schedule.due(now)?)
+        };
         let slot = loop {
             let slot = self.resting.pop()?;
             if core.table.all[slot as usize].state == State::Resting {

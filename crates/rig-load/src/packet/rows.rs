@@ -19,6 +19,18 @@ pub struct Row {
     pub errors: u64,
 }
 
+impl Row {
+    /// Of both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            opened: self.opened + other.opened,
+            requests: self.requests + other.requests,
+            responses: self.responses + other.responses,
+            errors: self.errors + other.errors,
+        }
+    }
+}
+
 /// Whose ports the rows are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {

@@ -20,7 +20,7 @@ pub(super) struct Schedule {
     given: u64,
     /// When the next one is due.
     next: Nanos,
-    /// From when the one before was to then.
+    /// From when the one before was to then; 0 before the beginning.
     span: Nanos,
 }
 
@@ -35,11 +35,20 @@ impl Schedule {
         Self { ramp, together: together.max(1), ..self }
     }
 
+    /// The first one is due `at`, and nothing before.
+    pub fn begin(&mut self, at: Nanos) {
+        (self.start, self.given, self.next, self.span) = (Some(at), 0, at, 0);
+    }
+
+    pub fn is_due_before(&self, time: Nanos) -> bool {
+        self.start.is_some() && self.next < time
+    }
+
     /// When the next one was due, if it is.
     #[inline]
     pub fn due(&mut self, now: Nanos) -> Option<Nanos> {
         if self.start.is_none() {
-            (self.start, self.next) = (Some(now), now);
+            self.begin(now);
         }
         (self.next <= now).then_some(self.next)
     }
@@ -65,7 +74,7 @@ impl Schedule {
     /// that has passed counts, so that changes of the rate neither add nor lose anything. What should have begun more
     /// than a millisecond ago, because the engine or its peer is too slow, is given up: how many that were.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) -> u64 {
-        let Some(start) = self.start else {
+        let Some(start) = self.start.filter(|_| self.span > 0 || self.next <= now) else {
             (self.rate, self.ramp) = (rate, 0.0);
             return 0;
         };
@@ -83,7 +92,7 @@ impl Schedule {
             carried = 0;
         }
         (self.rate, self.ramp) = (rate, 0.0);
-        (self.start, self.given, self.span) = (Some(begin), carried, interval);
+        (self.start, self.given, self.span) = (Some(begin), carried, interval.max(1));
         self.next = if rate > 0.0 { begin } else { Nanos::MAX };
         missed
     }
@@ -136,6 +145,10 @@ impl Resting {
 
     pub fn len(&self) -> usize {
         self.count
+    }
+
+    pub fn has(&self, slot: u32) -> bool {
+        self.queued[slot as usize / 64] & 1 << (slot % 64) != 0
     }
 
     /// One that is there already, because it was closed and opened meanwhile, keeps its place.
@@ -231,12 +244,27 @@ mod tests {
     }
 
     #[test]
+    fn what_begins_at_a_time_is_due_then_however_late_the_first_look_is() {
+        let mut schedule = Schedule::new(10.0);
+        schedule.begin(1_000_000_000);
+        assert_eq!(schedule.set_rate(1000.0, 5), 0);
+        assert_eq!(schedule.due(999_999_999), None);
+        assert_eq!(times(&mut schedule, 1_002_500_000), [1_000_000_000, 1_001_000_000, 1_002_000_000]);
+    }
+
+    #[test]
     fn a_new_rate_takes_up_the_interval_where_it_is() {
         let mut schedule = begun(Schedule::new(1000.0));
         assert_eq!(times(&mut schedule, 1_500_000), [0, 1_000_000]);
         // Half of the interval has passed: half of the new one is to come.
         assert_eq!(schedule.set_rate(500.0, 1_500_000), 0);
-        assert_eq!(times(&mut schedule, 4_600_000), [2_500_000, 4_500_000]);
+        assert_eq!(times(&mut schedule, 2_500_000), [2_500_000]);
+        // Again and again, within one interval.
+        for (rate, now) in [(250.0, 3_500_000), (1000.0, 3_600_000), (500.0, 3_600_000)] {
+            assert_eq!(schedule.set_rate(rate, now), 0);
+        }
+        // Of it 0.5 have passed, and 0.025 of the longer one, which leaves 0.475.
+        assert_eq!(times(&mut schedule, 4_600_000), [4_550_000]);
         assert_eq!(schedule.set_rate(0.0, 4_600_000), 0);
         assert!(times(&mut schedule, 60 * 1_000_000_000).is_empty());
         assert_eq!(schedule.set_rate(1000.0, 60_000_000_000), 0);
@@ -266,6 +294,12 @@ mod tests {
         let mut schedule = begun(Schedule::new(10_000.0));
         assert_eq!(schedule.set_rate(1000.0, 900_000), 0);
         assert_eq!(times(&mut schedule, 1_000_000), [0, 1_000_000]);
+        // Before the beginning a rate changes nothing about when that is.
+        let mut schedule = Schedule::new(10.0);
+        schedule.begin(9_000_000);
+        assert_eq!(schedule.set_rate(1000.0, 8_000_000), 0);
+        assert_eq!((schedule.due(8_500_000), schedule.is_due_before(9_000_000)), (None, false));
+        assert_eq!(times(&mut schedule, 10_000_000), [9_000_000, 10_000_000]);
         // Within a ramp.
         let mut schedule = begun(Schedule::new(1000.0).with(4.0, 1));
         let given = times(&mut schedule, 1_000_000_000).len() as u64;

@@ -283,8 +283,21 @@ impl Finder {
 }
 
 /// The counters that say that something was lost, by their names in [`Counters::fields`].
-const LOSSES: [&str; 11] =
-    ["dropTx", "badRx", "synRt", "finRt", "ackRt", "pushRt", "tcpDrop", "udpRt", "udpDrop", "skErr", "noSocket"];
+const LOSSES: [&str; 13] = [
+    "dropTx",
+    "badRx",
+    "synRt",
+    "finRt",
+    "ackRt",
+    "pushRt",
+    "tcpDrop",
+    "udpRt",
+    "udpDrop",
+    "skErr",
+    "noSocket",
+    "unreachable",
+    "missed",
+];
 
 /// What an end lost, by its counters' increase `count` (names as in [`Counters::fields`]); `place` goes before the names.
 /// Connections and requests that began late count when they are more than the share `late` of all that began.

@@ -92,7 +92,7 @@ impl UdpService {
     /// Asks on the connection whose turn it is, if it is time.
     pub fn request<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         let Role::Client(ClientRole { opener, pace: Pace::Rate(requests), .. }) = &mut self.role else { return false };
-        let Some((slot, turn)) = requests.next(core, now, opener.stopped) else { return false };
+        let Some((slot, turn)) = requests.next(core, now, opener) else { return false };
         match turn {
             Turn::Ask(due) => {
                 core.counters.late += u64::from(now - due > LATE);
@@ -140,7 +140,7 @@ impl UdpService {
     fn next<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
-        if connection.requests_or_mss == 1 || client.opener.stopped {
+        if connection.requests_or_mss == 1 || client.opener.stopped && !client.pace.is_rate() {
             return core.close(slot);
         }
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
@@ -201,6 +201,16 @@ impl UdpService {
                 self.unanswered(core, now, slot, transmit);
             }
             _ => {}
+        }
+    }
+
+    /// The network could not deliver what a flow sent: nobody listens there, or nobody is there.
+    #[cold]
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key) {
+        let Some(slot) = core.table.find(key) else { return };
+        core.counters.unreachable += 1;
+        if core.table.all[slot as usize].state == State::Asked {
+            core.fail(slot);
         }
     }
 

@@ -54,6 +54,12 @@ impl Underlay {
             return self.other(now, &ethernet, core, transmit);
         }
         let packet = V4::parse(ethernet.payload())?;
+        if packet.protocol == protocol::ICMP && V4::unreachable(&packet)?.is_some() {
+            // Which connection it was cannot be told: the error quotes little more than the outer headers.
+            core.counters.icmp_rx += 1;
+            core.counters.unreachable += 1;
+            return Ok(Below::Done);
+        }
         if packet.protocol != protocol::UDP {
             return self.other(now, &ethernet, core, transmit);
         }
@@ -91,8 +97,6 @@ impl Underlay {
                     return Ok(Below::Gateway(mac));
                 }
             }
-            // Which connection it was cannot be told: the error quotes little more than the outer headers.
-            Heard::Unreachable(_) => core.counters.unreachable += 1,
             Heard::Wanted { .. } | Heard::Echo { .. } => {
                 let mut buffer = [0; neighbor::LONGEST];
                 let length = V4::answer(&mut buffer, link, ethernet.source(), &heard);

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
+use rig_wire::ethernet::Mac;
+
 use crate::packet::plan::Packets;
-use crate::packet::{Flood, Service};
+use crate::packet::{DivideError, Flood, Hardware, Service, Spread, divide};
 use crate::record::End;
 
 /// IFNAMSIZ of linux/if.h less its terminating zero.
@@ -23,6 +25,8 @@ pub enum PacketsError {
     NoWorker(String),
     #[error("interface {interface}: {address} is not of the family of the interface's own address")]
     Family { interface: String, address: IpAddr },
+    #[error(transparent)]
+    Divide(#[from] DivideError),
 }
 
 impl Service {
@@ -59,6 +63,9 @@ impl Packets {
                 return Err(PacketsError::Family { interface: name.clone(), address });
             }
         }
+        // What the interfaces are does not matter to whether the load can be divided: a pair's ends mirror each other.
+        let hardware = Hardware { mac: Mac([0; 6]), verify: true, spread: Spread::Mirrored };
+        divide(self, &vec![hardware; self.ports.len()])?;
         Ok(())
     }
 }

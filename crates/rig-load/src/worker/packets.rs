@@ -2,25 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
+use rig_sys::xdp::OpenError;
 
 use super::{Control, Failing, WorkerError, observe, refuse};
-use crate::packet::fleet::{Fleet, Totals};
-use crate::packet::plan::Packets;
-use crate::packet::{Counters, Latencies, Service};
+use crate::packet::device::{Losses, Options, PortError};
+use crate::packet::fleet::{self, Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals};
+use crate::packet::plan::{Driver, Packets};
+use crate::packet::{Counters, Latencies, Row, Service};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{
-    CpuTime, End, PacketPort, PacketRecord, PacketWorker, Sample, ThreadRecord, TransactionRecord, WorkerRecord,
+    CpuTime, End, PacketPort, PacketRecord, PacketServer, PacketWorker, Sample, ThreadRecord, TransactionRecord,
+    WorkerRecord,
 };
 
 /// How long all gateways may take to say where they are.
 const RESOLVE: Duration = Duration::from_secs(10);
 /// Between two looks at whether they have.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long a queue that is in use is waited for.
+const RELEASE: Duration = Duration::from_secs(2);
+/// What a port by way of packet sockets is called.
+const PACKET_SOCKETS: &str = "AF_PACKET";
 /// How long a worker may take to hand over its latencies. It does so about once in a millisecond, if it gets a CPU.
 const HAND_OVER: Duration = Duration::from_millis(100);
 
@@ -42,7 +50,7 @@ impl Reading {
 
 impl<W: Write> Control<'_, W> {
     pub(super) fn serve_packets(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<(), WorkerError> {
-        let (mut fleet, ports) = launch(packets)?;
+        let Launched { mut fleet, ports, .. } = self.launch(plan, packets)?;
         if let Role::Listen { address, .. } = &plan.role {
             self.report(&Event::Listening { port: address.port() })?;
         }
@@ -61,7 +69,8 @@ impl<W: Write> Control<'_, W> {
         };
         let measured = self.measure_packets(plan, packets, &mut fleet, start_ns)?;
         let outcome = fleet.stop().failing(|| "end the packet load".into())?;
-        let record = measured.into_record(plan, &packets.service, &outcome.totals, ports);
+        let ports = ports.into_iter().map(|port| record_of(port, packets)).collect::<Result<_, _>>()?;
+        let record = measured.into_record(plan, &packets.service, &outcome, ports);
         self.report(&Event::Done(Box::new(record)))
     }
 
@@ -100,6 +109,22 @@ impl<W: Write> Control<'_, W> {
         Ok(Measured { begin, end, samples, latencies })
     }
 
+    /// Opens the ports and starts the workers. A queue whose socket went with its process becomes free a moment later: the
+    /// kernel gives its memory back from a work queue (xp_put_pool of net/xdp/xsk_buff_pool.c).
+    fn launch(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<Launched, WorkerError> {
+        let deadline_ns = monotonic_after(RELEASE);
+        loop {
+            match fleet::launch(packets, &Options::default()) {
+                Err(LaunchError::Port(PortError { reason: OpenError::QueueInUse { .. }, .. }))
+                    if monotonic_ns() < deadline_ns =>
+                {
+                    self.pause(monotonic_after(LOOK))?;
+                }
+                done => return done.failing(|| format!("open the ports of {}", plan.name)),
+            }
+        }
+    }
+
     /// Waits until `until_ns`, as long as the driver is there and all workers are at work.
     fn rest(&mut self, fleet: &Fleet, until_ns: u64) -> Result<(), WorkerError> {
         while monotonic_ns() < until_ns {
@@ -121,8 +146,15 @@ struct Measured {
 }
 
 impl Measured {
-    fn into_record(self, plan: &WorkerPlan, service: &Service, last: &Totals, ports: Vec<PacketPort>) -> WorkerRecord {
+    fn into_record(
+        self,
+        plan: &WorkerPlan,
+        service: &Service,
+        last: &Outcome,
+        ports: Vec<(PacketPort, Vec<String>)>,
+    ) -> WorkerRecord {
         let Self { begin, end, samples, latencies } = self;
+        let (ports, notes): (Vec<PacketPort>, Vec<Vec<String>>) = ports.into_iter().unzip();
         let window = end.totals.counters.minus(&begin.totals.counters);
         let window_ns = end.at().saturating_sub(begin.at());
         let workers: Vec<PacketWorker> = begin
@@ -166,15 +198,16 @@ impl Measured {
             datagrams: None,
             packets: Some(PacketRecord {
                 counters: named(&window),
-                after: named(&last.counters.minus(&end.totals.counters)),
-                total: named(&last.counters),
+                after: named(&last.totals.counters.minus(&end.totals.counters)),
+                total: named(&last.totals.counters),
                 open: end.totals.counters.sk_con(),
                 handshake: measured(latencies.handshake),
                 first_byte: measured(latencies.first_byte),
                 workers,
                 ports,
+                servers: last.servers.iter().map(server).collect(),
             }),
-            notes: Vec::new(),
+            notes: notes.concat(),
         }
     }
 }
@@ -210,7 +243,21 @@ fn named(counters: &Counters) -> BTreeMap<String, u64> {
     fields.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// Opens the ports and starts a worker on each of their queues.
-fn launch(_packets: &Packets) -> Result<(Fleet, Vec<PacketPort>), WorkerError> {
-    Err("packets cannot leave this build yet").failing(|| "open the ports".into())
+/// What a port leaves behind. Its workers have ended, so that its counters stand still.
+fn record_of(port: LaunchedPort, packets: &Packets) -> Result<(PacketPort, Vec<String>), WorkerError> {
+    let Losses { missed, unfit, refused } =
+        port.losses().failing(|| format!("read the counters of port {}", port.interface))?;
+    let drops = [("missed", missed), ("unfit", unfit), ("refused", refused)];
+    let drops = drops.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count));
+    let is_asked = packets.ports.iter().any(|plan| plan.interface == port.interface && plan.driver != Driver::Auto);
+    // By a slower way than there is, which nobody asked for.
+    let is_slow = |note: &&String| port.way == PACKET_SOCKETS || note.contains("generic hook");
+    let doubts = port.notes.iter().filter(|note| !is_asked && is_slow(note)).cloned().collect();
+    let LaunchedPort { interface, way, notes, .. } = port;
+    Ok((PacketPort { interface, driver: way.to_owned(), notes, drops: drops.collect() }, doubts))
+}
+
+fn server((address, row): (&SocketAddr, &Row)) -> PacketServer {
+    let Row { opened, requests, responses, errors } = *row;
+    PacketServer { address: *address, opened, requests, responses, errors }
 }

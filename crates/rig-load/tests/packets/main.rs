@@ -8,4 +8,6 @@ mod peer;
 mod refusals;
 mod rig;
 mod sequences;
+mod shapes;
 mod tcp;
+mod tunnels;

@@ -14,6 +14,10 @@ pub enum OpenError {
     )]
     NotPermitted { operation: String },
     #[error(
+        "making a packet socket is not allowed: it needs root, or CAP_NET_RAW in the user namespace of the interface"
+    )]
+    NoPacketSocket,
+    #[error(
         "interface {interface} has an XDP program of somebody else{program}: see `ip link show {interface}`; stop the \
          program that attached it, or `ip link set {interface} xdp off`"
     )]

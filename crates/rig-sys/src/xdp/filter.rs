@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::assemble::{Assembler, Cond, Helper, Instruction, Label, Op, Reg, Size};
+use super::assemble::{Assembler, Cond, Helper, Label, Op, Reg, Size};
 
 /// Frames that a port takes. The kernel gets the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub(super) const END: Reg = Reg::R8;
 const PACKET: Reg = Reg::R9;
 
 impl Filter {
-    /// A program that sends the frames to the socket in `sockets` that has the number of their queue.
-    pub(super) fn program(&self, sockets: BorrowedFd<'_>) -> Vec<Instruction> {
-        let mut a = Assembler::default();
-        begin(&mut a);
-        self.steer(&mut a, sockets);
-        a.finish()
+    /// Whether multicast frames may be among those taken.
+    pub(super) fn is_multicast(&self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Own(own) => own.addresses.iter().any(|(first, _)| first.is_ipv6()),
+        }
     }
 
     /// Everything from the frame's begin to the program's end.
@@ -155,7 +155,7 @@ impl Own {
     }
 
     /// The ranges of IPv6 in parts that differ in their last 32 bits only: the first address and how many follow.
-    fn segments(&self) -> Vec<(Ipv6Addr, u32)> {
+    pub(crate) fn segments(&self) -> Vec<(Ipv6Addr, u32)> {
         let mut segments = Vec::new();
         for &(first, count) in &self.addresses {
             let IpAddr::V6(first) = first else { continue };

@@ -3,16 +3,16 @@
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkXdp};
 
 use super::error::OpenError;
-use crate::error::Result;
+use crate::ethtool;
 use crate::netlink::Netlink;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Link {
+pub(crate) struct Link {
     pub name: String,
     pub index: u32,
     pub mac: [u8; 6],
     pub mtu: u32,
-    /// Queues that were made, of which fewer may be in use.
+    /// Queues that both receive and send.
     pub queues: u32,
     pub is_veth: bool,
     /// The number of the program that is attached.
@@ -26,12 +26,13 @@ impl Link {
             Some(libc::ENODEV) => OpenError::NoInterface(name.to_owned()),
             _ => error.into(),
         })?;
+        let mut made = 1;
         let mut link = Self { name: name.to_owned(), index: message.header.index, ..Self::default() };
         for attribute in message.attributes {
             match attribute {
                 LinkAttribute::Address(address) => link.mac = address.try_into().unwrap_or_default(),
                 LinkAttribute::Mtu(mtu) => link.mtu = mtu,
-                LinkAttribute::NumRxQueues(queues) => link.queues = queues,
+                LinkAttribute::NumRxQueues(queues) => made = queues,
                 LinkAttribute::LinkInfo(infos) => link.is_veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth)),
                 LinkAttribute::Xdp(all) => {
                     link.program = all.into_iter().find_map(|attribute| match attribute {
@@ -42,14 +43,17 @@ impl Link {
                 _ => {}
             }
         }
+        // Fewer may be in use than were made.
+        link.queues = ethtool::queues(name).map_or(made, |(receive, transmit)| receive.min(transmit)).max(1);
         Ok(link)
     }
 
-    pub fn queues_in_words(&self) -> String {
-        match self.queues {
-            0 | 1 => "it has one, number 0".to_owned(),
-            n => format!("they are numbered 0 to {}, as far as they are in use (`ethtool -l`)", n - 1),
-        }
+    pub fn no_queue(&self, queue: u32) -> OpenError {
+        let advice = match self.queues {
+            0 | 1 => "it has one in use, number 0; `ethtool -L` switches more on where there are more".to_owned(),
+            n => format!("it has {n} in use, numbered from 0; `ethtool -L` switches more on where there are more"),
+        };
+        OpenError::NoQueue { interface: self.name.clone(), queue, advice }
     }
 
     pub fn occupied(&self) -> OpenError {

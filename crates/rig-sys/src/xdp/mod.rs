@@ -8,13 +8,18 @@
 mod assemble;
 mod bpf;
 mod error;
+mod features;
 mod filter;
 mod link;
+mod live;
 mod port;
 mod ring;
 mod socket;
 
 pub use error::OpenError;
+pub use features::{Features, Questions};
 pub use filter::{Filter, Own};
-pub use port::{Mode, Options, Port};
+pub(crate) use link::Link;
+pub use live::LiveSender;
+pub use port::{Mode, Options, Place, Port, Queue, Sending, Transmitter};
 pub use socket::{Meter, Receiver, Sender, Statistics};

@@ -4,9 +4,11 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::error::OpenError;
 use super::link::Link;
+use super::live::{self, LiveSender};
 use super::port::{Attachment, Options};
 use super::ring::{Consumer, Layout, Producer};
 use crate::error::{During, Error, Result};
@@ -51,11 +53,16 @@ pub struct Statistics {
     pub rx_ring_full: u64,
     /// Frames to send that the kernel did not understand.
     pub tx_invalid: u64,
+    /// Live frames that the kernel would not make.
+    pub tx_refused: u64,
 }
 
 /// Reads a socket's counters, from any thread.
 #[derive(Debug, Clone)]
-pub struct Meter(Arc<Shared>);
+pub struct Meter {
+    shared: Arc<Shared>,
+    live: Option<Arc<live::Counters>>,
+}
 
 /// Received frames.
 #[derive(Debug)]
@@ -225,7 +232,7 @@ fn bind(fd: &OwnedFd, link: &Link, queue: u32, copy: bool) -> Result<(), OpenErr
     Err(match error.raw_os_error() {
         Some(libc::EBUSY) => OpenError::QueueInUse { interface, queue },
         Some(libc::ENODEV) => OpenError::NoInterface(interface),
-        Some(libc::EINVAL) => OpenError::NoQueue { advice: link.queues_in_words(), interface, queue },
+        Some(libc::EINVAL) => link.no_queue(queue),
         _ => Error::new(format!("bind an AF_XDP socket to queue {queue} of {interface}"), error).into(),
     })
 }
@@ -258,13 +265,25 @@ impl Shared {
 impl Meter {
     pub fn read(&self) -> Result<Statistics> {
         // SAFETY: a structure of integers.
-        let statistics = unsafe { get::<libc::xdp_statistics>(&self.0.fd, libc::XDP_STATISTICS) };
+        let statistics = unsafe { get::<libc::xdp_statistics>(&self.shared.fd, libc::XDP_STATISTICS) };
         let statistics = statistics.during(|| "read the counters of an AF_XDP socket".into())?;
         Ok(Statistics {
             rx_dropped: statistics.rx_dropped,
             rx_ring_full: statistics.rx_ring_full,
             tx_invalid: statistics.tx_invalid_descs,
+            tx_refused: self.live.as_ref().map_or(0, |live| live.refused.load(Ordering::Relaxed)),
         })
+    }
+
+    /// Whether frames leave without socket buffers now.
+    pub fn is_live(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.is_live.load(Ordering::Relaxed))
+    }
+
+    /// Adds what a sender of live frames counts.
+    #[must_use]
+    pub fn with(self, sender: &LiveSender) -> Self {
+        Self { live: Some(sender.counters()), ..self }
     }
 }
 
@@ -274,7 +293,7 @@ impl Receiver {
     }
 
     pub fn meter(&self) -> Meter {
-        Meter(self.shared.clone())
+        Meter { shared: self.shared.clone(), live: None }
     }
 
     pub fn is_zero_copy(&self) -> bool {
@@ -341,6 +360,10 @@ impl Sender {
         // SAFETY: a buffer of the half that is sent from, which the kernel does not read before the entry is submitted
         // in `flush`, which needs this value alone. Nobody else has it: it was on the list.
         Some(unsafe { std::slice::from_raw_parts_mut(self.shared.memory.at(buffer as usize).as_ptr(), length) })
+    }
+
+    pub(super) fn has_claimed(&self) -> bool {
+        self.put > 0
     }
 
     /// Sends what was claimed, as far as the kernel takes it at once.

@@ -1,16 +1,45 @@
 //! AF_XDP.
 
-use rig_sys::xdp::{self, Filter, Mode, Own, Receiver, Sender};
-use rig_wire::ethernet::{HEADER, Mac, TAG};
+use rig_sys::xdp::{self, LiveSender, Meter, Mode, Queue, Receiver, Sender, Transmitter};
+use rig_wire::ethernet::Mac;
 
-use super::{Device, Opened, Options, Port, PortError, Receive, Transmit};
-use crate::packet::plan::{Driver, PortPlan, Take};
+use super::{Device, Opened, Options, Port, Receive, Transmit, filter, frame, places};
+use crate::packet::plan::PortPlan;
 
 /// An AF_XDP socket at a queue.
 #[derive(Debug)]
 pub struct Xdp {
     receiver: Receiver,
     sender: Sender,
+}
+
+/// An AF_XDP socket to receive and the port's program to send.
+#[derive(Debug)]
+pub struct Live {
+    receiver: Receiver,
+    sender: LiveSender,
+}
+
+impl Transmit for LiveSender {
+    #[inline]
+    fn claim(&mut self, length: usize) -> Option<&mut [u8]> {
+        self.claim(length)
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.flush();
+    }
+}
+
+impl Port for Live {
+    type Receive = Receiver;
+    type Transmit = LiveSender;
+
+    #[inline]
+    fn halves(&mut self) -> (&mut Receiver, &mut LiveSender) {
+        (&mut self.receiver, &mut self.sender)
+    }
 }
 
 impl Receive for Receiver {
@@ -37,6 +66,18 @@ impl Transmit for Sender {
     }
 }
 
+impl Xdp {
+    pub(super) fn meter(&self) -> Meter {
+        self.receiver.meter()
+    }
+}
+
+impl Live {
+    pub(super) fn meter(&self) -> Meter {
+        self.receiver.meter().with(&self.sender)
+    }
+}
+
 impl Port for Xdp {
     type Receive = Receiver;
     type Transmit = Sender;
@@ -47,40 +88,21 @@ impl Port for Xdp {
     }
 }
 
-pub(super) fn open(plan: &PortPlan, options: &Options) -> Result<Opened, PortError> {
-    let mode = match plan.driver {
-        Driver::XdpGeneric => Mode::Generic,
-        Driver::Auto | Driver::Xdp | Driver::Packet => Mode::Any,
-    };
+pub(super) fn open(plan: &PortPlan, options: &Options, mode: Mode) -> Result<Opened, xdp::OpenError> {
     let asked = xdp::Options {
         mode,
+        sending: options.sending,
         filter: filter(plan),
         frame: frame(plan),
         burst: plan.burst.into(),
         copy: false,
         busy_poll: options.busy_poll,
     };
-    let queues: Vec<_> = plan.workers.iter().map(|place| place.queue).collect();
-    let port = xdp::Port::open(&plan.interface, &queues, &asked)?;
-    let devices = port.queues.into_iter().map(|(receiver, sender)| Device::Xdp(Xdp { receiver, sender })).collect();
-    Ok(Opened { devices, mac: Mac(port.mac), notes: Vec::new() })
-}
-
-/// Bytes of the largest frame, a tag included.
-pub(super) fn frame(plan: &PortPlan) -> usize {
-    HEADER + TAG + usize::from(plan.mtu)
-}
-
-fn filter(plan: &PortPlan) -> Filter {
-    if plan.take == Take::All {
-        return Filter::All;
-    }
-    let local = plan.local.iter().map(|range| (range.first, range.count));
-    let mut own = Own { addresses: vec![(plan.address, 1)], tunnels: Vec::new() };
-    match &plan.vxlan {
-        // What is inside the tunnel is not seen from outside.
-        Some(vxlan) => own.tunnels.push((vxlan.local, vxlan.local_count)),
-        None => own.addresses.extend(local),
-    }
-    Filter::Own(own)
+    let port = xdp::Port::open(&plan.interface, &places(plan), &asked)?;
+    let device = |queue: Queue| match queue.transmitter {
+        Transmitter::Socket(sender) => Device::Xdp(Xdp { receiver: queue.receiver, sender }),
+        Transmitter::Live(sender) => Device::Live(Live { receiver: queue.receiver, sender: *sender }),
+    };
+    let devices = port.queues.into_iter().map(device).collect();
+    Ok(Opened { devices, mac: Mac(port.mac), notes: port.notes })
 }

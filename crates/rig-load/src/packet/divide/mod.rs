@@ -11,7 +11,7 @@ use std::time::Duration;
 use rig_wire::ethernet::Mac;
 use rig_wire::{tcp, udp};
 
-use super::config::{Client, Config, Service};
+use super::config::{AnyConfig, Client, Config, Service};
 use super::family::{Family, V4, V6};
 use super::link::{Gateway, Link, Tunnel};
 use super::plan::{GatewayPlan, Packets, Place, PortPlan, Range, VxlanPlan};
@@ -63,29 +63,6 @@ pub struct Worker {
     pub config: AnyConfig,
     /// Memory that it reserves.
     pub bytes: u64,
-}
-
-/// A configuration of either family.
-#[derive(Debug, Clone)]
-pub enum AnyConfig {
-    V4(Config<V4>),
-    V6(Config<V6>),
-}
-
-impl AnyConfig {
-    pub fn capacity(&self) -> u32 {
-        match self {
-            Self::V4(config) => config.capacity,
-            Self::V6(config) => config.capacity,
-        }
-    }
-
-    pub fn service(&self) -> &Service {
-        match self {
-            Self::V4(config) => &config.service,
-            Self::V6(config) => &config.service,
-        }
-    }
 }
 
 /// A worker's number and how many there are: of the end, and of its port.

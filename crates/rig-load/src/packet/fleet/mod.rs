@@ -4,11 +4,13 @@
 //! Workers share nothing with each other on their way. About once in a millisecond each leaves its counters where the
 //! control side finds them, and looks whether an order came.
 
+mod launch;
 mod orders;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -17,14 +19,15 @@ use std::time::Duration;
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 
+pub use self::launch::{LaunchError, Launched, LaunchedPort, check as check_plan, launch};
 use self::orders::{Order, Orders, lock};
 use self::worker::{Beacon, Desk, Done, Exchange, Share, Work};
 use super::Nanos;
-use super::config::{Config, ConfigError};
+pub use super::config::AnyConfig;
+use super::config::ConfigError;
 use super::counters::{Counters, Latencies};
-use super::family::{V4, V6};
-use super::link::Gateway;
 use super::port::Port;
+use super::rows::Row;
 use super::run::Usage;
 
 /// A worker before it runs.
@@ -38,33 +41,22 @@ pub struct Worker<P> {
     pub interface: String,
 }
 
-/// An engine's configuration, of either family.
-#[derive(Debug, Clone)]
-pub enum AnyConfig {
-    V4(Config<V4>),
-    V6(Config<V6>),
+/// What a worker can be built around: a port, or one of several kinds that is known when the worker begins. Each kind has
+/// code of its own, so that nothing is chosen per packet.
+pub trait Berth: Send + 'static {
+    fn hand_to<T: Take>(self, to: T) -> T::Output;
 }
 
-impl AnyConfig {
-    pub fn check(&self) -> Result<(), ConfigError> {
-        match self {
-            Self::V4(config) => config.check(),
-            Self::V6(config) => config.check(),
-        }
-    }
+/// What takes a port of whichever kind.
+pub trait Take {
+    type Output;
 
-    /// The address that is asked where it is; `None` when that is known.
-    fn gateway(&self) -> Option<IpAddr> {
-        match self {
-            Self::V4(Config { link, .. }) => match link.gateway {
-                Gateway::Address(address) => Some(address.into()),
-                Gateway::Known(_) => None,
-            },
-            Self::V6(Config { link, .. }) => match link.gateway {
-                Gateway::Address(address) => Some(address.into()),
-                Gateway::Known(_) => None,
-            },
-        }
+    fn take<P: Port>(self, port: P) -> Self::Output;
+}
+
+impl<P: Port + Send + 'static> Berth for P {
+    fn hand_to<T: Take>(self, to: T) -> T::Output {
+        to.take(self)
     }
 }
 
@@ -112,6 +104,8 @@ pub struct Outcome {
     pub totals: Totals,
     /// Of all workers and the whole run.
     pub latencies: Latencies,
+    /// What each server's address and port had, where there are 2 to 4096 of them.
+    pub servers: BTreeMap<SocketAddr, Row>,
 }
 
 /// A port whose gateway was not found, and what was seen on it.
@@ -168,17 +162,17 @@ impl fmt::Display for Unresolved {
 impl Fleet {
     /// Starts all workers. They ask for their gateways and answer what is asked of them; clients open nothing before
     /// [`open_from`](Self::open_from) says when. The threads live in the caller's network namespace.
-    pub fn start<P: Port + Send + 'static>(workers: Vec<Worker<P>>) -> Result<Self, FleetError> {
+    pub fn start<P: Berth>(workers: Vec<Worker<P>>) -> Result<Self, FleetError> {
         if workers.is_empty() {
             return Err(FleetError::Nobody);
         }
         workers.iter().try_for_each(|worker| worker.config.check())?;
-        let of = workers.len() as u32;
+        let of = workers.len();
         let mut fleet =
             Self { orders: Arc::default(), workers: Vec::new(), latencies: Latencies::default(), spare: Vec::new() };
         let mut beacons: Vec<(String, Arc<Beacon>)> = Vec::new();
         let mut begun = Vec::new();
-        for (number, worker) in (0..).zip(workers) {
+        for (number, worker) in workers.into_iter().enumerate() {
             let beacon = match beacons.iter().find(|(interface, _)| *interface == worker.interface) {
                 Some((_, beacon)) => Arc::clone(beacon),
                 None => {
@@ -203,7 +197,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn hire<P: Port + Send + 'static>(
+    fn hire<P: Berth>(
         &self,
         worker: Worker<P>,
         share: Share,
@@ -217,7 +211,7 @@ impl Fleet {
             let desk = Arc::clone(&desk);
             move || work(config, port, cpu, &Work { share, orders: &orders, desk: &desk, beacon: &beacon }, &begins)
         };
-        let number = share.number as usize;
+        let number = share.number;
         let thread = thread::Builder::new().name(format!("packets-{number}")).spawn(body);
         let thread = thread.map_err(|error| FleetError::Thread { number, interface: interface.clone(), error })?;
         Ok((Hand { interface, gateway, cpu, desk, thread: Some(thread) }, begun))
@@ -274,6 +268,11 @@ impl Fleet {
     /// begun is given up.
     pub fn set_rate(&self, rate: f64) {
         self.orders.change(|order| order.rate = Some(rate));
+    }
+
+    /// Requests per second of all connections together, from now on. Without effect where requests follow an interval.
+    pub fn set_request_rate(&self, rate: f64) {
+        self.orders.change(|order| order.requests = Some(rate));
     }
 
     /// Connections to hold open from now on, all workers together. Those above are not closed.
@@ -356,7 +355,7 @@ impl Fleet {
     pub fn stop(mut self) -> Result<Outcome, FleetError> {
         self.orders.change(|order| order.stop = true);
         let mut latencies = std::mem::take(&mut self.latencies);
-        let mut workers = Vec::new();
+        let (mut workers, mut servers) = (Vec::new(), BTreeMap::<SocketAddr, Row>::new());
         for (number, hand) in self.workers.iter_mut().enumerate() {
             let Some(thread) = hand.thread.take() else { continue };
             let Ok(done) = thread.join() else {
@@ -367,9 +366,13 @@ impl Fleet {
             if let Exchange::Taken(taken) = std::mem::take(&mut lock(&hand.desk.published).latencies) {
                 latencies.merge(&taken);
             }
+            for (server, row) in done.rows {
+                let sum = servers.entry(server).or_default();
+                *sum = sum.plus(row);
+            }
             workers.push(hand.totals(done.counters, done.usage));
         }
-        Ok(Outcome { totals: Totals::of(workers), latencies })
+        Ok(Outcome { totals: Totals::of(workers), latencies, servers })
     }
 }
 
@@ -406,7 +409,7 @@ impl Totals {
 }
 
 /// The body of a worker's thread.
-fn work<P: Port>(
+fn work<P: Berth>(
     config: AnyConfig,
     port: P,
     cpu: Option<u32>,
@@ -414,14 +417,29 @@ fn work<P: Port>(
     begins: &SyncSender<rig_sys::Result<()>>,
 ) -> Result<Done, ConfigError> {
     // There is room for the one message.
-    let say = |result| drop(begins.try_send(result));
     if let Err(error) = CpuSet::new(cpu).apply() {
-        say(Err(error));
+        let _ = begins.try_send(Err(error));
         return Ok(Done::default());
     }
-    match config {
-        AnyConfig::V4(config) => work.run(config, port, || say(Ok(()))),
-        AnyConfig::V6(config) => work.run(config, port, || say(Ok(()))),
+    port.hand_to(Run { config, work, begins })
+}
+
+/// A worker that only needs its port.
+struct Run<'a> {
+    config: AnyConfig,
+    work: &'a Work<'a>,
+    begins: &'a SyncSender<rig_sys::Result<()>>,
+}
+
+impl Take for Run<'_> {
+    type Output = Result<Done, ConfigError>;
+
+    fn take<P: Port>(self, port: P) -> Self::Output {
+        let begun = || drop(self.begins.try_send(Ok(())));
+        match self.config {
+            AnyConfig::V4(config) => self.work.run(config, port, begun),
+            AnyConfig::V6(config) => self.work.run(config, port, begun),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ pub(super) struct Order {
     pub open_from: Option<Nanos>,
     /// Of all workers together; `None`: as configured.
     pub rate: Option<f64>,
+    pub requests: Option<f64>,
     pub hold: Option<u64>,
     /// When winding down begins.
     pub until: Option<Nanos>,

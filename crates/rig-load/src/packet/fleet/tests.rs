@@ -7,7 +7,8 @@ use rig_wire::ethernet::Mac;
 
 use super::super::memory::{self, Memory};
 use super::super::{
-    Answer, Client, Close, Expect, Link, Load, Payload, Server, Service, TcpClient, TcpServer, TcpTimes, Walk,
+    Answer, Client, Close, Config, Expect, Gateway, Link, Load, Payload, Server, Service, TcpClient, TcpServer,
+    TcpTimes, Walk,
 };
 use super::*;
 
@@ -53,12 +54,12 @@ fn config(client: bool, ports: std::ops::RangeInclusive<u16>, rate: f64) -> AnyC
         mac: Mac([2, 0, 0, 0, 0, mac]),
         address: ours,
         answer: Answer::All,
+        announce: false,
         vlan: None,
         gateway: Gateway::Address(theirs),
         hop_limit: 64,
         tos: 0,
         verify: true,
-        announce: false,
         tunnel: None,
     };
     AnyConfig::V4(Config {

@@ -1,5 +1,6 @@
 //! One worker's thread.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
@@ -8,9 +9,11 @@ use rig_wire::ethernet::Mac;
 use super::super::Nanos;
 use super::super::config::{Config, ConfigError};
 use super::super::counters::{Counters, Latencies};
+use super::super::divide::{share, share_of_rate};
 use super::super::engine::Engine;
 use super::super::family::Family;
 use super::super::port::Port;
+use super::super::rows::Row;
 use super::super::run::{Clock, Monotonic, Usage};
 use super::orders::{Order, Orders};
 
@@ -70,25 +73,23 @@ pub(super) struct Done {
     pub counters: Counters,
     pub latencies: Latencies,
     pub usage: Usage,
+    pub rows: Vec<(SocketAddr, Row)>,
 }
 
 /// Which of how many workers this is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
-    pub number: u32,
-    pub of: u32,
+    pub number: usize,
+    pub of: usize,
 }
 
 impl Share {
     fn rate(self, all: f64) -> f64 {
-        all / f64::from(self.of)
+        share_of_rate(all, self.of, self.number)
     }
 
-    /// The first ones hold what cannot be divided.
     fn hold(self, all: u64) -> u32 {
-        let of = u64::from(self.of);
-        let rest = u64::from(u64::from(self.number) < all % of);
-        u32::try_from(all / of + rest).unwrap_or(u32::MAX)
+        u32::try_from(share(all, self.of, self.number)).unwrap_or(u32::MAX)
     }
 }
 
@@ -141,7 +142,8 @@ impl Work<'_> {
         }
         let mut latencies = Latencies::default();
         engine.exchange_latencies(&mut latencies);
-        Ok(Done { counters: engine.counters().clone(), latencies, usage })
+        let rows = engine.rows().collect();
+        Ok(Done { counters: engine.counters().clone(), latencies, usage, rows })
     }
 
     fn obey<F: Family>(&self, engine: &mut Engine<F>, order: Order, before: Order, now: Nanos) {
@@ -150,6 +152,9 @@ impl Work<'_> {
         }
         if let Some(rate) = order.rate.filter(|_| before.rate != order.rate) {
             engine.set_rate(self.share.rate(rate), now);
+        }
+        if let Some(rate) = order.requests.filter(|_| before.requests != order.requests) {
+            engine.set_request_rate(self.share.rate(rate), now);
         }
         if let Some(hold) = order.hold.filter(|_| before.hold != order.hold) {
             engine.set_hold(Some(self.share.hold(hold)));
@@ -203,14 +208,6 @@ mod tests {
         for mac in [Mac([0; 6]), Mac([2, 0, 0, 0, 0, 1]), Mac([255; 6])] {
             beacon.set(mac);
             assert_eq!(beacon.get(), Some(mac));
-        }
-    }
-
-    #[test]
-    fn shares_add_up() {
-        for (all, of) in [(0, 1), (1, 3), (10, 3), (12, 3), (1_000_001, 7)] {
-            let sum: u64 = (0..of).map(|number| u64::from(Share { number, of }.hold(all))).sum();
-            assert_eq!(sum, all);
         }
     }
 }

@@ -237,7 +237,7 @@ impl TcpService {
     /// Sends a request on the connection whose turn it is, if it is time.
     pub fn request<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         let Role::Client(ClientRole { opener, pace: Pace::Rate(requests), .. }) = &mut self.role else { return false };
-        let Some((slot, turn)) = requests.next(core, now, opener.stopped) else { return false };
+        let Some((slot, turn)) = requests.next(core, now, opener) else { return false };
         match turn {
             Turn::Ask(due) => {
                 core.table.all[slot as usize].stamp = self.unit.of(due);
@@ -289,8 +289,8 @@ impl TcpService {
     /// The next request is due.
     fn rested<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &self.role else { return };
-        // What waits for its turn has no timer; what waits for the peer's window has one, and has tried before.
-        if client.pace.is_rate() && core.table.all[slot as usize].retries() == 0 {
+        // What waits for its turn has no timer; what waits for the peer's window has one.
+        if matches!(&client.pace, Pace::Rate(requests) if requests.has(slot)) {
             return;
         }
         if client.opener.stopped {

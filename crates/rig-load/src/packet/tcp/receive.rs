@@ -245,10 +245,14 @@ impl TcpService {
     /// meant (RFC 5927, 4.1), and only a connection that is not made yet fails by it (RFC 5461, 4.1): others may get
     /// through by another way.
     #[cold]
-    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, slot: u32, sequence: u32) {
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key, sequence: u32, too_big: bool) {
+        let Some(slot) = core.table.find(key) else { return };
         let connection = &core.table.all[slot as usize];
-        let meant = sequence.wrapping_sub(connection.unacknowledged) < connection.in_flight();
-        if meant && connection.state == State::SynSent {
+        if sequence.wrapping_sub(connection.unacknowledged) >= connection.in_flight() {
+            return;
+        }
+        core.counters.unreachable += 1;
+        if connection.state == State::SynSent && !too_big {
             core.fail(slot);
         }
     }
@@ -451,12 +455,11 @@ impl TcpService {
         let Progress::Done(end) = read else {
             // Who has asked for nothing may go; who ends within a request has not asked.
             let wrong = read == Progress::Bad || fin && !(untouched && data.is_empty());
-            let in_header = connection.reading.in_header();
-            if wrong && fin {
-                core.wrong(slot);
-            }
             core.counters.http_err += u64::from(wrong && server.request == Expect::Http);
             if fin {
+                if wrong {
+                    core.wrong(slot);
+                }
                 return self.send_fin(core, now, slot, State::LastAck, transmit);
             }
             if wrong {
@@ -464,7 +467,7 @@ impl TcpService {
                 return core.fail(slot);
             }
             // A header must come in the time that silence may last, so that nobody stays by a byte now and then.
-            if untouched || !in_header {
+            if untouched || !connection.reading.in_header() {
                 core.set_timer(slot, now + server.idle);
             }
             return self.send_ack(core, slot, transmit);
@@ -474,15 +477,15 @@ impl TcpService {
         connection.expected = before.wrapping_add(end as u32 + u32::from(fin));
         connection.state = if fin { State::CloseWait } else { State::Responding };
         connection.left = server.response(connection).len() as u32;
+        let (key, reading) = (connection.key, connection.reading);
         core.counters.tcp_req += 1;
         core.counters.tcp_rsp += 1;
-        let key = connection.key;
+        core.exchanged(key, 1, 1);
         if server.request == Expect::Http {
-            core.counters.http_get += u64::from(connection.reading.is_get());
-            core.counters.http_post += u64::from(connection.reading.is_post());
+            core.counters.http_get += u64::from(reading.is_get());
+            core.counters.http_post += u64::from(reading.is_post());
             core.counters.http_2xx += 1;
         }
-        core.exchanged(key, 1, 1);
         self.send_response(core, now, slot, transmit);
     }
 
@@ -525,15 +528,15 @@ impl TcpService {
         }
         core.latencies.transaction.record(age);
         core.counters.tcp_rsp += 1;
+        let key = connection.key;
+        core.exchanged(key, 0, 1);
+        let connection = &mut core.table.all[slot as usize];
         if http {
             let ok = connection.reading.is_ok();
             *(if ok { &mut core.counters.http_2xx } else { &mut core.counters.http_err }) += 1;
         }
         let announced = http && !connection.reading.persists();
-        let key = connection.key;
-        core.exchanged(key, 0, 1);
-        let connection = &mut core.table.all[slot as usize];
-        let last = connection.requests_or_mss == 1 || client.opener.stopped;
+        let last = connection.requests_or_mss == 1 || client.opener.stopped && !client.pace.is_rate();
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
         if !last && !fin && !announced {
             return self.rest(core, now, slot, transmit);

@@ -66,9 +66,9 @@ impl TcpService {
         let late = self.unit.age(connection.stamp, now) > LATE;
         core.counters.late += u64::from(late);
         core.counters.tcp_req += 1;
+        core.exchanged(key, 1, 0);
         core.counters.http_get += client.counts[0];
         core.counters.http_post += client.counts[1];
-        core.exchanged(key, 1, 0);
         core.set_timer(slot, now + self.retransmit);
         send(core, &self.message, key, numbers, transmit);
     }

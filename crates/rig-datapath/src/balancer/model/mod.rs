@@ -1,0 +1,508 @@
+//! The balancer's rules in plain Rust: what the program shall do with each packet, for differential tests.
+//!
+//! It knows nothing of buckets, records and CPUs: a connection is found by looking at all of them.
+
+mod packet;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use rig_wire::ethernet::Mac;
+use rig_wire::protocol::{TCP, UDP};
+
+use crate::test_run::Verdict;
+
+use super::config::{Config, Forward, Policy, Protocol, Scheduler, Service, Unhandled};
+use super::reason::{Drop, Pass};
+use super::schedule;
+use super::shape::State;
+use packet::{Kind, Packet, Parsed, Tuple};
+
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+
+const PORT_LOW: u16 = 1025;
+const PORT_TRIES: u32 = 32;
+const SCHEDULE_TRIES: usize = 32;
+
+/// The way out that the kernel's routes and neighbours say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    pub source: Mac,
+    pub destination: Mac,
+    /// Largest IP packet.
+    pub mtu: usize,
+}
+
+/// What came of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    pub frame: Vec<u8>,
+    /// Set when dropped.
+    pub drop: Option<Drop>,
+    /// Set when left to the kernel.
+    pub pass: Option<Pass>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Inward,
+    Outward,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ServiceId(usize);
+
+#[derive(Debug, Clone)]
+struct KnownService {
+    service: Service,
+    open: bool,
+    /// Places in `backends` of this module, by schedule.
+    list: Vec<usize>,
+    turn: u64,
+}
+
+#[derive(Debug, Clone)]
+struct KnownBackend {
+    service: ServiceId,
+    address: SocketAddr,
+    weight: u32,
+    limit: u32,
+    cursor: u64,
+}
+
+/// One connection; see [`connections`](Model::connections).
+#[derive(Debug, Clone)]
+struct Connection {
+    client: SocketAddr,
+    service: ServiceId,
+    backend: usize,
+    local: Option<SocketAddr>,
+    state: State,
+    seen: u32,
+    client_way: Option<Way>,
+}
+
+/// The balancer on one interface and one CPU.
+#[derive(Debug)]
+pub struct Model {
+    services: Vec<KnownService>,
+    backends: Vec<KnownBackend>,
+    connections: Vec<Connection>,
+    /// When the slots of ended connections were ended.
+    dead: Vec<u32>,
+    capacity: usize,
+    ports: (u16, u64),
+    policy: Policy,
+    ways: BTreeMap<IpAddr, Way>,
+}
+
+impl Model {
+    /// For `capacity` connections, as CPU `cpu` of `cpus`, and with the next hops towards these addresses; all others
+    /// are on the link and have no neighbor entry.
+    pub fn new(capacity: usize, cpu: u32, cpus: u32, ways: BTreeMap<IpAddr, Way>) -> Self {
+        let each = ((u32::from(u16::MAX - PORT_LOW) + 1) / cpus) as u16;
+        Self {
+            services: Vec::new(),
+            backends: Vec::new(),
+            connections: Vec::new(),
+            dead: Vec::new(),
+            capacity,
+            ports: (PORT_LOW + (cpu % cpus) as u16 * each, each.into()),
+            policy: Policy::default(),
+            ways,
+        }
+    }
+
+    /// See [`Balancer::apply`](super::Balancer::apply). The configuration is a valid one.
+    pub fn apply(&mut self, config: &Config) {
+        self.policy = config.policy;
+        self.services.iter_mut().for_each(|known| known.open = false);
+        self.backends.iter_mut().for_each(|known| known.weight = 0);
+        for service in &config.services {
+            let same = |known: &KnownService| {
+                known.service.protocol == service.protocol
+                    && known.service.address == service.address
+                    && known.service.forward.number() == service.forward.number()
+            };
+            let at = self.services.iter().position(same).unwrap_or_else(|| {
+                self.services.push(KnownService { service: service.clone(), open: true, list: Vec::new(), turn: 0 });
+                self.services.len() - 1
+            });
+            let id = ServiceId(at);
+            let mut places = Vec::new();
+            for backend in &service.backends {
+                let known = |known: &KnownBackend| known.service == id && known.address == backend.address;
+                let place = self.backends.iter().position(known).unwrap_or_else(|| {
+                    let address = backend.address;
+                    self.backends.push(KnownBackend { service: id, address, weight: 0, limit: 0, cursor: 0 });
+                    self.backends.len() - 1
+                });
+                self.backends[place].weight = service.scheduler.weight(backend.weight);
+                self.backends[place].limit = backend.limit.map_or(0, std::num::NonZero::get);
+                places.push(place);
+            }
+            let list = schedule::list(service.scheduler, &service.backends);
+            let known = &mut self.services[at];
+            known.service = service.clone();
+            known.open = true;
+            known.list = list.into_iter().map(|place| places[place]).collect();
+        }
+    }
+
+    /// See [`Balancer::sweep_all`](super::Balancer::sweep_all).
+    pub fn sweep(&mut self, tick: u32) {
+        self.dead.retain(|ended| tick - ended < 2);
+        let services = &self.services;
+        let (live, expired): (Vec<_>, Vec<_>) = self.connections.drain(..).partition(|connection| {
+            let timeouts = services[connection.service.0].service.timeouts.ticks();
+            tick.saturating_sub(connection.seen) < timeouts[connection.state as usize]
+        });
+        self.connections = live;
+        self.dead.extend(expired.iter().map(|_| tick));
+    }
+
+    /// Client, service, local address and port, backend and state of every connection, sorted.
+    pub fn connections(&self) -> Vec<(SocketAddr, SocketAddr, Option<SocketAddr>, SocketAddr, State)> {
+        let each = self.connections.iter().map(|connection| {
+            let service = &self.services[connection.service.0].service;
+            let local = connection.local.filter(|_| matches!(service.forward, Forward::FullNat { .. }));
+            let backend = self.backends[connection.backend].address;
+            (connection.client, service.address, local, backend, connection.state)
+        });
+        let mut all: Vec<_> = each.collect();
+        all.sort();
+        all
+    }
+
+    /// The tuple of the nth connection's packets from the backend; `None` where they do not pass here.
+    pub fn answer_of(&self, nth: usize) -> Option<(Protocol, SocketAddr, SocketAddr)> {
+        let connection = self.connections.get(nth)?;
+        let tuple = self.outward(connection)?;
+        Some((self.services[connection.service.0].service.protocol, tuple.source, tuple.destination))
+    }
+
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// One packet.
+    pub fn packet(&mut self, frame: &[u8], tick: u32) -> Outcome {
+        let mut out = frame.to_vec();
+        match self.handle(&mut out, tick) {
+            Ok(()) => Outcome { verdict: Verdict::Transmit, frame: out, drop: None, pass: None },
+            Err(Refused::Drop(reason)) => {
+                Outcome { verdict: Verdict::Drop, frame: frame.to_vec(), drop: Some(reason), pass: None }
+            }
+            Err(Refused::Pass(reason)) => {
+                Outcome { verdict: Verdict::Pass, frame: frame.to_vec(), drop: None, pass: Some(reason) }
+            }
+        }
+    }
+
+    fn handle(&mut self, frame: &mut Vec<u8>, tick: u32) -> Result<(), Refused> {
+        let packet = match packet::parse(frame) {
+            Parsed::Packet(packet) => packet,
+            Parsed::Leave(reason) => return Err(Refused::Pass(reason)),
+            Parsed::Fragment { to } => {
+                return Err(self.unhandled(to, self.policy.fragments, Drop::Fragment, Pass::Fragment));
+            }
+            Parsed::Options { to } => {
+                return Err(self.unhandled(to, self.policy.options, Drop::IpOptions, Pass::IpOptions));
+            }
+        };
+        let mut found = self.find(packet.tuple);
+        if let (Some((at, Direction::Inward)), Kind::Flow { tcp_flags }) = (found, packet.kind) {
+            let connection = &self.connections[at];
+            let gone = self.backends[connection.backend].weight == 0;
+            if tcp_flags & (SYN | ACK) == SYN && is_closing(connection.state) && gone {
+                self.connections.remove(at);
+                self.dead.push(tick);
+                found = None;
+            }
+        }
+        let (at, direction) = match found {
+            Some(found) => found,
+            None => (self.begin(&packet, frame, tick)?, Direction::Inward),
+        };
+        self.forward(&packet, frame, at, direction, tick)
+    }
+
+    fn unhandled(&self, to: IpAddr, policy: Unhandled, drop: Drop, pass: Pass) -> Refused {
+        let open = self.services.iter().filter(|known| known.open).map(|known| &known.service);
+        let ours = open.into_iter().any(|service| service.address.ip() == to || service.forward.local().contains(&to));
+        if ours && policy == Unhandled::Drop { Refused::Drop(drop) } else { Refused::Pass(pass) }
+    }
+
+    fn inward(&self, connection: &Connection) -> Tuple {
+        let service = &self.services[connection.service.0].service;
+        let protocol = service.protocol.number();
+        Tuple { protocol, source: connection.client, destination: service.address }
+    }
+
+    fn outward(&self, connection: &Connection) -> Option<Tuple> {
+        let service = &self.services[connection.service.0].service;
+        let source = self.backends[connection.backend].address;
+        let destination = match service.forward {
+            Forward::FullNat { .. } => connection.local?,
+            Forward::Nat => connection.client,
+            Forward::Route | Forward::Tunnel { .. } => return None,
+        };
+        Some(Tuple { protocol: service.protocol.number(), source, destination })
+    }
+
+    fn find(&self, tuple: Tuple) -> Option<(usize, Direction)> {
+        self.connections.iter().enumerate().find_map(|(at, connection)| {
+            if self.inward(connection) == tuple {
+                Some((at, Direction::Inward))
+            } else if self.outward(connection) == Some(tuple) {
+                Some((at, Direction::Outward))
+            } else {
+                None
+            }
+        })
+    }
+
+    /// Connections of a backend: all, and those that are established.
+    fn load(&self, backend: usize) -> (u64, u64) {
+        let of = || self.connections.iter().filter(|connection| connection.backend == backend);
+        (of().count() as u64, of().filter(|connection| connection.state == State::Established).count() as u64)
+    }
+
+    fn admits(&self, backend: usize) -> bool {
+        let limit = self.backends[backend].limit;
+        self.backends[backend].weight > 0 && (limit == 0 || self.load(backend).0 < u64::from(limit))
+    }
+
+    fn schedule(&mut self, service: ServiceId, client: SocketAddr) -> Result<usize, Drop> {
+        let known = &mut self.services[service.0];
+        let length = known.list.len();
+        if length == 0 {
+            return Err(Drop::NoBackend);
+        }
+        let first = match known.service.scheduler {
+            Scheduler::LeastConnections | Scheduler::WeightedLeastConnections => {
+                let list = known.list.clone();
+                let open = list.into_iter().filter(|backend| self.admits(*backend));
+                let cost = |backend: usize| {
+                    let (all, established) = self.load(backend);
+                    (established * 256 + all - established, u64::from(self.backends[backend].weight))
+                };
+                let least = open.reduce(|best, next| {
+                    let ((a, a_weight), (b, b_weight)) = (cost(best), cost(next));
+                    if b * a_weight < a * b_weight { next } else { best }
+                });
+                return least.ok_or(Drop::BackendsFull);
+            }
+            Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => {
+                known.turn += 1;
+                (known.turn - 1) as usize % length
+            }
+            Scheduler::SourceHash => schedule::hash_source(client, false) as usize % length,
+            Scheduler::Maglev => schedule::hash_source(client, true) as usize % length,
+        };
+        let list = self.services[service.0].list.clone();
+        let tried = list.iter().cycle().skip(first).take(SCHEDULE_TRIES);
+        tried.copied().find(|backend| self.admits(*backend)).ok_or(Drop::BackendsFull)
+    }
+
+    fn next_local(&mut self, backend: usize, pool: &[IpAddr]) -> SocketAddr {
+        let cursor = &mut self.backends[backend].cursor;
+        let at = *cursor;
+        *cursor += 1;
+        let address = pool[(at % pool.len() as u64) as usize];
+        let port = self.ports.0 + (at / pool.len() as u64 % self.ports.1) as u16;
+        SocketAddr::new(address, port)
+    }
+
+    fn begin(&mut self, packet: &Packet, frame: &[u8], tick: u32) -> Result<usize, Refused> {
+        let Kind::Flow { tcp_flags } = packet.kind else { return Err(Refused::Pass(Pass::IcmpUnknown)) };
+        let takes = |known: &KnownService| {
+            let service = &known.service;
+            known.open
+                && service.protocol.number() == packet.tuple.protocol
+                && service.address == packet.tuple.destination
+        };
+        let service = self.services.iter().position(takes).ok_or(Refused::Pass(Pass::NoService))?;
+        let service = ServiceId(service);
+        if packet.tuple.protocol == TCP && (tcp_flags & RST != 0 || tcp_flags & (SYN | ACK) == SYN | ACK) {
+            return Err(Drop::NoConnection.into());
+        }
+        let client = packet.tuple.source;
+        let backend = self.schedule(service, client)?;
+        if self.connections.len() + self.dead.len() >= self.capacity {
+            return Err(Drop::TableFull.into());
+        }
+        let state = match (packet.tuple.protocol, tcp_flags & SYN) {
+            (UDP, _) => State::UdpOneWay,
+            (_, 0) => State::None,
+            _ => State::SynReceived,
+        };
+        let mut connection = Connection { client, service, backend, local: None, state, seen: tick, client_way: None };
+        match self.services[service.0].service.forward.clone() {
+            Forward::Route => {}
+            Forward::Tunnel { local } => connection.local = Some(self.next_local(backend, &local)),
+            Forward::Nat => {
+                if self.outward(&connection).and_then(|tuple| self.find(tuple)).is_some() {
+                    self.dead.push(tick);
+                    return Err(Drop::NatClash.into());
+                }
+            }
+            Forward::FullNat { local } => {
+                let mut free = false;
+                for _ in 0..PORT_TRIES {
+                    connection.local = Some(self.next_local(backend, &local));
+                    free = self.outward(&connection).and_then(|tuple| self.find(tuple)).is_none();
+                    if free {
+                        break;
+                    }
+                }
+                if !free {
+                    self.dead.push(tick);
+                    return Err(Drop::NoLocalPort.into());
+                }
+            }
+        }
+        // The way back is known from the first packet on.
+        connection.client_way = self.ways.get(&client.ip()).copied().or_else(|| {
+            let mac = |at: usize| {
+                let mut mac = Mac::default();
+                mac.0.copy_from_slice(&frame[at..at + 6]);
+                mac
+            };
+            let mtu = self.ways.values().map(|way| way.mtu).next()?;
+            Some(Way { source: mac(0), destination: mac(6), mtu })
+        });
+        self.connections.push(connection);
+        Ok(self.connections.len() - 1)
+    }
+
+    fn forward(
+        &mut self,
+        packet: &Packet,
+        frame: &mut Vec<u8>,
+        at: usize,
+        direction: Direction,
+        tick: u32,
+    ) -> Result<(), Refused> {
+        let connection = &self.connections[at];
+        let service = &self.services[connection.service.0].service;
+        let backend = self.backends[connection.backend].address;
+        let blind = matches!(service.forward, Forward::Route | Forward::Tunnel { .. });
+        if packet.ttl <= 1 {
+            return Err(Drop::Ttl.into());
+        }
+        let to = match direction {
+            Direction::Inward => self.outward(connection).map(Tuple::reversed),
+            Direction::Outward => Some(self.inward(connection).reversed()),
+        };
+        let keep_source = direction == Direction::Inward && service.forward == Forward::Nat;
+        let (tunnel, local) = (matches!(service.forward, Forward::Tunnel { .. }), connection.local);
+        let client_way = connection.client_way;
+        if let Kind::Flow { tcp_flags } = packet.kind {
+            let connection = &mut self.connections[at];
+            connection.state = next_state(connection.state, packet.tuple.protocol, tcp_flags, direction, blind);
+            connection.seen = tick;
+        }
+        let way = match direction {
+            Direction::Inward => self.ways.get(&backend.ip()).copied(),
+            Direction::Outward => client_way,
+        };
+        let way = way.ok_or(Drop::NoNeighbor)?;
+        let outer = match (tunnel, packet.is_ipv6()) {
+            (false, _) => 0,
+            (true, false) => 20,
+            (true, true) => 40,
+        };
+        if packet.length + outer > way.mtu {
+            return Err(Drop::TooBig.into());
+        }
+        packet.decrement_ttl(frame);
+        if let (Some(to), false) = (to, blind) {
+            match packet.kind {
+                Kind::Flow { .. } => packet.translate(frame, to),
+                Kind::Error => packet.translate_error(frame, to, keep_source),
+            }
+        } else if let (true, Some(local)) = (tunnel, local) {
+            packet.encapsulate(frame, local.ip(), backend.ip());
+        }
+        packet.set_link(frame, way.source, way.destination);
+        Ok(())
+    }
+}
+
+fn is_closing(state: State) -> bool {
+    matches!(state, State::FinWait | State::CloseWait | State::TimeWait | State::Close)
+}
+
+/// How a state follows from a packet; `blind` where the backend's packets do not pass.
+fn next_state(state: State, protocol: u8, flags: u8, direction: Direction, blind: bool) -> State {
+    let inward = direction == Direction::Inward;
+    if protocol == UDP {
+        return if inward { state } else { State::UdpNormal };
+    }
+    if flags & RST != 0 {
+        return State::Close;
+    }
+    if flags & SYN != 0 {
+        let again = inward && flags & ACK == 0 && is_closing(state);
+        return if again { State::SynReceived } else { state };
+    }
+    if flags & FIN != 0 {
+        return match state {
+            State::None | State::SynReceived | State::Established if inward && !blind => State::CloseWait,
+            State::None | State::SynReceived | State::Established => State::FinWait,
+            State::FinWait if inward && !blind => State::TimeWait,
+            State::CloseWait if !inward => State::TimeWait,
+            other => other,
+        };
+    }
+    match state {
+        State::None => State::Established,
+        State::SynReceived if inward => State::Established,
+        other => other,
+    }
+}
+
+/// Why a packet does not go on.
+#[derive(Debug)]
+enum Refused {
+    Drop(Drop),
+    Pass(Pass),
+}
+
+impl From<Drop> for Refused {
+    fn from(reason: Drop) -> Self {
+        Self::Drop(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_opens_and_closes() {
+        use Direction::{Inward, Outward};
+        let walk = |packets: &[(u8, Direction)], blind| {
+            packets.iter().fold(State::SynReceived, |state, (flags, direction)| {
+                next_state(state, TCP, *flags, *direction, blind)
+            })
+        };
+        assert_eq!(walk(&[(SYN | ACK, Outward)], false), State::SynReceived);
+        assert_eq!(walk(&[(SYN | ACK, Outward), (ACK, Inward)], false), State::Established);
+        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward)], false), State::CloseWait);
+        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Outward)], false), State::FinWait);
+        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Outward), (FIN | ACK, Inward), (ACK, Outward)], false), State::TimeWait);
+        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward), (FIN | ACK, Inward)], false), State::CloseWait);
+        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward)], true), State::FinWait);
+        assert_eq!(walk(&[(ACK, Inward), (RST, Outward), (SYN, Inward)], false), State::SynReceived);
+    }
+}

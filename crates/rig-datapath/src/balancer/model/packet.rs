@@ -1,0 +1,343 @@
+//! Packets as the rules see them: parsed from and written to the bytes of a frame.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use rig_wire::checksum::{Sum, update};
+use rig_wire::ethernet::Mac;
+use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
+
+use super::super::reason::Pass;
+
+const IPIP: u8 = 4;
+const IPV6_IN_IP: u8 = 41;
+const OUTER_TTL: u8 = 64;
+
+/// Who sends to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tuple {
+    pub(super) protocol: u8,
+    pub(super) source: SocketAddr,
+    pub(super) destination: SocketAddr,
+}
+
+impl Tuple {
+    pub(super) fn reversed(self) -> Self {
+        Self { protocol: self.protocol, source: self.destination, destination: self.source }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Flow { tcp_flags: u8 },
+    /// An ICMP error; the tuple is that of packets which the quoted one answers.
+    Error,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parsed {
+    Packet(Packet),
+    Leave(Pass),
+    Fragment { to: IpAddr },
+    Options { to: IpAddr },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) kind: Kind,
+    pub(super) tuple: Tuple,
+    pub(super) ttl: u8,
+    /// Offsets of the IP header and of what follows it, and bytes of the whole IP packet.
+    l3: usize,
+    l4: usize,
+    pub(super) length: usize,
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn put(bytes: &mut [u8], at: usize, word: u16) {
+    bytes[at..at + 2].copy_from_slice(&word.to_be_bytes());
+}
+
+fn v4(bytes: &[u8], at: usize) -> IpAddr {
+    Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]).into()
+}
+
+fn v6(bytes: &[u8], at: usize) -> IpAddr {
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&bytes[at..at + 16]);
+    Ipv6Addr::from(octets).into()
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+pub(super) fn parse(frame: &[u8]) -> Parsed {
+    if frame.len() < 14 {
+        return Parsed::Leave(Pass::NotIp);
+    }
+    let (mut ethertype, mut l3) = (word(frame, 12), 14);
+    if ethertype == 0x8100 {
+        if frame.len() < 18 {
+            return Parsed::Leave(Pass::NotIp);
+        }
+        (ethertype, l3) = (word(frame, 16), 18);
+    }
+    let ip = &frame[l3..];
+    match ethertype {
+        0x0800 => {
+            if ip.len() < 20 || ip[0] >> 4 != 4 || ip[0] & 0xf < 5 {
+                return Parsed::Leave(Pass::Malformed);
+            }
+            let (source, to) = (v4(ip, 12), v4(ip, 16));
+            if word(ip, 6) & 0x3fff != 0 {
+                return Parsed::Fragment { to };
+            }
+            if ip[0] & 0xf != 5 {
+                return Parsed::Options { to };
+            }
+            parse_l4(frame, l3, 20, usize::from(word(ip, 2)), ip[9], ip[8], (source, to))
+        }
+        0x86dd => {
+            if ip.len() < 40 || ip[0] >> 4 != 6 {
+                return Parsed::Leave(Pass::Malformed);
+            }
+            let (source, to) = (v6(ip, 8), v6(ip, 24));
+            match ip[6] {
+                44 => Parsed::Fragment { to },
+                0 | 43 | 60 => Parsed::Options { to },
+                next => parse_l4(frame, l3, 40, usize::from(word(ip, 4)) + 40, next, ip[7], (source, to)),
+            }
+        }
+        _ => Parsed::Leave(Pass::NotIp),
+    }
+}
+
+fn parse_l4(
+    frame: &[u8],
+    l3: usize,
+    header: usize,
+    length: usize,
+    protocol: u8,
+    ttl: u8,
+    (source, destination): (IpAddr, IpAddr),
+) -> Parsed {
+    if length < header || l3 + length > frame.len() {
+        return Parsed::Leave(Pass::Malformed);
+    }
+    let l4 = l3 + header;
+    // What lies behind the packet's length counts as bytes that are there, and not as the packet's.
+    let (bytes, length_l4) = (&frame[l4..], length - header);
+    let needs = match protocol {
+        TCP => 20,
+        UDP => 8,
+        ICMP if destination.is_ipv4() => 8,
+        ICMPV6 if destination.is_ipv6() => 8,
+        _ => return Parsed::Leave(Pass::Protocol),
+    };
+    if length_l4 < needs {
+        return Parsed::Leave(Pass::Malformed);
+    }
+    let packet = |kind, tuple| Parsed::Packet(Packet { kind, tuple, ttl, l3, l4, length });
+    if protocol == TCP || protocol == UDP {
+        let source = SocketAddr::new(source, word(bytes, 0));
+        let destination = SocketAddr::new(destination, word(bytes, 2));
+        let tcp_flags = if protocol == TCP { bytes[13] } else { 0 };
+        return packet(Kind::Flow { tcp_flags }, Tuple { protocol, source, destination });
+    }
+    let is_error = if protocol == ICMP { matches!(bytes[0], 3 | 11 | 12) } else { matches!(bytes[0], 1..=4) };
+    if !is_error {
+        return Parsed::Leave(Pass::Protocol);
+    }
+    match quoted(&bytes[8..], protocol == ICMPV6) {
+        Some(tuple) => packet(Kind::Error, tuple.reversed()),
+        None => Parsed::Leave(Pass::IcmpUnknown),
+    }
+}
+
+/// The tuple of the packet that an ICMP error quotes.
+fn quoted(bytes: &[u8], ipv6: bool) -> Option<Tuple> {
+    let (header, protocol, source, destination) = if ipv6 {
+        if bytes.len() < 48 || bytes[0] >> 4 != 6 {
+            return None;
+        }
+        (40, bytes[6], v6(bytes, 8), v6(bytes, 24))
+    } else {
+        if bytes.len() < 28 || bytes[0] != 0x45 || word(bytes, 6) & 0x1fff != 0 {
+            return None;
+        }
+        (20, bytes[9], v4(bytes, 12), v4(bytes, 16))
+    };
+    let source = SocketAddr::new(source, word(bytes, header));
+    let destination = SocketAddr::new(destination, word(bytes, header + 2));
+    (protocol == TCP || protocol == UDP).then_some(Tuple { protocol, source, destination })
+}
+
+/// Replaces bytes and keeps a checksum that covers them right (RFC 1624).
+fn replace(bytes: &mut [u8], at: usize, new: &[u8], checksum: &mut u16) {
+    for (offset, pair) in new.chunks(2).enumerate() {
+        let at = at + 2 * offset;
+        let new = u16::from_be_bytes([pair[0], pair[1]]);
+        *checksum = update(*checksum, word(bytes, at), new);
+        put(bytes, at, new);
+    }
+}
+
+/// Where source and destination stand in an IP header.
+fn address_places(ipv6: bool) -> (usize, usize) {
+    if ipv6 { (8, 24) } else { (12, 16) }
+}
+
+impl Packet {
+    pub(super) fn is_ipv6(&self) -> bool {
+        self.tuple.source.is_ipv6()
+    }
+
+    pub(super) fn set_link(&self, frame: &mut [u8], source: Mac, destination: Mac) {
+        frame[..6].copy_from_slice(&destination.0);
+        frame[6..12].copy_from_slice(&source.0);
+    }
+
+    pub(super) fn decrement_ttl(&self, frame: &mut [u8]) {
+        let ip = &mut frame[self.l3..];
+        if self.is_ipv6() {
+            ip[7] -= 1;
+        } else {
+            let old = word(ip, 8);
+            let checksum = update(word(ip, 10), old, old - 0x100);
+            ip[8] -= 1;
+            put(ip, 10, checksum);
+        }
+    }
+
+    /// Addresses and ports become those of `to`.
+    pub(super) fn translate(&self, frame: &mut [u8], to: Tuple) {
+        let end = self.l3 + self.length;
+        let l4_checksum = match self.tuple.protocol {
+            TCP => 16,
+            _ => 6,
+        };
+        let (l3, l4) = frame[..end].split_at_mut(self.l4);
+        let ip = &mut l3[self.l3..];
+        let mut checksum = word(l4, l4_checksum);
+        let has_checksum = self.tuple.protocol == TCP || checksum != 0;
+        let (source, destination) = (self.tuple.source.ip(), self.tuple.destination.ip());
+        let pseudo = match (source, destination) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => Sum::pseudo_v4(a, b, self.tuple.protocol, l4.len()),
+            (IpAddr::V6(a), IpAddr::V6(b)) => Sum::pseudo_v6(a, b, self.tuple.protocol, l4.len()),
+            _ => Sum::ZERO,
+        };
+        if checksum == pseudo.folded() {
+            // A sender's unfinished work.
+            put(l4, l4_checksum, 0);
+            checksum = pseudo.bytes(l4).checksum();
+        }
+        let mut ip_checksum = if self.is_ipv6() { 0 } else { word(ip, 10) };
+        let places = address_places(self.is_ipv6());
+        for (at, new) in [(places.0, to.source.ip()), (places.1, to.destination.ip())] {
+            let new = octets(new);
+            let before = ip[at..at + new.len()].to_vec();
+            replace(ip, at, &new, &mut ip_checksum);
+            for (old, new) in before.chunks(2).zip(new.chunks(2)) {
+                checksum = update(checksum, word(old, 0), word(new, 0));
+            }
+        }
+        if !self.is_ipv6() {
+            put(ip, 10, ip_checksum);
+        }
+        replace(l4, 0, &to.source.port().to_be_bytes(), &mut checksum);
+        replace(l4, 2, &to.destination.port().to_be_bytes(), &mut checksum);
+        if has_checksum {
+            let zero = self.tuple.protocol == UDP && checksum == 0;
+            put(l4, l4_checksum, if zero { 0xffff } else { checksum });
+        }
+    }
+
+    /// An ICMP error goes the way of a packet that is translated to `to`; what it quotes went the other way.
+    pub(super) fn translate_error(&self, frame: &mut [u8], to: Tuple, keep_source: bool) {
+        let ipv6 = self.is_ipv6();
+        let places = address_places(ipv6);
+        let (l3, icmp) = frame.split_at_mut(self.l4);
+        let ip = &mut l3[self.l3..];
+        let mut outer = if ipv6 { 0 } else { word(ip, 10) };
+        let mut whole = word(icmp, 2);
+        let mut new = vec![(places.1, to.destination.ip())];
+        if !keep_source {
+            new.push((places.0, to.source.ip()));
+        }
+        for (at, address) in new {
+            let new = octets(address);
+            let before = ip[at..at + new.len()].to_vec();
+            replace(ip, at, &new, &mut outer);
+            if ipv6 {
+                // Its checksum covers the addresses.
+                for (old, new) in before.chunks(2).zip(new.chunks(2)) {
+                    whole = update(whole, word(old, 0), word(new, 0));
+                }
+            }
+        }
+        if !ipv6 {
+            put(ip, 10, outer);
+        }
+        let inner = &mut icmp[8..];
+        let l4 = if ipv6 { 40 } else { 20 };
+        // What the quotation's own checksums have to follow, and what is in the error's checksum.
+        let mut edit = |inner: &mut [u8], at: usize, new: &[u8], own: &mut [u16]| {
+            for (offset, pair) in new.chunks(2).enumerate() {
+                let at = at + 2 * offset;
+                let (old, new) = (word(inner, at), word(pair, 0));
+                own.iter_mut().for_each(|checksum| *checksum = update(*checksum, old, new));
+                whole = update(whole, old, new);
+                put(inner, at, new);
+            }
+        };
+        let quoted_checksum = l4 + if self.tuple.protocol == TCP { 16 } else { 6 };
+        let enough = if self.tuple.protocol == TCP { 20 } else { 8 };
+        let has_checksum =
+            inner.len() >= l4 + enough && (self.tuple.protocol == TCP || word(inner, quoted_checksum) != 0);
+        let old_l4 = if has_checksum { word(inner, quoted_checksum) } else { 0 };
+        let mut own = [if ipv6 { 0 } else { word(inner, 10) }, old_l4];
+        edit(inner, places.0, &octets(to.destination.ip()), &mut own);
+        edit(inner, places.1, &octets(to.source.ip()), &mut own);
+        edit(inner, l4, &to.destination.port().to_be_bytes(), &mut own[1..]);
+        edit(inner, l4 + 2, &to.source.port().to_be_bytes(), &mut own[1..]);
+        if !ipv6 {
+            edit(inner, 10, &own[0].to_be_bytes(), &mut []);
+        }
+        if has_checksum {
+            let zero = self.tuple.protocol == UDP && own[1] == 0;
+            let new = if zero { 0xffff_u16 } else { own[1] };
+            edit(inner, quoted_checksum, &new.to_be_bytes(), &mut []);
+        }
+        put(icmp, 2, whole);
+    }
+
+    /// An outer header of the packet's own family in front of it.
+    pub(super) fn encapsulate(&self, frame: &mut Vec<u8>, local: IpAddr, backend: IpAddr) {
+        let inner = &frame[self.l3..];
+        let outer = if self.is_ipv6() {
+            let class = inner[0] << 4 | inner[1] >> 4;
+            let mut header = vec![0x60 | class >> 4, class << 4, 0, 0];
+            header.extend((self.length as u16).to_be_bytes());
+            header.extend([IPV6_IN_IP, OUTER_TTL]);
+            header.extend(octets(local));
+            header.extend(octets(backend));
+            header
+        } else {
+            let mut header = vec![0x45, inner[1]];
+            header.extend((self.length as u16 + 20).to_be_bytes());
+            header.extend([0, 0, inner[6] & 0x40, 0, OUTER_TTL, IPIP, 0, 0]);
+            header.extend(octets(local));
+            header.extend(octets(backend));
+            let checksum = rig_wire::checksum::of(&header);
+            put(&mut header, 10, checksum);
+            header
+        };
+        frame.splice(self.l3..self.l3, outer);
+    }
+}

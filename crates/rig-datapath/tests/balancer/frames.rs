@@ -1,0 +1,200 @@
+//! Frames of all kinds, and what they say, checked by rig-wire.
+
+use std::net::{IpAddr, SocketAddr};
+
+use rig_wire::checksum::Sum;
+use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
+use rig_wire::ipv4::Ipv4;
+use rig_wire::ipv6::Ipv6;
+use rig_wire::tcp::Tcp;
+use rig_wire::udp::Udp;
+use rig_wire::{ipv4, ipv6, protocol, tcp, udp};
+
+pub const CLIENT_MAC: Mac = Mac([2, 0, 0, 0, 0, 0xc1]);
+pub const NEAR_MAC: Mac = Mac([2, 0, 0, 0, 0, 0x1b]);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum L4 {
+    Tcp(u8),
+    Udp,
+}
+
+/// A TCP or UDP packet.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    pub l4: L4,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub payload: Vec<u8>,
+    pub ttl: u8,
+    pub vlan: Option<u16>,
+}
+
+pub fn tcp(flags: u8, source: &str, destination: &str) -> Frame {
+    Frame::new(L4::Tcp(flags), source.parse().unwrap(), destination.parse().unwrap())
+}
+
+pub fn udp(source: &str, destination: &str) -> Frame {
+    Frame::new(L4::Udp, source.parse().unwrap(), destination.parse().unwrap())
+}
+
+fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> Sum {
+    match (source, destination) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => Sum::pseudo_v4(a, b, protocol, length),
+        (IpAddr::V6(a), IpAddr::V6(b)) => Sum::pseudo_v6(a, b, protocol, length),
+        _ => panic!("two families"),
+    }
+}
+
+/// The IP header of a packet with this payload, and the payload.
+pub fn ip(source: IpAddr, destination: IpAddr, protocol: u8, ttl: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 40 + payload.len()];
+    let header = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            ipv4::Header { source, destination, protocol, ttl, tos: 0 }.write(&mut bytes, payload.len()).unwrap()
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let header = ipv6::Header { source, destination, protocol, hop_limit: ttl, traffic_class: 0 };
+            header.write(&mut bytes, payload.len()).unwrap()
+        }
+        _ => panic!("two families"),
+    };
+    bytes.truncate(header);
+    bytes.extend(payload);
+    bytes
+}
+
+/// An Ethernet header in front of an IP packet, from the client's to the balancer's MAC.
+pub fn ethernet(packet: &[u8], vlan: Option<u16>) -> Vec<u8> {
+    let kind = if packet[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
+    let mut bytes = vec![0; ethernet::HEADER + ethernet::TAG];
+    let length = ethernet::Header { destination: NEAR_MAC, source: CLIENT_MAC, vlan, ethertype: kind }
+        .write(&mut bytes)
+        .unwrap();
+    bytes.truncate(length);
+    bytes.extend(packet);
+    bytes
+}
+
+impl Frame {
+    pub fn new(l4: L4, source: SocketAddr, destination: SocketAddr) -> Self {
+        Self { l4, source, destination, payload: Vec::new(), ttl: 64, vlan: None }
+    }
+
+    pub fn payload(mut self, payload: &[u8]) -> Self {
+        self.payload = payload.to_vec();
+        self
+    }
+
+    pub fn ttl(mut self, ttl: u8) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    pub fn vlan(mut self, vlan: u16) -> Self {
+        self.vlan = Some(vlan);
+        self
+    }
+
+    fn protocol(&self) -> u8 {
+        match self.l4 {
+            L4::Tcp(_) => protocol::TCP,
+            L4::Udp => protocol::UDP,
+        }
+    }
+
+    /// The IP packet.
+    pub fn packet(&self) -> Vec<u8> {
+        let (ports, length) = ((self.source.port(), self.destination.port()), self.payload.len());
+        let header = if self.protocol() == protocol::TCP { tcp::HEADER } else { udp::HEADER };
+        let mut l4 = vec![0; header];
+        l4.extend(&self.payload);
+        let sum = pseudo(self.source.ip(), self.destination.ip(), self.protocol(), l4.len());
+        match self.l4 {
+            L4::Tcp(flags) => {
+                let header = tcp::Header {
+                    source_port: ports.0,
+                    destination_port: ports.1,
+                    sequence: 0x0102_0304,
+                    acknowledgment: 0x0506_0708,
+                    flags,
+                    window: 1000,
+                    options: tcp::Options::default(),
+                };
+                header.write(&mut l4, length, sum).unwrap();
+            }
+            L4::Udp => {
+                let header = udp::Header { source_port: ports.0, destination_port: ports.1 };
+                header.write(&mut l4, length, sum).unwrap();
+            }
+        }
+        ip(self.source.ip(), self.destination.ip(), self.protocol(), self.ttl, &l4)
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        ethernet(&self.packet(), self.vlan)
+    }
+
+    /// As a sender with checksum offload leaves it: the pseudo header's sum and no more.
+    pub fn partial(&self) -> Vec<u8> {
+        let mut bytes = self.bytes();
+        let l3 = bytes.len() - self.packet().len();
+        let l4 = l3 + if self.source.is_ipv4() { 20 } else { 40 };
+        let at = l4 + if self.protocol() == protocol::TCP { tcp::CHECKSUM } else { udp::CHECKSUM };
+        let sum = pseudo(self.source.ip(), self.destination.ip(), self.protocol(), bytes.len() - l4).folded();
+        bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+}
+
+/// An ICMP error of type and code about a packet, quoting `quoted` bytes of it.
+pub fn icmp_error(from: &str, to: &str, kind: u8, code: u8, rest: u32, about: &[u8], quoted: usize) -> Vec<u8> {
+    let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+    let mut icmp = vec![kind, code, 0, 0];
+    icmp.extend(rest.to_be_bytes());
+    icmp.extend(&about[..quoted.min(about.len())]);
+    let number = if from.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 };
+    let start = if from.is_ipv4() { Sum::ZERO } else { pseudo(from, to, number, icmp.len()) };
+    let checksum = start.bytes(&icmp).checksum();
+    icmp[2..4].copy_from_slice(&checksum.to_be_bytes());
+    ethernet(&ip(from, to, number, 64, &icmp), None)
+}
+
+/// What a frame says; panics unless every checksum in it is right.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub ttl: u8,
+    pub payload: Vec<u8>,
+    pub flags: u8,
+}
+
+#[track_caller]
+pub fn see(frame: &[u8]) -> Seen {
+    see_packet(Ethernet::parse(frame).unwrap().payload())
+}
+
+#[track_caller]
+pub fn see_packet(packet: &[u8]) -> Seen {
+    let (source, destination, ttl, number, sum, payload): (IpAddr, IpAddr, _, _, _, _) = if packet[0] >> 4 == 4 {
+        let ip = Ipv4::parse(packet).unwrap();
+        ip.verify().unwrap();
+        (ip.source().into(), ip.destination().into(), ip.ttl(), ip.protocol(), ip.pseudo(), ip.payload())
+    } else {
+        let ip = Ipv6::parse(packet).unwrap();
+        (ip.source().into(), ip.destination().into(), ip.hop_limit(), ip.protocol(), ip.pseudo(), ip.payload())
+    };
+    let ends = |ports: (u16, u16)| (SocketAddr::new(source, ports.0), SocketAddr::new(destination, ports.1));
+    if number == protocol::TCP {
+        let tcp = Tcp::parse(payload).unwrap();
+        tcp.verify(sum).unwrap();
+        let (source, destination) = ends((tcp.source_port(), tcp.destination_port()));
+        return Seen { source, destination, ttl, payload: tcp.payload().to_vec(), flags: tcp.flags() };
+    }
+    assert_eq!(number, protocol::UDP);
+    let udp = Udp::parse(payload).unwrap();
+    udp.verify(sum, source.is_ipv4()).unwrap();
+    let (source, destination) = ends((udp.source_port(), udp.destination_port()));
+    Seen { source, destination, ttl, payload: udp.payload().to_vec(), flags: 0 }
+}

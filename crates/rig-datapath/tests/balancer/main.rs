@@ -1,0 +1,44 @@
+//! The balancer's programs on packets, without traffic: each branch, packet in, verdict and every byte out.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod forwarding;
+mod frames;
+mod lab;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use rig_datapath::balancer::{Backend, Config, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
+
+pub fn small() -> Sizes {
+    Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
+}
+
+pub fn backend(address: &str, weight: u32) -> Backend {
+    Backend { address: address.parse().unwrap(), weight, limit: None }
+}
+
+pub fn limited(address: &str, limit: u32) -> Backend {
+    Backend { limit: NonZeroU32::new(limit), ..backend(address, 1) }
+}
+
+/// A round robin of TCP.
+pub fn service(address: &str, forward: Forward, backends: &[Backend]) -> Service {
+    let address: SocketAddr = address.parse().unwrap();
+    Service {
+        protocol: Protocol::Tcp,
+        address,
+        scheduler: Scheduler::RoundRobin,
+        forward,
+        backends: backends.to_vec(),
+        timeouts: Timeouts::default(),
+    }
+}
+
+pub fn full_nat(local: &[&str]) -> Forward {
+    Forward::FullNat { local: local.iter().map(|address| address.parse().unwrap()).collect() }
+}
+
+pub fn config(services: &[Service]) -> Config {
+    Config { services: services.to_vec(), ..Config::default() }
+}
