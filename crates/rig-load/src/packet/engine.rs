@@ -217,6 +217,11 @@ impl<F: Family> Engine<F> {
         })
     }
 
+    /// Connections that the table has, each looked at: as many as were opened and not closed.
+    pub(super) fn in_use(&self) -> usize {
+        self.core.table.all.iter().filter(|connection| connection.state != State::Free).count()
+    }
+
     /// Whether it is known where the gateway is; before that nothing is sent to it.
     pub fn is_ready(&self) -> bool {
         self.ready
