@@ -97,6 +97,12 @@ pub enum Transmitter {
 }
 
 impl Port {
+    /// Whether frames leave without socket buffers now.
+    pub fn is_live(&self) -> bool {
+        let live = |queue: &Queue| matches!(&queue.transmitter, Transmitter::Live(sender) if sender.is_live());
+        !self.queues.is_empty() && self.queues.iter().all(live)
+    }
+
     /// Takes queues of `interface`, which is one of the calling thread's network namespace.
     pub fn open(interface: &str, places: &[Place], options: &Options) -> Result<Self, OpenError> {
         let link = Link::read(interface)?;
