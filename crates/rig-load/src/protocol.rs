@@ -10,7 +10,9 @@
 //!                <--- Event::Connected
 //!   Order::Go    ------------------->------------------------>
 //!                <--- Event::Sample (each interval) ----------
-//!                <--- Event::Done ----------------------------
+//!                <-------------------------- Event::Done -----
+//!   Order::Done  -------------------> (packet loads)
+//!                <--- Event::Done
 //! ```
 //! Closing the worker's standard input makes it stop at once, at any point.
 
@@ -36,6 +38,8 @@ pub enum Order {
     Go {
         start_ns: u64,
     },
+    /// To the listening end of a packet load: the other end is done, and nothing more comes.
+    Done,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -203,7 +207,7 @@ mod tests {
         let plan = (".*", any::<Vec<u32>>(), role, load, phases).prop_map(|(name, cpus, role, load, phases)| {
             Order::Plan(WorkerPlan { name, cpus, role, load, phases }.into())
         });
-        prop_oneof![9 => plan, 1 => any::<u64>().prop_map(|start_ns| Order::Go { start_ns })]
+        prop_oneof![9 => plan, 1 => any::<u64>().prop_map(|start_ns| Order::Go { start_ns }), 1 => Just(Order::Done)]
     }
 
     proptest! {

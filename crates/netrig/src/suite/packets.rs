@@ -441,3 +441,6 @@ pub(super) fn check_path(traffic: &PacketTraffic, topology: &Topology) -> Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,11 +134,10 @@ fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>)
         Service::TcpClient(_) | Service::UdpClient(_) => 0,
     };
     let search = traffic.and_then(|traffic| traffic.search.as_ref());
-    let size = |bytes| if bytes == 1 { "1 byte".into() } else { Bytes(bytes).to_string() };
     let mut parts = vec![if client.flood.is_some() {
         format!("{name} flood, first packets only")
     } else {
-        format!("{name} packets, requests of {}, responses of {}", size(request), size(response))
+        format!("{name} packets, requests of {}, responses of {}", bytes(request as u32), bytes(response as u32))
     }];
     match search {
         Some(search) => {

@@ -8,10 +8,11 @@ use std::time::Duration;
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
 use rig_sys::xdp::OpenError;
+use rustix::event::{PollFd, PollFlags};
 
-use super::{Control, Failing, WorkerError, observe, refuse};
+use super::{Control, DISMISSAL, Failing, WorkerError, observe, refuse};
 use crate::packet::device::{Losses, Options, PortError};
-use crate::packet::fleet::{self, Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals};
+use crate::packet::fleet::{self, Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals};
 use crate::packet::plan::{Driver, Packets};
 use crate::packet::{Counters, Latencies, Row, Service};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
@@ -20,6 +21,7 @@ use crate::record::{
     CpuTime, End, PacketPort, PacketRecord, PacketServer, PacketWorker, Sample, ThreadRecord, TransactionRecord,
     WorkerRecord,
 };
+use crate::wait::is_ready;
 
 /// How long all gateways may take to say where they are.
 const RESOLVE: Duration = Duration::from_secs(10);
@@ -27,6 +29,8 @@ const RESOLVE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 /// How long a queue that is in use is waited for.
 const RELEASE: Duration = Duration::from_secs(2);
+/// Looks at a worker in a row that find it at work and nothing new, before it counts as done.
+const QUIET: u32 = 3;
 /// What a port by way of packet sockets is called.
 const PACKET_SOCKETS: &str = "AF_PACKET";
 /// How long a worker may take to hand over its latencies. It does so about once in a millisecond, if it gets a CPU.
@@ -65,7 +69,7 @@ impl<W: Write> Control<'_, W> {
         self.report(&Event::Connected)?;
         let start_ns = match self.order(None)? {
             Order::Go { start_ns } => start_ns,
-            order @ Order::Plan(_) => return Err(refuse(&order)),
+            order => return Err(refuse(&order)),
         };
         let measured = self.measure_packets(plan, packets, &mut fleet, start_ns)?;
         let outcome = fleet.stop().failing(|| "end the packet load".into())?;
@@ -105,7 +109,12 @@ impl<W: Write> Control<'_, W> {
         }
         let end = Reading::take(fleet);
         let latencies = fleet.latencies(HAND_OVER);
-        self.rest(fleet, stop_ns.saturating_add(ns(packets.course.drain)))?;
+        self.rest(fleet, stop_ns)?;
+        let deadline_ns = stop_ns.saturating_add(ns(packets.course.drain));
+        match plan.end() {
+            End::Connect => self.drain(fleet, deadline_ns)?,
+            End::Listen => self.dismissed(fleet, deadline_ns)?,
+        }
         Ok(Measured { begin, end, samples, latencies })
     }
 
@@ -123,6 +132,48 @@ impl<W: Write> Control<'_, W> {
                 done => return done.failing(|| format!("open the ports of {}", plan.name)),
             }
         }
+    }
+
+    /// Waits until what was opened has come to its end.
+    fn drain(&mut self, fleet: &Fleet, deadline_ns: u64) -> Result<(), WorkerError> {
+        let mut last = fleet.totals();
+        let mut quiet = 0;
+        while quiet < QUIET && monotonic_ns() < deadline_ns {
+            self.rest(fleet, monotonic_after(LOOK))?;
+            let now = fleet.totals();
+            let news =
+                |of: fn(&WorkerTotals) -> u64| last.workers.iter().zip(&now.workers).all(|(a, b)| of(a) != of(b));
+            // A worker that waits for its CPU may have connections to open that were due before.
+            if now.counters != last.counters || now.counters.sk_con() > 0 {
+                (quiet, last) = (0, now);
+            } else if news(|worker| worker.usage.total) {
+                (quiet, last) = (quiet + 1, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the other end is done.
+    fn dismissed(&mut self, fleet: &Fleet, deadline_ns: u64) -> Result<(), WorkerError> {
+        // The other end's time-outs and its own way to say so come on top.
+        let deadline_ns = deadline_ns.saturating_add(DISMISSAL.as_nanos() as u64);
+        while monotonic_ns() < deadline_ns {
+            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
+            let order = match self.orders.take()? {
+                None => {
+                    self.waiter.wait(&mut fds, Some(deadline_ns)).failing(|| "wait".into())?;
+                    if is_ready(&fds[0]) { self.orders.read()? } else { None }
+                }
+                order => order,
+            };
+            fleet.check().failing(|| "carry the packet load".into())?;
+            match order {
+                None => {}
+                Some(Order::Done) => break,
+                Some(order) => return Err(refuse(&order)),
+            }
+        }
+        Ok(())
     }
 
     /// Waits until `until_ns`, as long as the driver is there and all workers are at work.

@@ -7,6 +7,7 @@ mod netperf;
 mod overview;
 mod results;
 mod scenario;
+mod search;
 mod sheets;
 
 use jiff::Timestamp;
@@ -169,13 +170,24 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     if has(&|kind| kind != Kind::Stream) {
         pairs.push(("Ends", "local is the one that connects, remote the one that listens".to_owned()));
     }
-    if has(&|kind| kind == Kind::Transactions) {
+    if has(&|kind| matches!(kind, Kind::Transactions | Kind::Connections | Kind::Requests)) {
         pairs.push((
             "Latency",
             "from the sending of a request, or with a rate given from when it was due, to the end of its response; \
              percentiles of each trial, and of all trials together in charts"
                 .to_owned(),
         ));
+    }
+    if has(&Kind::is_packets) {
+        pairs.push((
+            "Packets",
+            "both ends make them, so that the kernels' TCP takes no part; a worker looks for packets without rest, so that \
+             its CPU is always busy, and `busy` is the share of its time in which there was something to do"
+                .to_owned(),
+        ));
+    }
+    if view.scenarios.iter().flat_map(|s| &s.trials).any(|trial| trial.search.is_some()) {
+        pairs.push(("Limits", search::METHOD.to_owned()));
     }
     if has(&|kind| matches!(kind, Kind::Datagrams | Kind::TwoWayDatagrams)) {
         pairs.push((
