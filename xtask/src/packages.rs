@@ -16,12 +16,32 @@ pub struct Need {
 }
 
 /// Without these nothing can be built.
-pub const BUILD: &[Need] = &[Need {
-    what: "a C compiler with the C library's headers, for SQLite, which is built from source",
-    is_there: compiles_c,
-    debian: &["gcc", "libc6-dev"],
-    fedora: &["gcc", "glibc-devel"],
-}];
+pub const BUILD: &[Need] = &[
+    Need {
+        what: "a C compiler with the C library's headers, for SQLite and libbpf, which are built from source",
+        is_there: || compiles("CC", "cc", &[], "#include <stdio.h>\n#include <pthread.h>\n"),
+        debian: &["gcc", "libc6-dev"],
+        fedora: &["gcc", "glibc-devel"],
+    },
+    Need {
+        what: "the headers of libelf and zlib, for libbpf",
+        is_there: || compiles("CC", "cc", &[], "#include <gelf.h>\n#include <zlib.h>\n"),
+        debian: &["libelf-dev", "zlib1g-dev"],
+        fedora: &["elfutils-libelf-devel", "zlib-devel"],
+    },
+    Need {
+        what: "make and pkg-config, for libbpf",
+        is_there: || ["make", "pkg-config"].iter().all(|program| works(Command::new(program).arg("--version"))),
+        debian: &["make", "pkg-config"],
+        fedora: &["make", "pkgconf-pkg-config"],
+    },
+    Need {
+        what: "clang with the target BPF, for the eBPF programs",
+        is_there: || compiles("CLANG", "clang", &["-target", "bpf"], "int nothing;\n"),
+        debian: &["clang"],
+        fedora: &["clang"],
+    },
+];
 
 /// Without these some tests say SKIPPED.
 pub const TESTS: &[Need] = &[
@@ -39,10 +59,12 @@ pub const TESTS: &[Need] = &[
     },
 ];
 
-fn compiles_c() -> bool {
+/// Whether the C compiler that the environment's `variable` names, or else `compiler`, takes a program.
+fn compiles(variable: &str, compiler: &str, arguments: &[&str], program: &str) -> bool {
     let compile = || -> std::io::Result<bool> {
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let compiler = std::env::var_os(variable).unwrap_or_else(|| compiler.into());
         let mut child = Command::new(compiler)
+            .args(arguments)
             .args(["-x", "c", "-fsyntax-only", "-"])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -50,7 +72,7 @@ fn compiles_c() -> bool {
             .spawn()?;
         if let Some(mut source) = child.stdin.take() {
             // A compiler that stops reading says why by its status.
-            let _ = source.write_all(b"#include <stdio.h>\n#include <pthread.h>\n");
+            let _ = source.write_all(program.as_bytes());
         }
         Ok(child.wait()?.success())
     };

@@ -103,6 +103,7 @@ fn cases() -> Vec<Case> {
     let memory = |name, ends, result, dperf| case(name, ends, result, dperf, Over::Memory);
     let mut cases = vec![
         memory("http-short", short.clone(), closed, "1.6 M, at most 2.0 M"),
+        memory("tcp-short", bare, closed, ""),
         memory("http-short-60k", many, closed, ""),
         memory("http-fast-close", fast, closed, ""),
         memory("http-keepalive", alive, responses, ""),

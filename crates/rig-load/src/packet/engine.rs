@@ -217,9 +217,9 @@ impl<F: Family> Engine<F> {
         })
     }
 
-    /// Connections that the table has, each looked at: as many as were opened and not closed.
+    /// Connections that the table has: as many as were opened and not closed.
     pub(super) fn in_use(&self) -> usize {
-        self.core.table.all.iter().filter(|connection| connection.state != State::Free).count()
+        self.core.table.in_use()
     }
 
     /// Whether it is known where the gateway is; before that nothing is sent to it.
