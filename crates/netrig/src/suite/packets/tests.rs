@@ -36,6 +36,8 @@ fn what_packets_cannot_be_is_refused_with_line_and_next_step() {
     for (load, words) in [
         ("connections_per_second = 5".to_owned(), &["protocol"][..]),
         ("protocol = \"sctp\"".to_owned(), &["sctp"]),
+        ("protocol = \"http\", connections_per_second = 9, request = \"20\"".to_owned(), &["HTTP request of 20", "85"]),
+        ("protocol = \"http\", connections_per_second = 9, response = \"1M\"".to_owned(), &["body", "65536"]),
         ("protocol = \"tcp\"".to_owned(), &["connections_per_second"]),
         ("protocol = \"tcp\", connections_per_second = \"1k\"".to_owned(), &["a number per second"]),
         ("protocol = \"tcp\", connections_per_second = 0".to_owned(), &["rate of 0"]),
@@ -179,6 +181,10 @@ fn loads_are_told_in_a_line() {
             "protocol = \"udp\", request = \"1k\", search = { goal = \"loss-free\", measure_at = \"50%\" }".to_owned(),
             "UDP packets, requests of 1KiB, responses of 64 bytes, connections per second searched from 1000, loss-free within \
              2 %, window at 50 % of the limit",
+        ),
+        (
+            "protocol = \"http\", connections_per_second = 9, response = \"14\"".to_owned(),
+            "HTTP packets, requests of 85 bytes, responses of 99 bytes, 9 connections/s",
         ),
         (
             format!("{UDP}, flood = true, hop = true"),
