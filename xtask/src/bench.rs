@@ -6,13 +6,17 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::command::{BAD_INPUT, cargo, root, run_all};
+use crate::command::{BAD_INPUT, LACKING, cargo, root, run_all};
+use crate::packages;
 
 pub fn bench(name: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
     let benches = benches()?;
     match name {
         Some(name) => match benches.get(name) {
             Some(package) => {
+                if !packages::ensure(packages::BUILD)? {
+                    return Ok(ExitCode::from(LACKING));
+                }
                 let mut bench = cargo(["bench", "--package", package, "--bench", name, "--"]);
                 bench.args(arguments);
                 run_all([bench])

@@ -5,8 +5,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::command::{LACKING, cargo, run_all, works};
+use crate::packages;
 
 pub fn lint() -> Result<ExitCode> {
+    // Clippy runs build scripts, which compile C.
+    if !packages::ensure(packages::BUILD)? {
+        return Ok(ExitCode::from(LACKING));
+    }
     for component in ["fmt", "clippy"] {
         if !works(&mut cargo([component, "--version"])) {
             eprintln!("cargo {component} is missing: rustup component add rustfmt clippy");

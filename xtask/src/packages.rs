@@ -1,4 +1,4 @@
-//! System packages that the build needs.
+//! System packages that the build and the tests need.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,25 +7,64 @@ use anyhow::Result;
 
 use crate::command::{is_root, run, works};
 
-/// Something that the build needs from outside Rust.
-struct Need {
+/// Something that is needed from outside Rust.
+pub struct Need {
     what: &'static str,
     is_there: fn() -> bool,
     debian: &'static [&'static str],
     fedora: &'static [&'static str],
 }
 
-const NEEDS: &[Need] = &[Need {
-    what: "a C compiler with the C library's headers, for SQLite, which is built from source",
-    is_there: compiles_c,
-    debian: &["gcc", "libc6-dev"],
-    fedora: &["gcc", "glibc-devel"],
-}];
+/// Without these nothing can be built.
+pub const BUILD: &[Need] = &[
+    Need {
+        what: "a C compiler with the C library's headers, for SQLite and libbpf, which are built from source",
+        is_there: || compiles("CC", "cc", &[], "#include <stdio.h>\n#include <pthread.h>\n"),
+        debian: &["gcc", "libc6-dev"],
+        fedora: &["gcc", "glibc-devel"],
+    },
+    Need {
+        what: "the headers of libelf and zlib, for libbpf",
+        is_there: || compiles("CC", "cc", &[], "#include <gelf.h>\n#include <zlib.h>\n"),
+        debian: &["libelf-dev", "zlib1g-dev"],
+        fedora: &["elfutils-libelf-devel", "zlib-devel"],
+    },
+    Need {
+        what: "make and pkg-config, for libbpf",
+        is_there: || ["make", "pkg-config"].iter().all(|program| works(Command::new(program).arg("--version"))),
+        debian: &["make", "pkg-config"],
+        fedora: &["make", "pkgconf-pkg-config"],
+    },
+    Need {
+        what: "clang with the target BPF, for the eBPF programs",
+        is_there: || compiles("CLANG", "clang", &["-target", "bpf"], "int nothing;\n"),
+        debian: &["clang"],
+        fedora: &["clang"],
+    },
+];
 
-fn compiles_c() -> bool {
+/// Without these some tests say SKIPPED.
+pub const TESTS: &[Need] = &[
+    Need {
+        what: "nginx, which the packet engine's client asks in tests",
+        is_there: || ["nginx", "/usr/sbin/nginx"].iter().any(|program| works(Command::new(program).arg("-v"))),
+        debian: &["nginx-light"],
+        fedora: &["nginx"],
+    },
+    Need {
+        what: "curl, which asks the packet engine's server in tests",
+        is_there: || works(Command::new("curl").arg("--version")),
+        debian: &["curl"],
+        fedora: &["curl"],
+    },
+];
+
+/// Whether the C compiler that the environment's `variable` names, or else `compiler`, takes a program.
+fn compiles(variable: &str, compiler: &str, arguments: &[&str], program: &str) -> bool {
     let compile = || -> std::io::Result<bool> {
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let compiler = std::env::var_os(variable).unwrap_or_else(|| compiler.into());
         let mut child = Command::new(compiler)
+            .args(arguments)
             .args(["-x", "c", "-fsyntax-only", "-"])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -33,7 +72,7 @@ fn compiles_c() -> bool {
             .spawn()?;
         if let Some(mut source) = child.stdin.take() {
             // A compiler that stops reading says why by its status.
-            let _ = source.write_all(b"#include <stdio.h>\n#include <pthread.h>\n");
+            let _ = source.write_all(program.as_bytes());
         }
         Ok(child.wait()?.success())
     };
@@ -41,8 +80,8 @@ fn compiles_c() -> bool {
 }
 
 /// Whether everything is there. Root on Debian or Ubuntu gets what is missing installed; everybody else is told how.
-pub fn ensure() -> Result<bool> {
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.is_there)()).collect();
+pub fn ensure(needs: &[Need]) -> Result<bool> {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !(need.is_there)()).collect();
     if missing.is_empty() {
         return Ok(true);
     }

@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-wire", &[]),
     ("rig-stats", &[]),
     ("rig-sys", &[]),
+    ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-load", &["rig-stats", "rig-sys", "rig-wire"]),
     ("netrig", &["rig-stats", "rig-sys", "rig-wire", "rig-load"]),
     ("xtask", &[]),

@@ -1,1 +1,113 @@
-fn main(){}
+//! What a packet costs on each step through the balancer, by test runs: medians, no judgement.
+//!
+//! `cargo xtask bench ladder [CONNECTIONS]`: so many connections in the table of the last rungs, 1,048,576 otherwise.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a measurement that panics is none")]
+
+#[path = "../tests/balancer/frames.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod frames;
+#[path = "../tests/balancer/lab.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod lab;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
+
+use rig_datapath::balancer::ladder::{self, Flows, Rung};
+use rig_datapath::balancer::{Backend, Clock, Config, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::test_run::Verdict;
+use rig_wire::tcp::flags::{ACK, SYN};
+
+use frames::{see, tcp};
+use lab::Lab;
+
+const ROUNDS: usize = 9;
+const REPEAT: u32 = 200_000;
+const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
+
+fn main() {
+    let wanted = std::env::args().skip(1).find_map(|argument| argument.parse::<u64>().ok());
+    let count = wanted.unwrap_or(1 << 20).next_power_of_two();
+    let sizes = Sizes { connections: count as u32 + (1 << 16), list_entries: 4096, ..Sizes::default() };
+    let backends = [10_u8, 11, 12, 13].iter().flat_map(|host| {
+        (8000..8004).map(|port| Backend { address: ([10, 0, 0, *host], port).into(), weight: 1, limit: None })
+    });
+    let service = Service {
+        protocol: Protocol::Tcp,
+        address: "10.0.0.200:80".parse().unwrap(),
+        scheduler: Scheduler::RoundRobin,
+        forward: Forward::FullNat { local: (100..132).map(|host| IpAddr::from([10, 0, 0, host])).collect() },
+        backends: backends.collect(),
+        timeouts: Timeouts::default(),
+    };
+    let config = Config { services: vec![service], ..Config::default() };
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let memory = sizes.memory(cpus);
+    println!("memory for {} connections: {} MB: {memory:?}", sizes.connections, memory.total() / 1_000_000);
+    let Some(mut lab) = Lab::with(&config, || ladder::load(sizes)) else { return };
+    lab.balancer.set_clock(Clock::Kernel).unwrap();
+    for (name, instructions) in lab.balancer.instructions() {
+        println!("{name}: {instructions} instructions");
+    }
+
+    let syn = tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").bytes();
+    let out = lab.sent(&syn);
+    let local = see(&out).source;
+    let ack = tcp(ACK, "10.0.0.60:5000", "10.0.0.200:80").payload(b"request").bytes();
+    let answer = tcp(ACK, &see(&out).destination.to_string(), &local.to_string()).payload(b"answer").bytes();
+
+    let median = |rung, frame: &[u8], flows, repeat, verdict| {
+        let mut times: Vec<_> = (0..ROUNDS)
+            .map(|_| {
+                let outcome = ladder::run(&lab.balancer, rung, frame, Some(lab.interface), flows, repeat).unwrap();
+                assert_eq!(outcome.verdict, verdict, "{rung:?}");
+                outcome.each.as_nanos()
+            })
+            .collect();
+        times.sort_unstable();
+        println!("  {:8} {:5} ns   ({} to {})", format!("{rung:?}"), times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+    };
+    println!("one flow, hot, towards the backend:");
+    for (rung, verdict) in
+        Rung::ALL.into_iter().zip([Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Transmit, Verdict::Transmit])
+    {
+        median(rung, &ack, Flows::One, REPEAT, verdict);
+    }
+    println!("one flow, hot, towards the client:");
+    for (rung, verdict) in [(Rung::Find, Verdict::Transmit), (Rung::Through, Verdict::Transmit)] {
+        median(rung, &answer, Flows::One, REPEAT, verdict);
+    }
+
+    let all = |jump| Flows::Many { count, first: CLIENTS, jump };
+    println!("{count} new connections, one after the other:");
+    let begun = Instant::now();
+    // In parts, because a test run cannot be interrupted.
+    let first = ladder::run(&lab.balancer, Rung::Through, &syn, Some(lab.interface), all(false), count as u32).unwrap();
+    println!("  {:5} ns each, {:.2} s in all", first.each.as_nanos(), begun.elapsed().as_secs_f64());
+    assert_eq!(first.verdict, Verdict::Transmit);
+    let connections = lab.balancer.services().unwrap()[0].traffic.connections;
+    println!(
+        "  {connections} connections begun; drops: {:?}",
+        lab.balancer.drops().unwrap().iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>()
+    );
+
+    println!("{count} connections, visited in an order that jumps about:");
+    for (rung, verdict) in
+        [(Rung::Headers, Verdict::Pass), (Rung::Find, Verdict::Transmit), (Rung::Through, Verdict::Transmit)]
+    {
+        median(rung, &ack, all(true), count as u32, verdict);
+    }
+    println!("a sweep of the whole table, all alive:");
+    let begun = Instant::now();
+    let swept = lab.balancer.sweep_all().unwrap();
+    println!("  {:.3} s, {swept:?}", begun.elapsed().as_secs_f64());
+    println!("a sweep that ends all, and one that frees them:");
+    lab.balancer.set_clock(Clock::Fixed(u32::MAX / 2)).unwrap();
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let swept = lab.balancer.sweep_all().unwrap();
+        println!("  {:.3} s, {swept:?}", begun.elapsed().as_secs_f64());
+        lab.balancer.set_clock(Clock::Fixed(u32::MAX / 2 + 10)).unwrap();
+    }
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* The layer-4 balancer: `balance` for packets, `sweep` for what has expired. */
 #include "rig/balance.h"
+#include "rig/ladder.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -24,18 +25,18 @@ static long sweep_one(__u32 i, struct sweep *s)
 	age = s->tick - TICK(live);
 	switch (STATE(live)) {
 	case FREE:
+	case RESERVED:
 		return 0;
 	case DEAD:
 		/* A tick is a thousand times what a packet takes. */
-		if (age < 2 || age >> 31)
+		if (!s->all && (age < 2 || age >> 31))
 			return 0;
-		c->live = 0;
-		give_slot(slot);
+		give_slot(c, slot);
 		s->freed++;
 		return 0;
 	default:
 		service = service_at(c->service);
-		if (service && STATE(live) < STATES) {
+		if (service && STATE(live) < STATES && !s->all) {
 			__u32 timeout = service->timeout[STATE(live)];
 
 			/* A packet may have come after the sweep began: then the age is negative. */
@@ -59,7 +60,7 @@ static long sweep_one(__u32 i, struct sweep *s)
 SEC("syscall")
 int sweep(struct sweep *ctx)
 {
-	struct sweep s = { .from = ctx->from, .count = ctx->count, .tick = ctx->tick };
+	struct sweep s = { .from = ctx->from, .count = ctx->count, .all = ctx->all };
 	const struct control *c = settings();
 
 	if (!c)

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rig_load::packet::http::{self, Method};
 use rig_load::packet::{
     Answer, Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Payload, Port,
     Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, Usage, V4, Walk, drive, memory,
@@ -25,11 +26,9 @@ use rig_wire::ethernet::Mac;
 const WARM_UP: u64 = 1_000_000_000;
 /// As many batches as keep both ends busy and the time that a packet waits small.
 const BATCHES: usize = 32;
-/// 85 and 99 bytes, as dperf's.
-const REQUEST: &[u8] =
-    b"GET / HTTP/1.1\r\nUser-Agent: netrig/0.1\r\nHost: netrig\r\nAccept: */*\r\nP: 0123456789\r\n\r\n";
-const RESPONSE: &[u8] =
-    b"HTTP/1.1 200 OK\r\nServer: netrig\r\nContent-Length: 14\r\nConnection: close\r\nP: 01234\r\n\r\nhello netrig!\r\n";
+/// Bytes of a request, and of the body of a response behind a header of 85, as dperf's.
+const REQUEST: usize = 85;
+const BODY: usize = 14;
 
 /// A case, its client and its server, and what of the client's counters is the result.
 struct Case {
@@ -54,12 +53,16 @@ fn client(hold: u32, repeat: Option<Repeat>) -> Client {
     Client { ports: 1024..=65535, server_ports: 80..=80, load, repeat, walk: Walk::Ports, flood: None }
 }
 
-fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool) -> (Service, Service) {
+/// HTTP; or, `bare`, the same bytes counted and not read.
+fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool, bare: bool) -> (Service, Service) {
+    let expect = |bytes: usize| if bare { Expect::Bytes(bytes as u32) } else { Expect::Http };
+    let (request, response) =
+        (http::request(Method::Get, "netrig", "/", REQUEST), http::response(&[b'b'; BODY], !stays));
     let client = TcpClient {
         client: client(hold, repeat),
         times: TcpTimes::default(),
-        request: REQUEST.into(),
-        response: Expect::Bytes(RESPONSE.len() as u32),
+        response: expect(response.len()),
+        request: request.clone().into(),
         close,
         delayed_ack: Duration::from_millis(100),
         mss: 1460,
@@ -68,8 +71,8 @@ fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool) -> (Service
     let server = TcpServer {
         server: Server { ports: 80..=80 },
         times: TcpTimes::default(),
-        request: Expect::Bytes(REQUEST.len() as u32),
-        response: RESPONSE.into(),
+        request: expect(request.len()),
+        response: response.into(),
         close: !stays,
         idle: Duration::from_secs(60),
         window: 4,
@@ -81,17 +84,18 @@ fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool) -> (Service
 
 fn cases() -> Vec<Case> {
     let endless = Some(Repeat::every(Duration::ZERO));
-    let short = tcp(2000, None, Close::Fin, false);
-    let many = tcp(60_000, None, Close::Fin, false);
-    let fast = tcp(2000, None, Close::Reset, false);
-    let alive = tcp(1000, endless, Close::Fin, true);
+    let short = tcp(2000, None, Close::Fin, false, false);
+    let bare = tcp(2000, None, Close::Fin, false, true);
+    let many = tcp(60_000, None, Close::Fin, false, false);
+    let fast = tcp(2000, None, Close::Reset, false, false);
+    let alive = tcp(1000, endless, Close::Fin, true, false);
     let ask = UdpClient { client: client(500, endless), request: Payload::Filler(18), timeout: Duration::from_secs(2) };
     let answer = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(18) };
     let closed: fn(&Counters) -> u64 = |counters| counters.sk_close;
     let responses: fn(&Counters) -> u64 = |counters| counters.tcp_rsp;
     let datagrams: fn(&Counters) -> u64 = |counters| counters.udp_rx;
     let udp = (Service::UdpClient(ask), Service::UdpServer(answer));
-    let held = tcp(800, endless, Close::Fin, true);
+    let held = tcp(800, endless, Close::Fin, true, false);
     let case = |name: &str, ends: (Service, Service), result, dperf, over| {
         let (client, server) = ends;
         Case { name: name.to_owned(), client, server, result, dperf, over }
@@ -99,6 +103,7 @@ fn cases() -> Vec<Case> {
     let memory = |name, ends, result, dperf| case(name, ends, result, dperf, Over::Memory);
     let mut cases = vec![
         memory("http-short", short.clone(), closed, "1.6 M, at most 2.0 M"),
+        memory("tcp-short", bare, closed, ""),
         memory("http-short-60k", many, closed, ""),
         memory("http-fast-close", fast, closed, ""),
         memory("http-keepalive", alive, responses, ""),

@@ -37,7 +37,7 @@ static always_inline void touch(struct connection *c, const struct service *s, c
 		__u64 live = *(volatile __u64 *)&c->live;
 		enum state old = STATE(live), new = next_state(old, p, direction, is_blind(s));
 
-		if (old == DEAD || live == LIVE(new, tick))
+		if (old >= RESERVED || live == LIVE(new, tick))
 			return;
 		if (__sync_val_compare_and_swap(&c->live, live, LIVE(new, tick)) != live)
 			continue;
@@ -109,8 +109,10 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		client_mac = *(volatile __u64 *)&c->hop;
 		if (!client_mac || HOP_TIME(client_mac) != hop_time(tick)) {
 			reason = way_to_client(ctx, c, &s->address, p->ipv6, tick, 0);
-			/* What the kernel has forgotten may still be there. */
-			if (reason && (reason != DROP_NO_NEIGHBOR || !client_mac))
+			/* Whom the kernel does not know may still be there. */
+			if (reason == DROP_NO_NEIGHBOR && client_mac)
+				*(volatile __u64 *)&c->hop = HOP_MAC(client_mac) | (__u64)hop_time(tick) << 48;
+			else if (reason)
 				return drop(reason);
 			client_mac = *(volatile __u64 *)&c->hop;
 		}
@@ -190,7 +192,7 @@ __noinline int insert_outward(__u32 slot)
 			return DROP_NO_LOCAL_ADDRESS;
 		if (!tuple_of(c, OUTWARD, &t))
 			return DROP_INTERNAL;
-		result = insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31);
+		result = insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0);
 		if (result == INSERTED)
 			return 0;
 		if (result == CONTENDED)
@@ -202,24 +204,20 @@ __noinline int insert_outward(__u32 slot)
 	return DROP_NO_LOCAL_PORT;
 }
 
-/* Gives up a slot before any packet could find it by the client's tuple. */
-static always_inline int give_up(struct connection *c, __u32 tick, int reason)
-{
-	add_load(c->backend, -1, 0);
-	c->live = LIVE(DEAD, tick);
-	return -reason;
-}
+/*
+ * A new connection takes three steps, which are functions of their own because frames of called functions add up: a
+ * reserved record with a backend; the entry for the backend's packets, with the local address and port; the state, from
+ * which on the client's packets find it.
+ */
 
-/* Makes the connection that a packet begins: its slot, or a negative reason for a drop. */
-__noinline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 tick)
+/* The slot, or a negative reason for a drop. */
+__noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 {
-	struct service *s = service_at(number);
 	struct connection *c;
-	struct translation t;
 	__u32 slot;
-	int backend, reason;
+	int backend, share;
 
-	if (!s || !p)
+	if (!p)
 		return -DROP_INTERNAL;
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->tcp_flags & TCP_RST || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK)))
@@ -227,63 +225,102 @@ __noinline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 num
 	backend = schedule(number, &p->tuple);
 	if (backend < 0)
 		return backend;
-	slot = take_slot();
-	c = connection_at(slot);
-	if (!slot || !c) {
+	share = take_share();
+	if (share < 0) {
 		add_load(backend, -1, 0);
 		return -DROP_TABLE_FULL;
 	}
+	slot = take_slot(hash, tick);
+	c = connection_at(slot);
+	if (!slot || !c) {
+		give_share(share);
+		add_load(backend, -1, 0);
+		return -DROP_INDEX_FULL;
+	}
+	c->tag = hash >> 32;
 	c->client = p->tuple.source;
 	c->client_port = p->tuple.source_port;
 	c->service = number;
 	c->backend = backend;
+	c->shard = share;
 	c->local = 0;
 	c->local_port = 0;
 	c->hop = 0;
-	c->live = LIVE(first_state(p), tick);
-	reason = insert_outward(slot);
-	if (reason)
-		return give_up(c, tick, reason);
+	return slot;
+}
 
-	struct backend *b = backend_at(backend);
+/* Gives up a record before any packet of the client could find it. */
+static always_inline int give_up(__u32 slot, __u32 tick, int reason)
+{
+	struct connection *c = connection_at(slot);
 
-	if (!b)
+	if (c) {
+		add_load(c->backend, -1, 0);
+		c->live = LIVE(DEAD, tick);
+	}
+	return -reason;
+}
+
+/* The slot: another one when another CPU has had a packet of the same flow. Or a negative reason for a drop. */
+__noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 slot, __u32 tick)
+{
+	struct connection *c = connection_at(slot);
+	struct translation t;
+	struct service *s;
+	struct backend *b;
+	int result;
+
+	if (!c || !p)
 		return -DROP_INTERNAL;
+	s = service_at(c->service);
+	b = backend_at(c->backend);
+	if (!s || !b)
+		return give_up(slot, tick, DROP_INTERNAL);
 	if (!is_blind(s) && translation_of(c, s, b, INWARD, &t))
 		set_deltas(c, &p->tuple, &t);
-
-	int result = insert(&p->tuple, hash, slot);
-
-	if (result != INSERTED) {
-		struct tuple back = {};
-
-		if (tuple_of(c, OUTWARD, &back))
-			remove(hash_tuple(&back), slot | (__u32)OUTWARD << 31);
-		/* Another CPU has had the same flow's packet: that one's connection it is. */
-		give_up(c, tick, 0);
-		if (result == EXISTS)
-			return SLOT(find_each(&p->tuple, hash));
-		return result == CONTENDED ? -DROP_CONTENDED : -DROP_INDEX_FULL;
-	}
-
-	__u32 key = backend;
-	struct traffic *counters = bpf_map_lookup_elem(&traffic, &key);
-
-	if (counters)
-		counters->connections++;
 
 	struct ethhdr *ethernet = (void *)(long)ctx->data;
 
 	if ((void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
 		way_to_client(ctx, c, &p->tuple.destination, p->ipv6, tick, ethernet);
+
+	result = insert(&p->tuple, hash, slot, LIVE(first_state(p), tick));
+	if (result != INSERTED) {
+		struct tuple back = {};
+
+		if (tuple_of(c, OUTWARD, &back))
+			remove(hash_tuple(&back), slot | (__u32)OUTWARD << 31);
+		give_up(slot, tick, 0);
+		if (result == EXISTS)
+			return SLOT(find_each(&p->tuple, hash)) ?: -DROP_CONTENDED;
+		return result == CONTENDED ? -DROP_CONTENDED : -DROP_INDEX_FULL;
+	}
+
+	__u32 key = c->backend;
+	struct traffic *counters = bpf_map_lookup_elem(&traffic, &key);
+
+	if (counters)
+		counters->connections++;
 	return slot;
+}
+
+static always_inline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 tick)
+{
+	int slot = reserve(p, hash, number, tick), reason;
+
+	if (slot < 0)
+		return slot;
+	reason = insert_outward(slot);
+	if (reason)
+		return give_up(slot, tick, reason);
+	return publish(ctx, p, hash, slot, tick);
 }
 
 /*
  * A client that uses a port again after its connection has closed goes on with the same backend, unless that one gets
  * no new connections: then the old one ends here.
  */
-static always_inline int starts_anew(const struct packet *p, enum kind kind, __u64 entry, __u32 tick)
+static always_inline int starts_anew(const struct packet *p, enum kind kind, __u32 entry, __u32 tick)
 {
 	struct connection *c;
 	struct backend *b;
@@ -307,8 +344,8 @@ static always_inline int balance_to(struct xdp_md *ctx, enum rung rung)
 	const struct control *control = settings();
 	struct packet p = {};
 	enum kind kind = parse(ctx, &p);
-	__u64 hash, entry;
-	__u32 tick;
+	__u64 hash;
+	__u32 tick, entry;
 
 	if (!control)
 		return XDP_PASS;

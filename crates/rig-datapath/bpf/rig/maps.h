@@ -18,7 +18,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct connection);
+	__type(value, struct set);
 } connections SEC(".maps");
 
 struct {
@@ -43,6 +43,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct shard);
 } shards SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pool);
+} pools SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

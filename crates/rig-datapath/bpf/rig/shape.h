@@ -3,9 +3,13 @@
  * What the balancer's programs and its control plane both know: the layout of every map. The Rust side of each
  * structure is in src/balancer/shape.rs; sizes are asserted on both sides.
  *
- * Memory of one connection, by the tables of which there is one entry for each: the record 64 bytes, its two index
- * entries 8 bytes each at a bucket fill of at most 4/7 (2 * 8 * 8/7 * 7/4 = 32 bytes), its place in the ring of free
- * slots 4 bytes. 100 bytes, for either family.
+ * A connection is a record of 64 bytes. It lies in its home, a set of four records that the hash of its packets from
+ * the client points to, so that these cost one wait for memory; when all four are taken, in the overflow, and then an
+ * index entry of 8 bytes leads there. An index entry leads from the packets of the backend to the record, too.
+ *
+ * Memory of one connection, by the tables for each that there may be: 1.5 records of homes and 1/8 of overflow with its
+ * place in the pool, 104.5 bytes; index, at a fill of at most 4.5/7, 8 * 1.08 * 8/7 * 7/4.5 = 15.4 bytes and up to twice
+ * that because buckets are a power of two. 120 bytes, for either family.
  *
  * Addresses are 128 bits in network byte order, IPv4 as IPv4-mapped IPv6 (RFC 4291, 2.5.5.2); ports are in network
  * byte order. Times are ticks of 2^27 ns (134 ms) of the monotonic clock.
@@ -25,6 +29,7 @@
 /* Entries of a schedule that are tried when backends are at their limit. */
 #define SCHEDULE_TRIES 32
 #define MAX_SHARDS 64
+#define WAYS 4
 #define STATES 10
 
 enum forward { FULLNAT = 1, NAT = 2, ROUTE = 3, TUNNEL = 4 };
@@ -46,7 +51,9 @@ enum state {
 	CLOSE = 7,
 	UDP_ONEWAY = 8,
 	UDP_NORMAL = 9,
-	/* Out of the index, and not yet to be used again: a packet may still be reading it. */
+	/* Being filled in. */
+	RESERVED = 14,
+	/* Not to be found any more, and not yet to be used again: a packet may still be reading it. */
 	DEAD = 15,
 };
 
@@ -65,7 +72,9 @@ struct connection {
 	__u16 local_port;
 	__u16 service;
 	__u16 local;
-	__u32 backend;
+	__u16 backend;
+	/* Whose share it counts in. */
+	__u16 shard;
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
 	__u16 address_delta;
@@ -74,9 +83,16 @@ struct connection {
 	__u32 hop_ifindex;
 	__u8 hop_source[6];
 	__u16 hop_mtu;
-	__u32 unused;
+	/* The upper half of the hash of the client's packets. */
+	__u32 tag;
 };
 _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line");
+
+/* Slot n is record n % 4 of set n / 4. Set 0 is unused, so that 0 is no slot; homes follow, then the overflow. */
+struct set {
+	struct connection way[WAYS];
+};
+_Static_assert(sizeof(struct set) == 256, "");
 
 /* head: bit 63 is the lock of insertions, the low 32 bits count entries that passed this bucket for want of room. */
 struct bucket {
@@ -87,16 +103,22 @@ struct bucket {
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is one cache line");
 #define BUCKET_LOCK (1ULL << 63)
 
-/*
- * The share of a CPU in the slots. Those that were never used go first; then, first come first served, so that a slot
- * rests for as long as possible, those that were given back to the shard's part of `free_slots`. All three only grow.
- */
+/* A CPU's share in the connections: how many there are. */
 struct shard {
-	__u64 fresh;
-	__u64 taken, given;
-	__u64 pad[5];
+	__u64 used;
+	__u64 pad[7];
 };
 _Static_assert(sizeof(struct shard) == 64, "shards do not share cache lines");
+
+/*
+ * The overflow's free slots. Those that were never used go first; then, first come first served, those that were given
+ * back to `free_slots`. All three only grow.
+ */
+struct pool {
+	__u64 fresh;
+	__u64 taken, given;
+};
+_Static_assert(sizeof(struct pool) == 24, "");
 
 struct service_key {
 	struct address address;
@@ -175,14 +197,16 @@ struct tuning {
 	__u64 key[5];
 	__u32 bucket_mask;
 	__u32 shards;
-	/* The slots of shard n are those from 1 + n * slots_per_shard. */
-	__u32 slots_per_shard;
+	__u32 connections_per_shard;
 	__u32 cpus;
 	__u16 port_low;
 	__u16 ports_per_cpu;
+	/* Sets that are homes, and slots of overflow behind them. */
+	__u32 homes;
+	__u32 overflow;
 	__u32 pad;
 };
-_Static_assert(sizeof(struct tuning) == 64, "");
+_Static_assert(sizeof(struct tuning) == 72, "");
 
 struct sweep {
 	__u32 from, count;
@@ -190,7 +214,10 @@ struct sweep {
 	/* Results, added to. */
 	__u32 expired, freed;
 	__u32 live;
+	/* 1: end all connections, whether they have expired or not, and let no place rest. */
+	__u32 all;
+	__u32 pad;
 };
-_Static_assert(sizeof(struct sweep) == 24, "");
+_Static_assert(sizeof(struct sweep) == 32, "");
 
 #endif

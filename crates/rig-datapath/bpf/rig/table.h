@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The connection table: records in an array, found through an index of buckets.
+ * The connection table: records in their homes or in the overflow, and an index of buckets; see shape.h.
  *
- * Each connection has one index entry for each direction that passes here. Looking up takes no lock. Inserting takes
- * the lock of the entry's own bucket, so that nobody inserts the same twice; removing takes none, because it may be
- * interrupted by the packet path on the same CPU.
+ * Looking up takes no lock. Inserting takes that of the tuple's own bucket, so that nobody inserts the same twice;
+ * removing takes none, because it may be interrupted by the packet path on the same CPU.
  *
  * Functions with loops are global, for the verifier: it looks at each of them once and by itself.
  */
@@ -51,7 +50,21 @@ static always_inline struct bucket *bucket_at(__u64 hash, int step)
 
 static always_inline struct connection *connection_at(__u32 slot)
 {
-	return bpf_map_lookup_elem(&connections, &slot);
+	__u32 key = slot / WAYS;
+	struct set *set = bpf_map_lookup_elem(&connections, &key);
+
+	return set ? &set->way[slot % WAYS] : 0;
+}
+
+/* The set that is a tuple's home. */
+static always_inline __u32 home_of(__u64 hash)
+{
+	return 1 + ((hash & 0xffffffff) * tuning.homes >> 32);
+}
+
+static always_inline int is_home(__u32 slot)
+{
+	return slot / WAYS <= tuning.homes;
 }
 
 static always_inline struct service *service_at(__u32 number)
@@ -130,21 +143,32 @@ static always_inline int tuple_of(const struct connection *c, enum direction dir
 	return s->forward == FULLNAT;
 }
 
+static always_inline int is_known(const struct connection *c)
+{
+	return STATE(c->live) != FREE && STATE(c->live) < RESERVED;
+}
+
 static always_inline int belongs(__u64 entry, const struct tuple *t)
 {
 	struct connection *c = connection_at(SLOT(entry));
 
-	return c && STATE(c->live) != DEAD && matches(c, DIRECTION(entry), t);
+	return c && is_known(c) && matches(c, DIRECTION(entry), t);
 }
 
-/* The index entry of the connection that a packet belongs to; 0 when there is none. */
-__noinline __u64 find_each(const struct tuple *t, __u64 hash)
+/* Slot and direction of the connection that a packet belongs to; 0 when there is none. */
+__noinline __u32 find_each(const struct tuple *t, __u64 hash)
 {
-	__u32 tag = hash >> 32;
+	__u32 tag = hash >> 32, home = home_of(hash);
+	struct set *set = bpf_map_lookup_elem(&connections, &home);
 
-	if (!t)
+	if (!t || !set)
 		return 0;
+	for (int i = 0; i < WAYS; i++) {
+		struct connection *c = &set->way[i];
 
+		if (c->tag == tag && is_known(c) && matches(c, INWARD, t))
+			return home * WAYS + i;
+	}
 	for (int step = 0; step < PATH_BUCKETS; step++) {
 		struct bucket *bucket = bucket_at(hash, step);
 
@@ -162,15 +186,32 @@ __noinline __u64 find_each(const struct tuple *t, __u64 hash)
 	return 0;
 }
 
-/* The same, quick where the entry is in its own bucket and no other there looks like it. */
-static always_inline __u64 find(const struct tuple *t, __u64 hash)
+/*
+ * The same, quick where the connection is at home, or its entry in its own bucket, and no other there looks like it. All
+ * memory that this may take is asked for before the first of it is looked at, so that one waits for it once.
+ */
+static always_inline __u32 find(const struct tuple *t, __u64 hash)
 {
+	__u32 tag = hash >> 32, home = home_of(hash), slot = 0;
+	struct set *set = bpf_map_lookup_elem(&connections, &home);
 	struct bucket *bucket = bucket_at(hash, 0);
-	__u32 tag = hash >> 32;
 	__u64 found = 0;
 
-	if (!bucket)
+	if (!set || !bucket)
 		return 0;
+
+	__u32 passed = *(volatile __u64 *)&bucket->head;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++)
+		if (set->way[i].tag == tag)
+			slot = home * WAYS + i;
+	if (slot) {
+		struct connection *c = &set->way[slot % WAYS];
+
+		if (is_known(c) && matches(c, INWARD, t))
+			return slot;
+	}
 #pragma unroll
 	for (int i = 0; i < BUCKET_ENTRIES; i++) {
 		__u64 entry = bucket->entry[i];
@@ -181,7 +222,7 @@ static always_inline __u64 find(const struct tuple *t, __u64 hash)
 	if (found) {
 		if (belongs(found, t))
 			return found;
-	} else if (!(__u32)bucket->head) {
+	} else if (!slot && !passed) {
 		return 0;
 	}
 	return find_each(t, hash);
@@ -205,8 +246,11 @@ static long try_lock(__u32 i, struct locking *l)
 /* Who holds it is in the middle of an insertion, which nothing interrupts: some hundred nanoseconds. */
 #define LOCK_TRIES 1000
 
-/* Puts an entry into the index unless there is one for the tuple. */
-__noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_direction)
+/*
+ * Makes a connection be found by packets with the tuple, unless another one is. At home that takes no index entry: it
+ * is so from the moment that the record has a state, which is `state`.
+ */
+__noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_direction, __u64 live)
 {
 	struct bucket *own = bucket_at(hash, 0);
 	enum inserted result = NO_ROOM;
@@ -221,6 +265,17 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 	if (find_each(t, hash)) {
 		result = EXISTS;
 		goto unlock;
+	}
+	if (live) {
+		struct connection *c = connection_at(SLOT(slot_and_direction));
+
+		if (!c)
+			goto unlock;
+		*(volatile __u64 *)&c->live = live;
+		if (is_home(SLOT(slot_and_direction))) {
+			result = INSERTED;
+			goto unlock;
+		}
 	}
 	for (int step = 0; step < PATH_BUCKETS; step++) {
 		struct bucket *bucket = bucket_at(hash, step);
@@ -283,27 +338,56 @@ __noinline int remove(__u64 hash, __u32 slot_and_direction)
 	return found >= 0;
 }
 
-static always_inline __u32 take_from(__u32 number)
+/* Counts a connection in a share, this CPU's when there is room in it. The share's number, or -1. */
+__noinline int take_share(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	for (__u32 i = 0; i < MAX_SHARDS; i++) {
+		if (i >= tuning.shards)
+			break;
+
+		__u32 number = (cpu + i) % tuning.shards;
+		struct shard *shard = bpf_map_lookup_elem(&shards, &number);
+
+		if (!shard)
+			break;
+		if (__sync_fetch_and_add(&shard->used, 1) < tuning.connections_per_shard)
+			return number;
+		__sync_fetch_and_add(&shard->used, -1);
+	}
+	return -1;
+}
+
+static always_inline void give_share(__u32 number)
 {
 	struct shard *shard = bpf_map_lookup_elem(&shards, &number);
-	__u32 first = number * tuning.slots_per_shard;
 
-	if (!shard)
+	if (shard)
+		__sync_fetch_and_add(&shard->used, -1);
+}
+
+static always_inline __u32 take_overflow(void)
+{
+	__u32 key = 0, first = (tuning.homes + 1) * WAYS;
+	struct pool *pool = bpf_map_lookup_elem(&pools, &key);
+
+	if (!pool || !tuning.overflow)
 		return 0;
-	if (shard->fresh < tuning.slots_per_shard) {
-		__u64 fresh = __sync_fetch_and_add(&shard->fresh, 1);
+	if (pool->fresh < tuning.overflow) {
+		__u64 fresh = __sync_fetch_and_add(&pool->fresh, 1);
 
-		if (fresh < tuning.slots_per_shard)
-			return 1 + first + fresh;
+		if (fresh < tuning.overflow)
+			return first + fresh;
 		/* It stays above, by no more than there are CPUs. */
 	}
 	for (int i = 0; i < 8; i++) {
-		__u64 taken = shard->taken;
+		__u64 taken = pool->taken;
 
-		if (taken >= shard->given)
+		if (taken >= pool->given)
 			return 0;
 
-		__u32 at = first + taken % tuning.slots_per_shard;
+		__u32 at = taken % tuning.overflow;
 		__u32 *place = bpf_map_lookup_elem(&free_slots, &at);
 
 		if (!place)
@@ -311,45 +395,50 @@ static always_inline __u32 take_from(__u32 number)
 
 		__u32 slot = *place;
 
-		if (__sync_val_compare_and_swap(&shard->taken, taken, taken + 1) == taken)
+		if (__sync_val_compare_and_swap(&pool->taken, taken, taken + 1) == taken)
 			return slot;
 	}
 	return 0;
 }
 
-/* A free slot, of this CPU's share when there is one; 0 when there is none at all. */
-__noinline __u32 take_slot(void)
+/* A free slot, at home when there is one there; 0 when there is none. Its record is reserved. */
+__noinline __u32 take_slot(__u64 hash, __u32 tick)
 {
-	__u32 shard = bpf_get_smp_processor_id();
+	__u32 home = home_of(hash), slot;
+	struct set *set = bpf_map_lookup_elem(&connections, &home);
+	struct connection *c;
 
-	for (__u32 i = 0; i < MAX_SHARDS; i++) {
-		if (i >= tuning.shards)
-			break;
-
-		__u32 slot = take_from((shard + i) % tuning.shards);
-
-		if (slot)
-			return slot;
-	}
-	return 0;
+	if (!set)
+		return 0;
+	for (int i = 0; i < WAYS; i++)
+		if (set->way[i].live == 0 && __sync_val_compare_and_swap(&set->way[i].live, 0, LIVE(RESERVED, tick)) == 0)
+			return home * WAYS + i;
+	slot = take_overflow();
+	c = connection_at(slot);
+	if (!slot || !c)
+		return 0;
+	c->live = LIVE(RESERVED, tick);
+	return slot;
 }
 
-/* Gives a slot back. For one at a time, which is the sweeper. */
-static always_inline void give_slot(__u32 slot)
+/* Makes the place of a connection that has ended free. For one at a time, which is the sweeper. */
+static always_inline void give_slot(struct connection *c, __u32 slot)
 {
-	__u32 number = (slot - 1) / tuning.slots_per_shard;
-	struct shard *shard = bpf_map_lookup_elem(&shards, &number);
+	__u32 key = 0;
+	struct pool *pool = bpf_map_lookup_elem(&pools, &key);
 
-	if (!shard)
+	give_share(c->shard);
+	*(volatile __u64 *)&c->live = 0;
+	if (is_home(slot) || !pool || !tuning.overflow)
 		return;
 
-	__u64 given = shard->given;
-	__u32 at = number * tuning.slots_per_shard + given % tuning.slots_per_shard;
+	__u64 given = pool->given;
+	__u32 at = given % tuning.overflow;
 	__u32 *place = bpf_map_lookup_elem(&free_slots, &at);
 
 	if (place) {
 		*place = slot;
-		shard->given = given + 1;
+		*(volatile __u64 *)&pool->given = given + 1;
 	}
 }
 
@@ -374,7 +463,7 @@ __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 		return 0;
 	if (tuple_of(c, OUTWARD, &t))
 		remove(hash_tuple(&t), slot | (__u32)OUTWARD << 31);
-	if (tuple_of(c, INWARD, &t))
+	if (!is_home(slot) && tuple_of(c, INWARD, &t))
 		remove(hash_tuple(&t), slot);
 	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
 	return 1;

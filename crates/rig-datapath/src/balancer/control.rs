@@ -3,21 +3,25 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::Error;
 use crate::maps::Map;
 use crate::test_run::{self, Outcome};
-use crate::Error;
 
 use super::config::{Config, Policy, Protocol, Service, Unhandled};
-use super::known::{Identity, Known, KnownBackend, KnownService, Range};
+use super::known::{Identity, Known, KnownBackend, KnownService, Part};
+use super::reason::{Drop, Pass};
 use super::schedule;
-use super::shape::{self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket};
-use super::sizes::{BUCKET, Sizes};
+use super::shape::{
+    self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket,
+};
+use super::sizes::{BUCKET, Layout, Sizes};
 
 pub(crate) const PROGRAM: &str = "balance";
 const SWEEP: &str = "sweep";
@@ -38,6 +42,7 @@ pub(crate) struct Tables {
     pub(crate) lists: Map,
     pub(crate) loads: Map,
     pub(crate) cursors: Map,
+    pub(crate) turns: Map,
     pub(crate) hops: Map,
     pub(crate) traffic: Map,
     pub(crate) drops: Map,
@@ -53,7 +58,7 @@ impl Tables {
         let number = size_of::<u32>();
         let long = size_of::<u64>();
         Ok(Self {
-            connections: map("connections", size_of::<shape::Connection>())?,
+            connections: map("connections", size_of::<shape::Set>())?,
             service_of: map("service_of", number)?,
             owned: map("owned", number)?,
             services: map("services", size_of::<shape::Service>())?,
@@ -62,21 +67,17 @@ impl Tables {
             lists: map("lists", number)?,
             loads: map("loads", size_of::<Load>())?,
             cursors: map("cursors", long)?,
+            turns: map("turns", long)?,
             hops: map("hops", size_of::<Hop>())?,
             traffic: map("traffic", size_of::<TrafficCount>())?,
             drops: map("drops", long)?,
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
-            others: [
-                map("buckets", BUCKET)?,
-                map("free_slots", number)?,
-                map("shards", size_of::<shape::Shard>())?,
-                map("turns", long)?,
-            ],
+            others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("shards", size_of::<shape::Shard>())?, map("pools", size_of::<shape::Pool>())?],
         })
     }
 
-    fn all(&mut self) -> [&mut Map; 18] {
+    fn all(&mut self) -> [&mut Map; 19] {
         let [a, b, c, d] = &mut self.others;
         [
             &mut self.connections,
@@ -88,6 +89,7 @@ impl Tables {
             &mut self.lists,
             &mut self.loads,
             &mut self.cursors,
+            &mut self.turns,
             &mut self.hops,
             &mut self.traffic,
             &mut self.drops,
@@ -126,7 +128,7 @@ pub struct Balancer {
     pub(crate) tables: Tables,
     pub(crate) known: Known,
     sizes: Sizes,
-    slots: u32,
+    slots: Range<u32>,
     control: Control,
     /// Where the next partial sweep begins.
     next_swept: u32,
@@ -158,13 +160,7 @@ impl Balancer {
         Self::open(Sizes::default(), Some(directory), &[])
     }
 
-    /// With programs that measure and are not loaded otherwise.
-    #[doc(hidden)]
-    pub fn load_with(sizes: Sizes, programs: &[&str]) -> Result<Self, Error> {
-        Self::open(sizes, None, programs)
-    }
-
-    fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&str]) -> Result<Self, Error> {
+    pub(super) fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&str]) -> Result<Self, Error> {
         let failed = |source| match may_load() {
             true => Error::Load { program: PROGRAM, source },
             false => Error::NotPermitted(source),
@@ -190,14 +186,14 @@ impl Balancer {
             }
             None => sizes.tuning()?,
         };
-        let slots = tuning.shards * tuning.slots_per_shard;
+        let layout = Layout::of(tuning.homes, tuning.overflow);
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == TUNING {
                 let refused = |source| Error::Map { map: KEPT_TUNING, operation: "write to", source };
                 map.set_initial_value(tuning.as_bytes()).map_err(refused)?;
             } else if kept.is_none()
-                && let Some((name, entries)) = entries_of(&name, &sizes, slots)
+                && let Some((name, entries)) = entries_of(&name, &sizes, &tuning)
             {
                 let refused = |source| Error::Map { map: name, operation: "size", source };
                 map.set_max_entries(entries).map_err(refused)?;
@@ -207,7 +203,7 @@ impl Balancer {
         let tables = Tables::of(&object)?;
         if kept.is_some() {
             sizes = Sizes {
-                connections: slots,
+                connections: tuning.shards * tuning.connections_per_shard,
                 services: tables.services.entries() - 1,
                 backends: tables.backends.entries() - 1,
                 local_addresses: tables.locals.entries() - 1,
@@ -215,7 +211,9 @@ impl Balancer {
             };
         }
         let control = tables.controls.at(0)?;
-        let mut balancer = Self { object, tables, known: Known::default(), sizes, slots, control, next_swept: 1 };
+        let slots = layout.slots();
+        let next_swept = slots.start;
+        let mut balancer = Self { object, tables, known: Known::default(), sizes, slots, control, next_swept };
         if kept.is_some() {
             balancer.known = balancer.recall()?;
         }
@@ -285,18 +283,23 @@ impl Balancer {
         let identity = identity(service);
         let (number, old) = match self.known.services.get(&identity) {
             Some(known) => (known.number, [known.schedule, known.locals]),
-            None => (self.known.new_service(self.sizes.services)?, [Range::default(); 2]),
+            None => {
+                let new = self.known.new_service(self.sizes.services)?;
+                self.tables.turns.set(&new, &0_u64)?;
+                (new, [Part::default(); 2])
+            }
         };
         // In place before numbers are given to backends, so that nobody else gets this one.
         let entry = self.known.services.entry(identity).or_insert_with(|| KnownService {
             number,
             open: false,
-            schedule: Range::default(),
-            locals: Range::default(),
+            schedule: Part::default(),
+            locals: Part::default(),
             past: TrafficCount::default(),
         });
         let was_open = entry.open;
-        let locals = service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
+        let locals =
+            service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
         let mut numbers = Vec::with_capacity(service.backends.len());
         for backend in &service.backends {
             numbers.push(self.backend(number, service, backend)?);
@@ -350,6 +353,7 @@ impl Balancer {
         self.tables.loads.set(&new, &Load::default())?;
         self.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
         self.tables.hops.set_all_cpus(new, &Hop::default())?;
+        self.tables.cursors.set_all_cpus(new, &0_u64)?;
         self.tables.backends.set(&new, &value)?;
         self.known.backends.insert(at, KnownBackend { number: new, leaving: None });
         Ok(new)
@@ -366,7 +370,7 @@ impl Balancer {
     }
 
     /// The list with this content: the old one when it is the same, otherwise a new one beside it.
-    fn list(&mut self, old: Range, content: &[u32]) -> Result<Range, Error> {
+    fn list(&mut self, old: Part, content: &[u32]) -> Result<Part, Error> {
         let length = content.len() as u32;
         if old.length == length {
             let mut same = true;
@@ -380,15 +384,16 @@ impl Balancer {
         let new = self.known.new_list(length, self.sizes.list_entries)?;
         self.tables.lists.set_range(new.offset, content)?;
         // Also keeps the next list of this service from it until both are in its entry.
-        self.known.resting.extend([old, new].into_iter().filter(|range| range.length > 0));
+        self.known.resting.extend([old, new].into_iter().filter(|part| part.length > 0));
         Ok(new)
     }
 
     /// Which addresses the balancer answers for: of open services and their pools.
     fn apply_owned(&mut self, config: &Config) -> Result<(), Error> {
         let services = config.services.iter();
-        let wanted: BTreeSet<IpAddr> =
-            services.flat_map(|service| [service.address.ip()].into_iter().chain(service.forward.local().iter().copied())).collect();
+        let wanted: BTreeSet<IpAddr> = services
+            .flat_map(|service| [service.address.ip()].into_iter().chain(service.forward.local().iter().copied()))
+            .collect();
         for address in wanted.difference(&self.known.owned) {
             self.tables.owned.set(&Address::from(*address), &1_u32)?;
         }
@@ -447,7 +452,8 @@ impl Balancer {
         }
         let backends = &self.known.backends;
         let idle = |number| !backends.keys().any(|(service, _)| *service == number);
-        let closed: Vec<_> = self.known.services.iter().filter(|(_, known)| !known.open && idle(known.number)).collect();
+        let closed: Vec<_> =
+            self.known.services.iter().filter(|(_, known)| !known.open && idle(known.number)).collect();
         for identity in closed.into_iter().map(|(identity, known)| (*identity, known.number)).collect::<Vec<_>>() {
             self.tables.services.set(&identity.1, &shape::Service::default())?;
             self.known.services.remove(&identity.0);
@@ -476,8 +482,8 @@ impl Balancer {
             let entry = KnownService {
                 number,
                 open: open == Some(number),
-                schedule: Range::of_word(service.schedule),
-                locals: Range::of_word(service.locals),
+                schedule: Part::of_word(service.schedule),
+                locals: Part::of_word(service.locals),
                 past: TrafficCount::default(),
             };
             known.services.insert(Identity { protocol, address, forward: service.forward }, entry);
@@ -513,31 +519,56 @@ impl Balancer {
     /// become free. To be called so that a round takes about a second, by one process at a time.
     pub fn sweep(&mut self, slots: u32) -> Result<Swept, Error> {
         let mut swept = Swept::default();
-        let mut left = slots.min(self.slots);
+        let mut left = slots.min(self.slots.end - self.slots.start);
         while left > 0 {
-            let count = left.min(SWEEP_AT_ONCE).min(self.slots + 1 - self.next_swept);
-            let sweep = self.run_sweep(self.next_swept, count)?;
+            let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - self.next_swept);
+            let sweep = self.run_sweep(Sweep { from: self.next_swept, count, ..Sweep::default() })?;
             swept.expired += sweep.expired;
             swept.freed += sweep.freed;
             swept.live += sweep.live;
             left -= count;
-            self.next_swept = if self.next_swept + count > self.slots { 1 } else { self.next_swept + count };
+            self.next_swept += count;
+            if self.next_swept == self.slots.end {
+                self.next_swept = self.slots.start;
+            }
         }
         Ok(swept)
     }
 
     /// All of the table.
     pub fn sweep_all(&mut self) -> Result<Swept, Error> {
-        self.next_swept = 1;
-        self.sweep(self.slots)
+        self.next_swept = self.slots.start;
+        self.sweep(u32::MAX)
     }
 
-    fn run_sweep(&self, from: u32, count: u32) -> Result<Sweep, Error> {
+    /// Removes all services, ends all connections and sets all counters to zero. While the program is attached, a packet
+    /// that comes meanwhile may still be forwarded.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        self.apply(&Config::default())?;
+        // Once to end them, once to free their places.
+        for _ in 0..2 {
+            for from in self.slots.clone().step_by(SWEEP_AT_ONCE as usize) {
+                let count = SWEEP_AT_ONCE.min(self.slots.end - from);
+                self.run_sweep(Sweep { from, count, all: 1, ..Sweep::default() })?;
+            }
+            self.reclaim()?;
+        }
+        self.known.resting.clear();
+        for reason in Drop::ALL {
+            self.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
+        }
+        for reason in Pass::ALL {
+            self.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
+        }
+        Ok(())
+    }
+
+    fn run_sweep(&self, sweep: Sweep) -> Result<Sweep, Error> {
         let failed = |source| Error::TestRun { program: SWEEP, source };
         let program = self.object.progs_mut().find(|program| program.name() == SWEEP);
         let program = program.ok_or_else(|| Error::Missing { kind: "program", name: SWEEP.to_owned() })?;
         let mut bytes = [0; size_of::<Sweep>()];
-        bytes.copy_from_slice(Sweep { from, count, ..Sweep::default() }.as_bytes());
+        bytes.copy_from_slice(sweep.as_bytes());
         // The kernel writes the context back to where it was read from.
         program.test_run(ProgramInput { context_in: Some(&mut bytes), ..ProgramInput::default() }).map_err(failed)?;
         Sweep::read_from_bytes(&bytes).map_err(|_| Error::Missing { kind: "result of", name: SWEEP.to_owned() })
@@ -545,18 +576,12 @@ impl Balancer {
 
     /// The time in ticks.
     pub(crate) fn tick(&self) -> Result<u32, Error> {
-        Ok(self.run_sweep(1, 0)?.tick)
+        Ok(self.run_sweep(Sweep { from: 1, ..Sweep::default() })?.tick)
     }
 
     /// Runs the program on one frame, see [`test_run::run`]. Connections and counters change as with any packet.
     pub fn test_run(&self, frame: &[u8], interface: Option<u32>) -> Result<Outcome, Error> {
         test_run::run(&self.object, PROGRAM, frame, interface, 1)
-    }
-
-    /// Runs a program that measures, `repeat` times.
-    #[doc(hidden)]
-    pub fn measure(&self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Outcome, Error> {
-        test_run::run(&self.object, program, frame, None, repeat)
     }
 
     /// Instructions that the kernel has of each loaded program, by name.
@@ -570,11 +595,11 @@ impl Balancer {
 const SWEEP_AT_ONCE: u32 = 1 << 18;
 
 /// Elements of the maps that are sized, and the names.
-fn entries_of(name: &str, sizes: &Sizes, slots: u32) -> Option<(&'static str, u32)> {
+fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static str, u32)> {
     Some(match name {
-        "connections" => ("connections", slots + 1),
+        "connections" => ("connections", Layout::of(tuning.homes, tuning.overflow).sets() as u32),
         "buckets" => ("buckets", sizes.buckets()),
-        "free_slots" => ("free_slots", slots),
+        "free_slots" => ("free_slots", tuning.overflow),
         "service_of" => ("service_of", sizes.services),
         "owned" => ("owned", sizes.services + sizes.local_addresses),
         "services" => ("services", sizes.services + 1),

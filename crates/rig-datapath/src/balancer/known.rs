@@ -18,12 +18,12 @@ pub(crate) struct Identity {
 
 /// A part of the map `lists`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Range {
+pub(crate) struct Part {
     pub(crate) offset: u32,
     pub(crate) length: u32,
 }
 
-impl Range {
+impl Part {
     pub(crate) fn word(self) -> u64 {
         super::shape::list(self.offset, self.length)
     }
@@ -42,8 +42,8 @@ pub(crate) struct KnownService {
     pub(crate) number: u32,
     /// Whether it takes new connections.
     pub(crate) open: bool,
-    pub(crate) schedule: Range,
-    pub(crate) locals: Range,
+    pub(crate) schedule: Part,
+    pub(crate) locals: Part,
     /// Of backends that are gone.
     pub(crate) past: TrafficCount,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Known {
     /// Addresses in the map `owned`.
     pub(crate) owned: BTreeSet<IpAddr>,
     /// Parts of `lists` that a packet may be reading still.
-    pub(crate) resting: Vec<Range>,
+    pub(crate) resting: Vec<Part>,
 }
 
 /// The smallest number from 1 that is not taken; 0 means nothing everywhere.
@@ -91,9 +91,9 @@ impl Known {
     }
 
     /// Room for a list, first fit.
-    pub(crate) fn new_list(&self, length: u32, room: u32) -> Result<Range, Error> {
+    pub(crate) fn new_list(&self, length: u32, room: u32) -> Result<Part, Error> {
         let lists = self.services.values().flat_map(|service| [service.schedule, service.locals]);
-        let mut taken: Vec<Range> = lists.chain(self.resting.iter().copied()).filter(|list| list.length > 0).collect();
+        let mut taken: Vec<Part> = lists.chain(self.resting.iter().copied()).filter(|list| list.length > 0).collect();
         taken.sort_by_key(|list| list.offset);
         let mut offset = 0;
         for list in taken {
@@ -103,7 +103,7 @@ impl Known {
             offset = offset.max(list.end());
         }
         within(offset + length, room, "entries of schedules")?;
-        Ok(Range { offset, length })
+        Ok(Part { offset, length })
     }
 }
 
@@ -114,13 +114,16 @@ mod tests {
 
     #[test]
     fn lists_take_the_first_gap_that_fits() {
-        let mut known = Known { resting: vec![Range { offset: 4, length: 4 }], ..Known::default() };
+        let mut known = Known { resting: vec![Part { offset: 4, length: 4 }], ..Known::default() };
         assert_eq!(known.new_list(4, 100).unwrap().offset, 0);
         assert_eq!(known.new_list(5, 100).unwrap().offset, 8);
-        known.resting.push(Range { offset: 0, length: 4 });
-        known.resting.push(Range { offset: 10, length: 90 });
+        known.resting.push(Part { offset: 0, length: 4 });
+        known.resting.push(Part { offset: 10, length: 90 });
         assert_eq!(known.new_list(2, 100).unwrap().offset, 8);
         let full = known.new_list(3, 100).unwrap_err();
-        assert_eq!(full.to_string(), "the balancer has room for 100 entries of schedules, and 103 are wanted: load it with larger sizes");
+        assert_eq!(
+            full.to_string(),
+            "the balancer has room for 100 entries of schedules, and 103 are wanted: load it with larger sizes"
+        );
     }
 }

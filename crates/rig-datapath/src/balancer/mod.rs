@@ -14,6 +14,7 @@ mod attach;
 mod config;
 mod control;
 mod known;
+pub mod ladder;
 pub mod model;
 mod reason;
 mod schedule;

@@ -53,7 +53,7 @@ reasons! {
             "raise the limits or add backends";
         TableFull = 7, "table_full", "a new connection while the connection table is full",
             "load the balancer with a larger table, or shorten timeouts";
-        IndexFull = 8, "index_full", "a new connection whose places in the index are taken",
+        IndexFull = 8, "index_full", "a new connection whose places in the table are all taken, while there are free ones elsewhere",
             "load the balancer with a larger table";
         NoLocalPort = 9, "no_local_port", "a new connection, and no free local port towards its backend",
             "add local addresses to the service, or backends";

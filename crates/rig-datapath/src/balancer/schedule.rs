@@ -136,9 +136,8 @@ fn maglev(backends: &[(usize, SocketAddr, u64)]) -> Vec<usize> {
 /// Which entry of a list the program's hash of a client chooses (bpf/rig/schedule.h, `hash_source`).
 pub(crate) fn hash_source(client: SocketAddr, with_port: bool) -> u32 {
     let words = Address::from(client.ip()).bytes;
-    let mut hash = words[0]
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(words[1].wrapping_mul(0xc2b2_ae3d_27d4_eb4f));
+    let mut hash =
+        words[0].wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(words[1].wrapping_mul(0xc2b2_ae3d_27d4_eb4f));
     if with_port {
         hash = hash.wrapping_add(u64::from(client.port().to_be()).wrapping_mul(0x1656_67b1_9e37_79f9));
     }

@@ -73,6 +73,9 @@ pub(crate) mod scheduler {
 }
 
 pub(crate) const STATES: usize = 10;
+/// Records of a set, which is an element of the map `connections`.
+pub(crate) const WAYS: usize = 4;
+pub(crate) type Set = [Connection; WAYS];
 pub(crate) const MAX_SHARDS: usize = 64;
 /// Bits of the kernel's monotonic clock in nanoseconds that a tick leaves out: 134 ms.
 pub(crate) const TICK_SHIFT: u32 = 27;
@@ -102,21 +105,26 @@ plain! {
         local_port: u16,
         service: u16,
         local: u16,
-        backend: u32,
+        backend: u16,
+        shard: u16,
         delta: u16,
         address_delta: u16,
         hop: u64,
         hop_ifindex: u32,
         hop_source: [u8; 6],
         hop_mtu: u16,
-        unused: u32,
+        tag: u32,
     }
 
     pub(crate) struct Shard: 64 {
+        used: u64,
+        pad: [u64; 7],
+    }
+
+    pub(crate) struct Pool: 24 {
         fresh: u64,
         taken: u64,
         given: u64,
-        pad: [u64; 5],
     }
 
     pub(crate) struct ServiceKey: 24 {
@@ -178,24 +186,37 @@ plain! {
         pad: u8,
     }
 
-    pub(crate) struct Tuning: 64 {
+    pub(crate) struct Tuning: 72 {
         key: [u64; 5],
         bucket_mask: u32,
         shards: u32,
-        slots_per_shard: u32,
+        connections_per_shard: u32,
         cpus: u32,
         port_low: u16,
         ports_per_cpu: u16,
+        homes: u32,
+        overflow: u32,
         pad: u32,
     }
 
-    pub(crate) struct Sweep: 24 {
+    pub(crate) struct Ladder: 88 {
+        next: u64,
+        flow_mask: u64,
+        stride: u64,
+        client: u32,
+        pad: u32,
+        headers: [u64; 7],
+    }
+
+    pub(crate) struct Sweep: 32 {
         from: u32,
         count: u32,
         tick: u32,
         expired: u32,
         freed: u32,
         live: u32,
+        all: u32,
+        pad: u32,
     }
 }
 

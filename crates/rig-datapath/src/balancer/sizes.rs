@@ -5,13 +5,13 @@ use libbpf_rs::num_possible_cpus;
 use crate::Error;
 
 use super::shape::{
-    Address, Backend, Connection, Hop, Load, MAX_SHARDS, Service, ServiceKey, Shard, TrafficCount, Tuning,
+    Address, Backend, Hop, Load, MAX_SHARDS, Service, ServiceKey, Set, Shard, TrafficCount, Tuning, WAYS,
 };
 
 /// Room in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// Connections at a time, 64 to 2^30; each is 100 bytes. Rounded up to a multiple of the CPUs.
+    /// Connections at a time, 64 to 2^29; each is 120 bytes. Rounded up to a multiple of the CPUs.
     pub connections: u32,
     pub services: u32,
     /// Of all services together; one that was removed counts until its last connection has ended.
@@ -30,8 +30,10 @@ impl Default for Sizes {
 
 /// Bytes of a bucket.
 pub(crate) const BUCKET: usize = 64;
-/// Index entries that a bucket shall hold on average at most, of the seven for which it has room.
-const BUCKET_FILL: u64 = 4;
+/// Index entries that a bucket shall hold on average at most, times two, of the seven for which it has room.
+const TWICE_BUCKET_FILL: u64 = 9;
+/// Overflow in case of small tables, which are uneven.
+const LEAST_OVERFLOW: u32 = 1024;
 /// Small tables are uneven; this many cost nothing.
 const LEAST_BUCKETS: u64 = 1024;
 
@@ -66,27 +68,38 @@ impl Sizes {
             key: std::array::from_fn(|_| random() | 1),
             bucket_mask: self.buckets() - 1,
             shards,
-            slots_per_shard: self.connections().div_ceil(shards),
+            connections_per_shard: self.connections().div_ceil(shards),
             cpus,
             port_low: PORT_LOW,
             ports_per_cpu: (u32::from(u16::MAX - PORT_LOW) + 1).checked_div(cpus).unwrap_or(1).max(1) as u16,
+            homes: self.homes(),
+            overflow: self.overflow(),
             pad: 0,
         })
     }
 
-    /// Each connection has two index entries.
+    /// Each connection has an index entry for the packets of its backend, those in the overflow another one. Were
+    /// connections spread by chance over homes of four records with 2.67 on average, 8 % would find theirs full.
     pub(crate) fn buckets(&self) -> u32 {
-        (u64::from(self.connections()) * 2).div_ceil(BUCKET_FILL).next_power_of_two().max(LEAST_BUCKETS) as u32
+        let entries = u64::from(self.connections()) * 108 / 100;
+        (entries * 2).div_ceil(TWICE_BUCKET_FILL).next_power_of_two().max(LEAST_BUCKETS) as u32
+    }
+
+    /// Sets that are homes: one and a half times the records that there can be connections.
+    fn homes(&self) -> u32 {
+        (u64::from(self.connections()) * 3).div_ceil(2 * WAYS as u64) as u32
+    }
+
+    fn overflow(&self) -> u32 {
+        (self.connections() / 8).max(LEAST_OVERFLOW).next_multiple_of(WAYS as u32)
     }
 
     fn connections(&self) -> u32 {
-        self.connections.clamp(64, 1 << 30)
+        self.connections.clamp(64, 1 << 29)
     }
 
     /// What the maps will take for `cpus` possible CPUs.
     pub fn memory(&self, cpus: usize) -> Memory {
-        let shards = cpus.clamp(1, MAX_SHARDS) as u64;
-        let slots = u64::from(self.connections()).div_ceil(shards) * shards;
         let cpus = cpus as u64;
         let bytes = |entries: u32, each: usize| u64::from(entries + 1) * each as u64;
         // What the kernel adds to an element of a hash (struct htab_elem) and its bucket.
@@ -94,9 +107,9 @@ impl Sizes {
         let backend = size_of::<Backend>() + size_of::<Load>();
         let backend_per_cpu = size_of::<Hop>() + size_of::<TrafficCount>() + size_of::<u64>();
         Memory {
-            connections: (slots + 1) * size_of::<Connection>() as u64,
+            connections: Layout::of(self.homes(), self.overflow()).sets() * size_of::<Set>() as u64,
             index: u64::from(self.buckets()) * BUCKET as u64,
-            free_slots: slots * 4 + (MAX_SHARDS * size_of::<Shard>()) as u64,
+            free_slots: u64::from(self.overflow()) * 4 + (MAX_SHARDS * size_of::<Shard>()) as u64,
             configuration: bytes(self.services, size_of::<Service>() + size_of::<ServiceKey>() + 8 + HASHED)
                 + bytes(self.backends, backend)
                 + bytes(self.backends, backend_per_cpu) * cpus
@@ -104,6 +117,29 @@ impl Sizes {
                 + bytes(self.local_addresses + self.services, size_of::<Address>() + 8 + HASHED)
                 + u64::from(self.list_entries) * 4,
         }
+    }
+}
+
+/// Where records are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    homes: u32,
+    overflow: u32,
+}
+
+impl Layout {
+    pub(crate) fn of(homes: u32, overflow: u32) -> Self {
+        Self { homes, overflow }
+    }
+
+    /// Elements of the map: the unused first one, homes and overflow.
+    pub(crate) fn sets(self) -> u64 {
+        1 + u64::from(self.homes) + u64::from(self.overflow) / WAYS as u64
+    }
+
+    /// The slots that a connection can have.
+    pub(crate) fn slots(self) -> std::ops::Range<u32> {
+        WAYS as u32..(self.sets() * WAYS as u64) as u32
     }
 }
 
@@ -118,11 +154,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eight_million_connections_take_less_than_900_megabytes() {
+    fn eight_million_connections_take_less_than_a_gigabyte() {
         let memory = Sizes { connections: 8_000_000, ..Sizes::default() }.memory(2);
-        assert_eq!(memory.connections, 8_000_001 * 64);
-        assert_eq!(memory.index, 1 << 28);
-        assert!(memory.total() < 900_000_000, "{memory:?}");
+        assert_eq!(memory.connections, (1 + 3_000_000 + 250_000) * 256);
+        assert_eq!(memory.index, 1 << 27);
+        assert!(memory.total() < 1_000_000_000, "{memory:?}");
     }
 
     #[test]

@@ -143,10 +143,10 @@ impl Balancer {
         }
         let locals: std::collections::HashMap<_, _> =
             self.known.locals.iter().map(|(address, number)| (*number, *address)).collect();
-        self.tables.connections.each(|_, connection: shape::Connection| {
+        let mut one = |connection: &shape::Connection| {
             let Some(state) = State::of_live(connection.live) else { return };
             let service = services.get(&u32::from(connection.service));
-            let (Some(service), Some(backend)) = (service, backends.get(&connection.backend)) else { return };
+            let (Some(service), Some(backend)) = (service, backends.get(&u32::from(connection.backend))) else { return };
             // A packet may have been later than `now`.
             let idle = now.wrapping_sub(connection.live as u32);
             let idle = if idle >> 31 == 1 { 0 } else { idle };
@@ -163,7 +163,8 @@ impl Balancer {
                 backend: socket(backend.address, backend.port),
                 expires: duration(service.timeout[state as usize].saturating_sub(idle)),
             });
-        })
+        };
+        self.tables.connections.each(|_, set: shape::Set| set.iter().for_each(&mut one))
     }
 
     fn counters(&self, map: &crate::maps::Map, number: u32) -> Result<u64, Error> {

@@ -22,7 +22,10 @@ fn full_nat_translates_both_ends_both_ways() {
     let back = tcp(SYN | ACK, "10.0.0.10:8080", &seen.source.to_string()).payload(b"answer").bytes();
     let out = lab.sent(&back);
     let seen = see(&out);
-    assert_eq!((seen.source.to_string(), seen.destination.to_string()), ("10.0.0.200:80".into(), "10.0.0.60:5000".into()));
+    assert_eq!(
+        (seen.source.to_string(), seen.destination.to_string()),
+        ("10.0.0.200:80".into(), "10.0.0.60:5000".into())
+    );
     // The client has no neighbour entry: it is reached by whom its packet came from.
     let link = Ethernet::parse(&out).unwrap();
     assert_eq!(link.destination(), CLIENT_MAC);

@@ -109,9 +109,9 @@ impl Lab {
     fn meet(&self, far: &NetNs) {
         let listener = far.run(|| UdpSocket::bind("[::]:9")).unwrap().unwrap();
         listener.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let hosts = NEIGHBORS.iter().flat_map(|host| {
-            [IpAddr::from([10, 0, 0, *host]), format!("fd00::{host}").parse::<IpAddr>().unwrap()]
-        });
+        let hosts = NEIGHBORS
+            .iter()
+            .flat_map(|host| [IpAddr::from([10, 0, 0, *host]), format!("fd00::{host}").parse::<IpAddr>().unwrap()]);
         for host in hosts {
             let here: IpAddr = if host.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
             let socket = UdpSocket::bind((here, 0)).unwrap();
@@ -160,9 +160,17 @@ impl Lab {
         let outcome = self.send(frame);
         assert_eq!((outcome.verdict, &outcome.frame[..]), (Verdict::Pass, frame));
         let now = self.balancer.passes().unwrap();
-        let reasons: Vec<_> = now.iter().zip(before).filter(|(now, before)| now.1 > before.1).map(|(now, _)| now.0).collect();
+        let reasons: Vec<_> =
+            now.iter().zip(before).filter(|(now, before)| now.1 > before.1).map(|(now, _)| now.0).collect();
         // ARP and neighbour discovery of the lab itself may pass meanwhile.
         reasons.iter().copied().find(|reason| !matches!(reason, Pass::NotIp | Pass::Protocol)).unwrap_or(reasons[0])
+    }
+
+    /// CPUs that there can be: parts that local ports are divided into.
+    pub fn cpus(&self) -> u32 {
+        let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+        let last = possible.trim().rsplit([',', '-']).next().unwrap();
+        last.parse::<u32>().unwrap() + 1
     }
 
     pub fn later(&mut self, ticks: u32) {

@@ -1,6 +1,7 @@
 //! The balancer's programs on packets, without traffic: each branch, packet in, verdict and every byte out.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+mod differential;
 mod forwarding;
 mod frames;
 mod lab;

@@ -116,6 +116,12 @@ impl Counters {
         self.sk_open - self.sk_close
     }
 
+    /// The reasons for which frames were no packets, in words, each with its count; those without any are left out.
+    pub fn reasons(&self) -> impl Iterator<Item = (String, u64)> {
+        let all = Malformed::ALL.iter().zip(self.malformed).filter(|(_, count)| *count > 0);
+        all.map(|(reason, count)| (reason.to_string(), count))
+    }
+
     pub(super) fn malformed(&mut self, reason: Malformed) {
         self.bad_rx += 1;
         self.malformed[reason as usize] += 1;

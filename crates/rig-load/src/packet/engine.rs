@@ -10,7 +10,7 @@ use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
 use super::config::{Config, ConfigError, Service};
-use super::connection::Key;
+use super::connection::{Key, State};
 use super::counters::{Counters, Latencies};
 use super::family::{Addresses, Family, Packet};
 use super::flood::FloodService;
@@ -215,6 +215,11 @@ impl<F: Family> Engine<F> {
             Running::Udp(udp) if udp.is_server() => &self.core.local,
             _ => &self.core.remote,
         })
+    }
+
+    /// Connections that the table has: as many as were opened and not closed.
+    pub(super) fn in_use(&self) -> usize {
+        self.core.table.in_use()
     }
 
     /// Whether it is known where the gateway is; before that nothing is sent to it.

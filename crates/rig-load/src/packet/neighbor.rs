@@ -129,6 +129,9 @@ pub(super) mod v4 {
                 Operation::Other(_) => Heard::Nothing,
             });
         }
+        if frame.ethertype() != ethertype::IPV4 {
+            return Ok(Heard::Nothing);
+        }
         let packet = V4::parse(frame.payload())?;
         if packet.protocol != protocol::ICMP {
             return Ok(Heard::Nothing);

@@ -71,6 +71,11 @@ impl Table {
         (place as usize, (hash as u32 ^ (low as u32) << 28) & !self.number)
     }
 
+    /// Connections, each looked at.
+    pub fn in_use(&self) -> usize {
+        self.all.iter().filter(|connection| connection.state != State::Free).count()
+    }
+
     #[inline]
     fn entry(&self, place: usize) -> u32 {
         self.index[place & (self.index.len() - 1)]

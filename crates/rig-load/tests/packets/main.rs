@@ -3,6 +3,7 @@
 
 mod faults;
 mod http;
+mod malformed;
 mod neighbors;
 mod peer;
 mod refusals;

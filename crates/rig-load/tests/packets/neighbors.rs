@@ -340,17 +340,17 @@ fn a_port_that_nobody_listens_to_fails_the_flow() {
     };
     // The header and eight bytes are enough.
     assert_eq!(count(&[quoted(&|packet| packet.truncate(28))]), (1, 1, 0));
-    let garbage: [Box<dyn Fn(&mut Vec<u8>)>; 7] = [
-        Box::new(|packet| packet.truncate(27)),
-        Box::new(Vec::clear),
-        Box::new(|packet| packet[0] = 0x4f),
-        Box::new(|packet| packet[0] = 0x65),
-        Box::new(|packet| packet[9] = protocol::TCP),
-        Box::new(|packet| packet[15] = 99),
-        Box::new(|packet| packet[21] ^= 1),
+    let garbage = [
+        quoted(&|packet| packet.truncate(27)),
+        quoted(&Vec::clear),
+        quoted(&|packet| packet[0] = 0x4f),
+        quoted(&|packet| packet[0] = 0x65),
+        quoted(&|packet| packet[9] = protocol::TCP),
+        quoted(&|packet| packet[15] = 99),
+        quoted(&|packet| packet[21] ^= 1),
     ];
-    for (n, change) in garbage.iter().enumerate() {
-        assert_eq!(count(&[quoted(&**change)]), (0, 0, 1), "{n}");
+    for (n, frame) in garbage.into_iter().enumerate() {
+        assert_eq!(count(&[frame]), (0, 0, 1), "{n}");
     }
 }
 

@@ -5,25 +5,33 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use super::error::OpenError;
 use super::link::Link;
 use super::live::{self, LiveSender};
 use super::port::{Attachment, Options};
 use super::ring::{Consumer, Layout, Producer};
+use crate::clock;
 use crate::error::{During, Error, Result};
 use crate::mapping::Mapping;
 
-/// Buffers of each direction, and entries of each ring. A power of two.
-pub(super) const BUFFERS: u32 = 2048;
+/// Buffers to receive into, and entries of the rings that they go through; a power of two. So many frames may come while
+/// a worker does not look.
+const RECEIVE: u32 = 4096;
+/// Buffers to send from, and entries of their rings; a power of two.
+const SEND: u32 = 2048;
 /// Frames that are received together at most.
 const BURST: u32 = 256;
 /// XDP_PACKET_HEADROOM of the kernel, which it leaves free before each received frame.
 const HEADROOM: usize = 256;
 /// Bytes of one page, the largest buffer.
 const PAGE: usize = 4096;
+/// How long a queue may take to be free again.
+const RELEASE: Duration = Duration::from_secs(1);
 /// System calls of one flush at most. In copy mode each sends 32 frames (TX_BATCH_SIZE of net/xdp/xsk.c).
-const WAKEUPS: u32 = 2 * BUFFERS / 32;
+const WAKEUPS: u32 = 2 * SEND / 32;
 
 // linux/if_xdp.h of Linux 6.17: frames that one system call sends at most.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
@@ -146,7 +154,7 @@ pub(super) fn open(
     }
     // SAFETY: a new descriptor that nobody else has.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let bytes = 2 * BUFFERS as usize * buffer;
+    let bytes = (RECEIVE + SEND) as usize * buffer;
     let memory = Mapping::memory(bytes).during(|| format!("take {bytes} bytes for frames"))?;
     let umem = libc::xdp_umem_reg {
         addr: memory.at(0).as_ptr() as u64,
@@ -161,7 +169,7 @@ pub(super) fn open(
         _ => Error::new("register memory for an AF_XDP socket", error).into(),
     })?;
     let (mut receiver, sender) = halves(fd, memory, buffer, attachment, options)?;
-    for n in 0..BUFFERS {
+    for n in 0..RECEIVE {
         receiver.fill.put(u64::from(n) * buffer as u64);
     }
     receiver.fill.submit();
@@ -176,29 +184,35 @@ fn halves(
     attachment: &Arc<Attachment>,
     options: &Options,
 ) -> Result<(Receiver, Sender)> {
-    for option in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING] {
-        set(&fd, libc::SOL_XDP, option, &BUFFERS).during(|| format!("make ring {option} of an AF_XDP socket"))?;
+    let rings = [
+        (libc::XDP_UMEM_FILL_RING, RECEIVE),
+        (libc::XDP_RX_RING, RECEIVE),
+        (libc::XDP_UMEM_COMPLETION_RING, SEND),
+        (libc::XDP_TX_RING, SEND),
+    ];
+    for (option, entries) in rings {
+        set(&fd, libc::SOL_XDP, option, &entries).during(|| format!("make ring {option} of an AF_XDP socket"))?;
     }
     // SAFETY: a structure of integers.
     let offsets = unsafe { get::<libc::xdp_mmap_offsets>(&fd, libc::XDP_MMAP_OFFSETS) };
     let offsets = offsets.during(|| "ask for the rings of an AF_XDP socket".into())?;
-    let layout = |offsets, page: u64| Layout { offsets, page: page as i64, entries: BUFFERS };
+    let layout = |offsets, page: u64, entries| Layout { offsets, page: page as i64, entries };
     let map = || "map the rings of an AF_XDP socket".to_owned();
     let ring = fd.as_fd();
-    let rx = Consumer::map(ring, layout(offsets.rx, libc::XDP_PGOFF_RX_RING as u64)).during(map)?;
-    let tx = Producer::map(ring, layout(offsets.tx, libc::XDP_PGOFF_TX_RING as u64)).during(map)?;
-    let fill = Producer::map(ring, layout(offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING)).during(map)?;
-    let completion = Consumer::map(ring, layout(offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING)).during(map)?;
+    let rx = Consumer::map(ring, layout(offsets.rx, libc::XDP_PGOFF_RX_RING as u64, RECEIVE)).during(map)?;
+    let tx = Producer::map(ring, layout(offsets.tx, libc::XDP_PGOFF_TX_RING as u64, SEND)).during(map)?;
+    let fill = Producer::map(ring, layout(offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING, RECEIVE)).during(map)?;
+    let completion = Consumer::map(ring, layout(offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING, SEND)).during(map)?;
     // What is under way counts against the socket's buffer. Neither option is needed to work: both save system calls.
-    let _ = set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(BUFFERS as libc::c_int * 4096));
-    let _ = set(&fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &BUFFERS);
+    let _ = set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(SEND as libc::c_int * 4096));
+    let _ = set(&fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &SEND);
     if let Some(budget) = options.busy_poll {
         busy_poll(&fd, budget)?;
     }
     let shared = Arc::new(Shared { fd, memory, buffer, _attachment: attachment.clone() });
     let receiver = Receiver { shared: shared.clone(), rx, fill, burst: 0, busy_poll: options.busy_poll.is_some() };
-    let free = (0..BUFFERS).map(|n| u64::from(BUFFERS + n) * buffer as u64).collect();
-    let burst = options.burst.clamp(1, BUFFERS);
+    let free = (RECEIVE..RECEIVE + SEND).map(|n| u64::from(n) * buffer as u64).collect();
+    let burst = options.burst.clamp(1, SEND);
     Ok((receiver, Sender { shared, tx, completion, free, put: 0, burst, behind: false }))
 }
 
@@ -222,13 +236,25 @@ fn bind(fd: &OwnedFd, link: &Link, queue: u32, copy: bool) -> Result<(), OpenErr
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
     };
-    // SAFETY: pointer and length are those of a socket address that lives through the call.
-    let result =
-        unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t) };
-    if result == 0 {
-        return Ok(());
-    }
-    let (error, interface) = (io::Error::last_os_error(), link.name.clone());
+    let try_once = || {
+        // SAFETY: pointer and length are those of a socket address that lives through the call.
+        let result = unsafe {
+            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    let deadline = clock::monotonic_after(RELEASE);
+    let error = loop {
+        match try_once() {
+            Ok(()) => return Ok(()),
+            // The kernel gives the queue of a socket that was closed free a little later.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && clock::monotonic_ns() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => break error,
+        }
+    };
+    let interface = link.name.clone();
     Err(match error.raw_os_error() {
         Some(libc::EBUSY) => OpenError::QueueInUse { interface, queue },
         Some(libc::ENODEV) => OpenError::NoInterface(interface),
@@ -328,7 +354,7 @@ impl Receiver {
         }
         let entry = self.rx.get(n as u32);
         let (start, length) = (entry.addr as usize, entry.len as usize);
-        if start.saturating_add(length) > BUFFERS as usize * self.shared.buffer || length == 0 {
+        if start.saturating_add(length) > RECEIVE as usize * self.shared.buffer || length == 0 {
             return &[];
         }
         // SAFETY: within the half of the memory that is received into, in a buffer that the kernel filled and gave to

@@ -558,6 +558,15 @@ pub static KEYWORDS: &[Keyword] = &[
         },
     )
     .ours(),
+    word(
+        "busy_poll",
+        "N[1-1024]",
+        "off",
+        1..=1,
+        "AF_XDP: the workers drive their queues themselves, so many packets at a time, in place of interrupts.",
+        value!(busy_poll, |text| whole(text, 1..=1024).map(Some)),
+    )
+    .ours(),
 ];
 
 fn count_or_zero(text: &str, most: u64) -> Result<u64, String> {

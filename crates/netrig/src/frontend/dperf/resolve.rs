@@ -13,7 +13,7 @@ use super::check;
 use super::language::{FileError, Warning};
 use super::message::{self, Filler};
 use super::settings::{Device, LogLevel, Protocol, Settings};
-use super::statistics::Layout;
+use super::statistics::{Layout, Messages};
 
 type Result<T> = std::result::Result<T, FileError>;
 
@@ -32,11 +32,18 @@ pub struct Job {
     pub packets: Packets,
     /// The ports' interfaces as the file has them; `packets` has the same names, until they have been looked up.
     pub devices: Vec<Device>,
+    pub busy_poll: Option<u16>,
     pub layout: Layout,
     pub quiet: bool,
     pub clear_screen: bool,
     pub daemon: bool,
     pub log_level: LogLevel,
+}
+
+impl Job {
+    pub fn is_client(&self) -> bool {
+        self.packets.service.client().is_some()
+    }
 }
 
 /// Makes a job of a file's settings, and refuses what does not go together.
@@ -92,13 +99,13 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
     };
     let layout = Layout {
         udp: settings.protocol == Protocol::Udp,
-        http: is_http(settings),
+        messages: messages(settings),
         rtt: !settings.server && settings.keepalive.is_none(),
     };
     let packets = Packets { ports, service, capacity: None, course };
     check::combinations(settings, &packets)?;
-    let Settings { quiet, clear_screen, daemon, log_level, .. } = *settings;
-    Ok(Job { packets, devices, layout, quiet, clear_screen, daemon, log_level })
+    let Settings { quiet, clear_screen, daemon, log_level, busy_poll, .. } = *settings;
+    Ok(Job { packets, devices, busy_poll, layout, quiet, clear_screen, daemon, log_level })
 }
 
 fn ramp(settings: &Settings) -> Duration {
@@ -110,17 +117,16 @@ pub(super) fn times(settings: &Settings) -> TcpTimes {
     TcpTimes { retransmit, ..TcpTimes::default() }
 }
 
-/// Whether messages are HTTP: because that is asked for, or by their size.
-fn is_http(settings: &Settings) -> bool {
+/// Whether messages are HTTP, because that is asked for or by their size.
+fn messages(settings: &Settings) -> Messages {
     let large = |size: u64| size >= message::SMALLEST;
+    let sized = settings.payload_file.is_none()
+        && settings.packet_size.is_none_or(|size| large(size.saturating_sub(54)))
+        && settings.payload_sizes.iter().copied().all(large);
     match settings.protocol {
-        Protocol::Udp => false,
-        Protocol::Http => true,
-        Protocol::Tcp => {
-            settings.payload_file.is_none()
-                && settings.packet_size.is_none_or(|size| large(size.saturating_sub(54)))
-                && settings.payload_sizes.iter().copied().all(large)
-        }
+        Protocol::Http => Messages::Http,
+        Protocol::Tcp if sized => Messages::Unread,
+        Protocol::Tcp | Protocol::Udp => Messages::Filler,
     }
 }
 

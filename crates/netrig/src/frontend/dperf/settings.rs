@@ -62,6 +62,7 @@ pub struct Settings {
     pub tos: Option<u8>,
     pub neigh_ignore: bool,
     pub driver: Driver,
+    pub busy_poll: Option<u16>,
 
     pub daemon: bool,
     pub quiet: bool,

@@ -10,10 +10,19 @@ use rig_stats::histogram::Histogram;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     pub udp: bool,
-    /// Requests and responses are HTTP.
-    pub http: bool,
+    pub messages: Messages,
     /// The time from a connection's first packet to its answer is shown.
     pub rtt: bool,
+}
+
+/// What requests and responses of TCP are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Messages {
+    #[default]
+    Filler,
+    /// HTTP that nobody reads: whatever comes is a whole request or a good response.
+    Unread,
+    Http,
 }
 
 /// What the kernel counts for the ports' interfaces.
@@ -41,7 +50,6 @@ pub struct Figures<'a> {
     pub counters: &'a Counters,
     /// Open connections at its end.
     pub open: u64,
-    pub latencies: &'a Latencies,
     /// Since the run began.
     pub nic: Nic,
 }
@@ -93,6 +101,10 @@ impl Layout {
         values.insert("skCon", figures.open);
         let Nic { ierrors, oerrors, imissed } = figures.nic;
         values.extend([("ierrors", ierrors), ("oerrors", oerrors), ("imissed", imissed)]);
+        if self.messages == Messages::Unread {
+            let [requests, responses] = ["tcpReq", "tcpRsp"].map(|name| values.get(name).copied().unwrap_or(0));
+            values.extend([("httpGet", requests), ("http2XX", responses)]);
+        }
         let mut text = String::new();
         let mut line = |fields: Line, more: Option<String>| {
             for (&(name, kind), width) in fields.iter().zip(NAMES) {
@@ -111,22 +123,21 @@ impl Layout {
             line(FLAGS, None);
             RETRANSMITS.into_iter().for_each(|fields| line(fields, None));
         }
-        line(SOCKETS, self.rtt.then(|| format!("rtt(us) {}", self.rtt(figures.latencies))));
+        line(SOCKETS, self.rtt.then(|| format!("rtt(us) {}", rtt(figures.counters))));
         match self {
             Self { udp: true, .. } => {}
-            Self { http: true, .. } => line(HTTP, None),
-            Self { http: false, .. } => line(TCP, None),
+            Self { messages: Messages::Filler, .. } => line(TCP, None),
+            Self { messages: Messages::Unread | Messages::Http, .. } => line(HTTP, None),
         }
         line(NIC, None);
         text
     }
+}
 
-    /// Mean time, in microseconds: of TCP to the answer of the SYN, of UDP to the response.
-    fn rtt(self, latencies: &Latencies) -> String {
-        let histogram = if self.udp { &latencies.transaction } else { &latencies.handshake };
-        let tenths = (histogram.mean().unwrap_or(0.0) / 100.0) as u64;
-        format!("{}.{}", thousands(tenths / 10), tenths % 10)
-    }
+/// Mean time of a round trip, in microseconds.
+fn rtt(counters: &Counters) -> String {
+    let tenths = counters.rtt_sum / counters.rtt_count.max(1) / 100;
+    format!("{}.{}", thousands(tenths / 10), tenths % 10)
 }
 
 /// The first line of a second: how busy each worker was, in percent.
@@ -219,14 +230,16 @@ mod tests {
             sk_open: 200_000,
             sk_close: 199_990,
             tcp_req: 1_200_003,
+            rtt_count: 1000,
+            rtt_sum: 1_000_512_345,
             ..Counters::default()
         }
     }
 
     fn block(layout: Layout, colour: bool) -> String {
-        let (counters, latencies) = (counters(), latencies());
+        let counters = counters();
         let nic = Nic { imissed: 3, ..Nic::default() };
-        let text = layout.block(&Figures { counters: &counters, open: 1472, latencies: &latencies, nic }, colour);
+        let text = layout.block(&Figures { counters: &counters, open: 1472, nic }, colour);
         // A snapshot keeps no blank at the end of a line, and neither does a block.
         assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
         text
@@ -236,8 +249,9 @@ mod tests {
     fn blocks() {
         let tcp = Layout { rtt: true, ..Layout::default() };
         insta::assert_snapshot!("tcp", heading(17, &[0.421, 1.0]) + &block(tcp, false));
-        insta::assert_snapshot!("http", block(Layout { http: true, ..Layout::default() }, false));
-        insta::assert_snapshot!("udp", block(Layout { udp: true, rtt: true, http: false }, false));
+        insta::assert_snapshot!("http", block(Layout { messages: Messages::Http, ..Layout::default() }, false));
+        insta::assert_snapshot!("udp", block(Layout { udp: true, rtt: true, ..Layout::default() }, false));
+        insta::assert_snapshot!("unread", block(Layout { messages: Messages::Unread, ..Layout::default() }, false));
         insta::assert_snapshot!("percentiles", percentiles(&latencies()));
         assert_eq!(percentiles(&Latencies::default()), "");
     }

@@ -11,6 +11,7 @@ use super::keywords::{KEYWORDS, Origin, manual};
 use super::language::{FileError, read};
 use super::resolve::{Job, resolve};
 use super::settings::{Device, LogLevel};
+use super::statistics::Messages;
 
 fn job(text: &str) -> Result<Job, FileError> {
     let (settings, mut warnings) = read(text)?;
@@ -94,7 +95,7 @@ fn what_a_short_file_means() {
     assert_eq!((tcp.client.load.rate, tcp.client.load.ramp, tcp.client.load.hold), (1000.0, seconds(30), None));
     assert_eq!((tcp.client.ports, tcp.client.server_ports), (1..=65_535, 80..=80));
     assert_eq!((tcp.mss, tcp.request.len(), tcp.response, tcp.close), (1460, 85, Expect::Segment, Close::Fin));
-    assert!(tcp.resets && job.layout.http && job.layout.rtt && !job.quiet);
+    assert!(tcp.resets && job.layout.messages == Messages::Unread && job.layout.rtt && !job.quiet);
     let served = serving(&server(""));
     assert_eq!((served.response.len(), served.close, served.idle, served.window), (99, true, seconds(8), 4));
     assert_eq!(good(&server("")).packets.course.duration, seconds(60));
@@ -182,7 +183,8 @@ fn a_payload_comes_from_a_file_whatever_its_bytes_are() {
     std::fs::write(&path, b"a\0b\xff").unwrap();
     let keyword = format!("payload_file {}", path.display());
     assert_eq!(&tcp(&client(&keyword)).request.bytes()[..], b"a\0b\xff");
-    assert!(!good(&client(&keyword)).layout.http);
+    assert_eq!(good(&client(&keyword)).layout.messages, Messages::Filler);
+    assert_eq!(good(&client("protocol http")).layout.messages, Messages::Http);
     assert_eq!(serving(&server(&keyword)).response.len(), 4);
     bad(&client(&format!("{keyword}\npayload_size 4")), 7, &["payload_file", "remove one"]);
     bad(&client(&format!("{keyword}.not")), 7, &["payload_file", "payload.not"]);
@@ -393,7 +395,7 @@ fn the_study_s_files_are_read_as_written() {
     assert_eq!(job.packets.course.duration, seconds(150));
     let tcp = tcp(client);
     assert_eq!((tcp.client.load.rate, tcp.client.load.launch, tcp.request.len()), (1.06e6, Some(10), 1));
-    assert!(!job.layout.http);
+    assert_eq!(job.layout.messages, Messages::Filler);
     let job = good(server);
     assert_eq!(job.packets.ports[0].remote.iter().map(|range| range.count).sum::<u32>(), 203);
     assert_eq!(job.packets.course.duration, seconds(8_640_000));

@@ -4,7 +4,7 @@
 
 mod packet;
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use rig_wire::ethernet::Mac;
@@ -60,6 +60,8 @@ struct ServiceId(usize);
 struct KnownService {
     service: Service,
     open: bool,
+    /// Nothing is known of it any more.
+    gone: bool,
     /// Places in `backends` of this module, by schedule.
     list: Vec<usize>,
     turn: u64,
@@ -72,6 +74,10 @@ struct KnownBackend {
     weight: u32,
     limit: u32,
     cursor: u64,
+    /// Removed; true once it was seen without connections.
+    leaving: Option<bool>,
+    /// Nothing is known of it any more.
+    gone: bool,
 }
 
 /// One connection; see [`connections`](Model::connections).
@@ -86,8 +92,10 @@ struct Connection {
     client_way: Option<Way>,
 }
 
+/// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
+pub type Ways = Box<dyn Fn(IpAddr) -> Result<Way, Drop>>;
+
 /// The balancer on one interface and one CPU.
-#[derive(Debug)]
 pub struct Model {
     services: Vec<KnownService>,
     backends: Vec<KnownBackend>,
@@ -97,13 +105,19 @@ pub struct Model {
     capacity: usize,
     ports: (u16, u64),
     policy: Policy,
-    ways: BTreeMap<IpAddr, Way>,
+    mtu: usize,
+    ways: Ways,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("connections", &self.connections).finish_non_exhaustive()
+    }
 }
 
 impl Model {
-    /// For `capacity` connections, as CPU `cpu` of `cpus`, and with the next hops towards these addresses; all others
-    /// are on the link and have no neighbor entry.
-    pub fn new(capacity: usize, cpu: u32, cpus: u32, ways: BTreeMap<IpAddr, Way>) -> Self {
+    /// For `capacity` connections, as CPU `cpu` of `cpus`, on an interface that takes IP packets of up to `mtu` bytes.
+    pub fn new(capacity: usize, cpu: u32, cpus: u32, mtu: usize, ways: Ways) -> Self {
         let each = ((u32::from(u16::MAX - PORT_LOW) + 1) / cpus) as u16;
         Self {
             services: Vec::new(),
@@ -113,6 +127,7 @@ impl Model {
             capacity,
             ports: (PORT_LOW + (cpu % cpus) as u16 * each, each.into()),
             policy: Policy::default(),
+            mtu,
             ways,
         }
     }
@@ -120,37 +135,67 @@ impl Model {
     /// See [`Balancer::apply`](super::Balancer::apply). The configuration is a valid one.
     pub fn apply(&mut self, config: &Config) {
         self.policy = config.policy;
+        self.reclaim();
         self.services.iter_mut().for_each(|known| known.open = false);
-        self.backends.iter_mut().for_each(|known| known.weight = 0);
+        for known in &mut self.backends {
+            known.weight = 0;
+            known.leaving = known.leaving.or(Some(false));
+        }
         for service in &config.services {
-            let same = |known: &KnownService| {
-                known.service.protocol == service.protocol
-                    && known.service.address == service.address
-                    && known.service.forward.number() == service.forward.number()
-            };
-            let at = self.services.iter().position(same).unwrap_or_else(|| {
-                self.services.push(KnownService { service: service.clone(), open: true, list: Vec::new(), turn: 0 });
-                self.services.len() - 1
-            });
-            let id = ServiceId(at);
+            let id = self.service(service);
             let mut places = Vec::new();
             for backend in &service.backends {
-                let known = |known: &KnownBackend| known.service == id && known.address == backend.address;
-                let place = self.backends.iter().position(known).unwrap_or_else(|| {
-                    let address = backend.address;
-                    self.backends.push(KnownBackend { service: id, address, weight: 0, limit: 0, cursor: 0 });
-                    self.backends.len() - 1
-                });
-                self.backends[place].weight = service.scheduler.weight(backend.weight);
-                self.backends[place].limit = backend.limit.map_or(0, std::num::NonZero::get);
+                let place = self.backend(id, backend.address);
+                let known = &mut self.backends[place];
+                known.leaving = None;
+                known.weight = service.scheduler.weight(backend.weight);
+                known.limit = backend.limit.map_or(0, std::num::NonZero::get);
                 places.push(place);
             }
             let list = schedule::list(service.scheduler, &service.backends);
-            let known = &mut self.services[at];
+            let known = &mut self.services[id.0];
             known.service = service.clone();
             known.open = true;
             known.list = list.into_iter().map(|place| places[place]).collect();
         }
+    }
+
+    /// What was removed is forgotten when it has been seen without connections twice.
+    fn reclaim(&mut self) {
+        for at in 0..self.backends.len() {
+            let idle = self.load(at).0 == 0;
+            let known = &mut self.backends[at];
+            if let Some(seen) = &mut known.leaving {
+                known.gone |= idle && *seen;
+                *seen = idle;
+            }
+        }
+        for (at, known) in self.services.iter_mut().enumerate() {
+            known.gone |= !known.open && !self.backends.iter().any(|known| known.service.0 == at && !known.gone);
+        }
+    }
+
+    fn service(&mut self, service: &Service) -> ServiceId {
+        let same = |known: &KnownService| {
+            known.service.protocol == service.protocol
+                && known.service.address == service.address
+                && known.service.forward.number() == service.forward.number()
+                && !known.gone
+        };
+        ServiceId(self.services.iter().position(same).unwrap_or_else(|| {
+            let service = service.clone();
+            self.services.push(KnownService { service, open: true, gone: false, list: Vec::new(), turn: 0 });
+            self.services.len() - 1
+        }))
+    }
+
+    fn backend(&mut self, service: ServiceId, address: SocketAddr) -> usize {
+        let same = |known: &KnownBackend| known.service == service && known.address == address && !known.gone;
+        self.backends.iter().position(same).unwrap_or_else(|| {
+            let new = KnownBackend { service, address, weight: 0, limit: 0, cursor: 0, leaving: None, gone: false };
+            self.backends.push(new);
+            self.backends.len() - 1
+        })
     }
 
     /// See [`Balancer::sweep_all`](super::Balancer::sweep_all).
@@ -371,15 +416,15 @@ impl Model {
             }
         }
         // The way back is known from the first packet on.
-        connection.client_way = self.ways.get(&client.ip()).copied().or_else(|| {
-            let mac = |at: usize| {
-                let mut mac = Mac::default();
-                mac.0.copy_from_slice(&frame[at..at + 6]);
-                mac
-            };
-            let mtu = self.ways.values().map(|way| way.mtu).next()?;
-            Some(Way { source: mac(0), destination: mac(6), mtu })
-        });
+        let mac = |at: usize| {
+            let mut mac = Mac::default();
+            mac.0.copy_from_slice(&frame[at..at + 6]);
+            mac
+        };
+        connection.client_way = match (self.ways)(client.ip()) {
+            Err(Drop::NoNeighbor) => Some(Way { source: mac(0), destination: mac(6), mtu: self.mtu }),
+            known => known.ok(),
+        };
         self.connections.push(connection);
         Ok(self.connections.len() - 1)
     }
@@ -412,10 +457,9 @@ impl Model {
             connection.seen = tick;
         }
         let way = match direction {
-            Direction::Inward => self.ways.get(&backend.ip()).copied(),
-            Direction::Outward => client_way,
+            Direction::Inward => (self.ways)(backend.ip())?,
+            Direction::Outward => client_way.ok_or(Drop::NoRoute)?,
         };
-        let way = way.ok_or(Drop::NoNeighbor)?;
         let outer = match (tunnel, packet.is_ipv6()) {
             (false, _) => 0,
             (true, false) => 20,
@@ -492,15 +536,18 @@ mod tests {
     fn a_connection_opens_and_closes() {
         use Direction::{Inward, Outward};
         let walk = |packets: &[(u8, Direction)], blind| {
-            packets.iter().fold(State::SynReceived, |state, (flags, direction)| {
-                next_state(state, TCP, *flags, *direction, blind)
-            })
+            packets
+                .iter()
+                .fold(State::SynReceived, |state, (flags, direction)| next_state(state, TCP, *flags, *direction, blind))
         };
         assert_eq!(walk(&[(SYN | ACK, Outward)], false), State::SynReceived);
         assert_eq!(walk(&[(SYN | ACK, Outward), (ACK, Inward)], false), State::Established);
         assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward)], false), State::CloseWait);
         assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Outward)], false), State::FinWait);
-        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Outward), (FIN | ACK, Inward), (ACK, Outward)], false), State::TimeWait);
+        assert_eq!(
+            walk(&[(ACK, Inward), (FIN | ACK, Outward), (FIN | ACK, Inward), (ACK, Outward)], false),
+            State::TimeWait
+        );
         assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward), (FIN | ACK, Inward)], false), State::CloseWait);
         assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward)], true), State::FinWait);
         assert_eq!(walk(&[(ACK, Inward), (RST, Outward), (SYN, Inward)], false), State::SynReceived);

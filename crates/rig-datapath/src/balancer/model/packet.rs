@@ -28,7 +28,9 @@ impl Tuple {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    Flow { tcp_flags: u8 },
+    Flow {
+        tcp_flags: u8,
+    },
     /// An ICMP error; the tuple is that of packets which the quoted one answers.
     Error,
 }

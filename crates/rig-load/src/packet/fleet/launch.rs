@@ -1,11 +1,15 @@
 //! From the plan of one end to its workers at work.
 
-use rig_sys::ethtool;
+use std::thread;
+use std::time::Duration;
+
+use rig_sys::xdp::OpenError;
+use rig_sys::{clock, ethtool};
 use rig_wire::ethernet::Mac;
 
-use super::super::device::{self, Device, Losses, Meter, PortError};
+use super::super::device::{self, Device, Losses, Meter, Opened, PortError};
 use super::super::divide::{DivideError, Division, Hardware, Spread, divide};
-use super::super::plan::Packets;
+use super::super::plan::{Packets, PortPlan};
 use super::{Berth, Fleet, FleetError, Take, Worker};
 
 /// An end at work.
@@ -62,7 +66,7 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
     let mut devices = Vec::new();
     for port in &plan.ports {
         let interface = port.interface.clone();
-        let opened = device::open(port, options)?;
+        let opened = open(port, options)?;
         let way = opened.devices.first().map_or("", way);
         let meters = opened.devices.iter().map(Device::meter).collect();
         hardware.push(facts(&interface, opened.mac));
@@ -84,6 +88,20 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
         }
     }
     Ok(Launched { fleet, ports, bytes: division.bytes })
+}
+
+/// The kernel lets go of a queue a moment after its socket is closed, or the process that had it has died (xsk_destruct and
+/// the work that it defers): a queue in use gets a second to become free.
+fn open(port: &PortPlan, options: &device::Options) -> Result<Opened, PortError> {
+    let deadline = clock::monotonic_after(Duration::from_secs(1));
+    loop {
+        match device::open(port, options) {
+            Err(PortError { reason: OpenError::QueueInUse { .. }, .. }) if clock::monotonic_ns() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
 }
 
 /// What a veth interface does is known: frames keep their queue on the way to the peer, and checksums of a kernel there are
