@@ -135,7 +135,7 @@ pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadE
         // What is lost last is found lost when its time is over.
         drain: settle + settle / 2,
     };
-    let end = |service| Load::Packets(Packets { ports: Vec::new(), service, capacity: None, course });
+    let end = |service| Load::Packets(Box::new(Packets { ports: Vec::new(), service, capacity: None, course }));
     let traffic = PacketTraffic {
         client_addresses: addresses("client_addresses", load.client_addresses)?,
         server_addresses: addresses("server_addresses", load.server_addresses)?,
@@ -347,7 +347,7 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
     if requests.is_some() && table.start.is_some() {
         return error("two first rates", "'requests_per_second' is where the search begins: remove 'start'");
     }
-    let share = |percent: Option<Percent>, default: f64| percent.map_or(default, |percent| percent.fraction());
+    let share = |percent: Option<Percent>, default: f64| percent.map_or(default, Percent::fraction);
     let plan = SearchPlan {
         of: if requests.is_some() { Searched::Requests } else { Searched::Connections },
         options: Search {
@@ -372,15 +372,15 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
 
 /// How long its rate of connections rises.
 pub(super) fn ramp(load: &Load) -> Duration {
-    let Load::Packets(Packets { service, .. }) = load else { return Duration::ZERO };
-    service.client().map_or(Duration::ZERO, |client| client.load.ramp)
+    let Load::Packets(packets) = load else { return Duration::ZERO };
+    packets.service.client().map_or(Duration::ZERO, |client| client.load.ramp)
 }
 
 /// `load` with another rate of what a search raises.
 pub fn at_rate(load: &Load, of: Searched, rate: f64) -> Load {
     let mut load = load.clone();
-    let Load::Packets(Packets { service, .. }) = &mut load else { return load };
-    let client = match service {
+    let Load::Packets(packets) = &mut load else { return load };
+    let client = match &mut packets.service {
         Service::TcpClient(tcp) => &mut tcp.client,
         Service::UdpClient(udp) => &mut udp.client,
         Service::TcpServer(_) | Service::UdpServer(_) => return load,

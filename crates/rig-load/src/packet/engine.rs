@@ -10,7 +10,7 @@ use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
 use super::config::{Config, ConfigError, Service};
-use super::connection::{Key, State};
+use super::connection::Key;
 use super::counters::{Counters, Latencies};
 use super::family::{Addresses, Family, Packet};
 use super::flood::FloodService;

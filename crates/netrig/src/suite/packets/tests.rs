@@ -114,9 +114,8 @@ fn a_short_connection_is_what_is_meant_unless_told() {
 #[test]
 fn connections_that_are_held_are_not_closed_by_the_server() {
     let scenario = raw(&format!("{TCP}, hold = 50, requests_per_second = 500"));
-    let Load::Packets(Packets { service: Service::TcpServer(server), .. }) = &scenario.traffic.listen else {
-        panic!("no TCP server")
-    };
+    let Load::Packets(listen) = &scenario.traffic.listen else { panic!("no packets") };
+    let Service::TcpServer(server) = &listen.service else { panic!("no TCP server") };
     assert!(!server.close);
     assert_eq!(scenario.watched, [(crate::claim::Side::Local, crate::claim::Metric::Transactions)]);
 }
