@@ -198,7 +198,7 @@ fn frames_that_are_too_long_or_too_many_are_counted() {
     until(|| (meter.losses().unwrap() == Losses { missed: 0, unfit: 1, refused: 0 }).then_some(()));
     // Nobody looks until there is no room left.
     until(|| {
-        (0..64).for_each(|n| drop(frames(&mut b).send(&frame(n, 60))));
+        (0..64).take_while(|&n| frames(&mut b).send(&frame(n, 60))).for_each(drop);
         frames(&mut b).flush();
         (meter.losses().unwrap().missed > 0).then_some(())
     });
