@@ -130,28 +130,29 @@ impl Opener {
     }
 
     /// The next combination: source ports change first, or together with addresses, then ports and addresses of servers.
-    /// All are used once before one is used again.
+    /// All are used once before one is used again. Servers take turns, so that each has its share from the beginning.
     #[inline]
     fn combination<F: Family>(&mut self, core: &Core<F>) -> Key {
-        let mut rest = self.walked;
+        let walked = self.walked;
         self.walked += 1;
-        let mut digit = |base: u64| {
-            let digit = rest % base;
-            rest /= base;
-            digit
-        };
         let (ports, locals) = (self.ports.len() as u64, core.local.len() as u64);
-        let (port, local) = match self.walk {
-            Walk::Ports => (digit(ports), digit(locals)),
+        let (server_ports, remotes) = (self.server_ports.len() as u64, core.remote.len() as u64);
+        let servers = server_ports * remotes;
+        let (server, port, local) = match self.walk {
+            Walk::Ports => {
+                let n = walked / servers;
+                (walked % servers, n % ports, n / ports % locals)
+            }
             Walk::Hop => {
-                let n = digit(ports * locals);
+                let (n, round) = (walked % (ports * locals), walked / (ports * locals));
                 // Both go round, and when both are at their first again, the ports go one further.
-                ((n + n / (ports / divisor(ports, locals) * locals)) % ports, n % locals)
+                let port = (n + n / (ports / divisor(ports, locals) * locals)) % ports;
+                // Each round begins at another server.
+                ((n + round) % servers, port, n % locals)
             }
         };
-        let server_port = self.server_ports.start() + digit(self.server_ports.len() as u64) as u16;
-        let remote = digit(core.remote.len() as u64) as u16;
-        Key::new(local as u16, self.ports.start() + port as u16, remote, server_port)
+        let (remote, server_port) = (server % remotes, self.server_ports.start() + (server / remotes) as u16);
+        Key::new(local as u16, self.ports.start() + port as u16, remote as u16, server_port)
     }
 }
 
