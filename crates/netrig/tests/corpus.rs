@@ -50,6 +50,11 @@ fn ntttcp() {
 }
 
 #[test]
+fn dperf() {
+    replay("dperf", netrig::frontend::dperf::fuzz);
+}
+
+#[test]
 fn packets() {
     replay("packets", rig_load::packet::exercise);
 }

@@ -356,8 +356,11 @@ fn files_are_checked_without_a_network() {
             .stderr(Stdio::piped());
         Running::of(command.spawn().unwrap()).ends_with(status)
     };
-    let good = place(&format!("{CLIENT}cps 1k\n"));
-    assert_eq!(check(&good, 0).out, "Config file OK\n");
+    let good = place(&format!("{CLIENT}cps 1k\n")).replace("dp0", "lo");
+    let fine = check(&good, 0);
+    assert_eq!((fine.out.as_str(), fine.said.as_str()), ("Config file OK\n", ""));
+    let absent = check(&place(&format!("{CLIENT}cps 1k\n")), 0);
+    assert!(absent.said.contains("port dp0: there is no such interface"), "{}", absent.said);
     let elsewhere = check(&format!("{CLIENT}cps 1k\n").replace("cpu 0", "cpu 1000").replace("dp0", "0000:ff:1f.7"), 0);
     assert!(elsewhere.said.contains("CPUs 1000") && elsewhere.said.contains("0000:ff:1f.7"), "{}", elsewhere.said);
     let wrong = check(&format!("{good}keepalive 1x\n"), 2);

@@ -72,6 +72,7 @@ pub enum Role {
 /// What is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
+#[allow(clippy::large_enum_variant, reason = "a plan has one")]
 pub enum Load {
     /// A bulk TCP stream.
     TcpStream(TcpStream),

@@ -13,14 +13,10 @@ use super::steering::Steer;
 /// What a client opens next: when, and between which ends.
 #[derive(Debug)]
 pub(super) struct Opener {
-    ports: RangeInclusive<u16>,
-    server_ports: RangeInclusive<u16>,
-    walk: Walk,
+    walk: Walker,
     steer: Option<Steer>,
     schedule: Schedule,
     hold: Option<u32>,
-    /// Combinations of addresses and ports that have been tried.
-    walked: u64,
     /// What is due from then on is not begun.
     until: Nanos,
     pub stopped: bool,
@@ -32,17 +28,15 @@ impl Opener {
     /// Combinations that are looked at for one whose answers come to this worker.
     const STEPS: usize = 1024;
 
-    pub fn new(client: &Client, steer: Option<Steer>) -> Self {
+    /// `addresses` are how many there are: ours and the servers'.
+    pub fn new(client: &Client, addresses: (usize, usize), steer: Option<Steer>) -> Self {
         let load = client.load;
         let together = load.launch.map_or(1, u64::from);
         Self {
-            ports: client.ports.clone(),
-            server_ports: client.server_ports.clone(),
-            walk: client.walk,
+            walk: Walker::new(client, addresses),
             steer,
             schedule: Schedule::new(load.rate).with(load.ramp.as_secs_f64(), together),
             hold: load.hold,
-            walked: 0,
             until: Nanos::MAX,
             stopped: false,
         }
@@ -72,7 +66,7 @@ impl Opener {
     #[inline]
     pub fn next<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<(u32, Nanos)> {
         let due = self.due(core, now)?;
-        let free = (0..Self::TRIES).map(|_| self.step(core)).find(|&key| core.table.find(key).is_none());
+        let free = (0..Self::TRIES).map(|_| self.step()).find(|&key| core.table.find(key).is_none());
         let Some(slot) = free.and_then(|key| core.table.insert(key)) else {
             core.counters.no_socket += 1;
             return None;
@@ -87,7 +81,7 @@ impl Opener {
     pub fn next_ends<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<Key> {
         let due = self.due(core, now)?;
         core.counters.late += u64::from(now - due > LATE);
-        Some(self.step(core))
+        Some(self.step())
     }
 
     #[inline]
@@ -110,48 +104,105 @@ impl Opener {
 
     /// The next combination whose answers come here.
     #[inline]
-    fn step<F: Family>(&mut self, core: &Core<F>) -> Key {
-        let key = self.combination(core);
-        match &self.steer {
-            None => key,
-            Some(steer) if steer.is_ours(key) => key,
-            Some(_) => self.steered(core, key),
-        }
-    }
-
-    fn steered<F: Family>(&mut self, core: &Core<F>, mut key: Key) -> Key {
-        for _ in 0..Self::STEPS {
-            key = self.combination(core);
-            if self.steer.as_ref().is_none_or(|steer| steer.is_ours(key)) {
-                break;
+    fn step(&mut self) -> Key {
+        let mut key = self.walk.next();
+        if let Some(steer) = &self.steer {
+            for _ in 0..Self::STEPS {
+                if steer.is_ours(key) {
+                    break;
+                }
+                key = self.walk.next();
             }
         }
         key
     }
+}
 
-    /// The next combination: source ports change first, or together with addresses, then ports and addresses of servers.
-    /// All are used once before one is used again.
+/// All combinations of addresses and ports, again and again: source ports change first, or together with our addresses,
+/// then ports and addresses of servers.
+#[derive(Debug)]
+struct Walker {
+    ports: RangeInclusive<u16>,
+    server_ports: RangeInclusive<u16>,
+    locals: u16,
+    remotes: u16,
+    /// Whether port and address change together; then how many combinations there are until both are where they were,
+    /// and how many of them are left.
+    diagonal: Option<(u32, u32)>,
+    /// Combinations of our addresses and ports that are left before the server's change.
+    left: u64,
+    /// The next one.
+    port: u16,
+    local: u16,
+    remote: u16,
+    server_port: u16,
+}
+
+impl Walker {
+    fn new(client: &Client, (locals, remotes): (usize, usize)) -> Self {
+        let (ports, locals) = (client.ports.len() as u64, locals as u64);
+        // The least common multiple, which is less than 2^32.
+        let diagonal = (ports / divisor(ports, locals) * locals) as u32;
+        Self {
+            ports: client.ports.clone(),
+            server_ports: client.server_ports.clone(),
+            locals: locals as u16,
+            remotes: remotes as u16,
+            diagonal: (client.walk == Walk::Hop).then_some((diagonal, diagonal)),
+            left: ports * locals,
+            port: *client.ports.start(),
+            local: 0,
+            remote: 0,
+            server_port: *client.server_ports.start(),
+        }
+    }
+
     #[inline]
-    fn combination<F: Family>(&mut self, core: &Core<F>) -> Key {
-        let mut rest = self.walked;
-        self.walked += 1;
-        let mut digit = |base: u64| {
-            let digit = rest % base;
-            rest /= base;
-            digit
-        };
-        let (ports, locals) = (self.ports.len() as u64, core.local.len() as u64);
-        let (port, local) = match self.walk {
-            Walk::Ports => (digit(ports), digit(locals)),
-            Walk::Hop => {
-                let n = digit(ports * locals);
-                // Both go round, and when both are at their first again, the ports go one further.
-                ((n + n / (ports / divisor(ports, locals) * locals)) % ports, n % locals)
+    fn next(&mut self) -> Key {
+        let key = Key::new(self.local, self.port, self.remote, self.server_port);
+        let around = self.next_port();
+        self.left -= 1;
+        if self.left == 0 {
+            self.next_server();
+        } else if let Some((length, left)) = &mut self.diagonal {
+            *left -= 1;
+            if *left == 0 {
+                *left = *length;
+                self.next_port();
             }
-        };
-        let server_port = self.server_ports.start() + digit(self.server_ports.len() as u64) as u16;
-        let remote = digit(core.remote.len() as u64) as u16;
-        Key::new(local as u16, self.ports.start() + port as u16, remote, server_port)
+            self.next_local();
+        } else if around {
+            self.next_local();
+        }
+        key
+    }
+
+    /// Whether that is the first again.
+    #[inline]
+    fn next_port(&mut self) -> bool {
+        let around = self.port == *self.ports.end();
+        self.port = if around { *self.ports.start() } else { self.port + 1 };
+        around
+    }
+
+    #[inline]
+    fn next_local(&mut self) {
+        self.local = if self.local + 1 == self.locals { 0 } else { self.local + 1 };
+    }
+
+    #[cold]
+    fn next_server(&mut self) {
+        (self.port, self.local) = (*self.ports.start(), 0);
+        self.left = self.ports.len() as u64 * u64::from(self.locals);
+        if let Some((length, left)) = &mut self.diagonal {
+            *left = *length;
+        }
+        if self.server_port != *self.server_ports.end() {
+            self.server_port += 1;
+            return;
+        }
+        self.server_port = *self.server_ports.start();
+        self.remote = if self.remote + 1 == self.remotes { 0 } else { self.remote + 1 };
     }
 }
 
@@ -265,10 +316,52 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::super::config::Load;
     use super::*;
 
     #[test]
     fn divisors() {
         assert_eq!((divisor(12, 18), divisor(7, 3), divisor(5, 1), divisor(4, 4)), (6, 1, 1, 4));
+    }
+
+    proptest! {
+        #[test]
+        fn every_combination_comes_once_in_a_round(
+            ports in 1u16..20,
+            at_end: bool,
+            server_ports in 1u16..4,
+            locals in 1usize..20,
+            remotes in 1usize..4,
+            hops: bool,
+        ) {
+            let range = |count: u16| if at_end { u16::MAX - (count - 1)..=u16::MAX } else { 1..=count };
+            let client = Client {
+                ports: range(ports),
+                server_ports: range(server_ports),
+                load: Load::new(1.0),
+                repeat: None,
+                walk: if hops { Walk::Hop } else { Walk::Ports },
+                flood: None,
+            };
+            let mut walker = Walker::new(&client, (locals, remotes));
+            let all = usize::from(ports) * usize::from(server_ports) * locals * remotes;
+            let round: Vec<u64> = (0..all).map(|_| walker.next().0).collect();
+            prop_assert_eq!(round.iter().collect::<HashSet<_>>().len(), all);
+            let again: Vec<u64> = (0..all).map(|_| walker.next().0).collect();
+            prop_assert_eq!(&round, &again);
+            // In each stretch with one server.
+            let stretch = usize::from(ports) * locals;
+            for pair in round.chunks(stretch).flat_map(|stretch| stretch.windows(2)) {
+                let (a, b) = (Key(pair[0]), Key(pair[1]));
+                prop_assert_eq!((a.remote(), a.remote_port()), (b.remote(), b.remote_port()));
+                if hops && ports > 2 && locals > 1 {
+                    prop_assert!(a.local() != b.local() && a.local_port() != b.local_port());
+                }
+            }
+        }
     }
 }

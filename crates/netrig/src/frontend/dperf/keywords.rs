@@ -56,6 +56,9 @@ impl Keyword {
     }
 }
 
+/// Seconds: sixteen times as long is the engine's limit.
+const LONGEST_TIMEOUT: u64 = 137;
+
 fn done() -> Set {
     Ok(None)
 }
@@ -422,16 +425,15 @@ pub static KEYWORDS: &[Keyword] = &[
     ),
     word(
         "retransmit_timeout",
-        "Seconds[2-17]",
+        "Seconds[2-137]",
         "2",
         1..=1,
         "Until the first of three retransmissions; twice as long until each further one.",
         |settings, words, _| {
             let timeout = whole(words[0], 2..=300)?;
-            if timeout > 17 {
+            if timeout > LONGEST_TIMEOUT {
                 return Err(Refusal::Value(format!(
-                    "{timeout} s, doubled with each retransmission, is longer than the 274 s that a connection's age is \
-                     kept for"
+                    "{timeout} s, doubled with each retransmission, is longer than a connection's age can be told for"
                 )));
             }
             settings.retransmit_timeout = Some(Duration::from_secs(timeout));

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use rig_load::packet::fleet::check_plan;
 use rig_load::packet::plan::{Answer, Driver, GatewayPlan};
 use rig_load::packet::{Client, Close, Expect, Service, TcpClient, TcpServer, UdpClient, Walk};
 
@@ -310,7 +311,9 @@ fn what_is_refused_says_why() {
     bad("kni", 1, &["kni", "remove the line"]);
     bad("socket_mem 1024,0", 1, &["socket_mem", "remove the line"]);
     bad("simd512", 1, &["simd512", "remove the line"]);
-    bad("retransmit_timeout 18", 1, &["274 s"]);
+    bad("retransmit_timeout 138", 1, &["138 s", "doubled"]);
+    let longest = good(&client("retransmit_timeout 137\ncps 10").replace("cps 1k\n", ""));
+    assert!(check_plan(&longest.packets).is_ok(), "what the language takes the engine takes");
     bad("cps 1\n\ncps 2", 3, &["'cps'", "line 1"]);
     bad("lport_range 1 2\nclient_port_range 1 2", 2, &["line 1"]);
     bad("client_port_range 1 2\nlport_range 1 2", 2, &["line 1"]);
