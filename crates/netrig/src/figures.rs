@@ -28,7 +28,7 @@ pub(crate) mod packets;
 /// no CPUs, too few values for a percentile ([`Statistic::least_values`]), or for what is spent on each unit of traffic no
 /// traffic.
 pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
-    if !metric.sides().contains(&side) {
+    if !metric.sides().contains(&side) || packets::leave_out(record, metric) {
         return None;
     }
     match metric {

@@ -72,6 +72,7 @@ pub enum Role {
 /// What is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
+#[allow(clippy::large_enum_variant, reason = "a plan has one")]
 pub enum Load {
     /// A bulk TCP stream.
     TcpStream(TcpStream),
@@ -85,7 +86,7 @@ pub enum Load {
     UdpRr(Transactions),
     /// Packets that the worker makes itself, over queues of an interface. Its port and address are the role's in name
     /// only: both are the plan's.
-    Packets(Packets),
+    Packets(Box<Packets>),
     /// No traffic: the worker does everything else, so that the rig's own cost can be measured.
     Idle,
 }

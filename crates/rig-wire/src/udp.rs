@@ -28,7 +28,7 @@ impl<'a> Udp<'a> {
 
     /// `pseudo` is the packet's. `optional`: whether a datagram may have none, as over IPv4 (RFC 768) and not over
     /// IPv6 (RFC 8200, 8.1).
-    #[inline]
+    #[inline(always)]
     pub fn verify(&self, pseudo: Sum, optional: bool) -> Result<Checksum, Malformed> {
         let checked = match be16(self.0, CHECKSUM) {
             0 => optional.then_some(Checksum::Absent),

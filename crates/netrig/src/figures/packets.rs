@@ -28,6 +28,19 @@ pub(super) fn is_own(metric: Metric) -> bool {
     )
 }
 
+/// Whether the record is a packet load's, which does not have the figure although its counters would give one.
+pub(super) fn leave_out(record: &TrialRecord, metric: Metric) -> bool {
+    let mut packets = record.workers.iter().filter(|w| !w.background).filter_map(|worker| worker.packets.as_ref());
+    let has = |name: &str, packets: &PacketRecord| packets.total.get(name).is_some_and(|count| *count > 0);
+    match metric {
+        // Its workers never rest.
+        Metric::TransactionDemand => packets.next().is_some(),
+        Metric::Loss => packets.any(|one| has("tcpTx", one)),
+        Metric::Retransmits => packets.any(|one| has("udpTx", one)),
+        _ => false,
+    }
+}
+
 pub(super) fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
     let rate = |name| per_second(record, side, |worker| Some(worker.packets.as_ref()?.count(name)));
     let records: Vec<&PacketRecord> =

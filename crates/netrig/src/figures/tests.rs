@@ -327,6 +327,6 @@ fn figures_that_packets_do_not_have_are_refused_with_those_that_they_have() {
     ] {
         check(load, &figure.parse().unwrap()).unwrap_or_else(|error| panic!("{figure}: {error}"));
     }
-    let error = check(&tcp_stream("1k", 1), &"P.connections".parse().unwrap()).unwrap_err().to_string();
+    let error = check(&tcp_stream("forward", 1), &"P.connections".parse().unwrap()).unwrap_err().to_string();
     assert!(error.contains("only packets"), "{error}");
 }

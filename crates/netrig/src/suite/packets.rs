@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rig_load::packet::http::{self, Method};
 use rig_load::packet::plan::{Answer, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
 use rig_load::packet::search::Search;
 use rig_load::packet::{
@@ -33,12 +34,15 @@ const SEND_WINDOW: u8 = 4;
 const CLIENT_PORTS: RangeInclusive<u16> = 1024..=65_535;
 const SERVER_PORTS: RangeInclusive<u16> = 80..=80;
 const HOP_LIMIT: u8 = 64;
+/// The largest body of an HTTP response, which travels to its worker as it is: the plan has room for it.
+const BODY: u32 = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Protocol {
     Tcp,
     Udp,
+    Http,
 }
 
 /// `80` or `[80, 89]`.
@@ -114,12 +118,13 @@ pub struct SearchPlan {
 /// The two ends as they run without ports, which a testbed gives.
 pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadError> {
     let Some(protocol) = load.protocol else {
-        return error("the load has no protocol", "write protocol = \"tcp\" or \"udp\"");
+        return error("the load has no protocol", "write protocol = \"tcp\", \"udp\" or \"http\"");
     };
     let search = load.search.map(|search| searched(search, load)).transpose()?;
     let client = client(load, search.as_ref())?;
     let (connect, listen) = match protocol {
-        Protocol::Tcp => tcp(load, client)?,
+        Protocol::Tcp => tcp(load, client, Messages::plain(load)?)?,
+        Protocol::Http => tcp(load, client.clone(), Messages::http(load, client.repeat.is_none())?)?,
         Protocol::Udp => udp(load, client)?,
     };
     let settle = load.retransmit.or(load.timeout).map_or(RETRANSMIT, |time| time.0);
@@ -130,7 +135,7 @@ pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadE
         // What is lost last is found lost when its time is over.
         drain: settle + settle / 2,
     };
-    let end = |service| Load::Packets(Packets { ports: Vec::new(), service, capacity: None, course });
+    let end = |service| Load::Packets(Box::new(Packets { ports: Vec::new(), service, capacity: None, course }));
     let traffic = PacketTraffic {
         client_addresses: addresses("client_addresses", load.client_addresses)?,
         server_addresses: addresses("server_addresses", load.server_addresses)?,
@@ -235,9 +240,40 @@ fn sizes(load: &LoadFile) -> Result<(u32, u32), LoadError> {
     Ok((size("request", load.request)?, size("response", load.response)?))
 }
 
-fn tcp(load: &LoadFile, client: Client) -> Result<(Service, Service), LoadError> {
+/// What goes over a TCP connection, and when it is complete.
+struct Messages {
+    request: (Payload, Expect),
+    response: (Payload, Expect),
+}
+
+impl Messages {
+    fn plain(load: &LoadFile) -> Result<Self, LoadError> {
+        let (request, response) = sizes(load)?;
+        let message = |bytes| (Payload::Filler(bytes), Expect::Bytes(bytes));
+        Ok(Self { request: message(request), response: message(response) })
+    }
+
+    /// `once`: a connection has one request.
+    fn http(load: &LoadFile, once: bool) -> Result<Self, LoadError> {
+        let (request, response) = sizes(load)?;
+        if load.request.is_some() && (request as usize) < http::REQUEST {
+            return error(
+                format!("an HTTP request of {request} bytes"),
+                format!("it takes at least {}", http::REQUEST),
+            );
+        }
+        if response > BODY {
+            return error(format!("a body of {response} bytes"), format!("an HTTP response has at most {BODY}"));
+        }
+        let request = http::request(Method::Get, "netrig", "/", request as usize);
+        let response = http::response(&vec![b'a'; response as usize], once);
+        Ok(Self { request: (request.into(), Expect::Http), response: (response.into(), Expect::Http) })
+    }
+}
+
+fn tcp(load: &LoadFile, client: Client, messages: Messages) -> Result<(Service, Service), LoadError> {
     refuse("tcp", &[("timeout", load.timeout.is_some()), ("pipeline", load.pipeline.is_some())])?;
-    let (request, response) = sizes(load)?;
+    let Messages { request, response } = messages;
     let times = TcpTimes {
         retransmit: load.retransmit.map_or(RETRANSMIT, |time| time.0),
         retries: load.retries.unwrap_or(RETRIES),
@@ -246,8 +282,8 @@ fn tcp(load: &LoadFile, client: Client) -> Result<(Service, Service), LoadError>
     let server = TcpServer {
         server: Server { ports: client.server_ports.clone() },
         times,
-        request: Expect::Bytes(request),
-        response: Payload::Filler(response),
+        request: request.1,
+        response: response.0,
         close: client.repeat.is_none(),
         idle: IDLE + client.repeat.map_or(Duration::ZERO, |repeat| repeat.interval),
         window: load.send_window.unwrap_or(SEND_WINDOW),
@@ -258,8 +294,8 @@ fn tcp(load: &LoadFile, client: Client) -> Result<(Service, Service), LoadError>
         delayed_ack: times.retransmit,
         client,
         times,
-        request: Payload::Filler(request),
-        response: Expect::Bytes(response),
+        request: request.0,
+        response: response.1,
         close: load.close.unwrap_or(Close::Fin),
         mss: 0,
         resets: true,
@@ -311,7 +347,7 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
     if requests.is_some() && table.start.is_some() {
         return error("two first rates", "'requests_per_second' is where the search begins: remove 'start'");
     }
-    let share = |percent: Option<Percent>, default: f64| percent.map_or(default, |percent| percent.fraction());
+    let share = |percent: Option<Percent>, default: f64| percent.map_or(default, Percent::fraction);
     let plan = SearchPlan {
         of: if requests.is_some() { Searched::Requests } else { Searched::Connections },
         options: Search {
@@ -336,15 +372,15 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
 
 /// How long its rate of connections rises.
 pub(super) fn ramp(load: &Load) -> Duration {
-    let Load::Packets(Packets { service, .. }) = load else { return Duration::ZERO };
-    service.client().map_or(Duration::ZERO, |client| client.load.ramp)
+    let Load::Packets(packets) = load else { return Duration::ZERO };
+    packets.service.client().map_or(Duration::ZERO, |client| client.load.ramp)
 }
 
 /// `load` with another rate of what a search raises.
 pub fn at_rate(load: &Load, of: Searched, rate: f64) -> Load {
     let mut load = load.clone();
-    let Load::Packets(Packets { service, .. }) = &mut load else { return load };
-    let client = match service {
+    let Load::Packets(packets) = &mut load else { return load };
+    let client = match &mut packets.service {
         Service::TcpClient(tcp) => &mut tcp.client,
         Service::UdpClient(udp) => &mut udp.client,
         Service::TcpServer(_) | Service::UdpServer(_) => return load,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rig_load::packet::plan::{Driver, Packets};
-use rig_load::packet::{Close, Service, Walk};
+use rig_load::packet::{Close, Expect, Service, Walk};
 use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Load, Pacing, Schedule, TcpStream, Transactions};
 use rig_stats::units::{ByteRate, Bytes, Span};
 
@@ -124,6 +124,7 @@ fn engine(end: &TcpStream) -> String {
 fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>) -> Vec<String> {
     let Some(client) = connect.service.client() else { return Vec::new() };
     let (name, request) = match &connect.service {
+        Service::TcpClient(tcp) if tcp.response == Expect::Http => ("HTTP", tcp.request.len()),
         Service::TcpClient(tcp) => ("TCP", tcp.request.len()),
         Service::UdpClient(udp) => ("UDP", udp.request.len()),
         Service::TcpServer(_) | Service::UdpServer(_) => ("?", 0),

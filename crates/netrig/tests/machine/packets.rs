@@ -108,6 +108,15 @@ fn packets_go_by_packet_sockets_too() {
 }
 
 #[test]
+fn http_takes_as_many_packets() {
+    world::own(|| {
+        let Some(mut rig) = rig() else { return };
+        let record = trial(&mut rig, &suite(Path::Raw, "ipv4", &format!("protocol = \"http\", {SLOWLY}")), "http");
+        assert_connections(&record, (3, 3), "http");
+    });
+}
+
+#[test]
 fn a_reset_spares_the_servers_last_packet() {
     world::own(|| {
         let Some(mut rig) = rig() else { return };

@@ -73,7 +73,12 @@ impl Tables {
             drops: map("drops", long)?,
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
-            others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("shards", size_of::<shape::Shard>())?, map("pools", size_of::<shape::Pool>())?],
+            others: [
+                map("buckets", BUCKET)?,
+                map("free_slots", number)?,
+                map("shards", size_of::<shape::Shard>())?,
+                map("pools", size_of::<shape::Pool>())?,
+            ],
         })
     }
 

@@ -60,9 +60,11 @@ impl Memory {
 
 impl Sizes {
     pub(crate) fn tuning(&self) -> Result<Tuning, Error> {
-        let cpus = num_possible_cpus()
-            .map_err(|source| Error::Map { map: "shards", operation: "count the CPUs of", source })?
-            as u32;
+        let cpus = num_possible_cpus().map_err(|source| Error::Map {
+            map: "shards",
+            operation: "count the CPUs of",
+            source,
+        })? as u32;
         let shards = cpus.min(MAX_SHARDS as u32);
         Ok(Tuning {
             key: std::array::from_fn(|_| random() | 1),

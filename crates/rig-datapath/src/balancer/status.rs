@@ -146,7 +146,9 @@ impl Balancer {
         let mut one = |connection: &shape::Connection| {
             let Some(state) = State::of_live(connection.live) else { return };
             let service = services.get(&u32::from(connection.service));
-            let (Some(service), Some(backend)) = (service, backends.get(&u32::from(connection.backend))) else { return };
+            let (Some(service), Some(backend)) = (service, backends.get(&u32::from(connection.backend))) else {
+                return;
+            };
             // A packet may have been later than `now`.
             let idle = now.wrapping_sub(connection.live as u32);
             let idle = if idle >> 31 == 1 { 0 } else { idle };

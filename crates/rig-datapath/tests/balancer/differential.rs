@@ -14,7 +14,7 @@ use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::frames::{CLIENT_MAC, Frame, L4, ethernet, icmp_error};
 use crate::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
-use crate::{backend, config, full_nat, limited, service, small};
+use crate::{backend, config, full_nat, limited, service, small, udp_service};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -101,10 +101,6 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Sweep),
         1 => (0_u8..4).prop_map(|config| Step::Change { config }),
     ]
-}
-
-fn udp_service(address: &str, forward: Forward, backends: &[rig_datapath::balancer::Backend]) -> Service {
-    Service { protocol: Protocol::Udp, ..service(address, forward, backends) }
 }
 
 fn with(scheduler: Scheduler, service: Service) -> Service {

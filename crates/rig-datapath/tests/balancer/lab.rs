@@ -28,10 +28,10 @@ pub struct Lab {
     pub far: Mac,
     pub tick: u32,
     /// Holds the far end.
-    far_ns: NetNs,
+    pub far_ns: NetNs,
 }
 
-fn skip(why: &str) {
+pub fn skip(why: &str) {
     let test = thread::current().name().unwrap_or("a test").to_owned();
     // Straight to the descriptor: the test harness keeps what eprintln! writes.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");

@@ -1,7 +1,9 @@
 //! The balancer's programs on packets, without traffic: each branch, packet in, verdict and every byte out.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+mod changes;
 mod differential;
+mod errors;
 mod forwarding;
 mod frames;
 mod lab;
@@ -34,6 +36,10 @@ pub fn service(address: &str, forward: Forward, backends: &[Backend]) -> Service
         backends: backends.to_vec(),
         timeouts: Timeouts::default(),
     }
+}
+
+pub fn udp_service(address: &str, forward: Forward, backends: &[Backend]) -> Service {
+    Service { protocol: Protocol::Udp, ..service(address, forward, backends) }
 }
 
 pub fn full_nat(local: &[&str]) -> Forward {

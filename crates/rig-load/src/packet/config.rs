@@ -332,8 +332,6 @@ pub enum ConfigError {
     Count { what: &'static str, value: u64, max: u64 },
     #[error("the {0} is no HTTP/1.1 {0}, and HTTP is expected in return: see packet::http::{0}")]
     NotHttp(&'static str),
-    #[error("{0} is not supported by this engine")]
-    Unsupported(&'static str),
 }
 
 impl<F: Family> Config<F> {

@@ -161,7 +161,7 @@ impl<F: Family> Engine<F> {
         let rows = Rows::new(side, addresses, *ports.start(), ports.len());
         let opener = |client| {
             let steer = steering.as_ref().map(|steering| Steer::new(steering, &local, &remote));
-            (Opener::new(client, steer), Pace::new(client, capacity))
+            (Opener::new(client, (local.len(), remote.len()), steer), Pace::new(client, capacity))
         };
         let running = match (&service, client.and_then(|client| client.flood.as_ref())) {
             (Service::TcpClient(tcp), None) => Running::Tcp(TcpService::client(&link, tcp, opener(&tcp.client))),
@@ -410,7 +410,8 @@ impl<F: Family> Engine<F> {
         }
     }
 
-    /// The frame within a frame of the tunnel; `None` when it was something else, which has been dealt with.
+    /// The frame within a frame of the tunnel, kept out of the way of those without; `None` when it was something else, which has been dealt with.
+    #[inline(never)]
     fn unwrap<'a>(
         &mut self,
         now: Nanos,

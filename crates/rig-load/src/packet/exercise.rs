@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use rig_wire::checksum;
+use rig_wire::checksum::{self, Checksum};
 use rig_wire::ethernet::{self, Ethernet, Mac};
 use rig_wire::protocol;
 use rig_wire::tcp::{self, Header, Options, Tcp, flags};
@@ -287,13 +287,13 @@ impl<F: Family> Play<F> {
         let packet = F::parse(ethernet.payload()).expect("it sends packets");
         if packet.protocol == protocol::UDP {
             let datagram = Udp::parse(packet.payload).expect("it sends datagrams");
-            datagram.verify(packet.pseudo, false).expect("with a checksum");
+            assert_eq!(datagram.verify(packet.pseudo, false), Ok(Checksum::Complete));
         }
         if packet.protocol != protocol::TCP {
             return;
         }
         let segment = Tcp::parse(packet.payload).expect("it sends segments");
-        segment.verify(packet.pseudo).expect("with a checksum");
+        assert_eq!(segment.verify(packet.pseudo), Ok(Checksum::Complete));
         assert!(segment.payload().len() + tcp::HEADER <= 1020, "no larger than was announced");
         let client = if self.is_client { segment.source_port() } else { segment.destination_port() };
         let Some(flow) = self.flows.get_mut(usize::from(client.wrapping_sub(CLIENTS))) else { return };

@@ -77,7 +77,7 @@ impl<F: Family> FloodService<F> {
     }
 
     /// Sends a packet, or begins a flow, if one is due.
-    #[inline]
+    #[inline(never)]
     pub fn open(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         if !self.flows {
             let Some(key) = self.opener.next_ends(core, now) else { return false };
@@ -98,6 +98,7 @@ impl<F: Family> FloodService<F> {
     }
 
     /// Sends on the flow whose turn it is, if it is time.
+    #[inline(never)]
     pub fn request(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         let Pace::Rate(requests) = &mut self.pace else { return false };
         let Some((slot, turn)) = requests.next(core, now, &self.opener) else { return false };
@@ -112,6 +113,7 @@ impl<F: Family> FloodService<F> {
     }
 
     /// The next time of a flow has come.
+    #[inline(never)]
     pub fn timer(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
         if connection.state != State::Resting || self.pace.is_rate() {
@@ -146,7 +148,7 @@ impl<F: Family> FloodService<F> {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn send(&mut self, core: &mut Core<F>, now: Nanos, key: Key, transmit: &mut impl Transmit) {
         let mut ends = core.ends(key);
         if let Some(&destination) = self.destinations.get(self.next_destination) {

@@ -25,8 +25,8 @@ pub struct Link<F: Family> {
     pub hop_limit: u8,
     /// Type of service of IPv4, traffic class of IPv6.
     pub tos: u8,
-    /// Whether checksums of TCP and UDP are verified. Off only where the port's peer leaves them to be filled in by
-    /// hardware that is not there.
+    /// Whether checksums of TCP and UDP are verified. Those that a kernel on this machine left unfinished are taken, and
+    /// counted, in any case.
     pub verify: bool,
     /// What carries the link's frames, when it is no wire: then MAC addresses here are those within the tunnel, and the
     /// gateway's is known.

@@ -13,14 +13,10 @@ use super::steering::Steer;
 /// What a client opens next: when, and between which ends.
 #[derive(Debug)]
 pub(super) struct Opener {
-    ports: RangeInclusive<u16>,
-    server_ports: RangeInclusive<u16>,
-    walk: Walk,
+    walk: Walker,
     steer: Option<Steer>,
     schedule: Schedule,
     hold: Option<u32>,
-    /// Combinations of addresses and ports that have been tried.
-    walked: u64,
     /// What is due from then on is not begun.
     until: Nanos,
     pub stopped: bool,
@@ -32,17 +28,15 @@ impl Opener {
     /// Combinations that are looked at for one whose answers come to this worker.
     const STEPS: usize = 1024;
 
-    pub fn new(client: &Client, steer: Option<Steer>) -> Self {
+    /// `addresses` are how many there are: ours and the servers'.
+    pub fn new(client: &Client, addresses: (usize, usize), steer: Option<Steer>) -> Self {
         let load = client.load;
         let together = load.launch.map_or(1, u64::from);
         Self {
-            ports: client.ports.clone(),
-            server_ports: client.server_ports.clone(),
-            walk: client.walk,
+            walk: Walker::new(client, addresses),
             steer,
             schedule: Schedule::new(load.rate).with(load.ramp.as_secs_f64(), together),
             hold: load.hold,
-            walked: 0,
             until: Nanos::MAX,
             stopped: false,
         }
@@ -72,7 +66,7 @@ impl Opener {
     #[inline]
     pub fn next<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<(u32, Nanos)> {
         let due = self.due(core, now)?;
-        let free = (0..Self::TRIES).map(|_| self.step(core)).find(|&key| core.table.find(key).is_none());
+        let free = (0..Self::TRIES).map(|_| self.step()).find(|&key| core.table.find(key).is_none());
         let Some(slot) = free.and_then(|key| core.table.insert(key)) else {
             core.counters.no_socket += 1;
             return None;
@@ -87,7 +81,7 @@ impl Opener {
     pub fn next_ends<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<Key> {
         let due = self.due(core, now)?;
         core.counters.late += u64::from(now - due > LATE);
-        Some(self.step(core))
+        Some(self.step())
     }
 
     #[inline]
@@ -110,49 +104,128 @@ impl Opener {
 
     /// The next combination whose answers come here.
     #[inline]
-    fn step<F: Family>(&mut self, core: &Core<F>) -> Key {
-        let key = self.combination(core);
-        match &self.steer {
-            None => key,
-            Some(steer) if steer.is_ours(key) => key,
-            Some(_) => self.steered(core, key),
-        }
-    }
-
-    fn steered<F: Family>(&mut self, core: &Core<F>, mut key: Key) -> Key {
-        for _ in 0..Self::STEPS {
-            key = self.combination(core);
-            if self.steer.as_ref().is_none_or(|steer| steer.is_ours(key)) {
-                break;
+    fn step(&mut self) -> Key {
+        let mut key = self.walk.next();
+        if let Some(steer) = &self.steer {
+            for _ in 0..Self::STEPS {
+                if steer.is_ours(key) {
+                    break;
+                }
+                key = self.walk.next();
             }
         }
         key
     }
+}
 
-    /// The next combination: source ports change first, or together with addresses, then ports and addresses of servers.
-    /// All are used once before one is used again. Servers take turns, so that each has its share from the beginning.
+/// All combinations of addresses and ports, again and again. Servers take turns, so that each has its share from the
+/// beginning; when all have had theirs source ports change, and then our addresses.
+#[derive(Debug)]
+struct Walker {
+    ports: RangeInclusive<u16>,
+    server_ports: RangeInclusive<u16>,
+    locals: u16,
+    remotes: u16,
+    /// Everything changes each time.
+    hop: Option<Hop>,
+    /// The next one.
+    port: u16,
+    local: u16,
+    server: Server,
+}
+
+/// An address's number, and a port.
+type Server = (u16, u16);
+
+/// A round through our addresses and ports, each step of it with the next server. The next round begins one server further.
+#[derive(Debug)]
+struct Hop {
+    /// Steps until address and port are where they were, when ports go one further; and how many of them are left.
+    diagonal: (u32, u32),
+    /// Steps that are left.
+    left: u64,
+    /// The server that the round began with.
+    first: Server,
+}
+
+impl Walker {
+    fn new(client: &Client, (locals, remotes): (usize, usize)) -> Self {
+        let (ports, all) = (client.ports.len() as u64, locals as u64);
+        // The least common multiple, which is less than 2^32.
+        let diagonal = (ports / divisor(ports, all) * all) as u32;
+        let server = (0, *client.server_ports.start());
+        let hop = || Hop { diagonal: (diagonal, diagonal), left: ports * all, first: server };
+        Self {
+            ports: client.ports.clone(),
+            server_ports: client.server_ports.clone(),
+            locals: locals as u16,
+            remotes: remotes as u16,
+            hop: (client.walk == Walk::Hop).then(hop),
+            port: *client.ports.start(),
+            local: 0,
+            server,
+        }
+    }
+
     #[inline]
-    fn combination<F: Family>(&mut self, core: &Core<F>) -> Key {
-        let walked = self.walked;
-        self.walked += 1;
-        let (ports, locals) = (self.ports.len() as u64, core.local.len() as u64);
-        let (server_ports, remotes) = (self.server_ports.len() as u64, core.remote.len() as u64);
-        let servers = server_ports * remotes;
-        let (server, port, local) = match self.walk {
-            Walk::Ports => {
-                let n = walked / servers;
-                (walked % servers, n % ports, n / ports % locals)
-            }
-            Walk::Hop => {
-                let (n, round) = (walked % (ports * locals), walked / (ports * locals));
-                // Both go round, and when both are at their first again, the ports go one further.
-                let port = (n + n / (ports / divisor(ports, locals) * locals)) % ports;
-                // Each round begins at another server.
-                ((n + round) % servers, port, n % locals)
-            }
-        };
-        let (remote, server_port) = (server % remotes, self.server_ports.start() + (server / remotes) as u16);
-        Key::new(local as u16, self.ports.start() + port as u16, remote as u16, server_port)
+    fn next(&mut self) -> Key {
+        let (remote, server_port) = self.server;
+        let key = Key::new(self.local, self.port, remote, server_port);
+        if self.hop.is_some() {
+            self.hop();
+        } else if self.next_server() && self.next_port() {
+            self.next_local();
+        }
+        key
+    }
+
+    fn hop(&mut self) {
+        let Some(hop) = &mut self.hop else { return };
+        hop.left -= 1;
+        hop.diagonal.1 -= 1;
+        if hop.left == 0 {
+            hop.left = self.ports.len() as u64 * u64::from(self.locals);
+            hop.diagonal.1 = hop.diagonal.0;
+            self.server = hop.first;
+            (self.port, self.local) = (*self.ports.start(), 0);
+            self.next_server();
+            let first = self.server;
+            self.hop.iter_mut().for_each(|hop| hop.first = first);
+            return;
+        }
+        if hop.diagonal.1 == 0 {
+            hop.diagonal.1 = hop.diagonal.0;
+            self.next_port();
+        }
+        self.next_port();
+        self.next_local();
+        self.next_server();
+    }
+
+    /// Whether that is the first again, as for the others.
+    #[inline]
+    fn next_server(&mut self) -> bool {
+        let (remote, port) = &mut self.server;
+        if *port != *self.server_ports.end() {
+            *port += 1;
+            return false;
+        }
+        *port = *self.server_ports.start();
+        let around = *remote + 1 == self.remotes;
+        *remote = if around { 0 } else { *remote + 1 };
+        around
+    }
+
+    #[inline]
+    fn next_port(&mut self) -> bool {
+        let around = self.port == *self.ports.end();
+        self.port = if around { *self.ports.start() } else { self.port + 1 };
+        around
+    }
+
+    #[inline]
+    fn next_local(&mut self) {
+        self.local = if self.local + 1 == self.locals { 0 } else { self.local + 1 };
     }
 }
 
@@ -266,10 +339,57 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::super::config::Load;
     use super::*;
 
     #[test]
     fn divisors() {
         assert_eq!((divisor(12, 18), divisor(7, 3), divisor(5, 1), divisor(4, 4)), (6, 1, 1, 4));
+    }
+
+    proptest! {
+        #[test]
+        fn every_combination_comes_once_in_a_round(
+            ports in 1u16..20,
+            at_end: bool,
+            server_ports in 1u16..4,
+            locals in 1usize..20,
+            remotes in 1usize..4,
+            hops: bool,
+        ) {
+            let range = |count: u16| if at_end { u16::MAX - (count - 1)..=u16::MAX } else { 1..=count };
+            let client = Client {
+                ports: range(ports),
+                server_ports: range(server_ports),
+                load: Load::new(1.0),
+                repeat: None,
+                walk: if hops { Walk::Hop } else { Walk::Ports },
+                flood: None,
+            };
+            let mut walker = Walker::new(&client, (locals, remotes));
+            let all = usize::from(ports) * usize::from(server_ports) * locals * remotes;
+            let round: Vec<u64> = (0..all).map(|_| walker.next().0).collect();
+            prop_assert_eq!(round.iter().collect::<HashSet<_>>().len(), all);
+            let again: Vec<u64> = (0..all).map(|_| walker.next().0).collect();
+            prop_assert_eq!(&round, &again);
+            let servers = usize::from(server_ports) * remotes;
+            let server = |key: &u64| (Key(*key).remote(), Key(*key).remote_port());
+            // Whatever happens to be used, each server has its share of it.
+            for turn in round.chunks(servers).filter(|_| !hops) {
+                prop_assert_eq!(turn.iter().map(server).collect::<HashSet<_>>().len(), servers);
+            }
+            let stretch = usize::from(ports) * locals;
+            for pair in round.chunks(stretch).filter(|_| hops).flat_map(|stretch| stretch.windows(2)) {
+                let (a, b) = (Key(pair[0]), Key(pair[1]));
+                prop_assert!(servers == 1 || server(&pair[0]) != server(&pair[1]));
+                if ports > 2 && locals > 1 {
+                    prop_assert!(a.local() != b.local() && a.local_port() != b.local_port());
+                }
+            }
+        }
     }
 }

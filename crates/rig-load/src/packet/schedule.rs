@@ -50,7 +50,7 @@ impl Schedule {
         if self.start.is_none() {
             self.begin(now);
         }
-        (self.next <= now).then_some(self.next)
+        (self.next <= now && self.rate > 0.0).then_some(self.next)
     }
 
     /// Gives out the one that is due.
@@ -300,6 +300,10 @@ mod tests {
         assert_eq!(schedule.set_rate(1000.0, 8_000_000), 0);
         assert_eq!((schedule.due(8_500_000), schedule.is_due_before(9_000_000)), (None, false));
         assert_eq!(times(&mut schedule, 10_000_000), [9_000_000, 10_000_000]);
+        // A pause before the beginning lasts.
+        let mut schedule = Schedule::new(10.0);
+        assert_eq!(schedule.set_rate(0.0, 0), 0);
+        assert_eq!(schedule.due(1_000_000), None);
         // Within a ramp.
         let mut schedule = begun(Schedule::new(1000.0).with(4.0, 1));
         let given = times(&mut schedule, 1_000_000_000).len() as u64;

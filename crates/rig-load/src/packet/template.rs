@@ -87,7 +87,7 @@ impl Template {
     }
 
     /// Fills `frame`, which is as long as this, with a segment.
-    #[inline]
+    #[inline(always)]
     pub fn fill_tcp<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, sequence: u32, acknowledgment: u32) {
         frame.copy_from_slice(&self.frame);
         let sum = self.ends::<F>(frame, ends, 0).long(sequence).long(acknowledgment);
@@ -122,7 +122,7 @@ impl Template {
     }
 
     /// Fills `frame`, which is as long as this, with a datagram.
-    #[inline]
+    #[inline(always)]
     pub fn fill_udp<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>) {
         frame.copy_from_slice(&self.frame);
         let sum = self.ends::<F>(frame, ends, 0);

@@ -37,6 +37,7 @@ impl Underlay {
         Self { tunnel: tunnel.clone(), resolver, announced }
     }
 
+    #[inline(never)]
     pub fn take<'a, F: Family>(
         &mut self,
         now: Nanos,

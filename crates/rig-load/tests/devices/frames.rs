@@ -1,9 +1,11 @@
 //! Frames from one port to another.
 
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
 use rig_load::packet::device::{Device, Options};
 use rig_load::packet::plan::{Driver, Place, PortPlan, Take, VxlanPlan};
+use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NetNs;
 use rig_sys::xdp::Sending;
 
@@ -123,6 +125,63 @@ fn queues_of_one_number_meet() {
             });
         }
     }
+}
+
+#[test]
+fn workers_that_stay_on_their_cpus_send_live_frames_to_the_queue_of_their_number() {
+    if !is_root() {
+        return;
+    }
+    let allowed = CpuSet::allowed().unwrap();
+    if !allowed.as_slice().starts_with(&[0, 1]) {
+        let _ = writeln!(io::stderr(), "SKIPPED live frames by queue: CPUs 0 and 1 are needed, and {allowed} allowed");
+        return;
+    }
+    let wire = Wire::new(2, 1500);
+    let workers = |cpus: [u32; 2]| {
+        let place = |(queue, cpu)| Place { cpu: Some(cpu), queue, response: None };
+        (0..).zip(cpus).map(place).collect::<Vec<_>>()
+    };
+    let open = |interface, cpus| {
+        let plan = PortPlan { workers: workers(cpus), ..plan(interface, Driver::Xdp) };
+        wire.open(&plan, &Options::default()).unwrap()
+    };
+    let crossed = open("near", [1, 0]);
+    assert!(crossed.notes.iter().any(|note| note.contains("stay on a CPU")), "{:?}", crossed.notes);
+    assert!(crossed.devices.iter().all(|device| matches!(device, Device::Xdp(_))));
+    drop(crossed);
+    let (a, b) = (open("near", [0, 1]), open("far", [0, 1]));
+    for (cpu, (mut a, mut b)) in (0..).zip(a.devices.into_iter().zip(b.devices)) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                CpuSet::new([cpu]).apply().unwrap();
+                await_live(&mut a);
+                await_live(&mut b);
+                cross(frames(&mut a), frames(&mut b), 1000);
+                cross(frames(&mut b), frames(&mut a), 1000);
+            });
+        });
+    }
+}
+
+#[test]
+fn busy_polling_and_jumbo_frames_work() {
+    if !is_root() {
+        return;
+    }
+    let wire = Wire::new(1, 1500);
+    let options = Options { busy_poll: Some(64), sending: Sending::Socket };
+    let [mut a, mut b] = ["near", "far"].map(|name| wire.open(&plan(name, Driver::Xdp), &options).unwrap().devices);
+    cross(frames(&mut a[0]), frames(&mut b[0]), 1000);
+
+    let wire = Wire::new(1, 9000);
+    let jumbo = |name| PortPlan { mtu: 9000, ..plan(name, Driver::Packet) };
+    let [mut a, mut b] = ["near", "far"].map(|name| wire.device(&jumbo(name), Sending::Any));
+    assert!(frames(&mut a).send(&frame(1, 9014)));
+    frames(&mut a).flush();
+    let got = until(|| frames(&mut b).receive().pop());
+    assert!(got == frame(1, 9014), "{} bytes", got.len());
+    assert!(!frames(&mut a).send(&vec![0; 70_000]), "no buffer holds this");
 }
 
 fn packet(vlan: bool, ethertype: u16, at: usize, bytes: &[u8]) -> Vec<u8> {

@@ -126,8 +126,9 @@ fn short_connections() {
 }
 
 #[test]
-fn short_connections_closed_by_reset_through_the_generic_hook() {
+fn short_connections_closed_by_reset_by_other_ways() {
     short::<V4>(Driver::XdpGeneric, Close::Reset);
+    short::<V4>(Driver::Packet, Close::Reset);
 }
 
 #[test]

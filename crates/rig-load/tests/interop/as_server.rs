@@ -55,14 +55,18 @@ fn take(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
 
 /// Runs `work` beside a server; what the server counted, when it could be run. Nothing is open afterwards.
 fn serving<F: Ends>(service: Service, work: impl FnOnce() + Send) -> Option<Counters> {
-    let mut world = World::<F>::new(Driver::Xdp)?;
+    serving_by::<F>(Driver::Xdp, service, work)
+}
+
+fn serving_by<F: Ends>(driver: Driver, service: Service, work: impl FnOnce() + Send) -> Option<Counters> {
+    let mut world = World::<F>::new(driver)?;
     let (counters, ()) = world.server(service, work);
     assert_eq!((counters.sk_con(), counters.bad_rx), (0, 0), "{counters:?}");
     Some(counters)
 }
 
-fn one_by_one<F: Ends>() {
-    let counters = serving::<F>(server(14, true), || {
+fn one_by_one<F: Ends>(driver: Driver) {
+    let counters = serving_by::<F>(driver, server(14, true), || {
         for _ in 0..100 {
             let mut stream = connect::<F>();
             stream.write_all(GET).unwrap();
@@ -78,8 +82,9 @@ fn one_by_one<F: Ends>() {
 
 #[test]
 fn short_connections() {
-    one_by_one::<V4>();
-    one_by_one::<V6>();
+    one_by_one::<V4>(Driver::Xdp);
+    one_by_one::<V4>(Driver::XdpGeneric);
+    one_by_one::<V6>(Driver::Packet);
 }
 
 #[test]

@@ -3,8 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use super::assemble::{Assembler, Instruction};
 use super::bpf::{self, Hook, MapKind};
@@ -15,9 +13,6 @@ use super::live::{LiveSender, Maps};
 use super::socket::{self, Receiver, Sender, kernel};
 use crate::error::Error;
 use crate::packet_socket::all_multicast;
-
-/// How long a queue is waited for that was in use a moment ago.
-const RELEASE: Duration = Duration::from_secs(2);
 
 /// Where the program that steers frames may stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -102,6 +97,12 @@ pub enum Transmitter {
 }
 
 impl Port {
+    /// Whether frames leave without socket buffers now.
+    pub fn is_live(&self) -> bool {
+        let live = |queue: &Queue| matches!(&queue.transmitter, Transmitter::Live(sender) if sender.is_live());
+        !self.queues.is_empty() && self.queues.iter().all(live)
+    }
+
     /// Takes queues of `interface`, which is one of the calling thread's network namespace.
     pub fn open(interface: &str, places: &[Place], options: &Options) -> Result<Self, OpenError> {
         let link = Link::read(interface)?;
@@ -117,21 +118,9 @@ impl Port {
             Mode::Driver => open_in(&link, places, options, Hook::Driver),
             Mode::Generic => open_in(&link, places, options, Hook::Generic),
             Mode::Any => match open_in(&link, places, options, Hook::Driver) {
-                Err(OpenError::NoDriverSupport { .. }) => open_after(&link, places, options, Hook::Generic),
+                Err(OpenError::NoDriverSupport { .. }) => open_in(&link, places, options, Hook::Generic),
                 done => done,
             },
-        }
-    }
-}
-
-/// After an attempt that failed: the kernel lets go of its sockets' queues from a work queue, a moment after they are closed
-/// (xp_put_pool of net/xdp/xsk_buff_pool.c).
-fn open_after(link: &Link, places: &[Place], options: &Options, hook: Hook) -> Result<Port, OpenError> {
-    let begun = Instant::now();
-    loop {
-        match open_in(link, places, options, hook) {
-            Err(OpenError::QueueInUse { .. }) if begun.elapsed() < RELEASE => thread::sleep(Duration::from_millis(2)),
-            done => return done,
         }
     }
 }

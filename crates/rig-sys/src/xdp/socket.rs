@@ -29,7 +29,7 @@ const HEADROOM: usize = 256;
 /// Bytes of one page, the largest buffer.
 const PAGE: usize = 4096;
 /// How long a queue may take to be free again.
-const RELEASE: Duration = Duration::from_secs(1);
+const RELEASE: Duration = Duration::from_secs(2);
 /// System calls of one flush at most. In copy mode each sends 32 frames (TX_BATCH_SIZE of net/xdp/xsk.c).
 const WAKEUPS: u32 = 2 * SEND / 32;
 
@@ -247,7 +247,7 @@ fn bind(fd: &OwnedFd, link: &Link, queue: u32, copy: bool) -> Result<(), OpenErr
     let error = loop {
         match try_once() {
             Ok(()) => return Ok(()),
-            // The kernel gives the queue of a socket that was closed free a little later.
+            // The kernel lets go of a closed socket's queue from a work queue (xp_put_pool of net/xdp/xsk_buff_pool.c).
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && clock::monotonic_ns() < deadline => {
                 thread::sleep(Duration::from_millis(5));
             }

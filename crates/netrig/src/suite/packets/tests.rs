@@ -36,6 +36,8 @@ fn what_packets_cannot_be_is_refused_with_line_and_next_step() {
     for (load, words) in [
         ("connections_per_second = 5".to_owned(), &["protocol"][..]),
         ("protocol = \"sctp\"".to_owned(), &["sctp"]),
+        ("protocol = \"http\", connections_per_second = 9, request = \"20\"".to_owned(), &["HTTP request of 20", "85"]),
+        ("protocol = \"http\", connections_per_second = 9, response = \"1M\"".to_owned(), &["body", "65536"]),
         ("protocol = \"tcp\"".to_owned(), &["connections_per_second"]),
         ("protocol = \"tcp\", connections_per_second = \"1k\"".to_owned(), &["a number per second"]),
         ("protocol = \"tcp\", connections_per_second = 0".to_owned(), &["rate of 0"]),
@@ -112,9 +114,8 @@ fn a_short_connection_is_what_is_meant_unless_told() {
 #[test]
 fn connections_that_are_held_are_not_closed_by_the_server() {
     let scenario = raw(&format!("{TCP}, hold = 50, requests_per_second = 500"));
-    let Load::Packets(Packets { service: Service::TcpServer(server), .. }) = &scenario.traffic.listen else {
-        panic!("no TCP server")
-    };
+    let Load::Packets(listen) = &scenario.traffic.listen else { panic!("no packets") };
+    let Service::TcpServer(server) = &listen.service else { panic!("no TCP server") };
     assert!(!server.close);
     assert_eq!(scenario.watched, [(crate::claim::Side::Local, crate::claim::Metric::Transactions)]);
 }
@@ -179,6 +180,10 @@ fn loads_are_told_in_a_line() {
             "protocol = \"udp\", request = \"1k\", search = { goal = \"loss-free\", measure_at = \"50%\" }".to_owned(),
             "UDP packets, requests of 1KiB, responses of 64 bytes, connections per second searched from 1000, loss-free within \
              2 %, window at 50 % of the limit",
+        ),
+        (
+            "protocol = \"http\", connections_per_second = 9, response = \"14\"".to_owned(),
+            "HTTP packets, requests of 85 bytes, responses of 99 bytes, 9 connections/s",
         ),
         (
             format!("{UDP}, flood = true, hop = true"),

@@ -1,15 +1,11 @@
 //! From the plan of one end to its workers at work.
 
-use std::thread;
-use std::time::Duration;
-
-use rig_sys::xdp::OpenError;
-use rig_sys::{clock, ethtool};
+use rig_sys::ethtool;
 use rig_wire::ethernet::Mac;
 
-use super::super::device::{self, Device, Losses, Meter, Opened, PortError};
+use super::super::device::{self, Device, Losses, Meter, PortError};
 use super::super::divide::{DivideError, Division, Hardware, Spread, divide};
-use super::super::plan::{Packets, PortPlan};
+use super::super::plan::Packets;
 use super::{Berth, Fleet, FleetError, Take, Worker};
 
 /// An end at work.
@@ -66,7 +62,7 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
     let mut devices = Vec::new();
     for port in &plan.ports {
         let interface = port.interface.clone();
-        let opened = open(port, options)?;
+        let opened = device::open(port, options)?;
         let way = opened.devices.first().map_or("", way);
         let meters = opened.devices.iter().map(Device::meter).collect();
         hardware.push(facts(&interface, opened.mac));
@@ -90,25 +86,10 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
     Ok(Launched { fleet, ports, bytes: division.bytes })
 }
 
-/// The kernel lets go of a queue a moment after its socket is closed, or the process that had it has died (xsk_destruct and
-/// the work that it defers): a queue in use gets a second to become free.
-fn open(port: &PortPlan, options: &device::Options) -> Result<Opened, PortError> {
-    let deadline = clock::monotonic_after(Duration::from_secs(1));
-    loop {
-        match device::open(port, options) {
-            Err(PortError { reason: OpenError::QueueInUse { .. }, .. }) if clock::monotonic_ns() < deadline => {
-                thread::sleep(Duration::from_millis(10));
-            }
-            done => return done,
-        }
-    }
-}
-
-/// What a veth interface does is known: frames keep their queue on the way to the peer, and checksums of a kernel there are
-/// left for hardware that never comes.
+/// What a veth interface does is known: frames keep their queue on the way to the peer.
 fn facts(interface: &str, mac: Mac) -> Hardware {
     let veth = ethtool::driver(interface).is_ok_and(|driver| driver == "veth");
-    Hardware { mac, verify: !veth, spread: if veth { Spread::Mirrored } else { Spread::Unknown } }
+    Hardware { mac, verify: true, spread: if veth { Spread::Mirrored } else { Spread::Unknown } }
 }
 
 fn way(device: &Device) -> &'static str {

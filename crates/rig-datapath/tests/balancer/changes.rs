@@ -1,0 +1,239 @@
+//! Changes of the configuration, expiry, a full table, a restart: connections that there are go on.
+
+use std::collections::HashSet;
+use std::fs;
+use std::process::Command;
+
+use rig_datapath::Error;
+use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Scheduler, Service, Sizes};
+use rig_wire::tcp::flags::{ACK, FIN, SYN};
+
+use crate::frames::{see, tcp};
+use crate::lab::{Lab, skip};
+use crate::{backend, config, full_nat, limited, service, small};
+
+const V: &str = "10.0.0.200:80";
+
+fn client(port: u16) -> String {
+    format!("10.0.0.60:{port}")
+}
+
+/// Where a new connection's packet goes.
+#[track_caller]
+fn open(lab: &Lab, port: u16) -> String {
+    see(&lab.sent(&tcp(SYN, &client(port), V).bytes())).destination.to_string()
+}
+
+/// Where an established connection's packet goes, there and back.
+#[track_caller]
+fn talk(lab: &Lab, port: u16) -> String {
+    let seen = see(&lab.sent(&tcp(ACK, &client(port), V).payload(b"to").bytes()));
+    let back =
+        see(&lab.sent(&tcp(ACK, &seen.destination.to_string(), &seen.source.to_string()).payload(b"fro").bytes()));
+    assert_eq!((back.source.to_string(), back.destination.to_string()), (V.to_owned(), client(port)));
+    seen.destination.to_string()
+}
+
+fn plan(backends: &[rig_datapath::balancer::Backend]) -> Service {
+    service(V, full_nat(&["10.0.0.100", "10.0.0.101"]), backends)
+}
+
+#[test]
+fn no_change_breaks_a_connection() {
+    let (ten, eleven, twelve) = ("10.0.0.10:8080", "10.0.0.11:8080", "10.0.0.12:8080");
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(&[backend(ten, 1), backend(eleven, 1)])])) else { return };
+    let places: Vec<String> = (5000..5004).map(|port| open(&lab, port)).collect();
+    assert_eq!(places, [ten, eleven, ten, eleven]);
+    let all_go_on = |lab: &Lab| (5000..5004).zip(&places).for_each(|(port, place)| assert_eq!(&talk(lab, port), place));
+    all_go_on(&lab);
+
+    // One more; one drained; one removed; another scheduler; another forwarding method; the service removed.
+    lab.balancer.apply(&config(&[plan(&[backend(ten, 1), backend(eleven, 1), backend(twelve, 1)])])).unwrap();
+    all_go_on(&lab);
+    lab.balancer.apply(&config(&[plan(&[backend(ten, 0), backend(eleven, 1)])])).unwrap();
+    all_go_on(&lab);
+    assert_eq!((open(&lab, 5010), open(&lab, 5011)), (eleven.to_owned(), eleven.to_owned()));
+    lab.balancer.apply(&config(&[plan(&[backend(twelve, 1)])])).unwrap();
+    all_go_on(&lab);
+    assert_eq!(open(&lab, 5012), twelve);
+    let leaving = &lab.balancer.services().unwrap()[0];
+    assert_eq!(leaving.backends.iter().filter(|backend| backend.leaving).count(), 2);
+    let hashed = Service { scheduler: Scheduler::Maglev, ..plan(&[backend(twelve, 1)]) };
+    lab.balancer.apply(&config(&[hashed])).unwrap();
+    all_go_on(&lab);
+    lab.balancer.apply(&config(&[service(V, Forward::Nat, &[backend("10.0.0.13:8080", 1)])])).unwrap();
+    all_go_on(&lab);
+    assert_eq!(see(&lab.sent(&tcp(SYN, &client(5020), V).bytes())).source.to_string(), client(5020));
+    lab.balancer.apply(&config(&[])).unwrap();
+    all_go_on(&lab);
+    assert_eq!(lab.passed(&tcp(SYN, &client(5030), V).bytes()), rig_datapath::balancer::Pass::NoService);
+
+    // What was removed is gone for good when its last connection is.
+    lab.later(100_000);
+    lab.balancer.sweep_all().unwrap();
+    assert_eq!(lab.connections(), [""; 0]);
+    for _ in 0..2 {
+        lab.balancer.apply(&config(&[])).unwrap();
+    }
+    assert_eq!(lab.balancer.services().unwrap(), []);
+}
+
+/// The same numbers are given again and again, and to other services' backends.
+#[test]
+fn numbers_are_used_again() {
+    let sizes = Sizes { services: 3, backends: 3, local_addresses: 4, ..small() };
+    let Some(mut lab) = Lab::new(sizes, &config(&[])) else { return };
+    for round in 0..6_u16 {
+        let address = format!("10.0.0.11:{}", 8000 + round);
+        lab.balancer.apply(&config(&[plan(&[backend(&address, 1)])])).unwrap();
+        assert_eq!(open(&lab, 6000 + round), address);
+        lab.later(100_000);
+        lab.balancer.sweep_all().unwrap();
+        lab.balancer.apply(&config(&[])).unwrap();
+        lab.balancer.apply(&config(&[])).unwrap();
+    }
+    let four: Vec<_> = (1..=4).map(|port| backend(&format!("10.0.0.11:{port}"), 1)).collect();
+    let refused = lab.balancer.apply(&config(&[plan(&four)])).unwrap_err();
+    assert!(matches!(refused, Error::NoRoom { what: "backends", room: 3, .. }), "{refused}");
+}
+
+#[test]
+fn silence_ends_connections_by_their_state() {
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(&[backend("10.0.0.10:8080", 1)])])) else { return };
+    open(&lab, 5000);
+    open(&lab, 5001);
+    talk(&lab, 5001);
+    open(&lab, 5002);
+    lab.sent(&tcp(FIN | ACK, &client(5002), V).bytes());
+    // 7 s, 30 s and 90 s are 53, 224 and 671 ticks.
+    for (ticks, left) in [(52, 3), (1, 2), (170, 2), (1, 1), (446, 1), (1, 0)] {
+        lab.later(ticks);
+        lab.balancer.sweep_all().unwrap();
+        assert_eq!(lab.connections().len(), left, "tick {}", lab.tick);
+    }
+    // An ended connection's packet begins another one, elsewhere.
+    assert_eq!(lab.dropped(&tcp(SYN | ACK, &client(5001), V).bytes()), Drop::NoConnection);
+    let swept = lab.balancer.sweep_all().unwrap();
+    lab.later(2);
+    assert_eq!((swept.freed, lab.balancer.sweep_all().unwrap().freed), (0, 1));
+}
+
+#[test]
+fn a_full_table_refuses_new_ones_and_keeps_the_old() {
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(&[backend("10.0.0.10:8080", 1)])])) else { return };
+    for port in 5000..5064 {
+        open(&lab, port);
+    }
+    for port in 6000..6010 {
+        assert_eq!(lab.dropped(&tcp(SYN, &client(port), V).bytes()), Drop::TableFull);
+    }
+    for port in 5000..5064 {
+        talk(&lab, port);
+    }
+    let locals: HashSet<_> =
+        lab.connections().iter().map(|line| line.split(" > ").nth(2).unwrap().to_owned()).collect();
+    assert_eq!(locals.len(), 64);
+    // Room again, after a rest.
+    lab.later(672);
+    assert_eq!(lab.balancer.sweep_all().unwrap().expired, 64);
+    assert_eq!(lab.dropped(&tcp(SYN, &client(6000), V).bytes()), Drop::TableFull);
+    lab.later(2);
+    assert_eq!(lab.balancer.sweep_all().unwrap().freed, 64);
+    open(&lab, 6000);
+}
+
+/// With one local address there are as many connections to a backend as this CPU has ports; those of another backend
+/// use the same ones again.
+#[test]
+fn local_ports_run_out_by_backend() {
+    let sizes = Sizes { connections: 200_000, ..small() };
+    let one = service(V, full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)]);
+    let other = service("10.0.0.201:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.11:8080", 1)]);
+    let Some(lab) = Lab::new(sizes, &config(&[one, other])) else { return };
+    let ports = 64_511 / lab.cpus();
+    let send = |n: u32, service: &str| {
+        let client = format!("10.0.{}.{}:{}", 1 + n / 25_000, 60, 5000 + n % 25_000);
+        let gateway = tcp(SYN, &client, service).bytes();
+        lab.send(&gateway)
+    };
+    for n in 0..ports {
+        send(n, V);
+    }
+    // No route back to these clients, which is nobody's matter on the way in.
+    assert_eq!(lab.balancer.services().unwrap()[0].traffic.connections, u64::from(ports));
+    assert_eq!(lab.dropped(&tcp(SYN, "10.0.0.60:5000", V).bytes()), Drop::NoLocalPort);
+    lab.sent(&tcp(SYN, "10.0.0.60:5000", "10.0.0.201:80").bytes());
+}
+
+#[test]
+fn limits_count_connections_and_let_new_ones_in_when_others_end() {
+    let backends = [limited("10.0.0.10:8080", 2), limited("10.0.0.11:8080", 1)];
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(&backends)])) else { return };
+    let places: Vec<String> = (5000..5003).map(|port| open(&lab, port)).collect();
+    assert_eq!(places, ["10.0.0.10:8080", "10.0.0.11:8080", "10.0.0.10:8080"]);
+    assert_eq!(lab.dropped(&tcp(SYN, &client(5003), V).bytes()), Drop::BackendsFull);
+    lab.later(225);
+    lab.balancer.sweep_all().unwrap();
+    open(&lab, 5004);
+}
+
+#[test]
+fn another_process_goes_on_with_what_was_kept() {
+    let (ten, eleven) = ("10.0.0.10:8080", "10.0.0.11:8080");
+    let first = config(&[plan(&[backend(ten, 1), backend(eleven, 1)])]);
+    let Some(mut lab) = Lab::new(small(), &first) else { return };
+    let Some(directory) = BpfFs::mount() else { return };
+    let places: Vec<String> = (5000..5004).map(|port| open(&lab, port)).collect();
+    let tables = directory.0.path().join("tables");
+    fs::create_dir(&tables).unwrap();
+    lab.balancer.keep(&tables).unwrap();
+    let link = directory.0.path().join("link");
+    lab.attachment.keep(&link).unwrap();
+
+    let mut second = Balancer::resume(&tables).unwrap();
+    second.set_clock(Clock::Fixed(lab.tick)).unwrap();
+    assert_eq!(second.sizes().connections, 64);
+    let attachment = second.take_over(&link, lab.interface).unwrap();
+    lab.balancer = second;
+    lab.attachment = attachment;
+    for (port, place) in (5000..5004).zip(&places) {
+        assert_eq!(&talk(&lab, port), place);
+    }
+    // It knows whom it has and gives nobody's number to anybody else.
+    assert_eq!(lab.balancer.services().unwrap()[0].backends.len(), 2);
+    lab.balancer.apply(&config(&[plan(&[backend(eleven, 1), backend("10.0.0.12:8080", 1)])])).unwrap();
+    for (port, place) in (5000..5004).zip(&places) {
+        assert_eq!(&talk(&lab, port), place);
+    }
+    let new: HashSet<String> = (5010..5014).map(|port| open(&lab, port)).collect();
+    assert_eq!(new, HashSet::from([eleven.to_owned(), "10.0.0.12:8080".to_owned()]));
+}
+
+/// A bpf file system; what is pinned there goes with it.
+struct BpfFs(tempfile::TempDir);
+
+impl BpfFs {
+    fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(directory.path()).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            skip("cannot mount a bpf file system");
+            return None;
+        }
+        Some(Self(directory))
+    }
+}
+
+impl std::ops::Drop for BpfFs {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let Some(mut lab) = Lab::new(small(), &config(&[])) else { return };
+    let error = lab.balancer.attach(999_999, Generic::Refused).unwrap_err();
+    assert!(error.to_string().starts_with("cannot attach to interface 999999"), "{error}");
+}
