@@ -197,7 +197,6 @@ fn a_thousand_connections(driver: &str) {
     }
     assert!(client.out.contains("netrig dperf Test Finished") && client.out.contains("seconds 0 "), "{}", client.out);
     assert!(client.out.contains("latency(us)") && client.out.contains("handshake"), "{}", client.out);
-    assert!(client.out.contains("10.99.2.2:80"), "a row for each server: {}", client.out);
     for (name, mode) in [("client.json", "client"), ("server.json", "server")] {
         let record: Value = serde_json::from_slice(&fs::read(wire.home.path().join(name)).unwrap()).unwrap();
         let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/dperf.json");
@@ -209,6 +208,8 @@ fn a_thousand_connections(driver: &str) {
         let opened = |second: &Value| second["counters"]["skOpen"].as_u64().unwrap_or(0);
         let seconds = record["seconds"].as_array().unwrap();
         assert!(seconds.iter().map(opened).sum::<u64>() <= 1000 && !seconds.is_empty(), "{name}: {record}");
+        let served = |at: &str| record["total"]["servers"][at]["opened"].as_u64();
+        assert_eq!([served("10.99.2.1:80"), served("10.99.2.2:80")], [Some(500), Some(500)], "servers take turns");
         let histogram = &record["total"]["histograms"]["handshake"];
         assert_eq!(histogram.is_string(), mode == "client", "{name}");
     }
@@ -242,6 +243,47 @@ fn connections_that_stay_and_datagrams_are_counted_exactly() {
     assert_eq!((client.total("udpTx"), client.total("udpRx"), client.total("udpRt")), (500, 500, 0), "{}", client.out);
     server.signal(Signal::TERM);
     assert_eq!(server.ends_with(0).total("udpTx"), 500);
+}
+
+#[test]
+fn several_workers_share_a_port() {
+    const TEST: &str = "several_workers_share_a_port";
+    let Some(wire) = Wire::new(TEST) else { return };
+    let allowed = CpuSet::allowed().unwrap();
+    let &[first, second, ..] = allowed.as_slice() else {
+        let _ = writeln!(io::stderr(), "{TEST}: SKIPPED, because there is one CPU only");
+        return;
+    };
+    let cpus = format!("cpu {first} {second}");
+    let server = wire.server(&[], &format!("{cpus}\nduration 1h"));
+    let client = wire.client(&["--json", "c.json"], &format!("{cpus}\ncps 400")).ends_with(0);
+    server.signal(Signal::INT);
+    let server = server.ends_with(0);
+    assert_eq!((client.total("skOpen"), client.total("skErr")), (400, 0), "{}", client.out);
+    assert_eq!(server.total("skOpen"), 400, "{}", server.out);
+    let record: Value = serde_json::from_slice(&fs::read(wire.home.path().join("c.json")).unwrap()).unwrap();
+    let workers = record["total"]["workers"].as_array().unwrap();
+    let opened: Vec<_> = workers.iter().map(|worker| worker["counters"]["skOpen"].as_u64()).collect();
+    assert_eq!(opened, [Some(200), Some(200)], "each its half");
+}
+
+#[test]
+fn http_over_ipv6_with_a_tag_and_large_responses() {
+    let Some(wire) = Wire::new("http_over_ipv6_with_a_tag_and_large_responses") else { return };
+    let v6 = |text: &str| text.replace("10.99.", "fd00:99:").replace(".1", "::1").replace(".2", "::2");
+    let v6 = |text: &str| v6(text).replace("fd00:99:0", "fd00:99:f");
+    let both = "protocol http\nvlan 42\ndriver auto\nkeepalive 1ms";
+    let server = merged(&v6(SERVER), &format!("{both}\nduration 1h\npayload_size 20k"));
+    let server = wire.start(1, &[], &wire.file("server.conf", &place(&server)));
+    let client = merged(&v6(CLIENT), &format!("{both} 2\ncps 50\nhttp_host a.example\nhttp_path /x"));
+    let client = wire.start(0, &["--json", "c.json"], &wire.file("client.conf", &place(&client))).ends_with(0);
+    server.signal(Signal::INT);
+    let server = server.ends_with(0);
+    let requests = client.total("httpGet");
+    assert!((50..=100).contains(&requests), "{}", client.out);
+    assert_eq!((client.total("http2XX"), client.total("httpErr")), (requests, 0), "{}", client.out);
+    assert_eq!(server.total("httpGet"), requests, "{}", server.out);
+    assert!(client.total("bitsRx") > requests * 20_000 * 8, "{}", client.out);
 }
 
 #[test]

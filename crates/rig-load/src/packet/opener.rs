@@ -118,8 +118,8 @@ impl Opener {
     }
 }
 
-/// All combinations of addresses and ports, again and again: source ports change first, or together with our addresses,
-/// then ports and addresses of servers.
+/// All combinations of addresses and ports, again and again. Servers take turns, so that each has its share from the
+/// beginning; our ports change when all have had one, or together with our addresses each time.
 #[derive(Debug)]
 struct Walker {
     ports: RangeInclusive<u16>,
@@ -129,13 +129,15 @@ struct Walker {
     /// Whether port and address change together; then how many combinations there are until both are where they were,
     /// and how many of them are left.
     diagonal: Option<(u32, u32)>,
-    /// Combinations of our addresses and ports that are left before the server's change.
+    /// Combinations of our addresses and ports that are left in a round of the diagonal.
     left: u64,
     /// The next one.
     port: u16,
     local: u16,
-    remote: u16,
-    server_port: u16,
+    /// Address and port.
+    server: (u16, u16),
+    /// The one that the round began with.
+    first: (u16, u16),
 }
 
 impl Walker {
@@ -152,26 +154,29 @@ impl Walker {
             left: ports * locals,
             port: *client.ports.start(),
             local: 0,
-            remote: 0,
-            server_port: *client.server_ports.start(),
+            server: (0, *client.server_ports.start()),
+            first: (0, *client.server_ports.start()),
         }
     }
 
     #[inline]
     fn next(&mut self) -> Key {
-        let key = Key::new(self.local, self.port, self.remote, self.server_port);
-        let around = self.next_port();
-        self.left -= 1;
-        if self.left == 0 {
-            self.next_server();
-        } else if let Some((length, left)) = &mut self.diagonal {
+        let (remote, server_port) = self.server;
+        let key = Key::new(self.local, self.port, remote, server_port);
+        let around = self.next_server();
+        if let Some((length, left)) = &mut self.diagonal {
             *left -= 1;
             if *left == 0 {
                 *left = *length;
                 self.next_port();
             }
+            self.next_port();
             self.next_local();
-        } else if around {
+            self.left -= 1;
+            if self.left == 0 {
+                self.next_round();
+            }
+        } else if around && self.next_port() {
             self.next_local();
         }
         key
@@ -190,19 +195,30 @@ impl Walker {
         self.local = if self.local + 1 == self.locals { 0 } else { self.local + 1 };
     }
 
+    /// Whether that is the first again.
+    #[inline]
+    fn next_server(&mut self) -> bool {
+        let (remote, port) = &mut self.server;
+        *remote = if *remote + 1 == self.remotes { 0 } else { *remote + 1 };
+        if *remote != 0 {
+            return false;
+        }
+        let around = *port == *self.server_ports.end();
+        *port = if around { *self.server_ports.start() } else { *port + 1 };
+        around
+    }
+
+    /// All of our addresses and ports have had one server each: each gets the one after it.
     #[cold]
-    fn next_server(&mut self) {
+    fn next_round(&mut self) {
         (self.port, self.local) = (*self.ports.start(), 0);
         self.left = self.ports.len() as u64 * u64::from(self.locals);
         if let Some((length, left)) = &mut self.diagonal {
             *left = *length;
         }
-        if self.server_port != *self.server_ports.end() {
-            self.server_port += 1;
-            return;
-        }
-        self.server_port = *self.server_ports.start();
-        self.remote = if self.remote + 1 == self.remotes { 0 } else { self.remote + 1 };
+        self.server = self.first;
+        self.next_server();
+        self.first = self.server;
     }
 }
 
@@ -353,11 +369,12 @@ mod tests {
             prop_assert_eq!(round.iter().collect::<HashSet<_>>().len(), all);
             let again: Vec<u64> = (0..all).map(|_| walker.next().0).collect();
             prop_assert_eq!(&round, &again);
-            // In each stretch with one server.
+            // Neighbors go to different servers, and hops from different addresses and ports too.
             let stretch = usize::from(ports) * locals;
             for pair in round.chunks(stretch).flat_map(|stretch| stretch.windows(2)) {
                 let (a, b) = (Key(pair[0]), Key(pair[1]));
-                prop_assert_eq!((a.remote(), a.remote_port()), (b.remote(), b.remote_port()));
+                let same = (a.remote(), a.remote_port()) == (b.remote(), b.remote_port());
+                prop_assert_eq!(same, usize::from(server_ports) * remotes == 1);
                 if hops && ports > 2 && locals > 1 {
                     prop_assert!(a.local() != b.local() && a.local_port() != b.local_port());
                 }

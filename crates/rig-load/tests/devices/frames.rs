@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
-use rig_load::packet::device::{Device, Options};
+use rig_load::packet::device::{Device, Losses, Options};
 use rig_load::packet::plan::{Driver, Place, PortPlan, Take, VxlanPlan};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NetNs;
@@ -182,6 +182,29 @@ fn busy_polling_and_jumbo_frames_work() {
     let got = until(|| frames(&mut b).receive().pop());
     assert!(got == frame(1, 9014), "{} bytes", got.len());
     assert!(!frames(&mut a).send(&vec![0; 70_000]), "no buffer holds this");
+}
+
+#[test]
+fn frames_that_are_too_long_or_too_many_are_counted() {
+    if !is_root() {
+        return;
+    }
+    let wire = Wire::new(1, 3000);
+    let mut a = wire.device(&plan("near", Driver::Xdp), Sending::Socket);
+    let mut b = wire.device(&PortPlan { mtu: 3000, ..plan("far", Driver::Packet) }, Sending::Socket);
+    let meter = a.meter();
+    assert!(frames(&mut b).send(&frame(1, 2900)));
+    frames(&mut b).flush();
+    until(|| (meter.losses().unwrap() == Losses { missed: 0, unfit: 1, refused: 0 }).then_some(()));
+    // Nobody looks until there is no room left.
+    until(|| {
+        (0..64).take_while(|&n| frames(&mut b).send(&frame(n, 60))).for_each(drop);
+        frames(&mut b).flush();
+        (meter.losses().unwrap().missed > 0).then_some(())
+    });
+    assert_eq!(meter.losses().unwrap().unfit, 1);
+    let held: usize = (0..100).map(|_| frames(&mut a).receive().len()).sum();
+    assert!(held >= 4096, "{held}");
 }
 
 fn packet(vlan: bool, ethertype: u16, at: usize, bytes: &[u8]) -> Vec<u8> {

@@ -55,8 +55,10 @@ pub(super) struct Shared {
 /// What the kernel counts at a socket (`struct xdp_statistics`), since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames that did not fit into a buffer, or for which there was none.
-    pub rx_dropped: u64,
+    /// Frames for which there was no buffer.
+    pub rx_no_buffer: u64,
+    /// Frames that did not fit into a buffer.
+    pub rx_too_long: u64,
     /// Frames for which the ring of received frames had no room.
     pub rx_ring_full: u64,
     /// Frames to send that the kernel did not understand.
@@ -294,7 +296,10 @@ impl Meter {
         let statistics = unsafe { get::<libc::xdp_statistics>(&self.shared.fd, libc::XDP_STATISTICS) };
         let statistics = statistics.during(|| "read the counters of an AF_XDP socket".into())?;
         Ok(Statistics {
-            rx_dropped: statistics.rx_dropped,
+            // The kernel counts both kinds together, and beside that how often it found no buffer; drivers that do
+            // without copying do so ahead of the frames.
+            rx_no_buffer: statistics.rx_dropped.min(statistics.rx_fill_ring_empty_descs),
+            rx_too_long: statistics.rx_dropped.saturating_sub(statistics.rx_fill_ring_empty_descs),
             rx_ring_full: statistics.rx_ring_full,
             tx_invalid: statistics.tx_invalid_descs,
             tx_refused: self.live.as_ref().map_or(0, |live| live.refused.load(Ordering::Relaxed)),

@@ -71,7 +71,7 @@ enum Kind {
 pub struct Losses {
     /// Received frames for which the worker was too late: no room in its ring, and no buffer (`imissed`).
     pub missed: u64,
-    /// Received frames that do not fit into a buffer, where the kernel tells them apart (`ierrors`).
+    /// Received frames that do not fit into a buffer of AF_XDP; packet sockets hand over what fits (`ierrors`).
     pub unfit: u64,
     /// Frames to send that the kernel would not take (`oerrors`).
     pub refused: u64,
@@ -87,10 +87,8 @@ impl Meter {
         Ok(match &self.0 {
             Kind::Xdp(meter) => {
                 let read = meter.read()?;
-                // Both a frame that is too long and one without a buffer are `rx_dropped`, and the latter is a matter of
-                // time: there are as many buffers as places in the ring.
-                let missed = read.rx_ring_full + read.rx_dropped;
-                Losses { missed, unfit: 0, refused: read.tx_invalid + read.tx_refused }
+                let missed = read.rx_ring_full + read.rx_no_buffer;
+                Losses { missed, unfit: read.rx_too_long, refused: read.tx_invalid + read.tx_refused }
             }
             Kind::Packet(meter) => {
                 let read = meter.read()?;
