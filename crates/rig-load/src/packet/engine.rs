@@ -506,18 +506,15 @@ impl<F: Family> Engine<F> {
     fn other(&mut self, now: Nanos, ethernet: &Ethernet<'_>, transmit: &mut impl Transmit) -> Result<(), Malformed> {
         let is_local = |address| self.core.local.find(address).is_some();
         let heard = neighbor::hear(&self.link, ethernet, is_local, &mut self.core.counters)?;
-        match heard {
-            Heard::Nothing => {}
-            Heard::Found { address, mac } => {
-                if self.resolver.found(address, mac, now) {
-                    self.set_gateway(mac);
-                }
-            }
-            Heard::Wanted { .. } | Heard::Echo { .. } => {
-                let mut buffer = [0; neighbor::LONGEST];
-                let length = F::answer(&mut buffer, &self.link, ethernet.source(), &heard);
-                self.send(&buffer[..length], transmit);
-            }
+        if let Some((address, mac)) = heard.location()
+            && self.resolver.found(address, mac, now)
+        {
+            self.set_gateway(mac);
+        }
+        if let Heard::Wanted { .. } | Heard::Echo { .. } = heard {
+            let mut buffer = [0; neighbor::LONGEST];
+            let length = F::answer(&mut buffer, &self.link, ethernet.source(), &heard);
+            self.send(&buffer[..length], transmit);
         }
         Ok(())
     }

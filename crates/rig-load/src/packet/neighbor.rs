@@ -29,6 +29,17 @@ pub enum Heard<'a, F: Family> {
     Nothing,
 }
 
+impl<F: Family> Heard<'_, F> {
+    /// Where somebody is. Who asks tells it too (RFC 826; RFC 4861, 7.2.3), and goes on at once: what it sends next shall be
+    /// answered.
+    pub fn location(&self) -> Option<(F::Address, Mac)> {
+        match *self {
+            Self::Wanted { by: address, mac: Some(mac), .. } | Self::Found { address, mac } => Some((address, mac)),
+            _ => None,
+        }
+    }
+}
+
 /// Takes in a frame that is neither TCP nor UDP.
 pub(super) fn hear<'a, F: Family>(
     link: &Link<F>,

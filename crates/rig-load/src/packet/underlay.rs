@@ -91,20 +91,13 @@ impl Underlay {
     ) -> Result<Below<'static>, Malformed> {
         let link = &self.tunnel.link;
         let heard = neighbor::hear(link, ethernet, |address| address == self.tunnel.local, &mut core.counters)?;
-        match heard {
-            Heard::Nothing => {}
-            Heard::Found { address, mac } => {
-                if self.resolver.found(address, mac, now) {
-                    return Ok(Below::Gateway(mac));
-                }
-            }
-            Heard::Wanted { .. } | Heard::Echo { .. } => {
-                let mut buffer = [0; neighbor::LONGEST];
-                let length = V4::answer(&mut buffer, link, ethernet.source(), &heard);
-                send(&buffer[..length], core, transmit);
-            }
+        let moved = heard.location().filter(|&(address, mac)| self.resolver.found(address, mac, now));
+        if let Heard::Wanted { .. } | Heard::Echo { .. } = heard {
+            let mut buffer = [0; neighbor::LONGEST];
+            let length = V4::answer(&mut buffer, link, ethernet.source(), &heard);
+            send(&buffer[..length], core, transmit);
         }
-        Ok(Below::Done)
+        Ok(moved.map_or(Below::Done, |(_, mac)| Below::Gateway(mac)))
     }
 
     /// What neighbors are to know, and what they are asked.

@@ -104,6 +104,32 @@ fn neighbor_solicitations_are_answered() {
     }
 }
 
+/// Whoever asks goes on when it is answered, before it is asked itself.
+#[test]
+fn a_gateway_that_asks_tells_where_it_is() {
+    let asking = |gateway| {
+        let mut config = udp();
+        config.link.gateway = Gateway::Address(gateway);
+        answers::<V4>(config, &[arp_request(V4::CLIENT, V4::SERVER)]).1
+    };
+    assert_eq!(asking(V4::CLIENT).gateway(), Some(CLIENT_MAC));
+    assert!(asking(V4::CLIENT).is_ready());
+    let other = Ipv4Addr::new(192, 0, 2, 1);
+    assert!(!asking(other).is_ready(), "somebody else asked");
+
+    let (group, mac) = icmpv6::solicited_node(V6::SERVER);
+    let asking = |source| {
+        let message = Neighbor::Solicitation { target: V6::SERVER, source };
+        let ends = (V6::CLIENT, group);
+        let question = icmpv6(mac, ends, message.len(), |bytes, pseudo| message.write(bytes, pseudo).unwrap());
+        let mut config = udp();
+        config.link.gateway = Gateway::Address(V6::CLIENT);
+        answers::<V6>(config, &[question]).1
+    };
+    assert_eq!(asking(Some(CLIENT_MAC)).gateway(), Some(CLIENT_MAC));
+    assert!(!asking(None).is_ready(), "it did not say where it is");
+}
+
 #[test]
 fn echoes_come_back() {
     let request = echo_request(SERVER_MAC, V4::CLIENT, V4::SERVER);

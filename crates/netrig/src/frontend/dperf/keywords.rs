@@ -476,7 +476,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "",
         "",
         0..=2,
-        "Packets are spread by the interface's receive-side scaling. That is always so.",
+        "Workers use what the interface's receive-side scaling brings them. That is always so where it is known.",
         |_, words, _| Ok((!words.is_empty()).then(|| "its arguments are deprecated and say nothing".into())),
     ),
     word(

@@ -349,7 +349,7 @@ fn client(settings: &Settings) -> Result<Client> {
         server_ports: listen..=listen + (count - 1),
         load: Load { rate, ramp: ramp(settings), hold, launch: settings.launch },
         repeat: settings.keepalive.map(|(interval, requests)| Repeat {
-            interval,
+            interval: if rps.is_some() { Duration::ZERO } else { interval },
             requests,
             rate: rps,
             pipeline: pipeline.unwrap_or(1),

@@ -121,6 +121,8 @@ fn every_keyword_is_honoured() {
     let only_held = load(&CLIENT.replace("cps 1k", "cc 1m\nkeepalive 10us"));
     assert_eq!((only_held.load.rate, only_held.load.hold), (1000.0, Some(1_000_000)));
     assert_eq!(load(&client("keepalive 1s\nrps 250k")).repeat.unwrap().rate, Some(250e3));
+    let paced = good(&client("keepalive 1s\nrps 250k"));
+    assert!(check_plan(&paced.packets).is_ok(), "the rate is in place of the interval");
     let piped = udp(&client("protocol udp\nkeepalive 0s\npipeline 4\npayload_size 1"));
     assert_eq!((piped.client.repeat.unwrap().pipeline, piped.request.len(), piped.timeout), (4, 1, seconds(2)));
     let flood = udp(&client("protocol udp\nflood\nchange_dip 10.9.0.1 2 100\nchange_dip 10.10.0.1 1 5"));
