@@ -433,7 +433,7 @@ fn every_shape_of_a_load_comes_from_the_file_to_the_wire() {
 
     let piped = "protocol udp\ncps 100\ncc 2\nkeepalive 1s\npipeline 4\nrps 50";
     let [(_, sent), (_, came)] = both(&wire, "pipeline", piped, "protocol udp");
-    assert!(count(&sent, "udpTx") >= 100 && count(&sent, "udpTx") % 4 == 0, "{sent}");
+    assert!(count(&sent, "udpTx") >= 100 && count(&sent, "udpTx").is_multiple_of(4), "{sent}");
     assert_eq!(count(&sent, "udpTx"), count(&came, "udpTx"), "{sent}\n{came}");
     assert!(sent["total"]["latency"]["transaction"]["p50_ns"].as_u64().is_some(), "{sent}");
 }
