@@ -4,8 +4,11 @@
 //! `cargo xtask bench packets [CASE] [SECONDS]`: the rate at which each case ends its connections or has its answers,
 //! after a second of warm-up; and whether anything failed. Without two free CPUs that rate means nothing. The cost beside
 //! it does: CPU time of one thread that passes through client and server in turn, for one result of the two. A case is
-//! also named by the beginning of its name: `veth` is all over veth pairs, which need root.
+//! also named by the beginning of its name: `veth` is all over veth pairs, which need root. `held [N]` opens N connections,
+//! ten million unless told, and measures the memory that they take.
 
+#[path = "packets/held.rs"]
+mod held;
 #[path = "packets/veth.rs"]
 mod veth;
 
@@ -220,6 +223,16 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let seconds = arguments.iter().find_map(|argument| argument.parse::<f64>().ok()).unwrap_or(3.0);
     let wanted = arguments.iter().find(|argument| argument.parse::<f64>().is_err());
+    if wanted.is_some_and(|name| name == held::NAME) {
+        let connections = arguments.iter().find_map(|argument| argument.parse().ok());
+        return held::measure(connections).map_or_else(
+            |error| {
+                eprintln!("{}: {error}", held::NAME);
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
+    }
     let all = cases();
     let exact = wanted.is_some_and(|name| all.iter().any(|case| case.name == *name));
     let is_wanted = |case: &&Case| match wanted {
@@ -233,7 +246,7 @@ fn main() -> ExitCode {
         None => true,
     };
     if let Some(name) = wanted.filter(|_| !all.iter().any(|case| is_wanted(&case))) {
-        let names: Vec<_> = all.iter().map(|case| case.name.as_str()).collect();
+        let names: Vec<_> = all.iter().map(|case| case.name.as_str()).chain([held::NAME]).collect();
         eprintln!("no case `{name}`: there are {}", names.join(", "));
         return ExitCode::from(2);
     }
