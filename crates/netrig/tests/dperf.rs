@@ -438,6 +438,35 @@ fn every_shape_of_a_load_comes_from_the_file_to_the_wire() {
     assert!(sent["total"]["latency"]["transaction"]["p50_ns"].as_u64().is_some(), "{sent}");
 }
 
+#[test]
+fn two_ports_share_a_load() {
+    let Some(wire) = Wire::new("two_ports_share_a_load") else { return };
+    let allowed = CpuSet::allowed().unwrap();
+    let &[first, second, ..] = allowed.as_slice() else {
+        let _ = writeln!(io::stderr(), "two_ports_share_a_load: SKIPPED, because there is one CPU only");
+        return;
+    };
+    let pair = VethPair { name: "dp2", peer: "dp3", peer_ns: &wire.ends[1], queues: 1, mtu: 1500 };
+    Netlink::open(&wire.ends[0]).unwrap().add_veth(&pair).unwrap();
+    for (end, name) in wire.ends.iter().zip(["dp2", "dp3"]) {
+        end.sysctls(&[("net.ipv6.conf.all.disable_ipv6", "1")]).unwrap();
+        Netlink::open(end).unwrap().set_up(name).unwrap();
+    }
+    let ports = |[one, other]: [&str; 2], [ours, theirs]: [u8; 2]| {
+        format!(
+            "cpu {first} {second}\nport {one} 10.99.0.{ours} 10.99.0.{theirs}\nport {other} 10.98.0.{ours} 10.98.0.{theirs}\n\
+             client 10.99.1.1 10\nclient 10.98.1.1 10\nserver 10.99.2.1 1\nserver 10.98.2.1 1"
+        )
+    };
+    let (client, server) = (ports(["dp0", "dp2"], [1, 2]), ports(["dp1", "dp3"], [2, 1]));
+    let client = format!("{client}\ncps 200\nbusy_poll 64\nfast_close");
+    let [(_, asked), (_, answered)] = both(&wire, "two ports", &client, &server);
+    for server in ["10.99.2.1:80", "10.98.2.1:80"] {
+        assert_eq!(asked["total"]["servers"][server]["responses"], 100, "{asked}");
+    }
+    assert_eq!([count(&answered, "skOpen"), count(&answered, "rstRx")], [200; 2], "{answered}");
+}
+
 fn tunnel(ours: &str, theirs: &str) -> String {
     format!("vxlan 42 02:00:00:00:01:0{ours} 02:00:00:00:01:0{theirs} 172.16.0.{ours} 1 172.16.0.{theirs} 1")
 }

@@ -287,6 +287,16 @@ impl Netlink {
         Ok(self.get(name)?.attributes.contains(&LinkAttribute::OperState(State::Up)))
     }
 
+    /// Packets that came while the device of an interface had no room for them (`rx_missed_errors`), since it is there.
+    pub fn missed(&self, name: &str) -> Result<u64> {
+        let attributes = self.get(name)?.attributes;
+        let missed = attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(stats.rx_missed_errors),
+            _ => None,
+        });
+        missed.ok_or_else(|| Error::new(format!("read the counters of {name}"), io::ErrorKind::NotFound))
+    }
+
     pub(crate) fn get(&self, name: &str) -> Result<LinkMessage> {
         let reply = self
             .exchange(RouteNetlinkMessage::GetLink(link(name)), NLM_F_REQUEST)

@@ -207,7 +207,7 @@ impl<F: Family> Engine<F> {
         std::mem::swap(&mut self.core.latencies, with);
     }
 
-    /// What each server's address and port had, while there are 2 to 4096 of them: a client counts by the peer's, a
+    /// What each server's address and port had, while there are at most 4096 of them: a client counts by the peer's, a
     /// server by its own.
     pub fn rows(&self) -> impl Iterator<Item = (SocketAddr, Row)> + '_ {
         self.core.rows.all(match &self.running {

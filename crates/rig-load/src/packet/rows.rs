@@ -38,7 +38,7 @@ pub(super) enum Side {
     Remote,
 }
 
-/// Rows by address and port; none where there would be only one, or too many.
+/// Rows by address and port; none where there would be too many.
 #[derive(Debug)]
 pub(super) struct Rows {
     rows: Box<[Row]>,
@@ -50,17 +50,15 @@ pub(super) struct Rows {
 impl Rows {
     pub fn new(side: Side, addresses: usize, first_port: u16, ports: usize) -> Self {
         let count = addresses.saturating_mul(ports);
-        let count = if (2..=MOST).contains(&count) { count } else { 0 };
+        let count = if count <= MOST { count } else { 0 };
         Self { rows: vec![Row::default(); count].into(), side, first_port, ports }
     }
 
     /// The row of a connection, which lies between the configured ends.
     #[inline(always)]
     pub fn of(&mut self, key: Key) -> Option<&mut Row> {
-        if self.rows.is_empty() {
-            return None;
-        }
         let (address, port) = match self.side {
+            _ if self.rows.len() < 2 => return self.rows.first_mut(),
             Side::Local => (key.local(), key.local_port()),
             Side::Remote => (key.remote(), key.remote_port()),
         };

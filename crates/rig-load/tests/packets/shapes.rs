@@ -337,7 +337,12 @@ fn each_server_has_a_row() {
         rows(&rig.server).into_iter().map(|(end, _, requests, responses, _)| (end, requests, responses)).collect();
     assert_eq!(served[0], ("10.0.1.1:80".to_owned(), 2, 2));
     assert_eq!(served[3], ("10.0.1.2:81".to_owned(), 0, 0));
-    // One server: the sums are its row.
-    let rig = self::rig(self::udp(hold(1), None));
-    assert_eq!(rig.client.rows().count(), 0);
+    // Workers with one server each are told apart by it.
+    let mut rig = self::rig(self::udp(hold(1), None));
+    rig.run(MILLISECOND, 1000);
+    let row = rows(&rig.client);
+    let counters = rig.client.counters();
+    let (asked, answered) = (counters.udp_tx, counters.udp_rx);
+    assert_eq!(row, [("10.0.1.1:80".to_owned(), counters.sk_open, asked, answered, 0)]);
+    assert!(answered > 0);
 }

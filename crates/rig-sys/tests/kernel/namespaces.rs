@@ -221,6 +221,16 @@ fn an_ipv6_address_can_be_used_at_once() {
 }
 
 #[test]
+fn an_interface_tells_what_its_device_missed() {
+    privileged(|| {
+        let [(a, _near), (_b, _far)] = pair();
+        let netlink = Netlink::open(&a).unwrap();
+        assert_eq!(netlink.missed("near").unwrap(), 0, "a veth interface has no device that could");
+        assert!(netlink.missed("there-is-none").is_err());
+    });
+}
+
+#[test]
 fn offloads_are_switched_one_by_one() {
     privileged(|| {
         let [(a, _near), (b, _far)] = pair();

@@ -10,6 +10,7 @@ use rig_load::packet::plan::Packets;
 use rig_load::packet::{Counters, Service, Usage, device};
 use rig_sys::clock;
 use rig_sys::counters::NamespaceCounters;
+use rig_sys::netlink::Netlink;
 
 use super::console::Console;
 use super::record::{LatencySummaries, PortRecord, Second, named};
@@ -90,6 +91,7 @@ struct Course {
     layout: Layout,
     ports: Vec<LaunchedPort>,
     kernel: NamespaceCounters,
+    netlink: Netlink,
     nic_before: Nic,
     begin: u64,
     last: Totals,
@@ -108,13 +110,15 @@ enum End {
 impl Course {
     fn new(layout: Layout, packets: &Packets, fleet: &Fleet, ports: Vec<LaunchedPort>) -> Result<Self, Failure> {
         let kernel = NamespaceCounters::here().or_exit(Exit::Failed)?;
+        let netlink = Netlink::here().or_exit(Exit::Failed)?;
         let begin = clock::monotonic_after(NOTICE);
         let wait = packets.course.wait.as_nanos() as u64;
         let nanos = packets.course.duration.as_nanos() as u64;
         fleet.open_from(begin + wait);
         fleet.wind_down_at(begin.saturating_add(wait).saturating_add(nanos));
         let last = Totals { at: begin, workers: fleet.totals().workers, ..Totals::default() };
-        let mut course = Self { layout, ports, kernel, nic_before: Nic::default(), begin, last, seconds: Vec::new() };
+        let mut course =
+            Self { layout, ports, kernel, netlink, nic_before: Nic::default(), begin, last, seconds: Vec::new() };
         course.nic_before = course.interfaces().or_exit(Exit::Failed)?;
         Ok(course)
     }
@@ -241,6 +245,7 @@ impl Course {
             let counted = all.get(&port.interface).with_context(|| format!("{} is gone", port.interface))?;
             nic.ierrors += counted.rx_errors;
             nic.oerrors += counted.tx_errors;
+            nic.imissed += self.netlink.missed(&port.interface)?;
         }
         Ok(nic)
     }
