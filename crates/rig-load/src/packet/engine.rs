@@ -514,6 +514,12 @@ impl<F: Family> Engine<F> {
                 }
             }
             Heard::Wanted { .. } | Heard::Echo { .. } => {
+                // Who asks says where it is (RFC 826; RFC 4861, 7.2.3): its first packets need not wait for our question.
+                if let Heard::Wanted { by, mac: Some(mac), .. } = heard
+                    && self.resolver.found(by, mac, now)
+                {
+                    self.set_gateway(mac);
+                }
                 let mut buffer = [0; neighbor::LONGEST];
                 let length = F::answer(&mut buffer, &self.link, ethernet.source(), &heard);
                 self.send(&buffer[..length], transmit);
