@@ -146,7 +146,7 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	if (reason)
 		return drop(reason);
 	count(c->backend, direction, p->l3_length);
-	return leave_by(ctx, ifindex);
+	return leave_by(ctx, ifindex, control);
 }
 
 /* Local address and port for the next connection to a backend; each CPU has its own part of the ports. */

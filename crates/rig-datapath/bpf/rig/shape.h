@@ -188,7 +188,8 @@ struct control {
 	__u8 options;
 	/* The kernel goes on with the buffer that it had, so that a partial checksum must stay partial. */
 	__u8 keeps_offload;
-	__u8 pad;
+	/* Packets that leave by the interface that they came in by are redirected there. */
+	__u8 redirects_back;
 };
 _Static_assert(sizeof(struct control) == 8, "");
 

@@ -25,6 +25,17 @@ pub enum Generic {
     Allowed,
 }
 
+/// How packets leave by the interface that they came in by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Back {
+    /// The driver turns the buffer round (`XDP_TX`).
+    #[default]
+    Transmit,
+    /// As to another interface (`XDP_REDIRECT`). For veth, which does not wake up a peer without an XDP program for what
+    /// is turned round; what is redirected it takes when its peer has GRO on.
+    Redirect,
+}
+
 /// The program on one interface; dropping it detaches, unless it is kept.
 #[derive(Debug)]
 pub struct Attachment {

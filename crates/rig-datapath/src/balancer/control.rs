@@ -14,6 +14,7 @@ use crate::Error;
 use crate::maps::Map;
 use crate::test_run::{self, Outcome};
 
+use super::attach::Back;
 use super::config::{Config, Policy, Protocol, Service, Unhandled};
 use super::known::{Identity, Known, KnownBackend, KnownService, Part};
 use super::reason::{Drop, Pass};
@@ -423,6 +424,15 @@ impl Balancer {
         self.control.fixed_tick = match clock {
             Clock::Kernel => 0,
             Clock::Fixed(tick) => tick.max(1),
+        };
+        self.tables.controls.set(&0_u32, &self.control)
+    }
+
+    /// How packets leave by the interface that they came in by, for all interfaces.
+    pub fn set_back(&mut self, back: Back) -> Result<(), Error> {
+        self.control.redirects_back = match back {
+            Back::Transmit => 0,
+            Back::Redirect => 1,
         };
         self.tables.controls.set(&0_u32, &self.control)
     }

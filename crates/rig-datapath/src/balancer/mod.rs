@@ -22,7 +22,7 @@ mod shape;
 mod sizes;
 mod status;
 
-pub use attach::{Attachment, Generic, Mode};
+pub use attach::{Attachment, Back, Generic, Mode};
 pub use config::{
     Backend, Config, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Scheduler, Service, Timeouts, Unhandled,
 };

@@ -183,7 +183,7 @@ plain! {
         fragments: u8,
         options: u8,
         keeps_offload: u8,
-        pad: u8,
+        redirects_back: u8,
     }
 
     pub(crate) struct Tuning: 72 {

@@ -173,6 +173,15 @@ impl Lab {
         last.parse::<u32>().unwrap() + 1
     }
 
+    /// Drops and passes that there have been.
+    pub fn counted(&self) -> (Vec<(Drop, u64)>, Vec<(Pass, u64)>) {
+        let mut drops = self.balancer.drops().unwrap();
+        drops.retain(|(_, count)| *count > 0);
+        let mut passes = self.balancer.passes().unwrap();
+        passes.retain(|(_, count)| *count > 0);
+        (drops, passes)
+    }
+
     pub fn later(&mut self, ticks: u32) {
         self.tick += ticks;
         self.balancer.set_clock(Clock::Fixed(self.tick)).unwrap();

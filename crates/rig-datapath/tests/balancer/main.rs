@@ -7,6 +7,7 @@ mod errors;
 mod forwarding;
 mod frames;
 mod lab;
+mod traffic;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;

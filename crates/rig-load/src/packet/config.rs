@@ -119,10 +119,10 @@ pub struct Client {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Walk {
-    /// All source ports of an address, then the next address.
+    /// All source ports of an address, then the next address; servers take turns.
     #[default]
     Ports,
-    /// Another address and another port each time.
+    /// Another address and another port each time, and another server.
     Hop,
 }
 

@@ -118,124 +118,68 @@ impl Opener {
     }
 }
 
-/// All combinations of addresses and ports, again and again. Servers' ports and addresses change first, so that all of
-/// them have their share of any number of connections, then source ports, then our addresses; or all of it together.
+/// All combinations of addresses and ports, again and again. Servers take turns, so that each has its share from the
+/// beginning; our ports change when all have had one, or together with our addresses each time.
 #[derive(Debug)]
 struct Walker {
     ports: RangeInclusive<u16>,
     server_ports: RangeInclusive<u16>,
     locals: u16,
     remotes: u16,
-    /// Whether all change together.
-    hops: Option<Hops>,
+    /// Whether port and address change together; then how many combinations there are until both are where they were,
+    /// and how many of them are left.
+    diagonal: Option<(u32, u32)>,
+    /// Combinations of our addresses and ports that are left in a round of the diagonal.
+    left: u64,
     /// The next one.
     port: u16,
     local: u16,
-    remote: u16,
-    server_port: u16,
-}
-
-/// What is left until walks of two lengths are both where they began: their least common multiple of steps. One of them
-/// then takes a step more, which happens as often as their greatest common divisor says until every pair was met.
-#[derive(Debug)]
-struct Hops {
-    /// Of our addresses and our ports.
-    own: Countdown,
-    /// Of those pairs and the servers.
-    all: Countdown,
-    /// All combinations of our addresses and ports, and of these and the servers.
-    rounds: (Countdown, Countdown),
-}
-
-#[derive(Debug)]
-struct Countdown {
-    length: u64,
-    left: u64,
-}
-
-impl Countdown {
-    fn new(length: u64) -> Self {
-        Self { length, left: length }
-    }
-
-    /// Whether that was the last step; then it begins again.
-    #[inline]
-    fn step(&mut self) -> bool {
-        self.left -= 1;
-        let over = self.left == 0;
-        if over {
-            self.left = self.length;
-        }
-        over
-    }
+    /// Address and port.
+    server: (u16, u16),
+    /// The one that the round began with.
+    first: (u16, u16),
 }
 
 impl Walker {
     fn new(client: &Client, (locals, remotes): (usize, usize)) -> Self {
-        let hops = || {
-            let (ports, locals) = (client.ports.len() as u64, locals as u64);
-            let (own, servers) = (ports * locals, client.server_ports.len() as u64 * remotes as u64);
-            Hops {
-                own: Countdown::new(ports / divisor(ports, locals) * locals),
-                all: Countdown::new(own / divisor(own, servers) * servers),
-                rounds: (Countdown::new(own), Countdown::new(own * servers)),
-            }
-        };
+        let (ports, locals) = (client.ports.len() as u64, locals as u64);
+        // The least common multiple, which is less than 2^32.
+        let diagonal = (ports / divisor(ports, locals) * locals) as u32;
         Self {
             ports: client.ports.clone(),
             server_ports: client.server_ports.clone(),
             locals: locals as u16,
             remotes: remotes as u16,
-            hops: (client.walk == Walk::Hop).then(hops),
+            diagonal: (client.walk == Walk::Hop).then_some((diagonal, diagonal)),
+            left: ports * locals,
             port: *client.ports.start(),
             local: 0,
-            remote: 0,
-            server_port: *client.server_ports.start(),
+            server: (0, *client.server_ports.start()),
+            first: (0, *client.server_ports.start()),
         }
     }
 
     #[inline]
     fn next(&mut self) -> Key {
-        let key = Key::new(self.local, self.port, self.remote, self.server_port);
-        if self.hops.is_some() {
-            self.hop();
-        } else if self.next_server() && self.next_port() {
+        let (remote, server_port) = self.server;
+        let key = Key::new(self.local, self.port, remote, server_port);
+        let around = self.next_server();
+        if let Some((length, left)) = &mut self.diagonal {
+            *left -= 1;
+            if *left == 0 {
+                *left = *length;
+                self.next_port();
+            }
+            self.next_port();
+            self.next_local();
+            self.left -= 1;
+            if self.left == 0 {
+                self.next_round();
+            }
+        } else if around && self.next_port() {
             self.next_local();
         }
         key
-    }
-
-    fn hop(&mut self) {
-        let Some(Hops { own, all, rounds }) = &mut self.hops else { return };
-        let (own, all) = (own.step(), all.step());
-        let (own_around, all_around) = (rounds.0.step(), rounds.1.step());
-        self.next_port();
-        self.next_local();
-        self.next_server();
-        if own {
-            self.next_port();
-        }
-        if all {
-            self.next_server();
-        }
-        if own_around {
-            (self.port, self.local) = (*self.ports.start(), 0);
-        }
-        if all_around {
-            (self.server_port, self.remote) = (*self.server_ports.start(), 0);
-        }
-    }
-
-    /// Whether that is the first again.
-    #[inline]
-    fn next_server(&mut self) -> bool {
-        if self.server_port != *self.server_ports.end() {
-            self.server_port += 1;
-            return false;
-        }
-        self.server_port = *self.server_ports.start();
-        self.remote = if self.remote + 1 == self.remotes { 0 } else { self.remote + 1 };
-        self.remote == 0
     }
 
     /// Whether that is the first again.
@@ -249,6 +193,32 @@ impl Walker {
     #[inline]
     fn next_local(&mut self) {
         self.local = if self.local + 1 == self.locals { 0 } else { self.local + 1 };
+    }
+
+    /// Whether that is the first again.
+    #[inline]
+    fn next_server(&mut self) -> bool {
+        let (remote, port) = &mut self.server;
+        *remote = if *remote + 1 == self.remotes { 0 } else { *remote + 1 };
+        if *remote != 0 {
+            return false;
+        }
+        let around = *port == *self.server_ports.end();
+        *port = if around { *self.server_ports.start() } else { *port + 1 };
+        around
+    }
+
+    /// All of our addresses and ports have had one server each: each gets the one after it.
+    #[cold]
+    fn next_round(&mut self) {
+        (self.port, self.local) = (*self.ports.start(), 0);
+        self.left = self.ports.len() as u64 * u64::from(self.locals);
+        if let Some((length, left)) = &mut self.diagonal {
+            *left = *length;
+        }
+        self.server = self.first;
+        self.next_server();
+        self.first = self.server;
     }
 }
 
@@ -362,7 +332,7 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{HashMap, HashSet};
+    use std::collections::HashSet;
 
     use proptest::prelude::*;
 
@@ -399,22 +369,15 @@ mod tests {
             prop_assert_eq!(round.iter().collect::<HashSet<_>>().len(), all);
             let again: Vec<u64> = (0..all).map(|_| walker.next().0).collect();
             prop_assert_eq!(&round, &again);
-            // Each server once before any comes again, save where a hop begins its next diagonal.
-            let servers = usize::from(server_ports) * remotes;
-            let server = |&key: &u64| (Key(key).remote(), Key(key).remote_port());
-            for turn in round.chunks(servers).filter(|_| !hops) {
-                prop_assert_eq!(turn.iter().map(server).collect::<HashSet<_>>().len(), servers);
-            }
-            let mut shares = HashMap::new();
-            round[..all / 2].iter().for_each(|key| *shares.entry(server(key)).or_insert(0_usize) += 1);
-            let fair = all / 2 / servers;
-            let spread = servers + 1;
-            prop_assert!(shares.values().all(|&share| share.abs_diff(fair) <= spread), "{:?} of {}", shares, fair);
-            // In each round of our own ends.
-            let own = usize::from(ports) * locals;
-            for pair in round.chunks(own).flat_map(|own| own.windows(2)).filter(|_| hops && ports > 2 && locals > 1) {
+            // Neighbors go to different servers, and hops from different addresses and ports too.
+            let stretch = usize::from(ports) * locals;
+            for pair in round.chunks(stretch).flat_map(|stretch| stretch.windows(2)) {
                 let (a, b) = (Key(pair[0]), Key(pair[1]));
-                prop_assert!(a.local() != b.local() && a.local_port() != b.local_port());
+                let same = (a.remote(), a.remote_port()) == (b.remote(), b.remote_port());
+                prop_assert_eq!(same, usize::from(server_ports) * remotes == 1);
+                if hops && ports > 2 && locals > 1 {
+                    prop_assert!(a.local() != b.local() && a.local_port() != b.local_port());
+                }
             }
         }
     }

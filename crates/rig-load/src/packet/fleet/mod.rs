@@ -139,8 +139,8 @@ pub enum FleetError {
 }
 
 fn unresolved(ports: &[Unresolved], waited: Duration) -> String {
-    let words: Vec<_> = ports.iter().map(|port| format!("{port}, in {} s", waited.as_secs())).collect();
-    words.join("; ")
+    let words: Vec<_> = ports.iter().map(ToString::to_string).collect();
+    format!("no gateway within {} s: {}", waited.as_secs(), words.join("; "))
 }
 
 impl fmt::Display for Unresolved {
