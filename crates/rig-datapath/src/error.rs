@@ -51,6 +51,8 @@ pub enum ConfigError {
     NoLocalAddress { service: SocketAddr, forward: &'static str },
     #[error("service {service}: local address {address} is there twice")]
     DuplicateLocal { service: SocketAddr, address: IpAddr },
+    #[error("service {service}: {address} is a service's address, and no local one")]
+    LocalIsService { service: SocketAddr, address: IpAddr },
     #[error("service {service}: backend {backend}: weight {weight} is more than {max}")]
     Weight { service: SocketAddr, backend: SocketAddr, weight: u32, max: u32 },
     #[error("service {service}: {count} backends are more than {max}")]

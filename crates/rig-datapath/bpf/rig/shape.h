@@ -23,7 +23,7 @@
 
 #define BUCKET_ENTRIES 7
 /* Buckets in which an entry may lie: its own and those that it may spill to. */
-#define PATH_BUCKETS 8
+#define PATH_BUCKETS 12
 /* Local ports that are tried for one new connection before it is refused. */
 #define PORT_TRIES 32
 /* Entries of a schedule that are tried when backends are at their limit. */

@@ -3,9 +3,14 @@
 use std::collections::HashSet;
 use std::fs;
 use std::process::Command;
+use std::sync::Barrier;
+use std::thread;
 
 use rig_datapath::Error;
 use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Scheduler, Service, Sizes};
+use rig_datapath::test_run::Verdict;
+use rig_sys::cpu::CpuSet;
+use rig_sys::netns::NetNs;
 use rig_wire::tcp::flags::{ACK, FIN, SYN};
 
 use crate::frames::{see, tcp};
@@ -236,4 +241,60 @@ fn an_interface_that_is_not_there_is_named() {
     let Some(mut lab) = Lab::new(small(), &config(&[])) else { return };
     let error = lab.balancer.attach(999_999, Generic::Refused).unwrap_err();
     assert!(error.to_string().starts_with("cannot attach to interface 999999"), "{error}");
+}
+
+/// Two CPUs get the packets of the same flows at the same time, while a third program sweeps: each flow is one
+/// connection, with one local port, counted once.
+#[test]
+fn cpus_do_not_make_the_same_connection_twice() {
+    const FLOWS: u16 = 2000;
+    let sizes = Sizes { connections: 8192, ..small() };
+    let Some(mut lab) =
+        Lab::new(sizes, &config(&[plan(&[backend("10.0.0.10:8080", 1), backend("10.0.0.11:8080", 1)])]))
+    else {
+        return;
+    };
+    let cpus = CpuSet::online().unwrap().as_slice().to_vec();
+    if cpus.len() < 2 {
+        return skip("a machine with one CPU does nothing at the same time");
+    }
+    let Some(directory) = BpfFs::mount() else { return };
+    let tables = directory.0.path().join("tables");
+    fs::create_dir(&tables).unwrap();
+    lab.balancer.keep(&tables).unwrap();
+    let here = NetNs::of_current_thread().unwrap();
+    let start = Barrier::new(3);
+    let interface = lab.interface;
+    thread::scope(|scope| {
+        for cpu in &cpus[..2] {
+            let (here, start, tables) = (&here, &start, &tables);
+            scope.spawn(move || {
+                here.enter().unwrap();
+                CpuSet::new([*cpu]).apply().unwrap();
+                let one = Balancer::resume(tables).unwrap();
+                start.wait();
+                for n in 0..FLOWS {
+                    let syn = tcp(SYN, &client(5000 + n), V).bytes();
+                    let outcome = one.test_run(&syn, Some(interface)).unwrap();
+                    assert_eq!(outcome.verdict, Verdict::Transmit, "flow {n}");
+                }
+            });
+        }
+        start.wait();
+        for _ in 0..50 {
+            lab.balancer.sweep_all().unwrap();
+        }
+    });
+    let connections = lab.connections();
+    assert_eq!(connections.len(), FLOWS.into());
+    let part = |at: usize| connections.iter().map(|line| line.split(" > ").nth(at).unwrap()).collect::<HashSet<_>>();
+    assert_eq!(part(0).len(), FLOWS.into());
+    let services = lab.balancer.services().unwrap();
+    let loads: u32 = services[0].backends.iter().map(|backend| backend.inactive + backend.active).sum();
+    assert_eq!((loads, services[0].traffic.connections), (FLOWS.into(), FLOWS.into()));
+    (0..FLOWS).for_each(|n| drop(talk(&lab, 5000 + n)));
+    lab.later(100_000);
+    assert_eq!(lab.balancer.sweep_all().unwrap().expired, FLOWS.into());
+    let empty = lab.balancer.services().unwrap();
+    assert!(empty[0].backends.iter().all(|backend| backend.inactive + backend.active == 0));
 }
