@@ -14,7 +14,7 @@ pub fn bench(name: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
     match name {
         Some(name) => match benches.get(name) {
             Some(package) => {
-                if !packages::ensure()? {
+                if !packages::ensure(packages::BUILD)? {
                     return Ok(ExitCode::from(LACKING));
                 }
                 let mut bench = cargo(["bench", "--package", package, "--bench", name, "--"]);

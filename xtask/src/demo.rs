@@ -12,7 +12,7 @@ use crate::packages;
 const REFUTED: i32 = 1;
 
 pub fn demo() -> Result<ExitCode> {
-    if !packages::ensure()? {
+    if !packages::ensure(packages::BUILD)? {
         return Ok(ExitCode::from(LACKING));
     }
     let built = run(&mut cargo(["build", "--release", "--package", "netrig"]))?;

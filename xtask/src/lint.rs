@@ -9,7 +9,7 @@ use crate::packages;
 
 pub fn lint() -> Result<ExitCode> {
     // Clippy runs build scripts, which compile C.
-    if !packages::ensure()? {
+    if !packages::ensure(packages::BUILD)? {
         return Ok(ExitCode::from(LACKING));
     }
     for component in ["fmt", "clippy"] {

@@ -1,4 +1,4 @@
-//! System packages that the build needs.
+//! System packages that the build and the tests need.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,15 +7,16 @@ use anyhow::Result;
 
 use crate::command::{is_root, run, works};
 
-/// Something that the build needs from outside Rust.
-struct Need {
+/// Something that is needed from outside Rust.
+pub struct Need {
     what: &'static str,
     is_there: fn() -> bool,
     debian: &'static [&'static str],
     fedora: &'static [&'static str],
 }
 
-const NEEDS: &[Need] = &[
+/// Without these nothing can be built.
+pub const BUILD: &[Need] = &[
     Need {
         what: "a C compiler with the C library's headers, for SQLite and libbpf, which are built from source",
         is_there: || compiles("CC", "cc", &[], "#include <stdio.h>\n#include <pthread.h>\n"),
@@ -42,6 +43,22 @@ const NEEDS: &[Need] = &[
     },
 ];
 
+/// Without these some tests say SKIPPED.
+pub const TESTS: &[Need] = &[
+    Need {
+        what: "nginx, which the packet engine's client asks in tests",
+        is_there: || ["nginx", "/usr/sbin/nginx"].iter().any(|program| works(Command::new(program).arg("-v"))),
+        debian: &["nginx-light"],
+        fedora: &["nginx"],
+    },
+    Need {
+        what: "curl, which asks the packet engine's server in tests",
+        is_there: || works(Command::new("curl").arg("--version")),
+        debian: &["curl"],
+        fedora: &["curl"],
+    },
+];
+
 /// Whether the C compiler that the environment's `variable` names, or else `compiler`, takes a program.
 fn compiles(variable: &str, compiler: &str, arguments: &[&str], program: &str) -> bool {
     let compile = || -> std::io::Result<bool> {
@@ -63,8 +80,8 @@ fn compiles(variable: &str, compiler: &str, arguments: &[&str], program: &str) -
 }
 
 /// Whether everything is there. Root on Debian or Ubuntu gets what is missing installed; everybody else is told how.
-pub fn ensure() -> Result<bool> {
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.is_there)()).collect();
+pub fn ensure(needs: &[Need]) -> Result<bool> {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !(need.is_there)()).collect();
     if missing.is_empty() {
         return Ok(true);
     }

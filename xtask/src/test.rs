@@ -8,8 +8,14 @@ use crate::command::{LACKING, cargo, is_root, run_all, works};
 use crate::packages;
 
 pub fn test(arguments: &[String]) -> Result<ExitCode> {
-    if !packages::ensure()? {
+    if !packages::ensure(packages::BUILD)? {
         return Ok(ExitCode::from(LACKING));
+    }
+    // Tests do without, and say so.
+    match packages::ensure(packages::TESTS) {
+        Ok(true) => {}
+        Ok(false) => eprintln!("Tests that need it say SKIPPED."),
+        Err(error) => eprintln!("{error:#}. Tests that need it say SKIPPED."),
     }
     eprintln!("{}", what_runs(is_root(), || works(Command::new("unshare").args(["-Urn", "true"]))));
     // All tests of all crates even when one fails: a second failure is worth seeing too.

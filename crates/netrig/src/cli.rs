@@ -11,7 +11,7 @@ use rig_sys::cpu::CpuSet;
 use crate::claim::Metric;
 use crate::command::{self, ends};
 use crate::exit::{Exit, Failure};
-use crate::frontend::{Tool, ntttcp};
+use crate::frontend::{Tool, dperf, ntttcp};
 use crate::report::Format;
 
 /// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
@@ -99,6 +99,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
         arguments: Vec<OsString>,
     },
+    /// Packet load in dperf's configuration language: its keywords, its statistics, over AF_XDP or AF_PACKET
+    ///
+    /// Also what a link named `dperf` to this program does. Exit status: 0 everything answered; 1 connections failed or were
+    /// without an answer; 2 the file says what cannot be done; 3 the machine lacks something; 4 the gateway did not answer,
+    /// or a worker failed; 130 stopped by Ctrl-C before it began.
+    Dperf(dperf::DperfArgs),
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
@@ -231,6 +237,7 @@ impl Cli {
             Command::Udp(args) => ends::udp(args),
             Command::Serve(args) => ends::serve(&args),
             Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
+            Command::Dperf(options) => dperf::execute(&options),
             Command::Worker => command::worker(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }

@@ -11,6 +11,7 @@
 //! Workers of a background load belong to no side: what they carried is a figure of its own. Their CPU time is in the
 //! sides' CPU figures all the same where they share a node with them, because a CPU's time is not told apart by load.
 
+use rig_load::packet::Client;
 use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
 use rig_load::record::{Direction, End, Sample as Interim, WorkerRecord};
 use rig_stats::histogram::Histogram;
@@ -19,13 +20,15 @@ use rig_stats::sample::Sample;
 use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
 use crate::record::{CpuUse, NodeRecord, TrialRecord};
 
+pub(crate) mod packets;
+
 /// One figure of one trial, in the unit of [`Metric::unit`].
 ///
 /// `None` when the trial has nothing to compute it from: no worker on that side, a load of another kind, an empty window,
 /// no CPUs, too few values for a percentile ([`Statistic::least_values`]), or for what is spent on each unit of traffic no
 /// traffic.
 pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
-    if !metric.sides().contains(&side) {
+    if !metric.sides().contains(&side) || packets::leave_out(record, metric) {
         return None;
     }
     match metric {
@@ -43,6 +46,8 @@ pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
         Metric::Jitter => jitter(record, side),
         Metric::Delay(of) => statistic(&delay([record], side), of),
         Metric::BackgroundThroughput => background_throughput(record),
+        Metric::Limit => record.search.as_ref()?.outcome.held,
+        _ => packets::figure(record, side, metric),
     }
     .filter(|value| value.is_finite())
 }
@@ -58,6 +63,7 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
     let (side, metric) = (*side, *metric);
     let flow = match load {
         Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => Some(*flow),
+        Load::Packets(packets) => return packets::check(packets, figure),
         Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Idle => None,
     };
     let one_way = matches!(flow, Some(Flow::Forward | Flow::Reverse));
@@ -73,6 +79,7 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
     let lacks = |hint: &str| refuse(format!("scenario `{scenario}` is {} and has no {metric}", load.name()), hint);
     let other_side = "write `local` for the end that connects or `remote` for the one that listens";
     match metric {
+        metric if packets::is_own(metric) => lacks("only packets has it"),
         Metric::Throughput | Metric::ServiceDemand if flow.is_none() => {
             lacks("its figures are transactions, transaction_demand and latency_p50 to latency_p99_99")
         }
@@ -115,6 +122,12 @@ pub enum Kind {
     Datagrams,
     TwoWayDatagrams,
     Transactions,
+    /// Packets, with one request on each connection.
+    Connections,
+    /// Packets, with several.
+    Requests,
+    /// Packets that nobody answers.
+    Flood,
 }
 
 impl Kind {
@@ -126,8 +139,18 @@ impl Kind {
             Load::UdpStream(Datagrams { flow: Flow::Both, .. }) => Some(Self::TwoWayDatagrams),
             Load::UdpStream(_) => Some(Self::Datagrams),
             Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => Some(Self::Transactions),
+            Load::Packets(packets) => Some(match packets.service.client() {
+                Some(Client { flood: Some(_), .. }) => Self::Flood,
+                Some(Client { repeat: Some(_), .. }) => Self::Requests,
+                _ => Self::Connections,
+            }),
             Load::Idle => None,
         }
+    }
+
+    /// Whether the load makes its packets itself.
+    pub fn is_packets(self) -> bool {
+        matches!(self, Self::Connections | Self::Requests | Self::Flood)
     }
 
     /// The figures that say how much was carried: each end's where both carry something of their own.
@@ -138,20 +161,25 @@ impl Kind {
             Self::TwoWayStream | Self::TwoWayDatagrams => {
                 &[(Side::Local, Metric::Throughput), (Side::Remote, Metric::Throughput)]
             }
-            Self::Transactions => &[(Side::Local, Metric::Transactions)],
+            Self::Transactions | Self::Requests => &[(Side::Local, Metric::Transactions)],
+            Self::Connections => &[(Side::Local, Metric::Connections)],
+            Self::Flood => &[(Side::Remote, Metric::PacketsIn), (Side::Local, Metric::PacketsOut)],
         }
     }
 
     /// What is spent on each unit of what was carried.
     pub fn demand(self) -> Metric {
-        if self == Self::Transactions { Metric::TransactionDemand } else { Metric::ServiceDemand }
+        match self {
+            Self::Transactions | Self::Connections | Self::Requests | Self::Flood => Metric::TransactionDemand,
+            Self::Stream | Self::TwoWayStream | Self::Datagrams | Self::TwoWayDatagrams => Metric::ServiceDemand,
+        }
     }
 
     /// The two ends as tables name them: sender and receiver where payload goes one way, else local and remote.
     pub fn ends(self) -> [Side; 2] {
         match self {
             Self::Stream | Self::Datagrams => [Side::Sender, Side::Receiver],
-            Self::TwoWayStream | Self::TwoWayDatagrams | Self::Transactions => [Side::Local, Side::Remote],
+            _ => [Side::Local, Side::Remote],
         }
     }
 }
@@ -241,7 +269,10 @@ fn service_demand(record: &TrialRecord, side: Side) -> Option<f64> {
 
 /// Segments that the side's sockets sent again.
 fn retransmits(record: &TrialRecord, side: Side) -> Option<f64> {
-    let count = |w: &WorkerRecord| w.datagrams.is_none().then(|| w.retransmits());
+    let count = |w: &WorkerRecord| match &w.packets {
+        Some(packets) => Some(packets::sent_again(packets)),
+        None => w.datagrams.is_none().then(|| w.retransmits()),
+    };
     let counts: Vec<u64> = workers(record, side).map(count).collect::<Option<_>>()?;
     (!counts.is_empty()).then(|| counts.iter().sum::<u64>() as f64)
 }
@@ -333,6 +364,18 @@ pub fn latency<'a>(records: impl IntoIterator<Item = &'a TrialRecord>) -> Histog
     merged(workers.filter_map(|worker| worker.transactions.as_ref()?.latency.as_ref()))
 }
 
+/// Handshakes of all connections of the trials.
+pub fn handshake<'a>(records: impl IntoIterator<Item = &'a TrialRecord>) -> Histogram {
+    let workers = records.into_iter().flat_map(|record| workers(record, Side::Local));
+    merged(workers.filter_map(|worker| worker.packets.as_ref()?.handshake.as_ref()))
+}
+
+/// First bytes of all responses of the trials.
+pub fn first_byte<'a>(records: impl IntoIterator<Item = &'a TrialRecord>) -> Histogram {
+    let workers = records.into_iter().flat_map(|record| workers(record, Side::Local));
+    merged(workers.filter_map(|worker| worker.packets.as_ref()?.first_byte.as_ref()))
+}
+
 /// Delays of all datagrams that arrived at the side in the trials.
 pub fn delay<'a>(records: impl IntoIterator<Item = &'a TrialRecord>, side: Side) -> Histogram {
     let workers = records.into_iter().flat_map(|record| workers(record, side));
@@ -365,7 +408,7 @@ pub fn over_time(record: &TrialRecord, side: Side, metric: Metric) -> Vec<(f64, 
     let count = |worker: &WorkerRecord, sample: &Interim| match (metric, worker.direction) {
         (Metric::Throughput, Direction::Both) => sample.bytes_in as f64 * 8.0,
         (Metric::Throughput, _) => sample.bytes as f64 * 8.0,
-        (Metric::Transactions | Metric::Datagrams, _) => sample.units as f64,
+        (Metric::Transactions | Metric::Datagrams | Metric::Connections, _) => sample.units as f64,
         _ => f64::NAN,
     };
     let workers: Vec<&WorkerRecord> = workers(record, side).collect();

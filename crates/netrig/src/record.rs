@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rig_load::packet::search::{GeneratorBound, Outcome, Search};
 use rig_load::record::{Direction, WorkerRecord};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct TrialRecord {
     /// limit was used up, microseconds; `None` where no group tells.
     #[serde(default)]
     pub throttled_us: Option<u64>,
+    /// How the rate of the window was found, when it was searched for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchRecord>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -40,6 +44,41 @@ impl TrialRecord {
 
     pub fn seconds(&self) -> f64 {
         self.window_end_ns.saturating_sub(self.window_begin_ns) as f64 / 1e9
+    }
+}
+
+/// A search for the highest rate that is carried without loss, made before the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchRecord {
+    /// What was raised.
+    pub of: Searched,
+    pub options: Search,
+    /// How long a rate was offered in each step, and to be confirmed, microseconds.
+    pub step_us: u64,
+    pub confirmed_us: u64,
+    pub outcome: Outcome,
+    /// The same search with nothing between the generator's ends, per second: its own limit. `None` when none was found.
+    pub generator: Option<f64>,
+    /// Why the limit is the generator's own.
+    pub bound: Option<GeneratorBound>,
+    /// The rate of the window as a share of the limit.
+    pub share: f64,
+}
+
+/// The rate that a search raises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Searched {
+    Connections,
+    Requests,
+}
+
+impl fmt::Display for Searched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connections => "connections",
+            Self::Requests => "requests",
+        })
     }
 }
 
@@ -156,6 +195,18 @@ pub enum Flag {
     NotConnected { worker: String, attempts: u64 },
     /// Transactions of a schedule had not begun when the window was over: the rate asked for was not reached.
     Behind { worker: String, transactions: u64 },
+    /// The limit that was found is the generator's own, not that of what lies between its ends.
+    GeneratorBound { percent: f64 },
+    /// A worker of a packet load had hardly a moment without work: it may be the limit.
+    GeneratorBusy { worker: String, percent: f64 },
+    /// Connections of a packet load were given up, reset or cut short, or could not be opened.
+    FailedConnections { worker: String, connections: u64 },
+    /// A packet load sent segments again.
+    SentAgain { worker: String, packets: u64 },
+    /// A packet load began connections or requests more than a millisecond after their time.
+    Late { worker: String, begins: u64 },
+    /// A search for a limit found none.
+    NoLimit { why: String },
 }
 
 impl fmt::Display for Flag {
@@ -198,6 +249,28 @@ impl fmt::Display for Flag {
             Self::Behind { worker, transactions } => {
                 write!(f, "{worker} was {transactions} transactions behind its schedule at the window's end")
             }
+            Self::GeneratorBound { percent } => {
+                write!(
+                    f,
+                    "generator-bound: the limit is {percent:.0} % of what the generator reaches with nothing between"
+                )
+            }
+            Self::GeneratorBusy { worker, percent } => {
+                write!(
+                    f,
+                    "{worker}'s busiest packet worker had work for {percent:.1} % of the time: it may be the limit"
+                )
+            }
+            Self::FailedConnections { worker, connections } => {
+                write!(f, "{connections} connections of {worker} failed")
+            }
+            Self::SentAgain { worker, packets } => {
+                write!(f, "{worker} sent {packets} segments again")
+            }
+            Self::Late { worker, begins } => {
+                write!(f, "{begins} connections or requests of {worker} began more than a millisecond late")
+            }
+            Self::NoLimit { why } => write!(f, "the search found no limit: {why}"),
         }
     }
 }

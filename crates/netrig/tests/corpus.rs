@@ -50,6 +50,16 @@ fn ntttcp() {
 }
 
 #[test]
+fn dperf() {
+    replay("dperf", netrig::frontend::dperf::fuzz);
+}
+
+#[test]
+fn packets() {
+    replay("packets", rig_load::packet::exercise);
+}
+
+#[test]
 fn suite() {
     replay("suite", |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {
@@ -64,6 +74,10 @@ fn the_long_conversations_still_go_to_their_ends() {
     let read = |target, name: &str| fs::read_to_string(corpus(target).join(name)).unwrap();
     assert_eq!(fuzz::server(read("server", "two-tests").as_bytes()), 2);
     assert_eq!(fuzz::client(read("client", "two-tests").as_bytes()), 2);
+    for (name, responses) in [("client-chunked", 4), ("server-requests", 4), ("server-large", 1)] {
+        let bytes = fs::read(corpus("packets").join(name)).unwrap();
+        assert_eq!(rig_load::packet::exercise(&bytes), responses, "{name}");
+    }
 }
 
 #[test]

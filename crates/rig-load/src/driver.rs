@@ -183,9 +183,18 @@ impl<'a> Driver<'a> {
                 return Err(DriverError::Mismatch { listen, connect, what: "the phases" });
             }
         }
+        let drain = pairs.iter().map(|pair| drain(&pair.connect.plan.load)).max().unwrap_or_default();
         let mut group = Group::spawn(pairs, self.cancel, self.on_sample)?;
         group.connect(self.open_timeout)?;
-        group.go(LEAD, phases)
+        group.go(LEAD, phases, drain)
+    }
+}
+
+/// How long a load says that it may take to come to its end.
+fn drain(load: &Load) -> Duration {
+    match load {
+        Load::Packets(packets) => packets.course.drain,
+        _ => Duration::ZERO,
     }
 }
 

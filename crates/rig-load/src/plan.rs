@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 
 pub use self::datagrams::{Datagrams, Pacing};
 pub use self::limits::PlanError;
+pub use self::packets::PacketsError;
 pub use self::transactions::{Arrivals, Schedule, Transactions};
+use crate::packet::plan::Packets;
 use crate::record::{Direction, End};
 
 mod datagrams;
 mod limits;
+mod packets;
 mod transactions;
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
@@ -38,8 +41,8 @@ impl WorkerPlan {
             (Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }), end) => {
                 flow.direction(end)
             }
-            (Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_), End::Connect) => Direction::Request,
-            (Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_), End::Listen) => Direction::Respond,
+            (Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Packets(_), End::Connect) => Direction::Request,
+            (Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Packets(_), End::Listen) => Direction::Respond,
         }
     }
 
@@ -69,6 +72,7 @@ pub enum Role {
 /// What is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
+#[allow(clippy::large_enum_variant, reason = "a plan has one")]
 pub enum Load {
     /// A bulk TCP stream.
     TcpStream(TcpStream),
@@ -80,6 +84,9 @@ pub enum Load {
     UdpStream(Datagrams),
     /// Transactions over UDP, one datagram each way.
     UdpRr(Transactions),
+    /// Packets that the worker makes itself, over queues of an interface. Its port and address are the role's in name
+    /// only: both are the plan's.
+    Packets(Box<Packets>),
     /// No traffic: the worker does everything else, so that the rig's own cost can be measured.
     Idle,
 }
@@ -94,6 +101,7 @@ impl Load {
             Self::TcpCrr(_) => "tcp-crr",
             Self::UdpStream(_) => "udp-stream",
             Self::UdpRr(_) => "udp-rr",
+            Self::Packets(_) => "packets",
             Self::Idle => "idle",
         }
     }
@@ -103,13 +111,13 @@ impl Load {
         matches!(self, Self::UdpStream(_) | Self::UdpRr(_))
     }
 
-    /// Threads and connections, which both ends have to have in common.
+    /// Threads and connections, which both ends have to have in common; those of packets need not.
     pub fn shape(&self) -> (u32, u32) {
         match self {
             Self::TcpStream(l) => (l.threads, l.connections),
             Self::TcpRr(l) | Self::TcpCrr(l) | Self::UdpRr(l) => (l.threads, l.connections),
             Self::UdpStream(l) => (l.threads, l.connections),
-            Self::Idle => (0, 0),
+            Self::Packets(_) | Self::Idle => (0, 0),
         }
     }
 }

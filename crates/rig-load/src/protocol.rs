@@ -10,7 +10,9 @@
 //!                <--- Event::Connected
 //!   Order::Go    ------------------->------------------------>
 //!                <--- Event::Sample (each interval) ----------
-//!                <--- Event::Done ----------------------------
+//!                <-------------------------- Event::Done -----
+//!   Order::Done  -------------------> (packet loads)
+//!                <--- Event::Done
 //! ```
 //! Closing the worker's standard input makes it stop at once, at any point.
 
@@ -36,6 +38,8 @@ pub enum Order {
     Go {
         start_ns: u64,
     },
+    /// To the listening end of a packet load: the other end is done, and nothing more comes.
+    Done,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,12 +90,15 @@ fn reads_back<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt:
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::time::Duration;
 
     use proptest::option;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::packet::plan::{Answer, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+    use crate::packet::{self, Client, Payload, Server, Service, UdpClient, UdpServer, Walk};
     use crate::plan::{
         Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
         Transactions,
@@ -129,6 +136,46 @@ mod tests {
                 send_mode,
                 receive_mode,
             }
+        })
+    }
+
+    /// An end with a port, as far as its plan is made of numbers and addresses.
+    fn packets() -> impl Strategy<Value = Packets> {
+        let service = prop_oneof![
+            (1.0..1e9f64, option::of(any::<u32>()), option::of(any::<u16>())).prop_map(|(rate, hold, launch)| {
+                let load = packet::Load { rate, ramp: Duration::ZERO, hold, launch };
+                let client =
+                    Client { ports: 1..=2, server_ports: 80..=81, load, repeat: None, walk: Walk::Hop, flood: None };
+                let request = Payload::from(b"question");
+                Service::UdpClient(UdpClient { client, request, timeout: Duration::from_secs(1) })
+            }),
+            any::<u32>().prop_map(|bytes| {
+                Service::UdpServer(UdpServer { server: Server { ports: 7..=9 }, response: Payload::Filler(bytes) })
+            }),
+        ];
+        let addresses = (any::<IpAddr>(), any::<IpAddr>(), any::<u32>(), option::of(any::<u32>()), any::<[u8; 6]>());
+        (service, addresses, any::<Duration>(), "\\PC*").prop_map(|(service, addresses, drain, interface)| {
+            let (own, far, count, cpu, mac) = addresses;
+            let range = |first| vec![Range { first, count }];
+            let port = PortPlan {
+                interface,
+                driver: Driver::XdpGeneric,
+                address: own,
+                gateway: GatewayPlan::Mac(mac),
+                vlan: None,
+                vxlan: None,
+                local: range(own),
+                remote: range(far),
+                workers: vec![Place { cpu, queue: count, response: None }],
+                mtu: 1500,
+                burst: 64,
+                take: Take::Own,
+                answer: Answer::All,
+                hop_limit: 64,
+                tos: 0,
+            };
+            let course = Timeline { wait: Duration::ZERO, duration: Duration::ZERO, drain };
+            Packets { ports: vec![port], service, capacity: None, course }
         })
     }
 
@@ -188,6 +235,7 @@ mod tests {
         });
         let load = prop_oneof![
             Just(Load::Idle),
+            packets().prop_map(|packets| Load::Packets(Box::new(packets))),
             stream().prop_map(Load::TcpStream),
             transactions().prop_map(Load::TcpRr),
             transactions().prop_map(Load::TcpCrr),
@@ -203,7 +251,7 @@ mod tests {
         let plan = (".*", any::<Vec<u32>>(), role, load, phases).prop_map(|(name, cpus, role, load, phases)| {
             Order::Plan(WorkerPlan { name, cpus, role, load, phases }.into())
         });
-        prop_oneof![9 => plan, 1 => any::<u64>().prop_map(|start_ns| Order::Go { start_ns })]
+        prop_oneof![9 => plan, 1 => any::<u64>().prop_map(|start_ns| Order::Go { start_ns }), 1 => Just(Order::Done)]
     }
 
     proptest! {

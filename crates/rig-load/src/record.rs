@@ -1,5 +1,8 @@
 //! What a worker saw. Plain values that are stored for ever: fields are added, never renamed or given another meaning.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
 use rig_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +39,9 @@ pub struct WorkerRecord {
     /// Of loads that are made of datagrams.
     #[serde(default)]
     pub datagrams: Option<DatagramRecord>,
+    /// Of loads whose packets the worker makes itself.
+    #[serde(default)]
+    pub packets: Option<PacketRecord>,
     /// What the kernel did not grant, in words for the reader (a buffer size, a real-time limit).
     pub notes: Vec<String>,
 }
@@ -211,6 +217,84 @@ impl DatagramRecord {
     }
 }
 
+/// What one end of a packet load counted. Counters go by their names in [`crate::packet::Counters`], which are those of
+/// dperf's statistics where it has the counter; one that is not there is 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PacketRecord {
+    /// Inside the window.
+    pub counters: BTreeMap<String, u64>,
+    /// From the window's end to the end of all, when what was open had time to come to its end.
+    pub after: BTreeMap<String, u64>,
+    /// From the first packet to the end of all.
+    pub total: BTreeMap<String, u64>,
+    /// Connections that were open at the window's end.
+    pub open: u64,
+    /// Nanoseconds from when a connection was due to its SYN's acknowledgment, of those that came inside the window;
+    /// connecting end only. The transactions' latency is in [`TransactionRecord`].
+    #[serde(default)]
+    pub handshake: Option<Histogram>,
+    /// From when a request was due to the first byte of its response.
+    #[serde(default)]
+    pub first_byte: Option<Histogram>,
+    pub workers: Vec<PacketWorker>,
+    pub ports: Vec<PacketPort>,
+    /// What was done with each address and port of servers, where there are several, over the whole run.
+    #[serde(default)]
+    pub servers: Vec<PacketServer>,
+}
+
+/// One address and port of a server: a client counts by its peers', a server by its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketServer {
+    pub address: SocketAddr,
+    pub opened: u64,
+    pub requests: u64,
+    pub responses: u64,
+    pub errors: u64,
+}
+
+/// One worker of a packet load: a thread, an engine and a queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PacketWorker {
+    pub interface: String,
+    pub cpu: Option<u32>,
+    /// Share of the window in which there was something to do, 0 to 1. The thread itself never rests.
+    pub busy: f64,
+    /// Inside the window.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// One interface of a packet load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketPort {
+    pub interface: String,
+    /// By which way its frames left and entered the kernel, in words for the reader.
+    pub driver: String,
+    /// Why not by a better one, and what else the reader must know.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Frames that were dropped between the wire and the engine, by reason, over the whole run.
+    #[serde(default)]
+    pub drops: BTreeMap<String, u64>,
+}
+
+impl PacketRecord {
+    /// A counter's increase inside the window.
+    pub fn count(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// Its increase from the window's begin to the end of all: what was sent inside the window may be found lost later.
+    pub fn count_since(&self, name: &str) -> u64 {
+        self.count(name) + self.after.get(name).copied().unwrap_or(0)
+    }
+
+    /// The share of the window in which the busiest worker had something to do, 0 to 1.
+    pub fn busy(&self) -> f64 {
+        self.workers.iter().map(|worker| worker.busy).fold(0.0, f64::max)
+    }
+}
+
 /// CPU time in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTime {
@@ -283,15 +367,16 @@ pub struct Sample {
     pub at_ns: u64,
     /// Length of the interval in nanoseconds.
     pub span_ns: u64,
-    /// Payload bytes in this interval.
+    /// Payload bytes in this interval; of packet loads the bytes of all frames sent.
     pub bytes: u64,
-    /// Payload received, where it goes both ways.
+    /// Payload received, where it goes both ways; of packet loads the bytes of all frames received.
     #[serde(default)]
     pub bytes_in: u64,
-    /// Transactions completed, or datagrams sent or received, in this interval.
+    /// Transactions completed, or datagrams sent or received, in this interval; of packet loads whose connections carry
+    /// one request each, connections opened.
     #[serde(default)]
     pub units: u64,
-    /// Requests or datagrams found lost in this interval.
+    /// Requests or datagrams found lost in this interval; of packet loads, connections given up too.
     #[serde(default)]
     pub lost: u64,
     /// Mean of the connections' smoothed round-trip times.

@@ -51,6 +51,11 @@ impl Histogram {
         let _ = self.0.add(&other.0);
     }
 
+    /// Forgets all values and keeps the memory.
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
     pub fn count(&self) -> u64 {
         self.0.len()
     }

@@ -54,7 +54,48 @@ pub fn get(ns: &NetNs, interface: &str, offload: Offload) -> Result<bool> {
     Ok(value.data != 0)
 }
 
-fn ioctl(interface: &str, value: &mut EthtoolValue) -> io::Result<()> {
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolChannels {
+    command: u32,
+    max: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// Receive and transmit queues that are in use at `interface` of the calling thread's namespace.
+///
+/// # Errors
+/// EOPNOTSUPP when the driver does not tell.
+pub fn queues(interface: &str) -> Result<(u32, u32)> {
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..EthtoolChannels::default() };
+    ioctl(interface, &mut channels).map_err(|e| Error::new(format!("read the queues of {interface}"), e))?;
+    Ok((channels.receive + channels.combined, channels.transmit + channels.combined))
+}
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct EthtoolDriver {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// The name of the driver of `interface` of the calling thread's namespace, e.g. `veth`.
+pub fn driver(interface: &str) -> Result<String> {
+    const ETHTOOL_GDRVINFO: u32 = 0x3;
+    let mut info = EthtoolDriver { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    ioctl(interface, &mut info).map_err(|e| Error::new(format!("read the driver of {interface}"), e))?;
+    let name = info.driver.split(|&byte| byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// `value` is a structure that begins with the command that it belongs to.
+fn ioctl<T>(interface: &str, value: &mut T) -> io::Result<()> {
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     // SAFETY: ifreq is plain data for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -65,8 +106,7 @@ fn ioctl(interface: &str, value: &mut EthtoolValue) -> io::Result<()> {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
-    // SAFETY: SIOCETHTOOL reads and writes an ethtool_value behind ifr_data for the commands used here; both structures
-    // outlive the call.
+    // SAFETY: SIOCETHTOOL reads and writes the command's structure behind ifr_data; both structures outlive the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -6,12 +6,15 @@ pub mod counters;
 pub mod cpu;
 mod error;
 pub mod ethtool;
+mod mapping;
 pub mod netlink;
 pub mod netns;
+pub mod packet_socket;
 pub mod probe;
 pub mod process;
 pub mod signal;
 pub mod socket;
 pub mod uring;
+pub mod xdp;
 
 pub use error::{Error, Result};

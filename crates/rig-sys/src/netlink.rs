@@ -92,14 +92,18 @@ pub struct QueueStats {
 impl Netlink {
     /// A socket into `ns`.
     pub fn open(ns: &NetNs) -> Result<Self> {
-        let socket = ns
-            .run(|| -> io::Result<Socket> {
-                let mut socket = Socket::new(NETLINK_ROUTE)?;
-                socket.bind_auto()?;
-                socket.connect(&SocketAddr::new(0, 0))?;
-                Ok(socket)
-            })?
-            .during(|| "open an rtnetlink socket".into())?;
+        ns.run(Self::here)?
+    }
+
+    /// A socket into the calling thread's namespace, which takes no privileges.
+    pub fn here() -> Result<Self> {
+        let socket = || -> io::Result<Socket> {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            Ok(socket)
+        };
+        let socket = socket().during(|| "open an rtnetlink socket".into())?;
         Ok(Self { socket, sequence: Mutex::new(0) })
     }
 
@@ -283,7 +287,7 @@ impl Netlink {
         Ok(self.get(name)?.attributes.contains(&LinkAttribute::OperState(State::Up)))
     }
 
-    fn get(&self, name: &str) -> Result<LinkMessage> {
+    pub(crate) fn get(&self, name: &str) -> Result<LinkMessage> {
         let reply = self
             .exchange(RouteNetlinkMessage::GetLink(link(name)), NLM_F_REQUEST)
             .during(|| format!("look up interface {name}"))?;

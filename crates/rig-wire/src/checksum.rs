@@ -91,6 +91,32 @@ impl Sum {
     }
 }
 
+/// What a checksum field that is not wrong says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checksum {
+    /// Right.
+    Complete,
+    /// It holds the sum of the pseudo header alone: a sender on this machine left the rest to hardware that the packet
+    /// never met (CHECKSUM_PARTIAL of the Linux kernel). Nothing is known of the content.
+    Unfinished,
+    /// None, where the protocol allows it.
+    Absent,
+}
+
+impl Checksum {
+    /// `pseudo` and `bytes`, of which the checksum `field` is a part. `None` when it is wrong.
+    #[inline]
+    pub(crate) fn check(pseudo: Sum, bytes: &[u8], field: u16) -> Option<Self> {
+        if pseudo.bytes(bytes).verifies() {
+            Some(Self::Complete)
+        } else if field == pseudo.folded() {
+            Some(Self::Unfinished)
+        } else {
+            None
+        }
+    }
+}
+
 /// The checksum of `bytes`.
 pub fn of(bytes: &[u8]) -> u16 {
     Sum::ZERO.bytes(bytes).checksum()

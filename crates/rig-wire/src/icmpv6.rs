@@ -15,6 +15,7 @@ pub const NEIGHBOR: usize = 32;
 /// Message types (IANA "ICMPv6 Parameters").
 pub mod kind {
     pub const UNREACHABLE: u8 = 1;
+    pub const TOO_BIG: u8 = 2;
     pub const ECHO_REQUEST: u8 = 128;
     pub const ECHO_REPLY: u8 = 129;
     pub const NEIGHBOR_SOLICITATION: u8 = 135;

@@ -17,6 +17,7 @@ pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 mod malformed;
+mod quoted;
 pub mod tcp;
 mod toeplitz;
 pub mod udp;
@@ -25,6 +26,7 @@ pub mod vxlan;
 pub use bytes::NoRoom;
 pub use flow::FlowKey;
 pub use malformed::Malformed;
+pub use quoted::Quoted;
 pub use toeplitz::{MICROSOFT_KEY, Toeplitz};
 
 /// Protocol numbers of the IPv4 protocol field and the IPv6 next header field (IANA "Protocol Numbers").

@@ -1,7 +1,7 @@
 //! TCP (RFC 9293) with the options of RFC 9293 (MSS), RFC 7323 (window scale, timestamps) and RFC 2018 (SACK permitted).
 
 use crate::bytes::{be16, be32, put, put16, put32, room};
-use crate::checksum::Sum;
+use crate::checksum::{Checksum, Sum};
 use crate::{Malformed, NoRoom};
 
 /// Bytes of a header without options.
@@ -41,8 +41,8 @@ impl<'a> Tcp<'a> {
 
     /// `pseudo` is the packet's.
     #[inline]
-    pub fn verify(&self, pseudo: Sum) -> Result<(), Malformed> {
-        if pseudo.bytes(self.bytes).verifies() { Ok(()) } else { Err(Malformed::TcpChecksum) }
+    pub fn verify(&self, pseudo: Sum) -> Result<Checksum, Malformed> {
+        Checksum::check(pseudo, self.bytes, be16(self.bytes, CHECKSUM)).ok_or(Malformed::TcpChecksum)
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! UDP (RFC 768).
 
 use crate::bytes::{be16, put16, room};
-use crate::checksum::Sum;
+use crate::checksum::{Checksum, Sum};
 use crate::{Malformed, NoRoom};
 
 /// Bytes of a header.
@@ -28,10 +28,13 @@ impl<'a> Udp<'a> {
 
     /// `pseudo` is the packet's. `optional`: whether a datagram may have none, as over IPv4 (RFC 768) and not over
     /// IPv6 (RFC 8200, 8.1).
-    #[inline]
-    pub fn verify(&self, pseudo: Sum, optional: bool) -> Result<(), Malformed> {
-        let right = if be16(self.0, CHECKSUM) == 0 { optional } else { pseudo.bytes(self.0).verifies() };
-        if right { Ok(()) } else { Err(Malformed::UdpChecksum) }
+    #[inline(always)]
+    pub fn verify(&self, pseudo: Sum, optional: bool) -> Result<Checksum, Malformed> {
+        let checked = match be16(self.0, CHECKSUM) {
+            0 => optional.then_some(Checksum::Absent),
+            field => Checksum::check(pseudo, self.0, field),
+        };
+        checked.ok_or(Malformed::UdpChecksum)
     }
 
     #[inline]

@@ -63,6 +63,30 @@ pub enum Metric {
     Delay(Statistic),
     /// Payload of the load that runs beside the scenario's own, where it arrives, bits per second.
     BackgroundThroughput,
+    /// Of packet loads, as all that follow: connections opened, per second.
+    Connections,
+    /// Connections open at the window's end.
+    Concurrent,
+    /// Connections of the window that were given up, reset or cut short, or could not be opened.
+    Failed,
+    /// Frames sent and received, per second.
+    PacketsOut,
+    PacketsIn,
+    /// Their bits without frame check sequence and preamble, per second.
+    BitsOut,
+    BitsIn,
+    /// Frames that found no room at the end's own port, sent or received.
+    Drops,
+    /// Connections and requests that began more than a millisecond after their time.
+    Late,
+    /// Share of the window in which the end's busiest worker had something to do, percent.
+    Busy,
+    /// The highest rate that a search found to be carried without loss, per second.
+    Limit,
+    /// Time from when a connection was due until its SYN was acknowledged, microseconds.
+    Handshake(Statistic),
+    /// Time from when a request was due to the first byte of its response, microseconds.
+    FirstByte(Statistic),
 }
 
 /// What one number says of many times.
@@ -141,7 +165,7 @@ impl Statistic {
 }
 
 impl Metric {
-    pub const ALL: [Self; 26] = {
+    pub const ALL: [Self; 51] = {
         use Statistic::{Max, Mean, P50, P90, P99, P99_9, P99_99};
         [
             Self::Throughput,
@@ -170,6 +194,31 @@ impl Metric {
             Self::Delay(P99_99),
             Self::Delay(Max),
             Self::BackgroundThroughput,
+            Self::Connections,
+            Self::Concurrent,
+            Self::Failed,
+            Self::PacketsOut,
+            Self::PacketsIn,
+            Self::BitsOut,
+            Self::BitsIn,
+            Self::Drops,
+            Self::Late,
+            Self::Busy,
+            Self::Limit,
+            Self::Handshake(Mean),
+            Self::Handshake(P50),
+            Self::Handshake(P90),
+            Self::Handshake(P99),
+            Self::Handshake(P99_9),
+            Self::Handshake(P99_99),
+            Self::Handshake(Max),
+            Self::FirstByte(Mean),
+            Self::FirstByte(P50),
+            Self::FirstByte(P90),
+            Self::FirstByte(P99),
+            Self::FirstByte(P99_9),
+            Self::FirstByte(P99_99),
+            Self::FirstByte(Max),
         ]
     };
 
@@ -205,26 +254,65 @@ impl Metric {
                 Statistic::Max => "delay_max",
             },
             Self::BackgroundThroughput => "background_throughput",
+            Self::Connections => "connections",
+            Self::Concurrent => "concurrent",
+            Self::Failed => "failed",
+            Self::PacketsOut => "packets_out",
+            Self::PacketsIn => "packets_in",
+            Self::BitsOut => "bits_out",
+            Self::BitsIn => "bits_in",
+            Self::Drops => "drops",
+            Self::Late => "late",
+            Self::Busy => "busy",
+            Self::Limit => "limit",
+            Self::Handshake(statistic) => match statistic {
+                Statistic::Mean => "handshake_mean",
+                Statistic::P50 => "handshake_p50",
+                Statistic::P90 => "handshake_p90",
+                Statistic::P99 => "handshake_p99",
+                Statistic::P99_9 => "handshake_p99_9",
+                Statistic::P99_99 => "handshake_p99_99",
+                Statistic::Max => "handshake_max",
+            },
+            Self::FirstByte(statistic) => match statistic {
+                Statistic::Mean => "first_byte_mean",
+                Statistic::P50 => "first_byte_p50",
+                Statistic::P90 => "first_byte_p90",
+                Statistic::P99 => "first_byte_p99",
+                Statistic::P99_9 => "first_byte_p99_9",
+                Statistic::P99_99 => "first_byte_p99_99",
+                Statistic::Max => "first_byte_max",
+            },
         }
     }
 
     /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Throughput | Self::BackgroundThroughput => "bit/s",
-            Self::Cpu | Self::Loss | Self::Reordered | Self::Duplicated => "%",
+            Self::Throughput | Self::BackgroundThroughput | Self::BitsOut | Self::BitsIn => "bit/s",
+            Self::Cpu | Self::Loss | Self::Reordered | Self::Duplicated | Self::Busy => "%",
             Self::ServiceDemand => "us/KB",
             Self::Retransmits => "segments",
-            Self::Transactions | Self::Datagrams => "1/s",
+            Self::Transactions
+            | Self::Datagrams
+            | Self::Connections
+            | Self::PacketsOut
+            | Self::PacketsIn
+            | Self::Limit => "1/s",
+            Self::Concurrent | Self::Failed => "connections",
+            Self::Drops => "packets",
+            Self::Late => "begins",
             Self::TransactionDemand => "us/Tr",
-            Self::Latency(_) | Self::Jitter | Self::Delay(_) => "us",
+            Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) => "us",
         }
     }
 
     pub fn quantity(self) -> Quantity {
         match self {
-            Self::Throughput | Self::BackgroundThroughput => Quantity::Rate,
-            Self::Latency(_) | Self::Jitter | Self::Delay(_) => Quantity::Time,
+            Self::Throughput | Self::BackgroundThroughput | Self::BitsOut | Self::BitsIn => Quantity::Rate,
+            Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) => {
+                Quantity::Time
+            }
             Self::Cpu
             | Self::ServiceDemand
             | Self::Retransmits
@@ -233,16 +321,35 @@ impl Metric {
             | Self::Datagrams
             | Self::Loss
             | Self::Reordered
-            | Self::Duplicated => Quantity::Number,
+            | Self::Duplicated
+            | Self::Connections
+            | Self::Concurrent
+            | Self::Failed
+            | Self::PacketsOut
+            | Self::PacketsIn
+            | Self::Drops
+            | Self::Late
+            | Self::Busy
+            | Self::Limit => Quantity::Number,
         }
     }
 
     /// The sides that have it, whatever the load.
     pub fn sides(self) -> &'static [Side] {
         match self {
-            Self::Transactions | Self::TransactionDemand => &[Side::Local, Side::Remote],
-            // Only who asks knows how long the answer took.
-            Self::Latency(_) => &[Side::Local],
+            Self::Transactions
+            | Self::TransactionDemand
+            | Self::Connections
+            | Self::Concurrent
+            | Self::Failed
+            | Self::PacketsOut
+            | Self::PacketsIn
+            | Self::BitsOut
+            | Self::BitsIn
+            | Self::Drops
+            | Self::Busy => &[Side::Local, Side::Remote],
+            // Only who asks knows how long the answer took, and has a schedule.
+            Self::Latency(_) | Self::Handshake(_) | Self::FirstByte(_) | Self::Late | Self::Limit => &[Side::Local],
             Self::Loss | Self::Reordered | Self::Duplicated | Self::Jitter | Self::Delay(_) => {
                 &[Side::Receiver, Side::Local, Side::Remote]
             }
@@ -255,7 +362,21 @@ impl Metric {
     pub fn default_side(self) -> Option<Side> {
         match self {
             Self::Retransmits => Some(Side::Sender),
-            Self::Transactions | Self::Latency(_) => Some(Side::Local),
+            Self::Transactions
+            | Self::Latency(_)
+            | Self::Connections
+            | Self::Concurrent
+            | Self::Failed
+            | Self::PacketsOut
+            | Self::PacketsIn
+            | Self::BitsOut
+            | Self::BitsIn
+            | Self::Drops
+            | Self::Late
+            | Self::Busy
+            | Self::Limit
+            | Self::Handshake(_)
+            | Self::FirstByte(_) => Some(Side::Local),
             Self::Throughput
             | Self::Datagrams
             | Self::Loss

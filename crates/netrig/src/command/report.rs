@@ -11,10 +11,11 @@ use rig_sys::cpu::CpuSet;
 use super::output::Output;
 use super::print;
 use super::suites::{load_text, repeat_text};
-use crate::claim::FigureRef;
+use crate::claim::{FigureRef, Metric};
 use crate::cli::{ReportArgs, StoreArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::figures::figure;
+use crate::record::TrialRecord;
 use crate::report::build;
 use crate::report::document::Claim;
 use crate::report::view::{Certainty, RunView, ScenarioView, Status};
@@ -140,7 +141,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
                 text: claim.text().to_owned(),
                 expression: claim.expression().to_owned(),
                 verdict: judgement.verdict,
-                words: judgement.words,
+                words: judgement.words + &generator_bound(claim, &run.trials),
             }
         })
         .collect();
@@ -187,5 +188,22 @@ fn status(run: &Run) -> Status {
         RunState::Running => Status::Running { done, planned },
         RunState::Interrupted => Status::Interrupted { done, planned },
         RunState::Failed { reason } => Status::Failed { done, planned, reason: reason.clone() },
+    }
+}
+
+/// What a claim about limits must say of limits that are the generator's own: those of what it drove may be higher.
+fn generator_bound(claim: &crate::claim::Claim, trials: &[TrialRecord]) -> String {
+    let bound = |trial: &&TrialRecord| trial.search.as_ref().is_some_and(|search| search.bound.is_some());
+    let mut scenarios: Vec<&str> = claim
+        .figures()
+        .iter()
+        .filter(|figure| figure.metric == Metric::Limit)
+        .filter(|figure| trials.iter().filter(|trial| trial.scenario == figure.scenario).any(|trial| bound(&trial)))
+        .map(|figure| figure.scenario.as_str())
+        .collect();
+    scenarios.dedup();
+    match scenarios.as_slice() {
+        [] => String::new(),
+        scenarios => format!("; generator-bound: {} may carry more than the generator can drive", scenarios.join(", ")),
     }
 }

@@ -15,19 +15,32 @@ pub struct Policy {
 /// The one place that knows for every metric which way is better.
 pub fn policy(metric: Metric) -> Policy {
     let (better, resolution) = match metric {
-        Metric::Throughput | Metric::BackgroundThroughput | Metric::Transactions | Metric::Datagrams => {
-            (Better::Higher, 0.0)
-        }
+        Metric::Throughput
+        | Metric::BackgroundThroughput
+        | Metric::Transactions
+        | Metric::Datagrams
+        | Metric::Connections
+        | Metric::Concurrent
+        | Metric::PacketsOut
+        | Metric::PacketsIn
+        | Metric::BitsOut
+        | Metric::BitsIn
+        | Metric::Limit => (Better::Higher, 0.0),
         // Of CPU, a percentage point: /proc/stat counts in ticks, and less of an idle CPU says nothing. Of jitter, a
         // microsecond: less is the clock and the scheduler.
-        Metric::Cpu | Metric::Jitter => (Better::Lower, 1.0),
-        Metric::ServiceDemand | Metric::TransactionDemand | Metric::Latency(_) | Metric::Delay(_) => {
-            (Better::Lower, 0.0)
-        }
+        Metric::Cpu | Metric::Jitter | Metric::Busy => (Better::Lower, 1.0),
+        Metric::ServiceDemand
+        | Metric::TransactionDemand
+        | Metric::Latency(_)
+        | Metric::Delay(_)
+        | Metric::Handshake(_)
+        | Metric::FirstByte(_) => (Better::Lower, 0.0),
+        // A window has thousands; but none is better than one.
+        Metric::Failed | Metric::Drops => (Better::Lower, 0.5),
         // One datagram in ten thousand.
         Metric::Loss | Metric::Reordered | Metric::Duplicated => (Better::Lower, 0.01),
         // A window of a stream carries tens of thousands of segments and more: a handful is no congestion.
-        Metric::Retransmits => (Better::Lower, 10.0),
+        Metric::Retransmits | Metric::Late => (Better::Lower, 10.0),
     };
     Policy { better, resolution }
 }

@@ -109,7 +109,19 @@ fn each_figure_gets_its_verdict() {
 #[test]
 fn every_metric_has_a_direction() {
     use rig_stats::compare::Better;
-    let carried = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::BackgroundThroughput];
+    let carried = [
+        Metric::Throughput,
+        Metric::Transactions,
+        Metric::Datagrams,
+        Metric::BackgroundThroughput,
+        Metric::Connections,
+        Metric::Concurrent,
+        Metric::PacketsOut,
+        Metric::PacketsIn,
+        Metric::BitsOut,
+        Metric::BitsIn,
+        Metric::Limit,
+    ];
     for metric in Metric::ALL {
         let expected = if carried.contains(&metric) { Better::Higher } else { Better::Lower };
         assert_eq!(policy(metric).better, expected, "{metric}");

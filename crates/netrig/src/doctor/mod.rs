@@ -143,7 +143,7 @@ fn congestion_controls_of(suite: &Suite) -> BTreeSet<&str> {
         &Load::TcpStream(TcpStream { ref congestion_control, .. })
         | &Load::TcpRr(Transactions { ref congestion_control, .. })
         | &Load::TcpCrr(Transactions { ref congestion_control, .. }) => congestion_control.as_deref(),
-        Load::UdpStream(_) | Load::UdpRr(_) | Load::Idle => None,
+        Load::UdpStream(_) | Load::UdpRr(_) | Load::Packets(_) | Load::Idle => None,
     };
     suite.scenarios.iter().flat_map(Scenario::loads).filter_map(named).collect()
 }

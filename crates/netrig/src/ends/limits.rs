@@ -87,6 +87,8 @@ pub enum Refusal {
     CongestionControl { asked: String, offered: String },
     #[error("a load of kind idle has no other end")]
     Idle,
+    #[error("packets are not sent for others: they could come from any address")]
+    Packets,
     #[error("the plan cannot be carried out: {0}")]
     Plan(PlanError),
     #[error("the server is busy: {running} tests run, it allows {limit} at once ({option}); try again later")]
@@ -112,7 +114,7 @@ impl Limits {
     /// # Errors
     /// The first limit that it is not within.
     pub fn check(&self, ask: &Ask) -> Result<(), Refusal> {
-        let Some(demand) = demand(&ask.load) else { return Err(Refusal::Idle) };
+        let demand = demand(&ask.load)?;
         let number = |what, asked: u32, limit: u32, option| {
             let (asked, limit) = (asked.into(), limit.into());
             if asked > limit { Err(Refusal::Number { what, asked, limit, option }) } else { Ok(()) }
@@ -191,9 +193,10 @@ pub fn same_client(address: IpAddr) -> IpAddr {
     }
 }
 
-fn demand(load: &Load) -> Option<Demand> {
-    Some(match load {
-        Load::Idle => return None,
+fn demand(load: &Load) -> Result<Demand, Refusal> {
+    Ok(match load {
+        Load::Idle => return Err(Refusal::Idle),
+        Load::Packets(_) => return Err(Refusal::Packets),
         Load::TcpStream(stream) => of_stream(stream),
         Load::TcpRr(transactions) | Load::TcpCrr(transactions) | Load::UdpRr(transactions) => {
             of_transactions(transactions)
@@ -283,6 +286,6 @@ fn congestion_control(load: &Load) -> Option<&str> {
         Load::TcpRr(transactions) | Load::TcpCrr(transactions) | Load::UdpRr(transactions) => {
             transactions.congestion_control.as_deref()
         }
-        Load::UdpStream(_) | Load::Idle => None,
+        Load::UdpStream(_) | Load::Packets(_) | Load::Idle => None,
     }
 }

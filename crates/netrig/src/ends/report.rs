@@ -43,6 +43,7 @@ pub struct Outcome<'a> {
 pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> TrialRecord {
     let (begin_ns, end_ns) = (ends.client_machine.begin_ns, ends.client_machine.end_ns);
     let mut trial = TrialRecord {
+        search: None,
         scenario: load.name().into(),
         ordinal,
         started_unix_ms,
@@ -298,7 +299,7 @@ fn words(load: &Load) -> String {
             words.extend(udp.coalesce.then(|| "GRO".into()));
             (udp.send_buffer, udp.receive_buffer)
         }
-        Load::Idle => (None, None),
+        Load::Packets(_) | Load::Idle => (None, None),
     };
     words.extend(send_buffer.map(|size| format!("send buffer {}", bytes(size))));
     words.extend(receive_buffer.map(|size| format!("receive buffer {}", bytes(size))));

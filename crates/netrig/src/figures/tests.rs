@@ -250,3 +250,83 @@ fn figures_that_a_load_does_not_have_are_refused_with_those_that_it_has() {
         assert_eq!(said, expected, "{text} of {}", load.name());
     }
 }
+
+/// A trial as it was stored, with every figure that it has.
+#[test]
+fn a_packet_load_has_the_figures_of_its_counters() {
+    let text = include_str!("../../tests/records/trial-packets-0.1.0.json");
+    let record: TrialRecord = serde_json::from_str(text).unwrap();
+    let figures = |side| Metric::ALL.into_iter().map(move |metric| (side, metric));
+    let all = Side::ALL.into_iter().flat_map(figures).filter_map(|(side, metric)| {
+        let value = figure(&record, side, metric)?;
+        Some(format!("{side} {metric} {value:.3} {}", metric.unit()))
+    });
+    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn what_the_window_lost_is_found_later_too() {
+    let text = include_str!("../../tests/records/trial-packets-0.1.0.json");
+    let mut record: TrialRecord = serde_json::from_str(text).unwrap();
+    let value = |record: &TrialRecord, metric| figure(record, Side::Local, metric);
+    assert_eq!(value(&record, Metric::Failed), Some(0.0));
+    let client = record.workers.iter_mut().find(|worker| worker.end() == End::Connect).unwrap();
+    let packets = client.packets.as_mut().unwrap();
+    packets.after.insert("skErr".into(), 2);
+    packets.counters.insert("noSocket".into(), 3);
+    packets.counters.insert("pushRt".into(), 4);
+    packets.ports[0].drops.insert("missed".into(), 5);
+    packets.counters.insert("dropTx".into(), 6);
+    assert_eq!(value(&record, Metric::Failed), Some(5.0));
+    assert_eq!(value(&record, Metric::Retransmits), Some(4.0));
+    assert_eq!(value(&record, Metric::Drops), Some(11.0));
+}
+
+#[test]
+fn figures_that_packets_do_not_have_are_refused_with_those_that_they_have() {
+    let parse = |load: &str| {
+        let text = format!(
+            "name = \"s\"\ntitle = \"S\"\n[defaults]\nwindow = \"1s\"\nwarm_up = \"1s\"\ncool_down = \"1s\"\n\
+             [testbed.t]\nnodes = [\"a\", \"b\"]\nwire = {{}}\n[[scenario]]\nid = \"P\"\nname = \"P\"\n\
+             testbed = \"t\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+             load = {{ kind = \"packets\", connections_per_second = 9, {load} }}\n"
+        );
+        crate::suite::Suite::parse("s.toml", &text).unwrap().scenarios[0].plan()
+    };
+    let (tcp, udp) = (parse("protocol = \"tcp\""), parse("protocol = \"udp\""));
+    let flood = parse("protocol = \"udp\", flood = true");
+    let requests = parse("protocol = \"tcp\", requests = 3");
+    let kinds = [&tcp, &udp, &flood, &requests].map(|load| Kind::of(load).unwrap());
+    assert_eq!(kinds, [Kind::Connections, Kind::Connections, Kind::Flood, Kind::Requests]);
+    for (load, figure, word) in [
+        (&tcp, "P.throughput", "bits_out"),
+        (&tcp, "P.local.service_demand", "bits_out"),
+        (&tcp, "P.local.transaction_demand", "busy"),
+        (&tcp, "P.datagrams", "packets_out"),
+        (&tcp, "P.jitter", "udp-stream"),
+        (&tcp, "P.local.loss", "retransmits"),
+        (&tcp, "P.retransmits", "`local`"),
+        (&udp, "P.local.retransmits", "loss"),
+        (&udp, "P.handshake_p50", "latency"),
+        (&udp, "P.remote.connections", "UDP server"),
+        (&flood, "P.transactions", "nobody answers"),
+        (&flood, "P.latency_p99", "nobody answers"),
+    ] {
+        let error = check(load, &figure.parse().unwrap()).expect_err(figure).to_string();
+        assert!(error.contains(word), "{figure}: '{error}' lacks '{word}'");
+    }
+    for (load, figure) in [
+        (&tcp, "P.connections"),
+        (&tcp, "P.remote.concurrent"),
+        (&tcp, "P.handshake_p99"),
+        (&requests, "P.first_byte_mean"),
+        (&udp, "P.local.loss"),
+        (&udp, "P.latency_p50"),
+        (&flood, "P.remote.packets_in"),
+        (&tcp, "P.local.cpu"),
+    ] {
+        check(load, &figure.parse().unwrap()).unwrap_or_else(|error| panic!("{figure}: {error}"));
+    }
+    let error = check(&tcp_stream("forward", 1), &"P.connections".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("only packets"), "{error}");
+}

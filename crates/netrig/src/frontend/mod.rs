@@ -6,32 +6,57 @@
 
 pub mod counters;
 pub mod course;
+pub mod dperf;
 pub mod ntttcp;
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use crate::exit::{Exit, Failure};
+use anyhow::Context;
+use rig_sys::process;
+
+use crate::command;
+use crate::exit::{Exit, Failure, OrExit};
 
 /// The tool that the program was called as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     Ntttcp(ntttcp::CalledAs),
+    Dperf,
 }
 
 impl Tool {
     /// Which tool a program of this name is: the last part of its path, with any case and with or without `.exe`.
     pub fn of(program: &OsStr) -> Option<Self> {
         let name = Path::new(program).file_name()?.to_str()?.to_ascii_lowercase();
-        ntttcp::CalledAs::of(name.strip_suffix(".exe").unwrap_or(&name)).map(Self::Ntttcp)
+        match name.strip_suffix(".exe").unwrap_or(&name) {
+            "dperf" => Some(Self::Dperf),
+            name => ntttcp::CalledAs::of(name).map(Self::Ntttcp),
+        }
     }
 
     /// Does what the tool's own arguments say.
     pub fn execute(self, arguments: &[OsString]) -> Result<Exit, Failure> {
         match self {
             Self::Ntttcp(name) => ntttcp::execute(name, arguments),
+            Self::Dperf => dperf::execute_as_dperf(arguments),
         }
     }
+}
+
+/// Starts the same again, `netrig TOOL ARGUMENTS` with `marker` in its environment, in a session of its own and without a
+/// terminal, and leaves it alone.
+fn go_into_background(tool: &str, arguments: &[OsString], marker: &str) -> Result<Exit, Failure> {
+    let program = env::current_exe().context("find this program").or_exit(Exit::Failed)?;
+    let mut command = Command::new(program);
+    command.arg(tool).args(arguments).env(marker, "1");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child =
+        process::in_own_session(&mut command).spawn().context("start in the background").or_exit(Exit::Failed)?;
+    command::print(&format!("runs in the background as process {}\n", child.id()))?;
+    Ok(Exit::Done)
 }
 
 #[cfg(test)]
@@ -46,6 +71,7 @@ mod tests {
             ("/usr/local/bin/NTttcp.exe", Some(Tool::Ntttcp(Plain))),
             ("ntttcps", Some(Tool::Ntttcp(Sender))),
             ("./NTTTCPR", Some(Tool::Ntttcp(Receiver))),
+            ("/usr/bin/dperf", Some(Tool::Dperf)),
             ("netrig", None),
             ("/opt/ntttcp/netrig", None),
             ("ntttcpx", None),

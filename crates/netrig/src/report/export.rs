@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::claim::{Metric, Side};
 use crate::compare::Comparison;
+use crate::frontend::dperf::record::Record;
 use crate::record::{Environment, RigCost};
 
 /// What the JSON of every report begins with.
@@ -203,7 +204,7 @@ struct FlagOutline {
 }
 
 /// The JSON Schemas (draft 2020-12) of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 2] {
+pub fn schemas() -> [(&'static str, Schema); 3] {
     let described = |mut schema: Schema, title: &str, description: &str| {
         schema.insert("title".to_owned(), title.into());
         schema.insert("description".to_owned(), description.into());
@@ -225,6 +226,10 @@ pub fn schemas() -> [(&'static str, Schema); 2] {
                 "A comparison of two runs of netrig",
                 "What `netrig compare --format json` writes.",
             ),
+        ),
+        (
+            "dperf.json",
+            described(schema_for!(Record), "A run of netrig dperf", "What `netrig dperf --json FILE` writes."),
         ),
     ]
 }

@@ -4,6 +4,7 @@ mod environment;
 pub(crate) mod meter;
 mod progress;
 mod rig;
+mod search;
 pub(crate) mod suspicion;
 
 use anyhow::{Context, Result};

@@ -11,7 +11,7 @@ use rig_load::record::Sample;
 
 use super::{Observer, Outcome, Settled};
 use crate::claim::{Metric, Side};
-use crate::figures::figure;
+use crate::figures::{Kind, figure};
 use crate::record::TrialRecord;
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
@@ -90,6 +90,7 @@ enum Shown {
     Bytes,
     BytesIn,
     Transactions,
+    Connections,
 }
 
 impl Shown {
@@ -98,7 +99,7 @@ impl Shown {
         let count = match self {
             Self::Bytes => sample.bytes * 8,
             Self::BytesIn => sample.bytes_in * 8,
-            Self::Transactions => sample.units,
+            Self::Transactions | Self::Connections => sample.units,
         };
         count as f64 * 1e9 / sample.span_ns as f64
     }
@@ -108,6 +109,7 @@ impl Shown {
         match self {
             Self::Bytes | Self::BytesIn => (1e-6, "Mbit/s"),
             Self::Transactions => (1.0, "transactions/s"),
+            Self::Connections => (1.0, "connections/s"),
         }
     }
 }
@@ -124,7 +126,9 @@ impl Observer for Progress {
         let connecting = || pairs().map(|(from, _)| from.to_string());
         let listening = || pairs().map(|(_, to)| to.to_string());
         self.sides = scenario.traffic.sides();
+        let is_opening = Kind::of(&scenario.traffic.connect) == Some(Kind::Connections);
         (self.shown, self.watched) = match scenario.traffic.flow() {
+            _ if is_opening => (Shown::Connections, connecting().collect()),
             Some(Flow::Forward) => (Shown::Bytes, listening().collect()),
             Some(Flow::Reverse) => (Shown::Bytes, connecting().collect()),
             Some(Flow::Both) => (Shown::BytesIn, connecting().chain(listening()).collect()),
@@ -153,6 +157,7 @@ impl Observer for Progress {
             Shown::Bytes => value(Side::Receiver, Metric::Throughput),
             Shown::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
             Shown::Transactions => value(Side::Local, Metric::Transactions),
+            Shown::Connections => value(Side::Local, Metric::Connections),
         };
         let (scale, unit) = self.shown.scale();
         self.line(&format!(

@@ -8,19 +8,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
+use rig_load::packet::search::generator_bound;
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
-use rig_load::record::{Sample, WorkerRecord};
+use rig_load::record::{PacketRecord, Sample, WorkerRecord};
 use rig_sys::clock;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::meter::Reading;
+use super::search::{offered, search};
 use super::suspicion::flags;
 use super::{Execute, Stopped};
 use crate::figures::node_of;
-use crate::record::{NodeRecord, RigCost, TrialRecord};
-use crate::suite::{Scenario, Timing, Traffic};
-use crate::testbed::topology::Endpoint;
+use crate::record::{NodeRecord, RigCost, SearchRecord, TrialRecord};
+use crate::suite::{PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
+use crate::testbed::topology::{Endpoint, Family, Path, Topology, WireOptions};
 use crate::testbed::{Testbed, share_cpus};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
@@ -35,6 +37,8 @@ const COST_WINDOW: Duration = Duration::from_secs(2);
 /// Executes trials on this machine.
 #[derive(Debug)]
 pub struct Rig {
+    /// The generator's own limits that were found so far, with what they were found for.
+    generator: Vec<(Generator, Option<f64>)>,
     /// The program whose `worker` subcommand is one end of a load: netrig itself.
     program: PathBuf,
     /// The CPUs of each node.
@@ -45,11 +49,20 @@ pub struct Rig {
 }
 
 /// What a load left behind, with the counters of the nodes around it.
-struct Observation {
+pub(super) struct Observation {
     window: (u64, u64),
     nodes: Vec<NodeRecord>,
-    workers: Vec<WorkerRecord>,
+    pub(super) workers: Vec<WorkerRecord>,
     throttled_us: Option<u64>,
+}
+
+/// What the generator's own limit depends on.
+#[derive(Debug, Clone, PartialEq)]
+struct Generator {
+    traffic: Traffic,
+    family: Family,
+    mtu: u32,
+    phases: Phases,
 }
 
 impl Rig {
@@ -63,7 +76,7 @@ impl Rig {
         // The runner keeps off the nodes' CPUs where the machine has others.
         let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
         CpuSet::allowed()?.without(&owned).apply()?;
-        Ok(Self { program, shares, cores, cancel })
+        Ok(Self { generator: Vec::new(), program, shares, cores, cancel })
     }
 
     /// The CPUs of each node.
@@ -83,10 +96,28 @@ impl Rig {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
+        self.trial_with(testbed, scenario, None, ordinal, timing, interim)
+    }
+
+    /// `generator` is its own limit, where a limit is searched.
+    fn trial_with(
+        &self,
+        testbed: &Testbed,
+        scenario: &Scenario,
+        generator: Option<f64>,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<TrialRecord> {
         let started_unix_ms = Timestamp::now().as_millisecond();
         let started = Instant::now();
-        let observed = self.observe(testbed, scenario, timing.phases, true, interim)?;
+        let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
+        let (observed, search) = match searched {
+            Some(plan) => self.find(testbed, scenario, plan, generator, timing.phases, interim)?,
+            None => (self.observe(testbed, scenario, timing.phases, true, interim)?, None),
+        };
         let mut record = TrialRecord {
+            search,
             scenario: scenario.id.clone(),
             ordinal,
             started_unix_ms,
@@ -102,6 +133,84 @@ impl Rig {
         };
         record.flags = flags(&record, &scenario.topology, &self.cores);
         Ok(record)
+    }
+
+    /// The window at the limit, or at a share of it, and how that was found.
+    fn find(
+        &self,
+        testbed: &Testbed,
+        scenario: &Scenario,
+        plan: &SearchPlan,
+        generator: Option<f64>,
+        phases: Phases,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<(Observation, Option<SearchRecord>)> {
+        let found =
+            search(scenario, plan, phases, |scenario, phases| self.observe(testbed, scenario, phases, true, interim))?;
+        let held = found.outcome.held;
+        let busy = |observed: &Observation| {
+            let packets = observed.workers.iter().filter_map(|worker| worker.packets.as_ref());
+            packets.map(PacketRecord::busy).fold(0.0, f64::max)
+        };
+        let busiest = found.held.as_ref().map_or(0.0, busy);
+        // With nothing between its ends, the generator is all there is.
+        let generator = if testbed.topology().path() == Path::Raw { held } else { generator };
+        let bound = held.and_then(|held| generator_bound(held, generator, busiest));
+        let observed = match found.held {
+            Some(observed) if plan.measure_at >= 1.0 => observed,
+            _ => {
+                // Where nothing was held, the first rate shows what happens.
+                let rate = held.map_or(plan.options.start, |held| held * plan.measure_at);
+                self.observe(testbed, &offered(scenario, plan.of, rate), phases, true, interim)?
+            }
+        };
+        let record = SearchRecord {
+            of: plan.of,
+            options: plan.options,
+            step_us: plan.step.as_micros() as u64,
+            confirmed_us: phases.window.as_micros() as u64,
+            outcome: found.outcome,
+            generator,
+            bound,
+            share: plan.measure_at,
+        };
+        Ok((observed, Some(record)))
+    }
+
+    /// The limit of the generator itself, for a scenario that searches one: the same load, by the same way into the
+    /// kernel, over a bare wire between the same CPUs. Searched once for each load.
+    fn generator_limit(&mut self, scenario: &Scenario, timing: &Timing) -> Result<Option<f64>> {
+        let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
+        let (Some(plan), false) = (searched, scenario.topology.path() == Path::Raw) else { return Ok(None) };
+        let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
+        let ends = ["from", "to"].map(|node| Endpoint { node: node.to_owned(), container: None });
+        let mut bare = scenario.clone();
+        bare.under = None;
+        bare.traffic.pairs = vec![(ends[0].clone(), ends[1].clone())];
+        let topology = &scenario.topology;
+        let generator = Generator {
+            traffic: bare.traffic.clone(),
+            family: topology.family(),
+            mtu: topology.endpoint_mtu(),
+            phases: timing.phases,
+        };
+        if let Some((_, known)) = self.generator.iter().find(|(of, _)| *of == generator) {
+            return Ok(*known);
+        }
+        let queues = bare.traffic.packets.as_ref().map_or(1, |packets| packets.workers);
+        let wire = WireOptions { rate: None, mtu: generator.mtu, segmentation_offload: true, queues };
+        let names = ends.each_ref().map(|end| end.node.clone());
+        bare.topology =
+            Topology::new(&names, Some(wire), Path::Raw, &ends).and_then(|t| t.with_family(generator.family))?;
+        let node = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node).unwrap_or(0);
+        let shares = [from, to].map(|end| self.shares.get(node(end)).cloned().unwrap_or_default());
+        let testbed = Testbed::build(&bare.topology, &shares).context("build the testbed of the generator's limit")?;
+        let found = search(&bare, plan, timing.phases, |scenario, phases| {
+            self.observe(&testbed, scenario, phases, true, &mut |_, _| ())
+        });
+        let held = found.context("search for the generator's own limit")?.outcome.held;
+        self.generator.push((generator, held));
+        Ok(held)
     }
 
     fn observe(
@@ -154,9 +263,13 @@ impl Rig {
             let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
             let address = (address, port).into();
             let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
+            let [listening, connecting] = match (&traffic.packets, loaded) {
+                (Some(packets), true) => ported(testbed, traffic, packets, from, to)?,
+                _ => [load(&traffic.listen), load(&traffic.connect)],
+            };
             Ok(Pair {
-                listen: self.worker(testbed, to, word, listen, load(&traffic.listen), phases)?,
-                connect: self.worker(testbed, from, word, connect, load(&traffic.connect), phases)?,
+                listen: self.worker(testbed, to, word, listen, listening, phases)?,
+                connect: self.worker(testbed, from, word, connect, connecting, phases)?,
             })
         });
         pairs.collect()
@@ -182,8 +295,29 @@ impl Rig {
     }
 
     fn build(&self, scenario: &Scenario) -> Result<Testbed> {
-        Testbed::build(&scenario.topology, &self.shares).context("build the testbed")
+        let mut testbed = Testbed::build(&scenario.topology, &self.shares).context("build the testbed")?;
+        if std::iter::once(&scenario.traffic).chain(&scenario.under).any(|traffic| traffic.packets.is_some()) {
+            testbed.route_pools().context("route to the packets' own addresses")?;
+        }
+        Ok(testbed)
     }
+}
+
+/// The load of the listening and of the connecting end, each with its port in the testbed.
+fn ported(
+    testbed: &Testbed,
+    traffic: &Traffic,
+    packets: &PacketTraffic,
+    from: &Endpoint,
+    to: &Endpoint,
+) -> Result<[Load; 2]> {
+    let end = |own: &Endpoint, peer: &Endpoint, load: &Load, is_client| {
+        let (_, cpus) = testbed.endpoint(own).with_context(|| format!("find endpoint {own}"))?;
+        let (home, _) = testbed.endpoint(peer).with_context(|| format!("find endpoint {peer}"))?;
+        let port = PortOf { own, peer, is_client, cpus: cpus.as_slice(), peer_mac: Some(home.mac()?) };
+        with_port(load, packets, testbed.topology(), &port).with_context(|| format!("find the addresses of {own}"))
+    };
+    Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])
 }
 
 impl Execute for Rig {
@@ -199,9 +333,11 @@ impl Execute for Rig {
         }
         let started_unix_ms = Timestamp::now().as_millisecond();
         let started = Instant::now();
+        let generator = self.generator_limit(scenario, timing)?;
+        let building = Instant::now();
         let testbed = self.build(scenario)?;
-        let setup = started.elapsed();
-        let record = self.trial_in(&testbed, scenario, ordinal, timing, interim)?;
+        let setup = building.elapsed();
+        let record = self.trial_with(&testbed, scenario, generator, ordinal, timing, interim)?;
         let closing = Instant::now();
         drop(testbed);
         Ok(TrialRecord {

@@ -1,11 +1,13 @@
 //! What makes a reader doubt a trial, from its own counters.
 
-use rig_load::record::{TransactionRecord, WorkerRecord};
+use rig_load::packet::search::{BOUND, Ending, GeneratorBound};
+use rig_load::record::{PacketRecord, TransactionRecord, WorkerRecord};
 use rig_sys::cpu::CpuSet;
 
 use super::rig::UNDER;
 use crate::figures::node_of;
-use crate::record::{CpuUse, Flag, NodeRecord, TrialRecord};
+use crate::figures::packets::{dropped as dropped_at_port, failed, sent_again};
+use crate::record::{CpuUse, Flag, NodeRecord, SearchRecord, TrialRecord};
 use crate::testbed::topology::Topology;
 use crate::testbed::{UPLINK, split_cores};
 
@@ -28,11 +30,15 @@ const PACKETS_MIN: u64 = 1000;
 pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) -> Vec<Flag> {
     let mut flags = shared_cores(trial, cores);
     flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
+    flags.extend(trial.search.as_ref().and_then(of_search));
     for node in &trial.nodes {
-        flags.extend(receive_elsewhere(node));
+        let polled = is_polled(trial, node);
+        if !polled {
+            flags.extend(receive_elsewhere(node));
+            flags.extend(saturated(node));
+        }
         flags.extend(stolen(node));
         flags.extend(other_load(trial, node));
-        flags.extend(saturated(node));
         flags.extend(dropped(node));
         if !topology.segmentation_offload() {
             flags.extend(not_one_segment(node, topology));
@@ -55,8 +61,50 @@ fn of_worker(trial: &TrialRecord, worker: &WorkerRecord) -> Vec<Flag> {
     let mut flags: Vec<Flag> = skew(trial, worker, &name).into_iter().collect();
     flags.extend(saturated_thread(worker, &name));
     flags.extend(worker.notes.iter().map(|note| Flag::NotGranted { worker: name.clone(), what: note.clone() }));
-    flags.extend(worker.transactions.iter().flat_map(|transactions| unserved(transactions, &name)));
+    match &worker.packets {
+        Some(packets) => flags.extend(of_packets(packets, &name)),
+        None => flags.extend(worker.transactions.iter().flat_map(|transactions| unserved(transactions, &name))),
+    }
     flags
+}
+
+/// Whether a packet load's workers run on the node: they look for packets without rest, so that their CPUs are always
+/// busy, and take packets before the kernel's receive path counts them.
+fn is_polled(trial: &TrialRecord, node: &NodeRecord) -> bool {
+    trial.workers.iter().any(|worker| worker.packets.is_some() && node_of(&worker.name) == node.name)
+}
+
+fn of_search(search: &SearchRecord) -> Option<Flag> {
+    let no_limit = |why: &str| Some(Flag::NoLimit { why: why.to_owned() });
+    match (search.outcome.ending, search.bound) {
+        (Ending::Nothing, _) => no_limit("every rate lost something, down to a thousandth of the first"),
+        (Ending::Exhausted, _) => no_limit("too many steps were needed: raise the first rate or the precision"),
+        (Ending::Ceiling, _) => no_limit("the highest rate allowed was carried: raise `most`"),
+        (Ending::Found, Some(GeneratorBound::Limit(share))) => Some(Flag::GeneratorBound { percent: share * 100.0 }),
+        // The worker's own flag says it.
+        (Ending::Found, Some(GeneratorBound::Busy(_)) | None) => None,
+    }
+}
+
+fn of_packets(packets: &PacketRecord, worker: &str) -> Vec<Flag> {
+    let place = |what: &str| format!("{worker}'s port {what}");
+    let (failed, again, refused) = (failed(packets), sent_again(packets), packets.count("dropTx"));
+    let received = dropped_at_port(packets).saturating_sub(refused);
+    let unanswered = packets.count_since("udpRt");
+    let (late, busy) = (packets.count("late"), packets.busy());
+    let worker = || worker.to_owned();
+    [
+        (busy >= BOUND).then(|| Flag::GeneratorBusy { worker: worker(), percent: busy * 100.0 }),
+        (failed > 0).then(|| Flag::FailedConnections { worker: worker(), connections: failed }),
+        (again > 0).then(|| Flag::SentAgain { worker: worker(), packets: again }),
+        (unanswered > 0).then(|| Flag::Unanswered { worker: worker(), requests: unanswered }),
+        (refused > 0).then(|| Flag::Dropped { place: place("(no room to send)"), packets: refused }),
+        (received > 0).then(|| Flag::Dropped { place: place("(received)"), packets: received }),
+        (late > 0).then(|| Flag::Late { worker: worker(), begins: late }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Transactions that should have been made, and were not: the others' latency does not tell of them.
@@ -212,6 +260,7 @@ mod tests {
             nodes: vec![node],
             workers: Vec::new(),
             throttled_us: None,
+            search: None,
             flags: Vec::new(),
         }
     }

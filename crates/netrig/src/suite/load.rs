@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use rig_load::packet::Close;
+use rig_load::packet::plan::Driver;
 use rig_load::plan::{
     Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
     Transactions, WorkerPlan,
@@ -11,6 +13,7 @@ use rig_stats::units::{ByteRate, Bytes, Span};
 use serde::Deserialize;
 
 use super::file::OneOrMany;
+use super::packets::{self, PacketTraffic, PortsFile, Protocol, SearchFile};
 
 /// Of a load that does not say after how long it gives up waiting for a response.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -51,6 +54,13 @@ pub(super) enum PerSecond {
     Number(f64),
 }
 
+/// The same for packets.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "expected a number per second such as 10000")]
+pub(super) enum Rate {
+    PerSecond(f64),
+}
+
 load_file! {
     kind: LoadKind,
     /// Of a load that runs under another one: its endpoints, unless they are the other's.
@@ -81,6 +91,43 @@ load_file! {
     outstanding: Outstanding,
     send_mode: SendMode,
     receive_mode: ReceiveMode,
+    /// Of packets, as all that follow.
+    protocol: Protocol,
+    /// New connections, of UDP first datagrams, per second.
+    connections_per_second: Rate,
+    /// Connections that are open at once; no more are opened.
+    hold: u32,
+    /// Requests of each connection; without end unless told, where there are several.
+    requests: u16,
+    /// From request to request of a connection.
+    interval: Span,
+    /// Of all connections together, on those that are held.
+    requests_per_second: Rate,
+    client_addresses: u32,
+    server_addresses: u32,
+    client_ports: PortsFile,
+    server_ports: PortsFile,
+    /// How a client ends a connection.
+    close: Close,
+    /// Until a segment is sent again for the first time.
+    retransmit: Span,
+    retries: u8,
+    /// Segments of a response that may be under way.
+    send_window: u8,
+    /// How long the rate of connections rises.
+    ramp: Span,
+    /// Connections that are opened together.
+    launch: u16,
+    /// First packets only, no answer expected.
+    flood: bool,
+    /// Datagrams back to back.
+    pipeline: u16,
+    /// Another address with each connection, and not another port only.
+    hop: bool,
+    driver: Driver,
+    /// Queues of each end that are used, each with a thread.
+    workers: u32,
+    search: SearchFile,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -92,6 +139,7 @@ pub(super) enum LoadKind {
     TcpCrr,
     UdpStream,
     UdpRr,
+    Packets,
 }
 
 /// NTttcp's `-a` of each end. An end that is not named makes one system call at a time.
@@ -103,7 +151,8 @@ pub(super) struct Outstanding {
 }
 
 impl LoadKind {
-    const ALL: [Self; 6] = [Self::TcpStream, Self::TcpMaerts, Self::TcpRr, Self::TcpCrr, Self::UdpStream, Self::UdpRr];
+    const ALL: [Self; 7] =
+        [Self::TcpStream, Self::TcpMaerts, Self::TcpRr, Self::TcpCrr, Self::UdpStream, Self::UdpRr, Self::Packets];
 
     fn name(self) -> &'static str {
         match self {
@@ -113,6 +162,7 @@ impl LoadKind {
             Self::TcpCrr => "tcp-crr",
             Self::UdpStream => "udp-stream",
             Self::UdpRr => "udp-rr",
+            Self::Packets => "packets",
         }
     }
 
@@ -124,6 +174,33 @@ impl LoadKind {
         const TCP_BULK: &[&str] =
             &["message", "receive_message", "throttle", "outstanding", "send_mode", "receive_mode"];
         const UDP_BULK: &[&str] = &["message", "batch", "segments", "coalesce", "throttle", "pacing", "flow"];
+        const PACKETS: &[&str] = &[
+            "protocol",
+            "connections_per_second",
+            "hold",
+            "requests",
+            "interval",
+            "requests_per_second",
+            "request",
+            "response",
+            "client_addresses",
+            "server_addresses",
+            "client_ports",
+            "server_ports",
+            "close",
+            "retransmit",
+            "retries",
+            "send_window",
+            "timeout",
+            "ramp",
+            "launch",
+            "flood",
+            "pipeline",
+            "hop",
+            "driver",
+            "workers",
+            "search",
+        ];
         let parts: &[&[&str]] = match self {
             Self::TcpStream => &[TCP_BULK, &["flow"], TCP],
             Self::TcpMaerts => &[TCP_BULK, TCP],
@@ -131,8 +208,10 @@ impl LoadKind {
             Self::TcpCrr => &[TRANSACTIONS, TCP],
             Self::UdpStream => &[UDP_BULK],
             Self::UdpRr => &[TRANSACTIONS, &["in_flight", "timeout"]],
+            Self::Packets => &[PACKETS],
         };
-        [EVERY].iter().chain(parts).flat_map(|part| part.iter().copied()).collect()
+        let every = if self == Self::Packets { &[] } else { EVERY };
+        [every].iter().chain(parts).flat_map(|part| part.iter().copied()).collect()
     }
 }
 
@@ -143,7 +222,7 @@ pub(super) struct LoadError {
     pub hint: Option<String>,
 }
 
-fn error<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, LoadError> {
+pub(super) fn error<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, LoadError> {
     Err(LoadError { what: what.into(), hint: Some(hint.into()) })
 }
 
@@ -169,9 +248,21 @@ impl LoadFile {
     }
 }
 
-/// The load as the connecting and as the listening end run it.
-pub(super) fn ends(kind: LoadKind, load: &LoadFile) -> Result<(Load, Load), LoadError> {
-    let ends = match kind {
+/// A load as its two ends run it.
+pub(super) struct Ends {
+    pub connect: Load,
+    pub listen: Load,
+    /// What loads of packets are besides.
+    pub packets: Option<PacketTraffic>,
+}
+
+/// The load as the connecting and as the listening end run it. Loads of packets are checked when their testbed is known.
+pub(super) fn ends(kind: LoadKind, load: &LoadFile) -> Result<Ends, LoadError> {
+    let (connect, listen) = match kind {
+        LoadKind::Packets => {
+            let (connect, listen, packets) = packets::ends(load)?;
+            return Ok(Ends { connect, listen, packets: Some(packets) });
+        }
         LoadKind::TcpStream => {
             let flow = load.flow.unwrap_or_default();
             bulk(load, flow)?
@@ -182,8 +273,8 @@ pub(super) fn ends(kind: LoadKind, load: &LoadFile) -> Result<(Load, Load), Load
         LoadKind::UdpStream => both(Load::UdpStream(datagrams(load)?)),
         LoadKind::UdpRr => both(Load::UdpRr(transactions(load)?)),
     };
-    validate(&ends)?;
-    Ok(ends)
+    validate(&connect, &listen)?;
+    Ok(Ends { connect, listen, packets: None })
 }
 
 fn both(load: Load) -> (Load, Load) {
@@ -300,7 +391,7 @@ fn datagrams(load: &LoadFile) -> Result<Datagrams, LoadError> {
 }
 
 /// Has each end's plan check its ranges.
-fn validate((connect, listen): &(Load, Load)) -> Result<(), LoadError> {
+pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let (connecting, listening) = (Role::Connect { to: anywhere }, Role::Listen { address: anywhere, only_from: None });
     let mut ends = [(connecting, connect), (listening, listen)];
@@ -326,6 +417,6 @@ fn validate((connect, listen): &(Load, Load)) -> Result<(), LoadError> {
 pub fn flow(load: &Load) -> Option<Flow> {
     match load {
         Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => Some(*flow),
-        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Idle => None,
+        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Packets(_) | Load::Idle => None,
     }
 }

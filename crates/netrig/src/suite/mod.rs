@@ -2,6 +2,7 @@
 
 mod file;
 mod load;
+mod packets;
 mod resolve;
 mod tables;
 mod words;
@@ -11,6 +12,7 @@ use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
+pub use self::packets::{PacketTraffic, PortOf, SearchPlan, at_rate, with_port};
 pub use self::words::bytes;
 use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
@@ -18,13 +20,15 @@ use rig_stats::units::Span;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
+use crate::figures::Kind;
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 4] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
+    ("packets", include_str!("../../../../suites/packets.toml")),
 ];
 
 /// Scenarios that belong together, with what is asked of them.
@@ -144,6 +148,8 @@ pub struct Traffic {
     /// The load as each end of each pair runs it.
     pub connect: Load,
     pub listen: Load,
+    /// What loads of packets need besides.
+    pub packets: Option<PacketTraffic>,
 }
 
 impl Traffic {
@@ -162,6 +168,13 @@ impl Traffic {
 
     /// The figures that `netperf -I` would have to be certain, of both ends where payload is sent and taken.
     fn goal(&self) -> Vec<(Side, Metric)> {
+        if let Some(packets) = &self.packets {
+            // Workers never rest, so that their CPU time says nothing.
+            return match packets.search {
+                Some(_) => vec![(Side::Local, Metric::Limit)],
+                None => Kind::of(&self.connect).map_or_else(Vec::new, |kind| kind.rates()[..1].to_vec()),
+            };
+        }
         let result = if self.flow().is_some() { Metric::Throughput } else { Metric::Transactions };
         let [one, other] = self.sides();
         let mut goal = vec![(one, result), (other, result), (one, Metric::Cpu), (other, Metric::Cpu)];

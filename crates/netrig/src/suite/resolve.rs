@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use rig_stats::units::Span;
 use toml::Spanned;
 
 use super::file::{Defaults, OneOrMany, Quick, ScenarioFile, SuiteFile, WireFile};
-use super::load::{LoadError, LoadFile, LoadKind, ends};
+use super::load::{Ends, LoadError, LoadFile, LoadKind, ends, validate};
+use super::packets::{self, PortOf};
 use super::{Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::claim::{Claim, FigureError, FigureRef, Metric};
 use crate::figures::check;
@@ -148,6 +150,16 @@ impl Resolver<'_> {
         let topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
             .map_err(|e| self.topology_error(scenario.path.span(), e))?;
+        let span = scenario.load.as_ref().map_or_else(|| scenario.id.span(), Spanned::span);
+        self.check_packets(span, file, &traffic, &topology)?;
+        if let (Some(under), Some(at)) = (&under, &scenario.under) {
+            self.check_packets(at.span(), file, under, &topology)?;
+            if under.packets.as_ref().is_some_and(|packets| packets.search.is_some()) {
+                let what = "a search under another load";
+                return Err(self.error(at.span(), what, Some("search with the scenario's own load")));
+            }
+        }
+        self.check_shared(scenario, &traffic, under.as_ref())?;
         let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
             name: scenario.name.clone(),
@@ -174,6 +186,11 @@ impl Resolver<'_> {
             let what = format!("nothing runs under scenario '{}'", scenario.id);
             return Err(self.error(span, what, Some("give it an `under` load, or name another figure")));
         }
+        let searches = scenario.traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some());
+        if figure.metric == Metric::Limit && scenario.traffic.packets.is_some() && !searches {
+            let what = format!("no limit is searched in scenario '{}'", scenario.id);
+            return Err(self.error(span, what, Some("give its load search = \"loss-free\"")));
+        }
         check(&scenario.traffic.connect, figure).map_err(|e| self.error(span, e.what, Some(&e.hint)))
     }
 
@@ -184,9 +201,52 @@ impl Resolver<'_> {
         defaults: &LoadFile,
         pairs: Vec<(Endpoint, Endpoint)>,
     ) -> Result<Traffic> {
-        let (connect, listen) =
+        let Ends { connect, listen, packets } =
             load.complete(defaults).and_then(|(kind, load)| ends(kind, &load)).map_err(|e| self.load_error(span, e))?;
-        Ok(Traffic { pairs, connect, listen })
+        Ok(Traffic { pairs, connect, listen, packets })
+    }
+
+    /// Whether the testbed can carry the packets, and the engine make them.
+    fn check_packets(
+        &self,
+        span: Range<usize>,
+        file: &SuiteFile,
+        traffic: &Traffic,
+        topology: &Topology,
+    ) -> Result<()> {
+        let Some(packets) = &traffic.packets else { return Ok(()) };
+        packets::check_path(packets, topology).map_err(|e| self.load_error(span.clone(), e))?;
+        let quick = file.quick.as_ref().map(|quick| quick.get_ref().warm_up);
+        let warm_up = quick.into_iter().chain([file.defaults.get_ref().warm_up]).map(|warm_up| warm_up.0).min();
+        let ramp = packets::ramp(&traffic.connect);
+        if let Some(warm_up) = warm_up.filter(|warm_up| ramp > *warm_up) {
+            let what = format!("a ramp of {} in a warm-up of {}", Span(ramp), Span(warm_up));
+            let hint = "the rate would still rise inside the window: choose a longer warm-up, quick's too";
+            return Err(self.error(span, what, Some(hint)));
+        }
+        for (from, to) in &traffic.pairs {
+            let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_mac: None };
+            let ported = |load, end| packets::with_port(load, packets, topology, &end);
+            let ends = (ported(&traffic.connect, end(from, to, true)), ported(&traffic.listen, end(to, from, false)));
+            let (Some(connect), Some(listen)) = ends else { continue };
+            validate(&connect, &listen).map_err(|e| self.load_error(span.clone(), e))?;
+        }
+        Ok(())
+    }
+
+    /// An interface is the port of one packet load at most.
+    fn check_shared(&self, scenario: &ScenarioFile, traffic: &Traffic, under: Option<&Traffic>) -> Result<()> {
+        let (Some(_), Some(under), Some(file)) = (&traffic.packets, under, &scenario.under) else { return Ok(()) };
+        let mut endpoints = traffic.endpoints();
+        match endpoints.find(|endpoint| under.packets.is_some() && under.endpoints().any(|other| other == *endpoint)) {
+            None => Ok(()),
+            Some(both) => {
+                let what = format!("two loads of packets at {both}");
+                let hint =
+                    "each takes the interface for itself: give the load under it endpoints of its own, or sockets";
+                Err(self.error(file.span(), what, Some(hint)))
+            }
+        }
     }
 
     /// The load that runs under `main`, between the same endpoints or others.

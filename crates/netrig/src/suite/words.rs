@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use rig_load::packet::plan::{Driver, Packets};
+use rig_load::packet::{Close, Expect, Service, Walk};
 use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Load, Pacing, Schedule, TcpStream, Transactions};
 use rig_stats::units::{ByteRate, Bytes, Span};
 
-use super::Traffic;
+use super::{PacketTraffic, Traffic};
 
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,6 +25,7 @@ impl fmt::Display for Traffic {
                 parts
             }
             (Load::UdpStream(load), _) => datagrams(load),
+            (Load::Packets(connect), Load::Packets(listen)) => packets(connect, listen, self.packets.as_ref()),
             (load, _) => vec![load.name().to_owned()],
         };
         if self.pairs.len() > 1 {
@@ -116,4 +119,63 @@ fn engine(end: &TcpStream) -> String {
         Engine::Blocking => "blocking".into(),
         Engine::Uring { outstanding } => format!("io_uring with {outstanding} outstanding"),
     }
+}
+
+fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>) -> Vec<String> {
+    let Some(client) = connect.service.client() else { return Vec::new() };
+    let (name, request) = match &connect.service {
+        Service::TcpClient(tcp) if tcp.response == Expect::Http => ("HTTP", tcp.request.len()),
+        Service::TcpClient(tcp) => ("TCP", tcp.request.len()),
+        Service::UdpClient(udp) => ("UDP", udp.request.len()),
+        Service::TcpServer(_) | Service::UdpServer(_) => ("?", 0),
+    };
+    let response = match &listen.service {
+        Service::TcpServer(tcp) => tcp.response.len(),
+        Service::UdpServer(udp) => udp.response.len(),
+        Service::TcpClient(_) | Service::UdpClient(_) => 0,
+    };
+    let search = traffic.and_then(|traffic| traffic.search.as_ref());
+    let mut parts = vec![if client.flood.is_some() {
+        format!("{name} flood, first packets only")
+    } else {
+        format!("{name} packets, requests of {}, responses of {}", bytes(request as u32), bytes(response as u32))
+    }];
+    match search {
+        Some(search) => {
+            parts.push(format!("{} per second searched from {}", search.of, search.options.start));
+            parts.push(format!("loss-free within {} %", search.options.precision * 100.0));
+            if search.measure_at < 1.0 {
+                parts.push(format!("window at {} % of the limit", search.measure_at * 100.0));
+            }
+        }
+        None => parts.push(format!("{} connections/s", client.load.rate)),
+    }
+    parts.extend(client.load.hold.map(|hold| format!("{hold} held open")));
+    if let Some(repeat) = client.repeat {
+        parts.extend(repeat.requests.map(|requests| format!("{requests} requests each")));
+        match repeat.rate {
+            Some(rate) if search.is_none() => parts.push(format!("{rate} requests/s")),
+            None if !repeat.interval.is_zero() => parts.push(format!("a request every {}", Span(repeat.interval))),
+            _ => {}
+        }
+        parts.extend((repeat.pipeline > 1).then(|| format!("{} back to back", repeat.pipeline)));
+    }
+    if let Service::TcpClient(tcp) = &connect.service {
+        parts.extend((tcp.close == Close::Reset).then(|| "closed by reset".into()));
+    }
+    parts.extend((!client.load.ramp.is_zero()).then(|| format!("ramp of {}", Span(client.load.ramp))));
+    parts.extend(client.load.launch.map(|launch| format!("{launch} opened together")));
+    parts.extend((client.walk == Walk::Hop).then(|| "another address each".into()));
+    if let Some(traffic) = traffic {
+        let (clients, servers) = (traffic.client_addresses, traffic.server_addresses);
+        parts.extend((clients > 1 || servers > 1).then(|| format!("{clients} client and {servers} server addresses")));
+        parts.extend((traffic.workers > 1).then(|| format!("{} workers at each end", traffic.workers)));
+        parts.extend(match traffic.driver {
+            Driver::Auto => None,
+            Driver::Xdp => Some("AF_XDP".into()),
+            Driver::XdpGeneric => Some("AF_XDP, generic".into()),
+            Driver::Packet => Some("AF_PACKET".into()),
+        });
+    }
+    parts
 }

@@ -115,6 +115,36 @@ impl Testbed {
         Ok(testbed)
     }
 
+    /// Lets the kernels on the way route to the pools of endpoints that make their packets themselves. Where both ends
+    /// are on one link there is nothing to route.
+    ///
+    /// # Errors
+    /// When a kernel refuses a route.
+    pub fn route_pools(&mut self) -> Result<()> {
+        if self.topology.path() != Path::Etun {
+            return Ok(());
+        }
+        let topology = &self.topology;
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            let names = &topology.nodes()[number];
+            for (index, container) in names.containers.iter().enumerate() {
+                let endpoint = Endpoint { node: names.name.clone(), container: Some(container.clone()) };
+                let Some(pool) = topology.pool(&endpoint) else { continue };
+                let (subnet, prefix) = pool.subnet();
+                // The container's own kernel says where the interface is, which the packets then find.
+                let (via, _) = topology.container_address(number, index);
+                node.place.netlink.add_route(subnet, prefix, via)?;
+            }
+        }
+        if let [a, b] = &mut self.nodes[..] {
+            for (node, other) in [(a, 1), (b, 0)] {
+                let (subnet, prefix) = topology.pools_subnet(other);
+                node.place.netlink.add_route(subnet, prefix, topology.node_address(other).0)?;
+            }
+        }
+        Ok(())
+    }
+
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -330,6 +360,21 @@ fn port_name(container: usize) -> String {
 }
 
 impl Place {
+    /// The hardware address of an endpoint's interface.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn mac(&self) -> Result<[u8; 6]> {
+        let text = self.ns.sysfs()?.read(UPLINK, "address")?;
+        let mut mac = [0; 6];
+        for (byte, digits) in mac.iter_mut().zip(text.trim().split(':')) {
+            *byte = u8::from_str_radix(digits, 16).map_err(|error| {
+                Error::new(format!("read the address of {UPLINK} of {}", self.name), std::io::Error::other(error))
+            })?;
+        }
+        Ok(mac)
+    }
+
     fn create(name: String) -> Result<Self> {
         let ns = NetNs::create()?;
         Ok(Self {

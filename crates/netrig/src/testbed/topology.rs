@@ -365,17 +365,91 @@ impl Topology {
         }
     }
 
-    /// The address at which load reaches `endpoint`.
-    pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
-        let node = self.nodes.iter().position(|n| n.name == endpoint.node)?;
-        match &endpoint.container {
-            None => Some(self.node_address(node).0),
-            Some(name) => {
-                let container = self.nodes[node].containers.iter().position(|c| c == name)?;
-                Some(self.container_address(node, container).0)
-            }
+    /// The pool of addresses of an endpoint that makes its packets itself: none of them is the kernel's. Pools are of
+    /// 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180, 8), which are set apart for such tests.
+    pub fn pool(&self, endpoint: &Endpoint) -> Option<Pool> {
+        let (node, container) = self.place_of(endpoint)?;
+        let (node, container) = (node as u8, container.unwrap_or(0) as u8);
+        Some(Pool(match self.family {
+            Family::Ipv4 => v4(198, 18 + node, container, 0),
+            Family::Ipv6 => Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + node, container]), 0, 0, 0, 0).into(),
+        }))
+    }
+
+    /// The subnet that all pools of a node are in, and the length of its prefix.
+    pub fn pools_subnet(&self, node: usize) -> (IpAddr, u8) {
+        let node = node as u8;
+        match self.family {
+            Family::Ipv4 => (v4(198, 18 + node, 0, 0), 16),
+            Family::Ipv6 => (Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + node, 0]), 0, 0, 0, 0).into(), 56),
         }
     }
+
+    /// Who takes what `endpoint` sends to `peer`.
+    pub fn next_hop(&self, endpoint: &Endpoint, peer: &Endpoint) -> Option<NextHop> {
+        let (node, container) = self.place_of(endpoint)?;
+        Some(match (self.path, container) {
+            (Path::Etun, Some(container)) => NextHop::Router(self.gateway_address(node, container)),
+            // A node without containers: the other one routes to its own.
+            (Path::Etun, None) => NextHop::Router(self.node_address(1 - node).0),
+            _ => NextHop::Peer(peer.clone()),
+        })
+    }
+
+    /// Its node, and its container there.
+    fn place_of(&self, endpoint: &Endpoint) -> Option<(usize, Option<usize>)> {
+        let node = self.nodes.iter().position(|n| n.name == endpoint.node)?;
+        let Some(name) = &endpoint.container else { return Some((node, None)) };
+        Some((node, Some(self.nodes[node].containers.iter().position(|c| c == name)?)))
+    }
+
+    /// The address at which load reaches `endpoint`.
+    pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
+        match self.place_of(endpoint)? {
+            (node, None) => Some(self.node_address(node).0),
+            (node, Some(container)) => Some(self.container_address(node, container).0),
+        }
+    }
+}
+
+/// The addresses of an endpoint that makes its packets itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool(IpAddr);
+
+impl Pool {
+    /// Addresses beside the port's own.
+    pub const SIZE: u32 = 253;
+
+    /// The first address; the others follow.
+    pub fn first(self) -> IpAddr {
+        self.at(1)
+    }
+
+    /// The port's own address, which asks for the router.
+    pub fn port(self) -> IpAddr {
+        self.at(Self::SIZE + 1)
+    }
+
+    /// The subnet and the length of its prefix.
+    pub fn subnet(self) -> (IpAddr, u8) {
+        (self.0, if self.0.is_ipv4() { 24 } else { 64 })
+    }
+
+    fn at(self, host: u32) -> IpAddr {
+        match self.0 {
+            IpAddr::V4(subnet) => Ipv4Addr::from_bits(subnet.to_bits() + host).into(),
+            IpAddr::V6(subnet) => Ipv6Addr::from_bits(subnet.to_bits() + u128::from(host)).into(),
+        }
+    }
+}
+
+/// Who takes the packets of an endpoint that makes them itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextHop {
+    /// The other end, on the same link.
+    Peer(Endpoint),
+    /// A kernel that routes.
+    Router(IpAddr),
 }
 
 fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {

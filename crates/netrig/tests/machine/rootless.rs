@@ -40,6 +40,30 @@ fn a_suite_runs_without_root() {
     });
 }
 
+/// XDP is not for user namespaces, packet sockets are; that they were taken is told.
+#[test]
+fn packets_leave_without_root() {
+    world::unprivileged(|user| {
+        if !two_nodes_fit() || !user.may_make_namespaces() {
+            return;
+        }
+        let store = user.path("runs.sqlite");
+        let only = ["run", "packets", "--quick", "--only", "short", "--window", "300ms", "--trials", "1"];
+        let (_, said) = user.netrig(0, &[&only[..], &["--store", store.to_str().unwrap()]].concat());
+        println!("{said}");
+        let store = Store::open_to_read(&store).unwrap();
+        let run = store.run(store.latest().unwrap()).unwrap();
+        let trial = &run.trials[0];
+        for worker in &trial.workers {
+            let packets = worker.packets.as_ref().unwrap();
+            assert_eq!(packets.ports[0].driver, "AF_PACKET", "{packets:?}");
+            assert!(packets.total["skOpen"] > 0, "{packets:?}");
+        }
+        let told = |flag: &&Flag| matches!(flag, Flag::NotGranted { what, .. } if what.contains("packet sockets"));
+        assert_eq!(trial.flags.iter().filter(told).count(), 2, "{:?}", trial.flags);
+    });
+}
+
 #[test]
 fn a_testbed_is_up_without_root() {
     world::unprivileged(|user| {

@@ -103,7 +103,12 @@ impl<'a> Group<'a> {
         send(&mut member.process, &Order::Plan(plan))
     }
 
-    pub(super) fn go(mut self, lead: Duration, phases: Option<Phases>) -> Result<Running<'a>, DriverError> {
+    pub(super) fn go(
+        mut self,
+        lead: Duration,
+        phases: Option<Phases>,
+        drain: Duration,
+    ) -> Result<Running<'a>, DriverError> {
         let start_ns = monotonic_after(lead);
         for member in &mut self.members {
             send(&mut member.process, &Order::Go { start_ns })?;
@@ -112,7 +117,7 @@ impl<'a> Group<'a> {
         let begin_ns = start_ns + ns(phases.map(|p| p.warm_up));
         let end_ns = begin_ns + ns(phases.map(|p| p.window));
         let stop_ns = end_ns + ns(phases.map(|p| p.cool_down));
-        Ok(Running { group: self, begin_ns, end_ns, stop_ns })
+        Ok(Running { group: self, begin_ns, end_ns, stop_ns, drain })
     }
 
     /// Lets events come until `done` holds for every worker. `limit` is the deadline, what it was made of, and what
@@ -198,7 +203,14 @@ impl<'a> Group<'a> {
             }
             (Event::Connected, Stage::Opening) => member.stage = Stage::Connected,
             (Event::Sample(sample), Stage::Connected) => (self.on_sample)(&member.process.name, &sample),
-            (Event::Done(record), Stage::Connected) => member.stage = Stage::Done(record),
+            (Event::Done(record), Stage::Connected) => {
+                let is_packets = record.packets.is_some();
+                member.stage = Stage::Done(record);
+                // The listening end serves until the other one is done.
+                if is_packets && !index.is_multiple_of(2) {
+                    return send(&mut self.members[index - 1].process, &Order::Done);
+                }
+            }
             (Event::Failed { what, why }, _) => {
                 member.failure.get_or_insert(Failure::Said(format!("{what}: {why}")));
             }
@@ -238,6 +250,8 @@ pub struct Running<'a> {
     begin_ns: u64,
     end_ns: u64,
     stop_ns: u64,
+    /// How long the load may take to come to its end.
+    drain: Duration,
 }
 
 impl Running<'_> {
@@ -260,10 +274,11 @@ impl Running<'_> {
     /// # Errors
     /// When a worker fails, dies or does not end, or the run is cancelled.
     pub fn finish(mut self) -> Result<Vec<WorkerRecord>, DriverError> {
-        let deadline_ns = self.stop_ns + FINISH_TIMEOUT.as_nanos() as u64;
-        self.group.until(Some((deadline_ns, FINISH_TIMEOUT, "report its record")), Member::is_done)?;
+        let timeout = FINISH_TIMEOUT + self.drain;
+        let deadline_ns = self.stop_ns.saturating_add(timeout.as_nanos() as u64);
+        self.group.until(Some((deadline_ns, timeout, "report its record")), Member::is_done)?;
         let ended = |member: &Member| member.process.stdout.is_none();
-        self.group.until(Some((deadline_ns, FINISH_TIMEOUT, "end")), ended)?;
+        self.group.until(Some((deadline_ns, timeout, "end")), ended)?;
         let mut records = Vec::with_capacity(self.group.members.len());
         for Member { process, stage, .. } in &mut self.group.members {
             let status =

@@ -1,6 +1,7 @@
 //! What is known of a connection.
 
 use super::Nanos;
+use super::http::Reading;
 
 /// The four ends of a connection in 64 bits: addresses as numbers within the configured ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,24 +58,61 @@ pub(super) enum State {
     Asked,
 }
 
-/// A moment, in units of 64 ns, modulo 2^32: a difference is right up to 274 s.
+/// A moment, modulo 2^32, in units of 64 ns unless a [`Unit`] says otherwise: a difference is right up to 274 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Stamp(pub u32);
 
 impl Stamp {
     /// The largest difference, nanoseconds.
-    pub const SPAN: Nanos = (u32::MAX as Nanos) << Self::SHIFT;
-    const SHIFT: u32 = 6;
+    pub const SPAN: Nanos = Unit::FINEST.span();
 
     #[inline]
     pub fn of(time: Nanos) -> Self {
-        Self((time >> Self::SHIFT) as u32)
+        Unit::FINEST.of(time)
     }
 
     /// Nanoseconds since then.
     #[inline]
     pub fn age(self, now: Nanos) -> Nanos {
-        Nanos::from(Self::of(now).0.wrapping_sub(self.0)) << Self::SHIFT
+        Unit::FINEST.age(self, now)
+    }
+}
+
+/// The power of two of nanoseconds in which stamps count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unit(u32);
+
+impl Unit {
+    pub const FINEST: Self = Self(6);
+
+    /// The finest in which differences of `nanos` are right.
+    pub fn spanning(nanos: Nanos) -> Self {
+        (Self::FINEST.0..32).map(Self).find(|unit| unit.span() >= nanos).unwrap_or(Self(32))
+    }
+
+    /// The largest difference, nanoseconds.
+    pub const fn span(self) -> Nanos {
+        (u32::MAX as Nanos) << self.0
+    }
+
+    #[inline]
+    pub fn of(self, time: Nanos) -> Stamp {
+        Stamp((time >> self.0) as u32)
+    }
+
+    /// Nanoseconds since `stamp`.
+    #[inline]
+    pub fn age(self, stamp: Stamp, now: Nanos) -> Nanos {
+        Nanos::from(self.of(now).0.wrapping_sub(stamp.0)) << self.0
+    }
+
+    /// `stamp`, or what is three quarters of the span old if it is older: who looks each quarter never sees an old stamp
+    /// as a young one.
+    #[inline]
+    pub fn hold(self, stamp: Stamp, now: Nanos) -> Stamp {
+        const OLDEST: u32 = u32::MAX / 4 * 3;
+        let now = self.of(now).0;
+        Stamp(now.wrapping_sub(now.wrapping_sub(stamp.0).min(OLDEST)))
     }
 }
 
@@ -99,21 +137,21 @@ pub struct Connection {
     /// The one that is expected from the peer.
     pub(super) expected: u32,
     /// Client: bytes of the response yet to come. Server: bytes of the response yet to be sent, or of the request yet to
-    /// come. Of a free one: the next free one.
+    /// come. Of HTTP what [`Reading`] goes by. Of a free one: the next free one.
     pub(super) left: u32,
-    /// When the connection or the request was due.
+    /// Client: when the connection or the request was due. Server: in the lowest byte the segments that may be under way,
+    /// in the next one the duplicate acknowledgments in a row.
     pub(super) stamp: Stamp,
     pub(super) timer: Timer,
     /// The peer's window as in its last segment.
     pub(super) peer_window: u16,
     /// Client: requests yet to be sent. Server: the largest segment that the peer takes.
     pub(super) requests_or_mss: u16,
+    /// How far the message is read. A server's that it answers, as long as it does.
+    pub(super) reading: Reading,
     pub(super) state: State,
-    pub(super) retries: u8,
-    /// Segments that may be under way.
-    pub(super) window: u8,
-    /// The shift of the peer's window in the low half, duplicate acknowledgments in a row in the high half.
-    scale_and_duplicates: u8,
+    /// The shift of the peer's window in the low half, retransmissions in a row in the high half.
+    scale_and_retries: u8,
 }
 
 impl Connection {
@@ -135,25 +173,49 @@ impl Connection {
     }
 
     pub(super) fn set_scale(&mut self, scale: u8) {
-        self.scale_and_duplicates = scale & 0xf;
+        self.scale_and_retries = self.scale_and_retries & 0xf0 | scale & 0xf;
     }
 
     /// Bytes that the peer takes.
     #[inline]
     pub(super) fn peer_bytes(&self) -> u32 {
-        u32::from(self.peer_window) << (self.scale_and_duplicates & 0xf)
-    }
-
-    /// Counts a duplicate acknowledgment; how many there are in a row, up to 15.
-    pub(super) fn duplicate(&mut self) -> u8 {
-        let duplicates = (self.scale_and_duplicates >> 4).saturating_add(1).min(15);
-        self.scale_and_duplicates = self.scale_and_duplicates & 0xf | duplicates << 4;
-        duplicates
+        u32::from(self.peer_window) << (self.scale_and_retries & 0xf)
     }
 
     #[inline]
-    pub(super) fn no_duplicates(&mut self) {
-        self.scale_and_duplicates &= 0xf;
+    pub(super) fn retries(&self) -> u8 {
+        self.scale_and_retries >> 4
+    }
+
+    /// At most 15.
+    #[inline]
+    pub(super) fn set_retries(&mut self, retries: u8) {
+        self.scale_and_retries = self.scale_and_retries & 0xf | retries << 4;
+    }
+
+    /// Of a server: segments that may be under way.
+    #[inline]
+    pub(super) fn window(&self) -> u8 {
+        self.stamp.0 as u8
+    }
+
+    #[inline]
+    pub(super) fn set_window(&mut self, segments: u8) {
+        self.stamp.0 = self.stamp.0 & !0xff | u32::from(segments);
+    }
+
+    /// An acknowledgment has come: one segment more, up to `most`, and no duplicates.
+    #[inline]
+    pub(super) fn widen(&mut self, most: u8) {
+        let segments = self.window().saturating_add(1).min(most);
+        self.stamp.0 = segments.into();
+    }
+
+    /// Counts a duplicate acknowledgment to a server; how many there are in a row.
+    pub(super) fn duplicate(&mut self) -> u8 {
+        let duplicates = ((self.stamp.0 >> 8) as u8).saturating_add(1);
+        self.stamp.0 = self.stamp.0 & 0xff | u32::from(duplicates) << 8;
+        duplicates
     }
 }
 
@@ -170,5 +232,22 @@ mod tests {
     fn ages_outlive_the_wrap() {
         let born = (1 << 38) - 1000;
         assert_eq!(Stamp::of(born).age(born + 6400), 6400);
+    }
+
+    #[test]
+    fn a_stamp_that_is_looked_at_never_looks_young() {
+        for unit in [Unit::FINEST, Unit(13)] {
+            let born = 5 << 40;
+            let mut stamp = unit.of(born);
+            for quarter in 1..20 {
+                let now = born + quarter * (unit.span() / 4);
+                let age = unit.age(stamp, now);
+                let expected = (now - born).min(unit.span() / 4 * 4);
+                assert!(age >= expected.min(unit.span() / 4 * 3) - (8 << unit.0), "{quarter}: {age}");
+                stamp = unit.hold(stamp, now);
+            }
+        }
+        assert_eq!(Unit::spanning(1), Unit::FINEST);
+        assert_eq!(Unit::spanning(Stamp::SPAN + 1), Unit(7));
     }
 }

@@ -2,6 +2,7 @@
 
 use rig_stats::histogram::Histogram;
 use rig_wire::Malformed;
+use serde::{Deserialize, Serialize};
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $field:ident = $name:literal,)*) => {
@@ -17,6 +18,22 @@ macro_rules! counters {
             /// Name and value of each field with a name of its own.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($name, self.$field)),*].into_iter()
+            }
+
+            /// Of both together.
+            pub fn plus(&self, other: &Self) -> Self {
+                Self {
+                    $($field: self.$field + other.$field,)*
+                    malformed: std::array::from_fn(|n| self.malformed[n] + other.malformed[n]),
+                }
+            }
+
+            /// What was counted since `earlier`, when the same was counted.
+            pub fn minus(&self, earlier: &Self) -> Self {
+                Self {
+                    $($field: self.$field.saturating_sub(earlier.$field),)*
+                    malformed: std::array::from_fn(|n| self.malformed[n].saturating_sub(earlier.malformed[n])),
+                }
             }
         }
     };
@@ -39,10 +56,15 @@ counters! {
     /// ICMP and ICMPv6, neighbor discovery included, as for `icmp_tx`.
     icmp_rx = "icmpRx",
     icmp_tx = "icmpTx",
+    /// Packets of TCP and UDP with a type of service or traffic class other than 0.
+    tos_rx = "tosRx",
     /// Packets of other protocols, and packets that are not for this port.
     other_rx = "otherRx",
     /// Malformed packets, fragments included: the sum over the reasons.
     bad_rx = "badRx",
+    /// Segments and datagrams of a kernel on this machine, which left the checksum to hardware that they never met: it
+    /// could not be verified.
+    partial_rx = "partialRx",
     syn_rx = "synRx",
     syn_tx = "synTx",
     fin_rx = "finRx",
@@ -60,15 +82,30 @@ counters! {
     ack_dup = "ackDup",
     /// Requests that were not answered in time.
     udp_rt = "udpRt",
+    /// Datagrams that nobody waits for: answers that come late or twice, and those to ports that nobody listens to.
     udp_drop = "udpDrop",
+    /// Errors of ICMP and ICMPv6 about a segment that was under way, a datagram, or the packets of a tunnel.
+    unreachable = "unreachable",
     sk_open = "skOpen",
     sk_close = "skClose",
     /// Connections that were given up, reset, or cut short.
     sk_err = "skErr",
     tcp_req = "tcpReq",
     tcp_rsp = "tcpRsp",
+    /// Requests: a client's that it sent, a server's that it answered, as for `http_post`.
+    http_get = "httpGet",
+    http_post = "httpPost",
+    /// Responses with a status 2XX: a client's that it received, a server's that it sent.
+    http_2xx = "http2XX",
+    /// A client's responses with another status, that are no HTTP, or cut short; a server's requests of the last two kinds.
+    http_err = "httpErr",
     /// Connections that could not be opened: none free, or all combinations of addresses and ports in use.
     no_socket = "noSocket",
+    /// Round trips that were timed, from when the SYN or datagram was due to its answer, and their sum in nanoseconds.
+    rtt_count = "rttCount",
+    rtt_sum = "rttSum",
+    /// Connections and requests that were not begun because the rate was changed while they were overdue.
+    missed = "missed",
     /// Connections and requests that began more than a millisecond after their time.
     late = "late",
 }
@@ -79,6 +116,12 @@ impl Counters {
         self.sk_open - self.sk_close
     }
 
+    /// The reasons for which frames were no packets, in words, each with its count; those without any are left out.
+    pub fn reasons(&self) -> impl Iterator<Item = (String, u64)> {
+        let all = Malformed::ALL.iter().zip(self.malformed).filter(|(_, count)| *count > 0);
+        all.map(|(reason, count)| (reason.to_string(), count))
+    }
+
     pub(super) fn malformed(&mut self, reason: Malformed) {
         self.bad_rx += 1;
         self.malformed[reason as usize] += 1;
@@ -86,7 +129,7 @@ impl Counters {
 }
 
 /// Times in nanoseconds from when something was due, whether or not it began in time.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// From the connection to the SYN's acknowledgment.
     pub handshake: Histogram,
@@ -94,4 +137,19 @@ pub struct Latencies {
     pub first_byte: Histogram,
     /// From the request to the end of its response.
     pub transaction: Histogram,
+}
+
+impl Latencies {
+    pub fn merge(&mut self, other: &Self) {
+        self.handshake.merge(&other.handshake);
+        self.first_byte.merge(&other.first_byte);
+        self.transaction.merge(&other.transaction);
+    }
+
+    /// Forgets all values and keeps the memory.
+    pub fn clear(&mut self) {
+        for histogram in [&mut self.handshake, &mut self.first_byte, &mut self.transaction] {
+            histogram.clear();
+        }
+    }
 }

@@ -1,31 +1,38 @@
 //! One worker: takes frames, answers them, keeps the time of its connections and opens new ones.
 
-use std::ops::RangeInclusive;
+use std::net::SocketAddr;
 
-use rig_wire::ethernet::{Ethernet, Mac, ethertype};
+use rig_wire::checksum::Checksum;
+use rig_wire::ethernet::{Ethernet, Mac};
 use rig_wire::tcp::Tcp;
 use rig_wire::udp::Udp;
 use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
-use super::config::{Client, Config, ConfigError, Link, Service};
+use super::config::{Config, ConfigError, Service};
 use super::connection::Key;
 use super::counters::{Counters, Latencies};
 use super::family::{Addresses, Family, Packet};
-use super::neighbor::{ANSWER, Heard, Resolver};
+use super::flood::FloodService;
+use super::link::{Link, Tunnel};
+use super::neighbor::{self, Heard, Resolver};
+use super::opener::{Opener, Pace};
+use super::plan::Answer;
 use super::port::{Port, Receive, Transmit};
-use super::schedule::Schedule;
+use super::rows::{Row, Rows, Side};
+use super::steering::Steer;
 use super::table::{Counted, Table};
 use super::tcp::TcpService;
 use super::template::{Ends, Template};
 use super::udp::UdpService;
+use super::underlay::{Below, Underlay};
+use super::unreachable::Unreachable;
 use super::wheel::Wheel;
 
 /// What a pass does at most before frames are received again: an engine that is late must not go deaf.
 const LAUNCHES: usize = 32;
 const TIMERS: usize = 128;
-/// Longer echoes are not answered.
-const ECHO: usize = 9216;
+const REQUESTS: usize = 64;
 /// What began later than this after its time is counted as late.
 pub(super) const LATE: Nanos = 1_000_000;
 
@@ -38,6 +45,7 @@ pub(super) struct Core<F: Family> {
     pub wheel: Wheel,
     pub counters: Counters,
     pub latencies: Latencies,
+    pub rows: Rows,
 }
 
 impl<F: Family> Core<F> {
@@ -70,22 +78,55 @@ impl<F: Family> Core<F> {
         self.wheel.set(&mut self.table.all, slot, deadline);
     }
 
+    #[inline]
+    pub fn opened(&mut self, slot: u32) {
+        self.counters.sk_open += 1;
+        if let Some(row) = self.rows.of(self.table.all[slot as usize].key) {
+            row.opened += 1;
+        }
+    }
+
     pub fn close(&mut self, slot: u32) {
         self.table.remove(slot);
         self.counters.sk_close += 1;
     }
 
     pub fn fail(&mut self, slot: u32) {
-        self.counters.sk_err += 1;
+        self.wrong(slot);
         self.close(slot);
+    }
+
+    /// A connection has failed, and will be closed.
+    pub fn wrong(&mut self, slot: u32) {
+        self.counters.sk_err += 1;
+        if let Some(row) = self.rows.of(self.table.all[slot as usize].key) {
+            row.errors += 1;
+        }
+    }
+
+    /// Requests and responses of a server, beside what the protocol's counters say.
+    #[inline(always)]
+    pub fn exchanged(&mut self, key: Key, requests: u64, responses: u64) {
+        if let Some(row) = self.rows.of(key) {
+            row.requests += requests;
+            row.responses += responses;
+        }
+    }
+
+    /// An answer came so long after what it answers was due.
+    #[inline]
+    pub fn round_trip(&mut self, age: Nanos) {
+        self.counters.rtt_count += 1;
+        self.counters.rtt_sum += age;
     }
 }
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one, and a pointer less on every packet's way")]
-enum Running {
+enum Running<F: Family> {
     Tcp(TcpService),
     Udp(UdpService),
+    Flood(FloodService<F>),
 }
 
 /// One worker.
@@ -94,34 +135,60 @@ pub struct Engine<F: Family> {
     core: Core<F>,
     link: Link<F>,
     resolver: Resolver<F::Address>,
-    running: Running,
+    /// What a tunnel goes over.
+    underlay: Option<Underlay>,
+    running: Running<F>,
+    /// Whether it is known where frames go.
+    ready: bool,
+    /// How many of our addresses have been announced.
+    announced: usize,
 }
 
 impl<F: Family> Engine<F> {
     /// Takes all the memory that it will need. `now` is not after any time that passes will be told.
     pub fn new(config: Config<F>, now: Nanos) -> Result<Self, ConfigError> {
         config.check()?;
-        let Config { link, local, remote, capacity, service } = config;
-        let running = match &service {
-            Service::TcpClient(tcp) => Running::Tcp(TcpService::client(&link, tcp)),
-            Service::TcpServer(tcp) => Running::Tcp(TcpService::server(&link, tcp)),
-            Service::UdpClient(udp) => Running::Udp(UdpService::client(&link, udp)),
-            Service::UdpServer(udp) => Running::Udp(UdpService::server(&link, udp)),
+        let Config { link, local, remote, capacity, service, steering } = config;
+        let (local, remote) = (Addresses::new(&local), Addresses::new(&remote));
+        let client = service.client();
+        let (counted, side, ports) = match &service {
+            Service::TcpServer(tcp) => (Counted::Remote, Side::Local, &tcp.server.ports),
+            Service::UdpServer(udp) => (Counted::Remote, Side::Local, &udp.server.ports),
+            Service::TcpClient(tcp) => (Counted::Local, Side::Remote, &tcp.client.server_ports),
+            Service::UdpClient(udp) => (Counted::Local, Side::Remote, &udp.client.server_ports),
         };
-        let counted = match &service {
-            Service::TcpClient(_) | Service::UdpClient(_) => Counted::Local,
-            Service::TcpServer(_) | Service::UdpServer(_) => Counted::Remote,
+        let addresses = if side == Side::Local { local.len() } else { remote.len() };
+        let rows = Rows::new(side, addresses, *ports.start(), ports.len());
+        let opener = |client| {
+            let steer = steering.as_ref().map(|steering| Steer::new(steering, &local, &remote));
+            (Opener::new(client, (local.len(), remote.len()), steer), Pace::new(client, capacity))
+        };
+        let running = match (&service, client.and_then(|client| client.flood.as_ref())) {
+            (Service::TcpClient(tcp), None) => Running::Tcp(TcpService::client(&link, tcp, opener(&tcp.client))),
+            (Service::UdpClient(udp), None) => Running::Udp(UdpService::client(&link, udp, opener(&udp.client))),
+            (Service::TcpClient(tcp), Some(flood)) => {
+                Running::Flood(FloodService::tcp(&link, tcp, flood, opener(&tcp.client)))
+            }
+            (Service::UdpClient(udp), Some(flood)) => {
+                Running::Flood(FloodService::udp(&link, udp, flood, opener(&udp.client)))
+            }
+            (Service::TcpServer(tcp), _) => Running::Tcp(TcpService::server(&link, tcp)),
+            (Service::UdpServer(udp), _) => Running::Udp(UdpService::server(&link, udp)),
         };
         let core = Core {
-            local: Addresses::new(&local),
-            remote: Addresses::new(&remote),
+            local,
+            remote,
             table: Table::new(capacity, counted),
             wheel: Wheel::new(now),
             counters: Counters::default(),
             latencies: Latencies::default(),
+            rows,
         };
-        let mut engine = Self { core, resolver: Resolver::new(link.gateway), link, running };
-        if let Some(mac) = engine.resolver.mac {
+        let resolver = Resolver::new(link.gateway);
+        let underlay = link.tunnel.as_deref().map(Underlay::new);
+        let announced = if link.announce { 0 } else { usize::MAX };
+        let mut engine = Self { core, link, resolver, underlay, running, ready: false, announced };
+        if let Some(mac) = engine.gateway() {
             engine.set_gateway(mac);
         }
         Ok(engine)
@@ -135,20 +202,107 @@ impl<F: Family> Engine<F> {
         &self.core.latencies
     }
 
+    /// Puts `with`, which should be empty, in the place of what was measured so far.
+    pub fn exchange_latencies(&mut self, with: &mut Latencies) {
+        std::mem::swap(&mut self.core.latencies, with);
+    }
+
+    /// What each server's address and port had, while there are 2 to 4096 of them: a client counts by the peer's, a
+    /// server by its own.
+    pub fn rows(&self) -> impl Iterator<Item = (SocketAddr, Row)> + '_ {
+        self.core.rows.all(match &self.running {
+            Running::Tcp(tcp) if tcp.is_server() => &self.core.local,
+            Running::Udp(udp) if udp.is_server() => &self.core.local,
+            _ => &self.core.remote,
+        })
+    }
+
+    /// Connections that the table has: as many as were opened and not closed.
+    pub(super) fn in_use(&self) -> usize {
+        self.core.table.in_use()
+    }
+
     /// Whether it is known where the gateway is; before that nothing is sent to it.
     pub fn is_ready(&self) -> bool {
-        self.resolver.mac.is_some()
+        self.ready
+    }
+
+    /// Where the gateway is, as far as it is known: with a tunnel, that of the link below.
+    pub fn gateway(&self) -> Option<Mac> {
+        match &self.underlay {
+            Some(underlay) => underlay.resolver.mac,
+            None => self.resolver.mac,
+        }
+    }
+
+    /// Takes it from elsewhere where the gateway is: answers come to one queue of an interface, and others need them too.
+    pub fn learn_gateway(&mut self, mac: Mac) {
+        match &mut self.underlay {
+            Some(underlay) => underlay.resolver.mac = Some(mac),
+            None => self.resolver.mac = Some(mac),
+        }
+        self.set_gateway(mac);
+    }
+
+    /// A client's schedule begins `at`, and nothing is opened before. For an engine that has opened nothing yet; without
+    /// this the schedule begins when the gateway is known.
+    pub fn open_from(&mut self, at: Nanos) {
+        if let Some(opener) = self.opener() {
+            opener.begin(at);
+        }
+    }
+
+    /// New connections per second from `now` on, without the rest of a ramp; zero is a pause. The part of an interval that
+    /// has passed counts, so that many small changes make a ramp. What should have begun more than a millisecond ago is
+    /// given up and counted as missed.
+    pub fn set_rate(&mut self, rate: f64, now: Nanos) {
+        if let Some(opener) = self.opener() {
+            let missed = opener.set_rate(rate, now);
+            self.core.counters.missed += missed;
+        }
+    }
+
+    /// Requests per second of all connections together from `now` on, as [`set_rate`](Self::set_rate) does it. Without
+    /// effect where requests follow an interval.
+    pub fn set_request_rate(&mut self, rate: f64, now: Nanos) {
+        let pace = match &mut self.running {
+            Running::Tcp(tcp) => tcp.pace(),
+            Running::Udp(udp) => udp.pace(),
+            Running::Flood(flood) => Some(flood.pace()),
+        };
+        if let Some(requests) = pace.and_then(Pace::requests) {
+            self.core.counters.missed += requests.set_rate(rate, now);
+        }
+    }
+
+    /// How many connections are held open from now on; `None`: however many come of the rate. Those above are not closed.
+    pub fn set_hold(&mut self, hold: Option<u32>) {
+        if let Some(opener) = self.opener() {
+            opener.set_hold(hold);
+        }
+    }
+
+    fn opener(&mut self) -> Option<&mut Opener> {
+        match &mut self.running {
+            Running::Tcp(tcp) => tcp.opener(),
+            Running::Udp(udp) => udp.opener(),
+            Running::Flood(flood) => Some(flood.opener()),
+        }
     }
 
     /// No more connections are opened, and those that rest are closed when their next request would be due.
     pub fn wind_down(&mut self) {
-        match &mut self.running {
-            Running::Tcp(tcp) => tcp.wind_down(),
-            Running::Udp(udp) => udp.wind_down(),
+        self.wind_down_at(0);
+    }
+
+    /// Winds down when it is `at`. What is due before is begun even when it is late.
+    pub fn wind_down_at(&mut self, at: Nanos) {
+        if let Some(opener) = self.opener() {
+            opener.end(at);
         }
     }
 
-    /// Receives a burst, ends timers and opens what is due by `now`, and sends what comes of it. Whether there was
+    /// Receives a burst, ends timers and begins what is due by `now`, and sends what comes of it. Whether there was
     /// anything to do.
     pub fn pass<P: Port>(&mut self, now: Nanos, port: &mut P) -> bool {
         let (receive, transmit) = port.halves();
@@ -163,25 +317,56 @@ impl<F: Family> Engine<F> {
             match &mut self.running {
                 Running::Tcp(tcp) => tcp.timer(&mut self.core, now, slot, transmit),
                 Running::Udp(udp) => udp.timer(&mut self.core, now, slot, transmit),
+                Running::Flood(flood) => flood.timer(&mut self.core, now, slot, transmit),
             }
         }
-        if self.is_ready() {
-            for _ in 0..LAUNCHES {
-                let opened = match &mut self.running {
-                    Running::Tcp(tcp) => tcp.open(&mut self.core, now, transmit),
-                    Running::Udp(udp) => udp.open(&mut self.core, now, transmit),
-                };
-                if !opened {
-                    break;
-                }
-                busy = true;
+        if self.ready {
+            busy |= self.begin(now, transmit);
+        }
+        self.greet(now, transmit);
+        transmit.flush();
+        busy
+    }
+
+    /// Opens and asks what is due. Whether there was anything.
+    #[inline]
+    fn begin(&mut self, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let core = &mut self.core;
+        let mut opened = 0;
+        while opened < LAUNCHES
+            && match &mut self.running {
+                Running::Tcp(tcp) => tcp.open(core, now, transmit),
+                Running::Udp(udp) => udp.open(core, now, transmit),
+                Running::Flood(flood) => flood.open(core, now, transmit),
             }
+        {
+            opened += 1;
+        }
+        let mut asked = 0;
+        while asked < REQUESTS
+            && match &mut self.running {
+                Running::Tcp(tcp) => tcp.request(core, now, transmit),
+                Running::Udp(udp) => udp.request(core, now, transmit),
+                Running::Flood(flood) => flood.request(core, now, transmit),
+            }
+        {
+            asked += 1;
+        }
+        opened + asked > 0
+    }
+
+    /// What neighbors are to know, and what they are asked.
+    #[inline]
+    fn greet(&mut self, now: Nanos, transmit: &mut impl Transmit) {
+        if self.announced <= self.core.local.len() {
+            self.announce(transmit);
         }
         if let Some(gateway) = self.resolver.question(now) {
             self.ask(gateway, transmit);
         }
-        transmit.flush();
-        busy
+        if let Some(underlay) = &mut self.underlay {
+            underlay.greet(now, &mut self.core, transmit);
+        }
     }
 
     #[inline]
@@ -195,10 +380,14 @@ impl<F: Family> Engine<F> {
 
     #[inline]
     fn take(&mut self, now: Nanos, frame: &[u8], transmit: &mut impl Transmit) -> Result<(), Malformed> {
+        let frame = if self.underlay.is_none() {
+            frame
+        } else {
+            let Some(frame) = self.unwrap(now, frame, transmit)? else { return Ok(()) };
+            frame
+        };
         let ethernet = Ethernet::parse(frame)?;
-        let destination = ethernet.destination();
-        let ours = destination == self.link.mac || destination.is_multicast();
-        if !ours || !ethernet.vlans().eq(self.link.vlan) {
+        if !self.link.is_for_us(&ethernet) {
             self.core.counters.other_rx += 1;
             return Ok(());
         }
@@ -209,8 +398,33 @@ impl<F: Family> Engine<F> {
         match packet.protocol {
             protocol::TCP => self.tcp(now, &packet, transmit),
             protocol::UDP => self.udp(now, &packet, transmit),
+            number if number == F::ICMP => match F::unreachable(&packet)? {
+                Some(error) => {
+                    self.core.counters.icmp_rx += 1;
+                    self.unreachable(&error);
+                    Ok(())
+                }
+                None => self.other(now, &ethernet, transmit),
+            },
             _ => self.other(now, &ethernet, transmit),
         }
+    }
+
+    /// The frame within a frame of the tunnel, kept out of the way of those without; `None` when it was something else, which has been dealt with.
+    #[inline(never)]
+    fn unwrap<'a>(
+        &mut self,
+        now: Nanos,
+        frame: &'a [u8],
+        transmit: &mut impl Transmit,
+    ) -> Result<Option<&'a [u8]>, Malformed> {
+        let Some(underlay) = &mut self.underlay else { return Ok(Some(frame)) };
+        match underlay.take(now, frame, &mut self.core, transmit)? {
+            Below::Frame(frame) => return Ok(Some(frame)),
+            Below::Gateway(mac) => self.set_gateway(mac),
+            Below::Done => {}
+        }
+        Ok(None)
     }
 
     /// The key of a packet between addresses of the configuration.
@@ -229,13 +443,14 @@ impl<F: Family> Engine<F> {
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
         let segment = Tcp::parse(packet.payload)?;
-        if self.link.verify {
-            segment.verify(packet.pseudo)?;
+        if self.link.verify && segment.verify(packet.pseudo)? == Checksum::Unfinished {
+            self.core.counters.partial_rx += 1;
         }
         self.core.counters.tcp_rx += 1;
+        self.core.counters.tos_rx += u64::from(packet.tos != 0);
         let key = self.key(packet, segment.source_port(), segment.destination_port());
         match (key, &mut self.running) {
-            (Some(key), Running::Tcp(tcp)) if self.resolver.mac.is_some() => {
+            (Some(key), Running::Tcp(tcp)) if self.ready => {
                 return tcp.segment(&mut self.core, now, key, &segment, transmit);
             }
             (Some(_), _) => self.core.counters.tcp_drop += 1,
@@ -252,13 +467,14 @@ impl<F: Family> Engine<F> {
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
         let datagram = Udp::parse(packet.payload)?;
-        if self.link.verify {
-            datagram.verify(packet.pseudo, F::BARE_UDP)?;
+        if self.link.verify && datagram.verify(packet.pseudo, F::BARE_UDP)? == Checksum::Unfinished {
+            self.core.counters.partial_rx += 1;
         }
         self.core.counters.udp_rx += 1;
+        self.core.counters.tos_rx += u64::from(packet.tos != 0);
         let key = self.key(packet, datagram.source_port(), datagram.destination_port());
         match (key, &mut self.running) {
-            (Some(key), Running::Udp(udp)) if self.resolver.mac.is_some() => {
+            (Some(key), Running::Udp(udp)) if self.ready => {
                 udp.datagram(&mut self.core, now, key, transmit);
             }
             (Some(_), _) => self.core.counters.udp_drop += 1,
@@ -267,18 +483,29 @@ impl<F: Family> Engine<F> {
         Ok(())
     }
 
+    /// The network could not deliver a packet of ours.
+    #[cold]
+    fn unreachable(&mut self, error: &Unreachable<F::Address>) {
+        let quoted = &error.quoted;
+        let (Some(local), Some(remote)) =
+            (self.core.local.find(quoted.source), self.core.remote.find(quoted.destination))
+        else {
+            return;
+        };
+        let key = Key::new(local, quoted.source_port, remote, quoted.destination_port);
+        match &mut self.running {
+            Running::Tcp(tcp) if quoted.protocol == protocol::TCP => {
+                tcp.unreachable(&mut self.core, key, quoted.sequence, error.too_big);
+            }
+            Running::Udp(udp) if quoted.protocol == protocol::UDP => udp.unreachable(&mut self.core, key),
+            _ => {}
+        }
+    }
+
     #[cold]
     fn other(&mut self, now: Nanos, ethernet: &Ethernet<'_>, transmit: &mut impl Transmit) -> Result<(), Malformed> {
-        let arp = ethernet.ethertype() == ethertype::ARP;
-        let icmp = ethernet.ethertype() == F::ETHERTYPE && F::parse(ethernet.payload())?.protocol == F::ICMP;
-        let counters = &mut self.core.counters;
-        match (arp, icmp) {
-            (true, _) => counters.arp_rx += 1,
-            (_, true) => counters.icmp_rx += 1,
-            _ => counters.other_rx += 1,
-        }
-        let local = &self.core.local;
-        let heard = F::heard(ethernet, |address| local.find(address).is_some())?;
+        let is_local = |address| self.core.local.find(address).is_some();
+        let heard = neighbor::hear(&self.link, ethernet, is_local, &mut self.core.counters)?;
         match heard {
             Heard::Nothing => {}
             Heard::Found { address, mac } => {
@@ -286,96 +513,63 @@ impl<F: Family> Engine<F> {
                     self.set_gateway(mac);
                 }
             }
-            Heard::Echo { data, .. } if data.len() > ECHO => {}
             Heard::Wanted { .. } | Heard::Echo { .. } => {
-                let mut buffer = [0; ECHO + ANSWER * 2];
+                let mut buffer = [0; neighbor::LONGEST];
                 let length = F::answer(&mut buffer, &self.link, ethernet.source(), &heard);
-                self.send(&buffer[..length], arp, transmit);
+                self.send(&buffer[..length], transmit);
             }
         }
         Ok(())
     }
 
+    /// Announces some of our addresses.
     #[cold]
-    fn ask(&mut self, gateway: F::Address, transmit: &mut impl Transmit) {
-        let mut buffer = [0; 128];
-        let length = F::ask(&mut buffer, &self.link, self.core.local.get(0), gateway);
-        self.send(&buffer[..length], F::ETHERTYPE == ethertype::IPV4, transmit);
-    }
-
-    fn send(&mut self, bytes: &[u8], arp: bool, transmit: &mut impl Transmit) {
-        if let Some(frame) = self.core.claim(transmit, bytes.len()) {
-            frame.copy_from_slice(bytes);
-            let counters = &mut self.core.counters;
-            *(if arp { &mut counters.arp_tx } else { &mut counters.icmp_tx }) += 1;
+    fn announce(&mut self, transmit: &mut impl Transmit) {
+        for _ in 0..neighbor::ANNOUNCEMENTS {
+            let address = match self.announced {
+                0 => self.link.address,
+                n if n <= self.core.local.len() && self.link.answer == Answer::All => self.core.local.get(n - 1),
+                _ => {
+                    self.announced = usize::MAX;
+                    return;
+                }
+            };
+            self.announced += 1;
+            if self.announced == 1 || address != self.link.address {
+                let mut buffer = [0; 128];
+                let length = F::announce(&mut buffer, &self.link, address);
+                self.send(&buffer[..length], transmit);
+            }
         }
     }
 
+    #[cold]
+    fn ask(&mut self, gateway: F::Address, transmit: &mut impl Transmit) {
+        let mut buffer = [0; 128];
+        let length = F::ask(&mut buffer, &self.link, self.link.address, gateway);
+        self.send(&buffer[..length], transmit);
+    }
+
+    /// Sends a frame of the link, through the tunnel if there is one.
+    fn send(&mut self, bytes: &[u8], transmit: &mut impl Transmit) {
+        let Some(mac) = self.gateway().or(self.link.tunnel.is_none().then_some(Mac::default())) else { return };
+        let outer = self.link.outer();
+        let Some(frame) = self.core.claim(transmit, outer + bytes.len()) else { return };
+        let (headers, rest) = frame.split_at_mut(outer);
+        rest.copy_from_slice(bytes);
+        if let Some(tunnel) = &self.link.tunnel {
+            tunnel.write(headers, mac, bytes.len(), Tunnel::source_port(0));
+        }
+        neighbor::count_sent(bytes, &mut self.core.counters);
+    }
+
     fn set_gateway(&mut self, mac: Mac) {
+        self.ready = true;
         let set = |template: &mut Template| template.set_destination(mac);
         match &mut self.running {
             Running::Tcp(tcp) => tcp.templates().into_iter().for_each(set),
             Running::Udp(udp) => set(udp.template()),
+            Running::Flood(flood) => set(flood.template()),
         }
-    }
-}
-
-/// What a client opens next: when, and between which ends.
-#[derive(Debug)]
-pub(super) struct Opener {
-    ports: RangeInclusive<u16>,
-    server_ports: RangeInclusive<u16>,
-    schedule: Schedule,
-    /// Combinations of addresses and ports that have been tried.
-    walked: u64,
-    pub stopped: bool,
-}
-
-impl Opener {
-    /// Combinations that are looked at for one that is free.
-    const TRIES: usize = 64;
-
-    pub fn new(client: &Client) -> Self {
-        Self {
-            ports: client.ports.clone(),
-            server_ports: client.server_ports.clone(),
-            schedule: Schedule::new(client.load),
-            walked: 0,
-            stopped: false,
-        }
-    }
-
-    /// A new connection that is due, and since when.
-    #[inline]
-    pub fn next<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<(u32, Nanos)> {
-        if self.stopped {
-            return None;
-        }
-        let due = self.schedule.take(now, core.counters.sk_con())?;
-        let free = (0..Self::TRIES).map(|_| self.walk(core)).find(|&key| core.table.find(key).is_none());
-        let Some(slot) = free.and_then(|key| core.table.insert(key)) else {
-            core.counters.no_socket += 1;
-            return None;
-        };
-        core.counters.sk_open += 1;
-        core.counters.late += u64::from(now - due > LATE);
-        Some((slot, due))
-    }
-
-    /// The next combination: source ports change first, then addresses, ports and addresses of servers.
-    #[inline]
-    fn walk<F: Family>(&mut self, core: &Core<F>) -> Key {
-        let mut rest = self.walked;
-        self.walked += 1;
-        let mut digit = |base: usize| {
-            let digit = rest % base as u64;
-            rest /= base as u64;
-            digit as u16
-        };
-        let port = self.ports.start() + digit(self.ports.len());
-        let local = digit(core.local.len());
-        let server_port = self.server_ports.start() + digit(self.server_ports.len());
-        let remote = digit(core.remote.len());
-        Key::new(local, port, remote, server_port)
     }
 }

@@ -1,7 +1,7 @@
 //! IPv4 and IPv6, as far as they differ.
 
 use std::fmt::Debug;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rig_wire::checksum::Sum;
 use rig_wire::ethernet::{Ethernet, Mac, ethertype};
@@ -9,8 +9,9 @@ use rig_wire::ipv4::{self, Ipv4};
 use rig_wire::ipv6::{self, Ipv6};
 use rig_wire::{Malformed, protocol};
 
-use super::config::Link;
+use super::link::Link;
 use super::neighbor::{self, Heard};
+use super::unreachable::{self, Unreachable};
 
 /// A packet of the family, its header checksum verified.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Packet<'a, A> {
     pub destination: A,
     pub protocol: u8,
     pub hop_limit: u8,
+    /// Type of service, traffic class.
+    pub tos: u8,
     /// The pseudo header's part of the payload's checksum.
     pub pseudo: Sum,
     pub payload: &'a [u8],
@@ -54,19 +57,36 @@ pub trait Family: Copy + Debug + Send + 'static {
     where
         Self: Sized;
 
-    /// What a frame other than TCP and UDP says to somebody who has `mine`.
-    fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Self::Address) -> bool) -> Result<Heard<'a, Self>, Malformed>
+    /// Writes what makes known where `address` is, link header and all; returns the frame's length.
+    fn announce(buffer: &mut [u8], link: &Link<Self>, address: Self::Address) -> usize
     where
         Self: Sized;
 
-    /// Writes the answer to what was heard from `to`; returns the frame's length. The buffer has room for the frame that
-    /// was heard and [`ANSWER`](super::neighbor::ANSWER) bytes more.
+    /// What a frame other than TCP and UDP says to somebody who has `mine`, which is told an address and whether it is
+    /// about where that is.
+    fn heard<'a>(
+        frame: &Ethernet<'a>,
+        mine: impl Fn(Self::Address, bool) -> bool,
+    ) -> Result<Heard<'a, Self>, Malformed>
+    where
+        Self: Sized;
+
+    /// Writes the answer to what was heard from `to`; returns the frame's length. The buffer has room for the longest.
     fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, heard: &Heard<'_, Self>) -> usize
     where
         Self: Sized;
 
+    /// The error that a packet of ICMP or ICMPv6 reports, if it is one.
+    fn unreachable(packet: &Packet<'_, Self::Address>) -> Result<Option<Unreachable<Self::Address>>, Malformed>;
+
     /// The `n`th address after `first`, of which there are at least so many.
     fn after(first: Self::Address, n: u32) -> Self::Address;
+
+    /// An address as one of either family.
+    fn ip(address: Self::Address) -> IpAddr;
+
+    /// An address if it is of this family.
+    fn of(address: IpAddr) -> Option<Self::Address>;
 
     /// How many addresses after `first` this one is, if fewer than 2^32.
     fn distance(first: Self::Address, address: Self::Address) -> Option<u32>;
@@ -100,6 +120,7 @@ impl Family for V4 {
             destination: ip.destination(),
             protocol: ip.protocol(),
             hop_limit: ip.ttl(),
+            tos: ip.tos(),
             pseudo: ip.pseudo(),
             payload: ip.payload(),
         })
@@ -136,7 +157,11 @@ impl Family for V4 {
         neighbor::v4::ask(buffer, link, local, target)
     }
 
-    fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr) -> bool) -> Result<Heard<'a, Self>, Malformed> {
+    fn announce(buffer: &mut [u8], link: &Link<Self>, address: Ipv4Addr) -> usize {
+        neighbor::v4::announce(buffer, link, address)
+    }
+
+    fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr, bool) -> bool) -> Result<Heard<'a, Self>, Malformed> {
         neighbor::v4::heard(frame, mine)
     }
 
@@ -144,8 +169,23 @@ impl Family for V4 {
         neighbor::v4::answer(buffer, link, to, heard)
     }
 
+    fn unreachable(packet: &Packet<'_, Ipv4Addr>) -> Result<Option<Unreachable<Ipv4Addr>>, Malformed> {
+        unreachable::v4(packet)
+    }
+
     fn after(first: Ipv4Addr, n: u32) -> Ipv4Addr {
         Ipv4Addr::from_bits(first.to_bits().wrapping_add(n))
+    }
+
+    fn ip(address: Ipv4Addr) -> IpAddr {
+        address.into()
+    }
+
+    fn of(address: IpAddr) -> Option<Ipv4Addr> {
+        match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        }
     }
 
     #[inline(always)]
@@ -173,6 +213,7 @@ impl Family for V6 {
             destination: ip.destination(),
             protocol: ip.protocol(),
             hop_limit: ip.hop_limit(),
+            tos: ip.traffic_class(),
             pseudo: ip.pseudo(),
             payload: ip.payload(),
         })
@@ -208,7 +249,11 @@ impl Family for V6 {
         neighbor::v6::ask(buffer, link, local, target)
     }
 
-    fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr) -> bool) -> Result<Heard<'a, Self>, Malformed> {
+    fn announce(buffer: &mut [u8], link: &Link<Self>, address: Ipv6Addr) -> usize {
+        neighbor::v6::announce(buffer, link, address)
+    }
+
+    fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr, bool) -> bool) -> Result<Heard<'a, Self>, Malformed> {
         neighbor::v6::heard(frame, mine)
     }
 
@@ -216,8 +261,23 @@ impl Family for V6 {
         neighbor::v6::answer(buffer, link, to, heard)
     }
 
+    fn unreachable(packet: &Packet<'_, Ipv6Addr>) -> Result<Option<Unreachable<Ipv6Addr>>, Malformed> {
+        unreachable::v6(packet)
+    }
+
     fn after(first: Ipv6Addr, n: u32) -> Ipv6Addr {
         Ipv6Addr::from_bits(first.to_bits().wrapping_add(n.into()))
+    }
+
+    fn ip(address: Ipv6Addr) -> IpAddr {
+        address.into()
+    }
+
+    fn of(address: IpAddr) -> Option<Ipv6Addr> {
+        match address {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        }
     }
 
     #[inline(always)]

@@ -8,29 +8,52 @@
 mod config;
 mod connection;
 mod counters;
+pub mod device;
+mod divide;
 mod engine;
+mod exercise;
 mod family;
+pub mod fleet;
+mod flood;
+pub mod http;
+mod link;
 pub mod memory;
 mod neighbor;
+mod opener;
+mod payload;
+pub mod plan;
 mod port;
+mod rows;
 mod run;
 mod schedule;
+pub mod search;
+mod steering;
 mod table;
 mod tcp;
 mod template;
 mod udp;
+mod underlay;
+mod unreachable;
 mod wheel;
 
 pub use config::{
-    Client, Close, Config, ConfigError, Expect, Gateway, Link, Load, Repeat, Server, Service, TcpClient, TcpServer,
-    TcpTimes, UdpClient, UdpServer,
+    AnyConfig, Client, Close, Config, ConfigError, Expect, Flood, Load, Repeat, Server, Service, Stride, TcpClient,
+    TcpServer, TcpTimes, UdpClient, UdpServer, Walk,
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
+pub use divide::{DivideError, Division, Hardware, Spread, Worker, divide, share, share_of_rate};
 pub use engine::Engine;
+pub use exercise::exercise;
 pub use family::{Family, V4, V6};
+pub use link::{Gateway, Link, Tunnel};
+pub use payload::Payload;
+pub use plan::Answer;
 pub use port::{Port, Receive, Transmit};
+pub use rows::Row;
 pub use run::{Clock, Monotonic, Usage, drive};
+pub use steering::{Rss, Steering};
+pub use unreachable::Unreachable;
 
 /// Nanoseconds of a clock that never goes back.
 pub type Nanos = u64;

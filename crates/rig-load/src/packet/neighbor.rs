@@ -1,13 +1,20 @@
 //! What the link and its neighbors need besides TCP and UDP: ARP, neighbor discovery, echo.
 
-use rig_wire::ethernet::Mac;
+use rig_wire::Malformed;
+use rig_wire::ethernet::{Ethernet, Mac, ethertype};
 
 use super::Nanos;
-use super::config::Gateway;
+use super::counters::Counters;
 use super::family::Family;
+use super::link::{Gateway, Link};
+use super::plan::Answer;
 
-/// Bytes that an answer is longer than its question, at most.
-pub(super) const ANSWER: usize = 64;
+/// Longer echoes are not answered.
+const ECHO: usize = 9216;
+/// Bytes of the longest answer.
+pub(super) const LONGEST: usize = ECHO + 128;
+/// Addresses that are announced in a pass, at most.
+pub(super) const ANNOUNCEMENTS: usize = 8;
 
 /// What a frame that is neither TCP nor UDP says.
 #[derive(Debug)]
@@ -20,6 +27,34 @@ pub enum Heard<'a, F: Family> {
     Echo { source: F::Address, destination: F::Address, echo: (u16, u16), data: &'a [u8] },
     /// Anything else.
     Nothing,
+}
+
+/// Takes in a frame that is neither TCP nor UDP.
+pub(super) fn hear<'a, F: Family>(
+    link: &Link<F>,
+    ethernet: &Ethernet<'a>,
+    is_local: impl Fn(F::Address) -> bool,
+    counters: &mut Counters,
+) -> Result<Heard<'a, F>, Malformed> {
+    let arp = ethernet.ethertype() == ethertype::ARP;
+    let icmp = ethernet.ethertype() == F::ETHERTYPE && F::parse(ethernet.payload())?.protocol == F::ICMP;
+    match (arp, icmp) {
+        (true, _) => counters.arp_rx += 1,
+        (_, true) => counters.icmp_rx += 1,
+        _ => counters.other_rx += 1,
+    }
+    let all = link.answer == Answer::All;
+    let heard = F::heard(ethernet, |address, wanted| address == link.address || (all || !wanted) && is_local(address))?;
+    Ok(match heard {
+        Heard::Echo { data, .. } if data.len() > ECHO => Heard::Nothing,
+        heard => heard,
+    })
+}
+
+/// Counts an ARP or ICMP frame that was sent.
+pub(super) fn count_sent(frame: &[u8], counters: &mut Counters) {
+    let arp = Ethernet::parse(frame).is_ok_and(|ethernet| ethernet.ethertype() == ethertype::ARP);
+    *(if arp { &mut counters.arp_tx } else { &mut counters.icmp_tx }) += 1;
 }
 
 /// The gateway's MAC address: known, or to be asked for.
@@ -72,8 +107,8 @@ pub(super) mod v4 {
     use rig_wire::icmp::{self, Icmp, kind};
     use rig_wire::{Malformed, ipv4, protocol};
 
-    use super::super::config::Link;
     use super::super::family::{Family, V4};
+    use super::super::link::Link;
     use super::Heard;
 
     const ROOM: &str = "the buffer has room for an answer";
@@ -84,14 +119,18 @@ pub(super) mod v4 {
         at + arp.write(&mut buffer[at..]).expect(ROOM)
     }
 
-    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr) -> bool) -> Result<Heard<'a, V4>, Malformed> {
+    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr, bool) -> bool) -> Result<Heard<'a, V4>, Malformed> {
         if frame.ethertype() == ethertype::ARP {
             let Arp { operation, sender: (mac, by), target: (_, target) } = Arp::parse(frame.payload())?;
             return Ok(match operation {
-                Operation::Request if mine(target) => Heard::Wanted { target, by, mac: Some(mac) },
-                Operation::Reply => Heard::Found { address: by, mac },
-                _ => Heard::Nothing,
+                Operation::Request if mine(target, true) => Heard::Wanted { target, by, mac: Some(mac) },
+                // A request tells where its sender is, a gratuitous one nothing else (RFC 826; RFC 5227, 3).
+                Operation::Reply | Operation::Request => Heard::Found { address: by, mac },
+                Operation::Other(_) => Heard::Nothing,
             });
+        }
+        if frame.ethertype() != ethertype::IPV4 {
+            return Ok(Heard::Nothing);
         }
         let packet = V4::parse(frame.payload())?;
         if packet.protocol != protocol::ICMP {
@@ -101,11 +140,16 @@ pub(super) mod v4 {
         icmp.verify()?;
         let (source, destination) = (packet.source, packet.destination);
         Ok(match icmp.kind() {
-            kind::ECHO_REQUEST if mine(destination) => {
+            kind::ECHO_REQUEST if mine(destination, false) => {
                 Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
             }
             _ => Heard::Nothing,
         })
+    }
+
+    /// A gratuitous request: it asks for the address of whoever sends it.
+    pub fn announce(buffer: &mut [u8], link: &Link<V4>, address: Ipv4Addr) -> usize {
+        ask(buffer, link, address, address)
     }
 
     pub fn answer(buffer: &mut [u8], link: &Link<V4>, to: Mac, heard: &Heard<'_, V4>) -> usize {
@@ -137,12 +181,14 @@ pub(super) mod v6 {
     use rig_wire::icmpv6::{self, Icmpv6, Neighbor, kind, solicited_node};
     use rig_wire::{Malformed, ipv6, protocol};
 
-    use super::super::config::Link;
     use super::super::family::{Family, V6};
+    use super::super::link::Link;
     use super::Heard;
 
     const ROOM: &str = "the buffer has room for an answer";
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    /// RFC 2464, 7.
+    const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
     /// Neighbor discovery never crosses a router (RFC 4861, 7.1).
     const ON_LINK: u8 = 255;
 
@@ -161,7 +207,7 @@ pub(super) mod v6 {
         neighbor(buffer, link, mac, (local, group), message)
     }
 
-    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr) -> bool) -> Result<Heard<'a, V6>, Malformed> {
+    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr, bool) -> bool) -> Result<Heard<'a, V6>, Malformed> {
         if frame.ethertype() != ethertype::IPV6 {
             return Ok(Heard::Nothing);
         }
@@ -173,15 +219,21 @@ pub(super) mod v6 {
         icmp.verify(packet.pseudo)?;
         let (source, destination) = (packet.source, packet.destination);
         Ok(match icmp.neighbor(packet.hop_limit)? {
-            Some(Neighbor::Solicitation { target, source: mac }) if mine(target) => {
+            Some(Neighbor::Solicitation { target, source: mac }) if mine(target, true) => {
                 Heard::Wanted { target, by: source, mac }
             }
             Some(Neighbor::Advertisement { target: address, mac: Some(mac), .. }) => Heard::Found { address, mac },
-            None if icmp.kind() == kind::ECHO_REQUEST && mine(destination) => {
+            None if icmp.kind() == kind::ECHO_REQUEST && mine(destination, false) => {
                 Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
             }
             _ => Heard::Nothing,
         })
+    }
+
+    /// An unsolicited advertisement to all nodes, which overrides what they knew.
+    pub fn announce(buffer: &mut [u8], link: &Link<V6>, address: Ipv6Addr) -> usize {
+        let message = Neighbor::Advertisement { target: address, mac: Some(link.mac), solicited: false };
+        neighbor(buffer, link, ALL_NODES_MAC, (address, ALL_NODES), message)
     }
 
     pub fn answer(buffer: &mut [u8], link: &Link<V6>, to: Mac, heard: &Heard<'_, V6>) -> usize {

@@ -29,6 +29,20 @@ pub struct Usage {
     pub busy: Nanos,
 }
 
+impl Usage {
+    /// Adds a pass.
+    pub fn add(&mut self, time: Nanos, busy: bool) {
+        self.total += time;
+        self.busy += if busy { time } else { 0 };
+    }
+
+    /// What part of the time since `earlier` was busy, 0 to 1; 0 when no time has passed.
+    pub fn busy_since(&self, earlier: &Self) -> f64 {
+        let total = self.total.saturating_sub(earlier.total);
+        if total == 0 { 0.0 } else { self.busy.saturating_sub(earlier.busy) as f64 / total as f64 }
+    }
+}
+
 /// Passes through `engine`, each with the time at its begin, until `go_on`, which sees the engine after each pass, says
 /// no.
 pub fn drive<F: Family, P: Port>(
@@ -42,8 +56,7 @@ pub fn drive<F: Family, P: Port>(
     loop {
         let busy = engine.pass(now, port);
         let after = clock.now();
-        usage.total += after - now;
-        usage.busy += if busy { after - now } else { 0 };
+        usage.add(after - now, busy);
         if !go_on(engine, now) {
             return usage;
         }

@@ -1,95 +1,327 @@
-//! When connections are due: an open loop, which nothing that the network does slows down.
+//! When something is due: an open loop, which nothing that the network does slows down.
 
 use super::Nanos;
-use super::config::Load;
+use super::engine::LATE;
 
 const SECOND: f64 = 1e9;
 
-/// The times at which connections are due.
+/// The times at which connections or requests are due.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    load: Load,
+    /// Per second.
+    rate: f64,
+    /// Seconds in which the rate rises from zero.
+    ramp: f64,
+    /// How many are due together, with the first of them.
+    together: u64,
     /// When the rate began, or would have begun, to rise.
     start: Option<Nanos>,
-    /// Connections that have been given out.
+    /// How many have been given out since.
     given: u64,
     /// When the next one is due.
     next: Nanos,
+    /// From when the one before was to then; 0 before the beginning.
+    span: Nanos,
 }
 
 impl Schedule {
-    pub fn new(load: Load) -> Self {
-        Self { load, start: None, given: 0, next: 0 }
+    /// Evenly spaced, `rate` per second, from the first look on.
+    pub fn new(rate: f64) -> Self {
+        Self { rate, ramp: 0.0, together: 1, start: None, given: 0, next: 0, span: 0 }
     }
 
-    /// When the next connection was due, if it is, with `open` of them open. It has been given out then.
+    /// `ramp` in seconds; `together` are due at the time at which the first of them is.
+    pub fn with(self, ramp: f64, together: u64) -> Self {
+        Self { ramp, together: together.max(1), ..self }
+    }
+
+    /// The first one is due `at`, and nothing before.
+    pub fn begin(&mut self, at: Nanos) {
+        (self.start, self.given, self.next, self.span) = (Some(at), 0, at, 0);
+    }
+
+    pub fn is_due_before(&self, time: Nanos) -> bool {
+        self.start.is_some() && self.next < time
+    }
+
+    /// When the next one was due, if it is.
     #[inline]
-    pub fn take(&mut self, now: Nanos, open: u64) -> Option<Nanos> {
-        let Some(start) = self.start else {
-            self.start = Some(now);
-            self.next = now + self.offset(0);
-            return self.take(now, open);
-        };
-        if self.next > now {
-            return None;
+    pub fn due(&mut self, now: Nanos) -> Option<Nanos> {
+        if self.start.is_none() {
+            self.begin(now);
         }
-        if self.load.hold.is_some_and(|hold| open >= hold.into()) {
-            // Nothing is missed while enough are open: what comes next is due from now on.
-            self.start = Some(start + (now - self.next));
-            self.next = now;
-            return None;
-        }
-        let due = self.next;
-        self.given += 1;
-        self.next = start + self.offset(self.given);
-        Some(due)
+        (self.next <= now && self.rate > 0.0).then_some(self.next)
     }
 
-    /// When connection `n` is due, nanoseconds after the start. While the rate rises in proportion to time, the number
-    /// of connections grows with its square.
+    /// Gives out the one that is due.
+    #[inline]
+    pub fn take(&mut self) {
+        self.given += 1;
+        if self.together == 1 || self.given.is_multiple_of(self.together) {
+            let next = self.start.unwrap_or(0).saturating_add(self.offset(self.given));
+            self.span = next.saturating_sub(self.next);
+            self.next = next;
+        }
+    }
+
+    /// What is due is not wanted yet: it and all that follows is due from now on, and nothing is missed.
+    pub fn put_off(&mut self, now: Nanos) {
+        self.start = self.start.map(|start| start + (now - self.next));
+        self.next = now;
+    }
+
+    /// Goes on with `rate` per second, at once and without the rest of a ramp; zero is a pause. The part of an interval
+    /// that has passed counts, so that changes of the rate neither add nor lose anything. What should have begun more
+    /// than a millisecond ago, because the engine or its peer is too slow, is given up: how many that were.
+    pub fn set_rate(&mut self, rate: f64, now: Nanos) -> u64 {
+        let Some(start) = self.start.filter(|_| self.span > 0 || self.next <= now) else {
+            (self.rate, self.ramp) = (rate, 0.0);
+            return 0;
+        };
+        let interval = (self.together as f64 / rate * SECOND) as Nanos;
+        let (mut begin, mut carried, mut missed) = (now, self.given % self.together, 0);
+        if self.next == Nanos::MAX {
+            // After a pause.
+        } else if self.next > now {
+            let left = (self.next - now) as f64 / self.span.max(1) as f64;
+            begin = now.saturating_add((left * interval as f64) as Nanos);
+        } else if now - self.next <= LATE {
+            begin = self.next;
+        } else {
+            missed = self.until(now - start).saturating_sub(self.given);
+            carried = 0;
+        }
+        (self.rate, self.ramp) = (rate, 0.0);
+        (self.start, self.given, self.span) = (Some(begin), carried, interval.max(1));
+        self.next = if rate > 0.0 { begin } else { Nanos::MAX };
+        missed
+    }
+
+    /// How long `n` take at the rate, nanoseconds.
+    pub fn interval(&self, n: u64) -> Nanos {
+        (n as f64 / self.rate * SECOND) as Nanos
+    }
+
+    /// When number `n` is due, nanoseconds after the start. While the rate rises in proportion to time, the number of
+    /// connections grows with its square.
     fn offset(&self, n: u64) -> Nanos {
-        let ramp = self.load.ramp.as_secs_f64();
-        let (n, rate) = (n as f64, self.load.rate);
-        let in_ramp = rate * ramp / 2.0;
-        let seconds = if n < in_ramp { (2.0 * n * ramp / rate).sqrt() } else { ramp + (n - in_ramp) / rate };
+        let (n, rate) = (n as f64, self.rate);
+        let in_ramp = rate * self.ramp / 2.0;
+        let seconds = if n < in_ramp { (2.0 * n * self.ramp / rate).sqrt() } else { self.ramp + (n - in_ramp) / rate };
         (seconds * SECOND) as Nanos
+    }
+
+    /// How many are due at `time` after the start and before.
+    fn until(&self, time: Nanos) -> u64 {
+        let time = time as f64 / SECOND;
+        let ramp = time.min(self.ramp);
+        let rising = if self.ramp > 0.0 { self.rate * ramp * ramp / 2.0 / self.ramp } else { 0.0 };
+        let due = (rising + (time - ramp) * self.rate) as u64;
+        (due / self.together + 1) * self.together
+    }
+}
+
+/// Connections that rest, the one first that has rested longest.
+#[derive(Debug)]
+pub(super) struct Resting {
+    ring: Box<[u32]>,
+    first: usize,
+    count: usize,
+    /// Which connections are in the ring: each at most once, so that there is always room.
+    queued: Box<[u64]>,
+}
+
+impl Resting {
+    pub fn new(capacity: u32) -> Self {
+        let capacity = capacity as usize;
+        let (ring, queued) = (vec![0; capacity].into(), vec![0; capacity.div_ceil(64)].into());
+        Self { ring, first: 0, count: 0, queued }
+    }
+
+    /// Bytes for so many connections.
+    pub fn bytes(capacity: u32) -> u64 {
+        u64::from(capacity) * 4 + u64::from(capacity).div_ceil(64) * 8
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn has(&self, slot: u32) -> bool {
+        self.queued[slot as usize / 64] & 1 << (slot % 64) != 0
+    }
+
+    /// One that is there already, because it was closed and opened meanwhile, keeps its place.
+    #[inline]
+    pub fn push(&mut self, slot: u32) {
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        if self.queued[word] & bit != 0 {
+            return;
+        }
+        self.queued[word] |= bit;
+        let mut place = self.first + self.count;
+        if place >= self.ring.len() {
+            place -= self.ring.len();
+        }
+        self.ring[place] = slot;
+        self.count += 1;
+    }
+
+    /// The next one, which need not rest any more: look at its state.
+    #[inline]
+    pub fn pop(&mut self) -> Option<u32> {
+        if self.count == 0 {
+            return None;
+        }
+        let slot = self.ring[self.first];
+        self.first += 1;
+        if self.first == self.ring.len() {
+            self.first = 0;
+        }
+        self.count -= 1;
+        self.queued[slot as usize / 64] &= !(1 << (slot % 64));
+        Some(slot)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    fn times(load: Load, until: Nanos) -> Vec<Nanos> {
-        let mut schedule = Schedule::new(load);
-        assert_eq!(schedule.take(0, 0), Some(0));
-        std::iter::once(0).chain(std::iter::from_fn(|| schedule.take(until, 0))).collect()
+    const MILLISECOND: Nanos = 1_000_000;
+
+    /// Those that are given out up to `until`.
+    fn times(schedule: &mut Schedule, until: Nanos) -> Vec<Nanos> {
+        let mut next = || {
+            let due = schedule.due(until)?;
+            schedule.take();
+            Some(due)
+        };
+        std::iter::from_fn(&mut next).collect()
+    }
+
+    fn begun(mut schedule: Schedule) -> Schedule {
+        schedule.due(0);
+        schedule
     }
 
     #[test]
     fn a_rate_is_evenly_spaced() {
-        let times = times(Load { rate: 1000.0, ramp: Duration::ZERO, hold: None }, 5_000_000);
-        assert_eq!(times, [0, 1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000]);
+        let mut schedule = begun(Schedule::new(1000.0));
+        let expected = [0, 1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000];
+        assert_eq!(times(&mut schedule, 5_000_000), expected);
     }
 
     #[test]
     fn a_ramp_gives_half_the_connections() {
-        let load = Load { rate: 1000.0, ramp: Duration::from_secs(4), hold: None };
-        assert_eq!(times(load, 3_999_999_999).len(), 2000);
-        assert_eq!(times(load, 1_999_999_999).len(), 500);
+        let until = |end| times(&mut begun(Schedule::new(1000.0).with(4.0, 1)), end).len();
+        assert_eq!(until(3_999_999_999), 2000);
+        assert_eq!(until(1_999_999_999), 500);
         // From there on at the full rate.
-        assert_eq!(times(load, 4_999_999_999).len(), 3000);
+        assert_eq!(until(4_999_999_999), 3000);
     }
 
     #[test]
-    fn what_is_held_is_not_made_up_for() {
-        let mut schedule = Schedule::new(Load { rate: 1000.0, ramp: Duration::ZERO, hold: Some(2) });
-        assert_eq!(schedule.take(0, 0), Some(0));
-        assert_eq!(schedule.take(1_000_000, 1), Some(1_000_000));
-        assert_eq!(schedule.take(9_000_000, 2), None);
-        assert_eq!(schedule.take(9_500_000, 1), Some(9_000_000));
-        assert_eq!(schedule.take(9_500_000, 1), None);
+    fn what_belongs_together_is_due_together() {
+        let mut schedule = begun(Schedule::new(1000.0).with(0.0, 4));
+        let expected = [0, 0, 0, 0, 4_000_000, 4_000_000, 4_000_000, 4_000_000];
+        assert_eq!(times(&mut schedule, 7_999_999), expected);
+        assert_eq!(times(&mut schedule, 8_000_000).len(), 4);
+        // The rest of a group that has begun is due with it, whatever the rate is then.
+        let mut schedule = begun(Schedule::new(1000.0).with(0.0, 4));
+        schedule.due(0);
+        schedule.take();
+        assert_eq!(schedule.set_rate(2000.0, 1000), 0);
+        assert_eq!(times(&mut schedule, 2_000_000), [0, 0, 0, 2_000_000, 2_000_000, 2_000_000, 2_000_000]);
+    }
+
+    #[test]
+    fn what_is_put_off_is_not_made_up_for() {
+        let mut schedule = begun(Schedule::new(1000.0));
+        assert_eq!(times(&mut schedule, 1_000_000), [0, 1_000_000]);
+        schedule.put_off(9_000_000);
+        assert_eq!(times(&mut schedule, 10_500_000), [9_000_000, 10_000_000]);
+    }
+
+    #[test]
+    fn what_begins_at_a_time_is_due_then_however_late_the_first_look_is() {
+        let mut schedule = Schedule::new(10.0);
+        schedule.begin(1_000_000_000);
+        assert_eq!(schedule.set_rate(1000.0, 5), 0);
+        assert_eq!(schedule.due(999_999_999), None);
+        assert_eq!(times(&mut schedule, 1_002_500_000), [1_000_000_000, 1_001_000_000, 1_002_000_000]);
+    }
+
+    #[test]
+    fn a_new_rate_takes_up_the_interval_where_it_is() {
+        let mut schedule = begun(Schedule::new(1000.0));
+        assert_eq!(times(&mut schedule, 1_500_000), [0, 1_000_000]);
+        // Half of the interval has passed: half of the new one is to come.
+        assert_eq!(schedule.set_rate(500.0, 1_500_000), 0);
+        assert_eq!(times(&mut schedule, 2_500_000), [2_500_000]);
+        // Again and again, within one interval.
+        for (rate, now) in [(250.0, 3_500_000), (1000.0, 3_600_000), (500.0, 3_600_000)] {
+            assert_eq!(schedule.set_rate(rate, now), 0);
+        }
+        // Of it 0.5 have passed, and 0.025 of the longer one, which leaves 0.475.
+        assert_eq!(times(&mut schedule, 4_600_000), [4_550_000]);
+        assert_eq!(schedule.set_rate(0.0, 4_600_000), 0);
+        assert!(times(&mut schedule, 60 * 1_000_000_000).is_empty());
+        assert_eq!(schedule.set_rate(1000.0, 60_000_000_000), 0);
+        assert_eq!(times(&mut schedule, 60_001_000_000), [60_000_000_000, 60_001_000_000]);
+    }
+
+    #[test]
+    fn a_rate_that_changes_all_the_time_is_kept() {
+        // From 0 to 2000 per second in steps of 10 ms: 1000 in a second, give or take what a step has.
+        let mut schedule = begun(Schedule::new(1.0));
+        let mut given = times(&mut schedule, 0).len();
+        for step in 1..=100 {
+            assert_eq!(schedule.set_rate(20.0 * step as f64, (step - 1) * 10 * MILLISECOND), 0);
+            given += times(&mut schedule, step * 10 * MILLISECOND - 1).len();
+        }
+        assert!((1000..=1012).contains(&given), "{given}");
+    }
+
+    #[test]
+    fn what_was_missed_is_given_up_and_counted() {
+        let mut schedule = begun(Schedule::new(1000.0));
+        assert_eq!(times(&mut schedule, 1_000_000).len(), 2);
+        // Due since: 2, 3 ... 10 ms.
+        assert_eq!(schedule.set_rate(100.0, 10_500_000), 9);
+        assert_eq!(times(&mut schedule, 25_000_000), [10_500_000, 20_500_000]);
+        // What is late by less goes on.
+        let mut schedule = begun(Schedule::new(10_000.0));
+        assert_eq!(schedule.set_rate(1000.0, 900_000), 0);
+        assert_eq!(times(&mut schedule, 1_000_000), [0, 1_000_000]);
+        // Before the beginning a rate changes nothing about when that is.
+        let mut schedule = Schedule::new(10.0);
+        schedule.begin(9_000_000);
+        assert_eq!(schedule.set_rate(1000.0, 8_000_000), 0);
+        assert_eq!((schedule.due(8_500_000), schedule.is_due_before(9_000_000)), (None, false));
+        assert_eq!(times(&mut schedule, 10_000_000), [9_000_000, 10_000_000]);
+        // A pause before the beginning lasts.
+        let mut schedule = Schedule::new(10.0);
+        assert_eq!(schedule.set_rate(0.0, 0), 0);
+        assert_eq!(schedule.due(1_000_000), None);
+        // Within a ramp.
+        let mut schedule = begun(Schedule::new(1000.0).with(4.0, 1));
+        let given = times(&mut schedule, 1_000_000_000).len() as u64;
+        assert_eq!(given + schedule.set_rate(1.0, 2_000_000_000), 501);
+    }
+
+    #[test]
+    fn whoever_has_rested_longest_is_next() {
+        let mut resting = Resting::new(3);
+        for slot in [2, 0, 2, 1] {
+            resting.push(slot);
+        }
+        assert_eq!(std::iter::from_fn(|| resting.pop()).collect::<Vec<_>>(), [2, 0, 1]);
+        resting.push(1);
+        resting.push(2);
+        assert_eq!((resting.len(), resting.pop()), (2, Some(1)));
+        resting.push(1);
+        assert_eq!(std::iter::from_fn(|| resting.pop()).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(resting.pop(), None);
     }
 }

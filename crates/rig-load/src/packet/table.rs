@@ -38,8 +38,7 @@ impl Table {
 
     pub fn new(capacity: u32, counted: Counted) -> Self {
         let capacity = capacity.clamp(1, Self::LARGEST);
-        // At most half full.
-        let places = (capacity as usize * 2).next_power_of_two().max(16);
+        let places = Self::places(capacity);
         Self {
             all: Vec::with_capacity(capacity as usize),
             capacity: capacity as usize,
@@ -51,6 +50,16 @@ impl Table {
         }
     }
 
+    /// Entries of the index, so that it is at most half full.
+    fn places(capacity: u32) -> usize {
+        (capacity as usize * 2).next_power_of_two().max(16)
+    }
+
+    /// Bytes for so many connections.
+    pub fn bytes(capacity: u32) -> u64 {
+        (capacity as usize * size_of::<Connection>() + Self::places(capacity) * size_of::<u32>()) as u64
+    }
+
     /// The first place to look at, and the bits that an entry carries.
     #[inline]
     fn hash(&self, key: Key) -> (usize, u32) {
@@ -60,6 +69,11 @@ impl Table {
         let hash = (hash ^ hash >> 32).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         let place = hash >> self.shift & !GROUP | low;
         (place as usize, (hash as u32 ^ (low as u32) << 28) & !self.number)
+    }
+
+    /// Connections, each looked at.
+    pub fn in_use(&self) -> usize {
+        self.all.iter().filter(|connection| connection.state != State::Free).count()
     }
 
     #[inline]
@@ -150,6 +164,7 @@ mod tests {
         // Reserved, and not touched.
         let table = Table::new(10_000_000, Counted::Local);
         let bytes = table.all.capacity() * size_of::<Connection>() + size_of_val(&*table.index);
+        assert_eq!(bytes as u64, Table::bytes(10_000_000));
         assert!(bytes < 64 * 10_000_000, "{bytes}");
         assert_eq!(table.number.count_ones() + 8, u32::BITS, "eight bits of hash are left in an entry");
     }

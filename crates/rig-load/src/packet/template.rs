@@ -4,8 +4,8 @@ use rig_wire::checksum::Sum;
 use rig_wire::ethernet::{self, Mac};
 use rig_wire::{protocol, tcp, udp};
 
-use super::config::Link;
 use super::family::Family;
+use super::link::{Gateway, Link, Tunnel};
 
 /// A frame in which addresses, ports, numbers and checksums are missing, with the sums over what is there.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(super) struct Template {
     frame: Box<[u8]>,
     /// Bytes before the IP header.
     link: usize,
+    /// Where a tunnel's IP header starts.
+    tunnel: Option<usize>,
     ip: Sum,
     transport: Sum,
 }
@@ -33,7 +35,7 @@ impl Template {
         let transport = start + F::HEADER;
         header.write(&mut frame[transport..], payload.len(), Sum::ZERO).expect("the frame has room");
         frame[transport + tcp::CHECKSUM..][..2].fill(0);
-        Self::new::<F>(frame, start, protocol::TCP)
+        Self::new(link, frame, start, protocol::TCP)
     }
 
     pub fn udp<F: Family>(link: &Link<F>, payload: &[u8]) -> Self {
@@ -42,32 +44,39 @@ impl Template {
         let transport = start + F::HEADER;
         header.write(&mut frame[transport..], payload.len(), Sum::ZERO).expect("the frame has room");
         frame[transport + udp::CHECKSUM..][..2].fill(0);
-        Self::new::<F>(frame, start, protocol::UDP)
+        Self::new(link, frame, start, protocol::UDP)
     }
 
     /// Link and IP header with addresses of zero, and where the latter starts.
     fn frame<F: Family>(link: &Link<F>, protocol: u8, transport: usize, payload: &[u8]) -> (Box<[u8]>, usize) {
-        let ethernet = link.header(Mac::default(), F::ETHERTYPE);
-        let start = ethernet.len();
+        let (outer, start) = (link.outer(), link.prefix());
         let length = transport + payload.len();
         let mut frame = vec![0; start + F::HEADER + length].into_boxed_slice();
-        ethernet.write(&mut frame).expect("the frame has room");
+        if let Some(tunnel) = &link.tunnel {
+            tunnel.write(&mut frame, Mac::default(), start - outer + F::HEADER + length, 0);
+        }
+        let gateway = match link.gateway {
+            Gateway::Known(mac) => mac,
+            Gateway::Address(_) => Mac::default(),
+        };
+        link.header(gateway, F::ETHERTYPE).write(&mut frame[outer..]).expect("the frame has room");
         F::write(&mut frame[start..], (F::UNSPECIFIED, F::UNSPECIFIED), protocol, (link.hop_limit, link.tos), length);
         frame[start + F::HEADER + transport..].copy_from_slice(payload);
         (frame, start)
     }
 
-    fn new<F: Family>(mut frame: Box<[u8]>, link: usize, protocol: u8) -> Self {
-        let (header, rest) = frame[link..].split_at_mut(F::HEADER);
+    fn new<F: Family>(link: &Link<F>, mut frame: Box<[u8]>, start: usize, protocol: u8) -> Self {
+        let (header, rest) = frame[start..].split_at_mut(F::HEADER);
         let transport = Sum::ZERO.bytes(rest).word(protocol.into()).long(rest.len() as u32);
         if header[0] >> 4 == 4 {
             // The header was complete: without its checksum it is not.
             header[10..12].fill(0);
         }
         let ip = Sum::ZERO.bytes(header);
-        Self { frame, link, ip, transport }
+        Self { frame, link: start, tunnel: link.tunnel.as_ref().map(|tunnel| tunnel.start()), ip, transport }
     }
 
+    /// Where the frames go first: to the gateway, of the tunnel's link if there is one.
     pub fn set_destination(&mut self, mac: Mac) {
         self.frame[..ethernet::HEADER][..6].copy_from_slice(&mac.0);
     }
@@ -78,7 +87,7 @@ impl Template {
     }
 
     /// Fills `frame`, which is as long as this, with a segment.
-    #[inline]
+    #[inline(always)]
     pub fn fill_tcp<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, sequence: u32, acknowledgment: u32) {
         frame.copy_from_slice(&self.frame);
         let sum = self.ends::<F>(frame, ends, 0).long(sequence).long(acknowledgment);
@@ -113,7 +122,7 @@ impl Template {
     }
 
     /// Fills `frame`, which is as long as this, with a datagram.
-    #[inline]
+    #[inline(always)]
     pub fn fill_udp<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>) {
         frame.copy_from_slice(&self.frame);
         let sum = self.ends::<F>(frame, ends, 0);
@@ -128,6 +137,10 @@ impl Template {
         let ports = u32::from(ends.source_port) << 16 | u32::from(ends.destination_port);
         packet[F::HEADER..F::HEADER + 4].copy_from_slice(&ports.to_be_bytes());
         let addresses = F::sum(ends.source).plus(F::sum(ends.destination));
+        if let Some(start) = self.tunnel {
+            let hash = ports ^ u32::from(addresses.folded()) << 8;
+            Tunnel::patch(frame, start, Tunnel::source_port(hash), added);
+        }
         self.transport.plus(addresses).long(ports).word(added)
     }
 }

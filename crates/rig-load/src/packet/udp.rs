@@ -3,10 +3,12 @@
 use std::ops::RangeInclusive;
 
 use super::Nanos;
-use super::config::{Link, UdpClient, UdpServer, nanos};
+use super::config::{UdpClient, UdpServer, nanos};
 use super::connection::{Key, Stamp, State};
-use super::engine::{Core, LATE, Opener};
+use super::engine::{Core, LATE};
 use super::family::Family;
+use super::link::Link;
+use super::opener::{Opener, Pace, Turn};
 use super::port::Transmit;
 use super::template::Template;
 
@@ -17,6 +19,7 @@ pub(super) struct UdpService {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and a pointer less on every packet's way")]
 enum Role {
     Client(ClientRole),
     Server { ports: RangeInclusive<u16> },
@@ -25,36 +28,51 @@ enum Role {
 #[derive(Debug)]
 struct ClientRole {
     opener: Opener,
+    pace: Pace,
     timeout: Nanos,
-    interval: Nanos,
     /// Requests of a connection; 0: without end.
     requests: u16,
+    /// Datagrams back to back.
+    pipeline: u16,
 }
 
 impl UdpService {
-    pub fn client<F: Family>(link: &Link<F>, udp: &UdpClient) -> Self {
+    pub fn client<F: Family>(link: &Link<F>, udp: &UdpClient, (opener, pace): (Opener, Pace)) -> Self {
         let repeat = udp.client.repeat;
         let client = ClientRole {
-            opener: Opener::new(&udp.client),
+            opener,
+            pace,
             timeout: nanos(udp.timeout),
-            interval: repeat.map_or(0, |repeat| nanos(repeat.interval)),
             requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
+            pipeline: repeat.map_or(1, |repeat| repeat.pipeline),
         };
-        Self { message: Template::udp(link, &udp.request), role: Role::Client(client) }
+        Self { message: Template::udp(link, &udp.request.bytes()), role: Role::Client(client) }
     }
 
     pub fn server<F: Family>(link: &Link<F>, udp: &UdpServer) -> Self {
         let ports = udp.server.ports.clone();
-        Self { message: Template::udp(link, &udp.response), role: Role::Server { ports } }
+        Self { message: Template::udp(link, &udp.response.bytes()), role: Role::Server { ports } }
     }
 
     pub fn template(&mut self) -> &mut Template {
         &mut self.message
     }
 
-    pub fn wind_down(&mut self) {
-        if let Role::Client(client) = &mut self.role {
-            client.opener.stopped = true;
+    pub fn is_server(&self) -> bool {
+        matches!(self.role, Role::Server { .. })
+    }
+
+    pub fn opener(&mut self) -> Option<&mut Opener> {
+        match &mut self.role {
+            Role::Client(client) => Some(&mut client.opener),
+            Role::Server { .. } => None,
+        }
+    }
+
+    pub fn pace(&mut self) -> Option<&mut Pace> {
+        match &mut self.role {
+            Role::Client(client) => Some(&mut client.pace),
+            Role::Server { .. } => None,
         }
     }
 
@@ -64,14 +82,35 @@ impl UdpService {
         let connection = &mut core.table.all[slot as usize];
         connection.requests_or_mss = client.requests;
         connection.stamp = Stamp::of(due);
-        self.ask(core, now, slot, transmit);
+        match &mut client.pace {
+            Pace::Rate(requests) => requests.rest(core, slot),
+            Pace::Interval(_) => self.ask(core, now, slot, transmit),
+        }
+        true
+    }
+
+    /// Asks on the connection whose turn it is, if it is time.
+    pub fn request<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let Role::Client(ClientRole { opener, pace: Pace::Rate(requests), .. }) = &mut self.role else { return false };
+        let Some((slot, turn)) = requests.next(core, now, opener) else { return false };
+        match turn {
+            Turn::Ask(due) => {
+                core.counters.late += u64::from(now - due > LATE);
+                core.table.all[slot as usize].stamp = Stamp::of(due);
+                self.ask(core, now, slot, transmit);
+            }
+            Turn::End => core.close(slot),
+        }
         true
     }
 
     #[inline]
     pub fn datagram<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, key: Key, transmit: &mut impl Transmit) {
         match &self.role {
-            Role::Server { ports } if ports.contains(&key.local_port()) => self.send(core, key, transmit),
+            Role::Server { ports } if ports.contains(&key.local_port()) => {
+                core.exchanged(key, 1, 1);
+                self.send(core, key, transmit);
+            }
             Role::Server { .. } => core.counters.udp_drop += 1,
             Role::Client(_) => {
                 let asked = |&slot: &u32| core.table.all[slot as usize].state == State::Asked;
@@ -85,21 +124,31 @@ impl UdpService {
 
     #[inline]
     fn answered<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
-        let age = core.table.all[slot as usize].stamp.age(now);
+        let connection = &mut core.table.all[slot as usize];
+        connection.left -= 1;
+        let (age, key, all) = (connection.stamp.age(now), connection.key, connection.left == 0);
         core.latencies.transaction.record(age);
-        self.next(core, now, slot, transmit);
+        core.round_trip(age);
+        core.exchanged(key, 0, 1);
+        if all {
+            self.next(core, now, slot, transmit);
+        }
     }
 
     /// The next request, or the end.
     #[inline]
     fn next<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
-        let Role::Client(client) = &self.role else { return };
+        let Role::Client(client) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
-        if connection.requests_or_mss == 1 || client.opener.stopped {
+        if connection.requests_or_mss == 1 || client.opener.stopped && !client.pace.is_rate() {
             return core.close(slot);
         }
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
-        let due = if client.interval == 0 { now } else { now - connection.stamp.age(now) + client.interval };
+        let due = match &mut client.pace {
+            Pace::Rate(requests) => return requests.rest(core, slot),
+            Pace::Interval(0) => now,
+            Pace::Interval(interval) => now - connection.stamp.age(now) + *interval,
+        };
         connection.stamp = Stamp::of(due);
         if due <= now {
             core.counters.late += u64::from(now - due > LATE);
@@ -114,9 +163,18 @@ impl UdpService {
         let Role::Client(client) = &self.role else { return };
         let connection = &mut core.table.all[slot as usize];
         connection.state = State::Asked;
+        connection.left = client.pipeline.into();
         let key = connection.key;
-        core.set_timer(slot, now + client.timeout);
-        self.send(core, key, transmit);
+        // What is not answered when the next request is due, is lost: a flow does not wait for it.
+        let wait = match client.pace {
+            Pace::Interval(interval) if interval > 0 => client.timeout.min(interval),
+            _ => client.timeout,
+        };
+        core.set_timer(slot, now + wait);
+        core.exchanged(key, client.pipeline.into(), 0);
+        for _ in 0..client.pipeline {
+            self.send(core, key, transmit);
+        }
     }
 
     #[inline]
@@ -130,25 +188,41 @@ impl UdpService {
 
     pub fn timer<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
-        match (connection.state, &self.role) {
-            (State::Resting, Role::Client(client)) if client.opener.stopped => core.close(slot),
-            (State::Resting, _) => {
+        let Role::Client(client) = &self.role else { return };
+        match connection.state {
+            State::Resting if client.pace.is_rate() => {}
+            State::Resting if client.opener.stopped => core.close(slot),
+            State::Resting => {
                 core.counters.late += u64::from(connection.stamp.age(now) > LATE);
                 self.ask(core, now, slot, transmit);
             }
-            (State::Asked, _) => {
-                core.counters.udp_rt += 1;
+            State::Asked => {
+                core.counters.udp_rt += u64::from(connection.left);
                 self.unanswered(core, now, slot, transmit);
             }
             _ => {}
         }
     }
 
+    /// The network could not deliver what a flow sent: nobody listens there, or nobody is there.
+    #[cold]
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key) {
+        let Some(slot) = core.table.find(key) else { return };
+        core.counters.unreachable += 1;
+        if core.table.all[slot as usize].state == State::Asked {
+            core.fail(slot);
+        }
+    }
+
     /// A flow goes on with its next request; one that has no more has failed.
     fn unanswered<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
-        match core.table.all[slot as usize].requests_or_mss {
-            1 => core.fail(slot),
-            _ => self.next(core, now, slot, transmit),
+        let connection = &core.table.all[slot as usize];
+        if connection.requests_or_mss == 1 {
+            return core.fail(slot);
         }
+        if let Some(row) = core.rows.of(connection.key) {
+            row.errors += 1;
+        }
+        self.next(core, now, slot, transmit);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::packets::PacketsError;
 use super::{Datagrams, Engine, Load, Phases, ReceiveMode, SendMode, TcpStream, WorkerPlan};
 use crate::record::Direction;
 
@@ -46,6 +47,8 @@ pub enum PlanError {
     CongestionName(String),
     #[error("UDP has no congestion control: '{0}' has to be left out")]
     CongestionOfUdp(String),
+    #[error(transparent)]
+    Packets(#[from] PacketsError),
 }
 
 impl WorkerPlan {
@@ -110,6 +113,7 @@ impl WorkerPlan {
                 }
             }
             Load::UdpStream(datagrams) => datagrams.validate(self.direction()),
+            Load::Packets(packets) => Ok(packets.validate(self.end())?),
         }
     }
 }

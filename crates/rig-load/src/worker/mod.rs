@@ -7,6 +7,7 @@ pub mod ends;
 mod observe;
 mod open;
 mod orders;
+mod packets;
 mod team;
 
 use std::fmt::Display;
@@ -92,10 +93,13 @@ impl<W: Write> Control<'_, W> {
         rig_sys::process::raise_file_limit();
         let plan = match self.order(None)? {
             Order::Plan(plan) => plan,
-            order @ Order::Go { .. } => return Err(refuse(&order)),
+            order => return Err(refuse(&order)),
         };
         plan.validate().failing(|| format!("check the plan of {}", plan.name))?;
         cpu::set_affinity(&plan.cpus).failing(|| format!("place {}", plan.name))?;
+        if let Load::Packets(packets) = &plan.load {
+            return self.serve_packets(&plan, packets);
+        }
         let opened = match &plan.load {
             Load::TcpStream(stream) => open::open(self, &plan.role, &stream.into())?,
             Load::TcpRr(load) | Load::TcpCrr(load) => {
@@ -105,7 +109,7 @@ impl<W: Write> Control<'_, W> {
                 open::datagram::open(self, &plan.role, &Sockets::of_transactions(load, plan.direction(), false))?
             }
             Load::UdpStream(datagrams) => open::datagram::open(self, &plan.role, &datagrams.into())?,
-            Load::Idle => Opened::default(),
+            Load::Packets(_) | Load::Idle => Opened::default(),
         };
         let connections = Arc::from(opened.connections);
         let mut team = Team::assemble(&plan, &connections, opened.listener)?;
@@ -116,7 +120,7 @@ impl<W: Write> Control<'_, W> {
         self.report(&Event::Connected)?;
         let start_ns = match self.order(opened.doorman.as_ref())? {
             Order::Go { start_ns } => start_ns,
-            order @ Order::Plan(_) => return Err(refuse(&order)),
+            order => return Err(refuse(&order)),
         };
         let mut record = self.measure(&plan, &mut team, start_ns)?;
         record.notes.splice(0..0, opened.notes);
@@ -260,6 +264,7 @@ fn refuse(order: &Order) -> WorkerError {
     let (name, why) = match order {
         Order::Plan(_) => ("plan", "there is one already"),
         Order::Go { .. } => ("go", "all connections have to stand first, and it comes once"),
+        Order::Done => ("done", "it is for the listening end of a packet load, after the load"),
     };
     WorkerError::Failed { what: format!("obey the order '{name}'"), why: why.into() }
 }

@@ -178,6 +178,7 @@ impl Observer {
             samples,
             transactions,
             datagrams: report.datagrams.map(Findings::into_record),
+            packets: None,
             notes: report.notes,
         })
     }

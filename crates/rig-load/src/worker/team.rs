@@ -83,7 +83,7 @@ impl Team {
     ) -> Result<Self, WorkerError> {
         let mut team = Self::new(connections, plan.direction(), plan.load.is_udp())?;
         match &plan.load {
-            Load::Idle => {}
+            Load::Packets(_) | Load::Idle => {}
             Load::TcpRr(load) => {
                 let seed = transactions::draw_seed();
                 for thread in 0..load.threads {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_load::packet::{Close, Expect, Repeat, Service, TcpClient, TcpServer, V4, V6};
+use rig_load::packet::http::{self, Method};
+use rig_load::packet::{Close, Counters, Expect, Load, Repeat, Service, TcpClient, TcpServer, V4, V6};
 
+use crate::http::{http_client, http_server};
 use crate::rig::*;
 
 /// Frame `nth` of a direction meets `fate`, all others pass.
@@ -112,7 +114,7 @@ fn a_lost_segment_of_a_large_response_is_sent_again_at_once() {
     for nth in 1..20 {
         let mut tcp = tcp_client();
         let mut to = tcp_server();
-        to.response = vec![b'x'; 40_000];
+        to.response = vec![b'x'; 40_000].into();
         tcp.response = Expect::Bytes(40_000);
         let rig = faulty::<V4>(tcp, to, false, nth, Fate::Drop);
         rig.assert_nothing_is_stuck();
@@ -132,7 +134,7 @@ fn a_reordered_network_costs_no_connection() {
     let mut tcp = tcp_client();
     tcp.response = Expect::Bytes(20_000);
     let mut to = tcp_server();
-    to.response = vec![b'x'; 20_000];
+    to.response = vec![b'x'; 20_000].into();
     for nth in 0..16 {
         for from_client in [true, false] {
             let rig = faulty::<V4>(tcp.clone(), to.clone(), from_client, nth, Fate::Later(3));
@@ -145,17 +147,18 @@ fn a_reordered_network_costs_no_connection() {
 #[test]
 fn udp_without_an_answer_is_counted() {
     let mut udp = udp_client();
-    udp.client.repeat = Some(Repeat { interval: Duration::from_millis(10), requests: Some(5) });
+    udp.client.repeat = Some(Repeat { requests: Some(5), ..Repeat::every(Duration::from_millis(10)) });
     let (a, b) = (client::<V4>(Service::UdpClient(udp)), server::<V4>(Service::UdpServer(udp_server())));
     let mut rig = Rig::with_faults(a, b, only(Some(2), Fate::Drop), Box::new(|_, _| Fate::Pass));
+    let begin = rig.now;
     while rig.client.counters().sk_close == 0 {
         rig.pass(MILLISECOND / 10);
     }
     let counters = rig.client.counters();
-    assert_eq!((counters.udp_rt, counters.sk_err), (1, 0));
-    // The request after the lost one was due long before: it is late, and its latency says so.
-    assert_eq!(counters.late, 2);
-    assert!(rig.client.latencies().transaction.max().unwrap() > 900 * MILLISECOND);
+    assert_eq!((counters.udp_rx, counters.udp_rt, counters.sk_err), (4, 1, 0));
+    // The request after the lost one does not wait for it.
+    assert_eq!(counters.late, 0);
+    assert!((40..41).contains(&((rig.now - begin) / MILLISECOND)), "{} ns", rig.now - begin);
 }
 
 /// A generator of fates from a seed (SplitMix64).
@@ -178,7 +181,7 @@ fn random(seed: u64, percent: u64) -> Fates {
 }
 
 /// Many connections over a bad network: all end, and the books of both sides balance.
-fn survives<F: Ends>(seed: u64, percent: u64, tcp: TcpClient, to: TcpServer) {
+fn survives<F: Ends>(seed: u64, percent: u64, tcp: TcpClient, to: TcpServer) -> Rig<F> {
     let (a, b) = (client::<F>(Service::TcpClient(tcp)), server::<F>(Service::TcpServer(to)));
     let mut rig = Rig::with_faults(a, b, random(seed, percent), random(!seed, percent));
     rig.run(3 * MILLISECOND, 10_000);
@@ -194,6 +197,81 @@ fn survives<F: Ends>(seed: u64, percent: u64, tcp: TcpClient, to: TcpServer) {
     assert!(counters.tcp_rsp <= counters.tcp_req, "seed {seed}");
     assert!(counters.tcp_rsp + counters.sk_err >= counters.sk_open, "seed {seed}: {counters:?}");
     assert!(counters.tcp_rsp > 0, "seed {seed}");
+    rig
+}
+
+/// A response of HTTP whose body of `bytes` comes by length, in chunks of 700, or until the connection ends.
+fn framed(bytes: usize, framing: u8) -> Vec<u8> {
+    let body = vec![b'b'; bytes];
+    let coded = |header: &str| format!("HTTP/1.1 200 OK\r\n{header}\r\n").into_bytes();
+    match framing {
+        0 => http::response(&body, false),
+        1 => {
+            let mut message = coded("Transfer-Encoding: chunked\r\n");
+            for chunk in body.chunks(700) {
+                message.extend([format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+            }
+            message.extend(b"0\r\n\r\n");
+            message
+        }
+        _ => [coded(""), body].concat(),
+    }
+}
+
+/// The payloads of a direction are what was meant, however often they were sent: no wrong answer counts as a right one.
+fn assert_http(rig: &(impl Counted + ?Sized), seed: u64) {
+    let (client, server) = rig.both();
+    assert_eq!(client.http_2xx, client.tcp_rsp, "seed {seed}: {client:?}");
+    assert_eq!(client.http_get + client.http_post, client.tcp_req);
+    // What the server takes for a request was sent as one, once; a response is to a request that it took.
+    assert!(server.tcp_req <= client.tcp_req, "seed {seed}");
+    assert!(client.tcp_rsp <= server.tcp_rsp, "seed {seed}");
+    assert_eq!(server.http_2xx, server.tcp_rsp);
+    // Checksums keep what is damaged from being read at all; what is cut short is cut short by a reset or an end.
+    assert!(client.http_err <= client.sk_err && server.http_err <= server.sk_err, "seed {seed}");
+}
+
+trait Counted {
+    fn both(&self) -> (&Counters, &Counters);
+}
+
+impl<F: Ends> Counted for Rig<F> {
+    fn both(&self) -> (&Counters, &Counters) {
+        (self.client.counters(), self.server.counters())
+    }
+}
+
+#[test]
+fn each_lost_packet_of_http_costs_just_its_repetition() {
+    for (framing, bytes) in [(0, 14), (0, 9000), (1, 14), (1, 9000), (2, 9000)] {
+        for nth in 0..12 {
+            for from_client in [true, false] {
+                let mut tcp = http_client();
+                let mut to = http_server(0, framing == 2);
+                to.response = framed(bytes, framing).into();
+                tcp.client.repeat =
+                    (framing != 2).then_some(Repeat { requests: Some(2), ..Repeat::every(Duration::ZERO) });
+                // Only one connection, so that the frame that is lost is one of it.
+                tcp.client.load = Load::new(1e-6);
+                let to_client = only((!from_client).then_some(nth), Fate::Drop);
+                let to_server = only(from_client.then_some(nth), Fate::Drop);
+                let (a, b) = (client::<V6>(Service::TcpClient(tcp)), server::<V6>(Service::TcpServer(to)));
+                let mut rig = Rig::with_faults(a, b, to_client, to_server);
+                rig.run(SECOND, MILLISECOND);
+                rig.run(60 * SECOND, 20 * MILLISECOND);
+                rig.finish();
+                rig.assert_nothing_is_stuck();
+                let requests = if framing == 2 { 1 } else { 2 };
+                for counters in [rig.client.counters(), rig.server.counters()] {
+                    assert_eq!(
+                        (counters.http_2xx, counters.http_err, counters.sk_err, counters.sk_open),
+                        (requests, 0, 0, 1),
+                        "{nth} {from_client} {framing} {bytes}: {counters:?}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 proptest! {
@@ -206,7 +284,7 @@ proptest! {
         let mut tcp = tcp_client();
         let mut to = tcp_server();
         tcp.client.load.hold = Some(20);
-        tcp.client.repeat = (!close).then_some(Repeat { interval: Duration::ZERO, requests: Some(requests) });
+        tcp.client.repeat = (!close).then_some(Repeat { requests: Some(requests), ..Repeat::every(Duration::ZERO) });
         tcp.close = if reset { Close::Reset } else { Close::Fin };
         to.close = close;
         if time_wait {
@@ -214,10 +292,31 @@ proptest! {
             to.times.time_wait = Duration::from_secs(1);
         }
         if large {
-            to.response = vec![b'x'; 9000];
+            to.response = vec![b'x'; 9000].into();
             tcp.response = Expect::Bytes(9000);
         }
         survives::<V4>(seed, percent, tcp.clone(), to.clone());
         survives::<V6>(seed, percent, tcp, to);
+    }
+
+    #[test]
+    fn no_http_connection_is_stuck_or_wrong_on_a_bad_network(
+        seed: u64, percent in 1u64..25, framing in 0u8..3, bytes in prop_oneof![Just(14usize), Just(9000), 1usize..40_000],
+        reset: bool, requests in 1u16..4, post: bool
+    ) {
+        let mut tcp = http_client();
+        let mut to = http_server(0, framing == 2);
+        to.response = framed(bytes, framing).into();
+        tcp.client.load.hold = Some(20);
+        tcp.client.repeat =
+            (framing != 2).then_some(Repeat { requests: Some(requests), ..Repeat::every(Duration::ZERO) });
+        tcp.close = if reset { Close::Reset } else { Close::Fin };
+        if post {
+            tcp.request = http::request(Method::Post, "netrig", "/", 700).into();
+        }
+        let rig = survives::<V4>(seed, percent, tcp.clone(), to.clone());
+        assert_http(&rig, seed);
+        let rig = survives::<V6>(seed, percent, tcp, to);
+        assert_http(&rig, seed);
     }
 }

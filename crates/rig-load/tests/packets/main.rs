@@ -2,7 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod faults;
+mod http;
+mod malformed;
 mod neighbors;
+mod peer;
 mod refusals;
 mod rig;
 mod sequences;
+mod shapes;
+mod tcp;
+mod tunnels;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use rig_load::packet::{
-    Client, Close, Config, Engine, Expect, Family, Gateway, Link, Load, Nanos, Port, Receive, Server, Service,
-    TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, V4, V6, memory,
+    Answer, Client, Close, Config, Engine, Expect, Family, Gateway, Link, Load, Nanos, Port, Receive, Server, Service,
+    TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, V4, V6, Walk, memory,
 };
 use rig_wire::ethernet::{Ethernet, Mac};
 use rig_wire::tcp::{Tcp, flags};
@@ -227,16 +227,30 @@ impl Ends for V6 {
     const SERVER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 1);
 }
 
-fn link<F: Family>(mac: Mac, gateway: Mac) -> Link<F> {
-    Link { mac, vlan: None, gateway: Gateway::Known(gateway), hop_limit: 64, tos: 0, verify: true }
+fn link<F: Family>(mac: Mac, address: F::Address, gateway: Mac) -> Link<F> {
+    let gateway = Gateway::Known(gateway);
+    Link {
+        mac,
+        address,
+        answer: Answer::All,
+        announce: false,
+        vlan: None,
+        gateway,
+        hop_limit: 64,
+        tos: 0,
+        verify: true,
+        tunnel: None,
+    }
 }
 
 pub fn load(connections: u32) -> Client {
     Client {
         ports: 10_000..=19_999,
         server_ports: 80..=80,
-        load: Load { rate: 1e9, ramp: Duration::ZERO, hold: Some(connections) },
+        load: Load { hold: Some(connections), ..Load::new(1e9) },
         repeat: None,
+        walk: Walk::Ports,
+        flood: None,
     }
 }
 
@@ -244,7 +258,7 @@ pub fn tcp_client() -> TcpClient {
     TcpClient {
         client: load(1),
         times: TcpTimes::default(),
-        request: REQUEST.to_vec(),
+        request: REQUEST.into(),
         response: Expect::Bytes(RESPONSE.len() as u32),
         close: Close::Fin,
         delayed_ack: Duration::from_millis(100),
@@ -258,7 +272,7 @@ pub fn tcp_server() -> TcpServer {
         server: Server { ports: 80..=80 },
         times: TcpTimes { retransmit: Duration::from_millis(2200), ..TcpTimes::default() },
         request: Expect::Bytes(REQUEST.len() as u32),
-        response: RESPONSE.to_vec(),
+        response: RESPONSE.into(),
         close: true,
         idle: Duration::from_secs(60),
         window: 16,
@@ -268,29 +282,31 @@ pub fn tcp_server() -> TcpServer {
 }
 
 pub fn udp_client() -> UdpClient {
-    UdpClient { client: load(1), request: b"ping".to_vec(), timeout: Duration::from_secs(1) }
+    UdpClient { client: load(1), request: b"ping".into(), timeout: Duration::from_secs(1) }
 }
 
 pub fn udp_server() -> UdpServer {
-    UdpServer { server: Server { ports: 80..=80 }, response: b"pong!".to_vec() }
+    UdpServer { server: Server { ports: 80..=80 }, response: b"pong!".into() }
 }
 
 pub fn client<F: Ends>(service: Service) -> Config<F> {
     Config {
-        link: link(CLIENT_MAC, SERVER_MAC),
+        link: link(CLIENT_MAC, F::CLIENT, SERVER_MAC),
         local: vec![(F::CLIENT, 1)],
         remote: vec![(F::SERVER, 1)],
         capacity: 1000,
         service,
+        steering: None,
     }
 }
 
 pub fn server<F: Ends>(service: Service) -> Config<F> {
     Config {
-        link: link(SERVER_MAC, CLIENT_MAC),
+        link: link(SERVER_MAC, F::SERVER, CLIENT_MAC),
         local: vec![(F::SERVER, 1)],
         remote: vec![(F::CLIENT, 1)],
         capacity: 1000,
         service,
+        steering: None,
     }
 }

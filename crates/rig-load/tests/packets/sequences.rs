@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_load::packet::{Close, Expect, Repeat, Service, V4, V6};
+use rig_load::packet::{Close, Expect, Load, Repeat, Service, V4, V6};
 use rig_wire::ethernet::Ethernet;
 use rig_wire::ipv4::Ipv4;
-use rig_wire::tcp::{Options, Tcp};
+use rig_wire::tcp::flags::{ACK, FIN, PSH, RST, SYN};
+use rig_wire::tcp::{self, Options, Tcp};
+use rig_wire::{ethernet, protocol};
 
 use crate::rig::*;
 
@@ -23,7 +25,7 @@ fn one<F: Ends>(tcp: rig_load::packet::TcpClient, to: rig_load::packet::TcpServe
 }
 
 fn requests(interval: Duration, requests: u16) -> Option<Repeat> {
-    Some(Repeat { interval, requests: Some(requests) })
+    Some(Repeat { requests: Some(requests), ..Repeat::every(interval) })
 }
 
 /// Runs one connection of several requests.
@@ -107,6 +109,156 @@ fn every_byte_of_a_short_connection() {
     assert_eq!(&frames[1][1][54..], RESPONSE);
 }
 
+/// Who sends a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
+}
+
+/// A segment: flags, data, and how many numbers of the other side it acknowledges, SYN and FIN included.
+struct Step<'a>(Side, u8, &'a [u8], usize);
+
+/// A whole frame, made from headers and not by templates.
+fn frame<F: Ends>(from: Side, numbers: (u32, u32), flags: u8, data: &[u8]) -> Vec<u8> {
+    let (macs, ends, ports) = match from {
+        Side::Client => ((CLIENT_MAC, SERVER_MAC), (F::CLIENT, F::SERVER), (10_000, 80)),
+        Side::Server => ((SERVER_MAC, CLIENT_MAC), (F::SERVER, F::CLIENT), (80, 10_000)),
+    };
+    let options = match flags & SYN {
+        0 => Options::default(),
+        _ => Options { mss: Some(1460), window_scale: Some(7), ..Options::default() },
+    };
+    let header = tcp::Header {
+        source_port: ports.0,
+        destination_port: ports.1,
+        sequence: numbers.0,
+        acknowledgment: numbers.1,
+        flags,
+        window: if flags & RST == 0 { 65_535 } else { 0 },
+        options,
+    };
+    let length = header.len() + data.len();
+    let mut frame = vec![0; ethernet::HEADER + F::HEADER + length];
+    ethernet::Header { destination: macs.1, source: macs.0, vlan: None, ethertype: F::ETHERTYPE }
+        .write(&mut frame)
+        .unwrap();
+    let packet = &mut frame[ethernet::HEADER..];
+    F::write(packet, ends, protocol::TCP, (64, 0), length);
+    let segment = &mut packet[F::HEADER..];
+    segment[header.len()..].copy_from_slice(data);
+    header.write(segment, data.len(), F::pseudo(ends.0, ends.1, protocol::TCP, length)).unwrap();
+    frame
+}
+
+/// One connection consists of these frames, byte by byte.
+fn assert_frames<F: Ends>(mut tcp: rig_load::packet::TcpClient, to: rig_load::packet::TcpServer, steps: &[Step<'_>]) {
+    tcp.client.load = Load::new(1e-6);
+    let mut rig = Rig::new(client::<F>(Service::TcpClient(tcp)), server::<F>(Service::TcpServer(to)));
+    rig.run(3 * SECOND, 100_000);
+    rig.assert_nothing_is_stuck();
+    let sent = [rig.frames_of_client(), rig.frames_of_server()];
+    let first = |frames: &[Vec<u8>]| crate::peer::sequence(&frames[0]).0;
+    let numbers = [first(sent[0]), first(sent[1])];
+    for (from, other) in [(Side::Client, Side::Server), (Side::Server, Side::Client)] {
+        let mut next = numbers[from as usize];
+        let mut expected = Vec::new();
+        for Step(_, flags, data, acknowledged) in steps.iter().filter(|step| step.0 == from) {
+            let acknowledgment = match flags & ACK {
+                0 => 0,
+                _ => numbers[other as usize].wrapping_add(*acknowledged as u32),
+            };
+            expected.push(frame::<F>(from, (next, acknowledgment), *flags, data));
+            let controls = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
+            next = next.wrapping_add(data.len() as u32 + controls);
+        }
+        let describe = |frames: &[Vec<u8>]| frames.iter().map(|frame| describe(frame)).collect::<Vec<_>>();
+        assert_eq!(describe(sent[from as usize]), describe(&expected), "{from:?}");
+        for (sent, expected) in sent[from as usize].iter().zip(&expected) {
+            assert_eq!(sent, expected, "{from:?} {}", crate::rig::describe(expected));
+        }
+    }
+}
+
+fn every_byte<F: Ends>() {
+    use Side::{Client as C, Server as S};
+    let (ask, answer) = (REQUEST.len(), RESPONSE.len());
+    let handshake = || vec![Step(C, SYN, b"", 0), Step(S, SYN | ACK, b"", 1)];
+    let plus = |steps: Vec<Step<'static>>| {
+        let mut all = handshake();
+        all.extend(steps);
+        all
+    };
+
+    let short = plus(vec![
+        Step(C, PSH | ACK, REQUEST, 1),
+        Step(S, PSH | ACK | FIN, RESPONSE, 1 + ask),
+        Step(C, FIN | ACK, b"", 2 + answer),
+        Step(S, ACK, b"", 2 + ask),
+    ]);
+    assert_frames::<F>(tcp_client(), tcp_server(), &short);
+
+    let mut fast = tcp_client();
+    fast.close = Close::Reset;
+    let steps = plus(vec![
+        Step(C, PSH | ACK, REQUEST, 1),
+        Step(S, PSH | ACK | FIN, RESPONSE, 1 + ask),
+        Step(C, RST | ACK, b"", 2 + answer),
+    ]);
+    assert_frames::<F>(fast, tcp_server(), &steps);
+
+    // Three requests: responses are acknowledged by what is asked next, or by themselves when that is far off.
+    let mut stays = tcp_server();
+    stays.close = false;
+    for (interval, acks) in [(10, false), (150, true)] {
+        let mut alive = tcp_client();
+        alive.client.repeat = requests(Duration::from_millis(interval), 3);
+        let mut steps = handshake();
+        for n in 0..3 {
+            steps.push(Step(C, PSH | ACK, REQUEST, 1 + n * answer));
+            steps.push(Step(S, PSH | ACK, RESPONSE, 1 + (n + 1) * ask));
+            if acks && n < 2 {
+                steps.push(Step(C, ACK, b"", 1 + (n + 1) * answer));
+            }
+        }
+        steps.push(Step(C, FIN | ACK, b"", 1 + 3 * answer));
+        steps.push(Step(S, FIN | ACK, b"", 2 + 3 * ask));
+        steps.push(Step(C, ACK, b"", 2 + 3 * answer));
+        assert_frames::<F>(alive, stays.clone(), &steps);
+    }
+
+    // Ten segments: four at first, and two for each acknowledgment while the window grows.
+    let large: Vec<u8> = (0..14_600 - 9).map(|n| n as u8).collect();
+    let mut to = tcp_server();
+    to.response = large.clone().into();
+    let mut tcp = tcp_client();
+    tcp.response = Expect::Bytes(large.len() as u32);
+    let mut steps = handshake();
+    steps.push(Step(C, PSH | ACK, REQUEST, 1));
+    let pieces: Vec<&[u8]> = large.chunks(1460).collect();
+    for (n, piece) in pieces.iter().enumerate() {
+        // The last that the window holds, and the last of all, are pushed.
+        let push = match n + 1 {
+            4 | 6 | 8 => PSH,
+            10 => PSH | FIN,
+            _ => 0,
+        };
+        steps.push(Step(S, push | ACK, piece, 1 + ask));
+    }
+    for n in 1..10 {
+        steps.push(Step(C, ACK, b"", 1 + n * 1460));
+    }
+    steps.push(Step(C, FIN | ACK, b"", 2 + large.len()));
+    steps.push(Step(S, ACK, b"", 2 + ask));
+    assert_frames::<F>(tcp, to, &steps);
+}
+
+#[test]
+fn every_byte_of_every_sequence() {
+    every_byte::<V4>();
+    every_byte::<V6>();
+}
+
 #[test]
 fn a_fast_close_saves_a_packet() {
     let mut tcp = tcp_client();
@@ -188,7 +340,7 @@ fn a_port_is_used_again_while_the_server_waits() {
 fn a_large_response_fills_the_window() {
     let mut tcp = tcp_client();
     let mut to = tcp_server();
-    to.response = vec![b'x'; 100_000];
+    to.response = vec![b'x'; 100_000].into();
     tcp.response = Expect::Bytes(100_000);
     let rig = one::<V4>(tcp, to);
     let sent = rig.sent_by_server();
@@ -271,7 +423,7 @@ proptest! {
     fn responses_of_any_size_arrive(bytes in 1usize..20_000, mss in 88u16..1460, client_mss in 88u16..1460, window in 1u8..20, close: bool) {
         let mut tcp = tcp_client();
         let mut to = tcp_server();
-        to.response = (0..bytes).map(|n| n as u8).collect();
+        to.response = (0..bytes).map(|n| n as u8).collect::<Vec<_>>().into();
         (to.mss, to.window, to.close) = (mss, window, close);
         tcp.response = Expect::Bytes(bytes as u32);
         tcp.mss = client_mss;

@@ -164,11 +164,14 @@ mod tests {
     fn a_busy_thread_is_seen() {
         let worker = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
         let mut worker = worker.expect("sh is everywhere");
-        let seen = Activity::watch(Duration::from_millis(400));
+        // Where much else runs, it may be left with less than is worth naming for a while.
+        let mut windows = (0..25).map(|_| Activity::watch(Duration::from_millis(400)));
+        let is_seen =
+            |seen: &Activity| seen.busiest.iter().any(|busy| (busy.pid, &*busy.command) == (worker.id(), "sh"));
+        let seen = windows.find(is_seen);
         worker.kill().unwrap();
         worker.wait().unwrap();
-        let own = seen.busiest.iter().find(|busy| busy.pid == worker.id());
-        assert!(own.is_some_and(|busy| busy.command == "sh"), "{seen:?}");
+        let seen = seen.expect("a busy loop has a tenth of a CPU now and then");
         assert!(seen.busy_percent > 0.0 && seen.busy_percent <= 100.0, "{seen:?}");
     }
 }

@@ -4,6 +4,7 @@
 mod activity;
 mod machine;
 mod namespaces;
+mod packets;
 mod privileges;
 mod sockets;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub use activity::{Activity, Busy, load_average};
 pub use machine::Machine;
 pub use namespaces::{Access, Feature, Namespaces};
+pub use packets::Packets;
 pub use privileges::Privileges;
 pub use sockets::{Sockets, try_congestion_control};
 

@@ -49,7 +49,7 @@ impl Live {
             let rate = |count: u64| count as f64 / span;
             let figure = match &self.load {
                 Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => format!("{:>10.0} Tr/s", rate(sample.units)),
-                Load::TcpStream(_) | Load::UdpStream(_) | Load::Idle => {
+                Load::TcpStream(_) | Load::UdpStream(_) | Load::Packets(_) | Load::Idle => {
                     format!("{:>10.1} Mbit/s", rate(sample.bytes.saturating_add(sample.bytes_in)) * 8e-6)
                 }
             };

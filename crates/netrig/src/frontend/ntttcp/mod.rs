@@ -20,12 +20,10 @@ mod windows_text;
 use std::env;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use rig_sys::cpu::{self, CpuSet};
-use rig_sys::process;
 
 use self::console::Console;
 pub use self::dialect::Dialect;
@@ -90,21 +88,10 @@ pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure
         return Ok(Exit::Done);
     };
     if job.daemon && env::var_os(IN_BACKGROUND).is_none() {
-        return go_into_background(arguments);
+        let arguments = [&[OsString::from("--dialect=linux")], arguments].concat();
+        return super::go_into_background("ntttcp", &arguments, IN_BACKGROUND);
     }
     run(&job)
-}
-
-/// Starts the same again in a session of its own, without a terminal, and leaves it alone.
-fn go_into_background(arguments: &[OsString]) -> Result<Exit, Failure> {
-    let program = env::current_exe().context("find this program").or_exit(Exit::Failed)?;
-    let mut command = Command::new(program);
-    command.args(["ntttcp".into(), OsString::from("--dialect=linux")]).args(arguments).env(IN_BACKGROUND, "1");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child =
-        process::in_own_session(&mut command).spawn().context("start in the background").or_exit(Exit::Failed)?;
-    command::print(&format!("runs in the background as process {}\n", child.id()))?;
-    Ok(Exit::Done)
 }
 
 fn run(job: &Job) -> Result<Exit, Failure> {

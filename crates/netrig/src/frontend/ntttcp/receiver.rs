@@ -375,7 +375,7 @@ impl Part for Host<'_> {
                 return Ok(Some(End::Stopped));
             }
             let tcp = self.job.protocol == Protocol::Tcp;
-            if !self.job.sync && self.job.length == Length::AsSender && tcp && self.load.open_connections() == 0 {
+            if !self.job.sync && self.job.length == Length::AsSender && tcp && self.load.is_idle()? {
                 return Ok(Some(End::Dry));
             }
             if now_ns >= until_ns {

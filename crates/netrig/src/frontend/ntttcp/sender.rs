@@ -390,6 +390,10 @@ impl Crew<'_> {
                 break;
             }
         }
+        if end == End::Dry {
+            // What is to be said to the receiver must not overtake what has been sent to it.
+            self.load.finish(monotonic_after(OVERTIME), &|| self.cancel.is_cancelled()).or_exit(Exit::Failed)?;
+        }
         for (at, line) in self.lines.iter_mut().enumerate() {
             let told = end == End::Due && (over[at] || self.load.is_ended());
             let message = line.sync.exit();

@@ -22,6 +22,12 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::Unanswered { .. } => "Requests unanswered",
         Flag::NotConnected { .. } => "Connecting failed",
         Flag::Behind { .. } => "Behind the schedule",
+        Flag::GeneratorBound { .. } => "Generator-bound",
+        Flag::GeneratorBusy { .. } => "Packet worker busy",
+        Flag::FailedConnections { .. } => "Connections failed",
+        Flag::SentAgain { .. } => "Packets sent again",
+        Flag::Late { .. } => "Begun late",
+        Flag::NoLimit { .. } => "No limit found",
     }
 }
 
@@ -34,13 +40,17 @@ fn place(flag: &Flag) -> String {
         | Flag::Saturated { node, .. }
         | Flag::SaturatedCpu { node, .. } => node.clone(),
         Flag::SharedCore { cpus, .. } => cpus.clone(),
-        Flag::Throttled { .. } => String::new(),
+        Flag::Throttled { .. } | Flag::GeneratorBound { .. } | Flag::NoLimit { .. } => String::new(),
         Flag::Dropped { place, .. } | Flag::NotOneSegment { place, .. } => place.clone(),
         Flag::WindowSkew { worker, .. }
         | Flag::SaturatedThread { worker, .. }
         | Flag::Unanswered { worker, .. }
         | Flag::NotConnected { worker, .. }
-        | Flag::Behind { worker, .. } => worker.clone(),
+        | Flag::Behind { worker, .. }
+        | Flag::GeneratorBusy { worker, .. }
+        | Flag::FailedConnections { worker, .. }
+        | Flag::SentAgain { worker, .. }
+        | Flag::Late { worker, .. } => worker.clone(),
         Flag::NotGranted { worker, what } => format!("{worker}: {what}"),
     }
 }
@@ -53,14 +63,19 @@ fn weight(flag: &Flag) -> f64 {
         | Flag::OtherLoad { percent, .. }
         | Flag::Saturated { percent, .. }
         | Flag::SaturatedCpu { percent, .. }
-        | Flag::SaturatedThread { percent, .. } => *percent,
+        | Flag::SaturatedThread { percent, .. }
+        | Flag::GeneratorBound { percent }
+        | Flag::GeneratorBusy { percent, .. } => *percent,
         Flag::Dropped { packets: count, .. }
         | Flag::Unanswered { requests: count, .. }
         | Flag::NotConnected { attempts: count, .. }
-        | Flag::Behind { transactions: count, .. } => *count as f64,
+        | Flag::Behind { transactions: count, .. }
+        | Flag::FailedConnections { connections: count, .. }
+        | Flag::SentAgain { packets: count, .. }
+        | Flag::Late { begins: count, .. } => *count as f64,
         Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
         Flag::WindowSkew { microseconds, .. } | Flag::Throttled { microseconds } => *microseconds as f64,
-        Flag::NotGranted { .. } | Flag::SharedCore { .. } => 0.0,
+        Flag::NotGranted { .. } | Flag::SharedCore { .. } | Flag::NoLimit { .. } => 0.0,
     }
 }
 

@@ -22,6 +22,8 @@ const TENFOLDS: u32 = 4;
 pub(super) fn too_few(trials: &[TrialRecord], side: Side, metric: Metric) -> Option<String> {
     let (of, what, count): (_, _, fn(&TrialRecord, Side) -> u64) = match metric {
         Metric::Latency(of) => (of, "transactions", |trial, _| figures::latency([trial]).count()),
+        Metric::Handshake(of) => (of, "handshakes", |trial, _| figures::handshake([trial]).count()),
+        Metric::FirstByte(of) => (of, "responses", |trial, _| figures::first_byte([trial]).count()),
         Metric::Delay(of) => (of, "datagrams", |trial, side| figures::delay([trial], side).count()),
         _ => return None,
     };
@@ -42,9 +44,11 @@ pub(super) fn too_few(trials: &[TrialRecord], side: Side, metric: Metric) -> Opt
 /// The distributions of all scenarios that have one; `None` without any.
 pub(super) fn distributions(title: &str, kind: Kind, columns: &[(&LayoutColumn, &ScenarioView)]) -> Option<Chart> {
     let (what, quantity, pooled): (_, _, fn(&[TrialRecord]) -> Histogram) = match kind {
-        Kind::Transactions => ("latency of all transactions", "Latency", |trials| figures::latency(trials)),
+        Kind::Transactions | Kind::Connections | Kind::Requests => {
+            ("latency of all transactions", "Latency", |trials| figures::latency(trials))
+        }
         Kind::Datagrams => ("delay of all datagrams", "Delay", |trials| figures::delay(trials, Side::Receiver)),
-        Kind::Stream | Kind::TwoWayStream | Kind::TwoWayDatagrams => return None,
+        Kind::Stream | Kind::TwoWayStream | Kind::TwoWayDatagrams | Kind::Flood => return None,
     };
     let lines: Vec<Distribution> = columns
         .iter()

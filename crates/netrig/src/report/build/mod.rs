@@ -7,6 +7,7 @@ mod netperf;
 mod overview;
 mod results;
 mod scenario;
+mod search;
 mod sheets;
 
 use jiff::Timestamp;
@@ -169,13 +170,24 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     if has(&|kind| kind != Kind::Stream) {
         pairs.push(("Ends", "local is the one that connects, remote the one that listens".to_owned()));
     }
-    if has(&|kind| kind == Kind::Transactions) {
+    if has(&|kind| matches!(kind, Kind::Transactions | Kind::Connections | Kind::Requests)) {
         pairs.push((
             "Latency",
             "from the sending of a request, or with a rate given from when it was due, to the end of its response; \
              percentiles of each trial, and of all trials together in charts"
                 .to_owned(),
         ));
+    }
+    if has(&Kind::is_packets) {
+        pairs.push((
+            "Packets",
+            "both ends make them, so that the kernels' TCP takes no part; a worker looks for packets without rest, so that \
+             its CPU is always busy, and `busy` is the share of its time in which there was something to do"
+                .to_owned(),
+        ));
+    }
+    if view.scenarios.iter().flat_map(|s| &s.trials).any(|trial| trial.search.is_some()) {
+        pairs.push(("Limits", search::METHOD.to_owned()));
     }
     if has(&|kind| matches!(kind, Kind::Datagrams | Kind::TwoWayDatagrams)) {
         pairs.push((
@@ -230,7 +242,9 @@ pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
 
 /// A value in the unit that it is shown in, from that of [`Metric::unit`].
 pub(crate) fn shown(metric: Metric, value: f64) -> f64 {
-    if matches!(metric, Metric::Throughput | Metric::BackgroundThroughput) { value / 1e6 } else { value }
+    let megabits =
+        matches!(metric, Metric::Throughput | Metric::BackgroundThroughput | Metric::BitsOut | Metric::BitsIn);
+    if megabits { value / 1e6 } else { value }
 }
 
 pub(crate) fn name(metric: Metric) -> &'static str {
@@ -260,26 +274,74 @@ pub(crate) fn name(metric: Metric) -> &'static str {
         Metric::Delay(Statistic::P99_99) => "Delay, p99.99",
         Metric::Delay(Statistic::Max) => "Delay, max",
         Metric::BackgroundThroughput => "Background load",
+        Metric::Connections => "Connections",
+        Metric::Concurrent => "Concurrent connections",
+        Metric::Failed => "Failed connections",
+        Metric::PacketsOut => "Packets out",
+        Metric::PacketsIn => "Packets in",
+        Metric::BitsOut => "Bits out",
+        Metric::BitsIn => "Bits in",
+        Metric::Drops => "Drops at the port",
+        Metric::Late => "Late begins",
+        Metric::Busy => "Busiest worker",
+        Metric::Limit => "Limit without loss",
+        Metric::Handshake(Statistic::Mean) => "Handshake, mean",
+        Metric::Handshake(Statistic::P50) => "Handshake, p50",
+        Metric::Handshake(Statistic::P90) => "Handshake, p90",
+        Metric::Handshake(Statistic::P99) => "Handshake, p99",
+        Metric::Handshake(Statistic::P99_9) => "Handshake, p99.9",
+        Metric::Handshake(Statistic::P99_99) => "Handshake, p99.99",
+        Metric::Handshake(Statistic::Max) => "Handshake, max",
+        Metric::FirstByte(Statistic::Mean) => "First byte, mean",
+        Metric::FirstByte(Statistic::P50) => "First byte, p50",
+        Metric::FirstByte(Statistic::P90) => "First byte, p90",
+        Metric::FirstByte(Statistic::P99) => "First byte, p99",
+        Metric::FirstByte(Statistic::P99_9) => "First byte, p99.9",
+        Metric::FirstByte(Statistic::P99_99) => "First byte, p99.99",
+        Metric::FirstByte(Statistic::Max) => "First byte, max",
     }
 }
 
 /// The unit that a figure is shown in.
 pub(crate) fn unit(metric: Metric) -> &'static str {
     match metric {
-        Metric::Throughput | Metric::BackgroundThroughput => "Mbit/s",
-        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated => "%",
+        Metric::Throughput | Metric::BackgroundThroughput | Metric::BitsOut | Metric::BitsIn => "Mbit/s",
+        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Busy => "%",
         Metric::ServiceDemand => "µs/KB",
         Metric::Retransmits => "segments",
-        Metric::Transactions | Metric::Datagrams => "1/s",
+        Metric::Transactions
+        | Metric::Datagrams
+        | Metric::Connections
+        | Metric::PacketsOut
+        | Metric::PacketsIn
+        | Metric::Limit => "1/s",
+        Metric::Concurrent | Metric::Failed => "connections",
+        Metric::Drops => "packets",
+        Metric::Late => "begins",
         Metric::TransactionDemand => "µs/Tr",
-        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) => "µs",
+        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) | Metric::Handshake(_) | Metric::FirstByte(_) => "µs",
     }
 }
 
 pub(crate) fn decimals(metric: Metric) -> u8 {
     match metric {
-        Metric::Retransmits | Metric::Transactions | Metric::Datagrams => 0,
-        Metric::Throughput
+        Metric::Retransmits
+        | Metric::Transactions
+        | Metric::Datagrams
+        | Metric::Connections
+        | Metric::Concurrent
+        | Metric::Failed
+        | Metric::PacketsOut
+        | Metric::PacketsIn
+        | Metric::Drops
+        | Metric::Late
+        | Metric::Limit => 0,
+        Metric::BitsOut
+        | Metric::BitsIn
+        | Metric::Busy
+        | Metric::Handshake(_)
+        | Metric::FirstByte(_)
+        | Metric::Throughput
         | Metric::BackgroundThroughput
         | Metric::Cpu
         | Metric::Latency(_)

@@ -38,7 +38,7 @@ pub(super) fn block(view: &RunView, column: &LayoutColumn, scenario: &ScenarioVi
         Load::TcpRr(load) => ("TCP REQUEST/RESPONSE TEST", test.transactions(load)),
         Load::TcpCrr(load) => ("TCP Connect/Request/Response TEST", test.transactions(load)),
         Load::UdpRr(load) => ("UDP REQUEST/RESPONSE TEST", test.transactions(load)),
-        Load::TcpStream(_) | Load::UdpStream(_) | Load::Idle => return None,
+        Load::TcpStream(_) | Load::UdpStream(_) | Load::Packets(_) | Load::Idle => return None,
     };
     let head = format!("{name} {}{}\n{}", test.ends(), test.confidence(), test.warning());
     let together = match scenario.plan.shape() {

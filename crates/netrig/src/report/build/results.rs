@@ -310,7 +310,9 @@ fn rates(level: Level, group: &Group<'_>) -> Bars {
         Kind::TwoWayStream | Kind::TwoWayDatagrams => {
             ("throughput arriving at each end, with confidence interval", vec!["local", "remote"])
         }
-        Kind::Transactions => ("transactions per second", vec![measured]),
+        Kind::Transactions | Kind::Requests => ("transactions per second", vec![measured]),
+        Kind::Connections => ("connections per second", vec![measured]),
+        Kind::Flood => ("packets per second with confidence interval", vec!["received", "sent"]),
     };
     Bars {
         title: format!("{} – {title}", group.title),

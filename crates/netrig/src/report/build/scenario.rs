@@ -2,7 +2,7 @@
 
 use rig_stats::confidence::Level;
 
-use super::{decimals, doubts, latency, name, sample, sheets, shown, unit};
+use super::{decimals, doubts, latency, name, sample, search, sheets, shown, unit};
 use crate::claim::{Metric, Side};
 use crate::figures::{Kind, figure, over_time};
 use crate::record::TrialRecord;
@@ -27,6 +27,7 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
         return blocks;
     }
     blocks.push(Block::Table(trials(scenario, level)));
+    blocks.extend(scenario.trials.iter().filter_map(search::trail).map(Block::Table));
     if let Some(chart) = course(scenario) {
         blocks.push(Block::Figure(Chart::Lines(chart)));
     }
@@ -105,7 +106,9 @@ fn course(scenario: &ScenarioView) -> Option<Lines> {
     let (rates, place) = match kind {
         Kind::Stream | Kind::Datagrams => (&kind.rates()[..1], " at the receivers"),
         Kind::TwoWayStream | Kind::TwoWayDatagrams => (kind.rates(), " arriving at both ends"),
-        Kind::Transactions => (kind.rates(), ""),
+        Kind::Transactions | Kind::Connections | Kind::Requests => (kind.rates(), ""),
+        // Its samples count what was sent as connections, which a flood has not.
+        Kind::Flood => return None,
     };
     let (_, metric) = rates[0];
     let line = |trial: &TrialRecord, side: Side| Line {

@@ -23,6 +23,9 @@ pub(super) fn words(kind: Kind) -> &'static str {
         Kind::Datagrams => "datagrams",
         Kind::TwoWayDatagrams => "two-way datagrams",
         Kind::Transactions => "request/response",
+        Kind::Connections => "connections",
+        Kind::Requests => "requests on open connections",
+        Kind::Flood => "packets one way",
     }
 }
 
@@ -47,6 +50,50 @@ const DELAY: [Line; 7] = [
 ];
 
 const BACKGROUND: Line = ("Background load", Side::Receiver, Metric::BackgroundThroughput);
+
+/// Of packet loads, what the search found.
+const LIMIT: Line = ("Limit without loss", Side::Local, Metric::Limit);
+
+/// Of packet loads, what their connections and requests came to.
+const CONNECTIONS: [Line; 3] = [
+    ("Connections", Side::Local, Metric::Connections),
+    ("Transactions", Side::Local, Metric::Transactions),
+    ("Concurrent", Side::Local, Metric::Concurrent),
+];
+
+/// What went wrong, which is nothing in a good run.
+const TROUBLE: [Line; 8] = [
+    ("Failed", Side::Local, Metric::Failed),
+    ("Retransmits, local", Side::Local, Metric::Retransmits),
+    ("Retransmits, remote", Side::Remote, Metric::Retransmits),
+    ("Requests lost", Side::Local, Metric::Loss),
+    ("Drops at the port, local", Side::Local, Metric::Drops),
+    ("Drops at the port, remote", Side::Remote, Metric::Drops),
+    ("Begun late", Side::Local, Metric::Late),
+    BACKGROUND,
+];
+
+const FRAMES: [Line; 8] = [
+    ("Packets out, local", Side::Local, Metric::PacketsOut),
+    ("Packets in, local", Side::Local, Metric::PacketsIn),
+    ("Packets out, remote", Side::Remote, Metric::PacketsOut),
+    ("Packets in, remote", Side::Remote, Metric::PacketsIn),
+    ("Bits out, local", Side::Local, Metric::BitsOut),
+    ("Bits in, local", Side::Local, Metric::BitsIn),
+    ("Busiest worker, local", Side::Local, Metric::Busy),
+    ("Busiest worker, remote", Side::Remote, Metric::Busy),
+];
+
+const BEGIN: [Line; 8] = [
+    ("Handshake, mean", Side::Local, Metric::Handshake(Statistic::Mean)),
+    ("Handshake, p50", Side::Local, Metric::Handshake(Statistic::P50)),
+    ("Handshake, p99", Side::Local, Metric::Handshake(Statistic::P99)),
+    ("Handshake, p99.9", Side::Local, Metric::Handshake(Statistic::P99_9)),
+    ("First byte, mean", Side::Local, Metric::FirstByte(Statistic::Mean)),
+    ("First byte, p50", Side::Local, Metric::FirstByte(Statistic::P50)),
+    ("First byte, p99", Side::Local, Metric::FirstByte(Statistic::P99)),
+    ("First byte, p99.9", Side::Local, Metric::FirstByte(Statistic::P99_9)),
+];
 
 /// The tables of scenarios side by side: what each end saw, and what it cost.
 pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
@@ -156,7 +203,28 @@ pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
             ),
         ],
         Kind::Transactions => vec![sheet("transactions", true, &both_ends(kind)), sheet("latency", false, &LATENCY)],
+        Kind::Connections | Kind::Requests => vec![
+            sheet("what was carried", true, &[&carried(kind)[..], &[LIMIT]].concat()),
+            sheet("what went wrong", false, &TROUBLE),
+            sheet("frames", false, &FRAMES),
+            sheet("handshake and first byte", false, &BEGIN),
+            sheet("latency", false, &LATENCY),
+        ],
+        Kind::Flood => vec![
+            sheet("what was carried", true, &[&both_ends(kind)[..2], &[LIMIT]].concat()),
+            sheet("what went wrong", false, &TROUBLE),
+            sheet("frames", false, &FRAMES),
+        ],
     }
+}
+
+/// The first is the result.
+fn carried(kind: Kind) -> [Line; 3] {
+    let mut lines = CONNECTIONS;
+    if kind == Kind::Requests {
+        lines.swap(0, 1);
+    }
+    lines
 }
 
 /// The tables of netperf's figures with their intervals.
@@ -178,7 +246,9 @@ fn both_ends(kind: Kind) -> Vec<Line> {
             ("Arriving, local", Side::Local, Metric::Throughput),
             ("Arriving, remote", Side::Remote, Metric::Throughput),
         ],
-        Kind::Transactions => &[("Transactions", Side::Local, Metric::Transactions)],
+        Kind::Transactions | Kind::Requests => &[("Transactions", Side::Local, Metric::Transactions)],
+        Kind::Connections => &[("Connections", Side::Local, Metric::Connections)],
+        Kind::Flood => &[("Received", Side::Remote, Metric::PacketsIn), ("Sent", Side::Local, Metric::PacketsOut)],
     };
     let cost = [
         ("CPU, local", Side::Local, Metric::Cpu),
@@ -189,7 +259,7 @@ fn both_ends(kind: Kind) -> Vec<Line> {
     let quality: &[Line] = match kind {
         Kind::Stream => &[("Retransmits", Side::Sender, Metric::Retransmits)],
         Kind::Datagrams => &[("Loss", Side::Receiver, Metric::Loss), ("Jitter", Side::Receiver, Metric::Jitter)],
-        Kind::TwoWayStream | Kind::TwoWayDatagrams => &[],
+        Kind::TwoWayStream | Kind::TwoWayDatagrams | Kind::Connections | Kind::Requests | Kind::Flood => &[],
         Kind::Transactions => &[("Requests lost", Side::Local, Metric::Loss)],
     };
     [rates, &cost, quality, &[BACKGROUND]].concat()
@@ -197,6 +267,9 @@ fn both_ends(kind: Kind) -> Vec<Line> {
 
 /// The figures that a single trial is shown by.
 pub(super) fn trial(kind: Kind) -> Vec<Line> {
+    if kind.is_packets() {
+        return of_packets(kind);
+    }
     let [one, other] = kind.ends();
     let cpu: [Line; 2] = match one {
         Side::Sender => [("CPU, sender", one, Metric::Cpu), ("CPU, receiver", other, Metric::Cpu)],
@@ -239,8 +312,23 @@ pub(super) fn trial(kind: Kind) -> Vec<Line> {
                 ("Latency, max", Side::Local, Metric::Latency(Statistic::Max)),
             ],
         ),
+        Kind::Connections | Kind::Requests | Kind::Flood => (&[], &[]),
     };
     [carried, &cpu, rest, &[BACKGROUND]].concat()
+}
+
+fn of_packets(kind: Kind) -> Vec<Line> {
+    let carried = match kind {
+        Kind::Flood => both_ends(kind)[..2].to_vec(),
+        _ => carried(kind).to_vec(),
+    };
+    let latency = [
+        ("Latency, p50", Side::Local, Metric::Latency(Statistic::P50)),
+        ("Latency, p99", Side::Local, Metric::Latency(Statistic::P99)),
+        ("Latency, max", Side::Local, Metric::Latency(Statistic::Max)),
+    ];
+    let latency = if kind == Kind::Flood { &[][..] } else { &latency };
+    [&[LIMIT], &carried[..], &FRAMES[6..], &TROUBLE, latency].concat()
 }
 
 /// Lines that a table goes without when no scenario of it has the figure.
@@ -253,5 +341,9 @@ pub(super) fn is_optional(metric: Metric) -> bool {
             | Metric::Jitter
             | Metric::Reordered
             | Metric::Duplicated
+            | Metric::Limit
+            | Metric::Concurrent
+            | Metric::Handshake(_)
+            | Metric::FirstByte(_)
     )
 }

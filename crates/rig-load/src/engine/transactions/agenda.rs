@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use rig_sys::clock::monotonic_ns;
+
 use super::Book;
 use super::timetable::Timetable;
 
@@ -16,8 +18,8 @@ pub(super) struct Agenda {
 /// What is to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// To begin the transaction that was due at `due_ns`. The place is no longer among those with room.
-    Begin { place: usize, due_ns: u64 },
+    /// To begin the transaction that was due at `due_ns`, at `now_ns`.
+    Begin { place: usize, due_ns: u64, now_ns: u64 },
     /// Nothing before this moment, unless a place gets room.
     Until(u64),
     /// Nothing any more.
@@ -35,6 +37,7 @@ impl Agenda {
         }
     }
 
+    /// A place where a transaction begins is no longer among those with room.
     pub(super) fn next(&mut self, now_ns: u64, book: &mut Book) -> Next {
         let stop_ns = book.times().stop_ns;
         let due_ns = self.timetable.as_ref().map_or(now_ns, Timetable::due_ns);
@@ -47,9 +50,28 @@ impl Agenda {
                 timetable.advance();
                 book.began(due_ns, now_ns);
             }
-            Next::Begin { place, due_ns }
+            Next::Begin { place, due_ns, now_ns }
         } else {
             Next::Until(stop_ns)
+        }
+    }
+
+    /// As [`Self::next`], now, of places for several transactions at a time: one where a transaction begins stays among
+    /// those with room as long as it has some. `room` is how many more a place takes; none for good (`None`) where it is
+    /// closed, and what was due there stays unanswered.
+    pub(super) fn next_in(&mut self, book: &mut Book, room: impl Fn(usize) -> Option<usize>) -> Next {
+        loop {
+            let next = self.next(monotonic_ns(), book);
+            let Next::Begin { place, .. } = next else { return next };
+            match room(place) {
+                None => book.unanswered += 1,
+                Some(room) => {
+                    if room > 1 {
+                        self.release(place);
+                    }
+                    return next;
+                }
+            }
         }
     }
 

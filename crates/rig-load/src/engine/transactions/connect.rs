@@ -200,7 +200,7 @@ impl Polling {
                 return Ok(again_ns);
             }
             let (place, due_ns) = match self.agenda.next(now_ns, &mut self.book) {
-                Next::Begin { place, due_ns } => (place, due_ns),
+                Next::Begin { place, due_ns, .. } => (place, due_ns),
                 Next::Until(ns) => return Ok(again_ns.min(ns)),
                 Next::Over => return Ok(again_ns),
             };

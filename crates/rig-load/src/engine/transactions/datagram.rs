@@ -395,20 +395,15 @@ impl PollingRequester {
     fn begin_due(&mut self, connections: &[&Connection], course: &Course) -> Result<Option<u64>, Trouble> {
         loop {
             let Some(agenda) = &mut self.agenda else { return Ok(None) };
-            let now_ns = monotonic_ns();
-            let (index, due_ns) = match agenda.next(now_ns, &mut self.book) {
-                Next::Begin { place, due_ns } => (place, due_ns),
+            let flows = &self.flows;
+            let room = |place: usize| (!flows[place].is_closed).then(|| self.in_flight - flows[place].asked.len());
+            match agenda.next_in(&mut self.book, room) {
+                Next::Begin { place, due_ns, now_ns } => {
+                    self.begin(connections[place], place, due_ns, now_ns, course)?;
+                }
                 Next::Until(ns) => return Ok(Some(ns)),
                 Next::Over => return Ok(None),
-            };
-            if self.flows[index].is_closed {
-                self.book.unanswered += 1;
-                continue;
             }
-            if self.flows[index].asked.len() + 1 < self.in_flight {
-                agenda.release(index);
-            }
-            self.begin(connections[index], index, due_ns, now_ns, course)?;
         }
     }
 }

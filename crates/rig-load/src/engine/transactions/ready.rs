@@ -222,21 +222,15 @@ impl Requester {
     fn begin_due(&mut self, connections: &[&Connection], course: &Course) -> Result<Option<u64>, Trouble> {
         loop {
             let Some(agenda) = &mut self.agenda else { return Ok(None) };
-            let now_ns = monotonic_ns();
-            let (index, due_ns) = match agenda.next(now_ns, &mut self.book) {
-                Next::Begin { place, due_ns } => (place, due_ns),
+            let room = |place: usize| (!self.lines[place].is_closed).then(|| self.in_flight - self.begun[place].len());
+            match agenda.next_in(&mut self.book, room) {
+                Next::Begin { place, due_ns, now_ns } => {
+                    self.begin(place, due_ns, now_ns);
+                    self.flush(connections[place], place, course)?;
+                }
                 Next::Until(ns) => return Ok(Some(ns)),
                 Next::Over => return Ok(None),
-            };
-            if self.lines[index].is_closed {
-                self.book.unanswered += 1;
-                continue;
             }
-            if self.begun[index].len() + 1 < self.in_flight {
-                agenda.release(index);
-            }
-            self.begin(index, due_ns, now_ns);
-            self.flush(connections[index], index, course)?;
         }
     }
 }

@@ -5,14 +5,18 @@ mod receive;
 mod send;
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use rig_wire::tcp::{Header, Options, flags};
 
 use super::Nanos;
-use super::config::{Close, Expect, Link, TcpClient, TcpServer, TcpTimes, nanos};
-use super::connection::{Key, Stamp, State};
-use super::engine::{Core, LATE, Opener};
+use super::config::{Close, Expect, TcpClient, TcpServer, TcpTimes, nanos};
+use super::connection::{Connection, Key, State, Unit};
+use super::engine::{Core, LATE};
 use super::family::Family;
+use super::http::{self, Kind, Reader, Reading};
+use super::link::Link;
+use super::opener::{Opener, Pace, Turn};
 use super::port::Transmit;
 use super::template::Template;
 
@@ -21,6 +25,10 @@ const WINDOW: u16 = u16::MAX;
 const SCALE: u8 = 7;
 /// Segments that may be under way before the first is acknowledged.
 const FIRST_WINDOW: u8 = 4;
+
+/// A connection's stamp is looked at each time that the connection has waited as long as it can, or twice that: a quarter
+/// of the span of stamps, at most.
+const LOOKED_AT: Nanos = 8;
 
 /// A client or a server.
 #[derive(Debug)]
@@ -39,9 +47,12 @@ pub(super) struct TcpService {
     retransmit: Nanos,
     retries: u8,
     time_wait: Nanos,
+    /// Of the client's stamps.
+    unit: Unit,
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and a pointer less on every packet's way")]
 enum Role {
     Client(ClientRole),
     Server(ServerRole),
@@ -50,12 +61,15 @@ enum Role {
 #[derive(Debug)]
 struct ClientRole {
     opener: Opener,
+    pace: Pace,
     /// Bytes of the request.
     request: u32,
     response: Expect,
+    reader: Reader,
+    /// What a request counts as: GET or POST.
+    counts: [u64; 2],
     close: Close,
     delayed_ack: Nanos,
-    interval: Nanos,
     /// Requests of a connection; 0: without end.
     requests: u16,
 }
@@ -64,10 +78,27 @@ struct ClientRole {
 struct ServerRole {
     ports: RangeInclusive<u16>,
     request: Expect,
-    response: Box<[u8]>,
+    reader: Reader,
+    response: Arc<[u8]>,
+    /// Bytes of the response's header, which alone answers HEAD.
+    header: usize,
     close: bool,
     idle: Nanos,
     window: u8,
+}
+
+impl ServerRole {
+    /// Whether the connection ends with the response to what was read.
+    #[inline]
+    fn closes(&self, connection: &Connection) -> bool {
+        self.close || self.request == Expect::Http && !connection.reading.persists()
+    }
+
+    /// What answers the request that was read.
+    #[inline]
+    fn response(&self, connection: &Connection) -> &[u8] {
+        if connection.reading.is_head() { &self.response[..self.header] } else { &self.response }
+    }
 }
 
 /// Bytes to come, where any are enough when it is 1.
@@ -75,33 +106,67 @@ fn expected(expect: Expect) -> u32 {
     match expect {
         Expect::Segment => 1,
         Expect::Bytes(bytes) => bytes,
+        Expect::Http => 0,
     }
 }
 
+/// A message is to come.
+#[inline]
+fn await_message(connection: &mut Connection, expect: Expect) {
+    connection.left = expected(expect);
+    connection.reading = Reading::default();
+}
+
+/// Whether nothing has come of the message that is awaited.
+#[inline]
+fn is_untouched(connection: &Connection, expect: Expect) -> bool {
+    match expect {
+        Expect::Http => connection.reading.is_start(),
+        Expect::Segment | Expect::Bytes(_) => connection.left == expected(expect),
+    }
+}
+
+/// The SYN of a client, without addresses and numbers.
+pub(super) fn syn(mss: u16) -> Header {
+    let (flags, options) = (flags::SYN, options(mss));
+    Header { source_port: 0, destination_port: 0, sequence: 0, acknowledgment: 0, flags, window: WINDOW, options }
+}
+
+fn options(mss: u16) -> Options {
+    Options { mss: Some(mss), window_scale: Some(SCALE), ..Options::default() }
+}
+
 impl TcpService {
-    pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient) -> Self {
+    pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient, (opener, pace): (Opener, Pace)) -> Self {
         let repeat = tcp.client.repeat;
+        let request = tcp.request.bytes();
+        let asked = http::whole(Kind::Request, &request).filter(|_| tcp.response == Expect::Http).unwrap_or_default();
+        let kind = if asked.reading.is_head() { Kind::HeadResponse } else { Kind::Response };
         let role = Role::Client(ClientRole {
-            opener: Opener::new(&tcp.client),
+            opener,
+            pace,
             request: tcp.request.len() as u32,
             response: tcp.response,
+            reader: Reader::new(kind),
+            counts: [asked.reading.is_get().into(), asked.reading.is_post().into()],
             close: tcp.close,
             delayed_ack: nanos(tcp.delayed_ack),
-            interval: repeat.map_or(0, |repeat| nanos(repeat.interval)),
             requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
         });
-        let syn = (flags::SYN, &tcp.request[..], flags::PSH | flags::ACK);
+        let syn = (flags::SYN, &request[..], flags::PSH | flags::ACK);
         Self::new(link, role, syn, tcp.times, tcp.mss, tcp.resets)
     }
 
     pub fn server<F: Family>(link: &Link<F>, tcp: &TcpServer) -> Self {
-        let response: Box<[u8]> = tcp.response.as_slice().into();
+        let response = tcp.response.bytes();
         // One that does not fit a segment never goes out as one.
-        let message = if response.len() <= tcp.mss.into() { response.clone() } else { Box::default() };
+        let message = if response.len() <= tcp.mss.into() { Arc::clone(&response) } else { Arc::default() };
         let last = if tcp.close { flags::FIN } else { 0 };
         let role = Role::Server(ServerRole {
             ports: tcp.server.ports.clone(),
             request: tcp.request,
+            reader: Reader::new(Kind::Request),
+            header: http::whole(Kind::Response, &response).unwrap_or_default().header,
             response,
             close: tcp.close,
             idle: nanos(tcp.idle),
@@ -128,7 +193,7 @@ impl TcpService {
             window: if flags & flags::RST == 0 { WINDOW } else { 0 },
             options,
         };
-        let options = Options { mss: Some(mss), window_scale: Some(SCALE), ..Options::default() };
+        let options = options(mss);
         let bare = |flags| Template::tcp(link, &header(flags, Options::default()), &[]);
         Self {
             role,
@@ -143,6 +208,7 @@ impl TcpService {
             retransmit: nanos(times.retransmit),
             retries: times.retries,
             time_wait: nanos(times.time_wait),
+            unit: Unit::spanning(LOOKED_AT * (nanos(times.retransmit) << times.retries)),
         }
     }
 
@@ -150,10 +216,36 @@ impl TcpService {
         [&mut self.syn, &mut self.message, &mut self.ack, &mut self.fin, &mut self.reset, &mut self.reset_ack]
     }
 
-    pub fn wind_down(&mut self) {
-        if let Role::Client(client) = &mut self.role {
-            client.opener.stopped = true;
+    pub fn opener(&mut self) -> Option<&mut Opener> {
+        match &mut self.role {
+            Role::Client(client) => Some(&mut client.opener),
+            Role::Server(_) => None,
         }
+    }
+
+    pub fn pace(&mut self) -> Option<&mut Pace> {
+        match &mut self.role {
+            Role::Client(client) => Some(&mut client.pace),
+            Role::Server(_) => None,
+        }
+    }
+
+    pub fn is_server(&self) -> bool {
+        matches!(self.role, Role::Server(_))
+    }
+
+    /// Sends a request on the connection whose turn it is, if it is time.
+    pub fn request<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let Role::Client(ClientRole { opener, pace: Pace::Rate(requests), .. }) = &mut self.role else { return false };
+        let Some((slot, turn)) = requests.next(core, now, opener) else { return false };
+        match turn {
+            Turn::Ask(due) => {
+                core.table.all[slot as usize].stamp = self.unit.of(due);
+                self.send_request(core, now, slot, transmit);
+            }
+            Turn::End => self.finish(core, now, slot, transmit),
+        }
+        true
     }
 
     /// Opens a connection if one is due.
@@ -164,7 +256,7 @@ impl TcpService {
         connection.state = State::SynSent;
         connection.unacknowledged = first_number(connection.key, now);
         connection.next = connection.unacknowledged.wrapping_add(1);
-        connection.stamp = Stamp::of(due);
+        connection.stamp = self.unit.of(due);
         connection.requests_or_mss = client.requests;
         self.send_syn(core, slot, transmit);
         core.set_timer(slot, now + self.retransmit);
@@ -197,6 +289,10 @@ impl TcpService {
     /// The next request is due.
     fn rested<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &self.role else { return };
+        // What waits for its turn has no timer; what waits for the peer's window has one.
+        if matches!(&client.pace, Pace::Rate(requests) if requests.has(slot)) {
+            return;
+        }
         if client.opener.stopped {
             return self.finish(core, now, slot, transmit);
         }
@@ -206,14 +302,17 @@ impl TcpService {
     /// Nothing was heard of what was sent last: it is sent again, from the first byte that is not acknowledged.
     fn again<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &mut core.table.all[slot as usize];
-        if connection.retries == self.retries {
+        let retries = connection.retries() + 1;
+        if retries > self.retries {
             return core.fail(slot);
         }
-        connection.retries += 1;
-        connection.window = 1;
+        connection.set_retries(retries);
+        match self.role {
+            Role::Client(_) => connection.stamp = self.unit.hold(connection.stamp, now),
+            Role::Server(_) => connection.set_window(1),
+        }
         self.send_again(core, slot, transmit);
-        let wait = self.retransmit << core.table.all[slot as usize].retries;
-        core.set_timer(slot, now + wait);
+        core.set_timer(slot, now + (self.retransmit << retries));
     }
 
     /// The client has had its last response and closes.
@@ -238,7 +337,7 @@ impl TcpService {
 
 /// The first sequence number of a connection. It grows with time, so that a peer that still remembers an earlier
 /// connection between the same ends sees a later one (RFC 6528, with a hash that is no secret).
-fn first_number(key: Key, now: Nanos) -> u32 {
+pub(super) fn first_number(key: Key, now: Nanos) -> u32 {
     let hash = (key.0.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32;
-    Stamp::of(now).0.wrapping_add(hash)
+    Unit::FINEST.of(now).0.wrapping_add(hash)
 }

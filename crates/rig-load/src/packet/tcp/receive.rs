@@ -3,9 +3,10 @@
 use rig_wire::Malformed;
 use rig_wire::tcp::{Tcp, flags};
 
+use super::super::http::{Progress, Reader};
 use super::{
-    Close, Core, Expect, FIRST_WINDOW, Family, Key, Nanos, Role, Stamp, State, TcpService, Transmit, expected,
-    first_number,
+    Close, Connection, Core, Expect, FIRST_WINDOW, Family, Key, Nanos, Role, State, TcpService, Transmit,
+    await_message, first_number, is_untouched,
 };
 
 /// What a peer that announces no maximum takes (RFC 9293, 3.7.1).
@@ -52,17 +53,16 @@ impl TcpService {
             return Ok(());
         }
         let connection = &mut core.table.all[slot as usize];
-        let payload = segment.payload();
-        let mut length = payload.len() as u32;
+        let mut data = segment.payload();
         if segment.sequence() != connection.expected || connection.state == State::SynSent {
             let old = connection.expected.wrapping_sub(segment.sequence());
             // Of what came before only the rest is new, if there is one.
-            let new = connection.state != State::SynSent && old > 0 && old < length + u32::from(fin);
+            let new = connection.state != State::SynSent && old > 0 && old < data.len() as u32 + u32::from(fin);
             if !new {
                 self.out_of_order(core, slot, segment, transmit);
                 return Ok(());
             }
-            length -= old;
+            data = &data[old as usize..];
         }
         let acknowledgment = segment.acknowledgment();
         let acked = acknowledgment.wrapping_sub(connection.unacknowledged);
@@ -79,14 +79,16 @@ impl TcpService {
                 return Ok(());
             }
         } else if acknowledgment == connection.unacknowledged {
-            let same = connection.peer_window == segment.window();
-            connection.peer_window = segment.window();
-            if length == 0 && !fin && same && connection.in_flight() > 0 {
+            let before = std::mem::replace(&mut connection.peer_window, segment.window());
+            let in_flight = connection.in_flight() > 0;
+            if before == 0 || connection.peer_window == 0 {
+                self.closed_window(core, now, slot, before, transmit);
+            } else if data.is_empty() && !fin && before == connection.peer_window && in_flight {
                 self.duplicate(core, now, slot, transmit);
             }
         }
-        if length > 0 || fin {
-            self.delivered(core, now, slot, length, fin, transmit);
+        if !data.is_empty() || fin {
+            self.delivered(core, now, slot, data, fin, transmit);
         } else {
             let connection = &core.table.all[slot as usize];
             if connection.left > 0 && matches!(connection.state, State::Responding | State::CloseWait) {
@@ -137,7 +139,7 @@ impl TcpService {
             core.counters.no_socket += 1;
             return Ok(());
         };
-        core.counters.sk_open += 1;
+        core.opened(slot);
         let connection = &mut core.table.all[slot as usize];
         connection.state = State::SynReceived;
         connection.expected = segment.sequence().wrapping_add(1);
@@ -147,7 +149,7 @@ impl TcpService {
         connection.peer_window = segment.window();
         // Without the peer's scale ours does not count either (RFC 7323, 2.2), which is its loss alone.
         connection.set_scale(options.window_scale.unwrap_or(0));
-        connection.window = window;
+        connection.set_window(window);
         self.send_syn(core, slot, transmit);
         core.set_timer(slot, now + self.retransmit);
         Ok(())
@@ -170,16 +172,17 @@ impl TcpService {
                 connection.unacknowledged = connection.next;
                 connection.peer_window = segment.window();
                 connection.set_scale(options.window_scale.unwrap_or(0));
-                connection.retries = 0;
-                let age = connection.stamp.age(now);
-                connection.stamp = Stamp::of(now);
+                connection.set_retries(0);
+                let age = self.unit.age(connection.stamp, now);
+                connection.stamp = self.unit.of(now);
                 core.latencies.handshake.record(age);
+                core.round_trip(age);
                 let mss = options.mss.unwrap_or(DEFAULT_MSS);
                 if matches!(&self.role, Role::Client(client) if client.request > mss.into()) {
                     self.send_reset(core, slot, transmit);
                     core.fail(slot);
                 } else {
-                    self.send_request(core, now, slot, transmit);
+                    self.begin(core, now, slot, transmit);
                 }
             }
             State::SynSent => {
@@ -232,10 +235,26 @@ impl TcpService {
             (_, State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck | State::TimeWait) => true,
             // A client that has its response may end so.
             (Role::Server(_), State::Responding) => connection.left == 0 && acks,
-            (Role::Server(server), State::Established) => connection.left == expected(server.request),
+            (Role::Server(server), State::Established) => is_untouched(connection, server.request),
             _ => false,
         };
         if closing { core.close(slot) } else { core.fail(slot) }
+    }
+
+    /// The network says that it did not deliver the segment with this number. Only a segment that is under way can be
+    /// meant (RFC 5927, 4.1), and only a connection that is not made yet fails by it (RFC 5461, 4.1): others may get
+    /// through by another way.
+    #[cold]
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key, sequence: u32, too_big: bool) {
+        let Some(slot) = core.table.find(key) else { return };
+        let connection = &core.table.all[slot as usize];
+        if sequence.wrapping_sub(connection.unacknowledged) >= connection.in_flight() {
+            return;
+        }
+        core.counters.unreachable += 1;
+        if connection.state == State::SynSent && !too_big {
+            core.fail(slot);
+        }
     }
 
     /// What is not the next thing is not kept; the peer is told what is.
@@ -273,7 +292,7 @@ impl TcpService {
             return false;
         }
         let beyond = acknowledgment.wrapping_sub(connection.next);
-        let fin = server.close || connection.state == State::CloseWait;
+        let fin = server.closes(connection) || connection.state == State::CloseWait;
         if beyond <= connection.left {
             connection.left -= beyond;
         } else if fin && beyond == connection.left + 1 {
@@ -291,27 +310,24 @@ impl TcpService {
     fn acknowledged<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, acknowledgment: u32) -> bool {
         let connection = &mut core.table.all[slot as usize];
         connection.unacknowledged = acknowledgment;
-        connection.retries = 0;
-        connection.no_duplicates();
+        connection.set_retries(0);
         let all = connection.in_flight() == 0;
         let mut wait = self.retransmit;
         match (connection.state, &self.role) {
             (State::SynReceived, Role::Server(server)) => {
                 connection.state = State::Established;
-                connection.left = expected(server.request);
+                await_message(connection, server.request);
                 wait = server.idle;
             }
             (State::Responding, Role::Server(server)) => {
-                connection.window = connection.window.saturating_add(1).min(server.window);
+                connection.widen(server.window);
                 if all && connection.left == 0 {
                     connection.state = State::Established;
-                    connection.left = expected(server.request);
+                    await_message(connection, server.request);
                     wait = server.idle;
                 }
             }
-            (State::CloseWait, Role::Server(server)) => {
-                connection.window = connection.window.saturating_add(1).min(server.window);
-            }
+            (State::CloseWait, Role::Server(server)) => connection.widen(server.window),
             (State::LastAck, _) if all => {
                 core.close(slot);
                 return true;
@@ -336,36 +352,65 @@ impl TcpService {
     #[cold]
     fn duplicate<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         core.counters.ack_dup += 1;
+        // A client has one segment under way, and nothing behind it that could be acknowledged.
+        let Role::Server(_) = self.role else { return };
         let connection = &mut core.table.all[slot as usize];
         if connection.duplicate() == DUPLICATES {
-            connection.window = (connection.window / 2).max(1);
+            connection.set_window((connection.window() / 2).max(1));
             self.send_again(core, slot, transmit);
             core.set_timer(slot, now + self.retransmit);
         }
     }
 
-    /// `length` bytes came, and the peer's end if `fin`.
+    /// The peer takes nothing now, or took nothing before. As long as it says so it is not given up (RFC 9293, 3.8.6.1).
+    #[cold]
+    fn closed_window<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        slot: u32,
+        before: u16,
+        transmit: &mut impl Transmit,
+    ) {
+        let connection = &mut core.table.all[slot as usize];
+        let opens = before == 0 && connection.peer_window > 0;
+        connection.set_retries(connection.retries().min(self.retries - 1));
+        match (&self.role, connection.state) {
+            // The probe was not taken.
+            (Role::Server(_), State::Responding | State::CloseWait | State::FinWait1 | State::LastAck)
+                if opens && connection.in_flight() > 0 =>
+            {
+                self.send_again(core, slot, transmit);
+            }
+            (Role::Client(_), State::Resting) if opens && connection.retries() > 0 => {
+                self.send_request(core, now, slot, transmit);
+            }
+            _ => {}
+        }
+    }
+
+    /// `data` came, and the peer's end if `fin`.
     #[inline]
     fn delivered<F: Family>(
         &mut self,
         core: &mut Core<F>,
         now: Nanos,
         slot: u32,
-        length: u32,
+        data: &[u8],
         fin: bool,
         transmit: &mut impl Transmit,
     ) {
         let connection = &mut core.table.all[slot as usize];
         let server = matches!(self.role, Role::Server(_));
         // A server answers one request after another; the peer sends the next again.
-        if server && length > 0 && matches!(connection.state, State::Responding | State::CloseWait) {
+        if server && !data.is_empty() && matches!(connection.state, State::Responding | State::CloseWait) {
             core.counters.tcp_drop += 1;
             return;
         }
-        connection.expected = connection.expected.wrapping_add(length + u32::from(fin));
+        connection.expected = connection.expected.wrapping_add(data.len() as u32 + u32::from(fin));
         match connection.state {
-            State::Established if server => self.requested(core, now, slot, length, fin, transmit),
-            State::Established => self.responded(core, now, slot, length, fin, transmit),
+            State::Established if server => self.requested(core, now, slot, data, fin, transmit),
+            State::Established => self.responded(core, now, slot, data, fin, transmit),
             State::Responding if connection.left > 0 => {
                 connection.state = State::CloseWait;
                 self.send_ack(core, slot, transmit);
@@ -373,7 +418,7 @@ impl TcpService {
             State::Resting if !fin => self.send_ack(core, slot, transmit),
             State::Resting => {
                 // The server had enough before the client had.
-                core.counters.sk_err += 1;
+                core.wrong(slot);
                 self.send_fin(core, now, slot, State::LastAck, transmit);
             }
             State::Responding => self.send_fin(core, now, slot, State::LastAck, transmit),
@@ -398,28 +443,49 @@ impl TcpService {
         core: &mut Core<F>,
         now: Nanos,
         slot: u32,
-        length: u32,
+        data: &[u8],
         fin: bool,
         transmit: &mut impl Transmit,
     ) {
-        let Role::Server(server) = &self.role else { return };
+        let Role::Server(server) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
-        if length == 0 {
-            return self.send_fin(core, now, slot, State::LastAck, transmit);
-        }
-        connection.left = connection.left.saturating_sub(length);
-        if connection.left > 0 && fin {
-            core.counters.sk_err += 1;
-            return self.send_fin(core, now, slot, State::LastAck, transmit);
-        }
-        if connection.left > 0 {
-            core.set_timer(slot, now + server.idle);
+        let untouched = is_untouched(connection, server.request);
+        let before = connection.expected.wrapping_sub(data.len() as u32 + u32::from(fin));
+        let read = take(server.request, &mut server.reader, connection, before, data);
+        let Progress::Done(end) = read else {
+            // Who has asked for nothing may go; who ends within a request has not asked.
+            let wrong = read == Progress::Bad || fin && !(untouched && data.is_empty());
+            core.counters.http_err += u64::from(wrong && server.request == Expect::Http);
+            if fin {
+                if wrong {
+                    core.wrong(slot);
+                }
+                return self.send_fin(core, now, slot, State::LastAck, transmit);
+            }
+            if wrong {
+                self.send_reset(core, slot, transmit);
+                return core.fail(slot);
+            }
+            // A header must come in the time that silence may last, so that nobody stays by a byte now and then.
+            if untouched || !connection.reading.in_header() {
+                core.set_timer(slot, now + server.idle);
+            }
             return self.send_ack(core, slot, transmit);
-        }
+        };
+        // What is behind the request is not taken: the peer sends it again.
+        let fin = fin && end == data.len();
+        connection.expected = before.wrapping_add(end as u32 + u32::from(fin));
         connection.state = if fin { State::CloseWait } else { State::Responding };
-        connection.left = server.response.len() as u32;
+        connection.left = server.response(connection).len() as u32;
+        let (key, reading) = (connection.key, connection.reading);
         core.counters.tcp_req += 1;
         core.counters.tcp_rsp += 1;
+        core.exchanged(key, 1, 1);
+        if server.request == Expect::Http {
+            core.counters.http_get += u64::from(reading.is_get());
+            core.counters.http_post += u64::from(reading.is_post());
+            core.counters.http_2xx += 1;
+        }
         self.send_response(core, now, slot, transmit);
     }
 
@@ -430,44 +496,73 @@ impl TcpService {
         core: &mut Core<F>,
         now: Nanos,
         slot: u32,
-        length: u32,
+        data: &[u8],
         fin: bool,
         transmit: &mut impl Transmit,
     ) {
-        let Role::Client(client) = &self.role else { return };
+        let Role::Client(client) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
-        let age = connection.stamp.age(now);
-        if length > 0 && connection.left == expected(client.response) {
+        let age = self.unit.age(connection.stamp, now);
+        if !data.is_empty() && is_untouched(connection, client.response) {
             core.latencies.first_byte.record(age);
         }
-        connection.left = match client.response {
-            Expect::Segment if length > 0 => 0,
-            _ => connection.left.saturating_sub(length),
-        };
-        if connection.left > 0 {
-            if fin {
-                // Cut short.
-                self.send_reset(core, slot, transmit);
-                return core.fail(slot);
+        let http = client.response == Expect::Http;
+        let before = connection.expected.wrapping_sub(data.len() as u32 + u32::from(fin));
+        let read = take(client.response, &mut client.reader, connection, before, data);
+        let more = read == Progress::More && !(fin && connection.reading.ends_by_close());
+        // Nothing was asked for that could stand behind the response.
+        let surplus = matches!(read, Progress::Done(end) if http && end < data.len());
+        if read == Progress::Bad || surplus || more && fin {
+            core.counters.http_err += u64::from(http);
+            self.send_reset(core, slot, transmit);
+            return core.fail(slot);
+        }
+        if more {
+            connection.stamp = self.unit.hold(connection.stamp, now);
+            // A header must come in the time that any answer may take.
+            if !http || !connection.reading.in_header() {
+                let wait = self.patience();
+                core.set_timer(slot, now + wait);
             }
-            let wait = self.patience();
-            core.set_timer(slot, now + wait);
             return self.send_ack(core, slot, transmit);
         }
         core.latencies.transaction.record(age);
         core.counters.tcp_rsp += 1;
-        let last = connection.requests_or_mss == 1 || client.opener.stopped;
+        let key = connection.key;
+        core.exchanged(key, 0, 1);
+        let connection = &mut core.table.all[slot as usize];
+        if http {
+            let ok = connection.reading.is_ok();
+            *(if ok { &mut core.counters.http_2xx } else { &mut core.counters.http_err }) += 1;
+        }
+        let announced = http && !connection.reading.persists();
+        let last = connection.requests_or_mss == 1 || client.opener.stopped && !client.pace.is_rate();
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
-        if !last && !fin {
+        if !last && !fin && !announced {
             return self.rest(core, now, slot, transmit);
         }
-        // A server that ends a connection that was to go on has not done what was asked for.
-        core.counters.sk_err += u64::from(!last);
+        // A server that ends a connection that was to go on, and does not say so, has not done what was asked for.
+        if !last && !announced {
+            core.wrong(slot);
+        }
         if fin && client.close == Close::Fin {
             return self.send_fin(core, now, slot, State::LastAck, transmit);
         }
         self.finish(core, now, slot, transmit);
     }
+}
+
+/// Takes `data` for the message that a connection waits for.
+#[inline]
+fn take(expect: Expect, reader: &mut Reader, connection: &mut Connection, sequence: u32, data: &[u8]) -> Progress {
+    let length = data.len() as u32;
+    match expect {
+        Expect::Segment if length > 0 => connection.left = 0,
+        Expect::Segment => {}
+        Expect::Bytes(_) => connection.left = connection.left.saturating_sub(length),
+        Expect::Http => return reader.read(&mut connection.reading, &mut connection.left, sequence, data),
+    }
+    if connection.left == 0 { Progress::Done(data.len()) } else { Progress::More }
 }
 
 /// The sequence number behind a segment.

@@ -2,7 +2,7 @@
 
 use rig_wire::tcp::flags;
 
-use super::{Core, Family, Key, LATE, Nanos, Role, Stamp, State, TcpService, Template, Transmit, expected};
+use super::{Core, Family, Key, LATE, Nanos, Pace, Role, State, TcpService, Template, Transmit, await_message};
 
 /// Sends a segment made from a template; whether there was room.
 #[inline]
@@ -47,22 +47,28 @@ impl TcpService {
         let Role::Client(client) = &self.role else { return };
         let connection = &mut core.table.all[slot as usize];
         if connection.peer_bytes() < client.request {
-            // The peer has closed its window: it is given time to open it.
+            // The peer has closed its window: it is asked whether it has opened it.
             connection.state = State::Resting;
-            connection.retries += 1;
-            if connection.retries > self.retries {
+            let retries = connection.retries() + 1;
+            if retries > self.retries {
                 self.send_reset(core, slot, transmit);
                 return core.fail(slot);
             }
+            connection.set_retries(retries);
+            let (key, numbers) = (connection.key, (connection.next.wrapping_sub(1), connection.expected));
+            send(core, &self.ack, key, numbers, transmit);
             return core.set_timer(slot, now + self.retransmit);
         }
         connection.state = State::Established;
-        connection.left = expected(client.response);
+        await_message(connection, client.response);
         let (key, numbers) = (connection.key, (connection.next, connection.expected));
         connection.next = connection.next.wrapping_add(client.request);
-        let late = connection.stamp.age(now) > LATE;
+        let late = self.unit.age(connection.stamp, now) > LATE;
         core.counters.late += u64::from(late);
         core.counters.tcp_req += 1;
+        core.exchanged(key, 1, 0);
+        core.counters.http_get += client.counts[0];
+        core.counters.http_post += client.counts[1];
         core.set_timer(slot, now + self.retransmit);
         send(core, &self.message, key, numbers, transmit);
     }
@@ -80,7 +86,8 @@ impl TcpService {
         let connection = &mut core.table.all[slot as usize];
         let length = server.response.len() as u32;
         let fits = length <= connection.requests_or_mss.into() && length <= connection.peer_bytes();
-        if fits && connection.left == length && connection.state == State::Responding {
+        let usual = server.closes(connection) == server.close && connection.state == State::Responding;
+        if fits && connection.left == length && usual {
             let (key, numbers) = (connection.key, (connection.next, connection.expected));
             connection.left = 0;
             connection.next = connection.next.wrapping_add(length + u32::from(server.close));
@@ -92,7 +99,8 @@ impl TcpService {
         } else {
             while self.send_part(core, slot, transmit) {}
         }
-        core.set_timer(slot, now + self.retransmit);
+        let retries = core.table.all[slot as usize].retries();
+        core.set_timer(slot, now + (self.retransmit << retries));
     }
 
     /// The next segment of the response; whether it was sent.
@@ -102,7 +110,7 @@ impl TcpService {
         let mss = u32::from(connection.requests_or_mss);
         let flight = connection.in_flight();
         let mut bytes = connection.left.min(mss);
-        let room = (u32::from(connection.window) * mss).min(connection.peer_bytes());
+        let room = (u32::from(connection.window()) * mss).min(connection.peer_bytes());
         if flight == 0 {
             // A window that is smaller than a segment is used as it is; a closed one is probed with a byte.
             bytes = bytes.min(room.max(1));
@@ -110,19 +118,20 @@ impl TcpService {
         if bytes == 0 || flight > 0 && flight + bytes > room {
             return false;
         }
-        let from = server.response.len() - connection.left as usize;
+        let response = server.response(connection);
+        let from = response.len() - connection.left as usize;
         connection.left -= bytes;
         let last = connection.left == 0;
         let after = flight + bytes + connection.left.min(mss);
         let push = if last || after > room { flags::PSH } else { 0 };
-        let fin = last && (server.close || connection.state == State::CloseWait);
+        let fin = last && (server.closes(connection) || connection.state == State::CloseWait);
         let ends = (connection.key, (connection.next, connection.expected));
         connection.next = connection.next.wrapping_add(bytes + u32::from(fin));
         if fin {
             connection.state = if connection.state == State::CloseWait { State::LastAck } else { State::FinWait1 };
             core.counters.fin_tx += 1;
         }
-        let data = &server.response[from..from + bytes as usize];
+        let data = &response[from..from + bytes as usize];
         let flags = push | if fin { flags::FIN } else { 0 };
         let (key, numbers) = ends;
         let ends = core.ends(key);
@@ -219,11 +228,21 @@ impl TcpService {
 
     /// Plans the client's next request, for when it is due.
     #[inline]
-    pub(super) fn rest<F: Family>(&self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
-        let Role::Client(client) = &self.role else { return };
+    pub(super) fn rest<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let Role::Client(client) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
-        let due = if client.interval == 0 { now } else { now - connection.stamp.age(now) + client.interval };
-        connection.stamp = Stamp::of(due);
+        let due = match &mut client.pace {
+            Pace::Rate(requests) => {
+                requests.rest(core, slot);
+                if requests.wait() > client.delayed_ack {
+                    self.send_ack(core, slot, transmit);
+                }
+                return;
+            }
+            Pace::Interval(0) => now,
+            Pace::Interval(interval) => now - self.unit.age(connection.stamp, now) + *interval,
+        };
+        connection.stamp = self.unit.of(due);
         if due <= now {
             return self.send_request(core, now, slot, transmit);
         }
@@ -232,5 +251,14 @@ impl TcpService {
             self.send_ack(core, slot, transmit);
         }
         core.set_timer(slot, due);
+    }
+
+    /// The client's first request, with which it acknowledges the handshake unless it has to wait for its turn.
+    #[inline]
+    pub(super) fn begin<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let Role::Client(client) = &mut self.role else { return };
+        let Pace::Rate(requests) = &mut client.pace else { return self.send_request(core, now, slot, transmit) };
+        requests.rest(core, slot);
+        self.send_ack(core, slot, transmit);
     }
 }

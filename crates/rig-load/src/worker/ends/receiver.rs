@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rig_sys::socket::{self, Buffer};
@@ -87,9 +87,16 @@ struct Door {
     /// A datagram came: there are no connections to count.
     heard: AtomicBool,
     news: Bell,
+    /// Held from taking a connection out of the kernel's queue to counting it, so that whoever holds it finds every
+    /// connection in one of the two.
+    threshold: Mutex<()>,
 }
 
 impl Door {
+    fn threshold(&self) -> MutexGuard<'_, ()> {
+        self.threshold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn enter(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Release);
@@ -112,6 +119,8 @@ pub struct Receiver {
     team: Team,
     states: Vec<Arc<State>>,
     door: Arc<Door>,
+    /// One for each port: a listening socket, or that of the datagrams.
+    sockets: Vec<Arc<OwnedFd>>,
     notes: Vec<String>,
     addresses: Vec<SocketAddr>,
 }
@@ -135,30 +144,32 @@ impl Receiver {
             let socket =
                 listen(receiving, port.at, &mut notes).map_err(|error| in_use(error, port.at)).failing(what)?;
             addresses.push(socket.local_addr().ok().and_then(|a| a.as_socket()).unwrap_or(port.at));
-            sockets.push(socket);
+            sockets.push(Arc::new(OwnedFd::from(socket)));
         }
         let news = Bell::new().failing(|| "create an eventfd".into())?;
         let (open, accepted, heard) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        let door = Arc::new(Door { open, accepted, heard, news });
+        let door = Arc::new(Door { open, accepted, heard, news, threshold: Mutex::default() });
         let states: Vec<Arc<State>> = sockets.iter().map(|_| Arc::default()).collect();
         let mut team = Team::new(&Arc::from(Vec::new()), Direction::Receive, receiving.protocol == Protocol::Udp)?;
-        for (thread, (socket, state)) in sockets.into_iter().zip(&states).enumerate() {
-            let (state, door, cpus) = (state.clone(), door.clone(), Vec::from_iter(receiving.ports[thread].cpu));
+        for (thread, (socket, state)) in sockets.iter().zip(&states).enumerate() {
+            let (socket, state, door) = (socket.clone(), state.clone(), door.clone());
+            let cpus = Vec::from_iter(receiving.ports[thread].cpu);
             let (stream, no_delay, udp) = (stream.clone(), receiving.no_delay, receiving.protocol == Protocol::Udp);
             let outstanding = receiving.outstanding;
             team.spawn(thread as u32, move |_| {
                 place(&cpus)?;
-                let listener = OwnedFd::from(socket);
                 let message = stream.message as usize;
                 Ok(match outstanding {
-                    _ if udp => Box::new(Datagrams { socket: listener, pull: CopyIn::new(message), state, door }),
-                    Some(outstanding) => Box::new(Deep { listener, stream, outstanding, no_delay, state, door }),
-                    None => Box::new(Open { listener, pull: CopyIn::new(message), no_delay, state, door }),
+                    _ if udp => Box::new(Datagrams { socket, pull: CopyIn::new(message), state, door }),
+                    Some(outstanding) => {
+                        Box::new(Deep { listener: socket, stream, outstanding, no_delay, state, door })
+                    }
+                    None => Box::new(Open { listener: socket, pull: CopyIn::new(message), no_delay, state, door }),
                 })
             })?;
         }
         team.go(AT_ONCE);
-        Ok(Self { team, states, door, notes, addresses })
+        Ok(Self { team, states, door, sockets, notes, addresses })
     }
 
     /// Readable when a connection came or ended, or the first datagram came; [`Self::hush`] silences it.
@@ -178,6 +189,27 @@ impl Receiver {
     /// Connections that are open now.
     pub fn open_connections(&self) -> usize {
         self.door.open.load(Ordering::Acquire)
+    }
+
+    /// Everything that was there for the taking has been taken and stands in [`Self::counts`]: no connection is open, and
+    /// neither a connection nor a datagram waits in the kernel for its thread. Of a peer that opens all its connections
+    /// before it sends on the first, true from the end of the last.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn is_idle(&self) -> Result<bool, WorkerError> {
+        let _threshold = self.door.threshold();
+        // In this order: a connection that was there at the end of the open ones is in the queue yet.
+        if self.open_connections() > 0 {
+            return Ok(false);
+        }
+        let mut fds: Vec<PollFd<'_>> = self.sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        loop {
+            match poll(&mut fds, Some(&Timespec::default())) {
+                Err(Errno::INTR) => {}
+                result => return result.map(|ready| ready == 0).failing(|| "look for waiting connections".into()),
+            }
+        }
     }
 
     /// A connection or a datagram has come since the receiver was opened.
@@ -299,7 +331,7 @@ fn in_use(error: io::Error, at: SocketAddr) -> io::Error {
 /// One thread's port with all its connections at once.
 #[derive(Debug)]
 struct Open {
-    listener: OwnedFd,
+    listener: Arc<OwnedFd>,
     pull: CopyIn,
     no_delay: bool,
     state: Arc<State>,
@@ -374,6 +406,7 @@ fn accept(listener: &OwnedFd, no_delay: bool, door: &Door, room: &mut Room, watc
         if door.is_full() {
             return false;
         }
+        let _threshold = door.threshold();
         let connection = match accepted(listener, true, no_delay) {
             Ok(connection) => connection,
             Err(Errno::AGAIN) => return true,
@@ -422,7 +455,7 @@ fn drain(connection: &Connection, pull: &mut CopyIn, tally: &Tally) -> bool {
 /// One thread's port with several receives outstanding on one connection after the other.
 #[derive(Debug)]
 struct Deep {
-    listener: OwnedFd,
+    listener: Arc<OwnedFd>,
     stream: TcpStream,
     outstanding: u32,
     no_delay: bool,
@@ -433,7 +466,9 @@ struct Deep {
 impl Engine for Deep {
     fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
         while wait_for(&self.listener, course).map_err(|errno| failed("wait for a connection", errno))? {
+            let threshold = self.door.threshold();
             let Ok(connection) = accepted(&self.listener, false, self.no_delay) else {
+                drop(threshold);
                 // Gone again, or no descriptor is left.
                 std::thread::park_timeout(PAUSE);
                 continue;
@@ -447,6 +482,7 @@ impl Engine for Deep {
                 current.connection = Some(connection.clone());
             }
             self.door.enter();
+            drop(threshold);
             // A connection that ends is no trouble: the course lets it from the start.
             let result = engine::deep_receiver(&self.stream, self.outstanding, &connection)
                 .and_then(|mut engine| engine.run(&[&connection], course));
@@ -467,7 +503,7 @@ impl Engine for Deep {
 /// One thread's socket for datagrams.
 #[derive(Debug)]
 struct Datagrams {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     pull: CopyIn,
     state: Arc<State>,
     door: Arc<Door>,

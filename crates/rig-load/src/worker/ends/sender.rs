@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rig_sys::socket::{self, Buffer};
 use rig_sys::{clock, cpu};
+use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{AT_ONCE, Counts, Protocol};
@@ -20,6 +21,8 @@ use crate::worker::{Failing, WorkerError};
 
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(10);
+/// Between two questions whether a wait has been cancelled.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Where one thread's connections go, and where it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +140,30 @@ impl Sender {
     /// All threads have come to their end.
     pub fn is_ended(&self) -> bool {
         self.team.is_finished()
+    }
+
+    /// Ends all connections as far as this end goes, and waits until `deadline_ns` of the monotonic clock for the peers to
+    /// end theirs: one that does so at the end of a stream has taken all of it, which no other connection to that peer
+    /// can tell. True when all have. Datagrams have no end to wait for, so with them it is false at once. `cancelled` is
+    /// asked every now and then, and ends the wait.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn finish(&self, deadline_ns: u64, cancelled: &dyn Fn() -> bool) -> Result<bool, WorkerError> {
+        if self.team.is_udp() {
+            return Ok(false);
+        }
+        self.team.end_sending();
+        let waiter = Waiter::new().failing(|| "create a timer".into())?;
+        // The peer's end and a failure, but no payload.
+        let entry = |connection| PollFd::new(connection, PollFlags::RDHUP);
+        let mut open: Vec<PollFd<'_>> = self.team.connections().iter().map(|c| entry(&c.socket)).collect();
+        while !open.is_empty() && clock::monotonic_ns() < deadline_ns && !cancelled() {
+            let look_ns = clock::monotonic_after(LOOK).min(deadline_ns);
+            waiter.wait(&mut open, Some(look_ns)).failing(|| "wait for the peers' ends".into())?;
+            open.retain(|entry| !is_ready(entry));
+        }
+        Ok(open.is_empty())
     }
 
     /// What each thread has sent so far.

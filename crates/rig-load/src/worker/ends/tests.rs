@@ -1,4 +1,4 @@
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as Client};
 use std::time::Duration;
 
@@ -87,6 +87,48 @@ fn every_message_of_a_quota_arrives_at_its_port_and_is_counted_once() {
     }
 }
 
+/// Connections that wait in the kernel behind one that has ended are not missed, nor is what they hold.
+#[test]
+fn a_receiver_is_idle_only_when_it_has_taken_everything() {
+    for outstanding in [None, Some(2)] {
+        let receiver = receiver(2, Protocol::Tcp, outstanding);
+        assert!(receiver.is_idle().unwrap());
+        for round in 1..=5 {
+            let connect = |_| receiver.addresses().iter().map(|to| Client::connect(to).unwrap());
+            let clients: Vec<Client> = (0..8).flat_map(connect).collect();
+            for mut client in clients {
+                assert!(!receiver.is_idle().unwrap());
+                client.write_all(&[7; 30_000]).unwrap();
+            }
+            until("rest", || receiver.is_idle().unwrap());
+            assert_eq!(receiver.accepted(), round * 16);
+            assert_eq!(bytes(&receiver.counts()), round as u64 * 16 * 30_000);
+        }
+        receiver.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_sender_knows_when_its_peer_has_taken_everything() {
+    for engine in [Engine::Blocking, Engine::Uring { outstanding: 3 }] {
+        let door = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sending = sending(&[door.local_addr().unwrap()], stream(1, 2, engine), Protocol::Tcp, Some(10));
+        let sender = Sender::open(&sending, &|| false).unwrap();
+        sender.start();
+        until("the end of the sending", || sender.is_ended());
+        let mut taken: Vec<Client> = (0..2).map(|_| door.accept().unwrap().0).collect();
+        assert!(!sender.finish(monotonic_after(Duration::from_millis(50)), &|| false).unwrap(), "nobody has read");
+        assert!(!sender.finish(monotonic_after(PATIENCE), &|| true).unwrap());
+        let read: usize = taken.iter_mut().map(|end| end.read_to_end(&mut Vec::new()).unwrap()).sum();
+        assert_eq!(read, 10 * 10_000);
+        drop(taken.pop());
+        assert!(!sender.finish(monotonic_after(Duration::from_millis(50)), &|| false).unwrap(), "one is open");
+        drop(taken);
+        assert!(sender.finish(monotonic_after(PATIENCE), &|| false).unwrap());
+        sender.stop().unwrap();
+    }
+}
+
 #[test]
 fn one_port_takes_whoever_comes_and_whoever_goes() {
     let receiver = receiver(1, Protocol::Tcp, None);
@@ -134,6 +176,7 @@ fn datagrams_are_counted_and_nobody_listening_is_no_end() {
     let counts = receiver.counts();
     assert_eq!(counts[0].bytes, counts[0].operations * 1000);
     assert_eq!(sender.ended(), 0);
+    assert!(!sender.finish(monotonic_after(PATIENCE), &|| false).unwrap(), "datagrams have no end");
     sender.stop().unwrap();
     receiver.stop().unwrap();
 }

@@ -1,0 +1,110 @@
+//! Where statistics and remarks go.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::resolve::Job;
+use super::settings::LogLevel;
+use crate::command;
+use crate::exit::{Exit, Failure, OrExit};
+
+/// Where dperf leaves the statistics of a run in the background.
+const DIRECTORY: &str = "/var/log/dperf";
+
+/// Standard output or the log of a run in the background, and standard error.
+#[derive(Debug)]
+pub struct Console {
+    log: Option<File>,
+    level: LogLevel,
+    /// Seconds are not shown.
+    pub quiet: bool,
+    /// Each second takes the place of the one before.
+    clear: bool,
+    /// What is written goes to a terminal.
+    pub terminal: bool,
+    /// What was said beside the figures.
+    pub notes: Vec<String>,
+}
+
+impl Console {
+    pub fn new(job: &Job) -> Result<Self, Failure> {
+        let log = if job.daemon { Some(log(job)?) } else { None };
+        let terminal = log.is_none() && io::stdout().is_terminal() && env::var_os("TERM").is_some_and(|t| t != "dumb");
+        let clear = terminal && job.clear_screen;
+        Ok(Self { log, level: job.log_level, quiet: job.quiet, clear, terminal, notes: Vec::new() })
+    }
+
+    /// Figures. Nobody may be left to read them, which is no reason to end.
+    pub fn print(&mut self, text: &str) {
+        let _ = match &mut self.log {
+            Some(log) => log.write_all(text.as_bytes()),
+            None => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            }
+        };
+    }
+
+    /// The statistics of a second, and how far the run is.
+    pub fn second(&mut self, text: &str, progress: &str) {
+        if self.quiet {
+            // A terminal shows at least that something goes on. Erase the line, write it, go to its begin (ECMA-48).
+            if self.terminal {
+                self.print(&format!("\x1b[2K{progress}\r"));
+            }
+            return;
+        }
+        let text = match (self.clear, self.terminal) {
+            // Home, and erase all below (ECMA-48).
+            (true, _) => format!("\x1b[H\x1b[J{text}{progress}\n"),
+            (false, true) => format!("\n{text}{progress}\r"),
+            (false, false) => format!("\n{text}"),
+        };
+        self.print(&text);
+    }
+
+    /// The end of what seconds showed.
+    pub fn end_of_seconds(&mut self) {
+        if self.terminal && !self.clear {
+            self.print("\x1b[2K");
+        }
+    }
+
+    pub fn warn(&mut self, text: &str) {
+        self.say(LogLevel::Warn, text);
+    }
+
+    pub fn info(&mut self, text: &str) {
+        self.say(LogLevel::Info, text);
+    }
+
+    pub fn debug(&mut self, text: &str) {
+        self.say(LogLevel::Debug, text);
+    }
+
+    fn say(&mut self, level: LogLevel, text: &str) {
+        self.notes.push(text.to_owned());
+        if level <= self.level {
+            self.error(text);
+        }
+    }
+
+    /// A line beside the figures, whatever the level.
+    pub fn error(&mut self, text: &str) {
+        match self.log {
+            Some(_) => self.print(&format!("netrig: {text}\n")),
+            None => command::note(format_args!("netrig: {text}")),
+        }
+    }
+}
+
+fn log(job: &Job) -> Result<File, Failure> {
+    let end = if job.is_client() { "client" } else { "server" };
+    let path = Path::new(DIRECTORY).join(format!("dperf-ctl-{end}.log"));
+    let hint = || format!("daemon: write {}: make the directory first: mkdir {DIRECTORY}", path.display());
+    File::create(&path).with_context(hint).or_exit(Exit::Lacking)
+}

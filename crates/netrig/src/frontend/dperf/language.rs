@@ -1,0 +1,93 @@
+//! dperf's configuration language: a keyword and its arguments on each line.
+
+use std::fmt;
+
+use super::keywords::KEYWORDS;
+use super::settings::Settings;
+
+/// Longest line, in bytes, and most words of one, as in dperf.
+const LONGEST: usize = 2047;
+const MOST_WORDS: usize = 32;
+
+/// What a file says that cannot be done, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct FileError {
+    /// From 1. `None`: the file as a whole.
+    pub line: Option<usize>,
+    pub message: String,
+}
+
+impl FileError {
+    pub fn at(line: impl Into<Option<usize>>, message: impl Into<String>) -> Self {
+        Self { line: line.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+/// Something that is done otherwise than the file's author may think.
+pub type Warning = FileError;
+
+/// What a file says, keyword by keyword, each checked for itself.
+///
+/// Blank lines and lines whose first word begins with `#` say nothing. Lines may come in any order.
+pub fn read(text: &str) -> Result<(Settings, Vec<Warning>), FileError> {
+    let mut settings = Settings::default();
+    let mut warnings = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let Some((&name, arguments)) = words.split_first().filter(|(name, _)| !name.starts_with('#')) else { continue };
+        let refuse = |message: String| FileError::at(line, message);
+        if text.len() > LONGEST || words.len() > MOST_WORDS {
+            return Err(refuse(format!("longer than {LONGEST} characters or {MOST_WORDS} words: divide it")));
+        }
+        if let Some(strange) = text.chars().find(|c| !c.is_ascii() || c.is_ascii_control() && !c.is_ascii_whitespace())
+        {
+            return Err(refuse(format!("the character {strange:?} is not of ASCII's printable ones: replace it")));
+        }
+        let Some(keyword) = KEYWORDS.iter().find(|keyword| keyword.name == name) else {
+            return Err(refuse(format!("there is no keyword '{name}': `netrig dperf -m` lists those there are")));
+        };
+        if let Some(before) = settings.begin(name, line).filter(|_| !keyword.repeats) {
+            return Err(refuse(format!("'{name}' was said in line {before} already: remove one of them")));
+        }
+        let takes = |why: &dyn fmt::Display| {
+            let usage = [keyword.name, keyword.arguments].join(" ");
+            refuse(format!("{name}: {why}; write `{}`", usage.trim_end()))
+        };
+        if !keyword.count.contains(&arguments.len()) {
+            let count = arguments.len();
+            let words = if count == 1 { "argument" } else { "arguments" };
+            return Err(takes(&format_args!("{count} {words}")));
+        }
+        match (keyword.set)(&mut settings, arguments, line) {
+            Ok(None) => {}
+            Ok(Some(warning)) => warnings.push(Warning::at(line, format!("{name}: {warning}"))),
+            Err(Refusal::Value(why)) => return Err(takes(&why)),
+            Err(Refusal::Keyword(why)) => return Err(refuse(format!("{name}: {why}"))),
+        }
+    }
+    Ok((settings, warnings))
+}
+
+/// Why a keyword is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// An argument of it is wrong.
+    Value(String),
+    /// The keyword itself; the reason says what to do instead.
+    Keyword(String),
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Value(why)
+    }
+}

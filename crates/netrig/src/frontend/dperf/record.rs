@@ -1,0 +1,267 @@
+//! The JSON of a run.
+
+use std::collections::BTreeMap;
+
+use rig_load::packet::fleet::{Outcome, Totals};
+use rig_load::packet::search::{self, Ending, Purpose};
+use rig_load::packet::{Counters, Latencies, Row};
+use rig_stats::histogram::Histogram;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::statistics::{Nic, PERCENTILES, is_known};
+
+/// What the JSON of `netrig dperf` begins with.
+pub const FORMAT: &str = "netrig-dperf";
+/// Raised when a field changes its meaning or goes away; new fields do not raise it.
+pub const VERSION: u32 = 1;
+
+/// One run of `netrig dperf`. Counters go by dperf's names, bits are those of frames without frame check sequence and
+/// preamble, times are in the unit that their names end with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Record {
+    /// `netrig-dperf`.
+    #[schemars(extend("const" = FORMAT))]
+    pub format: String,
+    #[schemars(extend("const" = VERSION))]
+    pub version: u32,
+    /// netrig's.
+    pub program_version: String,
+    /// Milliseconds since the Unix epoch.
+    pub started_unix_ms: i64,
+    /// The configuration file, as it was named, and its whole text.
+    pub file: String,
+    pub text: String,
+    pub mode: Mode,
+    pub ports: Vec<PortRecord>,
+    /// What was said beside the figures.
+    pub notes: Vec<String>,
+    /// A row for each second, from when all gateways were known; empty of a search.
+    pub seconds: Vec<Second>,
+    /// The whole run; of a search its last step.
+    pub total: Total,
+    /// The search, when one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchRecord>,
+    /// Why the exit status is 1; empty when everything was well.
+    pub failures: Vec<String>,
+    /// Whether a signal ended it before its time.
+    pub interrupted: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    Client,
+    Server,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PortRecord {
+    pub interface: String,
+    /// By which way frames were exchanged, and what else is worth knowing: sentences.
+    pub notes: Vec<String>,
+}
+
+/// One second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Second {
+    /// Its number, from 0, as in the statistics.
+    pub second: u64,
+    /// How long it really was, seconds.
+    pub span_s: f64,
+    /// Of each worker, the share of the time in which it had something to do, 0 to 1.
+    pub cpu_usage: Vec<f64>,
+    /// By how much counters rose; those that did not are left out.
+    pub counters: BTreeMap<String, u64>,
+    /// Connections that were open at its end.
+    pub open: u64,
+    pub latency: LatencySummaries,
+}
+
+/// The whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Total {
+    /// From when all gateways were known to the end.
+    pub span_s: f64,
+    /// Those that are zero are left out.
+    pub counters: BTreeMap<String, u64>,
+    /// Frames that were no packets, by reason; `badRx` is their sum.
+    pub malformed: BTreeMap<String, u64>,
+    /// Connections that were open at the end.
+    pub open: u64,
+    /// What interfaces, and the kernel before the worker, lost.
+    pub nic: NicRecord,
+    pub workers: Vec<WorkerRecord>,
+    /// By address and port of the server, where there are 2 to 4096 of them.
+    pub servers: BTreeMap<String, ServerRecord>,
+    pub latency: LatencySummaries,
+    pub histograms: Histograms,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NicRecord {
+    pub ierrors: u64,
+    pub oerrors: u64,
+    pub imissed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerRecord {
+    pub interface: String,
+    pub cpu: Option<u32>,
+    /// The share of the run in which it had something to do, 0 to 1.
+    pub cpu_usage: f64,
+    pub counters: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerRecord {
+    /// Connections that were opened.
+    pub opened: u64,
+    pub requests: u64,
+    pub responses: u64,
+    /// Connections that were given up, reset or cut short, and datagrams without an answer.
+    pub errors: u64,
+}
+
+/// Latencies of a client; one that was not measured is null. All count from when something was due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencySummaries {
+    /// From the connection to the answer of its SYN.
+    pub handshake: Option<LatencySummary>,
+    /// From the request to the first byte of its response.
+    pub first_byte: Option<LatencySummary>,
+    /// From the request to the end of its response.
+    pub transaction: Option<LatencySummary>,
+}
+
+/// A percentile beyond which there are no values is null.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencySummary {
+    pub count: u64,
+    pub mean_ns: f64,
+    pub p50_ns: Option<u64>,
+    pub p90_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    pub p99_9_ns: Option<u64>,
+    pub max_ns: u64,
+}
+
+/// Whole histograms in nanoseconds: base64 of HdrHistogram's compressed V2 format.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Histograms {
+    #[schemars(with = "Option<String>")]
+    pub handshake: Option<Histogram>,
+    #[schemars(with = "Option<String>")]
+    pub first_byte: Option<Histogram>,
+    #[schemars(with = "Option<String>")]
+    pub transaction: Option<Histogram>,
+}
+
+/// A search for the highest rate without loss.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SearchRecord {
+    /// What the rate is of: `connections`, `requests` or `packets`.
+    pub of: String,
+    /// How it ended: `found`, `ceiling`, `nothing` or `exhausted`.
+    pub ending: String,
+    /// The highest rate per second that was held without loss for `hold_s`.
+    pub held: Option<f64>,
+    pub hold_s: f64,
+    /// The lowest that always lost something.
+    pub lost: Option<f64>,
+    pub steps: Vec<StepRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StepRecord {
+    pub rate: f64,
+    /// `raise`, `lower`, `bisect` or `confirm`.
+    pub purpose: String,
+    pub attempt: u32,
+    /// What was lost, by counter; empty when the rate was carried.
+    pub losses: BTreeMap<String, u64>,
+}
+
+impl SearchRecord {
+    pub fn new(of: &str, hold_s: f64, outcome: &search::Outcome) -> Self {
+        let ending = match outcome.ending {
+            Ending::Found => "found",
+            Ending::Ceiling => "ceiling",
+            Ending::Nothing => "nothing",
+            Ending::Exhausted => "exhausted",
+        };
+        let steps = outcome.steps.iter().map(|step| StepRecord {
+            rate: step.rate,
+            purpose: purpose(step.purpose).to_owned(),
+            attempt: step.attempt,
+            losses: step.losses.iter().map(|loss| (loss.counter.clone(), loss.count)).collect(),
+        });
+        let (held, lost) = (outcome.held, outcome.lost);
+        Self { of: of.to_owned(), ending: ending.to_owned(), held, hold_s, lost, steps: steps.collect() }
+    }
+}
+
+pub fn purpose(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Raise => "raise",
+        Purpose::Lower => "lower",
+        Purpose::Bisect => "bisect",
+        Purpose::Confirm => "confirm",
+    }
+}
+
+/// Counters by name, those that are zero left out.
+pub fn named(counters: &Counters) -> BTreeMap<String, u64> {
+    counters.fields().filter(|(_, value)| *value > 0).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+impl LatencySummaries {
+    pub fn of(latencies: &Latencies) -> Self {
+        let Latencies { handshake, first_byte, transaction } = latencies;
+        let [handshake, first_byte, transaction] = [handshake, first_byte, transaction].map(LatencySummary::of);
+        Self { handshake, first_byte, transaction }
+    }
+}
+
+impl LatencySummary {
+    fn of(histogram: &Histogram) -> Option<Self> {
+        let known = |percent| histogram.percentile(percent).filter(|_| is_known(histogram, percent));
+        let [p50_ns, p90_ns, p99_ns, p99_9_ns] = PERCENTILES.map(known);
+        let (count, mean_ns, max_ns) = (histogram.count(), histogram.mean()?, histogram.max()?);
+        Some(Self { count, mean_ns, p50_ns, p90_ns, p99_ns, p99_9_ns, max_ns })
+    }
+}
+
+impl Total {
+    pub fn new(span_s: f64, outcome: &Outcome, nic: Nic) -> Self {
+        let Outcome { totals: Totals { counters, workers, .. }, latencies, servers } = outcome;
+        let measured = |histogram: &Histogram| Some(histogram.clone()).filter(|histogram| !histogram.is_empty());
+        let worker = |worker: &rig_load::packet::fleet::WorkerTotals| WorkerRecord {
+            interface: worker.interface.clone(),
+            cpu: worker.cpu,
+            cpu_usage: worker.usage.busy_since(&rig_load::packet::Usage::default()),
+            counters: named(&worker.counters),
+        };
+        let server = |row: &Row| {
+            let Row { opened, requests, responses, errors } = *row;
+            ServerRecord { opened, requests, responses, errors }
+        };
+        Self {
+            span_s,
+            counters: named(counters),
+            malformed: counters.reasons().collect(),
+            open: counters.sk_con(),
+            nic: NicRecord { ierrors: nic.ierrors, oerrors: nic.oerrors, imissed: nic.imissed },
+            workers: workers.iter().map(worker).collect(),
+            servers: servers.iter().map(|(server_at, row)| (server_at.to_string(), server(row))).collect(),
+            latency: LatencySummaries::of(latencies),
+            histograms: Histograms {
+                handshake: measured(&latencies.handshake),
+                first_byte: measured(&latencies.first_byte),
+                transaction: measured(&latencies.transaction),
+            },
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! A run: gateways, silence, ramp, duration, drain; statistics each second and in total.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use rig_load::driver::Cancel;
+use rig_load::packet::fleet::{Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals, launch};
+use rig_load::packet::plan::Packets;
+use rig_load::packet::{Counters, Service, device};
+use rig_sys::clock;
+use rig_sys::counters::NamespaceCounters;
+
+use super::console::Console;
+use super::record::{LatencySummaries, PortRecord, Second, named};
+use super::resolve::Job;
+use super::statistics::{Figures, Layout, Nic, heading, percentiles};
+use crate::exit::{Exit, Failure, OrExit};
+
+/// How long gateways may take to say where they are, as in dperf.
+const GATEWAY: Duration = Duration::from_secs(60);
+/// How long workers may take to hand over a second's latencies.
+const HAND_OVER: Duration = Duration::from_millis(100);
+/// Between two looks at what ends a run early.
+const LOOK: Duration = Duration::from_millis(20);
+/// From the order to begin to the beginning, so that all workers have heard of it.
+const NOTICE: Duration = Duration::from_millis(10);
+
+/// What a run leaves.
+#[derive(Debug)]
+pub struct Finished {
+    pub outcome: Outcome,
+    pub ports: Vec<PortRecord>,
+    pub seconds: Vec<Second>,
+    pub span: Duration,
+    pub nic: Nic,
+    pub interrupted: bool,
+}
+
+/// Runs `packets`, which may be another load than the job's own. `None`: stopped before it began.
+pub fn run(job: &Job, packets: &Packets, cancel: &Cancel, console: &mut Console) -> Result<Option<Finished>, Failure> {
+    let options = device::Options { busy_poll: job.busy_poll, ..device::Options::default() };
+    let Launched { fleet, ports, bytes } = launch(packets, &options).map_err(refused)?;
+    console.debug(&format!("room for connections: {} MB, taken as they come", bytes.div_ceil(1_000_000)));
+    for note in ports.iter().flat_map(|port| &port.notes) {
+        console.info(note);
+    }
+    let told = clock::monotonic_after(Duration::from_secs(1));
+    let mut tell = !fleet.unresolved().is_empty();
+    let mut go_on = || {
+        if tell && clock::monotonic_ns() > told {
+            tell = false;
+            let waiting = fleet.unresolved();
+            let names: Vec<_> = waiting.iter().map(|port| format!("{} ({})", port.gateway, port.interface)).collect();
+            console.info(&format!("waiting for the gateway {} to say where it is", names.join(", ")));
+        }
+        !cancel.is_cancelled()
+    };
+    if !fleet.wait_ready(GATEWAY, &mut go_on).or_exit(Exit::Failed)? {
+        return Ok(None);
+    }
+    let course = Course::new(job.layout, packets, &fleet, ports)?;
+    course.run(fleet, packets, cancel, console).map(Some)
+}
+
+fn refused(error: LaunchError) -> Failure {
+    let exit = match &error {
+        LaunchError::Divide(_) => Exit::BadInput,
+        LaunchError::Port(_) => Exit::Lacking,
+        LaunchError::Fleet(_) => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}
+
+/// A run from the moment when all gateways are known.
+struct Course {
+    layout: Layout,
+    ports: Vec<LaunchedPort>,
+    kernel: NamespaceCounters,
+    nic_before: Nic,
+    begin: u64,
+    last: Totals,
+    seconds: Vec<Second>,
+}
+
+/// Why a stretch of time ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Time,
+    Signal,
+    /// No connection is open any more.
+    Empty,
+}
+
+impl Course {
+    fn new(layout: Layout, packets: &Packets, fleet: &Fleet, ports: Vec<LaunchedPort>) -> Result<Self, Failure> {
+        let kernel = NamespaceCounters::here().or_exit(Exit::Failed)?;
+        let begin = clock::monotonic_after(NOTICE);
+        let wait = packets.course.wait.as_nanos() as u64;
+        let nanos = packets.course.duration.as_nanos() as u64;
+        fleet.open_from(begin + wait);
+        fleet.wind_down_at(begin.saturating_add(wait).saturating_add(nanos));
+        let last = Totals { at: begin, workers: fleet.totals().workers, ..Totals::default() };
+        let mut course = Self { layout, ports, kernel, nic_before: Nic::default(), begin, last, seconds: Vec::new() };
+        course.nic_before = course.interfaces().or_exit(Exit::Failed)?;
+        Ok(course)
+    }
+
+    fn run(
+        mut self,
+        mut fleet: Fleet,
+        packets: &Packets,
+        cancel: &Cancel,
+        console: &mut Console,
+    ) -> Result<Finished, Failure> {
+        let course = &packets.course;
+        let whole = course.wait.saturating_add(course.duration);
+        let stretch = whole.as_secs_f64();
+        let progress = |seconds: f64| {
+            let filled = (seconds / stretch * 20.0).clamp(0.0, 20.0) as usize;
+            let phase = match seconds {
+                seconds if seconds < course.wait.as_secs_f64() => "wait",
+                seconds if seconds < (course.wait + ramp(&packets.service)).as_secs_f64() => "slow start",
+                seconds if seconds < stretch => "steady",
+                _ => "drain",
+            };
+            let bar = format!("{}{}", "#".repeat(filled), ".".repeat(20 - filled));
+            format!("[{bar}] {seconds:.0} of {stretch:.0} s, {phase}")
+        };
+        let ends = self.begin.saturating_add(whole.as_nanos() as u64);
+        let main = self.watch(&mut fleet, ends, false, cancel, console, &progress)?;
+        let interrupted = main == End::Signal;
+        if interrupted {
+            fleet.wind_down();
+        }
+        let drained = clock::monotonic_ns().max(self.last.at).saturating_add(course.drain.as_nanos() as u64);
+        // A second signal ends the process; the first has done its work.
+        let patient = Cancel::new().or_exit(Exit::Failed)?;
+        self.watch(&mut fleet, drained, true, &patient, console, &progress)?;
+        console.end_of_seconds();
+        let nic = self.nic().or_exit(Exit::Failed)?;
+        let outcome = fleet.stop().or_exit(Exit::Failed)?;
+        let span = Duration::from_nanos(outcome.totals.at.saturating_sub(self.begin));
+        let ports = self.ports.into_iter().map(|port| PortRecord { interface: port.interface, notes: port.notes });
+        Ok(Finished { outcome, ports: ports.collect(), seconds: self.seconds, span, nic, interrupted })
+    }
+
+    /// Shows each second until `ends`; with `empty`, until no connection is open.
+    fn watch(
+        &mut self,
+        fleet: &mut Fleet,
+        ends: u64,
+        empty: bool,
+        cancel: &Cancel,
+        console: &mut Console,
+        progress: &dyn Fn(f64) -> String,
+    ) -> Result<End, Failure> {
+        loop {
+            let due = self.begin.saturating_add((self.seconds.len() as u64 + 1) * 1_000_000_000);
+            let until = due.min(ends);
+            while clock::monotonic_ns() < until {
+                if cancel.is_cancelled() {
+                    return Ok(End::Signal);
+                }
+                if empty && fleet.totals().counters.sk_con() == 0 {
+                    return Ok(End::Empty);
+                }
+                let left = Duration::from_nanos(until.saturating_sub(clock::monotonic_ns()));
+                thread::sleep(left.min(LOOK));
+            }
+            if until == due {
+                fleet.check().or_exit(Exit::Failed)?;
+                self.second(fleet, console, progress)?;
+            }
+            if clock::monotonic_ns() >= ends {
+                return Ok(End::Time);
+            }
+        }
+    }
+
+    fn second(
+        &mut self,
+        fleet: &mut Fleet,
+        console: &mut Console,
+        progress: &dyn Fn(f64) -> String,
+    ) -> Result<(), Failure> {
+        let latencies = fleet.latencies(HAND_OVER);
+        let now = fleet.totals();
+        let counters = now.counters.minus(&self.last.counters);
+        let workers = now.workers.iter().zip(&self.last.workers);
+        let busy: Vec<f64> = workers.map(|(now, last)| now.usage.busy_since(&last.usage)).collect();
+        let nic = self.nic().or_exit(Exit::Failed)?;
+        let open = now.counters.sk_con();
+        let second = self.seconds.len() as u64;
+        let figures = Figures { counters: &counters, open, nic };
+        let block = self.layout.block(&figures, console.terminal);
+        let seconds = now.at.saturating_sub(self.begin) as f64 / 1e9;
+        console.second(&format!("{}{block}{}", heading(second, &busy), percentiles(&latencies)), &progress(seconds));
+        self.seconds.push(Second {
+            second,
+            span_s: now.at.saturating_sub(self.last.at) as f64 / 1e9,
+            cpu_usage: busy,
+            counters: named(&counters),
+            open,
+            latency: LatencySummaries::of(&latencies),
+        });
+        self.last = now;
+        Ok(())
+    }
+
+    /// What was lost before the workers saw it, since the run began.
+    fn nic(&self) -> anyhow::Result<Nic> {
+        let mut nic = self.interfaces()?.minus(self.nic_before);
+        for port in &self.ports {
+            let losses = port.losses()?;
+            nic.imissed += losses.missed;
+            nic.ierrors += losses.unfit;
+            nic.oerrors += losses.refused;
+        }
+        Ok(nic)
+    }
+
+    /// What the interfaces themselves count.
+    fn interfaces(&self) -> anyhow::Result<Nic> {
+        let all = self.kernel.interfaces()?;
+        let mut nic = Nic::default();
+        for port in &self.ports {
+            let counted = all.get(&port.interface).with_context(|| format!("{} is gone", port.interface))?;
+            nic.ierrors += counted.rx_errors;
+            nic.oerrors += counted.tx_errors;
+        }
+        Ok(nic)
+    }
+}
+
+fn ramp(service: &Service) -> Duration {
+    service.client().map_or(Duration::ZERO, |client| client.load.ramp)
+}
+
+/// What went wrong in a run, in words.
+pub fn failures(service: &Service, outcome: &Outcome) -> Vec<String> {
+    let counters: &Counters = &outcome.totals.counters;
+    let mut failures = Vec::new();
+    let mut count = |count: u64, what: &str| {
+        if count > 0 {
+            failures.push(format!("{count} {what}"));
+        }
+    };
+    count(counters.sk_err, "connections failed (skErr)");
+    let Some(client) = service.client() else { return failures };
+    if client.flood.is_some() {
+        return failures;
+    }
+    count(counters.udp_rt, "datagrams had no answer in time (udpRt)");
+    count(counters.http_err, "responses were no success (httpErr)");
+    count(counters.no_socket, "connections could not be opened (noSocket): no addresses and ports were free");
+    let established = outcome.latencies.handshake.count();
+    let waiting = match (service, client.repeat) {
+        (Service::TcpClient(_), Some(_)) => counters.sk_open.saturating_sub(established + counters.sk_err),
+        (_, None) => counters.sk_con(),
+        (_, Some(_)) => 0,
+    };
+    count(waiting, "connections were without an answer at the end");
+    if counters.sk_open == 0 {
+        failures.push("no connection was opened".to_owned());
+    }
+    failures
+}
+
+/// The end of a run, as it is printed.
+pub fn totals(layout: Layout, finished: &Finished, colour: bool) -> String {
+    use std::fmt::Write;
+
+    let counters = &finished.outcome.totals.counters;
+    let rule = "-----------------------";
+    let mut text = format!("\n{rule}\nnetrig dperf Test Finished\nVersion: {}\n{rule}\n", env!("CARGO_PKG_VERSION"));
+    let figures = Figures { counters, open: counters.sk_con(), nic: finished.nic };
+    let _ = write!(text, "\nTotal Numbers:\n{}", layout.block(&figures, colour));
+    let latencies = percentiles(&finished.outcome.latencies);
+    if !latencies.is_empty() {
+        let _ = write!(text, "\n{latencies}");
+    }
+    for (name, value) in
+        [("noSocket", counters.no_socket), ("late", counters.late), ("unreachable", counters.unreachable)]
+    {
+        if value > 0 {
+            let _ = writeln!(text, "{name:<9}{}", super::statistics::thousands(value));
+        }
+    }
+    for (reason, count) in counters.reasons() {
+        let _ = writeln!(text, "badRx: {count} {reason}");
+    }
+    if !finished.outcome.servers.is_empty() {
+        let _ =
+            writeln!(text, "\n{:<47}{:>16}{:>16}{:>16}{:>12}", "server", "opened", "requests", "responses", "errors");
+    }
+    for (server, row) in &finished.outcome.servers {
+        let [opened, requests, responses, errors] =
+            [row.opened, row.requests, row.responses, row.errors].map(super::statistics::thousands);
+        let server = server.to_string();
+        let _ = writeln!(text, "{server:<47}{opened:>16}{requests:>16}{responses:>16}{errors:>12}");
+    }
+    text
+}
+
+/// Nothing was done because a signal came first.
+pub fn stopped() -> Failure {
+    Failure::new(Exit::Stopped, anyhow!("stopped before the gateways were known"))
+}

@@ -1,0 +1,75 @@
+//! The search for the highest rate of a packet load that is carried without loss: each step a load of its own through the
+//! testbed, with both ends' counters as the judge.
+//!
+//! A step starts from nothing, as a user who searches by hand starts the generator again: what an overload left behind,
+//! open connections and full queues, is in no later step. The window of the trial is the confirmation.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rig_load::packet::search::{Finder, Loss, Outcome, Purpose, losses};
+use rig_load::plan::Phases;
+use rig_load::record::End;
+
+use super::rig::Observation;
+use crate::figures::packets::dropped;
+use crate::record::Searched;
+use crate::suite::{Scenario, SearchPlan, at_rate};
+
+/// What a search found, and what was observed at the rate held.
+pub(super) struct Found {
+    pub outcome: Outcome,
+    pub held: Option<Observation>,
+}
+
+/// Searches with `observe`, which carries a scenario's load through these phases.
+pub(super) fn search(
+    scenario: &Scenario,
+    plan: &SearchPlan,
+    phases: Phases,
+    mut observe: impl FnMut(&Scenario, Phases) -> Result<Observation>,
+) -> Result<Found> {
+    let mut finder = Finder::new(plan.options)?;
+    let mut held = None;
+    while let Some(offer) = finder.next() {
+        let window = if offer.purpose == Purpose::Confirm { phases.window } else { plan.step };
+        let interval = phases.interval.min(window).max(Duration::from_millis(10));
+        let warm_up = phases.warm_up.min(window);
+        let phases = Phases { window, interval, warm_up, ..phases };
+        let observed = observe(&offered(scenario, plan.of, offer.rate), phases)?;
+        let lost = lost(&observed, plan.options.late);
+        if offer.purpose == Purpose::Confirm && lost.is_empty() {
+            held = Some(observed);
+        }
+        finder.report(lost);
+    }
+    let outcome = finder.outcome().unwrap_or_else(|| unreachable!("a search without a next step has an outcome"));
+    Ok(Found { outcome, held })
+}
+
+/// `scenario` with another rate.
+pub(super) fn offered(scenario: &Scenario, of: Searched, rate: f64) -> Scenario {
+    let mut scenario = scenario.clone();
+    scenario.traffic.connect = at_rate(&scenario.traffic.connect, of, rate);
+    scenario
+}
+
+/// What both ends lost from the window's begin to the end of all.
+fn lost(observed: &Observation, late: f64) -> Vec<Loss> {
+    let mut all = Vec::new();
+    for worker in observed.workers.iter().filter(|worker| !worker.background) {
+        let Some(packets) = &worker.packets else { continue };
+        // Only who opens has a schedule.
+        let (place, late) = match worker.end() {
+            End::Connect => ("local", late),
+            End::Listen => ("remote", 1.0),
+        };
+        all.extend(losses(place, |name| packets.count_since(name), late));
+        let refused = packets.count("dropTx");
+        let drops = dropped(packets) - refused;
+        if drops > 0 {
+            all.push(Loss { counter: format!("{place} port"), count: drops });
+        }
+    }
+    all
+}

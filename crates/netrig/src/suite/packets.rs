@@ -1,0 +1,482 @@
+//! Loads of kind `packets`: what suite files say, and what the two ends run.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use rig_load::packet::http::{self, Method};
+use rig_load::packet::plan::{Answer, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+use rig_load::packet::search::Search;
+use rig_load::packet::{
+    Client, Close, Expect, Flood, Load as Opening, Payload, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes,
+    UdpClient, UdpServer, Walk,
+};
+use rig_load::plan::Load;
+use rig_stats::units::{Percent, Span};
+use serde::Deserialize;
+
+use super::load::{LoadError, LoadFile, Rate, error};
+use crate::record::Searched;
+use crate::testbed::UPLINK;
+use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology};
+
+/// Of loads that do not say it.
+const MESSAGE: u64 = 64;
+const RETRANSMIT: Duration = Duration::from_millis(200);
+const RETRIES: u8 = 3;
+const STEP: Duration = Duration::from_secs(1);
+/// A generator that cannot keep up falls behind for good, so that soon all begins late; one that others take the CPU from
+/// now and then is late meanwhile, and catches up.
+const LATE: f64 = 0.5;
+/// A server keeps a connection that is silent for so long beyond its interval.
+const IDLE: Duration = Duration::from_secs(60);
+const SEND_WINDOW: u8 = 4;
+/// Where clients' ports begin unless told: below are those that a network may treat in its own way.
+const CLIENT_PORTS: RangeInclusive<u16> = 1024..=65_535;
+const SERVER_PORTS: RangeInclusive<u16> = 80..=80;
+const HOP_LIMIT: u8 = 64;
+/// The largest body of an HTTP response, which travels to its worker as it is: the plan has room for it.
+const BODY: u32 = 64 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+    Http,
+}
+
+/// `80` or `[80, 89]`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "expected a port such as 80, or the first and the last of several: [80, 89]")]
+pub(super) enum PortsFile {
+    One(u16),
+    Range([u16; 2]),
+}
+
+impl From<PortsFile> for RangeInclusive<u16> {
+    fn from(ports: PortsFile) -> Self {
+        match ports {
+            PortsFile::One(port) => port..=port,
+            PortsFile::Range([first, last]) => first..=last,
+        }
+    }
+}
+
+/// `"loss-free"`, or a table with that as its goal.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected \"loss-free\", or a table such as { goal = \"loss-free\", start = 1000, growth = 2, \
+                 precision = \"2%\", step = \"1s\", most = 1e6, late = \"1%\", measure_at = \"100%\" }"
+)]
+pub(super) enum SearchFile {
+    Goal(Goal),
+    Table(SearchTable),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) enum Goal {
+    #[serde(rename = "loss-free")]
+    LossFree,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SearchTable {
+    #[expect(dead_code, reason = "there is one goal, and a file names it")]
+    pub goal: Goal,
+    pub start: Option<f64>,
+    pub growth: Option<f64>,
+    pub precision: Option<Percent>,
+    pub step: Option<Span>,
+    pub most: Option<f64>,
+    pub late: Option<Percent>,
+    pub measure_at: Option<Percent>,
+}
+
+/// What a packet load needs of its testbed, and how its rate is found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PacketTraffic {
+    pub client_addresses: u32,
+    pub server_addresses: u32,
+    pub driver: Driver,
+    /// Of each end: queues that are used, each with a thread.
+    pub workers: u32,
+    pub search: Option<SearchPlan>,
+}
+
+/// A search before the window, which then runs at the rate found or a share of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SearchPlan {
+    pub of: Searched,
+    pub options: Search,
+    pub step: Duration,
+    /// 0 to 1.
+    pub measure_at: f64,
+}
+
+/// The two ends as they run without ports, which a testbed gives.
+pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadError> {
+    let Some(protocol) = load.protocol else {
+        return error("the load has no protocol", "write protocol = \"tcp\", \"udp\" or \"http\"");
+    };
+    let search = load.search.map(|search| searched(search, load)).transpose()?;
+    let client = client(load, search.as_ref())?;
+    let (connect, listen) = match protocol {
+        Protocol::Tcp => tcp(load, client, Messages::plain(load)?)?,
+        Protocol::Http => tcp(load, client.clone(), Messages::http(load, client.repeat.is_none())?)?,
+        Protocol::Udp => udp(load, client)?,
+    };
+    let settle = load.retransmit.or(load.timeout).map_or(RETRANSMIT, |time| time.0);
+    let course = Timeline {
+        wait: Duration::ZERO,
+        // The phases of the trial say it.
+        duration: Duration::ZERO,
+        // What is lost last is found lost when its time is over.
+        drain: settle + settle / 2,
+    };
+    let end = |service| Load::Packets(Box::new(Packets { ports: Vec::new(), service, capacity: None, course }));
+    let traffic = PacketTraffic {
+        client_addresses: addresses("client_addresses", load.client_addresses)?,
+        server_addresses: addresses("server_addresses", load.server_addresses)?,
+        driver: load.driver.unwrap_or_default(),
+        workers: load.workers.unwrap_or(1),
+        search,
+    };
+    if traffic.workers == 0 {
+        return error("a load without workers", "leave 'workers' out, or give at least 1");
+    }
+    Ok((end(connect), end(listen), traffic))
+}
+
+fn addresses(key: &str, asked: Option<u32>) -> Result<u32, LoadError> {
+    let asked = asked.unwrap_or(1);
+    if (1..=Pool::SIZE).contains(&asked) {
+        return Ok(asked);
+    }
+    error(format!("{key} = {asked}"), format!("each endpoint has 1 to {} addresses", Pool::SIZE))
+}
+
+fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
+    let given = load.connections_per_second.map(|Rate::PerSecond(rate)| rate);
+    let searches = |what| search.filter(|search| search.of == what).map(|search| search.options.start);
+    let rate = match (given, searches(Searched::Connections)) {
+        (Some(rate), None) | (None, Some(rate)) => rate,
+        (None, None) => {
+            return error(
+                "the load has no rate of connections",
+                "write for instance connections_per_second = 10000, or search = \"loss-free\"",
+            );
+        }
+        (Some(_), Some(_)) => {
+            return error(
+                "a rate of connections that is searched for, too",
+                "remove 'connections_per_second', or search for requests: give 'requests_per_second' as the start",
+            );
+        }
+    };
+    if load.flood == Some(true) {
+        for (key, given) in [("requests", load.requests.is_some()), ("interval", load.interval.is_some())] {
+            if given {
+                return error(format!("a flood with '{key}'"), "a flood sends first packets only: remove one of them");
+            }
+        }
+    }
+    Ok(Client {
+        ports: load.client_ports.map_or(CLIENT_PORTS, Into::into),
+        server_ports: load.server_ports.map_or(SERVER_PORTS, Into::into),
+        load: Opening {
+            rate,
+            ramp: load.ramp.map_or(Duration::ZERO, |ramp| ramp.0),
+            hold: load.hold,
+            launch: load.launch,
+        },
+        repeat: repeat(load)?,
+        walk: if load.hop == Some(true) { Walk::Hop } else { Walk::Ports },
+        flood: (load.flood == Some(true)).then(Flood::default),
+    })
+}
+
+fn repeat(load: &LoadFile) -> Result<Option<Repeat>, LoadError> {
+    let rate = load.requests_per_second.map(|Rate::PerSecond(rate)| rate);
+    if rate.is_some() && load.interval.is_some() {
+        return error(
+            "both 'interval' and 'requests_per_second'",
+            "an interval is each connection's own, a rate that of all together: remove one",
+        );
+    }
+    if rate.is_some() && load.hold.is_none() {
+        return error(
+            "'requests_per_second' without 'hold'",
+            "say on how many open connections, for instance hold = 1000",
+        );
+    }
+    let several = load.requests.is_some_and(|requests| requests > 1);
+    if !several && rate.is_none() && load.interval.is_none() && load.pipeline.is_none() && load.hold.is_none() {
+        return Ok(None);
+    }
+    if load.hold.is_some() && rate.is_none() && load.interval.is_none() {
+        return error(
+            "'hold' without 'interval'",
+            "say how often a connection that is held asks, for instance interval = \"1s\", or requests_per_second",
+        );
+    }
+    Ok(Some(Repeat {
+        interval: load.interval.map_or(Duration::ZERO, |interval| interval.0),
+        requests: load.requests,
+        rate,
+        pipeline: load.pipeline.unwrap_or(1),
+    }))
+}
+
+fn sizes(load: &LoadFile) -> Result<(u32, u32), LoadError> {
+    let size = |key: &str, given: Option<rig_stats::units::Bytes>| {
+        let bytes = given.map_or(MESSAGE, |bytes| bytes.0);
+        u32::try_from(bytes)
+            .ok()
+            .filter(|bytes| *bytes > 0)
+            .map_or_else(|| error(format!("a {key} of {bytes} bytes"), "give 1 byte to 1 GiB"), Ok)
+    };
+    Ok((size("request", load.request)?, size("response", load.response)?))
+}
+
+/// What goes over a TCP connection, and when it is complete.
+struct Messages {
+    request: (Payload, Expect),
+    response: (Payload, Expect),
+}
+
+impl Messages {
+    fn plain(load: &LoadFile) -> Result<Self, LoadError> {
+        let (request, response) = sizes(load)?;
+        let message = |bytes| (Payload::Filler(bytes), Expect::Bytes(bytes));
+        Ok(Self { request: message(request), response: message(response) })
+    }
+
+    /// `once`: a connection has one request.
+    fn http(load: &LoadFile, once: bool) -> Result<Self, LoadError> {
+        let (request, response) = sizes(load)?;
+        if load.request.is_some() && (request as usize) < http::REQUEST {
+            return error(
+                format!("an HTTP request of {request} bytes"),
+                format!("it takes at least {}", http::REQUEST),
+            );
+        }
+        if response > BODY {
+            return error(format!("a body of {response} bytes"), format!("an HTTP response has at most {BODY}"));
+        }
+        let request = http::request(Method::Get, "netrig", "/", request as usize);
+        let response = http::response(&vec![b'a'; response as usize], once);
+        Ok(Self { request: (request.into(), Expect::Http), response: (response.into(), Expect::Http) })
+    }
+}
+
+fn tcp(load: &LoadFile, client: Client, messages: Messages) -> Result<(Service, Service), LoadError> {
+    refuse("tcp", &[("timeout", load.timeout.is_some()), ("pipeline", load.pipeline.is_some())])?;
+    let Messages { request, response } = messages;
+    let times = TcpTimes {
+        retransmit: load.retransmit.map_or(RETRANSMIT, |time| time.0),
+        retries: load.retries.unwrap_or(RETRIES),
+        time_wait: Duration::ZERO,
+    };
+    let server = TcpServer {
+        server: Server { ports: client.server_ports.clone() },
+        times,
+        request: request.1,
+        response: response.0,
+        close: client.repeat.is_none(),
+        idle: IDLE + client.repeat.map_or(Duration::ZERO, |repeat| repeat.interval),
+        window: load.send_window.unwrap_or(SEND_WINDOW),
+        mss: 0,
+        resets: true,
+    };
+    let client = TcpClient {
+        delayed_ack: times.retransmit,
+        client,
+        times,
+        request: request.0,
+        response: response.1,
+        close: load.close.unwrap_or(Close::Fin),
+        mss: 0,
+        resets: true,
+    };
+    Ok((Service::TcpClient(client), Service::TcpServer(server)))
+}
+
+fn udp(load: &LoadFile, client: Client) -> Result<(Service, Service), LoadError> {
+    let only_tcp = [
+        ("close", load.close.is_some()),
+        ("retransmit", load.retransmit.is_some()),
+        ("retries", load.retries.is_some()),
+        ("send_window", load.send_window.is_some()),
+    ];
+    refuse("udp", &only_tcp)?;
+    let (request, response) = sizes(load)?;
+    let server =
+        UdpServer { server: Server { ports: client.server_ports.clone() }, response: Payload::Filler(response) };
+    let timeout = load.timeout.map_or(RETRANSMIT, |time| time.0);
+    let client = UdpClient { client, request: Payload::Filler(request), timeout };
+    Ok((Service::UdpClient(client), Service::UdpServer(server)))
+}
+
+fn refuse(protocol: &str, keys: &[(&str, bool)]) -> Result<(), LoadError> {
+    match keys.iter().find(|(_, given)| *given) {
+        Some((key, _)) => error(format!("packets over {protocol} have no '{key}'"), "remove it"),
+        None => Ok(()),
+    }
+}
+
+fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> {
+    let table = match file {
+        SearchFile::Goal(goal) => SearchTable {
+            goal,
+            start: None,
+            growth: None,
+            precision: None,
+            step: None,
+            most: None,
+            late: None,
+            measure_at: None,
+        },
+        SearchFile::Table(table) => table,
+    };
+    if load.flood == Some(true) {
+        return error("a search with a flood", "nobody answers a flood, so that its loss is not seen by who sends it");
+    }
+    let requests = load.requests_per_second.map(|Rate::PerSecond(rate)| rate);
+    if requests.is_some() && table.start.is_some() {
+        return error("two first rates", "'requests_per_second' is where the search begins: remove 'start'");
+    }
+    let share = |percent: Option<Percent>, default: f64| percent.map_or(default, Percent::fraction);
+    let plan = SearchPlan {
+        of: if requests.is_some() { Searched::Requests } else { Searched::Connections },
+        options: Search {
+            start: requests.or(table.start).unwrap_or(1000.0),
+            growth: table.growth.unwrap_or(2.0),
+            precision: share(table.precision, 0.02),
+            most: table.most,
+            late: share(table.late, LATE),
+        },
+        step: table.step.map_or(STEP, |step| step.0),
+        measure_at: share(table.measure_at, 1.0),
+    };
+    plan.options.check().map_err(|e| LoadError { what: format!("the search has {e}"), hint: None })?;
+    if plan.step < Duration::from_millis(100) || plan.step > Duration::from_secs(600) {
+        return error(format!("steps of {}", Span(plan.step)), "choose 100ms to 10m");
+    }
+    if !(plan.measure_at > 0.0 && plan.measure_at <= 1.0) {
+        return error(format!("a window at {} % of the limit", plan.measure_at * 100.0), "choose more than 0% to 100%");
+    }
+    Ok(plan)
+}
+
+/// How long its rate of connections rises.
+pub(super) fn ramp(load: &Load) -> Duration {
+    let Load::Packets(packets) = load else { return Duration::ZERO };
+    packets.service.client().map_or(Duration::ZERO, |client| client.load.ramp)
+}
+
+/// `load` with another rate of what a search raises.
+pub fn at_rate(load: &Load, of: Searched, rate: f64) -> Load {
+    let mut load = load.clone();
+    let Load::Packets(packets) = &mut load else { return load };
+    let client = match &mut packets.service {
+        Service::TcpClient(tcp) => &mut tcp.client,
+        Service::UdpClient(udp) => &mut udp.client,
+        Service::TcpServer(_) | Service::UdpServer(_) => return load,
+    };
+    match (of, &mut client.repeat) {
+        (Searched::Requests, Some(repeat)) => repeat.rate = Some(rate),
+        _ => client.load.rate = rate,
+    }
+    load
+}
+
+/// One end of a pair.
+#[derive(Debug, Clone, Copy)]
+pub struct PortOf<'a> {
+    pub own: &'a Endpoint,
+    pub peer: &'a Endpoint,
+    pub is_client: bool,
+    /// The CPUs of its node, which workers take in turn; none before a testbed stands.
+    pub cpus: &'a [u32],
+    /// Of the peer's interface, where that is known.
+    pub peer_mac: Option<[u8; 6]>,
+}
+
+/// `load` with the port that `end` has in `topology`.
+pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>) -> Option<Load> {
+    let Load::Packets(packets) = load else { return Some(load.clone()) };
+    let (pool, far) = (topology.pool(end.own)?, topology.pool(end.peer)?);
+    let (local, remote) = match end.is_client {
+        true => (traffic.client_addresses, traffic.server_addresses),
+        false => (traffic.server_addresses, traffic.client_addresses),
+    };
+    let gateway = match (topology.next_hop(end.own, end.peer)?, end.peer_mac) {
+        (NextHop::Router(address), _) => GatewayPlan::Address(address),
+        (NextHop::Peer(_), Some(mac)) => GatewayPlan::Mac(mac),
+        (NextHop::Peer(_), None) => GatewayPlan::Address(far.port()),
+    };
+    let mtu = u16::try_from(topology.endpoint_mtu()).unwrap_or(u16::MAX);
+    let place = |queue: u32| Place {
+        cpu: end.cpus.get(queue as usize % end.cpus.len().max(1)).copied(),
+        queue,
+        response: None,
+    };
+    let mut packets = packets.clone();
+    let headers = if topology.family() == Family::Ipv4 { 40 } else { 60 };
+    match &mut packets.service {
+        Service::TcpClient(tcp) => tcp.mss = mtu - headers,
+        Service::TcpServer(tcp) => tcp.mss = mtu - headers,
+        Service::UdpClient(_) | Service::UdpServer(_) => {}
+    }
+    packets.ports = vec![PortPlan {
+        interface: UPLINK.to_owned(),
+        driver: traffic.driver,
+        address: pool.port(),
+        gateway,
+        vlan: None,
+        vxlan: None,
+        local: vec![Range { first: pool.first(), count: local }],
+        remote: vec![Range { first: far.first(), count: remote }],
+        workers: (0..traffic.workers).map(place).collect(),
+        mtu,
+        burst: 64,
+        take: Take::Own,
+        answer: Answer::All,
+        hop_limit: HOP_LIMIT,
+        tos: 0,
+    }];
+    Some(Load::Packets(packets))
+}
+
+/// Whether the path can carry the load; else why not, and what to do.
+pub(super) fn check_path(traffic: &PacketTraffic, topology: &Topology) -> Result<(), LoadError> {
+    let queues = match topology.path() {
+        Path::Raw => topology.wire().map_or(1, |wire| wire.queues),
+        _ => 1,
+    };
+    if traffic.workers > queues {
+        let hint = match topology.path() {
+            Path::Raw => format!("give the wire as many: wire = {{ queues = {} }}", traffic.workers),
+            _ => "a container's interface has one queue: use one worker, or path raw".to_owned(),
+        };
+        return error(format!("{} workers on an interface of {queues} queues", traffic.workers), hint);
+    }
+    if topology.path() == Path::Macvlan && traffic.driver == Driver::Xdp {
+        return error(
+            "driver 'xdp' on a macvlan interface, which has no hook for it",
+            "use driver \"xdp-generic\", \"packet\" or \"auto\"",
+        );
+    }
+    if topology.endpoint_mtu() > 9000 {
+        return error(
+            format!("packets of up to {} bytes", topology.endpoint_mtu()),
+            "a frame has room for 9000: choose a smaller MTU",
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

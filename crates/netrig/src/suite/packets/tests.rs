@@ -1,0 +1,195 @@
+use std::net::IpAddr;
+
+use super::*;
+use crate::suite::{Scenario, Suite, SuiteError};
+
+/// The load is on line 16.
+fn parse(path: &str, load: &str) -> Result<Scenario, SuiteError> {
+    let (from, to) = if path == "raw" { ("a", "b") } else { ("a/c", "b/d") };
+    let text = format!(
+        "name = \"small\"\ntitle = \"Small\"\n[defaults]\nwindow = \"1s\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+         [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {{ queues = 2 }}\n[[scenario]]\nid = \"A\"\nname = \"A\"\n\
+         testbed = \"two\"\npath = \"{path}\"\nfrom = \"{from}\"; to = \"{to}\"\nload = {{ kind = \"packets\", {load} }}\n"
+    );
+    let text = text.replace("; to", "\nto");
+    Suite::parse("small.toml", &text).map(|suite| suite.scenarios[0].clone())
+}
+
+fn raw(load: &str) -> Scenario {
+    parse("raw", load).unwrap_or_else(|error| panic!("{error}"))
+}
+
+const TCP: &str = "protocol = \"tcp\", connections_per_second = 1000";
+const UDP: &str = "protocol = \"udp\", connections_per_second = 1000";
+
+#[track_caller]
+fn refused(path: &str, load: &str, words: &[&str]) {
+    let error = parse(path, load).expect_err(load);
+    let text = error.to_string();
+    assert!(words.iter().all(|word| text.contains(word)), "{load}: '{text}' lacks one of {words:?}");
+    assert_eq!(error.line, Some(17), "{text}");
+}
+
+#[test]
+fn what_packets_cannot_be_is_refused_with_line_and_next_step() {
+    let with = |more: &str| format!("{TCP}, {more}");
+    for (load, words) in [
+        ("connections_per_second = 5".to_owned(), &["protocol"][..]),
+        ("protocol = \"sctp\"".to_owned(), &["sctp"]),
+        ("protocol = \"http\", connections_per_second = 9, request = \"20\"".to_owned(), &["HTTP request of 20", "85"]),
+        ("protocol = \"http\", connections_per_second = 9, response = \"1M\"".to_owned(), &["body", "65536"]),
+        ("protocol = \"tcp\"".to_owned(), &["connections_per_second"]),
+        ("protocol = \"tcp\", connections_per_second = \"1k\"".to_owned(), &["a number per second"]),
+        ("protocol = \"tcp\", connections_per_second = 0".to_owned(), &["rate of 0"]),
+        (with("message = \"1k\""), &["'message'", "connections_per_second"]),
+        (with("threads = 2"), &["'threads'", "workers"]),
+        (with("hold = 10"), &["'interval'"]),
+        (with("requests_per_second = 10"), &["'hold'"]),
+        (with("hold = 10, requests_per_second = 10, interval = \"1s\""), &["both"]),
+        (with("pipeline = 4"), &["tcp", "'pipeline'"]),
+        (with("timeout = \"1s\""), &["tcp", "'timeout'"]),
+        (with("client_addresses = 254"), &["client_addresses = 254", "1 to 253"]),
+        (with("server_addresses = 0"), &["server_addresses = 0"]),
+        (with("client_ports = [90, 80]"), &["source ports"]),
+        (with("server_ports = \"80\""), &["such as 80"]),
+        (with("request = \"2k\""), &["request", "2048"]),
+        (with("response = \"2G\""), &["response"]),
+        (with("retransmit = \"1us\""), &["retransmission"]),
+        (with("retries = 16"), &["retransmissions of 16"]),
+        (with("send_window = 0"), &["window of 0"]),
+        (with("ramp = \"200ms\""), &["ramp of 200ms", "warm-up of 100ms"]),
+        (with("workers = 0"), &["without workers"]),
+        (with("workers = 3"), &["3 workers", "queues = 3"]),
+        (with("driver = \"dpdk\""), &["dpdk"]),
+        (with("close = \"abort\""), &["abort"]),
+        (with("search = \"fastest\""), &["loss-free"]),
+        (with("search = \"loss-free\""), &["connections_per_second"]),
+        (with("hold = 60000, interval = \"1s\", client_ports = [1024, 2023]"), &["60000"]),
+        (format!("{UDP}, close = \"fin\""), &["udp", "'close'"]),
+        (format!("{UDP}, retransmit = \"1s\""), &["udp", "'retransmit'"]),
+        (format!("{UDP}, flood = true, requests = 3"), &["flood", "'requests'"]),
+        ("protocol = \"udp\", flood = true, search = \"loss-free\"".to_owned(), &["flood", "not seen"]),
+    ] {
+        refused("raw", &load, words);
+    }
+    refused("etun", &with("workers = 2"), &["2 workers", "one queue"]);
+    refused("macvlan", &with("driver = \"xdp\""), &["macvlan", "xdp-generic"]);
+}
+
+#[test]
+fn impossible_searches_are_refused() {
+    for (search, word) in [
+        ("start = 0", "first rate"),
+        ("growth = 1", "growth"),
+        ("precision = \"0%\"", "precision"),
+        ("most = 10", "highest rate"),
+        ("late = \"101%\"", "late"),
+        ("step = \"1ms\"", "1ms"),
+        ("measure_at = \"0%\"", "window at 0"),
+        ("measure_at = \"101%\"", "window at 101"),
+    ] {
+        refused("raw", &format!("protocol = \"tcp\", search = {{ goal = \"loss-free\", {search} }}"), &[word]);
+    }
+    let load = format!("{TCP}, hold = 5, requests_per_second = 9, search = {{ goal = \"loss-free\", start = 9 }}");
+    refused("raw", &load, &["two first rates"]);
+}
+
+#[test]
+fn a_short_connection_is_what_is_meant_unless_told() {
+    let scenario = raw(TCP);
+    let (Load::Packets(connect), Load::Packets(listen)) = (&scenario.traffic.connect, &scenario.traffic.listen) else {
+        panic!("no packets")
+    };
+    let (Service::TcpClient(client), Service::TcpServer(server)) = (&connect.service, &listen.service) else {
+        panic!("no TCP")
+    };
+    assert_eq!((client.client.repeat, client.close, server.close), (None, Close::Fin, true));
+    assert_eq!((client.request.len(), client.response), (64, Expect::Bytes(64)));
+    assert_eq!((server.response.len(), server.request), (64, Expect::Bytes(64)));
+    // What was lost last is found lost before the load is over.
+    assert!(connect.course.drain > client.times.retransmit);
+    assert_eq!(scenario.watched, [(crate::claim::Side::Local, crate::claim::Metric::Connections)]);
+}
+
+#[test]
+fn connections_that_are_held_are_not_closed_by_the_server() {
+    let scenario = raw(&format!("{TCP}, hold = 50, requests_per_second = 500"));
+    let Load::Packets(listen) = &scenario.traffic.listen else { panic!("no packets") };
+    let Service::TcpServer(server) = &listen.service else { panic!("no TCP server") };
+    assert!(!server.close);
+    assert_eq!(scenario.watched, [(crate::claim::Side::Local, crate::claim::Metric::Transactions)]);
+}
+
+fn rates(load: &Load) -> (f64, Option<f64>) {
+    let Load::Packets(packets) = load else { panic!("no packets") };
+    let client = packets.service.client().unwrap();
+    (client.load.rate, client.repeat.and_then(|repeat| repeat.rate))
+}
+
+#[test]
+fn a_search_raises_what_the_load_says_nothing_else() {
+    let scenario = raw("protocol = \"tcp\", search = \"loss-free\"");
+    let plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
+    assert_eq!((plan.of, plan.options.start, plan.options.precision), (Searched::Connections, 1000.0, 0.02));
+    assert_eq!(rates(&at_rate(&scenario.traffic.connect, plan.of, 77.0)), (77.0, None));
+    let scenario = raw(&format!("{TCP}, hold = 50, requests_per_second = 500, search = \"loss-free\""));
+    let plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
+    assert_eq!((plan.of, plan.options.start), (Searched::Requests, 500.0));
+    assert_eq!(rates(&at_rate(&scenario.traffic.connect, plan.of, 77.0)), (1000.0, Some(77.0)));
+}
+
+fn port(load: &Load) -> &PortPlan {
+    let Load::Packets(packets) = load else { panic!("no packets") };
+    &packets.ports[0]
+}
+
+/// None of the addresses is one that a kernel of the testbed has.
+#[test]
+fn ports_have_addresses_of_their_own() {
+    let own = |text: &str| text.parse::<IpAddr>().unwrap();
+    let load = format!("{TCP}, client_addresses = 9, server_addresses = 2");
+    for (path, router) in [("raw", None), ("vxlan", None), ("etun", Some("10.1.0.1"))] {
+        let scenario = parse(path, &load).unwrap();
+        let (from, to) = &scenario.traffic.pairs[0];
+        let packets = scenario.traffic.packets.as_ref().unwrap();
+        let end = PortOf { own: from, peer: to, is_client: true, cpus: &[4, 5], peer_mac: Some([2; 6]) };
+        let load = with_port(&scenario.traffic.connect, packets, &scenario.topology, &end).unwrap();
+        let port = port(&load);
+        assert_eq!(port.local, [Range { first: own("198.18.0.1"), count: 9 }], "{path}");
+        assert_eq!(port.remote, [Range { first: own("198.19.0.1"), count: 2 }], "{path}");
+        assert_eq!(port.address, own("198.18.0.254"), "{path}");
+        let gateway = router.map_or(GatewayPlan::Mac([2; 6]), |router| GatewayPlan::Address(own(router)));
+        assert_eq!((port.gateway, port.workers[0].cpu), (gateway, Some(4)), "{path}");
+        let kernels = [from, to].map(|end| scenario.topology.address(end).unwrap());
+        for range in port.local.iter().chain(&port.remote) {
+            assert!(!kernels.contains(&range.first), "{path}");
+        }
+    }
+}
+
+#[test]
+fn loads_are_told_in_a_line() {
+    for (load, line) in [
+        (TCP.to_owned(), "TCP packets, requests of 64 bytes, responses of 64 bytes, 1000 connections/s"),
+        (
+            format!("{TCP}, hold = 50, requests_per_second = 500, close = \"reset\", workers = 2, driver = \"packet\""),
+            "TCP packets, requests of 64 bytes, responses of 64 bytes, 1000 connections/s, 50 held open, 500 requests/s, closed by \
+             reset, 2 workers at each end, AF_PACKET",
+        ),
+        (
+            "protocol = \"udp\", request = \"1k\", search = { goal = \"loss-free\", measure_at = \"50%\" }".to_owned(),
+            "UDP packets, requests of 1KiB, responses of 64 bytes, connections per second searched from 1000, loss-free within \
+             2 %, window at 50 % of the limit",
+        ),
+        (
+            "protocol = \"http\", connections_per_second = 9, response = \"14\"".to_owned(),
+            "HTTP packets, requests of 85 bytes, responses of 99 bytes, 9 connections/s",
+        ),
+        (
+            format!("{UDP}, flood = true, hop = true"),
+            "UDP flood, first packets only, 1000 connections/s, another address each",
+        ),
+    ] {
+        assert_eq!(raw(&load).traffic.to_string(), line);
+    }
+}

@@ -1,0 +1,487 @@
+//! One end of a load, divided over its workers: rates, connections to hold and capacities add up to the end's again, and
+//! no two workers ever use the same addresses and ports.
+
+mod error;
+mod shares;
+
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use rig_wire::ethernet::Mac;
+use rig_wire::{tcp, udp};
+
+use super::config::{AnyConfig, Client, Config, Service};
+use super::family::{Family, V4, V6};
+use super::link::{Gateway, Link, Tunnel};
+use super::plan::{GatewayPlan, Packets, Place, PortPlan, Range, VxlanPlan};
+use super::schedule::Resting;
+use super::steering::{Rss, Steer, Steering};
+use super::table::Table;
+pub use error::DivideError;
+pub use shares::{share, share_of_rate};
+
+/// What a plan does not say of an interface.
+#[derive(Debug, Clone)]
+pub struct Hardware {
+    pub mac: Mac,
+    /// Whether checksums of what comes can be verified: see [`Link::verify`].
+    pub verify: bool,
+    pub spread: Spread,
+}
+
+/// By what rule an interface's queues share what it receives. It matters to clients with several workers, to whom answers
+/// must come back.
+#[derive(Debug, Clone)]
+pub enum Spread {
+    /// An answer comes to the queue by which the question left: a veth interface whose peer answers by the queue on which
+    /// it was asked.
+    Mirrored,
+    /// The queue of a server is its number modulo the number of workers: the interface has rules for it.
+    ByServer,
+    Rss(Rss),
+    Unknown,
+}
+
+/// All workers of an end.
+#[derive(Debug, Clone)]
+pub struct Division {
+    /// In the order of the plan: port by port.
+    pub workers: Vec<Worker>,
+    /// Memory that all of them reserve. It is taken as connections come to use it.
+    pub bytes: u64,
+    /// What the user must know to make use of the division.
+    pub notes: Vec<String>,
+}
+
+/// A worker.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    /// Which of the plan's ports it is on.
+    pub port: usize,
+    pub place: Place,
+    pub config: AnyConfig,
+    /// Memory that it reserves.
+    pub bytes: u64,
+}
+
+/// A worker's number and how many there are: of the end, and of its port.
+#[derive(Debug, Clone, Copy)]
+struct Among {
+    all: (usize, usize),
+    port: (usize, usize),
+}
+
+/// Divides `plan`. `hardware` is that of its ports, in their order.
+pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideError> {
+    if plan.ports.is_empty() || hardware.len() != plan.ports.len() {
+        return Err(DivideError::Ports { ports: plan.ports.len(), hardware: hardware.len() });
+    }
+    let count = plan.ports.iter().map(|port| port.workers.len()).sum();
+    let mut division = Division { workers: Vec::new(), bytes: 0, notes: Vec::new() };
+    for (n, (port, hardware)) in plan.ports.iter().zip(hardware).enumerate() {
+        let queues = |queue| port.workers.iter().filter(|place| place.queue == queue).count();
+        if let Some(place) = port.workers.iter().find(|place| queues(place.queue) > 1) {
+            return Err(DivideError::Queue { port: port.interface.clone(), queue: place.queue });
+        }
+        if port.workers.is_empty() {
+            return Err(DivideError::Idle(port.interface.clone()));
+        }
+        for other in plan.ports[..n].iter().filter(|_| plan.service.client().is_some()) {
+            if meets(&port.local, &other.local) && meets(&port.remote, &other.remote) {
+                return Err(DivideError::Shared(other.interface.clone(), port.interface.clone()));
+            }
+        }
+        for (at, place) in port.workers.iter().enumerate() {
+            let among = Among { all: (division.workers.len(), count), port: (at, port.workers.len()) };
+            let is_v4 = port.local.first().is_none_or(|range| range.first.is_ipv4());
+            let (config, bytes) = if is_v4 {
+                let (config, bytes) = Worker::config::<V4>(plan, port, hardware, place, among)?;
+                (AnyConfig::V4(config), bytes)
+            } else {
+                let (config, bytes) = Worker::config::<V6>(plan, port, hardware, place, among)?;
+                (AnyConfig::V6(config), bytes)
+            };
+            division.bytes += bytes;
+            division.workers.push(Worker { port: n, place: place.clone(), config, bytes });
+        }
+        division.notes.extend(notes(plan, port, hardware));
+    }
+    Ok(division)
+}
+
+impl Worker {
+    fn config<F: Family>(
+        plan: &Packets,
+        port: &PortPlan,
+        hardware: &Hardware,
+        place: &Place,
+        among: Among,
+    ) -> Result<(Config<F>, u64), DivideError> {
+        let local = ranges::<F>(port, "local", &port.local)?;
+        let mut remote = ranges::<F>(port, "remote", &port.remote)?;
+        if meets(&port.local, &port.remote) {
+            return Err(DivideError::Itself(port.interface.clone()));
+        }
+        let mut service = plan.service.clone();
+        set_response(&mut service, place)?;
+        let mut steering = None;
+        if let Some(client) = service.client_mut() {
+            let (n, of) = among.all;
+            client.load.rate = share_of_rate(client.load.rate, of, n);
+            client.load.hold = client.load.hold.map(|hold| share(hold.into(), of, n) as u32);
+            if let Some(rate) = client.repeat.as_mut().and_then(|repeat| repeat.rate.as_mut()) {
+                *rate = share_of_rate(*rate, of, n);
+            }
+            match partition(port, hardware, client) {
+                Partition::None => {}
+                Partition::Ports => client.ports = share_ports(port, &client.ports, among.port)?,
+                Partition::Servers => remote = share_servers::<F>(port, &remote, among.port)?,
+                Partition::Rss(rss) => {
+                    if !rss.table.contains(&place.queue) {
+                        return Err(DivideError::Unreached { port: port.interface.clone(), queue: place.queue });
+                    }
+                    steering = Some(Steering { rss: rss.clone(), queue: place.queue });
+                }
+            }
+        }
+        let link = link::<F>(port, hardware, among.port)?;
+        fits::<F>(port, &service)?;
+        let combinations = combinations::<F>(&service, &local, &remote);
+        // Of all combinations about the part of the table's entries that name the queue.
+        let available = match &steering {
+            Some(Steering { rss, queue }) => {
+                let ours = rss.table.iter().filter(|entry| *entry == queue).count();
+                combinations.saturating_mul(ours as u64) / rss.table.len() as u64
+            }
+            None => combinations,
+        };
+        let capacity = capacity(plan, &service, available, among)?;
+        let mut bytes = Table::bytes(capacity) + service_bytes(&service, capacity) + ENGINE;
+        if steering.is_some() {
+            bytes += Steer::bytes(count(&local) + count(&remote));
+        }
+        if let Some(hold) = service.client().and_then(|client| client.load.hold) {
+            let client = plan.service.client().and_then(|client| client.load.hold).unwrap_or(hold);
+            if u64::from(hold) > available {
+                return Err(DivideError::Sockets {
+                    port: port.interface.clone(),
+                    hold,
+                    all: client,
+                    workers: among.all.1,
+                    available,
+                    local: count(&local),
+                    ports: service.client().map_or(0, |client| client.ports.len() as u64),
+                    remote: count(&remote),
+                    server_ports: service.client().map_or(0, |client| client.server_ports.len() as u64),
+                });
+            }
+        }
+        let config = Config { link, local, remote, capacity, service, steering };
+        config.check().map_err(|error| DivideError::Worker {
+            port: port.interface.clone(),
+            worker: among.port.0,
+            error,
+        })?;
+        Ok((config, bytes))
+    }
+}
+
+/// What an engine takes beside its connections: the three histograms, mostly.
+const ENGINE: u64 = 1 << 20;
+
+/// How the workers of a port keep out of each other's way.
+#[derive(Debug)]
+enum Partition<'a> {
+    None,
+    /// By source ports, in ranges.
+    Ports,
+    /// By server addresses, in ranges.
+    Servers,
+    /// By source ports, as the interface's hash spreads their answers.
+    Rss(&'a Rss),
+}
+
+fn partition<'a>(port: &PortPlan, hardware: &'a Hardware, client: &Client) -> Partition<'a> {
+    match &hardware.spread {
+        _ if port.workers.len() == 1 => Partition::None,
+        // Nothing is expected back; or the tunnel's own address says to whom it comes.
+        _ if client.flood.is_some() || port.vxlan.is_some() => Partition::Ports,
+        Spread::Mirrored => Partition::Ports,
+        Spread::ByServer | Spread::Unknown => Partition::Servers,
+        Spread::Rss(rss) => Partition::Rss(rss),
+    }
+}
+
+/// Rules that the interface must have so that answers come to the workers that asked.
+fn notes(plan: &Packets, port: &PortPlan, hardware: &Hardware) -> Vec<String> {
+    let Some(client) = plan.service.client() else { return Vec::new() };
+    let (interface, workers) = (&port.interface, port.workers.len());
+    let mirrored = matches!(hardware.spread, Spread::Mirrored | Spread::ByServer);
+    if workers == 1 || client.flood.is_some() || mirrored {
+        return Vec::new();
+    }
+    if let Some(vxlan) = &port.vxlan {
+        let note = |(n, place): (usize, &Place)| {
+            let local = V4::after(vxlan.local, n as u32);
+            let queue = place.queue;
+            format!(
+                "{interface}: packets to {local} must come to queue {queue}: ethtool -N {interface} flow-type udp4 \
+                dst-ip {local} action {queue}"
+            )
+        };
+        return port.workers.iter().enumerate().map(note).collect();
+    }
+    match partition(port, hardware, client) {
+        Partition::Servers => {
+            let v6 = port.remote.first().is_some_and(|range| range.first.is_ipv6());
+            let protocol = if matches!(plan.service, Service::TcpClient(_)) { "tcp" } else { "udp" };
+            let flow = format!("{protocol}{}", if v6 { 6 } else { 4 });
+            vec![format!(
+                "{interface}: how it spreads packets over its queues is not known, so its {workers} workers talk to \
+                different servers, in the order of their addresses; what a server sends must come to its worker's queue: \
+                ethtool -N {interface} flow-type {flow} src-ip SERVER action QUEUE"
+            )]
+        }
+        Partition::Rss(_) => {
+            vec![format!(
+                "{interface}: its {workers} workers use the source ports whose answers its hash sends to them"
+            )]
+        }
+        Partition::None | Partition::Ports => Vec::new(),
+    }
+}
+
+fn share_ports(
+    port: &PortPlan,
+    ports: &RangeInclusive<u16>,
+    (n, of): (usize, usize),
+) -> Result<RangeInclusive<u16>, DivideError> {
+    let count = ports.len() as u64;
+    if count < of as u64 {
+        return Err(DivideError::SourcePorts { port: port.interface.clone(), workers: of, ports: count });
+    }
+    let before: u64 = (0..n).map(|other| share(count, of, other)).sum();
+    let first = u64::from(*ports.start()) + before;
+    Ok(first as u16..=(first + share(count, of, n) - 1) as u16)
+}
+
+/// The part of the servers that is a worker's.
+fn share_servers<F: Family>(
+    port: &PortPlan,
+    servers: &[(F::Address, u32)],
+    (n, of): (usize, usize),
+) -> Result<Vec<(F::Address, u32)>, DivideError> {
+    let all = count(servers);
+    if all < of as u64 {
+        return Err(DivideError::Servers { port: port.interface.clone(), workers: of, servers: all });
+    }
+    let mut skip: u64 = (0..n).map(|other| share(all, of, other)).sum();
+    let mut take = share(all, of, n);
+    let mut ours = Vec::new();
+    for &(first, count) in servers {
+        let skipped = skip.min(count.into());
+        let taken = take.min(u64::from(count) - skipped);
+        (skip, take) = (skip - skipped, take - taken);
+        if taken > 0 {
+            ours.push((F::after(first, skipped as u32), taken as u32));
+        }
+    }
+    Ok(ours)
+}
+
+/// Ranges of the family, which do not overlap.
+fn ranges<F: Family>(
+    port: &PortPlan,
+    side: &'static str,
+    ranges: &[Range],
+) -> Result<Vec<(F::Address, u32)>, DivideError> {
+    for (n, range) in ranges.iter().enumerate() {
+        if meets(&ranges[..n], std::slice::from_ref(range)) {
+            return Err(DivideError::Twice { port: port.interface.clone(), side, first: range.first });
+        }
+    }
+    let of_family = |range: &Range| {
+        let address = F::of(range.first).ok_or(DivideError::Family(port.interface.clone(), range.first))?;
+        Ok((address, range.count))
+    };
+    ranges.iter().map(of_family).collect()
+}
+
+fn count<A>(ranges: &[(A, u32)]) -> u64 {
+    ranges.iter().map(|&(_, count)| u64::from(count)).sum()
+}
+
+/// Whether an address is in both.
+fn meets(a: &[Range], b: &[Range]) -> bool {
+    let bounds = |range: &Range| {
+        let first = match range.first {
+            std::net::IpAddr::V4(ip) => u128::from(ip.to_bits()),
+            std::net::IpAddr::V6(ip) => ip.to_bits(),
+        };
+        (range.first.is_ipv4(), first, first.saturating_add(range.count.into()))
+    };
+    a.iter().map(bounds).any(|(v4, first, end)| {
+        b.iter().map(bounds).any(|(other, begin, behind)| v4 == other && first < behind && begin < end)
+    })
+}
+
+fn set_response(service: &mut Service, place: &Place) -> Result<(), DivideError> {
+    let Some(response) = &place.response else { return Ok(()) };
+    match service {
+        Service::TcpServer(tcp) => tcp.response = response.clone(),
+        Service::UdpServer(udp) => udp.response = response.clone(),
+        Service::TcpClient(_) | Service::UdpClient(_) => return Err(DivideError::Response(place.queue)),
+    }
+    Ok(())
+}
+
+fn link<F: Family>(port: &PortPlan, hardware: &Hardware, (n, of): (usize, usize)) -> Result<Link<F>, DivideError> {
+    // Once is enough, and all queues have the same address.
+    let announce = n == 0;
+    let Some(vxlan) = &port.vxlan else { return outer::<F>(port, hardware, announce) };
+    let address = ranges::<F>(port, "local", &port.local)?.first().map_or(F::UNSPECIFIED, |&(first, _)| first);
+    Ok(Link {
+        mac: Mac(vxlan.inner_source),
+        address,
+        answer: port.answer,
+        announce: false,
+        vlan: None,
+        gateway: Gateway::Known(Mac(vxlan.inner_destination)),
+        hop_limit: port.hop_limit,
+        tos: port.tos,
+        verify: hardware.verify,
+        tunnel: Some(Box::new(tunnel(port, vxlan, hardware, announce, (n, of))?)),
+    })
+}
+
+fn tunnel(
+    port: &PortPlan,
+    vxlan: &VxlanPlan,
+    hardware: &Hardware,
+    announce: bool,
+    (n, of): (usize, usize),
+) -> Result<Tunnel, DivideError> {
+    let ends = |side, first: Ipv4Addr, count: u32, enough: bool| {
+        let address = V4::after(first, if count > 1 { n as u32 } else { 0 });
+        let wrong = || DivideError::Vteps { port: port.interface.clone(), side, count, workers: of };
+        if enough { Ok(address) } else { Err(wrong()) }
+    };
+    let (locals, remotes) = (vxlan.local_count, vxlan.remote_count);
+    Ok(Tunnel {
+        vni: vxlan.vni,
+        local: ends("local", vxlan.local, locals, locals as usize >= of)?,
+        remote: ends("remote", vxlan.remote, remotes, remotes == 1 || remotes as usize >= of)?,
+        link: outer::<V4>(port, hardware, announce)?,
+    })
+}
+
+/// The interface's own link.
+fn outer<F: Family>(port: &PortPlan, hardware: &Hardware, announce: bool) -> Result<Link<F>, DivideError> {
+    let address = |address| F::of(address).ok_or(DivideError::Family(port.interface.clone(), address));
+    Ok(Link {
+        mac: hardware.mac,
+        address: address(port.address)?,
+        answer: port.answer,
+        announce,
+        vlan: port.vlan,
+        gateway: match port.gateway {
+            GatewayPlan::Mac(mac) => Gateway::Known(Mac(mac)),
+            GatewayPlan::Address(gateway) => Gateway::Address(address(gateway)?),
+        },
+        hop_limit: port.hop_limit,
+        tos: port.tos,
+        verify: hardware.verify,
+        tunnel: None,
+    })
+}
+
+/// Whether the largest packet of a service fits the port's.
+fn fits<F: Family>(port: &PortPlan, service: &Service) -> Result<(), DivideError> {
+    let (what, bytes, header) = match service {
+        Service::TcpClient(tcp) => ("a maximum segment size", tcp.mss.into(), tcp::HEADER),
+        Service::TcpServer(tcp) => ("a maximum segment size", tcp.mss.into(), tcp::HEADER),
+        Service::UdpClient(udp) => ("a request", udp.request.len(), udp::HEADER),
+        Service::UdpServer(udp) => ("a response", udp.response.len(), udp::HEADER),
+    };
+    let tunnel = if port.vxlan.is_some() { Tunnel::ADDED } else { 0 };
+    let headers = (F::HEADER + header + tunnel) as u64;
+    let max = u64::from(port.mtu).saturating_sub(headers);
+    if bytes <= max {
+        return Ok(());
+    }
+    Err(DivideError::Mtu { port: port.interface.clone(), what, bytes, max, headers, mtu: port.mtu })
+}
+
+/// Combinations of addresses and ports that there are.
+fn combinations<F: Family>(service: &Service, local: &[(F::Address, u32)], remote: &[(F::Address, u32)]) -> u64 {
+    const CLIENT_PORTS: u64 = 65_535;
+    let ports = match service {
+        Service::TcpClient(tcp) => [tcp.client.ports.len() as u64, tcp.client.server_ports.len() as u64],
+        Service::UdpClient(udp) => [udp.client.ports.len() as u64, udp.client.server_ports.len() as u64],
+        Service::TcpServer(tcp) => [CLIENT_PORTS, tcp.server.ports.len() as u64],
+        Service::UdpServer(udp) => [CLIENT_PORTS, udp.server.ports.len() as u64],
+    };
+    [count(local), count(remote)].into_iter().chain(ports).fold(1, u64::saturating_mul)
+}
+
+/// Connections of servers when nothing is said of them, all workers together.
+const SERVED: u64 = 1 << 20;
+
+/// A worker's part of the connections that can be open.
+fn capacity(plan: &Packets, service: &Service, available: u64, among: Among) -> Result<u32, DivideError> {
+    let (n, of) = among.all;
+    let stateless = match service {
+        Service::UdpServer(_) => true,
+        other => other.client().is_some_and(|client| client.flood.is_some() && client.repeat.is_none()),
+    };
+    let wanted = match (plan.capacity, service.client()) {
+        _ if stateless => 1,
+        (Some(capacity), _) => share(capacity, of, n),
+        (None, None) => share(SERVED, of, n).min(available),
+        (None, Some(client)) => match client.load.hold {
+            Some(hold) => hold.into(),
+            None => (client.load.rate * life(plan, service, client).as_secs_f64()).ceil().min(available as f64) as u64,
+        },
+    };
+    let most = Table::LARGEST;
+    u32::try_from(wanted.max(1)).ok().filter(|&wanted| wanted <= most).ok_or(DivideError::Capacity {
+        worker: n,
+        wanted,
+        most,
+    })
+}
+
+/// How long a connection is there, at most.
+fn life(plan: &Packets, service: &Service, client: &Client) -> Duration {
+    let run = plan.course.duration + plan.course.drain;
+    let repeated = client.repeat.map_or(Duration::ZERO, |repeat| match repeat.requests {
+        Some(requests) if repeat.rate.is_none() => repeat.interval * requests.into(),
+        _ => run,
+    });
+    let given_up = match service {
+        // Every try waits twice as long as the one before.
+        Service::TcpClient(tcp) => {
+            let tries = (2u32 << tcp.times.retries.min(15)) - 1;
+            tcp.times.retransmit.saturating_mul(tries) + tcp.times.time_wait
+        }
+        Service::UdpClient(udp) => udp.timeout,
+        Service::TcpServer(_) | Service::UdpServer(_) => run,
+    };
+    repeated.saturating_add(given_up).min(run)
+}
+
+/// Memory for messages and for the order in which connections rest.
+fn service_bytes(service: &Service, capacity: u32) -> u64 {
+    let message = match service {
+        Service::TcpClient(tcp) => tcp.request.len(),
+        Service::TcpServer(tcp) => tcp.response.len(),
+        Service::UdpClient(udp) => udp.request.len(),
+        Service::UdpServer(udp) => udp.response.len(),
+    };
+    let rests = service.client().and_then(|client| client.repeat).is_some_and(|repeat| repeat.rate.is_some());
+    message + if rests { Resting::bytes(capacity) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,447 @@
+//! One end of a packet load while it runs: a thread for each worker with its engine, its port and its CPU, and what the
+//! control side may ask and order.
+//!
+//! Workers share nothing with each other on their way. About once in a millisecond each leaves its counters where the
+//! control side finds them, and looks whether an order came.
+
+mod launch;
+mod orders;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rig_sys::clock;
+use rig_sys::cpu::CpuSet;
+
+pub use self::launch::{LaunchError, Launched, LaunchedPort, check as check_plan, launch};
+use self::orders::{Order, Orders, lock};
+use self::worker::{Beacon, Desk, Done, Exchange, Share, Work};
+use super::Nanos;
+pub use super::config::AnyConfig;
+use super::config::ConfigError;
+use super::counters::{Counters, Latencies};
+use super::port::Port;
+use super::rows::Row;
+use super::run::Usage;
+
+/// A worker before it runs.
+#[derive(Debug)]
+pub struct Worker<P> {
+    pub config: AnyConfig,
+    pub port: P,
+    /// The CPU that its thread stays on; `None`: wherever it is put.
+    pub cpu: Option<u32>,
+    /// The name of its port. Workers on the same one tell each other where its gateway is.
+    pub interface: String,
+}
+
+/// What a worker can be built around: a port, or one of several kinds that is known when the worker begins. Each kind has
+/// code of its own, so that nothing is chosen per packet.
+pub trait Berth: Send + 'static {
+    fn hand_to<T: Take>(self, to: T) -> T::Output;
+}
+
+/// What takes a port of whichever kind.
+pub trait Take {
+    type Output;
+
+    fn take<P: Port>(self, port: P) -> Self::Output;
+}
+
+impl<P: Port + Send + 'static> Berth for P {
+    fn hand_to<T: Take>(self, to: T) -> T::Output {
+        to.take(self)
+    }
+}
+
+/// All workers of one end. They end when this does.
+#[derive(Debug)]
+pub struct Fleet {
+    orders: Arc<Orders>,
+    workers: Vec<Hand>,
+    /// What was taken from the workers since they began.
+    latencies: Latencies,
+    /// Empty ones, for the next exchange.
+    spare: Vec<Latencies>,
+}
+
+#[derive(Debug)]
+struct Hand {
+    interface: String,
+    gateway: Option<IpAddr>,
+    cpu: Option<u32>,
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<Result<Done, ConfigError>>>,
+}
+
+/// What has been counted so far.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// Of CLOCK_MONOTONIC, when it was asked for; a worker's own counters may be older by about a millisecond.
+    pub at: Nanos,
+    /// Of all workers together.
+    pub counters: Counters,
+    pub workers: Vec<WorkerTotals>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct WorkerTotals {
+    pub interface: String,
+    pub cpu: Option<u32>,
+    pub counters: Counters,
+    pub usage: Usage,
+}
+
+/// What a run leaves.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    pub totals: Totals,
+    /// Of all workers and the whole run.
+    pub latencies: Latencies,
+    /// What each server's address and port had, where there are 2 to 4096 of them.
+    pub servers: BTreeMap<SocketAddr, Row>,
+}
+
+/// A port whose gateway was not found, and what was seen on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unresolved {
+    pub interface: String,
+    pub gateway: IpAddr,
+    /// ARP requests or neighbor solicitations.
+    pub asked: u64,
+    /// Packets that the port could not send.
+    pub refused: u64,
+    /// Packets that came in, and those of them that were ARP or ICMPv6.
+    pub received: u64,
+    pub heard: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    #[error("no worker: there must be at least one")]
+    Nobody,
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("worker {number} of {interface}: {error}")]
+    Cpu { number: usize, interface: String, error: rig_sys::Error },
+    #[error("start a thread for worker {number} of {interface}: {error}")]
+    Thread { number: usize, interface: String, error: std::io::Error },
+    #[error("worker {number} of {interface} broke down; what it said is on standard error")]
+    Panicked { number: usize, interface: String },
+    #[error("{}", unresolved(.0, *.1))]
+    Gateway(Vec<Unresolved>, Duration),
+}
+
+fn unresolved(ports: &[Unresolved], waited: Duration) -> String {
+    let words: Vec<_> = ports.iter().map(ToString::to_string).collect();
+    format!("no gateway within {} s: {}", waited.as_secs(), words.join("; "))
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { interface, gateway, asked, refused, received, heard } = self;
+        let questions = if gateway.is_ipv4() { "ARP requests" } else { "neighbor solicitations" };
+        write!(f, "{interface}: gateway {gateway} did not say where it is: {asked} {questions} sent")?;
+        if *refused > 0 {
+            write!(f, " (and {refused} packets that the port had no room for)")?;
+        }
+        match (received, heard) {
+            (0, _) => f.write_str(", nothing received: is the link up, and the other end running?"),
+            (_, 0) => write!(f, ", {received} packets received, none of them an answer: is it the right network?"),
+            _ => write!(f, ", {received} packets received, {heard} of them ARP or ICMPv6: is the address right?"),
+        }
+    }
+}
+
+impl Fleet {
+    /// Starts all workers. They ask for their gateways and answer what is asked of them; clients open nothing before
+    /// [`open_from`](Self::open_from) says when. The threads live in the caller's network namespace.
+    pub fn start<P: Berth>(workers: Vec<Worker<P>>) -> Result<Self, FleetError> {
+        if workers.is_empty() {
+            return Err(FleetError::Nobody);
+        }
+        workers.iter().try_for_each(|worker| worker.config.check())?;
+        let of = workers.len();
+        let mut fleet =
+            Self { orders: Arc::default(), workers: Vec::new(), latencies: Latencies::default(), spare: Vec::new() };
+        let mut beacons: Vec<(String, Arc<Beacon>)> = Vec::new();
+        let mut begun = Vec::new();
+        for (number, worker) in workers.into_iter().enumerate() {
+            let beacon = match beacons.iter().find(|(interface, _)| *interface == worker.interface) {
+                Some((_, beacon)) => Arc::clone(beacon),
+                None => {
+                    beacons.push((worker.interface.clone(), Arc::default()));
+                    Arc::clone(&beacons[beacons.len() - 1].1)
+                }
+            };
+            let (hand, begins) = fleet.hire(worker, Share { number, of }, beacon)?;
+            fleet.workers.push(hand);
+            begun.push(begins);
+        }
+        for (number, begins) in begun.iter().enumerate() {
+            match begins.recv() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    let interface = fleet.workers[number].interface.clone();
+                    return Err(FleetError::Cpu { number, interface, error });
+                }
+                Err(mpsc::RecvError) => return Err(fleet.workers[number].broken(number)),
+            }
+        }
+        Ok(fleet)
+    }
+
+    fn hire<P: Berth>(
+        &self,
+        worker: Worker<P>,
+        share: Share,
+        beacon: Arc<Beacon>,
+    ) -> Result<(Hand, Receiver<rig_sys::Result<()>>), FleetError> {
+        let Worker { config, port, cpu, interface } = worker;
+        let (desk, orders) = (Arc::<Desk>::default(), Arc::clone(&self.orders));
+        let (begins, begun) = sync_channel(1);
+        let gateway = config.gateway();
+        let body = {
+            let desk = Arc::clone(&desk);
+            move || work(config, port, cpu, &Work { share, orders: &orders, desk: &desk, beacon: &beacon }, &begins)
+        };
+        let number = share.number;
+        let thread = thread::Builder::new().name(format!("packets-{number}")).spawn(body);
+        let thread = thread.map_err(|error| FleetError::Thread { number, interface: interface.clone(), error })?;
+        Ok((Hand { interface, gateway, cpu, desk, thread: Some(thread) }, begun))
+    }
+
+    /// The ports whose gateway is not known yet.
+    pub fn unresolved(&self) -> Vec<Unresolved> {
+        let mut ports: Vec<Unresolved> = Vec::new();
+        for hand in &self.workers {
+            let published = lock(&hand.desk.published);
+            let Some(gateway) = hand.gateway.filter(|_| !published.ready) else { continue };
+            let counters = &published.counters;
+            let (asked, heard) = (counters.arp_tx + counters.icmp_tx, counters.arp_rx + counters.icmp_rx);
+            let known = ports.iter().position(|port| port.interface == hand.interface);
+            let at = known.unwrap_or_else(|| {
+                let interface = hand.interface.clone();
+                ports.push(Unresolved { interface, gateway, asked: 0, refused: 0, received: 0, heard: 0 });
+                ports.len() - 1
+            });
+            ports[at].asked += asked;
+            ports[at].refused += counters.drop_tx;
+            ports[at].received += counters.pkt_rx;
+            ports[at].heard += heard;
+        }
+        ports
+    }
+
+    /// Waits until every gateway is known, at most for `timeout` and as long as `go_on` says so, which is asked every
+    /// few milliseconds. False when it did not.
+    pub fn wait_ready(&self, timeout: Duration, mut go_on: impl FnMut() -> bool) -> Result<bool, FleetError> {
+        let deadline = clock::monotonic_after(timeout);
+        loop {
+            let missing = self.unresolved();
+            if missing.is_empty() {
+                return Ok(true);
+            }
+            self.check()?;
+            if clock::monotonic_ns() >= deadline {
+                return Err(FleetError::Gateway(missing, timeout));
+            }
+            if !go_on() {
+                return Ok(false);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Clients' schedules begin `at`, of CLOCK_MONOTONIC, ramps included.
+    pub fn open_from(&self, at: Nanos) {
+        self.orders.change(|order: &mut Order| order.open_from = Some(at));
+    }
+
+    /// New connections per second from now on, all workers together, without a ramp. What was due before and has not
+    /// begun is given up.
+    pub fn set_rate(&self, rate: f64) {
+        self.orders.change(|order| order.rate = Some(rate));
+    }
+
+    /// Requests per second of all connections together, from now on. Without effect where requests follow an interval.
+    pub fn set_request_rate(&self, rate: f64) {
+        self.orders.change(|order| order.requests = Some(rate));
+    }
+
+    /// Connections to hold open from now on, all workers together. Those above are not closed.
+    pub fn set_hold(&self, connections: u64) {
+        self.orders.change(|order| order.hold = Some(connections));
+    }
+
+    /// From `at`, of CLOCK_MONOTONIC, on nothing more becomes due, and connections that rest are closed when their next
+    /// request would be. What was due before is opened even when it is late, so that the number of connections at a
+    /// given rate does not depend on how busy the machine is.
+    pub fn wind_down_at(&self, at: Nanos) {
+        self.orders.change(|order| order.until = Some(at));
+    }
+
+    /// Winds down now, whatever is still due.
+    pub fn wind_down(&self) {
+        self.wind_down_at(0);
+    }
+
+    /// What each worker last said that it had counted.
+    pub fn totals(&self) -> Totals {
+        let workers = self.workers.iter().map(|hand| {
+            let published = lock(&hand.desk.published);
+            hand.totals(published.counters.clone(), published.usage)
+        });
+        Totals::of(workers.collect())
+    }
+
+    /// The latencies since this was last called. Takes about a millisecond; what a worker does not hand over within
+    /// `patience` comes with the next call.
+    pub fn latencies(&mut self, patience: Duration) -> Latencies {
+        for hand in &self.workers {
+            let mut published = lock(&hand.desk.published);
+            if matches!(published.latencies, Exchange::Nothing) {
+                published.latencies = Exchange::Offered(self.spare.pop().unwrap_or_default());
+            }
+        }
+        let deadline = clock::monotonic_after(patience);
+        let mut interval = Latencies::default();
+        let mut waiting: Vec<&Hand> = self.workers.iter().collect();
+        while !waiting.is_empty() {
+            waiting.retain(|hand| {
+                let mut published = lock(&hand.desk.published);
+                match std::mem::take(&mut published.latencies) {
+                    Exchange::Taken(mut latencies) => {
+                        drop(published);
+                        interval.merge(&latencies);
+                        latencies.clear();
+                        self.spare.push(latencies);
+                        false
+                    }
+                    other => {
+                        published.latencies = other;
+                        true
+                    }
+                }
+            });
+            if clock::monotonic_ns() >= deadline {
+                break;
+            }
+            thread::sleep(Duration::from_micros(300));
+        }
+        self.latencies.merge(&interval);
+        interval
+    }
+
+    /// Whether all workers are still at work.
+    pub fn check(&self) -> Result<(), FleetError> {
+        let ended = |hand: &Hand| hand.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        match self.workers.iter().position(ended) {
+            None => Ok(()),
+            Some(number) => {
+                let interface = self.workers[number].interface.clone();
+                Err(FleetError::Panicked { number, interface })
+            }
+        }
+    }
+
+    /// Ends all workers at once, and gives what they counted until then.
+    pub fn stop(mut self) -> Result<Outcome, FleetError> {
+        self.orders.change(|order| order.stop = true);
+        let mut latencies = std::mem::take(&mut self.latencies);
+        let (mut workers, mut servers) = (Vec::new(), BTreeMap::<SocketAddr, Row>::new());
+        for (number, hand) in self.workers.iter_mut().enumerate() {
+            let Some(thread) = hand.thread.take() else { continue };
+            let Ok(done) = thread.join() else {
+                return Err(FleetError::Panicked { number, interface: hand.interface.clone() });
+            };
+            let done = done?;
+            latencies.merge(&done.latencies);
+            if let Exchange::Taken(taken) = std::mem::take(&mut lock(&hand.desk.published).latencies) {
+                latencies.merge(&taken);
+            }
+            for (server, row) in done.rows {
+                let sum = servers.entry(server).or_default();
+                *sum = sum.plus(row);
+            }
+            workers.push(hand.totals(done.counters, done.usage));
+        }
+        Ok(Outcome { totals: Totals::of(workers), latencies, servers })
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.orders.change(|order| order.stop = true);
+        for thread in self.workers.iter_mut().filter_map(|hand| hand.thread.take()) {
+            // What it counted is of no interest to anybody now, and a panic has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Hand {
+    fn totals(&self, counters: Counters, usage: Usage) -> WorkerTotals {
+        WorkerTotals { interface: self.interface.clone(), cpu: self.cpu, counters, usage }
+    }
+
+    /// Why a thread ended before it began.
+    fn broken(&mut self, number: usize) -> FleetError {
+        let panicked = FleetError::Panicked { number, interface: self.interface.clone() };
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error.into(),
+            _ => panicked,
+        }
+    }
+}
+
+impl Totals {
+    fn of(workers: Vec<WorkerTotals>) -> Self {
+        let counters = workers.iter().fold(Counters::default(), |sum, worker| sum.plus(&worker.counters));
+        Self { at: clock::monotonic_ns(), counters, workers }
+    }
+}
+
+/// The body of a worker's thread.
+fn work<P: Berth>(
+    config: AnyConfig,
+    port: P,
+    cpu: Option<u32>,
+    work: &Work<'_>,
+    begins: &SyncSender<rig_sys::Result<()>>,
+) -> Result<Done, ConfigError> {
+    // There is room for the one message.
+    if let Err(error) = CpuSet::new(cpu).apply() {
+        let _ = begins.try_send(Err(error));
+        return Ok(Done::default());
+    }
+    port.hand_to(Run { config, work, begins })
+}
+
+/// A worker that only needs its port.
+struct Run<'a> {
+    config: AnyConfig,
+    work: &'a Work<'a>,
+    begins: &'a SyncSender<rig_sys::Result<()>>,
+}
+
+impl Take for Run<'_> {
+    type Output = Result<Done, ConfigError>;
+
+    fn take<P: Port>(self, port: P) -> Self::Output {
+        let begun = || drop(self.begins.try_send(Ok(())));
+        match self.config {
+            AnyConfig::V4(config) => self.work.run(config, port, begun),
+            AnyConfig::V6(config) => self.work.run(config, port, begun),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! What the control side tells all workers: written rarely, looked at in every pass.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::super::Nanos;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Order {
+    /// Before this time clients open nothing; `None`: not yet said.
+    pub open_from: Option<Nanos>,
+    /// Of all workers together; `None`: as configured.
+    pub rate: Option<f64>,
+    pub requests: Option<f64>,
+    pub hold: Option<u64>,
+    /// When winding down begins.
+    pub until: Option<Nanos>,
+    pub stop: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    /// Grows with each change, so that a pass reads one word that no one writes to.
+    version: AtomicU32,
+    order: Mutex<Order>,
+}
+
+impl Orders {
+    pub fn change(&self, change: impl FnOnce(&mut Order)) {
+        let mut order = lock(&self.order);
+        change(&mut order);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// What is ordered, if it is something else than at version `seen`.
+    #[inline]
+    pub fn news(&self, seen: &mut u32) -> Option<Order> {
+        let version = self.version.load(Ordering::Acquire);
+        if version == *seen {
+            return None;
+        }
+        *seen = version;
+        Some(*lock(&self.order))
+    }
+}
+
+/// A thread that panicked while it held the lock left nothing half-done: values are put in place whole.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,213 @@
+//! One worker's thread.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, TryLockError};
+
+use rig_wire::ethernet::Mac;
+
+use super::super::Nanos;
+use super::super::config::{Config, ConfigError};
+use super::super::counters::{Counters, Latencies};
+use super::super::divide::{share, share_of_rate};
+use super::super::engine::Engine;
+use super::super::family::Family;
+use super::super::port::Port;
+use super::super::rows::Row;
+use super::super::run::{Clock, Monotonic, Usage};
+use super::orders::{Order, Orders};
+
+/// How often what was counted is published.
+const PUBLISH: Nanos = 1_000_000;
+/// After so many passes that found nothing to do, another thread of this CPU may run.
+const PATIENCE: u32 = 64;
+
+/// Where a worker leaves what it has counted. The worker never waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    pub published: Mutex<Published>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    /// When; 0: not yet.
+    pub at: Nanos,
+    pub counters: Counters,
+    pub usage: Usage,
+    pub ready: bool,
+    pub latencies: Exchange,
+}
+
+/// Latencies change hands without their three quarters of a megabyte being copied.
+#[derive(Debug, Default)]
+pub(super) enum Exchange {
+    #[default]
+    Nothing,
+    /// Empty ones, for the worker to go on with.
+    Offered(Latencies),
+    /// What was measured until then.
+    Taken(Latencies),
+}
+
+/// Where the gateway of an interface is, as the worker says whose queue the answer came to.
+#[derive(Debug, Default)]
+pub(super) struct Beacon(AtomicU64);
+
+impl Beacon {
+    const KNOWN: u64 = 1 << 48;
+
+    fn get(&self) -> Option<Mac> {
+        let [_, known, mac @ ..] = self.0.load(Ordering::Relaxed).to_be_bytes();
+        (known != 0).then_some(Mac(mac))
+    }
+
+    fn set(&self, mac: Mac) {
+        let [a, b, c, d, e, f] = mac.0;
+        self.0.store(Self::KNOWN | u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Ordering::Relaxed);
+    }
+}
+
+/// What a worker leaves behind.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub counters: Counters,
+    pub latencies: Latencies,
+    pub usage: Usage,
+    pub rows: Vec<(SocketAddr, Row)>,
+}
+
+/// Which of how many workers this is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub number: usize,
+    pub of: usize,
+}
+
+impl Share {
+    fn rate(self, all: f64) -> f64 {
+        share_of_rate(all, self.of, self.number)
+    }
+
+    fn hold(self, all: u64) -> u32 {
+        u32::try_from(share(all, self.of, self.number)).unwrap_or(u32::MAX)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Work<'a> {
+    pub share: Share,
+    pub orders: &'a Orders,
+    pub desk: &'a Desk,
+    pub beacon: &'a Beacon,
+}
+
+impl Work<'_> {
+    /// Runs an engine until it is told to stop. `begun` is called when it is made.
+    pub fn run<F: Family, P: Port>(
+        &self,
+        config: Config<F>,
+        mut port: P,
+        begun: impl FnOnce(),
+    ) -> Result<Done, ConfigError> {
+        let mut now = Monotonic.now();
+        let mut engine = Engine::new(config, now)?;
+        engine.open_from(Nanos::MAX);
+        begun();
+        let mut usage = Usage::default();
+        let mut gateway = None;
+        let (mut seen, mut last_order) = (0, Order::default());
+        let mut publish_at = now;
+        let mut idle = 0;
+        loop {
+            let busy = engine.pass(now, &mut port);
+            let after = Monotonic.now();
+            usage.add(after - now, busy);
+            now = after;
+            if let Some(order) = self.orders.news(&mut seen) {
+                if order.stop {
+                    break;
+                }
+                self.obey(&mut engine, order, last_order, now);
+                last_order = order;
+            }
+            if now >= publish_at && self.publish(&mut engine, usage, now) {
+                publish_at = now + PUBLISH;
+                self.compare(&mut engine, &mut gateway);
+            }
+            idle = if busy { 0 } else { idle + 1 };
+            if idle >= PATIENCE {
+                idle = 0;
+                std::thread::yield_now();
+            }
+        }
+        let mut latencies = Latencies::default();
+        engine.exchange_latencies(&mut latencies);
+        let rows = engine.rows().collect();
+        Ok(Done { counters: engine.counters().clone(), latencies, usage, rows })
+    }
+
+    fn obey<F: Family>(&self, engine: &mut Engine<F>, order: Order, before: Order, now: Nanos) {
+        if let Some(at) = order.open_from.filter(|_| before.open_from != order.open_from) {
+            engine.open_from(at);
+        }
+        if let Some(rate) = order.rate.filter(|_| before.rate != order.rate) {
+            engine.set_rate(self.share.rate(rate), now);
+        }
+        if let Some(rate) = order.requests.filter(|_| before.requests != order.requests) {
+            engine.set_request_rate(self.share.rate(rate), now);
+        }
+        if let Some(hold) = order.hold.filter(|_| before.hold != order.hold) {
+            engine.set_hold(Some(self.share.hold(hold)));
+        }
+        if let Some(at) = order.until.filter(|_| before.until != order.until) {
+            engine.wind_down_at(at);
+        }
+    }
+
+    /// Whether nobody was in the way.
+    fn publish<F: Family>(&self, engine: &mut Engine<F>, usage: Usage, now: Nanos) -> bool {
+        let mut published = match self.desk.published.try_lock() {
+            Ok(published) => published,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        published.at = now;
+        published.counters.clone_from(engine.counters());
+        published.usage = usage;
+        published.ready = engine.is_ready();
+        published.latencies = match std::mem::take(&mut published.latencies) {
+            Exchange::Offered(mut latencies) => {
+                engine.exchange_latencies(&mut latencies);
+                Exchange::Taken(latencies)
+            }
+            other => other,
+        };
+        true
+    }
+
+    /// Tells the others of this interface where the gateway is, or learns it from them. `last` is what both knew.
+    fn compare<F: Family>(&self, engine: &mut Engine<F>, last: &mut Option<Mac>) {
+        let (own, others) = (engine.gateway(), self.beacon.get());
+        match (own, others) {
+            (Some(mac), _) if own != *last => self.beacon.set(mac),
+            (_, Some(mac)) if others != own => engine.learn_gateway(mac),
+            _ => {}
+        }
+        *last = engine.gateway();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_is_told_as_it_is() {
+        let beacon = Beacon::default();
+        assert_eq!(beacon.get(), None);
+        for mac in [Mac([0; 6]), Mac([2, 0, 0, 0, 0, 1]), Mac([255; 6])] {
+            beacon.set(mac);
+            assert_eq!(beacon.get(), Some(mac));
+        }
+    }
+}

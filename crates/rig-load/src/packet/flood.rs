@@ -1,0 +1,172 @@
+//! Packets one way: a client that sends first packets and expects nothing.
+
+use rig_wire::protocol;
+
+use super::Nanos;
+use super::config::{Flood, Repeat, Stride, TcpClient, UdpClient};
+use super::connection::{Key, Stamp, State};
+use super::engine::{Core, LATE};
+use super::family::Family;
+use super::link::Link;
+use super::opener::{Opener, Pace, Turn};
+use super::port::Transmit;
+use super::tcp;
+use super::template::Template;
+
+/// Sends SYNs or datagrams. Without a [`Repeat`](super::Repeat) each packet is between ends of its own and nothing is kept
+/// of it; otherwise flows are held, each of which sends again and again.
+#[derive(Debug)]
+pub(super) struct FloodService<F: Family> {
+    packet: Template,
+    protocol: u8,
+    opener: Opener,
+    pace: Pace,
+    /// Whether flows are held.
+    flows: bool,
+    /// Packets of a flow; 0: without end.
+    packets: u16,
+    /// Packets back to back.
+    pipeline: u16,
+    /// Where packets go to in turn, in place of the servers.
+    destinations: Box<[F::Address]>,
+    next_destination: usize,
+}
+
+impl<F: Family> FloodService<F> {
+    pub fn udp(link: &Link<F>, udp: &UdpClient, flood: &Flood, opener: (Opener, Pace)) -> Self {
+        let packet = Template::udp(link, &udp.request.bytes());
+        Self::new(packet, protocol::UDP, udp.client.repeat, flood, opener)
+    }
+
+    pub fn tcp(link: &Link<F>, tcp: &TcpClient, flood: &Flood, opener: (Opener, Pace)) -> Self {
+        let packet = Template::tcp(link, &tcp::syn(tcp.mss), &[]);
+        Self::new(packet, protocol::TCP, tcp.client.repeat, flood, opener)
+    }
+
+    fn new(
+        packet: Template,
+        protocol: u8,
+        repeat: Option<Repeat>,
+        flood: &Flood,
+        (opener, pace): (Opener, Pace),
+    ) -> Self {
+        let destinations = flood.destinations.iter().flat_map(Stride::addresses::<F>).collect();
+        Self {
+            packet,
+            protocol,
+            opener,
+            pace,
+            flows: repeat.is_some(),
+            packets: repeat.and_then(|repeat| repeat.requests).unwrap_or(0),
+            pipeline: repeat.map_or(1, |repeat| repeat.pipeline),
+            destinations,
+            next_destination: 0,
+        }
+    }
+
+    pub fn template(&mut self) -> &mut Template {
+        &mut self.packet
+    }
+
+    pub fn opener(&mut self) -> &mut Opener {
+        &mut self.opener
+    }
+
+    pub fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
+    }
+
+    /// Sends a packet, or begins a flow, if one is due.
+    #[inline(never)]
+    pub fn open(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        if !self.flows {
+            let Some(key) = self.opener.next_ends(core, now) else { return false };
+            core.counters.sk_open += 1;
+            core.counters.sk_close += 1;
+            self.send(core, now, key, transmit);
+            return true;
+        }
+        let Some((slot, due)) = self.opener.next(core, now) else { return false };
+        let connection = &mut core.table.all[slot as usize];
+        connection.requests_or_mss = self.packets;
+        connection.stamp = Stamp::of(due);
+        match &mut self.pace {
+            Pace::Rate(requests) => requests.rest(core, slot),
+            Pace::Interval(_) => self.repeat(core, now, slot, transmit),
+        }
+        true
+    }
+
+    /// Sends on the flow whose turn it is, if it is time.
+    #[inline(never)]
+    pub fn request(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let Pace::Rate(requests) = &mut self.pace else { return false };
+        let Some((slot, turn)) = requests.next(core, now, &self.opener) else { return false };
+        match turn {
+            Turn::Ask(due) => {
+                core.counters.late += u64::from(now - due > LATE);
+                self.repeat(core, now, slot, transmit);
+            }
+            Turn::End => core.close(slot),
+        }
+        true
+    }
+
+    /// The next time of a flow has come.
+    #[inline(never)]
+    pub fn timer(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let connection = &core.table.all[slot as usize];
+        if connection.state != State::Resting || self.pace.is_rate() {
+            return;
+        }
+        if self.opener.stopped {
+            return core.close(slot);
+        }
+        core.counters.late += u64::from(connection.stamp.age(now) > LATE);
+        self.repeat(core, now, slot, transmit);
+    }
+
+    /// Sends what is due on a flow, which was at its stamp, and plans what comes next.
+    fn repeat(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+        let key = core.table.all[slot as usize].key;
+        for _ in 0..self.pipeline {
+            self.send(core, now, key, transmit);
+        }
+        let connection = &mut core.table.all[slot as usize];
+        if connection.requests_or_mss == 1 {
+            return core.close(slot);
+        }
+        connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
+        match &mut self.pace {
+            Pace::Rate(requests) => requests.rest(core, slot),
+            &mut Pace::Interval(interval) => {
+                let due = now - connection.stamp.age(now) + interval;
+                connection.stamp = Stamp::of(due);
+                connection.state = State::Resting;
+                core.set_timer(slot, due);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn send(&mut self, core: &mut Core<F>, now: Nanos, key: Key, transmit: &mut impl Transmit) {
+        let mut ends = core.ends(key);
+        if let Some(&destination) = self.destinations.get(self.next_destination) {
+            ends.destination = destination;
+            self.next_destination += 1;
+            if self.next_destination == self.destinations.len() {
+                self.next_destination = 0;
+            }
+        }
+        let Some(frame) = core.claim(transmit, self.packet.len()) else { return };
+        if self.protocol == protocol::UDP {
+            self.packet.fill_udp::<F>(frame, ends);
+            core.counters.udp_tx += 1;
+        } else {
+            self.packet.fill_tcp::<F>(frame, ends, tcp::first_number(key, now), 0);
+            core.counters.tcp_tx += 1;
+            core.counters.syn_tx += 1;
+        }
+        core.exchanged(key, 1, 0);
+    }
+}

@@ -1,0 +1,152 @@
+//! What one end of a packet load does, all its ports and workers: a plain value that front ends make, that travels, and
+//! that is divided into one [`Config`](super::Config) per worker.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use rig_wire::ethernet::Mac;
+use serde::{Deserialize, Serialize};
+
+use super::config::Service;
+use super::payload::Payload;
+
+/// One end of a packet load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Packets {
+    pub ports: Vec<PortPlan>,
+    /// What all workers do together: rates, numbers of connections to hold and capacities are those of this end and are
+    /// divided; ranges of ports are divided where workers would meet in them.
+    pub service: Service,
+    /// Connections that can be open at once, all workers together. `None`: as many as are to be held, or as the rate
+    /// opens while a connection is given up.
+    pub capacity: Option<u64>,
+    pub course: Timeline,
+}
+
+/// How a run goes, from when every gateway is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Timeline {
+    /// Silence before the first packet.
+    pub wait: Duration,
+    /// From then on, ramp included. A server answers for so long.
+    pub duration: Duration,
+    /// For what is open when nothing more is opened, to come to its end.
+    pub drain: Duration,
+}
+
+/// One interface, and the workers on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PortPlan {
+    pub interface: String,
+    pub driver: Driver,
+    /// The port's own address: it is answered for, and asks for the gateway.
+    pub address: IpAddr,
+    pub gateway: GatewayPlan,
+    pub vlan: Option<u16>,
+    pub vxlan: Option<VxlanPlan>,
+    /// Ours, and those that we talk to.
+    pub local: Vec<Range>,
+    pub remote: Vec<Range>,
+    /// One for each queue that is used.
+    pub workers: Vec<Place>,
+    /// Bytes of the largest IP packet.
+    pub mtu: u16,
+    /// Frames that are sent together at most, 1 to 1024.
+    pub burst: u16,
+    /// Which frames of the interface are taken. The kernel gets the rest.
+    pub take: Take,
+    /// For whose addresses ARP requests and neighbor solicitations are answered.
+    pub answer: Answer,
+    /// Time to live, hop limit.
+    pub hop_limit: u8,
+    /// Type of service, traffic class.
+    pub tos: u8,
+}
+
+/// Addresses that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Range {
+    pub first: IpAddr,
+    pub count: u32,
+}
+
+/// Where a worker is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Place {
+    /// The CPU that it stays on; `None`: wherever it is put.
+    pub cpu: Option<u32>,
+    pub queue: u32,
+    /// A server's response of this worker, in place of the service's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<Payload>,
+}
+
+/// By which way frames leave and enter the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// The first of those below that the interface and our rights allow; which one is said.
+    #[default]
+    Auto,
+    /// AF_XDP behind a program in the driver.
+    Xdp,
+    /// AF_XDP behind a program in the kernel's generic hook: slow, for drivers without XDP.
+    XdpGeneric,
+    /// AF_PACKET rings.
+    Packet,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Take {
+    /// What is for one of the port's addresses.
+    #[default]
+    Own,
+    /// All.
+    All,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Of all local addresses.
+    #[default]
+    All,
+    /// Of the port alone: as a real server behind direct routing, whose service address is somebody else's too.
+    Port,
+}
+
+/// Where all packets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GatewayPlan {
+    Mac([u8; 6]),
+    Address(IpAddr),
+}
+
+impl GatewayPlan {
+    pub fn mac(mac: Mac) -> Self {
+        Self::Mac(mac.0)
+    }
+}
+
+/// A tunnel that all packets of the port go through (RFC 7348), over IPv4.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct VxlanPlan {
+    /// 24 bits.
+    pub vni: u32,
+    pub inner_source: [u8; 6],
+    pub inner_destination: [u8; 6],
+    /// One for each worker: answers come to the worker whose it is.
+    pub local: Ipv4Addr,
+    pub local_count: u32,
+    pub remote: Ipv4Addr,
+    /// 1, or one for each worker.
+    pub remote_count: u32,
+}

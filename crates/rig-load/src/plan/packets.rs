@@ -1,0 +1,71 @@
+//! What a plan of packets may ask for.
+
+use std::net::IpAddr;
+
+use rig_wire::ethernet::Mac;
+
+use crate::packet::plan::Packets;
+use crate::packet::{DivideError, Flood, Hardware, Service, Spread, divide};
+use crate::record::End;
+
+/// IFNAMSIZ of linux/if.h less its terminating zero.
+const INTERFACE: usize = 15;
+const PORTS: usize = 64;
+
+/// A plan of packets that cannot be carried out as it is written.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PacketsError {
+    #[error("the end that {0} cannot run the service of the other end")]
+    Service(&'static str),
+    #[error("{0} ports: there have to be 1 to {PORTS}")]
+    Ports(usize),
+    #[error("'{0}' is no name of an interface: it has to have 1 to {INTERFACE} bytes without '/' or space")]
+    Interface(String),
+    #[error("interface {0} has no worker: give it one for each of its queues that is used")]
+    NoWorker(String),
+    #[error("interface {interface}: {address} is not of the family of the interface's own address")]
+    Family { interface: String, address: IpAddr },
+    #[error(transparent)]
+    Divide(#[from] DivideError),
+}
+
+impl Service {
+    pub fn is_tcp(&self) -> bool {
+        matches!(self, Self::TcpClient(_) | Self::TcpServer(_))
+    }
+
+    /// Of a client that sends packets one way.
+    pub fn flood(&self) -> Option<&Flood> {
+        self.client()?.flood.as_ref()
+    }
+}
+
+impl Packets {
+    pub(super) fn validate(&self, end: End) -> Result<(), PacketsError> {
+        match (self.service.client().is_some(), end) {
+            (false, End::Connect) => return Err(PacketsError::Service("connects")),
+            (true, End::Listen) => return Err(PacketsError::Service("listens")),
+            _ => {}
+        }
+        if !(1..=PORTS).contains(&self.ports.len()) {
+            return Err(PacketsError::Ports(self.ports.len()));
+        }
+        for port in &self.ports {
+            let name = &port.interface;
+            if !(1..=INTERFACE).contains(&name.len()) || name.contains(|c: char| c == '/' || c.is_whitespace()) {
+                return Err(PacketsError::Interface(name.clone()));
+            }
+            if port.workers.is_empty() {
+                return Err(PacketsError::NoWorker(name.clone()));
+            }
+            let ranges = port.local.iter().chain(&port.remote).map(|range| range.first);
+            if let Some(address) = ranges.into_iter().find(|address| address.is_ipv4() != port.address.is_ipv4()) {
+                return Err(PacketsError::Family { interface: name.clone(), address });
+            }
+        }
+        // What the interfaces are does not matter to whether the load can be divided: a pair's ends mirror each other.
+        let hardware = Hardware { mac: Mac([0; 6]), verify: true, spread: Spread::Mirrored };
+        divide(self, &vec![hardware; self.ports.len()])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! A worker whose load is packets: one end's fleet of engines, watched as any other load.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rig_stats::histogram::Histogram;
+use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
+use rig_sys::xdp::OpenError;
+use rustix::event::{PollFd, PollFlags};
+
+use super::{Control, DISMISSAL, Failing, WorkerError, observe, refuse};
+use crate::packet::device::{Losses, Options, PortError};
+use crate::packet::fleet::{self, Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals};
+use crate::packet::plan::{Driver, Packets};
+use crate::packet::{Counters, Latencies, Row, Service};
+use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
+use crate::protocol::{Event, Order};
+use crate::record::{
+    CpuTime, End, PacketPort, PacketRecord, PacketServer, PacketWorker, Sample, ThreadRecord, TransactionRecord,
+    WorkerRecord,
+};
+use crate::wait::is_ready;
+
+/// How long all gateways may take to say where they are.
+const RESOLVE: Duration = Duration::from_secs(10);
+/// Between two looks at whether they have.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long a queue that is in use is waited for.
+const RELEASE: Duration = Duration::from_secs(2);
+/// Looks at a worker in a row that find it at work and nothing new, before it counts as done.
+const QUIET: u32 = 3;
+/// What a port by way of packet sockets is called.
+const PACKET_SOCKETS: &str = "AF_PACKET";
+/// How long a worker may take to hand over its latencies. It does so about once in a millisecond, if it gets a CPU.
+const HAND_OVER: Duration = Duration::from_millis(100);
+
+/// All counters at one moment.
+struct Reading {
+    totals: Totals,
+    process_cpu_ns: (u64, u64),
+}
+
+impl Reading {
+    fn take(fleet: &Fleet) -> Self {
+        Self { totals: fleet.totals(), process_cpu_ns: process_cpu_ns() }
+    }
+
+    fn at(&self) -> u64 {
+        self.totals.at
+    }
+}
+
+impl<W: Write> Control<'_, W> {
+    pub(super) fn serve_packets(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<(), WorkerError> {
+        let Launched { mut fleet, ports, .. } = self.launch(plan, packets)?;
+        if let Role::Listen { address, .. } = &plan.role {
+            self.report(&Event::Listening { port: address.port() })?;
+        }
+        let deadline_ns = monotonic_after(RESOLVE);
+        while !fleet.unresolved().is_empty() && monotonic_ns() < deadline_ns {
+            self.rest(&fleet, monotonic_after(LOOK))?;
+        }
+        // Says what is missing, if anything is.
+        fleet.wait_ready(Duration::ZERO, || true).failing(|| "find the gateway".into())?;
+        // Else the workers, which fill the CPU, would delay the window's edges by a time slice.
+        clock::be_punctual();
+        self.report(&Event::Connected)?;
+        let start_ns = match self.order(None)? {
+            Order::Go { start_ns } => start_ns,
+            order => return Err(refuse(&order)),
+        };
+        let measured = self.measure_packets(plan, packets, &mut fleet, start_ns)?;
+        let outcome = fleet.stop().failing(|| "end the packet load".into())?;
+        let ports = ports.into_iter().map(|port| record_of(port, packets)).collect::<Result<_, _>>()?;
+        let record = measured.into_record(plan, &packets.service, &outcome, ports);
+        self.report(&Event::Done(Box::new(record)))
+    }
+
+    fn measure_packets(
+        &mut self,
+        plan: &WorkerPlan,
+        packets: &Packets,
+        fleet: &mut Fleet,
+        start_ns: u64,
+    ) -> Result<Measured, WorkerError> {
+        let ns = |time: Duration| time.as_nanos() as u64;
+        let phases = &plan.phases;
+        let begin_ns = start_ns.saturating_add(ns(phases.warm_up));
+        let end_ns = begin_ns.saturating_add(ns(phases.window));
+        let stop_ns = end_ns.saturating_add(ns(phases.cool_down));
+        fleet.open_from(start_ns.saturating_add(ns(packets.course.wait)));
+        if plan.end() == End::Connect {
+            fleet.wind_down_at(stop_ns);
+        }
+        self.rest(fleet, begin_ns)?;
+        fleet.latencies(HAND_OVER);
+        let begin = Reading::take(fleet);
+        let mut last = begin.totals.clone();
+        let mut samples = Vec::new();
+        for due_ns in observe::schedule(begin.at(), end_ns.max(begin.at()), phases.interval) {
+            self.rest(fleet, due_ns)?;
+            let now = fleet.totals();
+            let sample = sample(&packets.service, &begin.totals, &last, &now);
+            self.report(&Event::Sample(sample))?;
+            samples.push(sample);
+            last = now;
+        }
+        let end = Reading::take(fleet);
+        let latencies = fleet.latencies(HAND_OVER);
+        self.rest(fleet, stop_ns)?;
+        let deadline_ns = stop_ns.saturating_add(ns(packets.course.drain));
+        match plan.end() {
+            End::Connect => self.drain(fleet, deadline_ns)?,
+            End::Listen => self.dismissed(fleet, deadline_ns)?,
+        }
+        Ok(Measured { begin, end, samples, latencies })
+    }
+
+    /// Opens the ports and starts the workers. A queue whose socket went with its process becomes free a moment later: the
+    /// kernel gives its memory back from a work queue (xp_put_pool of net/xdp/xsk_buff_pool.c).
+    fn launch(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<Launched, WorkerError> {
+        let deadline_ns = monotonic_after(RELEASE);
+        loop {
+            match fleet::launch(packets, &Options::default()) {
+                Err(LaunchError::Port(PortError { reason: OpenError::QueueInUse { .. }, .. }))
+                    if monotonic_ns() < deadline_ns =>
+                {
+                    self.pause(monotonic_after(LOOK))?;
+                }
+                done => return done.failing(|| format!("open the ports of {}", plan.name)),
+            }
+        }
+    }
+
+    /// Waits until what was opened has come to its end.
+    fn drain(&mut self, fleet: &Fleet, deadline_ns: u64) -> Result<(), WorkerError> {
+        let mut last = fleet.totals();
+        let mut quiet = 0;
+        while quiet < QUIET && monotonic_ns() < deadline_ns {
+            self.rest(fleet, monotonic_after(LOOK))?;
+            let now = fleet.totals();
+            let news =
+                |of: fn(&WorkerTotals) -> u64| last.workers.iter().zip(&now.workers).all(|(a, b)| of(a) != of(b));
+            // A worker that waits for its CPU may have connections to open that were due before.
+            if now.counters != last.counters || now.counters.sk_con() > 0 {
+                (quiet, last) = (0, now);
+            } else if news(|worker| worker.usage.total) {
+                (quiet, last) = (quiet + 1, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the other end is done.
+    fn dismissed(&mut self, fleet: &Fleet, deadline_ns: u64) -> Result<(), WorkerError> {
+        // The other end's time-outs and its own way to say so come on top.
+        let deadline_ns = deadline_ns.saturating_add(DISMISSAL.as_nanos() as u64);
+        while monotonic_ns() < deadline_ns {
+            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
+            let order = match self.orders.take()? {
+                None => {
+                    self.waiter.wait(&mut fds, Some(deadline_ns)).failing(|| "wait".into())?;
+                    if is_ready(&fds[0]) { self.orders.read()? } else { None }
+                }
+                order => order,
+            };
+            fleet.check().failing(|| "carry the packet load".into())?;
+            match order {
+                None => {}
+                Some(Order::Done) => break,
+                Some(order) => return Err(refuse(&order)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until `until_ns`, as long as the driver is there and all workers are at work.
+    fn rest(&mut self, fleet: &Fleet, until_ns: u64) -> Result<(), WorkerError> {
+        while monotonic_ns() < until_ns {
+            // A worker that breaks down says so itself; here it is enough not to wait for long.
+            let second = monotonic_after(Duration::from_secs(1));
+            self.pause(until_ns.min(second))?;
+            fleet.check().failing(|| "carry the packet load".into())?;
+        }
+        Ok(())
+    }
+}
+
+/// The window as the control thread saw it.
+struct Measured {
+    begin: Reading,
+    end: Reading,
+    samples: Vec<Sample>,
+    latencies: Latencies,
+}
+
+impl Measured {
+    fn into_record(
+        self,
+        plan: &WorkerPlan,
+        service: &Service,
+        last: &Outcome,
+        ports: Vec<(PacketPort, Vec<String>)>,
+    ) -> WorkerRecord {
+        let Self { begin, end, samples, latencies } = self;
+        let (ports, notes): (Vec<PacketPort>, Vec<Vec<String>>) = ports.into_iter().unzip();
+        let window = end.totals.counters.minus(&begin.totals.counters);
+        let window_ns = end.at().saturating_sub(begin.at());
+        let workers: Vec<PacketWorker> = begin
+            .totals
+            .workers
+            .iter()
+            .zip(&end.totals.workers)
+            .map(|(before, after)| PacketWorker {
+                interface: after.interface.clone(),
+                cpu: after.cpu,
+                busy: after.usage.busy_since(&before.usage),
+                counters: named(&after.counters.minus(&before.counters)),
+            })
+            .collect();
+        let measured = |histogram: Histogram| Some(histogram).filter(|histogram| !histogram.is_empty());
+        WorkerRecord {
+            name: plan.name.clone(),
+            direction: plan.direction(),
+            end: Some(plan.end()),
+            background: false,
+            engine: Engine::Blocking,
+            send_mode: SendMode::default(),
+            receive_mode: ReceiveMode::default(),
+            window_begin_ns: begin.at(),
+            window_end_ns: end.at(),
+            process_cpu: CpuTime {
+                user_ns: end.process_cpu_ns.0.saturating_sub(begin.process_cpu_ns.0),
+                system_ns: end.process_cpu_ns.1.saturating_sub(begin.process_cpu_ns.1),
+            },
+            threads: Vec::<ThreadRecord>::new(),
+            connections: Vec::new(),
+            samples,
+            zerocopy_copied: 0,
+            transactions: Some(TransactionRecord {
+                completed: answered(service, &window),
+                lost: window.udp_rt,
+                latency: measured(latencies.transaction),
+                window_ns,
+                ..TransactionRecord::default()
+            }),
+            datagrams: None,
+            packets: Some(PacketRecord {
+                counters: named(&window),
+                after: named(&last.totals.counters.minus(&end.totals.counters)),
+                total: named(&last.totals.counters),
+                open: end.totals.counters.sk_con(),
+                handshake: measured(latencies.handshake),
+                first_byte: measured(latencies.first_byte),
+                workers,
+                ports,
+                servers: last.servers.iter().map(server).collect(),
+            }),
+            notes: notes.concat(),
+        }
+    }
+}
+
+/// Requests answered: at the client, answers that came; at the server, answers sent.
+fn answered(service: &Service, counters: &Counters) -> u64 {
+    match service {
+        Service::TcpClient(_) | Service::TcpServer(_) => counters.tcp_rsp,
+        Service::UdpClient(_) => counters.udp_rx.saturating_sub(counters.udp_drop),
+        Service::UdpServer(_) => counters.udp_tx,
+    }
+}
+
+fn sample(service: &Service, begin: &Totals, last: &Totals, now: &Totals) -> Sample {
+    let counters = now.counters.minus(&last.counters);
+    let repeats = service.client().is_some_and(|client| client.repeat.is_some());
+    Sample {
+        at_ns: now.at.saturating_sub(begin.at),
+        span_ns: now.at.saturating_sub(last.at),
+        bytes: counters.bits_tx / 8,
+        bytes_in: counters.bits_rx / 8,
+        units: if repeats { answered(service, &counters) } else { counters.sk_open },
+        lost: counters.udp_rt + counters.sk_err,
+        rtt_us: 0,
+        congestion_window: 0,
+        retransmits: u32::try_from(counters.syn_rt + counters.fin_rt + counters.push_rt).unwrap_or(u32::MAX),
+    }
+}
+
+/// The counters that are not zero.
+fn named(counters: &Counters) -> BTreeMap<String, u64> {
+    let fields = counters.fields().filter(|(_, count)| *count > 0);
+    fields.map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// What a port leaves behind. Its workers have ended, so that its counters stand still.
+fn record_of(port: LaunchedPort, packets: &Packets) -> Result<(PacketPort, Vec<String>), WorkerError> {
+    let Losses { missed, unfit, refused } =
+        port.losses().failing(|| format!("read the counters of port {}", port.interface))?;
+    let drops = [("missed", missed), ("unfit", unfit), ("refused", refused)];
+    let drops = drops.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count));
+    let is_asked = packets.ports.iter().any(|plan| plan.interface == port.interface && plan.driver != Driver::Auto);
+    // By a slower way than there is, which nobody asked for.
+    let is_slow = |note: &&String| port.way == PACKET_SOCKETS || note.contains("generic hook");
+    let doubts = port.notes.iter().filter(|note| !is_asked && is_slow(note)).cloned().collect();
+    let LaunchedPort { interface, way, notes, .. } = port;
+    Ok((PacketPort { interface, driver: way.to_owned(), notes, drops: drops.collect() }, doubts))
+}
+
+fn server((address, row): (&SocketAddr, &Row)) -> PacketServer {
+    let Row { opened, requests, responses, errors } = *row;
+    PacketServer { address: *address, opened, requests, responses, errors }
+}

@@ -1,0 +1,216 @@
+//! bpf(2), as far as it is needed to steer frames into sockets.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::assemble::Instruction;
+
+/// Numbers of linux/bpf.h.
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+pub(super) enum MapKind {
+    Array = 2,
+    Devmap = 14,
+    Xskmap = 17,
+}
+
+/// The array's values can be mapped into this process.
+pub(super) const MAPPABLE: u32 = 1 << 10;
+
+const MAP_CREATE: i32 = 0;
+const MAP_UPDATE: i32 = 2;
+const PROG_LOAD: i32 = 5;
+const PROG_TEST_RUN: i32 = 10;
+const LINK_CREATE: i32 = 28;
+const PROG_TYPE_XDP: u32 = 6;
+const ATTACH_XDP: u32 = 37;
+const LIVE_FRAMES: u32 = 1 << 1;
+
+/// Where in the kernel the program stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Hook {
+    /// Behind the kernel's own receive function.
+    Generic = 1 << 1,
+    Driver = 1 << 2,
+}
+
+fn name(text: &str) -> [u8; 16] {
+    let mut name = [0; 16];
+    name.iter_mut().take(15).zip(text.bytes()).for_each(|(to, from)| *to = from);
+    name
+}
+
+/// The beginning of `union bpf_attr` for a command, of which the kernel takes the rest as zeroes.
+fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
+    // SAFETY: the pointer and the length are those of the attributes, which are plain data; whatever they point to in
+    // turn is alive through the call, which is for each caller below to see to.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
+
+fn descriptor<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attributes)?;
+    // SAFETY: the commands that come here return a new descriptor, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub(super) fn create_map(kind: MapKind, value_size: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        kind: u32,
+        key_size: u32,
+        value_size: u32,
+        entries: u32,
+        flags: u32,
+        inner_map: u32,
+        numa_node: u32,
+        name: [u8; 16],
+    }
+    let mut attributes = Attributes {
+        kind: kind as u32,
+        key_size: 4,
+        value_size,
+        entries,
+        flags,
+        inner_map: 0,
+        numa_node: 0,
+        name: name("netrig_port"),
+    };
+    descriptor(MAP_CREATE, &mut attributes)
+}
+
+/// Sets an entry whose value is a number: a descriptor or an interface's.
+pub(super) fn update_map(map: BorrowedFd<'_>, key: u32, value: u32) -> io::Result<()> {
+    #[repr(C)]
+    struct Attributes {
+        map: u32,
+        padding: u32,
+        key: u64,
+        value: u64,
+        flags: u64,
+    }
+    let mut attributes = Attributes {
+        map: map.as_raw_fd() as u32,
+        padding: 0,
+        key: &raw const key as u64,
+        value: &raw const value as u64,
+        flags: 0,
+    };
+    bpf(MAP_UPDATE, &mut attributes).map(drop)
+}
+
+/// Loads an XDP program. What the verifier has against it is added to the error.
+pub(super) fn load_program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        kind: u32,
+        count: u32,
+        instructions: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log: u64,
+        kernel: u32,
+        flags: u32,
+        name: [u8; 16],
+        interface: u32,
+        attach: u32,
+    }
+    let mut log = vec![0u8; 64 * 1024];
+    let mut load = |log_level| {
+        let mut attributes = Attributes {
+            kind: PROG_TYPE_XDP,
+            count: instructions.len() as u32,
+            instructions: instructions.as_ptr() as u64,
+            // None of the helpers used is for programs under the GPL only.
+            license: c"MIT OR Apache-2.0".as_ptr() as u64,
+            log_level,
+            log_size: if log_level == 0 { 0 } else { log.len() as u32 },
+            log: if log_level == 0 { 0 } else { log.as_mut_ptr() as u64 },
+            kernel: 0,
+            flags: 0,
+            name: name("netrig_port"),
+            interface: 0,
+            attach: ATTACH_XDP,
+        };
+        descriptor(PROG_LOAD, &mut attributes)
+    };
+    let error = match load(0) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => error,
+        done => return done,
+    };
+    if load(1).is_ok() {
+        return load(0);
+    }
+    let text = String::from_utf8_lossy(&log);
+    let tail: Vec<_> = text.trim_end_matches('\0').lines().rev().take(4).collect();
+    let tail: Vec<_> = tail.into_iter().rev().collect();
+    if tail.is_empty() {
+        Err(error)
+    } else {
+        Err(io::Error::new(error.kind(), format!("{error}: {}", tail.join("; "))))
+    }
+}
+
+/// Attaches a program for as long as the descriptor that is returned, and its copies, are open.
+pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        program: u32,
+        interface: u32,
+        attach: u32,
+        flags: u32,
+    }
+    let program = program.as_raw_fd() as u32;
+    descriptor(LINK_CREATE, &mut Attributes { program, interface, attach: ATTACH_XDP, flags: hook as u32 })
+}
+
+/// Runs a program `frames` times, each over a new frame that begins as `frame`, and does with the frame what the program
+/// says (BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18). `metadata` stands before the frame.
+pub(super) fn run_live(
+    program: BorrowedFd<'_>,
+    metadata_and_frame: &[u8],
+    metadata: u32,
+    frames: u32,
+) -> io::Result<()> {
+    #[repr(C)]
+    struct Attributes {
+        program: u32,
+        result: u32,
+        data_in_size: u32,
+        data_out_size: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration: u32,
+        context_in_size: u32,
+        context_out_size: u32,
+        context_in: u64,
+        context_out: u64,
+        flags: u32,
+        cpu: u32,
+        batch: u32,
+    }
+    /// `struct xdp_md`.
+    #[repr(C)]
+    struct Context {
+        data: u32,
+        data_end: u32,
+        data_meta: u32,
+        rest: [u32; 3],
+    }
+    let context = Context { data: metadata, data_end: metadata_and_frame.len() as u32, data_meta: 0, rest: [0; 3] };
+    // SAFETY: plain data, for which zeroes are a valid value.
+    let mut attributes: Attributes = unsafe { zeroed() };
+    attributes.program = program.as_raw_fd() as u32;
+    attributes.data_in_size = metadata_and_frame.len() as u32;
+    attributes.data_in = metadata_and_frame.as_ptr() as u64;
+    attributes.repeat = frames;
+    attributes.context_in_size = size_of::<Context>() as u32;
+    attributes.context_in = &raw const context as u64;
+    attributes.flags = LIVE_FRAMES;
+    attributes.batch = 0;
+    bpf(PROG_TEST_RUN, &mut attributes).map(drop)
+}

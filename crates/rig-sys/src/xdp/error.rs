@@ -1,0 +1,50 @@
+//! Why a port cannot be opened.
+
+use crate::error::Error;
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("there is no interface {0} here: `ip link` lists those that there are")]
+    NoInterface(String),
+    #[error("interface {interface} has no queue {queue}: {advice}")]
+    NoQueue { interface: String, queue: u32, advice: String },
+    #[error(
+        "{operation} is not allowed: XDP needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW outside of user \
+         namespaces; ports of driver `packet` do without"
+    )]
+    NotPermitted { operation: String },
+    #[error(
+        "making a packet socket is not allowed: it needs root, or CAP_NET_RAW in the user namespace of the interface"
+    )]
+    NoPacketSocket,
+    #[error(
+        "interface {interface} has an XDP program of somebody else{program}: see `ip link show {interface}`; stop the \
+         program that attached it, or `ip link set {interface} xdp off`"
+    )]
+    Occupied { interface: String, program: String },
+    #[error("queue {queue} of {interface} is in use by another AF_XDP socket: stop that program or take another queue")]
+    QueueInUse { interface: String, queue: u32 },
+    #[error(
+        "{interface} does not take an XDP program: the MTU of it or of its peer ({mtu} here) is too large for frames in \
+         one page; set both to 3498 or less, or use driver `packet`"
+    )]
+    Mtu { interface: String, mtu: u32 },
+    #[error(
+        "{interface} does not take an XDP program: its peer has more transmit queues than it has receive queues; give \
+         it as many with `ethtool -L`"
+    )]
+    Queues { interface: String },
+    #[error(
+        "frames of {frame} bytes do not fit into an AF_XDP buffer, which holds {max}: lower the MTU of the port, or use \
+         driver `packet`"
+    )]
+    Frame { frame: usize, max: usize },
+    #[error("memory for {bytes} bytes of frames may not be locked: raise RLIMIT_MEMLOCK (`ulimit -l unlimited`)")]
+    LockedMemory { bytes: usize },
+    #[error("{interface}'s driver has no XDP: driver `xdp-generic` or `packet` works on any interface")]
+    NoDriverSupport { interface: String },
+    #[error("{needed}; this kernel is {release}: use driver `packet`")]
+    Kernel { needed: &'static str, release: String },
+    #[error(transparent)]
+    Failed(#[from] Error),
+}

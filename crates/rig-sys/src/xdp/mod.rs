@@ -1,0 +1,25 @@
+//! AF_XDP: frames between an interface's queues and this process, past the kernel's network stack
+//! (Documentation/networking/af_xdp.rst of the kernel).
+//!
+//! A [`Port`] takes queues of an interface over: a program at the interface, made here instruction by instruction, hands
+//! the frames that a [`Filter`] names to a socket for each queue. The program hangs on descriptors of this process alone,
+//! so it goes when the process ends, in whatever way.
+
+mod assemble;
+mod bpf;
+mod error;
+mod features;
+mod filter;
+mod link;
+mod live;
+mod port;
+mod ring;
+mod socket;
+
+pub use error::OpenError;
+pub use features::{Features, Questions};
+pub use filter::{Filter, Own};
+pub(crate) use link::Link;
+pub use live::LiveSender;
+pub use port::{Mode, Options, Place, Port, Queue, Sending, Transmitter};
+pub use socket::{Meter, Receiver, Sender, Statistics};

@@ -1,0 +1,251 @@
+//! An interface whose queues are taken over.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use super::assemble::{Assembler, Instruction};
+use super::bpf::{self, Hook, MapKind};
+use super::error::OpenError;
+use super::filter::{self, Filter};
+use super::link::Link;
+use super::live::{LiveSender, Maps};
+use super::socket::{self, Receiver, Sender, kernel};
+use crate::error::Error;
+use crate::packet_socket::all_multicast;
+
+/// Where the program that steers frames may stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, and where the driver has no place for it, in the kernel's generic hook.
+    #[default]
+    Any,
+    Driver,
+    Generic,
+}
+
+/// By which way frames leave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sending {
+    /// Without socket buffers where the interface is a veth that allows it, otherwise by the socket.
+    #[default]
+    Any,
+    Socket,
+}
+
+/// How a port is opened.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub mode: Mode,
+    pub sending: Sending,
+    pub filter: Filter,
+    /// Bytes of the largest frame, without frame check sequence.
+    pub frame: usize,
+    /// Frames that are sent together at most.
+    pub burst: u32,
+    /// Frames are copied even where the driver could do without.
+    pub copy: bool,
+    /// The receiving thread drives the driver, so many frames at a time.
+    pub busy_poll: Option<u16>,
+}
+
+/// One queue, and the CPU that the thread that will use it stays on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    pub queue: u32,
+    pub cpu: Option<u32>,
+}
+
+/// The program at the interface. It goes when this does, in whatever way the process ends.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    link: OnceLock<OwnedFd>,
+    program: OwnedFd,
+    sockets: OwnedFd,
+    /// Questions of neighbor discovery are multicast (RFC 4861): this lets them through the interface's own filter.
+    _multicast: Option<OwnedFd>,
+}
+
+impl Attachment {
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+}
+
+/// An open port.
+#[derive(Debug)]
+pub struct Port {
+    /// In the order in which they were asked for.
+    pub queues: Vec<Queue>,
+    pub mac: [u8; 6],
+    /// By which way frames go, and why not by a better one: sentences for the user.
+    pub notes: Vec<String>,
+}
+
+/// Both directions of a queue.
+#[derive(Debug)]
+pub struct Queue {
+    pub receiver: Receiver,
+    pub transmitter: Transmitter,
+}
+
+/// By which way frames leave.
+#[derive(Debug)]
+pub enum Transmitter {
+    Socket(Sender),
+    Live(Box<LiveSender>),
+}
+
+impl Port {
+    /// Whether frames leave without socket buffers now.
+    pub fn is_live(&self) -> bool {
+        let live = |queue: &Queue| matches!(&queue.transmitter, Transmitter::Live(sender) if sender.is_live());
+        !self.queues.is_empty() && self.queues.iter().all(live)
+    }
+
+    /// Takes queues of `interface`, which is one of the calling thread's network namespace.
+    pub fn open(interface: &str, places: &[Place], options: &Options) -> Result<Self, OpenError> {
+        let link = Link::read(interface)?;
+        // Refusals that say more than the kernel's would.
+        if let Some(place) = places.iter().find(|place| place.queue >= link.queues) {
+            return Err(link.no_queue(place.queue));
+        }
+        if link.program.is_some() {
+            return Err(link.occupied());
+        }
+        socket::buffer_for(options.frame)?;
+        match options.mode {
+            Mode::Driver => open_in(&link, places, options, Hook::Driver),
+            Mode::Generic => open_in(&link, places, options, Hook::Generic),
+            Mode::Any => match open_in(&link, places, options, Hook::Driver) {
+                Err(OpenError::NoDriverSupport { .. }) => open_in(&link, places, options, Hook::Generic),
+                done => done,
+            },
+        }
+    }
+}
+
+fn open_in(link: &Link, places: &[Place], options: &Options, hook: Hook) -> Result<Port, OpenError> {
+    let is_generic = hook == Hook::Generic;
+    let mut notes = Vec::new();
+    if is_generic {
+        notes.push(format!(
+            "{}: XDP in the kernel's generic hook, which is slow: each frame is a socket buffer first",
+            link.name
+        ));
+    }
+    let entries = places.iter().map(|place| place.queue + 1).max().unwrap_or(1);
+    let sockets = bpf::create_map(MapKind::Xskmap, 4, entries, 0).map_err(|e| refused("make an XSKMAP", e))?;
+    let mut maps = None;
+    if link.is_veth && !is_generic && options.sending == Sending::Any {
+        match live_maps(link, places) {
+            Ok(made) => maps = Some(made),
+            Err(why) => {
+                notes.push(format!("{}: each frame leaves as a socket buffer, which is slow: {why}", link.name))
+            }
+        }
+    }
+    let load = |maps| bpf::load_program(&program(&options.filter, &sockets, maps, link.index));
+    let program = load(maps.as_deref()).map_err(|e| refused("load an XDP program", e))?;
+    let multicast = if options.filter.is_multicast() { Some(all_multicast(&link.name)?) } else { None };
+    let attachment = Arc::new(Attachment { link: OnceLock::new(), program, sockets, _multicast: multicast });
+    let options = Options { copy: options.copy || is_generic, ..options.clone() };
+    let mut opened = Vec::with_capacity(places.len());
+    for place in places {
+        let (receiver, sender) = socket::open(link, place.queue, &options, &attachment)?;
+        bpf::update_map(attachment.sockets.as_fd(), place.queue, receiver.descriptor().as_raw_fd() as u32)
+            .map_err(|e| refused("put an AF_XDP socket into a map", e))?;
+        opened.push((receiver, sender));
+    }
+    let attached = bpf::attach(attachment.program(), link.index, hook).map_err(|e| not_attached(link, e))?;
+    let _ = attachment.link.set(attached);
+
+    let mut queues = Vec::with_capacity(opened.len());
+    for (worker, (receiver, sender)) in (0..).zip(opened) {
+        let transmitter = match &maps {
+            None => Transmitter::Socket(sender),
+            Some(maps) => {
+                let live = LiveSender::new(sender, maps.clone(), attachment.clone(), link.index, worker, options.burst);
+                let live = live.map_err(|e| refused("ask what the interface can do", e))?;
+                Transmitter::Live(Box::new(live))
+            }
+        };
+        queues.push(Queue { receiver, transmitter });
+    }
+    notes.extend(way(link, &queues));
+    Ok(Port { queues, mac: link.mac, notes })
+}
+
+/// What a program that sends needs, or why it would not do.
+fn live_maps(link: &Link, places: &[Place]) -> Result<Arc<Maps>, String> {
+    // A veth peer takes redirected frames into the queue that has the number of the CPU, modulo its queues.
+    let elsewhere = |place: &&Place| place.cpu.map(|cpu| cpu % link.queues) != Some(place.queue);
+    if let Some(place) = places.iter().find(elsewhere).filter(|_| link.queues > 1) {
+        return Err(format!(
+            "the worker of queue {} would have to stay on a CPU whose number is that of the queue modulo {}, the number \
+             of queues",
+            place.queue, link.queues
+        ));
+    }
+    // Before, veth interfaces tell of themselves what is true of their peers.
+    if kernel_is_before(6, 7) {
+        return Err("to send without needs Linux 6.7".to_owned());
+    }
+    Maps::new(link.index, places.len() as u32).map_err(|error| format!("make a map of frames: {error}"))
+}
+
+fn way(link: &Link, queues: &[Queue]) -> Option<String> {
+    let name = &link.name;
+    match queues.first() {
+        Some(Queue { transmitter: Transmitter::Live(live), .. }) if !live.is_live() => Some(format!(
+            "{name}: each frame leaves as a socket buffer, which is slow, until the peer of {name} receives by NAPI: with \
+             an XDP program, or with generic receive offload (`ethtool -K PEER gro on`)"
+        )),
+        Some(Queue { transmitter: Transmitter::Live(_), .. }) => {
+            Some(format!("{name}: AF_XDP in the driver; frames leave without socket buffers"))
+        }
+        Some(queue) if queue.receiver.is_zero_copy() => Some(format!("{name}: AF_XDP without copying")),
+        _ => None,
+    }
+}
+
+fn program(filter: &Filter, sockets: &OwnedFd, maps: Option<&Maps>, interface: u32) -> Vec<Instruction> {
+    let mut a = Assembler::default();
+    filter::begin(&mut a);
+    let send = maps.map(|maps| (maps, maps.branch(&mut a, interface)));
+    filter.steer(&mut a, sockets.as_fd());
+    if let Some((maps, label)) = send {
+        maps.send(&mut a, label);
+    }
+    a.finish()
+}
+
+fn refused(operation: &str, error: io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => OpenError::NotPermitted { operation: format!("to {operation}") },
+        Some(libc::ENOSYS) => kernel("XDP needs a kernel with bpf(2)"),
+        _ => Error::new(operation, error).into(),
+    }
+}
+
+fn not_attached(link: &Link, error: io::Error) -> OpenError {
+    let interface = link.name.clone();
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => Link::read(&interface).unwrap_or_else(|_| link.clone()).occupied(),
+        Some(libc::EOPNOTSUPP) => OpenError::NoDriverSupport { interface },
+        Some(libc::ERANGE) => OpenError::Mtu { interface, mtu: link.mtu },
+        Some(libc::ENOSPC) => OpenError::Queues { interface },
+        Some(libc::EPERM) => OpenError::NotPermitted { operation: format!("attaching an XDP program to {interface}") },
+        // The command, or the kind of link, is not known.
+        Some(libc::EINVAL) if kernel_is_before(5, 9) => {
+            kernel("XDP programs that go with their process need Linux 5.9")
+        }
+        _ => Error::new(format!("attach an XDP program to {interface}"), error).into(),
+    }
+}
+
+fn kernel_is_before(major: u32, minor: u32) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) < (Some(major), Some(minor))
+}

@@ -1,0 +1,8 @@
+//! dperf's configuration language.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    netrig::frontend::dperf::fuzz(data);
+});
