@@ -173,13 +173,11 @@ impl Lab {
         last.parse::<u32>().unwrap() + 1
     }
 
-    /// Drops and passes that there have been.
-    pub fn counted(&self) -> (Vec<(Drop, u64)>, Vec<(Pass, u64)>) {
+    /// Drops that there have been.
+    pub fn drops(&self) -> Vec<(Drop, u64)> {
         let mut drops = self.balancer.drops().unwrap();
         drops.retain(|(_, count)| *count > 0);
-        let mut passes = self.balancer.passes().unwrap();
-        passes.retain(|(_, count)| *count > 0);
-        (drops, passes)
+        drops
     }
 
     pub fn later(&mut self, ticks: u32) {
