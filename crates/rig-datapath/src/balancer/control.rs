@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::known::{Identity, Known, KnownBackend, KnownService, Part};
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket,
+    self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket,
 };
 use super::sizes::{BUCKET, Layout, Sizes};
 
@@ -483,6 +483,25 @@ impl Balancer {
         Ok(sum)
     }
 
+    /// Has the kernel ask for the neighbours without which packets to backends were dropped, by sending each backend an
+    /// empty datagram to the discard port (RFC 863) from the calling thread's network namespace; says to how many. To be
+    /// called about once a second: a program cannot ask itself.
+    pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
+        let mut asked = 0;
+        for ((_, address), backend) in &self.known.backends {
+            let hops: Vec<Hop> = self.tables.hops.per_cpu(backend.number)?;
+            if hops.iter().any(|hop| hop.known == MISSED) {
+                let unspecified: IpAddr =
+                    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+                let sent =
+                    UdpSocket::bind((unspecified, 0)).and_then(|socket| socket.send_to(&[], (address.ip(), DISCARD)));
+                sent.map_err(|source| Error::Neighbor { address: address.ip(), source })?;
+                asked += 1;
+            }
+        }
+        Ok(asked)
+    }
+
     /// What the tables say, for a control plane that has been started anew.
     fn recall(&self) -> Result<Known, Error> {
         let mut known = Known::default();
@@ -605,6 +624,9 @@ impl Balancer {
         loaded.map(|program| (program.name().to_string_lossy().into_owned(), program.insn_cnt())).collect()
     }
 }
+
+/// The port whose datagrams are thrown away.
+const DISCARD: u16 = 9;
 
 /// A sweep of this many slots takes some milliseconds, so that it ends soon when it shall.
 const SWEEP_AT_ONCE: u32 = 1 << 18;

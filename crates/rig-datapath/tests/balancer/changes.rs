@@ -14,7 +14,7 @@ use rig_sys::netns::NetNs;
 use rig_wire::tcp::flags::{ACK, FIN, SYN};
 
 use crate::frames::{see, tcp};
-use crate::lab::{Lab, skip};
+use crate::lab::{Lab, skip, until};
 use crate::{backend, config, full_nat, limited, service, small};
 
 const V: &str = "10.0.0.200:80";
@@ -234,6 +234,21 @@ impl std::ops::Drop for BpfFs {
         let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
         assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
     }
+}
+
+#[test]
+fn an_unknown_backend_is_asked_for() {
+    let backends = [backend("10.0.0.14:8080", 1)];
+    let Some(lab) = Lab::new(small(), &config(&[plan(&backends)])) else { return };
+    assert_eq!(lab.balancer.ask_for_neighbors().unwrap(), 0);
+    let syn = tcp(SYN, &client(5000), V).bytes();
+    assert_eq!(lab.dropped(&syn), Drop::NoNeighbor);
+    until("the backend", || {
+        lab.balancer.ask_for_neighbors().unwrap();
+        lab.send(&syn).verdict == Verdict::Transmit
+    });
+    assert_eq!(lab.balancer.ask_for_neighbors().unwrap(), 0);
+    assert_eq!(open(&lab, 5001), "10.0.0.14:8080");
 }
 
 #[test]

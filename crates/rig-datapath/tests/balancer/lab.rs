@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub const MTU: u32 = 1500;
 /// Hosts behind the interface that have neighbour entries: 10.0.0.N and fd00::N for these N.
 pub const NEIGHBORS: [u8; 5] = [10, 11, 12, 13, 50];
+/// One more host, which nobody has asked for yet.
+pub const STRANGER: u8 = 14;
 
 pub struct Lab {
     pub balancer: Balancer,
@@ -50,7 +52,7 @@ fn mac(text: &str) -> Mac {
     mac
 }
 
-fn until(what: &str, mut look: impl FnMut() -> bool) {
+pub fn until(what: &str, mut look: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !look() {
         assert!(Instant::now() < deadline, "{what}: it does not come");
@@ -84,7 +86,9 @@ impl Lab {
         let mut netlink = Netlink::open(&here).unwrap();
         netlink.add_veth(&VethPair { name: "lb0", peer: "far", peer_ns: &far, queues: 1, mtu: MTU }).unwrap();
         let mut behind = Netlink::open(&far).unwrap();
-        for (netlink, name, hosts) in [(&mut netlink, "lb0", &[1][..]), (&mut behind, "far", &NEIGHBORS)] {
+        for (netlink, name, hosts) in
+            [(&mut netlink, "lb0", &[1][..]), (&mut behind, "far", &[&NEIGHBORS[..], &[STRANGER]].concat())]
+        {
             for host in hosts {
                 netlink.add_address(name, IpAddr::from([10, 0, 0, *host]), 24).unwrap();
                 netlink.add_address(name, format!("fd00::{host}").parse().unwrap(), 64).unwrap();
