@@ -29,6 +29,8 @@ pub enum Error {
     PinnedOtherwise { path: String },
     #[error("the balancer has room for {room} {what}, and {wanted} are wanted: load it with larger sizes")]
     NoRoom { what: &'static str, room: u32, wanted: usize },
+    #[error("a balancer cannot be made for {wanted} {what}: {least} to {most}")]
+    Size { what: &'static str, wanted: u32, least: u32, most: u32 },
     #[error(transparent)]
     Config(#[from] ConfigError),
 }

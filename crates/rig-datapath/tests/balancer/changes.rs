@@ -7,13 +7,13 @@ use std::sync::Barrier;
 use std::thread;
 
 use rig_datapath::Error;
-use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Scheduler, Service, Sizes};
+use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Mode, Scheduler, Service, Sizes};
 use rig_datapath::test_run::Verdict;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NetNs;
 use rig_wire::tcp::flags::{ACK, FIN, SYN};
 
-use crate::frames::{see, tcp};
+use crate::frames::{Frame, L4, see, tcp};
 use crate::lab::{Lab, skip, until};
 use crate::{backend, config, full_nat, limited, service, small};
 
@@ -312,4 +312,22 @@ fn cpus_do_not_make_the_same_connection_twice() {
     assert_eq!(lab.balancer.sweep_all().unwrap().expired, FLOWS.into());
     let empty = lab.balancer.services().unwrap();
     assert!(empty[0].backends.iter().all(|backend| backend.inactive + backend.active == 0));
+}
+
+/// The loopback driver has no XDP. In generic mode the kernel finishes partial checksums itself, so they stay partial,
+/// over the new addresses.
+#[test]
+fn generic_mode_is_said_and_keeps_partial_checksums() {
+    const LOOPBACK: u32 = 1;
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(&[backend("10.0.0.10:8080", 1)])])) else { return };
+    let refused = lab.balancer.attach(LOOPBACK, Generic::Refused).unwrap_err();
+    assert!(refused.to_string().contains("its driver has no XDP"), "{refused}");
+    let attachment = lab.balancer.attach(LOOPBACK, Generic::Allowed).unwrap();
+    assert_eq!(attachment.mode(), Mode::Generic);
+
+    let frame = tcp(SYN, &client(5000), V).payload(b"unfinished");
+    let whole = see(&lab.sent(&frame.bytes()));
+    let out = lab.sent(&frame.partial());
+    let expected = Frame::new(L4::Tcp(SYN), whole.source, whole.destination).payload(b"unfinished").partial();
+    assert_eq!(out[50..52], expected[50..52]);
 }
