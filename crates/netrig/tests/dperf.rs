@@ -383,6 +383,94 @@ fn the_highest_rate_without_loss_is_searched() {
     drop(server);
 }
 
+/// Both ends with more lines, the client's for a second; they end well, and each leaves its JSON.
+fn both(wire: &Wire, shape: &str, client: &str, server: &str) -> [(Ended, Value); 2] {
+    let server = wire.server(&["--json", "server.json"], &format!("{server}\nduration 1h"));
+    let client = wire.client(&["--json", "client.json"], &format!("{client}\nwait 0")).ends();
+    server.signal(Signal::INT);
+    let server = server.ends();
+    let statuses = [client.status.code(), server.status.code()];
+    let told = format!("{shape}\n{}\n{}\n{}\n{}", client.out, client.said, server.out, server.said);
+    assert_eq!(statuses, [Some(0), Some(0)], "{told}");
+    let record = |name: &str| serde_json::from_slice(&fs::read(wire.home.path().join(name)).unwrap()).unwrap();
+    [(client, record("client.json")), (server, record("server.json"))]
+}
+
+/// A counter that was sent again by nobody's fault is as good: what a slow machine repeats comes on top.
+fn count(record: &Value, counter: &str) -> u64 {
+    record["total"]["counters"][counter].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn every_shape_of_a_load_comes_from_the_file_to_the_wire() {
+    let Some(wire) = Wire::new("every_shape_of_a_load_comes_from_the_file_to_the_wire") else { return };
+    let v6 = |port: &str| format!("{port}\nclient fd01::1 10\nserver fd02::1 2\nprotocol http");
+    let (client, server) = (v6("port dp0 fd99::1 fd99::2"), v6("port dp1 fd99::2 fd99::1"));
+    let [(_, asked), (_, answered)] =
+        both(&wire, "IPv6", &format!("{client}\ncps 200"), &format!("{server}\npayload_size 20k"));
+    assert_eq!([count(&asked, "skOpen"), count(&asked, "http2XX"), count(&answered, "httpGet")], [200; 3], "{asked}");
+    assert_eq!(asked["total"]["servers"]["[fd02::2]:80"]["responses"], 100, "{asked}");
+    assert!(count(&asked, "bitsRx") > 200 * 20_000 * 8, "{asked}");
+
+    let kept = "cc 10\ncps 100\nkeepalive 10ms\nrps 200\nlaunch_num 5\nclient_hop\nprotocol http";
+    let [(told, asked), _] = both(&wire, "keepalive", kept, "keepalive 60s\nprotocol http");
+    assert_eq!(count(&asked, "skOpen"), 10, "{asked}");
+    assert!((150..=200).contains(&count(&asked, "http2XX")), "{asked}");
+    for latency in ["handshake", "first_byte", "transaction"] {
+        assert!(asked["total"]["latency"][latency]["p50_ns"].as_u64().is_some(), "{latency}: {asked}");
+    }
+    assert!(told.out.contains("10.99.2.1:80") && told.out.contains("10.99.2.2:80"), "{}", told.out);
+
+    let plain = both(&wire, "plain", "cps 300", "");
+    for (shape, keywords, more) in
+        [("vlan", ["vlan 7", "vlan 7"], 4), ("vxlan", [tunnel("1", "2"), tunnel("2", "1")].each_ref().map(String::as_str), 50)]
+    {
+        let [(_, asked), _] = both(&wire, shape, &format!("cps 300\n{}", keywords[0]), keywords[1]);
+        assert_eq!(count(&asked, "skOpen"), 300, "{shape}: {asked}");
+        let bytes = |record: &Value| (count(record, "bitsTx") as f64 / 8.0) / count(record, "pktTx") as f64;
+        // Each of three packets is so much longer; the few questions for the gateway are not.
+        let longer = bytes(&asked) - bytes(&plain[0].1);
+        assert!((longer - f64::from(more)).abs() < 2.0, "{shape}: {longer} bytes, {asked}");
+    }
+
+    let flood = "protocol udp\nflood\npps 1k\nchange_dip 10.99.2.2 1 1\npayload_size 100";
+    let [(_, sent), (_, came)] = both(&wire, "flood", flood, "protocol udp");
+    assert_eq!([count(&sent, "udpTx"), count(&came, "udpRx")], [1000; 2], "{sent}\n{came}");
+    assert_eq!(came["total"]["servers"]["10.99.2.2:80"]["requests"], 1000, "{came}");
+
+    let piped = "protocol udp\ncps 100\ncc 2\nkeepalive 1s\npipeline 4\nrps 50";
+    let [(_, sent), (_, came)] = both(&wire, "pipeline", piped, "protocol udp");
+    assert!(count(&sent, "udpTx") >= 100 && count(&sent, "udpTx") % 4 == 0, "{sent}");
+    assert_eq!(count(&sent, "udpTx"), count(&came, "udpTx"), "{sent}\n{came}");
+    assert!(sent["total"]["latency"]["transaction"]["p50_ns"].as_u64().is_some(), "{sent}");
+}
+
+fn tunnel(ours: &str, theirs: &str) -> String {
+    format!("vxlan 42 02:00:00:00:01:0{ours} 02:00:00:00:01:0{theirs} 172.16.0.{ours} 1 172.16.0.{theirs} 1")
+}
+
+#[test]
+fn workers_share_a_load_between_them() {
+    let Some(wire) = Wire::new("workers_share_a_load_between_them") else { return };
+    let allowed = CpuSet::allowed().unwrap();
+    let &[first, .., last] = allowed.as_slice() else {
+        let _ = writeln!(io::stderr(), "workers_share_a_load_between_them: SKIPPED, because there is one CPU only");
+        return;
+    };
+    let cpus = format!("cpu {first} {last}");
+    for driver in ["xdp", "packet"] {
+        let more = format!("{cpus}\ndriver {driver}");
+        let [(told, asked), (_, answered)] = both(&wire, driver, &format!("{more}\ncps 400"), &more);
+        assert_eq!([count(&asked, "skOpen"), count(&answered, "skOpen")], [400; 2], "{driver}: {asked}");
+        for record in [&asked, &answered] {
+            let workers = record["total"]["workers"].as_array().unwrap();
+            let opened: Vec<_> = workers.iter().map(|worker| worker["counters"]["skOpen"].as_u64()).collect();
+            assert_eq!(opened, [Some(200); 2], "{driver}: {record}");
+        }
+        assert!(told.said.is_empty() || !told.said.contains("ethtool"), "{}", told.said);
+    }
+}
+
 #[test]
 fn files_are_checked_without_a_network() {
     let home = TempDir::new().unwrap();

@@ -162,7 +162,8 @@ fn perform(options: &DperfArgs, path: &Path, text: String, job: &Job, console: &
             console.quiet = true;
             let Span(hold) = options.hold;
             let found = search::search(job, hold, &cancel, console)?.ok_or_else(run::stopped)?;
-            (found.last, Some(SearchRecord::new(found.of, hold.as_secs_f64(), &found.outcome)))
+            let record = SearchRecord::new(&found, hold.as_secs_f64());
+            (found.last, Some(record))
         }
     };
     let failures = match &search {
@@ -222,9 +223,9 @@ fn search_failures(search: &SearchRecord) -> Vec<String> {
 
 /// What a search found, in words.
 fn found(search: &SearchRecord) -> String {
-    let SearchRecord { of, hold_s, held, lost, .. } = search;
+    let SearchRecord { of, hold_s, held, lost, generator_bound, .. } = search;
     let rate = |rate: f64| statistics::thousands(rate.round() as u64);
-    match (held, lost) {
+    let limit = match (held, lost) {
         (Some(held), Some(lost)) => {
             format!("\n{} {of}/s held without loss for {hold_s} s; {} lost something\n", rate(*held), rate(*lost))
         }
@@ -232,7 +233,11 @@ fn found(search: &SearchRecord) -> String {
             format!("\n{} {of}/s held without loss for {hold_s} s, and no more was tried\n", rate(*held))
         }
         (None, _) => String::new(),
-    }
+    };
+    let bound = generator_bound.map_or(String::new(), |busy| {
+        format!("generator-bound: its busiest worker had something to do {:.0} % of the time\n", busy * 100.0)
+    });
+    limit + &bound
 }
 
 /// Reads what may be a file as the program does, without a machine.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use rig_load::packet::fleet::{Outcome, Totals};
-use rig_load::packet::search::{self, Ending, Purpose};
+use rig_load::packet::search::{Ending, GeneratorBound, Purpose};
 use rig_load::packet::{Counters, Latencies, Row};
 use rig_stats::histogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::search::Found;
 use super::statistics::{Nic, PERCENTILES, is_known};
 
 /// What the JSON of `netrig dperf` begins with.
@@ -171,6 +172,10 @@ pub struct SearchRecord {
     pub hold_s: f64,
     /// The lowest that always lost something.
     pub lost: Option<f64>,
+    /// The part of the time in which the busiest worker had something to do at the rate held, when that is 0.9 or more:
+    /// the rate is then the generator's own limit, and what it drives may carry more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator_bound: Option<f64>,
     pub steps: Vec<StepRecord>,
 }
 
@@ -185,7 +190,8 @@ pub struct StepRecord {
 }
 
 impl SearchRecord {
-    pub fn new(of: &str, hold_s: f64, outcome: &search::Outcome) -> Self {
+    pub fn new(found: &Found, hold_s: f64) -> Self {
+        let Found { of, outcome, bound, .. } = found;
         let ending = match outcome.ending {
             Ending::Found => "found",
             Ending::Ceiling => "ceiling",
@@ -199,7 +205,9 @@ impl SearchRecord {
             losses: step.losses.iter().map(|loss| (loss.counter.clone(), loss.count)).collect(),
         });
         let (held, lost) = (outcome.held, outcome.lost);
-        Self { of: of.to_owned(), ending: ending.to_owned(), held, hold_s, lost, steps: steps.collect() }
+        let generator_bound = bound.map(|(GeneratorBound::Limit(share) | GeneratorBound::Busy(share))| share);
+        let (of, ending) = ((*of).to_owned(), ending.to_owned());
+        Self { of, ending, held, hold_s, lost, generator_bound, steps: steps.collect() }
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use rig_load::driver::Cancel;
-use rig_load::packet::fleet::{Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals, launch};
+use rig_load::packet::fleet::{Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals, launch};
 use rig_load::packet::plan::Packets;
-use rig_load::packet::{Counters, Service, device};
+use rig_load::packet::{Counters, Service, Usage, device};
 use rig_sys::clock;
 use rig_sys::counters::NamespaceCounters;
 
@@ -35,6 +35,19 @@ pub struct Finished {
     pub span: Duration,
     pub nic: Nic,
     pub interrupted: bool,
+}
+
+impl Finished {
+    /// What part of its seconds the busiest worker had something to do, 0 to 1. What is before and after whole seconds,
+    /// when little is asked for, would hide a worker that has no time left.
+    pub fn busiest(&self) -> f64 {
+        let seconds = self.seconds.len();
+        let busy = |(n, worker): (usize, &WorkerTotals)| match seconds {
+            0 => worker.usage.busy_since(&Usage::default()),
+            _ => self.seconds.iter().filter_map(|second| second.cpu_usage.get(n)).sum::<f64>() / seconds as f64,
+        };
+        self.outcome.totals.workers.iter().enumerate().map(busy).fold(0.0, f64::max)
+    }
 }
 
 /// Runs `packets`, which may be another load than the job's own. `None`: stopped before it began.

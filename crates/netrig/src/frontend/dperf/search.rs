@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use rig_load::driver::Cancel;
-use rig_load::packet::search::{Finder, Loss, Outcome, Purpose, Search, losses};
+use rig_load::packet::search::{Finder, GeneratorBound, Loss, Outcome, Purpose, Search, generator_bound, losses};
 use rig_load::packet::{Client, Service};
 
 use super::console::Console;
@@ -25,6 +25,8 @@ const RAMP: Duration = Duration::from_millis(200);
 pub struct Found {
     pub of: &'static str,
     pub outcome: Outcome,
+    /// Whether the rate held is the generator's own limit.
+    pub bound: Option<GeneratorBound>,
     pub last: Finished,
 }
 
@@ -51,7 +53,7 @@ pub fn search(job: &Job, hold: Duration, cancel: &Cancel, console: &mut Console)
     let start = client.repeat.and_then(|repeat| repeat.rate).unwrap_or(client.load.rate);
     let plan = Search { start, growth: 2.0, precision: 0.02, most: None, late: 0.01 };
     let mut finder = Finder::new(plan).or_exit(Exit::BadInput)?;
-    let mut last = None;
+    let (mut last, mut busy) = (None, 0.0);
     while let Some(offer) = finder.next() {
         let mut packets = job.packets.clone();
         let client = match &mut packets.service {
@@ -75,10 +77,16 @@ pub fn search(job: &Job, hold: Duration, cancel: &Cancel, console: &mut Console)
         let verdict = if words.is_empty() { "carried".to_owned() } else { words.join(", ") };
         let rate = thousands(offer.rate.round() as u64);
         console.print(&format!("{:<8} {rate:>15} {of}/s  {verdict}\n", purpose(offer.purpose)));
+        if offer.purpose == Purpose::Confirm && lost.is_empty() {
+            busy = finished.busiest();
+        }
         finder.report(lost);
         last = Some(finished);
     }
-    Ok(finder.outcome().zip(last).map(|(outcome, last)| Found { of, outcome, last }))
+    Ok(finder.outcome().zip(last).map(|(outcome, last)| {
+        let bound = outcome.held.and_then(|held| generator_bound(held, None, busy));
+        Found { of, outcome, bound, last }
+    }))
 }
 
 fn lost(finished: &Finished, late: f64) -> Vec<Loss> {

@@ -1,11 +1,14 @@
 //! From the plan of one end to its workers at work.
 
-use rig_sys::ethtool;
+use rig_sys::ethtool::{self, Flow, ReceiveHash};
+use rig_wire::Toeplitz;
 use rig_wire::ethernet::Mac;
 
 use super::super::device::{self, Device, Losses, Meter, PortError};
 use super::super::divide::{DivideError, Division, Hardware, Spread, divide};
-use super::super::plan::Packets;
+use super::super::config::Service;
+use super::super::plan::{Packets, PortPlan};
+use super::super::steering::Rss;
 use super::{Berth, Fleet, FleetError, Take, Worker};
 
 /// An end at work.
@@ -65,7 +68,7 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
         let opened = device::open(port, options)?;
         let way = opened.devices.first().map_or("", way);
         let meters = opened.devices.iter().map(Device::meter).collect();
-        hardware.push(facts(&interface, opened.mac));
+        hardware.push(facts(port, &plan.service, opened.mac));
         devices.push(opened.devices.into_iter());
         ports.push(LaunchedPort { interface, way, notes: opened.notes, meters });
     }
@@ -86,10 +89,30 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
     Ok(Launched { fleet, ports, bytes: division.bytes })
 }
 
-/// What a veth interface does is known: frames keep their queue on the way to the peer.
-fn facts(interface: &str, mac: Mac) -> Hardware {
-    let veth = ethtool::driver(interface).is_ok_and(|driver| driver == "veth");
-    Hardware { mac, verify: true, spread: if veth { Spread::Mirrored } else { Spread::Unknown } }
+fn facts(port: &PortPlan, service: &Service, mac: Mac) -> Hardware {
+    Hardware { mac, verify: true, spread: spread(port, service) }
+}
+
+/// Frames keep their queue on the way to a veth interface's peer; network cards tell how they hash.
+fn spread(port: &PortPlan, service: &Service) -> Spread {
+    let interface = &port.interface;
+    if ethtool::driver(interface).is_ok_and(|driver| driver == "veth") {
+        return Spread::Mirrored;
+    }
+    let flow = match (service.is_tcp(), port.address.is_ipv4()) {
+        (true, true) => Flow::TcpV4,
+        (true, false) => Flow::TcpV6,
+        (false, true) => Flow::UdpV4,
+        (false, false) => Flow::UdpV6,
+    };
+    let hash = ethtool::receive_hash(interface, flow).ok().flatten();
+    hash.and_then(|hash| rss(&hash)).map_or(Spread::Unknown, Spread::Rss)
+}
+
+/// Of a key only as much is used as there are bits of addresses and ports, and 32 more.
+fn rss(hash: &ReceiveHash) -> Option<Rss> {
+    let key = hash.key.first_chunk::<40>()?;
+    Some(Rss { hash: Toeplitz::new(key), table: hash.table.as_slice().into() })
 }
 
 fn way(device: &Device) -> &'static str {
@@ -107,5 +130,30 @@ impl Berth for Device {
             Self::Live(port) => to.take(port),
             Self::Packet(port) => to.take(port),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use rig_wire::{FlowKey, MICROSOFT_KEY, protocol};
+
+    use super::*;
+
+    /// The first example of "Verifying the RSS Hash Calculation": 66.9.149.187:2794 to 161.142.100.80:1766 is 0x51ccc178.
+    #[test]
+    fn what_a_card_tells_of_its_hash_gives_its_queues() {
+        let ends = |ip: [u8; 4], port| SocketAddr::from((Ipv4Addr::from(ip), port));
+        let flow = FlowKey {
+            protocol: protocol::TCP,
+            source: ends([66, 9, 149, 187], 2794),
+            destination: ends([161, 142, 100, 80], 1766),
+        };
+        // Intel's keys have 52 bytes, of which the last are for longer inputs.
+        let key: Vec<u8> = MICROSOFT_KEY.into_iter().chain([1; 12]).collect();
+        let told = rss(&ReceiveHash { key, table: (0..128).collect() }).unwrap();
+        assert_eq!(told.queue(&flow), Some(0x51cc_c178 % 128));
+        assert!(rss(&ReceiveHash { key: vec![1; 39], table: vec![0] }).is_none());
     }
 }
