@@ -422,9 +422,10 @@ fn every_shape_of_a_load_comes_from_the_file_to_the_wire() {
     assert!(told.out.contains("10.99.2.1:80") && told.out.contains("10.99.2.2:80"), "{}", told.out);
 
     let plain = both(&wire, "plain", "cps 300", "");
-    for (shape, keywords, more) in
-        [("vlan", ["vlan 7", "vlan 7"], 4), ("vxlan", [tunnel("1", "2"), tunnel("2", "1")].each_ref().map(String::as_str), 50)]
-    {
+    for (shape, keywords, more) in [
+        ("vlan", ["vlan 7", "vlan 7"], 4),
+        ("vxlan", [tunnel("1", "2"), tunnel("2", "1")].each_ref().map(String::as_str), 50),
+    ] {
         let [(_, asked), _] = both(&wire, shape, &format!("cps 300\n{}", keywords[0]), keywords[1]);
         assert_eq!(count(&asked, "skOpen"), 300, "{shape}: {asked}");
         let bytes = |record: &Value| (count(record, "bitsTx") as f64 / 8.0) / count(record, "pktTx") as f64;

@@ -4,9 +4,9 @@ use rig_sys::ethtool::{self, Flow, ReceiveHash};
 use rig_wire::Toeplitz;
 use rig_wire::ethernet::Mac;
 
+use super::super::config::Service;
 use super::super::device::{self, Device, Losses, Meter, PortError};
 use super::super::divide::{DivideError, Division, Hardware, Spread, divide};
-use super::super::config::Service;
 use super::super::plan::{Packets, PortPlan};
 use super::super::steering::Rss;
 use super::{Berth, Fleet, FleetError, Take, Worker};
