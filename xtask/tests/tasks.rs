@@ -13,6 +13,9 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the build runs, besides Rust.
+const TOOLS: [&str; 4] = ["cc", "clang", "make", "pkg-config"];
+
 /// A machine without a C compiler: PATH holds a shell, and what the test puts there.
 struct Machine {
     path: PathBuf,
@@ -38,7 +41,7 @@ impl Machine {
 
     fn xtask(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        command.args(arguments).env("PATH", &self.path).env_remove("CC").current_dir(&self.path);
+        command.args(arguments).env("PATH", &self.path).env_remove("CC").env_remove("CLANG").current_dir(&self.path);
         command.output().expect("the binary was built with this test")
     }
 }
@@ -65,10 +68,13 @@ fn a_user_is_told_the_one_line_that_installs_what_is_missing() {
 #[test]
 fn root_on_debian_gets_it_installed() {
     let _alone = alone();
-    // An installation that works: from then on there is a compiler.
+    // An installation that works: from then on there is all that it takes.
     let script = r#"dir=${0%/*}
 echo "$@" >> "$dir/log"
-case "$1" in install) printf '#!/bin/sh\nexit 0\n' > "$dir/cc"; /bin/chmod +x "$dir/cc";; esac"#;
+case "$1" in install) for tool in TOOLS; do
+    printf '#!/bin/sh\nexit 0\n' > "$dir/$tool"; /bin/chmod +x "$dir/$tool"
+done;; esac"#;
+    let script = &script.replace("TOOLS", &TOOLS.join(" "));
     let machine = Machine::new("debian-root").with("id", "echo 0").with("apt-get", script);
     // Nothing to build with: cargo is not there, so the task ends right after.
     let machine = machine.with("cargo", "exit 42");
@@ -77,11 +83,14 @@ case "$1" in install) printf '#!/bin/sh\nexit 0\n' > "$dir/cc"; /bin/chmod +x "$
         .env("PATH", &machine.path)
         .env("CARGO", machine.path.join("cargo"))
         .env_remove("CC")
+        .env_remove("CLANG")
         .output()
         .expect("the binary was built with this test");
     assert_eq!(output.status.code(), Some(42), "the status of cargo is passed on: {}", said(&output));
     let log = fs::read_to_string(machine.path.join("log")).expect("apt-get was called");
-    assert!(log.ends_with("update -q\ninstall -q -y --no-install-recommends gcc libc6-dev\n"), "{log}");
+    let packages = "gcc libc6-dev libelf-dev zlib1g-dev make pkg-config clang";
+    let installed = format!("update -q\ninstall -q -y --no-install-recommends {packages}\n");
+    assert!(log.ends_with(&installed), "{log}");
 }
 
 #[test]
@@ -94,7 +103,8 @@ fn an_unknown_benchmark_is_bad_input() {
 
 /// The demo with a cargo that builds a netrig whose runs end with `status`: its end, and what netrig was asked.
 fn demo_with_runs_that_end(status: u8) -> (Output, String) {
-    let machine = Machine::new(&format!("demo-{status}")).with("id", "echo 0").with("cc", "exit 0");
+    let machine = Machine::new(&format!("demo-{status}")).with("id", "echo 0");
+    let machine = TOOLS.iter().fold(machine, |machine, tool| machine.with(tool, "exit 0"));
     let netrig = format!(r#"echo "$@" >> "$CARGO_TARGET_DIR/asked"; [ "$1" != run ] || exit {status}"#);
     let machine = machine.with("netrig", &netrig).with("cargo", "exit 0");
     fs::create_dir(machine.path.join("release")).expect("the directory is ours");
@@ -105,6 +115,7 @@ fn demo_with_runs_that_end(status: u8) -> (Output, String) {
         .env("CARGO", machine.path.join("cargo"))
         .env("CARGO_TARGET_DIR", &machine.path)
         .env_remove("CC")
+        .env_remove("CLANG")
         .output()
         .expect("the binary was built with this test");
     (output, fs::read_to_string(machine.path.join("asked")).expect("netrig was called"))

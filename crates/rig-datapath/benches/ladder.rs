@@ -26,10 +26,27 @@ const ROUNDS: usize = 9;
 const REPEAT: u32 = 200_000;
 const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
 
+/// What memory alone takes: mean nanoseconds of reads that depend on each other.
+fn random_access(bytes: u64) -> u64 {
+    const READS: u64 = 1_000_000;
+    let words = vec![1_u64; bytes as usize / 8];
+    let mut at = 1_u64;
+    let begun = Instant::now();
+    for _ in 0..READS {
+        // Knuth's MMIX generator; what was read is 1, which the compiler does not know.
+        at = at
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(std::hint::black_box(&words)[(at >> 33) as usize % words.len()]);
+    }
+    std::hint::black_box(at);
+    begun.elapsed().as_nanos() as u64 / READS
+}
+
 fn main() {
+    println!("load of the machine, mean over a minute: {:?}", rig_sys::probe::load_average());
     let wanted = std::env::args().skip(1).find_map(|argument| argument.parse::<u64>().ok());
     let count = wanted.unwrap_or(1 << 20).next_power_of_two();
-    let sizes = Sizes { connections: count as u32 + (1 << 16), list_entries: 4096, ..Sizes::default() };
+    let sizes = Sizes { connections: count as u32 + (1 << 18), list_entries: 4096, ..Sizes::default() };
     let backends = [10_u8, 11, 12, 13].iter().flat_map(|host| {
         (8000..8004).map(|port| Backend { address: ([10, 0, 0, *host], port).into(), weight: 1, limit: None })
     });
@@ -78,6 +95,21 @@ fn main() {
     for (rung, verdict) in [(Rung::Find, Verdict::Transmit), (Rung::Through, Verdict::Transmit)] {
         median(rung, &answer, Flows::One, REPEAT, verdict);
     }
+
+    println!("new connections into a table that is nearly empty:");
+    let mut times: Vec<_> = (0..ROUNDS as u8)
+        .map(|round| {
+            let few = Flows::Many { count: 1 << 14, first: Ipv4Addr::new(10, 9, round, 1), jump: false };
+            let run = ladder::run(&lab.balancer, Rung::Through, &syn, Some(lab.interface), few, 1 << 14);
+            run.unwrap().each.as_nanos()
+        })
+        .collect();
+    times.sort_unstable();
+    println!("  Through  {:5} ns   ({} to {})", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+
+    let megabytes = (memory.connections + memory.index) / 1_000_000;
+    println!("one access at random to {megabytes} MB of this process, each waiting for the one before:");
+    println!("  {:5} ns", random_access(memory.connections + memory.index));
 
     let all = |jump| Flows::Many { count, first: CLIENTS, jump };
     println!("{count} new connections, one after the other:");

@@ -21,12 +21,16 @@ pub enum Error {
     TestRun { program: &'static str, source: libbpf_rs::Error },
     #[error("cannot attach to interface {interface}: {reason}")]
     Attach { interface: u32, reason: String, source: libbpf_rs::Error },
+    #[error("cannot have the kernel ask for {address}: is there a route to it?")]
+    Neighbor { address: IpAddr, source: std::io::Error },
     #[error("cannot {operation} {path}")]
     Pin { operation: &'static str, path: String, source: libbpf_rs::Error },
     #[error("{path} holds the tables of a balancer of another size or version: remove the directory to start anew")]
     PinnedOtherwise { path: String },
     #[error("the balancer has room for {room} {what}, and {wanted} are wanted: load it with larger sizes")]
     NoRoom { what: &'static str, room: u32, wanted: usize },
+    #[error("a balancer cannot be made for {wanted} {what}: {least} to {most}")]
+    Size { what: &'static str, wanted: u32, least: u32, most: u32 },
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -51,6 +55,8 @@ pub enum ConfigError {
     NoLocalAddress { service: SocketAddr, forward: &'static str },
     #[error("service {service}: local address {address} is there twice")]
     DuplicateLocal { service: SocketAddr, address: IpAddr },
+    #[error("service {service}: {address} is a service's address, and no local one")]
+    LocalIsService { service: SocketAddr, address: IpAddr },
     #[error("service {service}: backend {backend}: weight {weight} is more than {max}")]
     Weight { service: SocketAddr, backend: SocketAddr, weight: u32, max: u32 },
     #[error("service {service}: {count} backends are more than {max}")]

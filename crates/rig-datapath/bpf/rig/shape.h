@@ -23,7 +23,7 @@
 
 #define BUCKET_ENTRIES 7
 /* Buckets in which an entry may lie: its own and those that it may spill to. */
-#define PATH_BUCKETS 8
+#define PATH_BUCKETS 12
 /* Local ports that are tried for one new connection before it is refused. */
 #define PORT_TRIES 32
 /* Entries of a schedule that are tried when backends are at their limit. */
@@ -169,12 +169,16 @@ struct traffic {
 };
 _Static_assert(sizeof(struct traffic) == 40, "");
 
+/* MISSED: there was a packet, and the kernel had no neighbour entry. The control plane sees to it. */
+enum knowledge { UNKNOWN = 0, KNOWN = 1, MISSED = 2 };
+
 /* The way to a backend as one CPU knows it. */
 struct hop {
 	__u32 looked_up;
 	__u32 ifindex;
 	__u8 source[6], destination[6];
 	__u16 mtu;
+	/* enum knowledge */
 	__u16 known;
 };
 _Static_assert(sizeof(struct hop) == 24, "");

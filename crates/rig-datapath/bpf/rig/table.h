@@ -155,20 +155,13 @@ static always_inline int belongs(__u64 entry, const struct tuple *t)
 	return c && is_known(c) && matches(c, DIRECTION(entry), t);
 }
 
-/* Slot and direction of the connection that a packet belongs to; 0 when there is none. */
-__noinline __u32 find_each(const struct tuple *t, __u64 hash)
+/* The index entry for a tuple, slot and direction of it; 0 when there is none. */
+__noinline __u32 find_indexed(const struct tuple *t, __u64 hash)
 {
-	__u32 tag = hash >> 32, home = home_of(hash);
-	struct set *set = bpf_map_lookup_elem(&connections, &home);
+	__u32 tag = hash >> 32;
 
-	if (!t || !set)
+	if (!t)
 		return 0;
-	for (int i = 0; i < WAYS; i++) {
-		struct connection *c = &set->way[i];
-
-		if (c->tag == tag && is_known(c) && matches(c, INWARD, t))
-			return home * WAYS + i;
-	}
 	for (int step = 0; step < PATH_BUCKETS; step++) {
 		struct bucket *bucket = bucket_at(hash, step);
 
@@ -184,6 +177,23 @@ __noinline __u32 find_each(const struct tuple *t, __u64 hash)
 			return 0;
 	}
 	return 0;
+}
+
+/* Slot and direction of the connection that a packet belongs to; 0 when there is none. */
+__noinline __u32 find_each(const struct tuple *t, __u64 hash)
+{
+	__u32 tag = hash >> 32, home = home_of(hash);
+	struct set *set = bpf_map_lookup_elem(&connections, &home);
+
+	if (!t || !set)
+		return 0;
+	for (int i = 0; i < WAYS; i++) {
+		struct connection *c = &set->way[i];
+
+		if (c->tag == tag && is_known(c) && matches(c, INWARD, t))
+			return home * WAYS + i;
+	}
+	return find_indexed(t, hash);
 }
 
 /*
@@ -262,7 +272,8 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 	if (!lock.locked)
 		return CONTENDED;
 
-	if (find_each(t, hash)) {
+	/* No tuple is both a client's and a backend's: no local address is a service's. */
+	if (live ? find_each(t, hash) : find_indexed(t, hash)) {
 		result = EXISTS;
 		goto unlock;
 	}

@@ -54,20 +54,22 @@ static always_inline int way_to_backend(struct xdp_md *ctx, const struct address
 	if (!hop)
 		return DROP_INTERNAL;
 	*out = hop;
-	if (hop->known && hop->looked_up >> WAY_SHIFT == tick >> WAY_SHIFT)
+	if (hop->known == KNOWN && hop->looked_up >> WAY_SHIFT == tick >> WAY_SHIFT)
 		return 0;
 
 	struct way way = {};
 	int reason = look_up(ctx, from, &b->address, ipv6, &way);
 
-	if (reason)
+	if (reason) {
+		hop->known = reason == DROP_NO_NEIGHBOR ? MISSED : UNKNOWN;
 		return reason;
+	}
 	hop->ifindex = way.ifindex;
 	__builtin_memcpy(hop->source, way.source, 6);
 	__builtin_memcpy(hop->destination, way.destination, 6);
 	hop->mtu = way.mtu;
 	hop->looked_up = tick;
-	hop->known = 1;
+	hop->known = KNOWN;
 	return 0;
 }
 

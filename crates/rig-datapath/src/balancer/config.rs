@@ -229,6 +229,12 @@ impl Config {
             }
             service.validate()?;
         }
+        let addresses: HashSet<IpAddr> = self.services.iter().map(|service| service.address.ip()).collect();
+        for Service { address: service, forward, .. } in &self.services {
+            if let Some(&address) = forward.local().iter().find(|local| addresses.contains(local)) {
+                return Err(ConfigError::LocalIsService { service: *service, address });
+            }
+        }
         Ok(())
     }
 }
@@ -327,6 +333,8 @@ mod tests {
         assert!(matches!(refused(|s| s.backends.push(s.backends[0])), ConfigError::DuplicateBackend { .. }));
         assert!(matches!(refused(|s| s.backends[0].weight = 65_536), ConfigError::Weight { .. }));
         assert!(matches!(refused(|s| s.address.set_port(0)), ConfigError::ServicePort { .. }));
+        let local = |s: &mut Service| s.forward = Forward::FullNat { local: vec![s.address.ip()] };
+        assert!(matches!(refused(local), ConfigError::LocalIsService { .. }));
         let zero = |s: &mut Service| s.timeouts.close = Duration::ZERO;
         assert!(matches!(refused(zero), ConfigError::Timeout { name: "close", .. }));
     }

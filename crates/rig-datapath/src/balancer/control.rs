@@ -1,113 +1,28 @@
-//! Loading, configuring and sweeping.
+//! Configuring and sweeping.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput};
+use libbpf_rs::{Object, ProgramInput};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
-use crate::maps::Map;
 use crate::test_run::{self, Outcome};
 
 use super::attach::Back;
 use super::config::{Config, Policy, Protocol, Service, Unhandled};
 use super::known::{Identity, Known, KnownBackend, KnownService, Part};
+use super::load::Tables;
 use super::reason::{Drop, Pass};
 use super::schedule;
-use super::shape::{
-    self, Address, Control, Hop, Load, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, port_of, socket,
-};
-use super::sizes::{BUCKET, Layout, Sizes};
+use super::shape::{self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, port_of};
+use super::sizes::Sizes;
 
 pub(crate) const PROGRAM: &str = "balance";
-const SWEEP: &str = "sweep";
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
-/// The constants' section, and what its copy is called where it is kept.
-const TUNING: &str = ".rodata.tuning";
-const KEPT_TUNING: &str = "tuning";
-
-/// The maps, by their names in bpf/rig/maps.h.
-#[derive(Debug)]
-pub(crate) struct Tables {
-    pub(crate) connections: Map,
-    pub(crate) service_of: Map,
-    pub(crate) owned: Map,
-    pub(crate) services: Map,
-    pub(crate) backends: Map,
-    pub(crate) locals: Map,
-    pub(crate) lists: Map,
-    pub(crate) loads: Map,
-    pub(crate) cursors: Map,
-    pub(crate) turns: Map,
-    pub(crate) hops: Map,
-    pub(crate) traffic: Map,
-    pub(crate) drops: Map,
-    pub(crate) passes: Map,
-    pub(crate) controls: Map,
-    /// Only programs use these.
-    others: [Map; 4],
-}
-
-impl Tables {
-    fn of(object: &Object) -> Result<Self, Error> {
-        let map = |name, value| Map::of(object, name, value);
-        let number = size_of::<u32>();
-        let long = size_of::<u64>();
-        Ok(Self {
-            connections: map("connections", size_of::<shape::Set>())?,
-            service_of: map("service_of", number)?,
-            owned: map("owned", number)?,
-            services: map("services", size_of::<shape::Service>())?,
-            backends: map("backends", size_of::<shape::Backend>())?,
-            locals: map("locals", size_of::<Address>())?,
-            lists: map("lists", number)?,
-            loads: map("loads", size_of::<Load>())?,
-            cursors: map("cursors", long)?,
-            turns: map("turns", long)?,
-            hops: map("hops", size_of::<Hop>())?,
-            traffic: map("traffic", size_of::<TrafficCount>())?,
-            drops: map("drops", long)?,
-            passes: map("passes", long)?,
-            controls: map("controls", size_of::<Control>())?,
-            others: [
-                map("buckets", BUCKET)?,
-                map("free_slots", number)?,
-                map("shards", size_of::<shape::Shard>())?,
-                map("pools", size_of::<shape::Pool>())?,
-            ],
-        })
-    }
-
-    fn all(&mut self) -> [&mut Map; 19] {
-        let [a, b, c, d] = &mut self.others;
-        [
-            &mut self.connections,
-            &mut self.service_of,
-            &mut self.owned,
-            &mut self.services,
-            &mut self.backends,
-            &mut self.locals,
-            &mut self.lists,
-            &mut self.loads,
-            &mut self.cursors,
-            &mut self.turns,
-            &mut self.hops,
-            &mut self.traffic,
-            &mut self.drops,
-            &mut self.passes,
-            &mut self.controls,
-            a,
-            b,
-            c,
-            d,
-        ]
-    }
-}
+pub(crate) const SWEEP: &str = "sweep";
 
 /// What time it is for the balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,11 +48,11 @@ pub struct Balancer {
     pub(crate) object: Object,
     pub(crate) tables: Tables,
     pub(crate) known: Known,
-    sizes: Sizes,
-    slots: Range<u32>,
-    control: Control,
+    pub(super) sizes: Sizes,
+    pub(super) slots: Range<u32>,
+    pub(super) control: Control,
     /// Where the next partial sweep begins.
-    next_swept: u32,
+    pub(super) next_swept: u32,
 }
 
 impl fmt::Debug for Balancer {
@@ -146,100 +61,10 @@ impl fmt::Debug for Balancer {
     }
 }
 
-/// Whether the process has CAP_BPF (39) or CAP_SYS_ADMIN (21), which includes it (capabilities(7)): the kernel's answer
-/// to a program that it does not find safe is the same "permission denied".
-fn may_load() -> bool {
-    const EITHER: u64 = 1 << 39 | 1 << 21;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & EITHER != 0)
-}
-
 impl Balancer {
-    /// Loads the programs with empty tables.
-    pub fn load(sizes: Sizes) -> Result<Self, Error> {
-        Self::open(sizes, None, &[])
-    }
-
-    /// Loads the programs upon the tables that another balancer has kept in `directory`, connections and all.
-    pub fn resume(directory: &Path) -> Result<Self, Error> {
-        Self::open(Sizes::default(), Some(directory), &[])
-    }
-
-    pub(super) fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&str]) -> Result<Self, Error> {
-        let failed = |source| match may_load() {
-            true => Error::Load { program: PROGRAM, source },
-            false => Error::NotPermitted(source),
-        };
-        let mut builder = ObjectBuilder::default();
-        builder.name("balancer").map_err(failed)?;
-        let mut open = builder.open_memory(OBJECT).map_err(failed)?;
-        for mut program in open.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
-            program.set_autoload([PROGRAM, SWEEP].contains(&name.as_str()) || programs.contains(&name.as_str()));
-        }
-        let tuning = match kept {
-            Some(directory) => {
-                let tuning = kept_tuning(directory)?;
-                for mut map in open.maps_mut() {
-                    let path = directory.join(map.name());
-                    if map.name() != TUNING && path.exists() {
-                        let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
-                        map.reuse_pinned_map(&path).map_err(otherwise)?;
-                    }
-                }
-                tuning
-            }
-            None => sizes.tuning()?,
-        };
-        let layout = Layout::of(tuning.homes, tuning.overflow);
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if name == TUNING {
-                let refused = |source| Error::Map { map: KEPT_TUNING, operation: "write to", source };
-                map.set_initial_value(tuning.as_bytes()).map_err(refused)?;
-            } else if kept.is_none()
-                && let Some((name, entries)) = entries_of(&name, &sizes, &tuning)
-            {
-                let refused = |source| Error::Map { map: name, operation: "size", source };
-                map.set_max_entries(entries).map_err(refused)?;
-            }
-        }
-        let object = open.load().map_err(failed)?;
-        let tables = Tables::of(&object)?;
-        if kept.is_some() {
-            sizes = Sizes {
-                connections: tuning.shards * tuning.connections_per_shard,
-                services: tables.services.entries() - 1,
-                backends: tables.backends.entries() - 1,
-                local_addresses: tables.locals.entries() - 1,
-                list_entries: tables.lists.entries(),
-            };
-        }
-        let control = tables.controls.at(0)?;
-        let slots = layout.slots();
-        let next_swept = slots.start;
-        let mut balancer = Self { object, tables, known: Known::default(), sizes, slots, control, next_swept };
-        if kept.is_some() {
-            balancer.known = balancer.recall()?;
-        }
-        Ok(balancer)
-    }
-
     /// Room in the tables.
     pub fn sizes(&self) -> Sizes {
         self.sizes
-    }
-
-    /// Pins the tables into `directory`, on a bpf file system, so that [`resume`](Self::resume) can go on with them after
-    /// this process has ended. Attachments are kept by themselves, see [`Attachment::keep`](super::Attachment::keep).
-    pub fn keep(&mut self, directory: &Path) -> Result<(), Error> {
-        for map in self.tables.all() {
-            map.pin(directory)?;
-        }
-        // The program's constants cannot be pinned under a name with a dot in front.
-        let mut tuning = Map::of(&self.object, TUNING, size_of::<Tuning>())?;
-        tuning.pin_as(&directory.join(KEPT_TUNING))
     }
 
     /// Changes services, backends, local addresses, schedules, timeouts and policy to what `config` says. No connection is
@@ -483,50 +308,23 @@ impl Balancer {
         Ok(sum)
     }
 
-    /// What the tables say, for a control plane that has been started anew.
-    fn recall(&self) -> Result<Known, Error> {
-        let mut known = Known::default();
-        for number in 1..=self.sizes.services {
-            let service: shape::Service = self.tables.services.at(number)?;
-            if service.port == 0 {
-                continue;
-            }
-            let protocol = protocol(service.protocol);
-            let address = socket(service.address, service.port);
-            let open: Option<u32> = self.tables.service_of.get(&key(protocol, address))?;
-            let entry = KnownService {
-                number,
-                open: open == Some(number),
-                schedule: Part::of_word(service.schedule),
-                locals: Part::of_word(service.locals),
-                past: TrafficCount::default(),
-            };
-            known.services.insert(Identity { protocol, address, forward: service.forward }, entry);
-        }
-        for number in 1..=self.sizes.backends {
-            let backend: shape::Backend = self.tables.backends.at(number)?;
-            if backend.service != 0 {
-                let at = (backend.service, socket(backend.address, backend.port));
-                // Whoever is not in the next configuration will be told to leave then.
-                known.backends.insert(at, KnownBackend { number, leaving: None });
+    /// Has the kernel ask for the neighbours without which packets to backends were dropped, by sending each backend an
+    /// empty datagram to the discard port (RFC 863) from the calling thread's network namespace; says to how many. To be
+    /// called about once a second: a program cannot ask itself.
+    pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
+        let mut asked = 0;
+        for ((_, address), backend) in &self.known.backends {
+            let hops: Vec<Hop> = self.tables.hops.per_cpu(backend.number)?;
+            if hops.iter().any(|hop| hop.known == MISSED) {
+                let unspecified: IpAddr =
+                    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+                let sent =
+                    UdpSocket::bind((unspecified, 0)).and_then(|socket| socket.send_to(&[], (address.ip(), DISCARD)));
+                sent.map_err(|source| Error::Neighbor { address: address.ip(), source })?;
+                asked += 1;
             }
         }
-        for number in 1..=self.sizes.local_addresses {
-            let address: Address = self.tables.locals.at(number)?;
-            if address != Address::default() {
-                known.locals.insert(address.into(), number);
-                if self.tables.owned.get::<_, u32>(&address)?.is_some() {
-                    known.owned.insert(address.into());
-                }
-            }
-        }
-        for identity in known.services.keys() {
-            let address = identity.address.ip();
-            if self.tables.owned.get::<_, u32>(&Address::from(address))?.is_some() {
-                known.owned.insert(address);
-            }
-        }
-        Ok(known)
+        Ok(asked)
     }
 
     /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
@@ -606,45 +404,17 @@ impl Balancer {
     }
 }
 
+/// The port whose datagrams are thrown away.
+const DISCARD: u16 = 9;
+
 /// A sweep of this many slots takes some milliseconds, so that it ends soon when it shall.
 const SWEEP_AT_ONCE: u32 = 1 << 18;
-
-/// Elements of the maps that are sized, and the names.
-fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static str, u32)> {
-    Some(match name {
-        "connections" => ("connections", Layout::of(tuning.homes, tuning.overflow).sets() as u32),
-        "buckets" => ("buckets", sizes.buckets()),
-        "free_slots" => ("free_slots", tuning.overflow),
-        "service_of" => ("service_of", sizes.services),
-        "owned" => ("owned", sizes.services + sizes.local_addresses),
-        "services" => ("services", sizes.services + 1),
-        "turns" => ("turns", sizes.services + 1),
-        "backends" => ("backends", sizes.backends + 1),
-        "loads" => ("loads", sizes.backends + 1),
-        "cursors" => ("cursors", sizes.backends + 1),
-        "hops" => ("hops", sizes.backends + 1),
-        "traffic" => ("traffic", sizes.backends + 1),
-        "locals" => ("locals", sizes.local_addresses + 1),
-        "lists" => ("lists", sizes.list_entries),
-        _ => return None,
-    })
-}
-
-fn kept_tuning(directory: &Path) -> Result<Tuning, Error> {
-    let path: PathBuf = directory.join(KEPT_TUNING);
-    let opened = MapHandle::from_pinned_path(&path);
-    let map = opened.map_err(|source| Error::Pin { operation: "open", path: path.display().to_string(), source })?;
-    let read = |source| Error::Map { map: KEPT_TUNING, operation: "read", source };
-    let bytes = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(read)?;
-    let tuning = bytes.and_then(|bytes| Tuning::read_from_bytes(&bytes).ok());
-    tuning.ok_or_else(|| Error::PinnedOtherwise { path: directory.display().to_string() })
-}
 
 fn identity(service: &Service) -> Identity {
     Identity { protocol: service.protocol, address: service.address, forward: service.forward.number() }
 }
 
-fn key(protocol: Protocol, address: SocketAddr) -> ServiceKey {
+pub(crate) fn key(protocol: Protocol, address: SocketAddr) -> ServiceKey {
     ServiceKey {
         address: address.ip().into(),
         port: port_of(address.port()),

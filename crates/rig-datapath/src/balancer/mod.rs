@@ -15,6 +15,7 @@ mod config;
 mod control;
 mod known;
 pub mod ladder;
+mod load;
 pub mod model;
 mod reason;
 mod schedule;

@@ -72,6 +72,9 @@ pub(crate) mod scheduler {
     pub(crate) const FLOW_HASH: u8 = 4;
 }
 
+/// `known` of a way to a backend to whom a packet could not be sent for want of a neighbour entry.
+pub(crate) const MISSED: u16 = 2;
+
 pub(crate) const STATES: usize = 10;
 /// Records of a set, which is an element of the map `connections`.
 pub(crate) const WAYS: usize = 4;

@@ -13,6 +13,7 @@ use super::shape::{
 pub struct Sizes {
     /// Connections at a time, 64 to 2^29; each is 120 bytes. Rounded up to a multiple of the CPUs.
     pub connections: u32,
+    /// 1 to 65,535, as the next two.
     pub services: u32,
     /// Of all services together; one that was removed counts until its last connection has ended.
     pub backends: u32,
@@ -70,7 +71,7 @@ impl Sizes {
             key: std::array::from_fn(|_| random() | 1),
             bucket_mask: self.buckets() - 1,
             shards,
-            connections_per_shard: self.connections().div_ceil(shards),
+            connections_per_shard: self.connections.div_ceil(shards),
             cpus,
             port_low: PORT_LOW,
             ports_per_cpu: (u32::from(u16::MAX - PORT_LOW) + 1).checked_div(cpus).unwrap_or(1).max(1) as u16,
@@ -83,21 +84,34 @@ impl Sizes {
     /// Each connection has an index entry for the packets of its backend, those in the overflow another one. Were
     /// connections spread by chance over homes of four records with 2.67 on average, 8 % would find theirs full.
     pub(crate) fn buckets(&self) -> u32 {
-        let entries = u64::from(self.connections()) * 108 / 100;
+        let entries = u64::from(self.connections) * 108 / 100;
         (entries * 2).div_ceil(TWICE_BUCKET_FILL).next_power_of_two().max(LEAST_BUCKETS) as u32
     }
 
     /// Sets that are homes: one and a half times the records that there can be connections.
     fn homes(&self) -> u32 {
-        (u64::from(self.connections()) * 3).div_ceil(2 * WAYS as u64) as u32
+        (u64::from(self.connections) * 3).div_ceil(2 * WAYS as u64) as u32
     }
 
     fn overflow(&self) -> u32 {
-        (self.connections() / 8).max(LEAST_OVERFLOW).next_multiple_of(WAYS as u32)
+        (self.connections / 8).max(LEAST_OVERFLOW).next_multiple_of(WAYS as u32)
     }
 
-    fn connections(&self) -> u32 {
-        self.connections.clamp(64, 1 << 29)
+    /// Whether there can be such tables: records number services, backends and local addresses with 16 bits.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        let bounds = [
+            ("connections", self.connections, 64, 1 << 29),
+            ("services", self.services, 1, u16::MAX.into()),
+            ("backends", self.backends, 1, u16::MAX.into()),
+            ("local addresses", self.local_addresses, 1, u16::MAX.into()),
+            ("entries of schedules", self.list_entries, 1, 1 << 28),
+        ];
+        for (what, wanted, least, most) in bounds {
+            if !(least..=most).contains(&wanted) {
+                return Err(Error::Size { what, wanted, least, most });
+            }
+        }
+        Ok(())
     }
 
     /// What the maps will take for `cpus` possible CPUs.
@@ -152,6 +166,7 @@ fn random() -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use super::*;
 
@@ -161,6 +176,15 @@ mod tests {
         assert_eq!(memory.connections, (1 + 3_000_000 + 250_000) * 256);
         assert_eq!(memory.index, 1 << 27);
         assert!(memory.total() < 1_000_000_000, "{memory:?}");
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        let refused = |sizes: Sizes| sizes.validate().unwrap_err().to_string();
+        let many = refused(Sizes { backends: 65_536, ..Sizes::default() });
+        assert_eq!(many, "a balancer cannot be made for 65536 backends: 1 to 65535");
+        assert!(refused(Sizes { connections: 63, ..Sizes::default() }).contains("63 connections"));
+        assert!(Sizes::default().validate().is_ok());
     }
 
     #[test]

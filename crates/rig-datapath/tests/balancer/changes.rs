@@ -3,13 +3,18 @@
 use std::collections::HashSet;
 use std::fs;
 use std::process::Command;
+use std::sync::Barrier;
+use std::thread;
 
 use rig_datapath::Error;
-use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Scheduler, Service, Sizes};
+use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Mode, Scheduler, Service, Sizes};
+use rig_datapath::test_run::Verdict;
+use rig_sys::cpu::CpuSet;
+use rig_sys::netns::NetNs;
 use rig_wire::tcp::flags::{ACK, FIN, SYN};
 
-use crate::frames::{see, tcp};
-use crate::lab::{Lab, skip};
+use crate::frames::{Frame, L4, see, tcp};
+use crate::lab::{Lab, skip, until};
 use crate::{backend, config, full_nat, limited, service, small};
 
 const V: &str = "10.0.0.200:80";
@@ -66,7 +71,7 @@ fn no_change_breaks_a_connection() {
     assert_eq!(see(&lab.sent(&tcp(SYN, &client(5020), V).bytes())).source.to_string(), client(5020));
     lab.balancer.apply(&config(&[])).unwrap();
     all_go_on(&lab);
-    assert_eq!(lab.passed(&tcp(SYN, &client(5030), V).bytes()), rig_datapath::balancer::Pass::NoService);
+    lab.passes(&tcp(SYN, &client(5030), V).bytes(), rig_datapath::balancer::Pass::NoService);
 
     // What was removed is gone for good when its last connection is.
     lab.later(100_000);
@@ -232,8 +237,97 @@ impl std::ops::Drop for BpfFs {
 }
 
 #[test]
+fn an_unknown_backend_is_asked_for() {
+    let backends = [backend("10.0.0.14:8080", 1)];
+    let Some(lab) = Lab::new(small(), &config(&[plan(&backends)])) else { return };
+    assert_eq!(lab.balancer.ask_for_neighbors().unwrap(), 0);
+    let syn = tcp(SYN, &client(5000), V).bytes();
+    assert_eq!(lab.dropped(&syn), Drop::NoNeighbor);
+    until("the backend", || {
+        lab.balancer.ask_for_neighbors().unwrap();
+        lab.send(&syn).verdict == Verdict::Transmit
+    });
+    assert_eq!(lab.balancer.ask_for_neighbors().unwrap(), 0);
+    assert_eq!(open(&lab, 5001), "10.0.0.14:8080");
+}
+
+#[test]
 fn an_interface_that_is_not_there_is_named() {
     let Some(mut lab) = Lab::new(small(), &config(&[])) else { return };
     let error = lab.balancer.attach(999_999, Generic::Refused).unwrap_err();
     assert!(error.to_string().starts_with("cannot attach to interface 999999"), "{error}");
+}
+
+/// Two CPUs get the packets of the same flows at the same time, while a third program sweeps: each flow is one
+/// connection, with one local port, counted once.
+#[test]
+fn cpus_do_not_make_the_same_connection_twice() {
+    const FLOWS: u16 = 2000;
+    let sizes = Sizes { connections: 8192, ..small() };
+    let Some(mut lab) =
+        Lab::new(sizes, &config(&[plan(&[backend("10.0.0.10:8080", 1), backend("10.0.0.11:8080", 1)])]))
+    else {
+        return;
+    };
+    let cpus = CpuSet::online().unwrap().as_slice().to_vec();
+    if cpus.len() < 2 {
+        return skip("a machine with one CPU does nothing at the same time");
+    }
+    let Some(directory) = BpfFs::mount() else { return };
+    let tables = directory.0.path().join("tables");
+    fs::create_dir(&tables).unwrap();
+    lab.balancer.keep(&tables).unwrap();
+    let here = NetNs::of_current_thread().unwrap();
+    let start = Barrier::new(3);
+    let interface = lab.interface;
+    thread::scope(|scope| {
+        for cpu in &cpus[..2] {
+            let (here, start, tables) = (&here, &start, &tables);
+            scope.spawn(move || {
+                here.enter().unwrap();
+                CpuSet::new([*cpu]).apply().unwrap();
+                let one = Balancer::resume(tables).unwrap();
+                start.wait();
+                for n in 0..FLOWS {
+                    let syn = tcp(SYN, &client(5000 + n), V).bytes();
+                    let outcome = one.test_run(&syn, Some(interface)).unwrap();
+                    assert_eq!(outcome.verdict, Verdict::Transmit, "flow {n}");
+                }
+            });
+        }
+        start.wait();
+        for _ in 0..50 {
+            lab.balancer.sweep_all().unwrap();
+        }
+    });
+    let connections = lab.connections();
+    assert_eq!(connections.len(), FLOWS.into());
+    let part = |at: usize| connections.iter().map(|line| line.split(" > ").nth(at).unwrap()).collect::<HashSet<_>>();
+    assert_eq!(part(0).len(), FLOWS.into());
+    let services = lab.balancer.services().unwrap();
+    let loads: u32 = services[0].backends.iter().map(|backend| backend.inactive + backend.active).sum();
+    assert_eq!((loads, services[0].traffic.connections), (FLOWS.into(), FLOWS.into()));
+    (0..FLOWS).for_each(|n| drop(talk(&lab, 5000 + n)));
+    lab.later(100_000);
+    assert_eq!(lab.balancer.sweep_all().unwrap().expired, FLOWS.into());
+    let empty = lab.balancer.services().unwrap();
+    assert!(empty[0].backends.iter().all(|backend| backend.inactive + backend.active == 0));
+}
+
+/// The loopback driver has no XDP. In generic mode the kernel finishes partial checksums itself, so they stay partial,
+/// over the new addresses.
+#[test]
+fn generic_mode_is_said_and_keeps_partial_checksums() {
+    const LOOPBACK: u32 = 1;
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(&[backend("10.0.0.10:8080", 1)])])) else { return };
+    let refused = lab.balancer.attach(LOOPBACK, Generic::Refused).unwrap_err();
+    assert!(refused.to_string().contains("its driver has no XDP"), "{refused}");
+    let attachment = lab.balancer.attach(LOOPBACK, Generic::Allowed).unwrap();
+    assert_eq!(attachment.mode(), Mode::Generic);
+
+    let frame = tcp(SYN, &client(5000), V).payload(b"unfinished");
+    let whole = see(&lab.sent(&frame.bytes()));
+    let out = lab.sent(&frame.partial());
+    let expected = Frame::new(L4::Tcp(SYN), whole.source, whole.destination).payload(b"unfinished").partial();
+    assert_eq!(out[50..52], expected[50..52]);
 }

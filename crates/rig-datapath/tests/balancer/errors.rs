@@ -93,13 +93,13 @@ fn errors_make_no_connections_and_keep_none_alive() {
     let Some(mut lab) = Lab::new(small(), &plan) else { return };
     let about = tcp(ACK, "10.0.0.200:80", "10.0.0.60:5000").packet();
     let error = icmp_error("10.0.0.99", "10.0.0.200", 3, 1, 0, &about, 28);
-    assert_eq!(lab.passed(&error), Pass::IcmpUnknown);
+    lab.passes(&error, Pass::IcmpUnknown);
     lab.sent(&tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").bytes());
     lab.later(200);
     lab.sent(&error);
     // 30 s are 224 ticks.
     lab.later(30);
     assert_eq!(lab.balancer.sweep_all().unwrap().expired, 1);
-    assert_eq!(lab.passed(&error), Pass::IcmpUnknown);
+    lab.passes(&error, Pass::IcmpUnknown);
     assert!(lab.balancer.drops().unwrap().iter().all(|(reason, count)| *reason != Drop::Internal || *count == 0));
 }

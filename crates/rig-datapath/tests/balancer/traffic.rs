@@ -64,7 +64,7 @@ fn streams_and_datagrams_arrive_whole() {
                 stream.write_all(&received).unwrap();
             });
             let connected = far.run(|| TcpStream::connect_timeout(&at, PATIENCE)).unwrap();
-            let mut stream = connected.unwrap_or_else(|error| panic!("{error}: {:?}", lab.counted()));
+            let mut stream = connected.unwrap_or_else(|error| panic!("{error}: {:?}", lab.drops()));
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&data).unwrap();
             stream.shutdown(Shutdown::Write).unwrap();
@@ -88,6 +88,5 @@ fn streams_and_datagrams_arrive_whole() {
         let (received, from) = client.recv_from(&mut buffer).unwrap();
         assert_eq!((&buffer[..received], from.to_string().as_str()), (&data[..length], "10.0.0.200:53"));
     }
-    let (drops, _) = lab.counted();
-    assert_eq!(drops, []);
+    assert_eq!(lab.drops(), []);
 }

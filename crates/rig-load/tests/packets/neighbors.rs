@@ -322,6 +322,11 @@ fn a_gateway_that_moves_is_followed() {
     let other = Ipv4Addr::new(10, 0, 1, 99);
     tell(&mut engine, &arp(Operation::Request, (CLIENT_MAC, other), other), 3 * SECOND);
     assert_eq!(engine.gateway(), Some(elsewhere));
+    // A question for us says where it comes from, too.
+    tell(&mut engine, &arp(Operation::Request, (SERVER_MAC, V4::SERVER), V4::CLIENT), 4 * SECOND);
+    assert_eq!(engine.gateway(), Some(SERVER_MAC));
+    tell(&mut engine, &arp(Operation::Request, (elsewhere, other), V4::CLIENT), 5 * SECOND);
+    assert_eq!(engine.gateway(), Some(SERVER_MAC));
 }
 
 /// "Port unreachable" of `packet`, which starts with its IP header.
