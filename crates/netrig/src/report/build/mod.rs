@@ -8,6 +8,7 @@ mod overview;
 mod results;
 mod scenario;
 mod search;
+mod servers;
 mod sheets;
 
 use jiff::Timestamp;
