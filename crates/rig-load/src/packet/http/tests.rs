@@ -310,7 +310,7 @@ fn library(message: &[u8]) -> Option<(usize, bool, Option<u64>, bool)> {
     let codings =
         all("transfer-encoding").flat_map(|value| value.split(',')).map(|coding| coding.trim_matches([' ', '\t']));
     let chunked =
-        codings.filter(|coding| !coding.is_empty()).last().map(|coding| coding.eq_ignore_ascii_case("chunked"));
+        codings.filter(|coding| !coding.is_empty()).next_back().map(|coding| coding.eq_ignore_ascii_case("chunked"));
     let lengths: Vec<Option<u64>> = all("content-length").map(|value| value.parse().ok()).collect();
     let options = all("connection").flat_map(|value| value.split(','));
     let mut closing = options.map(|option| option.trim_matches([' ', '\t']).to_ascii_lowercase());
