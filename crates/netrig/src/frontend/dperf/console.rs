@@ -38,6 +38,12 @@ impl Console {
         Ok(Self { log, level: job.log_level, quiet: job.quiet, clear, terminal, notes: Vec::new() })
     }
 
+    /// Of the terminal, now.
+    pub fn columns(&self) -> Option<usize> {
+        let size = self.terminal.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten()?;
+        (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    }
+
     /// Figures. Nobody may be left to read them, which is no reason to end.
     pub fn print(&mut self, text: &str) {
         let _ = match &mut self.log {
@@ -86,7 +92,11 @@ impl Console {
         self.say(LogLevel::Debug, text);
     }
 
+    /// A search makes many runs, of which each would say the same.
     fn say(&mut self, level: LogLevel, text: &str) {
+        if self.notes.iter().any(|note| note == text) {
+            return;
+        }
         self.notes.push(text.to_owned());
         if level <= self.level {
             self.error(text);

@@ -171,7 +171,7 @@ fn perform(options: &DperfArgs, path: &Path, text: String, job: &Job, console: &
         Some(search) => search_failures(search),
     };
     console.print(&match &search {
-        None => run::totals(job.layout, &finished, console.terminal),
+        None => run::totals(job.layout, &finished, console.terminal, console.columns()),
         Some(search) => found(search),
     });
     failures.iter().for_each(|failure| console.error(failure));

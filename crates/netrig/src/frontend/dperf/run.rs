@@ -210,7 +210,7 @@ impl Course {
         let open = now.counters.sk_con();
         let second = self.seconds.len() as u64;
         let figures = Figures { counters: &counters, open, nic };
-        let block = self.layout.block(&figures, console.terminal);
+        let block = self.layout.block(&figures, console.terminal, console.columns());
         let seconds = now.at.saturating_sub(self.begin) as f64 / 1e9;
         console.second(&format!("{}{block}{}", heading(second, &busy), percentiles(&latencies)), &progress(seconds));
         self.seconds.push(Second {
@@ -286,14 +286,14 @@ pub fn failures(service: &Service, outcome: &Outcome) -> Vec<String> {
 }
 
 /// The end of a run, as it is printed.
-pub fn totals(layout: Layout, finished: &Finished, colour: bool) -> String {
+pub fn totals(layout: Layout, finished: &Finished, colour: bool, columns: Option<usize>) -> String {
     use std::fmt::Write;
 
     let counters = &finished.outcome.totals.counters;
     let rule = "-----------------------";
     let mut text = format!("\n{rule}\nnetrig dperf Test Finished\nVersion: {}\n{rule}\n", env!("CARGO_PKG_VERSION"));
     let figures = Figures { counters, open: counters.sk_con(), nic: finished.nic };
-    let _ = write!(text, "\nTotal Numbers:\n{}", layout.block(&figures, colour));
+    let _ = write!(text, "\nTotal Numbers:\n{}", layout.block(&figures, colour, columns));
     let latencies = percentiles(&finished.outcome.latencies);
     if !latencies.is_empty() {
         let _ = write!(text, "\n{latencies}");
@@ -308,15 +308,17 @@ pub fn totals(layout: Layout, finished: &Finished, colour: bool) -> String {
     for (reason, count) in counters.reasons() {
         let _ = writeln!(text, "badRx: {count} {reason}");
     }
-    if !finished.outcome.servers.is_empty() {
-        let _ =
-            writeln!(text, "\n{:<47}{:>16}{:>16}{:>16}{:>12}", "server", "opened", "requests", "responses", "errors");
+    let longest = finished.outcome.servers.keys().map(|server| server.to_string().len()).max();
+    if longest.is_some() {
+        let names = ["opened", "requests", "responses", "errors"].map(|name| format!("{name:>15}")).concat();
+        let _ = writeln!(text, "\n{:<longest$}{names}", "server", longest = longest.unwrap_or(0));
     }
     for (server, row) in &finished.outcome.servers {
         let [opened, requests, responses, errors] =
             [row.opened, row.requests, row.responses, row.errors].map(super::statistics::thousands);
         let server = server.to_string();
-        let _ = writeln!(text, "{server:<47}{opened:>16}{requests:>16}{responses:>16}{errors:>12}");
+        let longest = longest.unwrap_or(0);
+        let _ = writeln!(text, "{server:<longest$}{opened:>15}{requests:>15}{responses:>15}{errors:>15}");
     }
     text
 }

@@ -95,8 +95,9 @@ const TCP: Line = &[("tcpReq", Count), ("tcpRsp", Count)];
 const NIC: Line = &[("ierrors", Error), ("oerrors", Error), ("imissed", Error)];
 
 impl Layout {
-    /// The lines of a block without its first one. With `colour`, errors that are not zero stand out.
-    pub fn block(self, figures: &Figures<'_>, colour: bool) -> String {
+    /// The lines of a block without its first one. With `colour`, errors that are not zero stand out. A block that is
+    /// wider than `columns` has no more blanks than it needs.
+    pub fn block(self, figures: &Figures<'_>, colour: bool, columns: Option<usize>) -> String {
         let mut values: BTreeMap<&str, u64> = figures.counters.fields().collect();
         values.insert("skCon", figures.open);
         let Nic { ierrors, oerrors, imissed } = figures.nic;
@@ -105,15 +106,13 @@ impl Layout {
             let [requests, responses] = ["tcpReq", "tcpRsp"].map(|name| values.get(name).copied().unwrap_or(0));
             values.extend([("httpGet", requests), ("http2XX", responses)]);
         }
-        let mut text = String::new();
+        let mut lines = Vec::new();
         let mut line = |fields: Line, more: Option<String>| {
-            for (&(name, kind), width) in fields.iter().zip(NAMES) {
+            let cell = |&(name, kind): &(&'static str, Kind)| {
                 let value = values.get(name).copied().unwrap_or(0);
-                let _ = write!(text, "{name:<width$}{} ", cell(value, kind, colour));
-            }
-            text.push_str(&more.unwrap_or_default());
-            text.truncate(text.trim_end_matches(' ').len());
-            text.push('\n');
+                Cell { name, digits: thousands(value), kind, stands_out: colour && kind != Count && value > 0 }
+            };
+            lines.push((fields.iter().map(cell).collect::<Vec<_>>(), more.unwrap_or_default()));
         };
         line(PACKETS, None);
         PROTOCOLS.into_iter().for_each(|fields| line(fields, None));
@@ -130,7 +129,17 @@ impl Layout {
             Self { messages: Messages::Unread | Messages::Http, .. } => line(HTTP, None),
         }
         line(NIC, None);
-        text
+        let wide = written(&lines, |column, kind| (NAMES[column], if kind == Short { NARROW } else { WIDE }));
+        let width = |text: &str| text.lines().map(|line| line.replace(RED, "").replace(PLAIN, "").len()).max();
+        if columns.is_none_or(|columns| width(&wide).is_none_or(|width| width <= columns)) {
+            return wide;
+        }
+        let widest = |column: usize, of: fn(&Cell) -> usize| {
+            lines.iter().filter_map(|(cells, _)| cells.get(column)).map(of).max().unwrap_or(0)
+        };
+        written(&lines, |column, _| {
+            (widest(column, |cell| cell.name.len()) + 1, widest(column, |cell| cell.digits.len()))
+        })
     }
 }
 
@@ -151,11 +160,28 @@ pub fn heading(second: u64, busy: &[f64]) -> String {
     text
 }
 
-fn cell(value: u64, kind: Kind, colour: bool) -> String {
-    let digits = thousands(value);
-    let blanks = " ".repeat(if kind == Short { NARROW } else { WIDE }.saturating_sub(digits.len()));
-    let (on, off) = if colour && kind != Count && value > 0 { (RED, PLAIN) } else { ("", "") };
-    format!("{on}{digits}{off}{blanks}")
+struct Cell {
+    name: &'static str,
+    digits: String,
+    kind: Kind,
+    stands_out: bool,
+}
+
+/// The lines, with what `widths` says about the characters of names and figures in a column.
+fn written(lines: &[(Vec<Cell>, String)], widths: impl Fn(usize, Kind) -> (usize, usize)) -> String {
+    let mut text = String::new();
+    for (cells, more) in lines {
+        for (column, Cell { name, digits, kind, stands_out }) in cells.iter().enumerate() {
+            let (before, width) = widths(column, *kind);
+            let blanks = " ".repeat(width.saturating_sub(digits.len()));
+            let (on, off) = if *stands_out { (RED, PLAIN) } else { ("", "") };
+            let _ = write!(text, "{name:<before$}{on}{digits}{off}{blanks} ");
+        }
+        text.push_str(more);
+        text.truncate(text.trim_end_matches(' ').len());
+        text.push('\n');
+    }
+    text
 }
 
 /// `1,234,567`.
@@ -239,7 +265,7 @@ mod tests {
     fn block(layout: Layout, colour: bool) -> String {
         let counters = counters();
         let nic = Nic { imissed: 3, ..Nic::default() };
-        let text = layout.block(&Figures { counters: &counters, open: 1472, nic }, colour);
+        let text = layout.block(&Figures { counters: &counters, open: 1472, nic }, colour, None);
         // A snapshot keeps no blank at the end of a line, and neither does a block.
         assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
         text
@@ -262,6 +288,19 @@ mod tests {
         let coloured = block(Layout::default(), true);
         assert_eq!(coloured.replace(RED, "").replace(PLAIN, ""), plain);
         assert_eq!(coloured.matches(RED).count(), 3, "rstTx, synRt and imissed: {coloured:?}");
+    }
+
+    #[test]
+    fn a_block_fits_a_narrow_terminal() {
+        let (counters, nic) = (counters(), Nic::default());
+        let figures = Figures { counters: &counters, open: 1472, nic };
+        let layout = Layout { rtt: true, ..Layout::default() };
+        let [wide, narrow] = [140, 100].map(|columns| layout.block(&figures, true, Some(columns)));
+        assert_eq!(wide, layout.block(&figures, true, None));
+        let plain = narrow.replace(RED, "").replace(PLAIN, "");
+        assert!(plain.lines().all(|line| line.len() <= 100), "{plain}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&narrow), words(&wide));
     }
 
     #[test]

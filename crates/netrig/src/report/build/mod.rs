@@ -361,7 +361,12 @@ fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
 fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Result<Number, String> {
     let trials = &scenario.trials;
     let figure = FigureRef { scenario: scenario.id.clone(), side, metric };
-    figures::check(&scenario.plan, &figure).map_err(|error| error.what)?;
+    // The row names the figure, and the same reason is given once.
+    let brief = |what: String| match what.strip_suffix(&format!(" and has no {metric}")) {
+        Some(load) => format!("{load}, which has no such figure"),
+        None => what,
+    };
+    figures::check(&scenario.plan, &figure).map_err(|error| brief(error.what))?;
     if let Some(why) = latency::too_few(trials, side, metric) {
         return Err(why);
     }
