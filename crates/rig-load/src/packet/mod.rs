@@ -42,7 +42,7 @@ pub use config::{
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
-pub use divide::{DivideError, Division, Hardware, Spread, Worker, divide, share, share_of_rate};
+pub use divide::{DivideError, Division, Hardware, Spread, Worker, divide};
 pub use engine::Engine;
 pub use exercise::exercise;
 pub use family::{Family, V4, V6};

@@ -19,7 +19,7 @@ use super::schedule::Resting;
 use super::steering::{Rss, Steer, Steering};
 use super::table::Table;
 pub use error::DivideError;
-pub use shares::{share, share_of_rate};
+use shares::{share, share_of_rate};
 
 /// What a plan does not say of an interface.
 #[derive(Debug, Clone)]

@@ -21,7 +21,7 @@ use rig_sys::cpu::CpuSet;
 
 pub use self::launch::{LaunchError, Launched, LaunchedPort, check as check_plan, launch};
 use self::orders::{Order, Orders, lock};
-use self::worker::{Beacon, Desk, Done, Exchange, Share, Work};
+use self::worker::{Beacon, Desk, Done, Exchange, Work};
 use super::Nanos;
 pub use super::config::AnyConfig;
 use super::config::ConfigError;
@@ -167,7 +167,6 @@ impl Fleet {
             return Err(FleetError::Nobody);
         }
         workers.iter().try_for_each(|worker| worker.config.check())?;
-        let of = workers.len();
         let mut fleet =
             Self { orders: Arc::default(), workers: Vec::new(), latencies: Latencies::default(), spare: Vec::new() };
         let mut beacons: Vec<(String, Arc<Beacon>)> = Vec::new();
@@ -180,7 +179,7 @@ impl Fleet {
                     Arc::clone(&beacons[beacons.len() - 1].1)
                 }
             };
-            let (hand, begins) = fleet.hire(worker, Share { number, of }, beacon)?;
+            let (hand, begins) = fleet.hire(worker, number, beacon)?;
             fleet.workers.push(hand);
             begun.push(begins);
         }
@@ -200,7 +199,7 @@ impl Fleet {
     fn hire<P: Berth>(
         &self,
         worker: Worker<P>,
-        share: Share,
+        number: usize,
         beacon: Arc<Beacon>,
     ) -> Result<(Hand, Receiver<rig_sys::Result<()>>), FleetError> {
         let Worker { config, port, cpu, interface } = worker;
@@ -209,9 +208,8 @@ impl Fleet {
         let gateway = config.gateway();
         let body = {
             let desk = Arc::clone(&desk);
-            move || work(config, port, cpu, &Work { share, orders: &orders, desk: &desk, beacon: &beacon }, &begins)
+            move || work(config, port, cpu, &Work { orders: &orders, desk: &desk, beacon: &beacon }, &begins)
         };
-        let number = share.number;
         let thread = thread::Builder::new().name(format!("packets-{number}")).spawn(body);
         let thread = thread.map_err(|error| FleetError::Thread { number, interface: interface.clone(), error })?;
         Ok((Hand { interface, gateway, cpu, desk, thread: Some(thread) }, begun))
@@ -262,22 +260,6 @@ impl Fleet {
     /// Clients' schedules begin `at`, of CLOCK_MONOTONIC, ramps included.
     pub fn open_from(&self, at: Nanos) {
         self.orders.change(|order: &mut Order| order.open_from = Some(at));
-    }
-
-    /// New connections per second from now on, all workers together, without a ramp. What was due before and has not
-    /// begun is given up.
-    pub fn set_rate(&self, rate: f64) {
-        self.orders.change(|order| order.rate = Some(rate));
-    }
-
-    /// Requests per second of all connections together, from now on. Without effect where requests follow an interval.
-    pub fn set_request_rate(&self, rate: f64) {
-        self.orders.change(|order| order.requests = Some(rate));
-    }
-
-    /// Connections to hold open from now on, all workers together. Those above are not closed.
-    pub fn set_hold(&self, connections: u64) {
-        self.orders.change(|order| order.hold = Some(connections));
     }
 
     /// From `at`, of CLOCK_MONOTONIC, on nothing more becomes due, and connections that rest are closed when their next

@@ -9,10 +9,6 @@ use super::super::Nanos;
 pub(super) struct Order {
     /// Before this time clients open nothing; `None`: not yet said.
     pub open_from: Option<Nanos>,
-    /// Of all workers together; `None`: as configured.
-    pub rate: Option<f64>,
-    pub requests: Option<f64>,
-    pub hold: Option<u64>,
     /// When winding down begins.
     pub until: Option<Nanos>,
     pub stop: bool,

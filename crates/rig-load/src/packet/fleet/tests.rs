@@ -125,19 +125,6 @@ fn a_bounded_run_opens_what_is_due_and_no_more() {
 }
 
 #[test]
-fn the_rate_is_changed_while_it_runs() {
-    let (client, server) = ends(1.0);
-    client.open_from(clock::monotonic_ns());
-    wait_for(&client, |counters| counters.sk_open >= 2);
-    // At the first rate this would take the rest of the minute and more.
-    client.set_rate(2000.0);
-    wait_for(&client, |counters| counters.sk_open >= 1000);
-    client.wind_down();
-    wait_for(&client, |counters| counters.sk_con() == 0);
-    drop((client, server));
-}
-
-#[test]
 fn workers_of_a_port_learn_the_gateway_from_each_other() {
     let (a, b) = memory::pair(64);
     let (deaf, _nobody) = memory::pair(2);

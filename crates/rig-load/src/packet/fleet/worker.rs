@@ -9,7 +9,6 @@ use rig_wire::ethernet::Mac;
 use super::super::Nanos;
 use super::super::config::{Config, ConfigError};
 use super::super::counters::{Counters, Latencies};
-use super::super::divide::{share, share_of_rate};
 use super::super::engine::Engine;
 use super::super::family::Family;
 use super::super::port::Port;
@@ -76,26 +75,8 @@ pub(super) struct Done {
     pub rows: Vec<(SocketAddr, Row)>,
 }
 
-/// Which of how many workers this is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Share {
-    pub number: usize,
-    pub of: usize,
-}
-
-impl Share {
-    fn rate(self, all: f64) -> f64 {
-        share_of_rate(all, self.of, self.number)
-    }
-
-    fn hold(self, all: u64) -> u32 {
-        u32::try_from(share(all, self.of, self.number)).unwrap_or(u32::MAX)
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Work<'a> {
-    pub share: Share,
     pub orders: &'a Orders,
     pub desk: &'a Desk,
     pub beacon: &'a Beacon,
@@ -127,7 +108,7 @@ impl Work<'_> {
                 if order.stop {
                     break;
                 }
-                self.obey(&mut engine, order, last_order, now);
+                obey(&mut engine, order, last_order);
                 last_order = order;
             }
             if now >= publish_at && self.publish(&mut engine, usage, now) {
@@ -144,24 +125,6 @@ impl Work<'_> {
         engine.exchange_latencies(&mut latencies);
         let rows = engine.rows().collect();
         Ok(Done { counters: engine.counters().clone(), latencies, usage, rows })
-    }
-
-    fn obey<F: Family>(&self, engine: &mut Engine<F>, order: Order, before: Order, now: Nanos) {
-        if let Some(at) = order.open_from.filter(|_| before.open_from != order.open_from) {
-            engine.open_from(at);
-        }
-        if let Some(rate) = order.rate.filter(|_| before.rate != order.rate) {
-            engine.set_rate(self.share.rate(rate), now);
-        }
-        if let Some(rate) = order.requests.filter(|_| before.requests != order.requests) {
-            engine.set_request_rate(self.share.rate(rate), now);
-        }
-        if let Some(hold) = order.hold.filter(|_| before.hold != order.hold) {
-            engine.set_hold(Some(self.share.hold(hold)));
-        }
-        if let Some(at) = order.until.filter(|_| before.until != order.until) {
-            engine.wind_down_at(at);
-        }
     }
 
     /// Whether nobody was in the way.
@@ -194,6 +157,15 @@ impl Work<'_> {
             _ => {}
         }
         *last = engine.gateway();
+    }
+}
+
+fn obey<F: Family>(engine: &mut Engine<F>, order: Order, before: Order) {
+    if let Some(at) = order.open_from.filter(|_| before.open_from != order.open_from) {
+        engine.open_from(at);
+    }
+    if let Some(at) = order.until.filter(|_| before.until != order.until) {
+        engine.wind_down_at(at);
     }
 }
 
