@@ -3,6 +3,7 @@
 //! [`Facts`] come from rig-sys; what they mean to a user of netrig is decided here, by pure functions of the facts.
 
 mod findings;
+mod packets;
 mod print;
 mod tools;
 
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rig_load::plan::{Load, TcpStream, Transactions};
-use rig_sys::probe::{Facts, try_congestion_control};
+use rig_sys::probe::{Facts, Packets, try_congestion_control};
 use serde::Serialize;
 
 use crate::store::{Store, StoreError};
@@ -38,6 +39,7 @@ pub enum Area {
     Cpus,
     Clock,
     LoadGenerator,
+    PacketLoad,
     Store,
     OtherLoad,
     Tools,
@@ -111,6 +113,8 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     // Before the user namespace, in which other users' files are nobody's.
     let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
     let mut all = findings(&Facts::gather(WATCH), &store);
+    // After the facts: now the process is what a run would be.
+    all.extend(packets::findings(&Packets::try_out()));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
     all
 }

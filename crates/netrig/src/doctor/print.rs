@@ -30,6 +30,7 @@ impl Area {
             Self::Cpus => "CPUs",
             Self::Clock => "Clock",
             Self::LoadGenerator => "Load generator",
+            Self::PacketLoad => "Packet load",
             Self::Store => "Store",
             Self::OtherLoad => "Other load",
             Self::Tools => "Tools to compare with",

@@ -323,3 +323,20 @@ fn only_what_a_suite_is_made_of_is_in_its_way() {
     let raw = layers.only(&["A".into()]).unwrap();
     assert_eq!(findings::in_the_way_of(&raw, Purpose::Run, &facts), []);
 }
+
+#[test]
+fn each_way_of_packets_that_is_not_there_says_what_it_costs_and_what_helps() {
+    let not = |operation| Err(refusal(operation, EPERM));
+    let without_root = Packets {
+        xdp: not("load a program"),
+        xdp_generic: not("load a program"),
+        live_frames: not("load a program"),
+        packet_sockets: Ok(()),
+    };
+    let found = packets::findings(&without_root);
+    assert_eq!(Readiness::of(&found), Readiness::Ready);
+    let said = write(&found, Format::Plain);
+    assert_eq!(said.matches("  lacking ").count(), 3, "{said}");
+    assert_eq!(said.matches("CAP_BPF").count(), 2, "{said}");
+    assert!(said.starts_with("Packet load\n") && said.contains("packet sockets       works"), "{said}");
+}
