@@ -9,7 +9,7 @@ pub fn findings(packets: &Packets) -> Vec<Finding> {
     let Packets { xdp, xdp_generic, live_frames, packet_sockets } = packets;
     let rights = "run netrig as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW; Linux 5.9 or newer is needed";
     [
-        ("AF_XDP", xdp, "packet load goes through packet sockets, at about half the rate", rights),
+        ("AF_XDP", xdp, "packet load goes through packet sockets, which are slower", rights),
         (
             "AF_XDP, generic",
             xdp_generic,
@@ -19,7 +19,7 @@ pub fn findings(packets: &Packets) -> Vec<Finding> {
         (
             "AF_XDP, live frames",
             live_frames,
-            "packet load over veth pairs makes a socket buffer for each frame, at about a third of the rate",
+            "packet load over veth pairs makes a socket buffer for each frame: about a third of the rate",
             "use Linux 6.7 or newer, as root",
         ),
         (
