@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use rig_load::packet::http::{self, Method};
 use rig_load::packet::{
-    Answer, Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Payload, Port,
-    Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, Usage, V4, Walk, drive, memory,
+    Answer, Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Pass, Payload,
+    Port, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, Usage, V4, Walk, drive,
+    memory,
 };
 use rig_sys::clock::process_cpu_ns;
 use rig_sys::cpu::CpuSet;
@@ -197,7 +198,7 @@ fn run<P: Port + Send>(case: &Case, mut a: P, mut b: P, cpus: &[u32], window: u6
         CpuSet::new(cpus.first().copied()).apply().expect("the CPU is allowed");
         let mut edge = None;
         let mut last = (0, 0);
-        let usage = drive(&mut client, &mut a, &mut Monotonic, |engine, now| {
+        let usage = drive(&mut client, &mut a, &mut Monotonic, |engine, Pass { end: now, .. }| {
             let result = (case.result)(engine.counters());
             if now >= begin + WARM_UP {
                 edge.get_or_insert((now, result));

@@ -1,14 +1,10 @@
 //! "Sender CPU" and "receiver CPU" mean something only if all work for a node runs on the node's CPUs.
 
-use std::path::PathBuf;
-
 use netrig::record::{Flag, NodeRecord, TrialRecord};
-use netrig::run::{Execute, Rig};
+use netrig::run::Execute;
 use netrig::suite::Suite;
 use netrig::testbed::topology::Path;
 use netrig::testbed::{Testbed, UPLINK};
-use rig_load::driver::Cancel;
-use rig_sys::cpu::CpuSet;
 
 use crate::world;
 
@@ -31,17 +27,6 @@ fn suite(segmentation_offload: bool) -> Suite {
          [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {{ segmentation_offload = {segmentation_offload} }}\n{scenarios}"
     );
     Suite::parse("attribution.toml", &text).unwrap()
-}
-
-/// Two CPUs or more, and a rig over them; says why not where there are too few.
-fn rig() -> Option<Rig> {
-    let cpus = CpuSet::allowed().unwrap();
-    if cpus.len() < 2 {
-        world::skip("two nodes need two CPUs");
-        return None;
-    }
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
-    Some(Rig::new(program, &cpus, 2, Cancel::new().unwrap()).unwrap())
 }
 
 fn node<'a>(record: &'a TrialRecord, name: &str) -> &'a NodeRecord {
@@ -75,7 +60,7 @@ const TRIALS: u32 = 12;
 #[test]
 fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
     world::own(|| {
-        let Some(mut rig) = rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         for segmentation_offload in [true, false] {
             let suite = suite(segmentation_offload);
             for scenario in &suite.scenarios {
@@ -105,7 +90,7 @@ fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
 #[test]
 fn a_receiver_that_is_not_steered_is_flagged() {
     world::own(|| {
-        let Some(rig) = rig() else { return };
+        let Some(rig) = world::rig() else { return };
         let suite = suite(false);
         for scenario in &suite.scenarios {
             let testbed = Testbed::build(&scenario.topology, rig.shares()).unwrap();

@@ -1,30 +1,16 @@
 //! Every kind of load over every path, one alone and two at once.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use netrig::claim::{Metric, Side, Statistic};
 use netrig::figures::figure;
 use netrig::record::TrialRecord;
-use netrig::run::{Execute, Rig};
+use netrig::run::Execute;
 use netrig::suite::Suite;
 use netrig::testbed::topology::Path;
-use rig_load::driver::Cancel;
 use rig_load::record::{Direction, End};
-use rig_sys::cpu::CpuSet;
 
 use crate::world;
-
-/// Two CPUs or more, and a rig over them; says why not where there are too few.
-fn rig() -> Option<Rig> {
-    let cpus = CpuSet::allowed().unwrap();
-    if cpus.len() < 2 {
-        world::skip("two nodes need two CPUs");
-        return None;
-    }
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
-    Some(Rig::new(program, &cpus, 2, Cancel::new().unwrap()).unwrap())
-}
 
 /// One scenario over `path`.
 fn suite(path: Path, family: &str, scenario: &str) -> Suite {
@@ -48,7 +34,7 @@ const WINDOWS_MS: [u64; 3] = [200, 1000, 4000];
 
 /// A trial of each path and family, in which each of `figures` is above zero.
 fn everywhere(scenario: &str, figures: &[(Side, Metric)], check: impl Fn(&TrialRecord, &str)) {
-    let Some(mut rig) = rig() else { return };
+    let Some(mut rig) = world::rig() else { return };
     for (path, family) in Path::ALL.into_iter().flat_map(|path| ["ipv4", "ipv6"].map(|family| (path, family))) {
         let what = format!("{scenario}, {path}, {family}");
         let suite = suite(path, family, scenario);

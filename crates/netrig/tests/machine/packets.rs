@@ -1,7 +1,6 @@
 //! Loads of kind packets: through every path, with exact numbers of packets, and gone without a trace.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -11,23 +10,11 @@ use netrig::record::{Flag, TrialRecord};
 use netrig::run::{Execute, Rig};
 use netrig::suite::Suite;
 use netrig::testbed::topology::Path;
-use rig_load::driver::Cancel;
 use rig_load::packet::search::{Ending, Purpose};
 use rig_load::record::{End, PacketRecord};
-use rig_sys::cpu::CpuSet;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::world;
-
-fn rig() -> Option<Rig> {
-    let cpus = CpuSet::allowed().unwrap();
-    if cpus.len() < 2 {
-        world::skip("two nodes need two CPUs");
-        return None;
-    }
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
-    Some(Rig::new(program, &cpus, 2, Cancel::new().unwrap()).unwrap())
-}
 
 /// One scenario over `path`; retransmission is so late that a machine that is busy with other things does not bring it
 /// about.
@@ -83,7 +70,7 @@ const SLOWLY: &str = "connections_per_second = 1000, retransmit = \"4s\", client
 #[test]
 fn a_short_connection_is_three_packets_each_way_on_every_path() {
     world::own(|| {
-        let Some(mut rig) = rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         for (path, family) in Path::ALL.into_iter().flat_map(|path| ["ipv4", "ipv6"].map(|family| (path, family))) {
             let what = format!("{path}, {family}");
             let record = trial(&mut rig, &suite(path, family, &format!("protocol = \"tcp\", {SLOWLY}")), &what);
@@ -95,7 +82,7 @@ fn a_short_connection_is_three_packets_each_way_on_every_path() {
 #[test]
 fn packets_go_by_packet_sockets_too() {
     world::own(|| {
-        let Some(mut rig) = rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         for path in [Path::Raw, Path::Etun, Path::Macvlan] {
             let what = format!("{path}, packet sockets");
             let load = format!("protocol = \"tcp\", driver = \"packet\", {SLOWLY}");
@@ -110,7 +97,7 @@ fn packets_go_by_packet_sockets_too() {
 #[test]
 fn http_takes_as_many_packets() {
     world::own(|| {
-        let Some(mut rig) = rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         let record = trial(&mut rig, &suite(Path::Raw, "ipv4", &format!("protocol = \"http\", {SLOWLY}")), "http");
         assert_connections(&record, (3, 3), "http");
     });
@@ -119,7 +106,7 @@ fn http_takes_as_many_packets() {
 #[test]
 fn a_reset_spares_the_servers_last_packet() {
     world::own(|| {
-        let Some(mut rig) = rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         let load = format!("protocol = \"tcp\", close = \"reset\", {SLOWLY}");
         assert_connections(&trial(&mut rig, &suite(Path::Raw, "ipv4", &load), "reset"), (3, 2), "reset");
     });
@@ -128,7 +115,7 @@ fn a_reset_spares_the_servers_last_packet() {
 #[test]
 fn connections_are_held_and_carry_requests_at_a_rate_of_their_own() {
     world::own(|| {
-        let Some(mut rig) = rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         let load = "protocol = \"tcp\", connections_per_second = 1000, hold = 50, requests_per_second = 1000, \
                     retransmit = \"4s\", server_addresses = 2, server_ports = [80, 81]";
         let record = trial(&mut rig, &suite(Path::Raw, "ipv6", load), load);
@@ -144,7 +131,7 @@ fn connections_are_held_and_carry_requests_at_a_rate_of_their_own() {
 #[test]
 fn datagrams_are_answered_one_by_one() {
     world::own(|| {
-        let Some(mut rig) = rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         let load = "protocol = \"udp\", connections_per_second = 1000, timeout = \"4s\", request = \"100\"";
         let record = trial(&mut rig, &suite(Path::Bridge, "ipv4", load), load);
         let (client, server) = (end(&record, End::Connect), end(&record, End::Listen));
@@ -161,7 +148,7 @@ fn datagrams_are_answered_one_by_one() {
 #[test]
 fn a_search_ends_and_leaves_its_trail() {
     world::own(|| {
-        let Some(mut rig) = rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         // So slow and so patient that every machine holds it: the highest rate allowed is the answer.
         let load = "protocol = \"tcp\", retransmit = \"4s\", search = { goal = \"loss-free\", start = 200, most = 600, \
                     step = \"100ms\", late = \"100%\", measure_at = \"50%\" }";

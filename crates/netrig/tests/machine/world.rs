@@ -12,6 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use netrig::run::Rig;
+use rig_load::driver::Cancel;
+use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 
@@ -30,6 +33,17 @@ pub fn one_at_a_time() -> MutexGuard<'static, ()> {
 /// Says, even where the test runner swallows what tests print, that the calling test is not made.
 pub fn skip(why: &str) {
     let _ = writeln!(io::stderr(), "SKIPPED {}: {why}", this_test());
+}
+
+/// Two CPUs or more, and a rig over them; says why not where there are too few.
+pub fn rig() -> Option<Rig> {
+    let cpus = CpuSet::allowed().unwrap();
+    if cpus.len() < 2 {
+        skip("two nodes need two CPUs");
+        return None;
+    }
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
+    Some(Rig::new(program, &cpus, 2, Cancel::new().unwrap()).unwrap())
 }
 
 pub fn is_root() -> bool {

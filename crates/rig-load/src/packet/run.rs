@@ -43,23 +43,33 @@ impl Usage {
     }
 }
 
+/// A pass that is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Pass {
+    pub end: Nanos,
+    /// Whether it found something to do.
+    pub busy: bool,
+    /// Of all passes so far.
+    pub usage: Usage,
+}
+
 /// Passes through `engine`, each with the time at its begin, until `go_on`, which sees the engine after each pass, says
 /// no.
 pub fn drive<F: Family, P: Port>(
     engine: &mut Engine<F>,
     port: &mut P,
     clock: &mut impl Clock,
-    mut go_on: impl FnMut(&mut Engine<F>, Nanos) -> bool,
+    mut go_on: impl FnMut(&mut Engine<F>, Pass) -> bool,
 ) -> Usage {
     let mut usage = Usage::default();
     let mut now = clock.now();
     loop {
         let busy = engine.pass(now, port);
-        let after = clock.now();
-        usage.add(after - now, busy);
-        if !go_on(engine, now) {
+        let end = clock.now();
+        usage.add(end - now, busy);
+        now = end;
+        if !go_on(engine, Pass { end, busy, usage }) {
             return usage;
         }
-        now = after;
     }
 }

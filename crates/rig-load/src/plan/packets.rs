@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
-use rig_wire::ethernet::Mac;
-
+use crate::packet::fleet::check_plan;
 use crate::packet::plan::Packets;
-use crate::packet::{DivideError, Flood, Hardware, Service, Spread, divide};
+use crate::packet::{DivideError, Flood, Service};
 use crate::record::End;
 
 /// IFNAMSIZ of linux/if.h less its terminating zero.
@@ -64,8 +63,7 @@ impl Packets {
             }
         }
         // What the interfaces are does not matter to whether the load can be divided: a pair's ends mirror each other.
-        let hardware = Hardware { mac: Mac([0; 6]), verify: true, spread: Spread::Mirrored };
-        divide(self, &vec![hardware; self.ports.len()])?;
+        check_plan(self)?;
         Ok(())
     }
 }

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
-use rig_sys::xdp::OpenError;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{Control, DISMISSAL, Failing, WorkerError, observe, refuse};
-use crate::packet::device::{Losses, Options, PortError};
-use crate::packet::fleet::{self, Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals};
+use crate::packet::device::{Losses, Options};
+use crate::packet::fleet::{self, Fleet, Launched, LaunchedPort, Outcome, Totals, WorkerTotals};
 use crate::packet::plan::{Driver, Packets};
 use crate::packet::{Counters, Latencies, Row, Service};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
@@ -27,12 +26,8 @@ use crate::wait::is_ready;
 const RESOLVE: Duration = Duration::from_secs(10);
 /// Between two looks at whether they have.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long a queue that is in use is waited for.
-const RELEASE: Duration = Duration::from_secs(2);
 /// Looks at a worker in a row that find it at work and nothing new, before it counts as done.
 const QUIET: u32 = 3;
-/// What a port by way of packet sockets is called.
-const PACKET_SOCKETS: &str = "AF_PACKET";
 /// How long a worker may take to hand over its latencies. It does so about once in a millisecond, if it gets a CPU.
 const HAND_OVER: Duration = Duration::from_millis(100);
 
@@ -54,7 +49,8 @@ impl Reading {
 
 impl<W: Write> Control<'_, W> {
     pub(super) fn serve_packets(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<(), WorkerError> {
-        let Launched { mut fleet, ports, .. } = self.launch(plan, packets)?;
+        let launched = fleet::launch(packets, &Options::default());
+        let Launched { mut fleet, ports, .. } = launched.failing(|| format!("open the ports of {}", plan.name))?;
         if let Role::Listen { address, .. } = &plan.role {
             self.report(&Event::Listening { port: address.port() })?;
         }
@@ -116,22 +112,6 @@ impl<W: Write> Control<'_, W> {
             End::Listen => self.dismissed(fleet, deadline_ns)?,
         }
         Ok(Measured { begin, end, samples, latencies })
-    }
-
-    /// Opens the ports and starts the workers. A queue whose socket went with its process becomes free a moment later: the
-    /// kernel gives its memory back from a work queue (xp_put_pool of net/xdp/xsk_buff_pool.c).
-    fn launch(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<Launched, WorkerError> {
-        let deadline_ns = monotonic_after(RELEASE);
-        loop {
-            match fleet::launch(packets, &Options::default()) {
-                Err(LaunchError::Port(PortError { reason: OpenError::QueueInUse { .. }, .. }))
-                    if monotonic_ns() < deadline_ns =>
-                {
-                    self.pause(monotonic_after(LOOK))?;
-                }
-                done => return done.failing(|| format!("open the ports of {}", plan.name)),
-            }
-        }
     }
 
     /// Waits until what was opened has come to its end.
@@ -302,10 +282,9 @@ fn record_of(port: LaunchedPort, packets: &Packets) -> Result<(PacketPort, Vec<S
     let drops = drops.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count));
     let is_asked = packets.ports.iter().any(|plan| plan.interface == port.interface && plan.driver != Driver::Auto);
     // By a slower way than there is, which nobody asked for.
-    let is_slow = |note: &&String| port.way == PACKET_SOCKETS || note.contains("generic hook");
-    let doubts = port.notes.iter().filter(|note| !is_asked && is_slow(note)).cloned().collect();
+    let doubts = if port.way.is_slow() && !is_asked { port.notes.clone() } else { Vec::new() };
     let LaunchedPort { interface, way, notes, .. } = port;
-    Ok((PacketPort { interface, driver: way.to_owned(), notes, drops: drops.collect() }, doubts))
+    Ok((PacketPort { interface, driver: way.name().to_owned(), notes, drops: drops.collect() }, doubts))
 }
 
 fn server((address, row): (&SocketAddr, &Row)) -> PacketServer {

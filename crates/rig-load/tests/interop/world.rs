@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rig_load::packet::device::{self, Device, Options};
 use rig_load::packet::plan::{Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_load::packet::{
-    Answer, Clock, Config, Counters, Engine, Family, Gateway, Latencies, Link, Monotonic, Port, Service, V4, V6, drive,
+    Answer, Clock, Config, Counters, Engine, Family, Gateway, Latencies, Link, Monotonic, Pass, Port, Service, V4, V6,
+    drive,
 };
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -142,7 +143,11 @@ impl<F: Ends> World<F> {
             thread::yield_now();
             !winding || engine.counters().sk_con() > 0 && begin.elapsed() < 2 * PATIENCE
         };
-        fn on<F: Family>(engine: &mut Engine<F>, port: &mut impl Port, go_on: impl FnMut(&mut Engine<F>, u64) -> bool) {
+        fn on<F: Family>(
+            engine: &mut Engine<F>,
+            port: &mut impl Port,
+            go_on: impl FnMut(&mut Engine<F>, Pass) -> bool,
+        ) {
             drive(engine, port, &mut Monotonic, go_on);
         }
         match self.port.as_mut().unwrap() {

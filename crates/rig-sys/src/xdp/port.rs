@@ -78,6 +78,8 @@ pub struct Port {
     /// In the order in which they were asked for.
     pub queues: Vec<Queue>,
     pub mac: [u8; 6],
+    /// Whether the program is in the kernel's generic hook.
+    pub is_generic: bool,
     /// By which way frames go, and why not by a better one: sentences for the user.
     pub notes: Vec<String>,
 }
@@ -173,7 +175,7 @@ fn open_in(link: &Link, places: &[Place], options: &Options, hook: Hook) -> Resu
         queues.push(Queue { receiver, transmitter });
     }
     notes.extend(way(link, &queues));
-    Ok(Port { queues, mac: link.mac, notes })
+    Ok(Port { queues, mac: link.mac, is_generic, notes })
 }
 
 /// What a program that sends needs, or why it would not do.

@@ -29,8 +29,36 @@ pub struct Opened {
     pub devices: Vec<Device>,
     /// The interface's.
     pub mac: Mac,
+    pub way: Way,
     /// By which way frames go, and why not by a better one: sentences for the user.
     pub notes: Vec<String>,
+}
+
+/// By which way a port's frames leave and enter the kernel when it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Xdp,
+    /// In the kernel's generic hook.
+    XdpGeneric,
+    /// AF_XDP to receive; frames leave without socket buffers where they can.
+    Live,
+    Packet,
+}
+
+impl Way {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "AF_XDP",
+            Self::XdpGeneric => "AF_XDP, generic",
+            Self::Live => "AF_XDP, live frames",
+            Self::Packet => "AF_PACKET",
+        }
+    }
+
+    /// Whether each frame is a socket buffer both ways, which is slow.
+    pub fn is_slow(self) -> bool {
+        matches!(self, Self::XdpGeneric | Self::Packet)
+    }
 }
 
 /// One worker's queue. Each variant is a [`Port`] of its own, so that the engine's loop is made for it.

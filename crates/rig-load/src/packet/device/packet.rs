@@ -4,7 +4,7 @@ use rig_sys::packet_socket::{self, Meter, Receiver, Sender};
 use rig_sys::xdp::OpenError;
 use rig_wire::ethernet::Mac;
 
-use super::{Device, Opened, Port, Receive, Transmit, filter, frame, places};
+use super::{Device, Opened, Port, Receive, Transmit, Way, filter, frame, places};
 use crate::packet::plan::PortPlan;
 
 /// A packet socket.
@@ -59,5 +59,5 @@ pub(super) fn open(plan: &PortPlan) -> Result<Opened, OpenError> {
     let port = packet_socket::Port::open(&plan.interface, &places(plan), &options)?;
     let devices =
         port.queues.into_iter().map(|(receiver, sender)| Device::Packet(Packet { receiver, sender })).collect();
-    Ok(Opened { devices, mac: Mac(port.mac), notes: Vec::new() })
+    Ok(Opened { devices, mac: Mac(port.mac), way: Way::Packet, notes: Vec::new() })
 }

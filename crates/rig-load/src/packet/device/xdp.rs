@@ -3,7 +3,7 @@
 use rig_sys::xdp::{self, LiveSender, Meter, Mode, Queue, Receiver, Sender, Transmitter};
 use rig_wire::ethernet::Mac;
 
-use super::{Device, Opened, Options, Port, Receive, Transmit, filter, frame, places};
+use super::{Device, Opened, Options, Port, Receive, Transmit, Way, filter, frame, places};
 use crate::packet::plan::PortPlan;
 
 /// An AF_XDP socket at a queue.
@@ -103,6 +103,11 @@ pub(super) fn open(plan: &PortPlan, options: &Options, mode: Mode) -> Result<Ope
         Transmitter::Socket(sender) => Device::Xdp(Xdp { receiver: queue.receiver, sender }),
         Transmitter::Live(sender) => Device::Live(Live { receiver: queue.receiver, sender: *sender }),
     };
-    let devices = port.queues.into_iter().map(device).collect();
-    Ok(Opened { devices, mac: Mac(port.mac), notes: port.notes })
+    let devices: Vec<Device> = port.queues.into_iter().map(device).collect();
+    let way = match devices.first() {
+        _ if port.is_generic => Way::XdpGeneric,
+        Some(Device::Live(_)) => Way::Live,
+        _ => Way::Xdp,
+    };
+    Ok(Opened { devices, mac: Mac(port.mac), way, notes: port.notes })
 }

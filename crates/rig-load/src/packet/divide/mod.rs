@@ -25,8 +25,6 @@ use shares::{share, share_of_rate};
 #[derive(Debug, Clone)]
 pub struct Hardware {
     pub mac: Mac,
-    /// Whether checksums of what comes can be verified: see [`Link::verify`].
-    pub verify: bool,
     pub spread: Spread,
 }
 
@@ -50,8 +48,8 @@ pub struct Division {
     pub workers: Vec<Worker>,
     /// Memory that all of them reserve. It is taken as connections come to use it.
     pub bytes: u64,
-    /// What the user must know to make use of the division.
-    pub notes: Vec<String>,
+    /// What the user must know to make use of the division, and of which of the plan's ports.
+    pub notes: Vec<(usize, String)>,
 }
 
 /// A worker.
@@ -105,7 +103,7 @@ pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideE
             division.bytes += bytes;
             division.workers.push(Worker { port: n, place: place.clone(), config, bytes });
         }
-        division.notes.extend(notes(plan, port, hardware));
+        division.notes.extend(notes(plan, port, hardware).into_iter().map(|note| (n, note)));
     }
     Ok(division)
 }
@@ -350,7 +348,7 @@ fn link<F: Family>(port: &PortPlan, hardware: &Hardware, (n, of): (usize, usize)
         gateway: Gateway::Known(Mac(vxlan.inner_destination)),
         hop_limit: port.hop_limit,
         tos: port.tos,
-        verify: hardware.verify,
+        verify: true,
         tunnel: Some(Box::new(tunnel(port, vxlan, hardware, announce, (n, of))?)),
     })
 }
@@ -391,7 +389,7 @@ fn outer<F: Family>(port: &PortPlan, hardware: &Hardware, announce: bool) -> Res
         },
         hop_limit: port.hop_limit,
         tos: port.tos,
-        verify: hardware.verify,
+        verify: true,
         tunnel: None,
     })
 }

@@ -59,7 +59,7 @@ fn rss(queues: u32) -> Rss {
 }
 
 fn hardware(spread: Spread, ports: usize) -> Vec<Hardware> {
-    vec![Hardware { mac: Mac([2, 0, 0, 0, 0, 1]), verify: true, spread }; ports]
+    vec![Hardware { mac: Mac([2, 0, 0, 0, 0, 1]), spread }; ports]
 }
 
 /// The ends of the first `count` datagrams that a worker sends when it keeps nothing of them.
@@ -166,7 +166,7 @@ fn each_worker_has_a_tunnel_of_its_own() {
     };
     assert_eq!(division.workers.iter().map(ends).collect::<Vec<_>>(), [(10, 20, 1000..=1499), (11, 20, 1500..=1999)]);
     assert_eq!(division.notes.len(), 2);
-    assert!(division.notes[1].contains("dst-ip 172.16.0.11 action 1"), "{}", division.notes[1]);
+    assert!(division.notes[1].1.contains("dst-ip 172.16.0.11 action 1"), "{:?}", division.notes[1]);
     // Headers of the tunnel count.
     let Service::UdpClient(udp) = &mut plan.service else { panic!("a client") };
     udp.request = Payload::Filler(1500 - 28 - 50);

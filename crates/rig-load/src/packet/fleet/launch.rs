@@ -5,7 +5,7 @@ use rig_wire::Toeplitz;
 use rig_wire::ethernet::Mac;
 
 use super::super::config::Service;
-use super::super::device::{self, Device, Losses, Meter, PortError};
+use super::super::device::{self, Device, Losses, Meter, PortError, Way};
 use super::super::divide::{DivideError, Division, Hardware, Spread, divide};
 use super::super::plan::{Packets, PortPlan};
 use super::super::steering::Rss;
@@ -25,7 +25,7 @@ pub struct Launched {
 pub struct LaunchedPort {
     pub interface: String,
     /// By which way its frames leave and enter the kernel.
-    pub way: &'static str,
+    pub way: Way,
     /// By which way its frames go, and what the user must know of it: sentences.
     pub notes: Vec<String>,
     meters: Vec<Meter>,
@@ -53,7 +53,7 @@ pub enum LaunchError {
 
 /// Checks a plan as far as that goes without the interfaces that it names.
 pub fn check(plan: &Packets) -> Result<Division, DivideError> {
-    let hardware = Hardware { mac: Mac([2, 0, 0, 0, 0, 0]), verify: true, spread: Spread::Mirrored };
+    let hardware = Hardware { mac: Mac([2, 0, 0, 0, 0, 0]), spread: Spread::Mirrored };
     divide(plan, &vec![hardware; plan.ports.len()])
 }
 
@@ -66,11 +66,10 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
     for port in &plan.ports {
         let interface = port.interface.clone();
         let opened = device::open(port, options)?;
-        let way = opened.devices.first().map_or("", way);
         let meters = opened.devices.iter().map(Device::meter).collect();
-        hardware.push(facts(port, &plan.service, opened.mac));
+        hardware.push(Hardware { mac: opened.mac, spread: spread(port, &plan.service) });
         devices.push(opened.devices.into_iter());
-        ports.push(LaunchedPort { interface, way, notes: opened.notes, meters });
+        ports.push(LaunchedPort { interface, way: opened.way, notes: opened.notes, meters });
     }
     let division = divide(plan, &hardware)?;
     let workers = division.workers.into_iter().filter_map(|worker| {
@@ -80,17 +79,10 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
         Some(Worker { config: worker.config, port, cpu: worker.place.cpu, interface })
     });
     let fleet = Fleet::start(workers.collect())?;
-    for note in division.notes {
-        let about = |port: &&mut LaunchedPort| note.starts_with(&format!("{}: ", port.interface));
-        if let Some(port) = ports.iter_mut().find(about) {
-            port.notes.push(note);
-        }
+    for (port, note) in division.notes {
+        ports[port].notes.push(note);
     }
     Ok(Launched { fleet, ports, bytes: division.bytes })
-}
-
-fn facts(port: &PortPlan, service: &Service, mac: Mac) -> Hardware {
-    Hardware { mac, verify: true, spread: spread(port, service) }
 }
 
 /// Frames keep their queue on the way to a veth interface's peer; network cards tell how they hash.
@@ -113,14 +105,6 @@ fn spread(port: &PortPlan, service: &Service) -> Spread {
 fn rss(hash: &ReceiveHash) -> Option<Rss> {
     let key = hash.key.first_chunk::<40>()?;
     Some(Rss { hash: Toeplitz::new(key), table: hash.table.as_slice().into() })
-}
-
-fn way(device: &Device) -> &'static str {
-    match device {
-        Device::Xdp(_) => "AF_XDP",
-        Device::Live(_) => "AF_XDP, live frames",
-        Device::Packet(_) => "AF_PACKET",
-    }
 }
 
 impl Berth for Device {

@@ -13,7 +13,7 @@ use super::super::engine::Engine;
 use super::super::family::Family;
 use super::super::port::Port;
 use super::super::rows::Row;
-use super::super::run::{Clock, Monotonic, Usage};
+use super::super::run::{Clock, Monotonic, Pass, Usage, drive};
 use super::orders::{Order, Orders};
 
 /// How often what was counted is published.
@@ -90,37 +90,33 @@ impl Work<'_> {
         mut port: P,
         begun: impl FnOnce(),
     ) -> Result<Done, ConfigError> {
-        let mut now = Monotonic.now();
-        let mut engine = Engine::new(config, now)?;
+        let begin = Monotonic.now();
+        let mut engine = Engine::new(config, begin)?;
         engine.open_from(Nanos::MAX);
         begun();
-        let mut usage = Usage::default();
         let mut gateway = None;
         let (mut seen, mut last_order) = (0, Order::default());
-        let mut publish_at = now;
+        let mut publish_at = begin;
         let mut idle = 0;
-        loop {
-            let busy = engine.pass(now, &mut port);
-            let after = Monotonic.now();
-            usage.add(after - now, busy);
-            now = after;
+        let usage = drive(&mut engine, &mut port, &mut Monotonic, |engine, Pass { end, busy, usage }| {
             if let Some(order) = self.orders.news(&mut seen) {
                 if order.stop {
-                    break;
+                    return false;
                 }
-                obey(&mut engine, order, last_order);
+                obey(engine, order, last_order);
                 last_order = order;
             }
-            if now >= publish_at && self.publish(&mut engine, usage, now) {
-                publish_at = now + PUBLISH;
-                self.compare(&mut engine, &mut gateway);
+            if end >= publish_at && self.publish(engine, usage, end) {
+                publish_at = end + PUBLISH;
+                self.compare(engine, &mut gateway);
             }
             idle = if busy { 0 } else { idle + 1 };
             if idle >= PATIENCE {
                 idle = 0;
                 std::thread::yield_now();
             }
-        }
+            true
+        });
         let mut latencies = Latencies::default();
         engine.exchange_latencies(&mut latencies);
         let rows = engine.rows().collect();
