@@ -10,6 +10,7 @@ pub mod ends;
 pub mod exit;
 pub mod figures;
 pub mod frontend;
+pub mod lb;
 pub mod record;
 pub mod report;
 pub mod run;

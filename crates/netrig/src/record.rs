@@ -32,6 +32,9 @@ pub struct TrialRecord {
     /// How the rate of the window was found, when it was searched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRecord>,
+    /// What the node between the ends did, on the paths that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub middle: Option<MiddleRecord>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -45,6 +48,67 @@ impl TrialRecord {
     pub fn seconds(&self) -> f64 {
         self.window_end_ns.saturating_sub(self.window_begin_ns) as f64 / 1e9
     }
+}
+
+/// The node between the client's and the server's over the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MiddleRecord {
+    /// CPUs that carried packets.
+    pub workers: Vec<u32>,
+    /// CPUs that it shared with the load's ends, because the machine has no others.
+    #[serde(default)]
+    pub shared: Vec<u32>,
+    /// What carried them, e.g. `netrig 0.1.0, XDP native on veth, FullNAT` or `HAProxy 2.6.12, TCP mode`.
+    pub system: String,
+    /// Both its interfaces together.
+    pub in_packets: u64,
+    pub in_bytes: u64,
+    pub out_packets: u64,
+    pub out_bytes: u64,
+    /// Connections that it knew of at the window's end, where it tells.
+    pub connections: Option<u64>,
+    /// Of its connection table, bytes, where it tells.
+    pub memory_bytes: Option<u64>,
+    pub services: Vec<MiddleService>,
+    /// Packets dropped inside the window, by the reasons that occurred: text and count.
+    pub drops: Vec<(String, u64)>,
+    /// Where its CPUs' time went, when that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+}
+
+/// A service as the middle node lists it at the window's end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MiddleService {
+    /// `TCP` or `UDP`.
+    pub protocol: String,
+    /// Address and port.
+    pub address: String,
+    pub scheduler: String,
+    pub backends: Vec<MiddleBackend>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MiddleBackend {
+    pub address: String,
+    /// As ipvsadm writes it, e.g. `FullNat`.
+    pub forward: String,
+    pub weight: u32,
+    pub active: u64,
+    pub inactive: u64,
+}
+
+/// Sampled stacks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Samples that each CPU gave a second.
+    pub hertz: u32,
+    pub cpus: Vec<u32>,
+    pub samples: u64,
+    pub lost: u64,
+    /// Frames from the outermost to the innermost, joined by `;`, with their samples: the folded form that flame graphs are
+    /// drawn from.
+    pub stacks: Vec<(String, u64)>,
 }
 
 /// A search for the highest rate that is carried without loss, made before the window.

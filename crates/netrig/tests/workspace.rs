@@ -14,7 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-sys", &[]),
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-load", &["rig-stats", "rig-sys", "rig-wire"]),
-    ("netrig", &["rig-stats", "rig-sys", "rig-wire", "rig-load"]),
+    ("netrig", &["rig-stats", "rig-sys", "rig-wire", "rig-load", "rig-datapath"]),
     ("xtask", &[]),
 ];
 

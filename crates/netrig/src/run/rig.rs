@@ -118,6 +118,7 @@ impl Rig {
         };
         let mut record = TrialRecord {
             search,
+            middle: None,
             scenario: scenario.id.clone(),
             ordinal,
             started_unix_ms,

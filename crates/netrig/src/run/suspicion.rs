@@ -261,6 +261,7 @@ mod tests {
             workers: Vec::new(),
             throttled_us: None,
             search: None,
+            middle: None,
             flags: Vec::new(),
         }
     }

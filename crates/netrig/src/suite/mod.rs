@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
+use crate::testbed::Middle;
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
@@ -119,6 +120,8 @@ pub struct Scenario {
     pub about: String,
     pub notes: Vec<String>,
     pub topology: Topology,
+    /// On the paths that have a node between client and server.
+    pub middle: Option<Middle>,
     /// What is measured.
     pub traffic: Traffic,
     /// What runs meanwhile.

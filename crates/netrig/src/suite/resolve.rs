@@ -166,6 +166,7 @@ impl Resolver<'_> {
             about: scenario.about.clone(),
             notes: scenario.notes.clone(),
             topology,
+            middle: None,
             watched: traffic.goal(),
             traffic,
             under,

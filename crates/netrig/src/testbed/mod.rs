@@ -3,8 +3,10 @@
 mod build;
 mod draw;
 pub mod kept;
+mod middle;
 mod share;
 pub mod topology;
 
 pub use build::{Place, Testbed, UPLINK};
+pub use middle::Middle;
 pub use share::{share_cpus, split_cores};

@@ -1,0 +1,307 @@
+//! What is said between the running control plane and who asks it: a JSON line each way, except that a listing of
+//! connections is many lines.
+//!
+//! What is told to programs by `--json` is [`Status`] and [`ConnectionEntry`], so fields are added, never renamed.
+
+use std::net::{IpAddr, SocketAddr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// Answered by [`Reply::Status`].
+    Status,
+    /// Answered by a [`Reply::Connections`] for each batch, the last of which says so.
+    Connections(Filter),
+    /// Answered by [`Reply::Done`] when it is in force.
+    Edit(Edit),
+    /// Several in a row, all or none: what `--restore` reads. Answered by [`Reply::Done`].
+    Edits(Vec<Edit>),
+    /// Sets the counters of one service, or of all, to zero: listings count from here. Metrics go on.
+    Zero(Option<ServiceKey>),
+    /// Reads the configuration file again. Answered by [`Reply::Done`], which says what has changed.
+    Reload,
+    /// The configuration in force as a file. Answered by [`Reply::Text`].
+    Configuration,
+    /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
+    Trace(Flow),
+    /// The control plane ends; with `detach`, packets are no longer balanced although the balancer was to persist.
+    Stop { detach: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    Status(Box<Status>),
+    Connections {
+        entries: Vec<ConnectionEntry>,
+        last: bool,
+    },
+    /// What was done, where there is something to say.
+    Done(Vec<String>),
+    Text(String),
+    Trace(Box<Trace>),
+    /// Nothing was done.
+    Refused {
+        what: String,
+        hint: Option<String>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceKey {
+    pub protocol: Protocol,
+    pub address: SocketAddr,
+}
+
+/// How one rule changes the configuration in force, as ipvsadm's `-A -E -D -a -e -d -C`, and DPVS's `-P -Q` for local
+/// addresses. What is `None` stays as it is, or is the default of something new.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Edit {
+    AddService {
+        service: ServiceKey,
+        options: ServiceOptions,
+    },
+    EditService {
+        service: ServiceKey,
+        options: ServiceOptions,
+    },
+    DeleteService {
+        service: ServiceKey,
+    },
+    AddBackend {
+        service: ServiceKey,
+        backend: SocketAddr,
+        options: BackendOptions,
+    },
+    EditBackend {
+        service: ServiceKey,
+        backend: SocketAddr,
+        options: BackendOptions,
+    },
+    DeleteBackend {
+        service: ServiceKey,
+        backend: SocketAddr,
+    },
+    AddLocal {
+        service: ServiceKey,
+        address: IpAddr,
+    },
+    DeleteLocal {
+        service: ServiceKey,
+        address: IpAddr,
+    },
+    /// ipvsadm's `--set`, for services without timeouts of their own; seconds, 0 leaves one as it is.
+    Timeouts {
+        tcp: u32,
+        tcp_fin: u32,
+        udp: u32,
+    },
+    Clear,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceOptions {
+    /// By ipvsadm's names: `rr`, `wrr`, `lc`, `wlc`, `sh`, `mh`.
+    pub scheduler: Option<String>,
+    /// Of established connections (TCP) or of those answered (UDP), seconds.
+    pub timeout: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendOptions {
+    /// A service's backends are forwarded to in one way, which its first backend decides.
+    pub forward: Option<Forward>,
+    pub weight: Option<u32>,
+    /// Connections at which it gets no more; 0: no limit.
+    pub limit: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forward {
+    FullNat,
+    Nat,
+    Route,
+    Tunnel,
+}
+
+/// The balancer as it is now. Counters are since the beginning, or since they were last set to zero.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    pub netrig_version: String,
+    pub name: String,
+    /// Of the control plane.
+    pub process: u32,
+    /// Since the control plane was started, milliseconds.
+    pub up_ms: u64,
+    /// Whether the balancer stays when the control plane ends.
+    pub persist: bool,
+    /// The configuration file, where there is one.
+    pub file: Option<String>,
+    pub devices: Vec<DeviceStatus>,
+    /// CPUs that run the program.
+    pub workers: Vec<u32>,
+    pub table: TableStatus,
+    pub services: Vec<ServiceEntry>,
+    /// Packets dropped, by every reason there is.
+    pub drops: Vec<ReasonCount>,
+    /// Packets left to the kernel, by every reason there is.
+    pub passes: Vec<ReasonCount>,
+    /// Over what span rates were taken, milliseconds; 0 when there is none yet.
+    pub rate_span_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceStatus {
+    pub name: String,
+    /// `native` or `generic`.
+    pub mode: String,
+    pub queues: u32,
+    /// How packets come to the workers' CPUs: a sentence.
+    pub placement: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TableStatus {
+    pub capacity: u64,
+    /// Connections in it, as the last sweep counted them.
+    pub connections: u64,
+    /// Of all maps, bytes.
+    pub memory_bytes: u64,
+    /// Duration of the last round of sweeping, milliseconds.
+    pub sweep_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceEntry {
+    #[serde(flatten)]
+    pub key: ServiceKey,
+    pub scheduler: String,
+    pub forward: Forward,
+    pub local: Vec<IpAddr>,
+    /// Of established connections or of UDP that was answered, seconds, where the service has its own.
+    pub timeout: Option<u32>,
+    /// False for one that was removed and still has connections.
+    pub open: bool,
+    pub counters: Counters,
+    pub rates: Rates,
+    pub backends: Vec<BackendEntry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendEntry {
+    pub address: SocketAddr,
+    pub weight: u32,
+    /// Connections at which it gets no more.
+    pub limit: Option<u32>,
+    /// True for one that was removed and still has connections.
+    pub leaving: bool,
+    /// Established TCP connections.
+    pub active: u32,
+    /// All others.
+    pub inactive: u32,
+    pub counters: Counters,
+    pub rates: Rates,
+}
+
+/// In: from clients. Out: from backends. Bytes are those of IP packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Counters {
+    pub connections: u64,
+    pub in_packets: u64,
+    pub out_packets: u64,
+    pub in_bytes: u64,
+    pub out_bytes: u64,
+}
+
+/// The same a second, over [`Status::rate_span_ms`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Rates {
+    pub connections: f64,
+    pub in_packets: f64,
+    pub out_packets: f64,
+    pub in_bytes: f64,
+    pub out_bytes: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReasonCount {
+    pub number: u32,
+    /// Stable, `[a-z_]`.
+    pub key: String,
+    pub text: String,
+    pub remedy: String,
+    pub packets: u64,
+    /// A second, rounded.
+    pub rate: u64,
+}
+
+/// Which connections a listing shall have; what is `None` does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Filter {
+    pub service: Option<ServiceKey>,
+    pub client: Option<IpAddr>,
+    pub backend: Option<SocketAddr>,
+    /// The listing ends with this many.
+    pub most: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConnectionEntry {
+    pub protocol: Protocol,
+    /// As ipvsadm names it, e.g. `ESTABLISHED`.
+    pub state: String,
+    /// Until it is forgotten if no packet comes, seconds.
+    pub expires: u32,
+    pub client: SocketAddr,
+    pub service: SocketAddr,
+    /// What backends see as the client, with FullNAT.
+    pub local: Option<SocketAddr>,
+    pub backend: SocketAddr,
+}
+
+/// The packet that is traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    pub protocol: Protocol,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    /// Of TCP, as in its header (RFC 9293, 3.1); a SYN when it is not said.
+    pub tcp_flags: u8,
+    /// Of the IP packet, bytes.
+    pub length: u16,
+}
+
+/// What would happen to a packet, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trace {
+    /// The interface that it was taken to come in by.
+    pub device: String,
+    pub steps: Vec<String>,
+    /// `forward`, `drop` or `pass`.
+    pub verdict: String,
+    pub reason: Option<ReasonCount>,
+    /// The IP packet as it leaves, where it does.
+    pub packet_out: Option<PacketOut>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PacketOut {
+    pub device: Option<String>,
+    pub source_mac: String,
+    pub destination_mac: String,
+    /// e.g. `10.0.0.1:1025 > 10.0.0.2:80`, with the outer header first where there is one.
+    pub flow: String,
+    pub bytes: Vec<u8>,
+}

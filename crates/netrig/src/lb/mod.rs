@@ -1,0 +1,10 @@
+//! `netrig lb`: the layer-4 balancer of rig-datapath as a service on this machine.
+//!
+//! ```text
+//! netrig lb run FILE ── control plane: owns the tables, attaches, sweeps, serves ──┐
+//! netrig lb -A/-a/-L ..., drops, trace ── one Request, one Reply, over a socket ───┘
+//! ```
+//!
+//! All changes go through the control plane, which alone writes the tables; [`message`] is what is said over the socket.
+
+pub mod message;
