@@ -7,4 +7,6 @@
 //!
 //! All changes go through the control plane, which alone writes the tables; [`message`] is what is said over the socket.
 
+pub mod client;
 pub mod message;
+pub mod place;
