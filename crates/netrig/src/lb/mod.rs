@@ -7,4 +7,7 @@
 //!
 //! All changes go through the control plane, which alone writes the tables; [`message`] is what is said over the socket.
 
+pub mod command;
+mod ipvsadm;
 pub mod message;
+mod views;
