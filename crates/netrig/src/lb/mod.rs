@@ -9,7 +9,15 @@
 
 pub mod client;
 pub mod command;
-mod ipvsadm;
+mod drops;
+mod flow;
+pub mod ipvsadm;
+mod listing;
 pub mod message;
+pub mod metrics;
+mod names;
+mod overview;
 pub mod place;
+mod rules;
+mod trace_text;
 mod views;
