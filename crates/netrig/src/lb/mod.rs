@@ -10,6 +10,8 @@
 pub mod client;
 pub mod command;
 mod drops;
+#[cfg(test)]
+mod fixture;
 mod flow;
 pub mod ipvsadm;
 mod listing;
