@@ -21,7 +21,7 @@ use crate::store::{RunId, Store};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
 pub use environment::environment;
-pub use left_out::{LeftOut, Middles, leave_out};
+pub use left_out::{LeftOut, Middles, leave_out, no_verdict};
 pub use progress::Progress;
 pub use rig::Rig;
 

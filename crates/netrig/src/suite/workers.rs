@@ -243,3 +243,6 @@ impl From<&PlatformFile> for Platform {
         Self { head, cpu, memory, network, system, software }
     }
 }
+
+#[cfg(test)]
+mod tests;
