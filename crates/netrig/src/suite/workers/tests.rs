@@ -72,6 +72,7 @@ fn what_no_middle_can_be_is_refused_at_its_line() {
     refused(with("workers = \"all\""), 17, &["expected a number of workers such as 1, or a list"]);
     refused(with("service_addresses = 0"), 17, &["service_addresses = 0", "1 to 253"]);
     refused(with("workers = 1\nlocal_addresses = 254"), 18, &["local_addresses = 254"]);
+    refused(parse(&[("A", "ipvs", &format!("local_addresses = 1\n{LOAD}"))], ""), 17, &["path ipvs", "remove it"]);
     for key in ["workers = 1", "service_addresses = 1", "local_addresses = 1", "profile = true"] {
         let name = key.split(' ').next().unwrap();
         let words = [&format!("'{name}' on path direct"), "balancer, nftables, haproxy, ipvs"];
@@ -88,9 +89,9 @@ fn a_scenario_may_have_the_load_of_another() {
     let of = |keys: &str| parse(&[("D", "direct", LOAD), ("A", "balancer", keys)], "");
     let suite = of("load_of = \"D\"").unwrap();
     assert_eq!(suite.scenarios[0].traffic, suite.scenarios[1].traffic);
-    refused(of("load_of = \"X\""), 24, &["no scenario 'X'", "D, A"]);
-    refused(of("load_of = \"A\""), 24, &["'A' has no load of its own"]);
-    refused(of(&format!("load_of = \"D\"\n{LOAD}")), 24, &["both 'load' and 'load_of'"]);
+    refused(of("load_of = \"X\""), 25, &["no scenario 'X'", "D, A"]);
+    refused(of("load_of = \"A\""), 25, &["'A' has no load of its own"]);
+    refused(of(&format!("load_of = \"D\"\n{LOAD}")), 25, &["both 'load' and 'load_of'"]);
 }
 
 #[test]
@@ -131,18 +132,18 @@ fn tables_of_workers_have_all_rows_and_what_was_published() {
     assert_eq!(published.get(Side::Local, Metric::MiddleBitsIn), Some(80.0));
     assert!(layout.shows("A-2") && layout.shows("D") && !layout.shows("H"));
 
-    refused(table("cases = []"), 36, &["the table 'T' has no cases"]);
-    refused(table("cases = [{ head = \"x\" }]"), 36, &["the case 'x' has no scenario"]);
-    refused(table("cases = [{ head = \"x\", scenario = \"B\" }]"), 36, &["no scenario 'B'", "A, D, H"]);
+    refused(table("cases = []"), 38, &["the table 'T' has no cases"]);
+    refused(table("cases = [{ head = \"x\" }]"), 38, &["the case 'x' has no scenario"]);
+    refused(table("cases = [{ head = \"x\", scenario = \"B\" }]"), 38, &["no scenario 'B'", "A, D, H"]);
     refused(
         table("cases = [{ head = \"x\", scenario = \"D\" }, { head = \"y\", scenario = \"H\" }]"),
-        36,
+        38,
         &["'H' raises other things", "table of its own"],
     );
-    refused(table(&format!("{two}\ntests = [\"t\"]")), 37, &["layout 'workers' has no tests"]);
+    refused(table(&format!("{two}\ntests = [\"t\"]")), 39, &["layout 'workers' has no tests"]);
     let held = "cases = [{ head = \"x\", scenario = \"H\" }]\n[[table.reference]]\nworkers = 1\n";
-    refused(table(&format!("{held}cps = 1")), 37, &["no column 'cps'", "connections, ipackets"]);
-    refused(table(&format!("{held}connections = -1.0")), 37, &["published connections of -1"]);
+    refused(table(&format!("{held}cps = 1")), 39, &["no column 'cps'", "connections, ipackets"]);
+    refused(table(&format!("{held}connections = -1.0")), 39, &["published connections of -1"]);
 }
 
 #[test]
