@@ -9,15 +9,7 @@
 
 pub mod client;
 pub mod command;
-mod drops;
-mod flow;
-pub mod ipvsadm;
-mod listing;
+mod ipvsadm;
 pub mod message;
-pub mod metrics;
-mod names;
-mod overview;
 pub mod place;
-mod rules;
-mod trace_text;
 mod views;
