@@ -12,4 +12,5 @@ pub mod command;
 mod ipvsadm;
 pub mod message;
 pub mod place;
+pub mod settings;
 mod views;
