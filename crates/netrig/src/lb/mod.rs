@@ -24,5 +24,6 @@ mod names;
 mod overview;
 pub mod place;
 mod rules;
+pub mod settings;
 mod trace_text;
 mod views;
