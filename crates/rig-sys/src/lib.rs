@@ -11,6 +11,7 @@ pub mod napi;
 pub mod netlink;
 pub mod netns;
 pub mod packet_socket;
+pub mod perf;
 pub mod probe;
 pub mod process;
 pub mod signal;
