@@ -136,7 +136,7 @@ pub enum Forward {
     Tunnel,
 }
 
-/// The balancer as it is now. Counters are since the beginning, or since they were last set to zero.
+/// The balancer as it is now. Counters of services are since the beginning, or since they were last set to zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     pub netrig_version: String,
@@ -153,6 +153,8 @@ pub struct Status {
     /// CPUs that run the program.
     pub workers: Vec<u32>,
     pub table: TableStatus,
+    /// Of services without timeouts of their own.
+    pub timeouts: DefaultTimeouts,
     pub services: Vec<ServiceEntry>,
     /// Packets dropped, by every reason there is.
     pub drops: Vec<ReasonCount>,
@@ -183,6 +185,17 @@ pub struct TableStatus {
     pub sweep_ms: u64,
 }
 
+/// What ipvsadm's `--set` sets, seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DefaultTimeouts {
+    /// Of established TCP connections.
+    pub tcp: u32,
+    /// Of TCP connections after a FIN.
+    pub tcp_fin: u32,
+    /// Of UDP that was answered.
+    pub udp: u32,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceEntry {
     #[serde(flatten)]
@@ -195,6 +208,8 @@ pub struct ServiceEntry {
     /// False for one that was removed and still has connections.
     pub open: bool,
     pub counters: Counters,
+    /// The same since the balancer began, whatever was set to zero: what metrics say.
+    pub total: Counters,
     pub rates: Rates,
     pub backends: Vec<BackendEntry>,
 }
@@ -212,6 +227,8 @@ pub struct BackendEntry {
     /// All others.
     pub inactive: u32,
     pub counters: Counters,
+    /// As the service's.
+    pub total: Counters,
     pub rates: Rates,
 }
 

@@ -7,4 +7,19 @@
 //!
 //! All changes go through the control plane, which alone writes the tables; [`message`] is what is said over the socket.
 
+pub mod client;
+pub mod command;
+mod drops;
+#[cfg(test)]
+mod fixture;
+mod flow;
+pub mod ipvsadm;
+mod listing;
 pub mod message;
+pub mod metrics;
+mod names;
+mod overview;
+pub mod place;
+mod rules;
+mod trace_text;
+mod views;

@@ -35,21 +35,29 @@ fn layouts(view: &RunView) -> Vec<Layout> {
         match &mut layout.form {
             Form::Columns(columns) | Form::Netperf(columns) => columns.retain(|column| in_run(&column.scenario)),
             Form::Overview(overview) => overview.retain(&in_run),
+            Form::Workers(workers) => {
+                for case in &mut workers.cases {
+                    case.rows.retain(|(_, scenario)| in_run(scenario));
+                }
+                workers.cases.retain(|case| !case.rows.is_empty());
+            }
+            Form::Platform(_) => {}
         }
     }
     layouts.retain(|layout| match &layout.form {
         Form::Columns(columns) | Form::Netperf(columns) => !columns.is_empty(),
         // A baseline alone has nothing to be compared with.
         Form::Overview(overview) => overview.cases.len() > 1 && !overview.tests.is_empty(),
+        Form::Workers(workers) => !workers.cases.is_empty(),
+        Form::Platform(_) => true,
     });
-    let shown =
-        |scenario: &&ScenarioView| layouts.iter().any(|t| t.columns().iter().any(|c| c.scenario == scenario.id));
+    let shown = |scenario: &&ScenarioView| layouts.iter().any(|layout| layout.shows(&scenario.id));
     let column =
         |s: &ScenarioView| LayoutColumn { head: s.id.clone(), scenario: s.id.clone(), published: Published::default() };
     let others: Vec<LayoutColumn> = view.scenarios.iter().filter(|s| !shown(s)).map(column).collect();
     if !others.is_empty() {
         let title = if layouts.is_empty() { "All scenarios" } else { "Other scenarios" };
-        layouts.push(Layout { title: title.to_owned(), source: None, form: Form::Columns(others) });
+        layouts.push(Layout { title: title.to_owned(), source: None, notes: Vec::new(), form: Form::Columns(others) });
     }
     layouts
 }
@@ -130,7 +138,7 @@ pub(super) fn tables(view: &RunView) -> Vec<Block> {
                     // What a case is relative to is the overview's to say.
                     (sheets::netperf(group.kind), None)
                 }
-                Form::Columns(_) | Form::Overview(_) => (sheets::columns(group.kind), view.baseline.as_deref()),
+                _ => (sheets::columns(group.kind), view.baseline.as_deref()),
             };
             blocks.extend(group_tables(view, &group, &sheets, relative_to));
         }
