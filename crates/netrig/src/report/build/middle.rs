@@ -118,10 +118,8 @@ pub(super) fn flames(scenario: &ScenarioView) -> Vec<Block> {
 fn sampled(ordinal: u32, profile: &Profile) -> String {
     let cpus = rig_sys::cpu::CpuSet::new(profile.cpus.iter().copied());
     let several = if profile.cpus.len() == 1 { "CPU" } else { "CPUs" };
-    let mut text = format!(
-        "{} samples of {several} {cpus} at {} Hz each in trial {ordinal}",
-        profile.samples, profile.hertz
-    );
+    let mut text =
+        format!("{} samples of {several} {cpus} at {} Hz each in trial {ordinal}", profile.samples, profile.hertz);
     if profile.lost > 0 {
         text += &format!(", {} lost", profile.lost);
     }

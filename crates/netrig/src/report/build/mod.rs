@@ -11,6 +11,7 @@ mod scenario;
 mod search;
 mod servers;
 mod sheets;
+mod workers;
 
 use jiff::Timestamp;
 use rig_stats::confidence::Level;

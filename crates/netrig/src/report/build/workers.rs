@@ -69,7 +69,9 @@ impl<'a> Rows<'a> {
             table.rows.push(Row { label: format!("{of}, {STUDY}"), unit: None, cells });
         }
         if let Some(source) = &self.layout.source {
-            table.notes.push(format!("{STUDY}: the published figure ({source}), from other machines and another system."));
+            table
+                .notes
+                .push(format!("{STUDY}: the published figure ({source}), from other machines and another system."));
         }
         table.notes.extend(self.layout.notes.iter().cloned());
         table.notes.extend(self.left_out(subject));
@@ -151,23 +153,18 @@ impl<'a> Rows<'a> {
         table
     }
 
+    /// Rows of the run that have no figures.
     fn left_out(&self, case: &WorkersCase) -> Option<String> {
         let measured = self.places(case);
         let missing = case.rows.iter().filter(|(_, id)| !measured.iter().any(|(_, scenario)| scenario.id == *id));
-        let parts: Vec<String> = missing
-            .map(|(workers, id)| {
-                let in_run = self.view.scenarios.iter().any(|scenario| scenario.id == *id);
-                let why = if in_run { "no trial was finished" } else { "not part of this run" };
-                workers.map_or(why.to_owned(), |n| format!("{}: {why}", count(n as usize, "worker", "workers")))
-            })
-            .collect();
-        (!parts.is_empty()).then(|| format!("{} without {}.", case.head, parts.join("; ")))
+        let ids: Vec<&str> = missing.map(|(_, id)| id.as_str()).collect();
+        (!ids.is_empty()).then(|| format!("No trial of {} was finished.", ids.join(", ")))
     }
 
     fn remarks(&self, cases: &[&WorkersCase]) -> Vec<String> {
         let places = cases.iter().flat_map(|case| {
             let head = |workers: Option<u32>| match workers {
-                Some(workers) => format!("{}, {workers}", case.head),
+                Some(workers) => format!("{} {workers}", case.head),
                 None => case.head.clone(),
             };
             self.places(case).into_iter().map(move |(workers, scenario)| (head(workers), scenario))
