@@ -139,8 +139,11 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 			reason = translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
 		if (reason)
 			return drop(reason);
-	} else if (s->forward == TUNNEL && local) {
-		reason = encapsulate(ctx, p, local, &b->address);
+	} else {
+		if (kind == FLOW)
+			reason = complete_flow(ctx, p, control);
+		if (!reason && s->forward == TUNNEL && local)
+			reason = encapsulate(ctx, p, local, &b->address);
 		if (reason)
 			return drop(reason);
 	}

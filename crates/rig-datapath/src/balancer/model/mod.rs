@@ -485,8 +485,13 @@ impl Model {
                 Kind::Flow { .. } => packet.translate(frame, to),
                 Kind::Error => packet.translate_error(frame, to, keep_source),
             }
-        } else if let (true, Some(local)) = (tunnel, local) {
-            packet.encapsulate(frame, local.ip(), backend.ip());
+        } else {
+            if let Kind::Flow { .. } = packet.kind {
+                packet.complete(frame);
+            }
+            if let (true, Some(local)) = (tunnel, local) {
+                packet.encapsulate(frame, local.ip(), backend.ip());
+            }
         }
         packet.set_link(frame, way.source, way.destination);
         Ok(())

@@ -217,28 +217,44 @@ impl Packet {
         }
     }
 
-    /// Addresses and ports become those of `to`.
-    pub(super) fn translate(&self, frame: &mut [u8], to: Tuple) {
-        let end = self.l3 + self.length;
-        let l4_checksum = match self.tuple.protocol {
-            TCP => 16,
-            _ => 6,
-        };
-        let (l3, l4) = frame[..end].split_at_mut(self.l4);
-        let ip = &mut l3[self.l3..];
-        let mut checksum = word(l4, l4_checksum);
-        let has_checksum = self.tuple.protocol == TCP || checksum != 0;
-        let (source, destination) = (self.tuple.source.ip(), self.tuple.destination.ip());
-        let pseudo = match (source, destination) {
+    fn checksum_place(&self) -> usize {
+        if self.tuple.protocol == TCP { 16 } else { 6 }
+    }
+
+    /// The checksum that `l4` shall have, which a sender may have left unfinished.
+    fn completed(&self, l4: &[u8]) -> u16 {
+        let checksum = word(l4, self.checksum_place());
+        let pseudo = match (self.tuple.source.ip(), self.tuple.destination.ip()) {
             (IpAddr::V4(a), IpAddr::V4(b)) => Sum::pseudo_v4(a, b, self.tuple.protocol, l4.len()),
             (IpAddr::V6(a), IpAddr::V6(b)) => Sum::pseudo_v6(a, b, self.tuple.protocol, l4.len()),
             _ => Sum::ZERO,
         };
-        if checksum == pseudo.folded() {
-            // A sender's unfinished work.
-            put(l4, l4_checksum, 0);
-            checksum = pseudo.bytes(l4).checksum();
+        if checksum != pseudo.folded() {
+            return checksum;
         }
+        let mut whole = l4.to_vec();
+        put(&mut whole, self.checksum_place(), 0);
+        pseudo.bytes(&whole).checksum()
+    }
+
+    /// Nothing changes but a checksum that was left unfinished.
+    pub(super) fn complete(&self, frame: &mut [u8]) {
+        let l4 = &mut frame[self.l4..self.l3 + self.length];
+        let at = self.checksum_place();
+        if self.tuple.protocol == TCP || word(l4, at) != 0 {
+            let checksum = self.completed(l4);
+            put(l4, at, if self.tuple.protocol == UDP && checksum == 0 { 0xffff } else { checksum });
+        }
+    }
+
+    /// Addresses and ports become those of `to`.
+    pub(super) fn translate(&self, frame: &mut [u8], to: Tuple) {
+        let end = self.l3 + self.length;
+        let l4_checksum = self.checksum_place();
+        let (l3, l4) = frame[..end].split_at_mut(self.l4);
+        let ip = &mut l3[self.l3..];
+        let has_checksum = self.tuple.protocol == TCP || word(l4, l4_checksum) != 0;
+        let mut checksum = self.completed(l4);
         let mut ip_checksum = if self.is_ipv6() { 0 } else { word(ip, 10) };
         let places = address_places(self.is_ipv6());
         for (at, new) in [(places.0, to.source.ip()), (places.1, to.destination.ip())] {
