@@ -7,6 +7,7 @@ mod errors;
 mod forwarding;
 mod frames;
 mod lab;
+mod too_big;
 mod traffic;
 
 use std::net::SocketAddr;
