@@ -110,9 +110,7 @@ fn chain(net: u8, nodes: &[&NetNs], mtus: &[u32], last: &str, offload: bool) {
         if !offload {
             ethtool::set(nodes[wire], near, Offload::Checksum, false).unwrap();
         }
-        until("the wire", || {
-            links[wire].is_operational(near).unwrap() && links[wire + 1].is_operational(far).unwrap()
-        });
+        until("the wire", || links[wire].is_operational(near).unwrap() && links[wire + 1].is_operational(far).unwrap());
     }
     for (ipv6, prefix) in FAMILIES {
         let anywhere: IpAddr = if ipv6 { [0_u16; 8].into() } else { [0; 4].into() };
@@ -167,7 +165,8 @@ impl Wires {
         wires(CLIENT, &client, "clients", 1500, at_client);
         let mut interfaces = vec!["clients".to_owned()];
         for (number, server) in servers.iter().enumerate() {
-            let at_server = if let Narrow::Server(mtu) = plan.narrow { Some(mtu).filter(|_| number == 0) } else { None };
+            let at_server =
+                if let Narrow::Server(mtu) = plan.narrow { Some(mtu).filter(|_| number == 0) } else { None };
             let name = format!("server{number}");
             wires(SERVERS + number as u8, server, &name, plan.server_mtu, at_server);
             interfaces.push(name);
@@ -236,7 +235,8 @@ pub fn counter(ns: &NetNs, name: &str) -> u64 {
 fn damage(ns: &NetNs) -> Vec<(String, u64)> {
     let mut counters = counters(ns);
     counters.retain(|(name, count)| {
-        *count > 0 && (name.ends_with("InCsumErrors") || ["TcpInErrs", "IpInHdrErrors", "Ip6InHdrErrors"].contains(&&**name))
+        *count > 0
+            && (name.ends_with("InCsumErrors") || ["TcpInErrs", "IpInHdrErrors", "Ip6InHdrErrors"].contains(&&**name))
     });
     counters
 }
@@ -318,7 +318,8 @@ impl Lab {
     pub fn is_left_clean(&mut self) {
         self.tend_until("the end of the last connection", |lab| lab.connections() == 0);
         let services = self.balancer.services().unwrap();
-        let loads = services.iter().flat_map(|service| &service.backends).map(|backend| backend.active + backend.inactive);
+        let loads =
+            services.iter().flat_map(|service| &service.backends).map(|backend| backend.active + backend.inactive);
         assert_eq!(loads.sum::<u32>(), 0, "backends have connections that are not there: {services:?}");
         let internal = [Drop::Internal, Drop::Contended].map(|reason| self.dropped(reason));
         assert_eq!(internal, [0, 0], "what should not be");

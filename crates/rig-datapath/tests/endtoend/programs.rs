@@ -24,9 +24,9 @@ pub fn has(program: &str, ask: &str, package: &str) -> bool {
 const NGINX: [&str; 2] = ["nginx", "/usr/sbin/nginx"];
 
 pub fn has_web() -> bool {
-    let nginx = NGINX.iter().any(|program| {
-        Command::new(program).arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    });
+    let nginx = NGINX
+        .iter()
+        .any(|program| Command::new(program).arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok());
     if !nginx {
         skip("needs nginx (Debian: apt-get install nginx-light)");
     }

@@ -13,9 +13,9 @@ use rig_sys::process;
 
 use crate::lab::{Lab, Plan, Random, Wires, attach, load};
 use crate::pins::Pins;
+use crate::sizes;
 use crate::steady::{LINES, PORTS, are_unbroken, echoes, plan, services};
 use crate::talk::{Arrivals, Talk};
-use crate::sizes;
 
 /// Where the control plane that this process is to be keeps things; the interfaces.
 const DIRECTORY: &str = "NETRIG_TEST_DIRECTORY";

@@ -21,7 +21,15 @@ pub fn services() -> [SocketAddr; 2] {
 /// What has ended is forgotten soon.
 fn brief() -> Timeouts {
     let second = Duration::from_secs(1);
-    Timeouts { none: second, syn_received: second, fin_wait: second, close_wait: second, time_wait: second, close: second, ..Timeouts::default() }
+    Timeouts {
+        none: second,
+        syn_received: second,
+        fin_wait: second,
+        close_wait: second,
+        time_wait: second,
+        close: second,
+        ..Timeouts::default()
+    }
 }
 
 /// Both services with these backends: server, port and weight of each.

@@ -212,7 +212,11 @@ fn converse(
     errors: &Mutex<Vec<String>>,
 ) {
     let note = |line: &Line, error: String| {
-        errors.lock().unwrap().push(format!("line {} to {service}, {:?}: {error}", line.number, line.stream.local_addr()));
+        errors.lock().unwrap().push(format!(
+            "line {} to {service}, {:?}: {error}",
+            line.number,
+            line.stream.local_addr()
+        ));
     };
     while !stop.load(Ordering::Relaxed) {
         let said: Vec<_> = lines.iter_mut().map(Line::say).collect();

@@ -55,7 +55,8 @@ fn options() -> Options {
 
 fn unpack(outer: Port, inner: Port, destination: Mac, stop: &AtomicBool) {
     let source = Mac(inner.mac);
-    let (Some((mut receiver, _)), Some((_, mut sender))) = (outer.queues.into_iter().next(), inner.queues.into_iter().next())
+    let (Some((mut receiver, _)), Some((_, mut sender))) =
+        (outer.queues.into_iter().next(), inner.queues.into_iter().next())
     else {
         panic!("a port of one queue has one");
     };
