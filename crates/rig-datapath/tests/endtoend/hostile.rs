@@ -205,7 +205,7 @@ fn exposed() -> Config {
     let mut plan = plan(&[(0, PORTS[0], 1), (1, PORTS[0], 1)]);
     let brief = Duration::from_secs(2);
     for service in &mut plan.services {
-        service.timeouts.established = Duration::from_secs(20);
+        service.timeouts.established = Duration::from_secs(10);
     }
     let udp = |service: &Service| {
         let timeouts = Timeouts { udp_one_way: brief, udp_normal: brief, ..service.timeouts };
