@@ -12,6 +12,7 @@ use crate::claim::Metric;
 use crate::command::{self, ends};
 use crate::exit::{Exit, Failure};
 use crate::frontend::{Tool, dperf, ntttcp};
+use crate::lb;
 use crate::report::Format;
 
 /// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
@@ -105,6 +106,15 @@ enum Command {
     /// without an answer; 2 the file says what cannot be done; 3 the machine lacks something; 4 the gateway did not answer,
     /// or a worker failed; 130 stopped by Ctrl-C before it began.
     Dperf(dperf::DperfArgs),
+    /// The layer-4 balancer: run it, change it by ipvsadm's command line, list it, watch it
+    ///
+    /// `netrig lb --help` tells its commands. A link named `ipvsadm` to this program does what ipvsadm's options say.
+    #[command(disable_help_flag = true)]
+    Lb {
+        /// A command, or ipvsadm's options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+        arguments: Vec<OsString>,
+    },
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
@@ -238,6 +248,7 @@ impl Cli {
             Command::Serve(args) => ends::serve(&args),
             Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
             Command::Dperf(options) => dperf::execute(&options),
+            Command::Lb { arguments } => lb::command::execute(&arguments),
             Command::Worker => command::worker(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }

@@ -107,8 +107,19 @@ pub struct Profile {
     pub samples: u64,
     pub lost: u64,
     /// Frames from the outermost to the innermost, joined by `;`, with their samples: the folded form that flame graphs are
-    /// drawn from.
+    /// drawn from. Kernel functions end in `_[k]`, BPF programs in `_[j]`; time without work is under `[idle]`.
     pub stacks: Vec<(String, u64)>,
+    /// Stacks that were too rare to be kept one by one; their samples are under `[other]`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub merged: u64,
+    /// What the reader must know of the stacks, e.g. why functions have no names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A search for the highest rate that is carried without loss, made before the window.

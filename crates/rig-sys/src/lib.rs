@@ -10,6 +10,7 @@ mod mapping;
 pub mod netlink;
 pub mod netns;
 pub mod packet_socket;
+pub mod perf;
 pub mod probe;
 pub mod process;
 pub mod signal;

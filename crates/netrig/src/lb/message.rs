@@ -153,6 +153,8 @@ pub struct Status {
     /// CPUs that run the program.
     pub workers: Vec<u32>,
     pub table: TableStatus,
+    /// Of services without timeouts of their own.
+    pub timeouts: DefaultTimeouts,
     pub services: Vec<ServiceEntry>,
     /// Packets dropped, by every reason there is.
     pub drops: Vec<ReasonCount>,
@@ -181,6 +183,17 @@ pub struct TableStatus {
     pub memory_bytes: u64,
     /// Duration of the last round of sweeping, milliseconds.
     pub sweep_ms: u64,
+}
+
+/// What ipvsadm's `--set` sets, seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DefaultTimeouts {
+    /// Of established TCP connections.
+    pub tcp: u32,
+    /// Of TCP connections after a FIN.
+    pub tcp_fin: u32,
+    /// Of UDP that was answered.
+    pub udp: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

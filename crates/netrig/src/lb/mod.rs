@@ -7,4 +7,9 @@
 //!
 //! All changes go through the control plane, which alone writes the tables; [`message`] is what is said over the socket.
 
+pub mod client;
+pub mod command;
+mod ipvsadm;
 pub mod message;
+pub mod place;
+mod views;

@@ -48,7 +48,8 @@ pub struct Suite {
     /// Timing of a first look.
     pub quick: Option<Timing>,
     /// The most nodes that any scenario of the file has: the machine's CPUs are shared by so many, also where only some
-    /// scenarios are chosen, so that a node is the same machine in every run.
+    /// scenarios are chosen, so that a node is the same machine in every run. Client, middle and server share them in
+    /// another way ([`crate::testbed::share_with_middle`]) and do not count.
     pub nodes: usize,
     pub scenarios: Vec<Scenario>,
     pub tables: Vec<Layout>,

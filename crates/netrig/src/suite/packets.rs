@@ -16,8 +16,8 @@ use serde::Deserialize;
 
 use super::load::{LoadError, LoadFile, Rate, error};
 use crate::record::Searched;
-use crate::testbed::UPLINK;
 use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology};
+use crate::testbed::{Middle, UPLINK};
 
 /// Of loads that do not say it.
 const MESSAGE: u64 = 64;
@@ -402,15 +402,27 @@ pub struct PortOf<'a> {
     pub cpus: &'a [u32],
     /// Of the peer's interface, where that is known.
     pub peer_mac: Option<[u8; 6]>,
+    /// What stands between both, on the paths that have such.
+    pub middle: Option<Middle>,
 }
 
 /// `load` with the port that `end` has in `topology`.
 pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>) -> Option<Load> {
     let Load::Packets(packets) = load else { return Some(load.clone()) };
     let (pool, far) = (topology.pool(end.own)?, topology.pool(end.peer)?);
-    let (local, remote) = match end.is_client {
-        true => (traffic.client_addresses, traffic.server_addresses),
-        false => (traffic.server_addresses, traffic.client_addresses),
+    let local = if end.is_client { traffic.client_addresses } else { traffic.server_addresses };
+    let remote = match (topology.path().has_middle(), end.is_client) {
+        // What clients connect to is the middle's, and so is what servers hear from.
+        (true, true) => vec![Range {
+            first: topology.virtual_pool().first(),
+            count: end.middle.map_or(1, |middle| middle.service_addresses),
+        }],
+        (true, false) => vec![
+            Range { first: topology.local_pool().first(), count: Pool::SIZE },
+            Range { first: topology.middle_address().0, count: 1 },
+        ],
+        (false, true) => vec![Range { first: far.first(), count: traffic.server_addresses }],
+        (false, false) => vec![Range { first: far.first(), count: traffic.client_addresses }],
     };
     let gateway = match (topology.next_hop(end.own, end.peer)?, end.peer_mac) {
         (NextHop::Router(address), _) => GatewayPlan::Address(address),
@@ -438,7 +450,7 @@ pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end:
         vlan: None,
         vxlan: None,
         local: vec![Range { first: pool.first(), count: local }],
-        remote: vec![Range { first: far.first(), count: remote }],
+        remote,
         workers: (0..traffic.workers).map(place).collect(),
         mtu,
         burst: 64,
@@ -453,12 +465,14 @@ pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end:
 /// Whether the path can carry the load; else why not, and what to do.
 pub(super) fn check_path(traffic: &PacketTraffic, topology: &Topology) -> Result<(), LoadError> {
     let queues = match topology.path() {
-        Path::Raw => topology.wire().map_or(1, |wire| wire.queues),
+        path if path == Path::Raw || path.is_of_three() => topology.wire().map_or(1, |wire| wire.queues),
         _ => 1,
     };
     if traffic.workers > queues {
         let hint = match topology.path() {
-            Path::Raw => format!("give the wire as many: wire = {{ queues = {} }}", traffic.workers),
+            path if path == Path::Raw || path.is_of_three() => {
+                format!("give the wire as many: wire = {{ queues = {} }}", traffic.workers)
+            }
             _ => "a container's interface has one queue: use one worker, or path raw".to_owned(),
         };
         return error(format!("{} workers on an interface of {queues} queues", traffic.workers), hint);

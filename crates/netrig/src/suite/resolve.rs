@@ -67,7 +67,12 @@ impl Resolver<'_> {
             baseline: file.baseline.map(Spanned::into_inner),
             timing,
             quick,
-            nodes: scenarios.iter().map(|s| s.topology.nodes().len()).max().unwrap_or(0),
+            nodes: scenarios
+                .iter()
+                .filter(|s| !s.topology.path().is_of_three())
+                .map(|s| s.topology.nodes().len())
+                .max()
+                .unwrap_or(0),
             scenarios,
             tables,
             claims,
@@ -226,7 +231,7 @@ impl Resolver<'_> {
             return Err(self.error(span, what, Some(hint)));
         }
         for (from, to) in &traffic.pairs {
-            let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_mac: None };
+            let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_mac: None, middle: None };
             let ported = |load, end| packets::with_port(load, packets, topology, &end);
             let ends = (ported(&traffic.connect, end(from, to, true)), ported(&traffic.listen, end(to, from, false)));
             let (Some(connect), Some(listen)) = ends else { continue };

@@ -58,7 +58,7 @@ struct {
 	__type(value, __u32);
 } service_of SEC(".maps");
 
-/* Addresses that packets come to which the balancer answers for: of services, and local ones. The value is a count. */
+/* Addresses whose packets are the balancer's; the value is an enum ownership, or both. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

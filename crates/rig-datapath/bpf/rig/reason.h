@@ -23,7 +23,8 @@ enum drop {
 	DROP_NAT_CLASH = 14,
 	DROP_NO_LOCAL_ADDRESS = 15,
 	DROP_INTERNAL = 16,
-	DROPS = 17,
+	DROP_WORKER_BUSY = 17,
+	DROPS = 18,
 };
 
 /* Why packets are left to the kernel. */

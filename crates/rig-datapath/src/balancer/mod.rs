@@ -22,6 +22,7 @@ mod schedule;
 mod shape;
 mod sizes;
 mod status;
+mod workers;
 
 pub use attach::{Attachment, Back, Generic, Mode};
 pub use config::{
@@ -32,3 +33,4 @@ pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{Memory, Sizes};
 pub use status::{BackendStatus, Connection, ServiceStatus, Traffic};
+pub use workers::{QUEUE_PACKETS, Spreading};

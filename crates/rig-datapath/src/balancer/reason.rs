@@ -71,6 +71,8 @@ reasons! {
             "give it one";
         Internal = 16, "internal", "the program found its tables in a state that they cannot have",
             "report it: this should not be";
+        WorkerBusy = 17, "worker_busy", "a packet for a worker whose queue was full",
+            "more workers, or a longer queue for bursts";
     }
 }
 

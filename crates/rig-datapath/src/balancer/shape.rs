@@ -72,6 +72,16 @@ pub(crate) mod scheduler {
     pub(crate) const FLOW_HASH: u8 = 4;
 }
 
+/// Values of the map `owned`; see `enum ownership`.
+pub(crate) mod ownership {
+    pub(crate) const TO: u32 = 1;
+    pub(crate) const FROM: u32 = 2;
+}
+
+/// In place of a worker's CPU: its packets are handled where they have come in.
+pub(crate) const AT_ONCE: u32 = u32::MAX;
+pub(crate) const MAX_WORKERS: usize = 128;
+
 /// `known` of a way to a backend to whom a packet could not be sent for want of a neighbour entry.
 pub(crate) const MISSED: u16 = 2;
 
@@ -200,6 +210,11 @@ plain! {
         homes: u32,
         overflow: u32,
         pad: u32,
+    }
+
+    pub(crate) struct WorkerQueue: 8 {
+        packets: u32,
+        program: i32,
     }
 
     pub(crate) struct Ladder: 88 {

@@ -1,0 +1,112 @@
+//! Asking a running balancer.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::exit::{Exit, Failure};
+
+use super::message::{ConnectionEntry, Filter, Reply, Request};
+use super::place::{Name, Place};
+
+/// How long an answer may take: of a control plane that is alive it takes a fraction of a second, but a machine may be
+/// too busy to run it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    #[error("no balancer named {name} is running: start it with `netrig lb run --name {name}`, or say another --name")]
+    NotRunning { name: Name },
+    #[error(
+        "not permitted to talk to the balancer named {name}: its socket {socket} is for the user that runs it (root)"
+    )]
+    NotPermitted { name: Name, socket: PathBuf },
+    /// Nothing was done.
+    #[error("{what}{}", hint.as_deref().map(|hint| format!(": {hint}")).unwrap_or_default())]
+    Refused { what: String, hint: Option<String> },
+    #[error("the balancer named {name} does not answer at {socket}: {source}")]
+    Silent { name: Name, socket: PathBuf, source: io::Error },
+    #[error(
+        "the balancer named {name} gives an answer that this netrig does not understand: restart it with this version"
+    )]
+    Foreign { name: Name },
+}
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Self {
+        let exit = match error {
+            AskError::Refused { .. } => Exit::BadInput,
+            AskError::NotRunning { .. } | AskError::NotPermitted { .. } => Exit::Lacking,
+            AskError::Silent { .. } | AskError::Foreign { .. } => Exit::Failed,
+        };
+        Self::new(exit, error)
+    }
+}
+
+/// One request, one answer, which is none of [`Reply::Refused`]: that is an error. Not for [`Request::Connections`], see
+/// [`connections`].
+pub fn ask(name: &Name, request: &Request) -> Result<Reply, AskError> {
+    Conversation::begin(name, request)?.next()
+}
+
+/// Gives `with` the connections that `filter` lets through, a batch at a time; it ends the listing by an error.
+pub fn connections(
+    name: &Name,
+    filter: Filter,
+    mut with: impl FnMut(Vec<ConnectionEntry>) -> io::Result<()>,
+) -> Result<io::Result<()>, AskError> {
+    let mut conversation = Conversation::begin(name, &Request::Connections(filter))?;
+    loop {
+        let Reply::Connections { entries, last } = conversation.next()? else {
+            return Err(AskError::Foreign { name: name.clone() });
+        };
+        if let Err(error) = with(entries) {
+            return Ok(Err(error));
+        }
+        if last {
+            return Ok(Ok(()));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Conversation {
+    name: Name,
+    socket: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Conversation {
+    fn begin(name: &Name, request: &Request) -> Result<Self, AskError> {
+        let socket = Place::of(name).socket();
+        let name = name.clone();
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { name: name.clone() },
+            io::ErrorKind::PermissionDenied => AskError::NotPermitted { name: name.clone(), socket: socket.clone() },
+            _ => AskError::Silent { name: name.clone(), socket: socket.clone(), source },
+        };
+        let mut stream = UnixStream::connect(&socket).map_err(failed)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let mut line = serde_json::to_vec(request).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        stream.write_all(&line).map_err(failed)?;
+        Ok(Self { name, socket, stream: BufReader::new(stream) })
+    }
+
+    fn next(&mut self) -> Result<Reply, AskError> {
+        let silent = |source| AskError::Silent { name: self.name.clone(), socket: self.socket.clone(), source };
+        let mut line = Vec::new();
+        let read = self.stream.read_until(b'\n', &mut line).map_err(silent)?;
+        if read == 0 || line.last() != Some(&b'\n') {
+            return Err(silent(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it had answered")));
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Reply::Refused { what, hint }) => Err(AskError::Refused { what, hint }),
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(AskError::Foreign { name: self.name.clone() }),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What may follow `netrig lb`, and which part does it: an option is ipvsadm's command line, a word is a command here.
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+use super::{ipvsadm, views};
+use crate::exit::{Exit, Failure};
+
+/// The layer-4 balancer
+#[derive(Debug, Parser)]
+#[command(name = "netrig lb", bin_name = "netrig lb", max_term_width = 110, after_help = ipvsadm::AFTER_HELP)]
+struct Lb {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    View(views::View),
+}
+
+/// Does what the arguments after `netrig lb` say.
+pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
+    let first = arguments.first().map_or("", |word| word.to_str().unwrap_or_default());
+    if first.starts_with('-') && !matches!(first, "-h" | "--help") {
+        return ipvsadm::execute(arguments);
+    }
+    let program = OsString::from("netrig lb");
+    match Lb::parse_from([program].iter().chain(arguments)).command {
+        Command::View(view) => views::execute(&view),
+    }
+}
