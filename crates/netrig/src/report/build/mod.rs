@@ -3,6 +3,7 @@
 pub mod data;
 mod doubts;
 mod latency;
+mod middle;
 mod netperf;
 mod overview;
 mod results;
@@ -10,6 +11,7 @@ mod scenario;
 mod search;
 mod servers;
 mod sheets;
+mod workers;
 
 use jiff::Timestamp;
 use rig_stats::confidence::Level;
@@ -136,6 +138,11 @@ fn blocks(view: &RunView) -> Vec<Block> {
     }
     blocks.push(Block::heading(2, "Charts"));
     blocks.extend(results::charts(view));
+    let flames = results::flames(view);
+    if !flames.is_empty() {
+        blocks.push(Block::heading(2, "Where the CPUs' time went"));
+        blocks.extend(flames);
+    }
     blocks
 }
 
