@@ -2,6 +2,7 @@
 
 mod environment;
 pub(crate) mod meter;
+pub(crate) mod middle;
 mod progress;
 mod rig;
 mod search;
@@ -20,6 +21,7 @@ use crate::store::{RunId, Store};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
 pub use environment::environment;
+pub use middle::not_here;
 pub use progress::Progress;
 pub use rig::Rig;
 
