@@ -9,6 +9,8 @@
 
 pub mod client;
 pub mod command;
+pub mod control;
+mod daemon;
 mod ipvsadm;
 pub mod message;
 pub mod place;

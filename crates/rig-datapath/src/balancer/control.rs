@@ -348,6 +348,11 @@ impl Balancer {
         Ok(swept)
     }
 
+    /// Places of the connection table: what a round of [`sweep`](Self::sweep) looks through.
+    pub fn places(&self) -> u32 {
+        self.slots.end - self.slots.start
+    }
+
     /// All of the table.
     pub fn sweep_all(&mut self) -> Result<Swept, Error> {
         self.next_swept = self.slots.start;
