@@ -22,7 +22,7 @@ const PORT: u16 = 5001;
 fn main() -> Result<()> {
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
     let cpus = share_cpus(&CpuSet::allowed()?, &shared_cores(), 2)?;
-    let paths = Path::ALL.into_iter().filter(|path| *path != Path::Colocated);
+    let paths = Path::PLAIN.into_iter().filter(|path| *path != Path::Colocated);
     let mut results: Vec<(Path, Sample, Sample)> =
         paths.map(|path| (path, Sample::default(), Sample::default())).collect();
     for _ in 0..rounds {

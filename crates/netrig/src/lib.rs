@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod ends;
 pub mod exit;
 pub mod figures;
+pub mod flame;
 pub mod frontend;
 pub mod lb;
 pub mod record;

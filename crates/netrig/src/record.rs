@@ -107,8 +107,19 @@ pub struct Profile {
     pub samples: u64,
     pub lost: u64,
     /// Frames from the outermost to the innermost, joined by `;`, with their samples: the folded form that flame graphs are
-    /// drawn from.
+    /// drawn from. Kernel functions end in `_[k]`, BPF programs in `_[j]`; time without work is under `[idle]`.
     pub stacks: Vec<(String, u64)>,
+    /// Stacks that were too rare to be kept one by one; their samples are under `[other]`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub merged: u64,
+    /// What the reader must know of the stacks, e.g. why functions have no names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A search for the highest rate that is carried without loss, made before the window.
@@ -129,12 +140,26 @@ pub struct SearchRecord {
     pub share: f64,
 }
 
-/// The rate that a search raises.
+/// What a search raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Searched {
+    /// Opened per second.
     Connections,
+    /// Of all connections together, per second.
     Requests,
+    /// Connections held open, at a rate of requests of each.
+    Held,
+}
+
+impl Searched {
+    /// The unit of what is raised, e.g. of [`Step::rate`](rig_load::packet::search::Step::rate).
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Connections | Self::Requests => "1/s",
+            Self::Held => "connections",
+        }
+    }
 }
 
 impl fmt::Display for Searched {
@@ -142,6 +167,7 @@ impl fmt::Display for Searched {
         f.write_str(match self {
             Self::Connections => "connections",
             Self::Requests => "requests",
+            Self::Held => "held connections",
         })
     }
 }

@@ -31,6 +31,8 @@ pub enum Error {
     NoRoom { what: &'static str, room: u32, wanted: usize },
     #[error("a balancer cannot be made for {wanted} {what}: {least} to {most}")]
     Size { what: &'static str, wanted: u32, least: u32, most: u32 },
+    #[error("CPU {cpu} cannot be a worker: {reason}")]
+    Worker { cpu: u32, reason: &'static str },
     #[error(transparent)]
     Config(#[from] ConfigError),
 }

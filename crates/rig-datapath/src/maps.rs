@@ -1,5 +1,6 @@
 //! Typed access to maps: a key and a value are plain data whose bytes are what the program sees.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
@@ -102,12 +103,27 @@ impl Map {
         })
     }
 
-    pub(crate) fn pin(&mut self, directory: &Path) -> Result<(), Error> {
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The kernel's number of it.
+    pub(crate) fn id(&self) -> Result<u32, Error> {
+        let info = libbpf_rs::MapInfo::new(self.handle.as_fd()).map_err(self.failed("ask about"))?;
+        Ok(info.info.id)
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    pub(crate) fn pin(&self, directory: &Path) -> Result<(), Error> {
         self.pin_as(&directory.join(self.name))
     }
 
-    pub(crate) fn pin_as(&mut self, path: &Path) -> Result<(), Error> {
+    pub(crate) fn pin_as(&self, path: &Path) -> Result<(), Error> {
         let named = path.display().to_string();
-        self.handle.pin(path).map_err(|source| Error::Pin { operation: "pin", path: named, source })
+        let mut handle = MapHandle::try_from(&self.handle).map_err(self.failed("open"))?;
+        handle.pin(path).map_err(|source| Error::Pin { operation: "pin", path: named, source })
     }
 }

@@ -16,7 +16,7 @@ use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::suite::{Scenario, Suite, SuiteError};
 use crate::testbed::kept::{Kept, NameTaken, Registry};
-use crate::testbed::{Testbed, share_cpus};
+use crate::testbed::{Shares, Testbed};
 
 /// What the holder says when the testbed stands.
 const READY: &[u8] = b"ready\n";
@@ -66,7 +66,9 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
 pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
     let registry = Registry::open().or_exit(Exit::Failed)?;
     let (suite, scenario_found) = find(scenario)?;
-    let shares = share_cpus(&usable_cpus(cpus)?, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
+    let shares = Shares::new(&usable_cpus(cpus)?, &shared_cores(), suite.nodes)
+        .and_then(|shares| shares.of(&scenario_found.topology, scenario_found.middle))
+        .or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
     refuse_if_lacking(&suite.only(std::slice::from_ref(&scenario_found.id))?, Purpose::Build)?;
     let testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;

@@ -40,7 +40,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             options: serde_json::to_value(Options {
                 quick: args.quick,
                 only: args.only.clone(),
-                cpus: rig.shares().iter().map(ToString::to_string).collect(),
+                cpus: rig.shares().all().iter().map(ToString::to_string).collect(),
                 timing,
             })
             .context("describe the run")

@@ -82,12 +82,14 @@ fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
     let mut pieces = BTreeSet::new();
     for topology in suite.scenarios.iter().map(|scenario| &scenario.topology) {
         pieces.extend(match topology.path() {
-            Path::Raw => &[][..],
+            Path::Raw | Path::Direct => &[][..],
             Path::Etun if topology.family() == Family::Ipv6 => &[Feature::Veth],
             Path::Etun => &[Feature::Veth, Feature::Forwarding],
             Path::Bridge | Path::Colocated => &[Feature::Veth, Feature::Bridge],
             Path::Macvlan => &[Feature::Macvlan],
             Path::Vxlan => &[Feature::Veth, Feature::Bridge, Feature::Vxlan],
+            _ if topology.family() == Family::Ipv6 => &[Feature::Veth],
+            Path::Balancer | Path::Nftables | Path::Haproxy | Path::Ipvs => &[Feature::Veth, Feature::Forwarding],
         });
         pieces.extend((topology.family() == Family::Ipv6).then_some(Feature::Ipv6));
         let Some(wire) = topology.wire() else { continue };

@@ -23,7 +23,7 @@ use crate::figures::node_of;
 use crate::record::{NodeRecord, RigCost, SearchRecord, TrialRecord};
 use crate::suite::{PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
 use crate::testbed::topology::{Endpoint, Family, Path, Topology, WireOptions};
-use crate::testbed::{Testbed, share_cpus};
+use crate::testbed::{Shares, Testbed};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
 const PORT: u16 = 5001;
@@ -41,8 +41,9 @@ pub struct Rig {
     generator: Vec<(Generator, Option<f64>)>,
     /// The program whose `worker` subcommand is one end of a load: netrig itself.
     program: PathBuf,
-    /// The CPUs of each node.
-    shares: Vec<CpuSet>,
+    shares: Shares,
+    /// All that the runner itself may use.
+    allowed: CpuSet,
     /// Cores of several threads.
     cores: Vec<CpuSet>,
     cancel: Cancel,
@@ -72,15 +73,27 @@ impl Rig {
     /// When there are fewer CPUs than nodes.
     pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel) -> Result<Self> {
         let cores = shared_cores();
-        let shares = share_cpus(cpus, &cores, nodes)?;
-        // The runner keeps off the nodes' CPUs where the machine has others.
-        let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
-        CpuSet::allowed()?.without(&owned).apply()?;
-        Ok(Self { generator: Vec::new(), program, shares, cores, cancel })
+        let rig = Self {
+            generator: Vec::new(),
+            program,
+            shares: Shares::new(cpus, &cores, nodes)?,
+            allowed: CpuSet::allowed()?,
+            cores,
+            cancel,
+        };
+        rig.keep_off(&rig.shares.all())?;
+        Ok(rig)
     }
 
-    /// The CPUs of each node.
-    pub fn shares(&self) -> &[CpuSet] {
+    /// Keeps the runner off the nodes' CPUs where the machine has others.
+    fn keep_off(&self, nodes: &[CpuSet]) -> Result<()> {
+        let owned = CpuSet::new(nodes.iter().flat_map(|share| share.as_slice().iter().copied()));
+        let others = self.allowed.without(&owned);
+        Ok(if others.is_empty() { &self.allowed } else { &others }.apply()?)
+    }
+
+    /// How the testbeds share the machine.
+    pub fn shares(&self) -> &Shares {
         &self.shares
     }
 
@@ -204,7 +217,8 @@ impl Rig {
         bare.topology =
             Topology::new(&names, Some(wire), Path::Raw, &ends).and_then(|t| t.with_family(generator.family))?;
         let node = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node).unwrap_or(0);
-        let shares = [from, to].map(|end| self.shares.get(node(end)).cloned().unwrap_or_default());
+        let all = self.shares.of(topology, scenario.middle)?;
+        let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
         let testbed = Testbed::build(&bare.topology, &shares).context("build the testbed of the generator's limit")?;
         let found = search(&bare, plan, timing.phases, |scenario, phases| {
             self.observe(&testbed, scenario, phases, true, &mut |_, _| ())
@@ -296,7 +310,9 @@ impl Rig {
     }
 
     fn build(&self, scenario: &Scenario) -> Result<Testbed> {
-        let mut testbed = Testbed::build(&scenario.topology, &self.shares).context("build the testbed")?;
+        let shares = self.shares.of(&scenario.topology, scenario.middle)?;
+        self.keep_off(&shares)?;
+        let mut testbed = Testbed::build(&scenario.topology, &shares).context("build the testbed")?;
         if std::iter::once(&scenario.traffic).chain(&scenario.under).any(|traffic| traffic.packets.is_some()) {
             testbed.route_pools().context("route to the packets' own addresses")?;
         }
@@ -315,7 +331,7 @@ fn ported(
     let end = |own: &Endpoint, peer: &Endpoint, load: &Load, is_client| {
         let (_, cpus) = testbed.endpoint(own).with_context(|| format!("find endpoint {own}"))?;
         let (home, _) = testbed.endpoint(peer).with_context(|| format!("find endpoint {peer}"))?;
-        let port = PortOf { own, peer, is_client, cpus: cpus.as_slice(), peer_mac: Some(home.mac()?) };
+        let port = PortOf { own, peer, is_client, cpus: cpus.as_slice(), peer_mac: Some(home.mac()?), middle: None };
         with_port(load, packets, testbed.topology(), &port).with_context(|| format!("find the addresses of {own}"))
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])

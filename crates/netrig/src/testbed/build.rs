@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
+use rig_sys::napi::{self, Urgency};
 use rig_sys::netlink::{Netlink, QueueStats, TokenBucket, VethPair, Vxlan};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 
-use super::topology::{Endpoint, Family, Path, Topology, WireOptions};
+use super::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions};
 
-/// The interface that joins an endpoint or a node to the outside.
+/// The interface that joins an endpoint or a node to the outside; of a middle, to the client.
 pub const UPLINK: &str = "eth0";
+/// The interface that joins a middle to the server.
+pub const SERVER_LINK: &str = "eth1";
 const BRIDGE: &str = "br0";
 const VXLAN: &str = "vxlan0";
 const VXLAN_VNI: u32 = 42;
@@ -110,6 +113,8 @@ impl Testbed {
             Path::Bridge | Path::Colocated => testbed.bridge_containers(Uplink::Wire)?,
             Path::Macvlan => testbed.add_macvlans()?,
             Path::Vxlan => testbed.bridge_containers(Uplink::Vxlan)?,
+            Path::Direct => testbed.address_nodes(|_| true)?,
+            Path::Balancer | Path::Nftables | Path::Haproxy | Path::Ipvs => testbed.route_through_middle()?,
         }
         testbed.finish()?;
         Ok(testbed)
@@ -121,6 +126,16 @@ impl Testbed {
     /// # Errors
     /// When a kernel refuses a route.
     pub fn route_pools(&mut self) -> Result<()> {
+        if let [client, middle, server] = &mut self.nodes[..] {
+            for (number, end) in [(0, client), (2, server)] {
+                let endpoint = Endpoint { node: end.place.name.clone(), container: None };
+                let Some(pool) = self.topology.pool(&endpoint) else { continue };
+                let (subnet, prefix) = pool.subnet();
+                // The end's own kernel says where the interface is, which the packets then find.
+                middle.place.netlink.add_route(subnet, prefix, self.topology.node_address(number).0)?;
+            }
+            return Ok(());
+        }
         if self.topology.path() != Path::Etun {
             return Ok(());
         }
@@ -178,16 +193,41 @@ impl Testbed {
 
     fn lay_wire(&mut self) -> Result<()> {
         let Some(wire) = self.topology.wire() else { return Ok(()) };
-        let [a, b] = &mut self.nodes[..] else { return Ok(()) };
-        for node in [&mut *a, &mut *b] {
-            node.place.announce_steering(&node.cpus);
-        }
-        a.place.veth(UPLINK, &mut b.place, UPLINK, wire.queues, wire.mtu)?;
-        for node in [a, b] {
-            if let Some(rate) = wire.rate {
-                node.place.netlink.set_token_bucket(UPLINK, token_bucket(rate))?;
+        match &mut self.nodes[..] {
+            [a, b] if self.topology.path() == Path::Direct => lay(wire, (a, UPLINK), (b, UPLINK)),
+            [a, b] => {
+                for node in [&*a, &*b] {
+                    node.place.announce_steering(&node.cpus);
+                }
+                lay(wire, (a, UPLINK), (b, UPLINK))?;
+                [a, b].iter().try_for_each(|node| node.place.steer_receive(UPLINK, wire, &node.cpus))
             }
-            node.place.steer_receive(UPLINK, wire, &node.cpus)?;
+            [client, middle, server] => {
+                lay(wire, (client, UPLINK), (middle, UPLINK))?;
+                lay(wire, (middle, SERVER_LINK), (server, UPLINK))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Client, middle and server: the ends' kernels reach each other and the middle's pools through the middle.
+    fn route_through_middle(&mut self) -> Result<()> {
+        let forwarding = match self.topology.family() {
+            Family::Ipv4 => "net.ipv4.ip_forward",
+            Family::Ipv6 => "net.ipv6.conf.all.forwarding",
+        };
+        self.set_all_up()?;
+        self.address_nodes(|_| true)?;
+        let topology = &self.topology;
+        let [client, middle, server] = &mut self.nodes[..] else { return Ok(()) };
+        middle.place.ns.sysctl(forwarding, "1")?;
+        let (to_client, (to_server, prefix)) = (topology.node_address(MIDDLE), topology.middle_address());
+        middle.place.netlink.add_address(SERVER_LINK, to_server, prefix)?;
+        for subnet in [topology.virtual_pool().subnet(), network((to_server, prefix))] {
+            client.place.netlink.add_route(subnet.0, subnet.1, to_client.0)?;
+        }
+        for subnet in [topology.local_pool().subnet(), network(to_client)] {
+            server.place.netlink.add_route(subnet.0, subnet.1, to_server)?;
         }
         Ok(())
     }
@@ -315,7 +355,30 @@ impl Testbed {
             }
         }
         self.set_all_up()?;
+        if self.topology.path().is_of_three() {
+            self.place_receiving()?;
+        }
         self.wait_until_operational()
+    }
+
+    /// Makes each node's CPUs process what the node receives, also what no receive path of the kernel sees: frames of
+    /// XDP programs, which receive packet steering does not know.
+    fn place_receiving(&self) -> Result<()> {
+        let middle = self.topology.middle();
+        let spreads = self.topology.path() != Path::Balancer;
+        for (number, node) in self.nodes.iter().enumerate() {
+            for (turn, interface) in node.place.interfaces.iter().enumerate() {
+                let mut cpus = node.cpus.as_slice().to_vec();
+                // The middle's second interface begins with its second CPU.
+                let count = cpus.len();
+                cpus.rotate_left(turn % count.max(1));
+                napi::place(&node.place.ns, &interface.name, &cpus, Urgency::RealTime).map_err(needs_root)?;
+                if let Some(wire) = self.topology.wire().filter(|_| middle == Some(number) && spreads && count > 1) {
+                    node.place.steer_receive(&interface.name, wire, &node.cpus)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the interfaces that have a carrier; a packet that is sent earlier is lost, and costs its sender a second.
@@ -353,6 +416,43 @@ impl Testbed {
 enum Uplink {
     Wire,
     Vxlan,
+}
+
+/// A wire between two nodes, with its limits.
+fn lay(wire: WireOptions, a: (&mut LiveNode, &str), b: (&mut LiveNode, &str)) -> Result<()> {
+    a.0.place.veth(a.1, &mut b.0.place, b.1, wire.queues, wire.mtu)?;
+    for (node, interface) in [a, b] {
+        if let Some(rate) = wire.rate {
+            node.place.netlink.set_token_bucket(interface, token_bucket(rate))?;
+        }
+    }
+    Ok(())
+}
+
+/// A refusal by the kernel, with the reason that it has in a user namespace.
+fn needs_root(error: Error) -> Error {
+    match error.is_permission() {
+        false => error,
+        true => Error::new(
+            "place a node's receive processing, which is the kernel's own threads' (run netrig as root of the machine)",
+            error.source,
+        ),
+    }
+}
+
+/// The subnet that an address is in, with its prefix' length.
+fn network((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
+    let network = match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            Ipv4Addr::from_bits(address.to_bits() & mask).into()
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+            Ipv6Addr::from_bits(address.to_bits() & mask).into()
+        }
+    };
+    (network, prefix)
 }
 
 fn port_name(container: usize) -> String {

@@ -2,6 +2,7 @@
 
 use rig_sys::cpu::CpuSet;
 
+use super::build::{SERVER_LINK, UPLINK};
 use super::topology::{Path, Topology, WireOptions};
 
 /// Containers shown of one node; the rest is counted.
@@ -12,29 +13,25 @@ impl Topology {
     pub fn draw(&self, cpus: &[CpuSet]) -> String {
         let boxes: Vec<Vec<String>> = (0..self.nodes().len()).map(|node| self.node_box(node, cpus.get(node))).collect();
         let mut text = String::new();
-        match (&boxes[..], self.wire()) {
-            ([left, right], Some(wire)) => {
-                let label = wire_label(wire);
-                let gap = label.chars().count() + 6;
-                let height = left.len().max(right.len());
-                let (left, right) = (pad(left, height), pad(right, height));
-                for (row, (l, r)) in left.iter().zip(&right).enumerate() {
-                    // The wire leaves from the last line inside the boxes.
-                    if row + 2 == height {
-                        let left = l.strip_suffix('│').unwrap_or(l);
-                        let right = r.strip_prefix('│').unwrap_or(r);
-                        text.push_str(&format!("{left}├── {label} ──┤{right}\n"));
-                    } else {
-                        text.push_str(&format!("{l}{}{r}\n", " ".repeat(gap)));
-                    }
-                }
+        let Some(wire) = self.wire().filter(|_| boxes.len() > 1) else {
+            for line in boxes.iter().flatten() {
+                text.push_str(line);
+                text.push('\n');
             }
-            _ => {
-                for line in boxes.iter().flatten() {
-                    text.push_str(line);
-                    text.push('\n');
-                }
-            }
+            return text;
+        };
+        let label = format!("├── {} ──┤", wire_label(wire));
+        let gap = " ".repeat(label.chars().count() - 2);
+        let height = boxes.iter().map(Vec::len).max().unwrap_or(0);
+        let boxes: Vec<Vec<String>> = boxes.iter().map(|lines| pad(lines, height)).collect();
+        for row in 0..height {
+            let lines: Vec<&str> = boxes.iter().map(|lines| lines[row].as_str()).collect();
+            // The wire leaves from the last line inside the boxes.
+            text.push_str(&match row + 2 == height {
+                false => lines.join(&gap),
+                true => lines.join(&label).replace("│├", "├").replace("┤│", "┤"),
+            });
+            text.push('\n');
         }
         text
     }
@@ -60,6 +57,16 @@ impl Topology {
 
     fn node_lines(&self, node: usize) -> Vec<String> {
         let own = self.node_address(node).0;
+        if self.middle() == Some(node) {
+            let stands = match self.path() {
+                Path::Balancer => "balancer (XDP)",
+                Path::Nftables => "nftables, DNAT and masquerade",
+                Path::Haproxy => "HAProxy, TCP mode",
+                _ => "IPVS, NAT",
+            };
+            let other = self.middle_address().0;
+            return vec![stands.into(), "  │".into(), format!("{UPLINK} {own}"), format!("{SERVER_LINK} {other}")];
+        }
         let containers = &self.nodes()[node].containers;
         if containers.is_empty() {
             return vec!["network stack".into(), "  │".into(), format!("eth0 {own}")];
@@ -72,6 +79,8 @@ impl Topology {
                 ("veth", rest.map(str::to_owned).to_vec())
             }
             Path::Macvlan => ("macvlan", vec!["  │".into()]),
+            // These paths have no containers.
+            Path::Direct | Path::Balancer | Path::Nftables | Path::Haproxy | Path::Ipvs => ("veth", vec!["  │".into()]),
         };
         let mut lines: Vec<String> = containers
             .iter()
@@ -125,6 +134,25 @@ fn pad(lines: &[String], height: usize) -> Vec<String> {
 mod tests {
     use super::super::topology::Family;
     use super::*;
+
+    #[test]
+    fn a_middle_is_drawn_between_its_wires() {
+        let names = ["client", "balancer", "server"].map(str::to_owned);
+        let ends = ["client", "server"].map(|end| end.parse().unwrap());
+        for path in Path::ALL.into_iter().filter(|path| path.is_of_three()) {
+            for family in [Family::Ipv4, Family::Ipv6] {
+                let wire = Some(WireOptions::default());
+                let topology = Topology::new(&names, wire, path, &ends).unwrap().with_family(family).unwrap();
+                let drawing = topology.draw(&[CpuSet::new([1]), CpuSet::new([0]), CpuSet::new([1])]);
+                let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
+                assert!(widths.iter().all(|w| *w == widths[0] && *w <= 120), "{path}:\n{drawing}");
+                let wires = if path.has_middle() { 2 } else { 1 };
+                assert_eq!(drawing.matches("├── wire ──┤").count(), wires, "{path}:\n{drawing}");
+                let other = format!("eth1 {} ", topology.middle_address().0);
+                assert_eq!(drawing.contains(&other), path.has_middle(), "{path}:\n{drawing}");
+            }
+        }
+    }
 
     #[test]
     fn every_line_of_a_drawing_is_as_wide_as_the_first() {

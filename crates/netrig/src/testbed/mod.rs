@@ -7,6 +7,6 @@ mod middle;
 mod share;
 pub mod topology;
 
-pub use build::{Place, Testbed, UPLINK};
+pub use build::{Place, SERVER_LINK, Testbed, UPLINK};
 pub use middle::Middle;
-pub use share::{share_cpus, split_cores};
+pub use share::{Shares, share_cpus, split_cores};

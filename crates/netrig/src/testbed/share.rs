@@ -3,6 +3,9 @@
 use rig_sys::cpu::CpuSet;
 use rig_sys::{Error, Result};
 
+use super::Middle;
+use super::topology::Topology;
+
 /// Which CPUs each node owns: an equal share each, so that a node is the same machine in every scenario of a suite.
 ///
 /// `cores` are those that have several threads ([`rig_sys::cpu::shared_cores`]); any other CPU counts as a core of its
@@ -31,6 +34,83 @@ pub fn share_cpus(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<
         CpuSet::new(own)
     });
     Ok(shares.collect())
+}
+
+/// How the testbeds of a suite share the machine.
+#[derive(Debug, Clone)]
+pub struct Shares {
+    /// An equal share for each node, see [`share_cpus`]; none when no testbed of the suite has such.
+    equal: Vec<CpuSet>,
+    /// All, threads of a core side by side.
+    all: Vec<u32>,
+}
+
+/// The CPUs of client, middle and server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreeShares {
+    /// Of client and server together.
+    pub ends: CpuSet,
+    pub middle: CpuSet,
+    /// Those that they have in common, because the machine has no others.
+    pub shared: CpuSet,
+}
+
+impl Shares {
+    /// `nodes` is the most nodes that share the machine equally ([`crate::suite::Suite::nodes`]); `cores` as for
+    /// [`share_cpus`].
+    ///
+    /// # Errors
+    /// When there are fewer CPUs than nodes.
+    pub fn new(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<Self> {
+        Ok(Self { equal: share_cpus(available, cores, nodes)?, all: by_core(available, cores) })
+    }
+
+    /// The CPUs of each node of `topology`, in the nodes' order; of a middle, those that `middle` asks for.
+    ///
+    /// # Errors
+    /// When there are fewer CPUs than nodes, or than the middle has workers.
+    pub fn of(&self, topology: &Topology, middle: Option<Middle>) -> Result<Vec<CpuSet>> {
+        if !topology.path().is_of_three() {
+            return Ok(self.equal.clone());
+        }
+        let workers = middle.map_or(1, |middle| middle.workers);
+        let three = self.three(workers)?;
+        Ok(match topology.path().has_middle() {
+            true => vec![three.ends.clone(), three.middle, three.ends],
+            false => vec![three.ends.clone(), three.ends],
+        })
+    }
+
+    /// The CPUs of client, middle and server, of which the middle has `workers`: those from the first on. The ends own
+    /// the second half of all CPUs, whatever the middle has, so that scenarios with many workers and with few compare;
+    /// workers that do not find room in the first half share the ends'.
+    ///
+    /// # Errors
+    /// When there are fewer CPUs than workers.
+    pub fn three(&self, workers: u32) -> Result<ThreeShares> {
+        if !self.has_cpus_for(workers) {
+            let reason = format!("the machine has {} for netrig: name more with --cpus", self.all.len());
+            let operation = format!("give each of {workers} workers a CPU");
+            return Err(Error::new(operation, std::io::Error::other(reason)));
+        }
+        let ends = CpuSet::new(self.all[self.all.len() / 2..].iter().copied());
+        let middle = CpuSet::new(self.all.iter().copied().take(workers as usize));
+        let shared = middle.without(&middle.without(&ends));
+        Ok(ThreeShares { ends, middle, shared })
+    }
+
+    /// Whether a middle can have so many workers here, each on a CPU of its own.
+    pub fn has_cpus_for(&self, workers: u32) -> bool {
+        workers as usize <= self.all.len()
+    }
+
+    /// The equal shares; of a suite without such, those of client, middle and server.
+    pub fn all(&self) -> Vec<CpuSet> {
+        match self.three(1) {
+            Ok(three) if self.equal.is_empty() => vec![three.ends.clone(), three.middle, three.ends],
+            _ => self.equal.clone(),
+        }
+    }
 }
 
 /// The cores of `cores` whose threads belong to more than one of `shares`: a node's work then slows another node down,
@@ -105,6 +185,27 @@ mod tests {
             shared("0-5", &["0,3", "1,4", "2,5"], 2),
             (vec!["0-1,3".into(), "2,4-5".into()], vec!["1,4".into()])
         );
+    }
+
+    #[test]
+    fn ends_own_the_second_half_and_workers_the_rest_as_far_as_it_goes() {
+        let cores = |list: &[&str]| list.iter().map(|core| core.parse().unwrap()).collect::<Vec<CpuSet>>();
+        let three = |available: &str, list: &[&str], workers| {
+            let three = Shares::new(&available.parse().unwrap(), &cores(list), 0).unwrap().three(workers).unwrap();
+            [three.ends, three.middle, three.shared].map(|set| set.to_string())
+        };
+        assert_eq!(three("0-1", &[], 1), ["1", "0", ""]);
+        assert_eq!(three("0-1", &[], 2), ["1", "0-1", "1"]);
+        assert_eq!(three("0-2", &[], 1), ["1-2", "0", ""]);
+        assert_eq!(three("0-7", &[], 4), ["4-7", "0-3", ""]);
+        assert_eq!(three("0-7", &[], 6), ["4-7", "0-5", "4-5"]);
+        assert_eq!(three("5", &[], 1), ["5", "5", "5"]);
+        // Threads of a core stay together.
+        assert_eq!(three("0-7", &["0,4", "1,5", "2,6", "3,7"], 2), ["2-3,6-7", "0,4", ""]);
+        let two = Shares::new(&set([0, 1]), &[], 0).unwrap();
+        assert!(two.has_cpus_for(2) && !two.has_cpus_for(4));
+        let error = two.three(4).unwrap_err().to_string();
+        assert!(error.contains("4 workers") && error.contains("has 2"), "{error}");
     }
 
     #[test]

@@ -23,10 +23,34 @@ pub enum Path {
     Colocated,
     /// As bridge, but the bridges are joined by VXLAN over the wire.
     Vxlan,
+    /// Client and server of the paths that follow, with nothing between them.
+    Direct,
+    /// Between client and server netrig's own balancer, as XDP programs.
+    Balancer,
+    /// Between client and server nftables, which translates both addresses of each packet.
+    Nftables,
+    /// Between client and server HAProxy, which ends each connection and makes another.
+    Haproxy,
+    /// Between client and server the kernel's IP Virtual Server.
+    Ipvs,
 }
 
 impl Path {
-    pub const ALL: [Self; 6] = [Self::Raw, Self::Etun, Self::Bridge, Self::Macvlan, Self::Colocated, Self::Vxlan];
+    pub const ALL: [Self; 11] = [
+        Self::Raw,
+        Self::Etun,
+        Self::Bridge,
+        Self::Macvlan,
+        Self::Colocated,
+        Self::Vxlan,
+        Self::Direct,
+        Self::Balancer,
+        Self::Nftables,
+        Self::Haproxy,
+        Self::Ipvs,
+    ];
+    /// Those that join two nodes, or containers of one, without anything that balances.
+    pub const PLAIN: [Self; 6] = [Self::Raw, Self::Etun, Self::Bridge, Self::Macvlan, Self::Colocated, Self::Vxlan];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -36,7 +60,23 @@ impl Path {
             Self::Macvlan => "macvlan",
             Self::Colocated => "colocated",
             Self::Vxlan => "vxlan",
+            Self::Direct => "direct",
+            Self::Balancer => "balancer",
+            Self::Nftables => "nftables",
+            Self::Haproxy => "haproxy",
+            Self::Ipvs => "ipvs",
         }
+    }
+
+    /// Whether a node stands between client and server, which connect to addresses of it.
+    pub fn has_middle(self) -> bool {
+        matches!(self, Self::Balancer | Self::Nftables | Self::Haproxy | Self::Ipvs)
+    }
+
+    /// Whether the testbed is one of client, middle and server, of which `direct` leaves the middle out: client and
+    /// server share their CPUs then, in every scenario the same.
+    pub fn is_of_three(self) -> bool {
+        self.has_middle() || self == Self::Direct
     }
 
     /// Bytes that the path adds to each packet on the wire.
@@ -195,7 +235,8 @@ pub struct Node {
     pub containers: Vec<String>,
 }
 
-/// A validated testbed: one or two nodes, a wire between two, and a path that joins the endpoints.
+/// A validated testbed: one or two nodes, a wire between two, and a path that joins the endpoints; or client, middle and
+/// server in this order, with a wire on both sides of the middle. What path `direct` leaves out is no node of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     nodes: Vec<Node>,
@@ -229,9 +270,16 @@ impl Topology {
         path: Path,
         endpoints: &[Endpoint],
     ) -> Result<Self, TopologyError> {
-        let nodes = collect_nodes(node_names, endpoints)?;
+        let mut nodes = collect_nodes(node_names, endpoints)?;
         if let Some(wire) = wire {
             wire.check()?;
+        }
+        if path.is_of_three() {
+            check_three(&nodes, wire, path, endpoints)?;
+            if path == Path::Direct {
+                nodes.remove(MIDDLE);
+            }
+            return Self { nodes, wire, path, family: Family::Ipv4 }.with_family(Family::Ipv4);
         }
         match (nodes.len(), wire) {
             (1, Some(_)) => {
@@ -239,7 +287,13 @@ impl Topology {
             }
             (2, None) => return Err(TopologyError::new("two nodes without a wire", "give the testbed a wire")),
             (1 | 2, _) => {}
-            (n, _) => return Err(TopologyError::new(format!("a testbed of {n} nodes"), "use one or two nodes")),
+            (3, _) => {
+                let hint = "use one or two nodes, or path direct, balancer, nftables, haproxy or ipvs";
+                return Err(TopologyError::new(format!("path {path} between three nodes"), hint));
+            }
+            (n, _) => {
+                return Err(TopologyError::new(format!("a testbed of {n} nodes"), "use one, two or three nodes"));
+            }
         }
         let in_container = endpoints.iter().filter(|e| e.container.is_some()).count();
         match path {
@@ -319,9 +373,18 @@ impl Topology {
         self.wire.unwrap_or_default().mtu - self.path.overhead(self.family)
     }
 
-    /// The address of a node on the wire, and the length of its subnet's prefix.
+    /// The node between client and server, on the paths that have one.
+    pub fn middle(&self) -> Option<usize> {
+        self.path.has_middle().then_some(MIDDLE)
+    }
+
+    /// The address of a node on the wire, and the length of its subnet's prefix; of the middle, that on the client's
+    /// wire.
     pub fn node_address(&self, node: usize) -> (IpAddr, u8) {
         let host = 11 + node as u8;
+        if self.path.has_middle() && node > MIDDLE {
+            return self.on_servers_wire(host);
+        }
         match self.family {
             // A node that stands beside containers on one wire is in their subnet.
             Family::Ipv4 if matches!(self.path, Path::Bridge | Path::Macvlan) => (v4(172, 16, 0, host), 16),
@@ -329,6 +392,29 @@ impl Topology {
             // Written, the last group looks as the host does in IPv4.
             Family::Ipv6 => (v6(0, 0, 0x11 + node as u16), 64),
         }
+    }
+
+    /// The middle's address on the server's wire, and the length of its subnet's prefix.
+    pub fn middle_address(&self) -> (IpAddr, u8) {
+        self.on_servers_wire(11 + MIDDLE as u8)
+    }
+
+    fn on_servers_wire(&self, host: u8) -> (IpAddr, u8) {
+        match self.family {
+            Family::Ipv4 => (v4(172, 16, 1, host), 24),
+            Family::Ipv6 => (v6(1, 0, u16::from(host - 11) + 0x11), 64),
+        }
+    }
+
+    /// Addresses of the middle that clients connect to. No interface has them unless something there listens to them;
+    /// the client's packets reach the middle as those of any router do.
+    pub fn virtual_pool(&self) -> Pool {
+        self.pool_of(0, MIDDLES_POOL)
+    }
+
+    /// Addresses of the middle that its packets to servers may come from.
+    pub fn local_pool(&self) -> Pool {
+        self.pool_of(1, MIDDLES_POOL)
     }
 
     /// The address of a container, and the length of its subnet's prefix.
@@ -369,11 +455,15 @@ impl Topology {
     /// 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180, 8), which are set apart for such tests.
     pub fn pool(&self, endpoint: &Endpoint) -> Option<Pool> {
         let (node, container) = self.place_of(endpoint)?;
-        let (node, container) = (node as u8, container.unwrap_or(0) as u8);
-        Some(Pool(match self.family {
-            Family::Ipv4 => v4(198, 18 + node, container, 0),
-            Family::Ipv6 => Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + node, container]), 0, 0, 0, 0).into(),
-        }))
+        let side = if self.path.has_middle() { node / 2 } else { node };
+        Some(self.pool_of(side as u8, container.unwrap_or(0) as u8))
+    }
+
+    fn pool_of(&self, side: u8, number: u8) -> Pool {
+        Pool(match self.family {
+            Family::Ipv4 => v4(198, 18 + side, number, 0),
+            Family::Ipv6 => Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + side, number]), 0, 0, 0, 0).into(),
+        })
     }
 
     /// The subnet that all pools of a node are in, and the length of its prefix.
@@ -392,6 +482,8 @@ impl Topology {
             (Path::Etun, Some(container)) => NextHop::Router(self.gateway_address(node, container)),
             // A node without containers: the other one routes to its own.
             (Path::Etun, None) => NextHop::Router(self.node_address(1 - node).0),
+            (path, _) if path.has_middle() && node < MIDDLE => NextHop::Router(self.node_address(MIDDLE).0),
+            (path, _) if path.has_middle() => NextHop::Router(self.middle_address().0),
             _ => NextHop::Peer(peer.clone()),
         })
     }
@@ -430,6 +522,11 @@ impl Pool {
         self.at(Self::SIZE + 1)
     }
 
+    /// The first `count` addresses.
+    pub fn addresses(self, count: u32) -> impl Iterator<Item = IpAddr> {
+        (1..=count.min(Self::SIZE)).map(move |host| self.at(host))
+    }
+
     /// The subnet and the length of its prefix.
     pub fn subnet(self) -> (IpAddr, u8) {
         (self.0, if self.0.is_ipv4() { 24 } else { 64 })
@@ -459,6 +556,46 @@ fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
 /// An address of fd72:6967::/48, which RFC 4193 leaves to local use; the global ID spells "rig".
 fn v6(subnet: u16, high: u16, low: u16) -> IpAddr {
     Ipv6Addr::new(0xfd72, 0x6967, 0, subnet, 0, 0, high, low).into()
+}
+
+/// The middle among client, middle and server.
+pub const MIDDLE: usize = 1;
+/// The middle's pools stand beside those of the ends' first containers.
+const MIDDLES_POOL: u8 = 1;
+
+fn check_three(
+    nodes: &[Node],
+    wire: Option<WireOptions>,
+    path: Path,
+    endpoints: &[Endpoint],
+) -> Result<(), TopologyError> {
+    let [client, middle, server] = nodes else {
+        let hint = "name client, middle and server, in this order: nodes = [\"client\", \"balancer\", \"server\"]";
+        return Err(TopologyError::new(format!("path {path} in a testbed of {} nodes", nodes.len()), hint));
+    };
+    let Some(wire) = wire else {
+        return Err(TopologyError::new("three nodes without a wire", "give the testbed a wire: it is laid twice"));
+    };
+    if !wire.segmentation_offload {
+        let what = format!("path {path} without segmentation offload");
+        let hint = "its nodes receive by NAPI, for which GRO has to be on: remove segmentation_offload";
+        return Err(TopologyError::new(what, hint));
+    }
+    if let Some(container) = endpoints.iter().find(|endpoint| endpoint.container.is_some()) {
+        let what = format!("path {path} joins nodes, and {container} is a container");
+        return Err(TopologyError::new(what, format!("load goes from {} to {}", client.name, server.name)));
+    }
+    if endpoints.iter().any(|endpoint| endpoint.node == middle.name) {
+        let what = format!("{} stands between the ends of path {path}", middle.name);
+        return Err(TopologyError::new(what, format!("load goes from {} to {}", client.name, server.name)));
+    }
+    match endpoints {
+        [from, ..] if from.node != client.name => {
+            let what = format!("load from {from} over path {path}, whose client is {}", client.name);
+            Err(TopologyError::new(what, format!("write from = \"{}\", to = \"{}\"", client.name, server.name)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn collect_nodes(names: &[String], endpoints: &[Endpoint]) -> Result<Vec<Node>, TopologyError> {
@@ -581,6 +718,50 @@ mod tests {
                 assert_eq!(addresses.len(), endpoints.len(), "{path} {family:?}");
                 assert!(!addresses.contains(&topology.node_address(0).0));
             }
+        }
+    }
+
+    #[test]
+    fn a_middle_stands_between_client_and_server() {
+        let three = ["client", "lb", "server"];
+        let refused = |nodes: &[&str], wire, path, ends: &[&str], expected: &str| {
+            let error = topology(nodes, wire, path, ends).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
+        };
+        refused(&["a", "b"], true, Path::Balancer, &["a", "b"], "testbed of 2 nodes");
+        refused(&three, true, Path::Raw, &["client", "server"], "three nodes");
+        refused(&three, false, Path::Direct, &["client", "server"], "without a wire");
+        refused(&three, true, Path::Nftables, &["client/c", "server"], "is a container");
+        refused(&three, true, Path::Haproxy, &["client", "lb"], "stands between");
+        refused(&three, true, Path::Ipvs, &["server", "client"], "whose client is client");
+        for path in Path::ALL.into_iter().filter(|path| path.is_of_three()) {
+            for family in [Family::Ipv4, Family::Ipv6] {
+                let t = topology(&three, true, path, &["client", "server"]).unwrap().with_family(family).unwrap();
+                let ends: [Endpoint; 2] = ["client", "server"].map(|end| end.parse().unwrap());
+                assert_eq!(t.middle().is_some(), path != Path::Direct, "{path}");
+                assert_eq!(t.nodes().len(), if path == Path::Direct { 2 } else { 3 }, "{path}");
+                let mut pools: BTreeSet<IpAddr> = ends.iter().map(|end| t.pool(end).unwrap().first()).collect();
+                pools.extend([t.virtual_pool().first(), t.local_pool().first()]);
+                assert_eq!(pools.len(), 4, "{path} {family:?}: {pools:?}");
+                let mut own: BTreeSet<IpAddr> = ends.iter().map(|end| t.address(end).unwrap()).collect();
+                if path.has_middle() {
+                    own.extend([t.node_address(1).0, t.middle_address().0]);
+                    assert_eq!(own.len(), 4, "{path} {family:?}: {own:?}");
+                    // The link to either end is a subnet of its own.
+                    assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Router(t.node_address(1).0)));
+                    assert_eq!(t.next_hop(&ends[1], &ends[0]), Some(NextHop::Router(t.middle_address().0)));
+                } else {
+                    assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Peer(ends[1].clone())));
+                }
+            }
+        }
+        // RFC 2544 has set apart 198.18.0.0/15.
+        let t = topology(&three, true, Path::Balancer, &["client", "server"]).unwrap();
+        let server = t.pool(&"server".parse().unwrap()).unwrap();
+        let all = [t.virtual_pool(), t.local_pool(), server];
+        for address in all.into_iter().flat_map(|pool| pool.addresses(Pool::SIZE).chain([pool.port()])) {
+            let IpAddr::V4(address) = address else { panic!("{address}") };
+            assert!(address.octets()[0] == 198 && matches!(address.octets()[1], 18 | 19), "{address}");
         }
     }
 

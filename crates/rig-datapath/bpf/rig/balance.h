@@ -3,9 +3,9 @@
 #ifndef RIG_BALANCE_H
 #define RIG_BALANCE_H
 
-#include "encapsulate.h"
 #include "schedule.h"
 #include "state.h"
+#include "too_big.h"
 #include "translate.h"
 #include "way.h"
 
@@ -119,8 +119,13 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		ifindex = c->hop_ifindex;
 		mtu = c->hop_mtu;
 	}
-	if (mtu && length > mtu)
-		return drop(DROP_TOO_BIG);
+	if (mtu && length > mtu) {
+		/* With NAT the backend talks with the client, for whom nobody else may speak. */
+		const struct address *from =
+			direction == OUTWARD && s->forward == NAT ? &s->address : &p->tuple.destination;
+
+		return kind == FLOW ? too_big(ctx, p, from, mtu - (length - p->l3_length), tick) : drop(DROP_TOO_BIG);
+	}
 
 	reason = decrement_ttl(ctx, p);
 	if (reason)
@@ -134,8 +139,11 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 			reason = translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
 		if (reason)
 			return drop(reason);
-	} else if (s->forward == TUNNEL && local) {
-		reason = encapsulate(ctx, p, local, &b->address);
+	} else {
+		if (kind == FLOW)
+			reason = complete_flow(ctx, p, control);
+		if (!reason && s->forward == TUNNEL && local)
+			reason = encapsulate(ctx, p, local, &b->address);
 		if (reason)
 			return drop(reason);
 	}
@@ -146,7 +154,7 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	if (reason)
 		return drop(reason);
 	count(c->backend, direction, p->l3_length);
-	return leave_by(ctx, ifindex, control);
+	return leave_by(ctx, p, ifindex, control);
 }
 
 /* Local address and port for the next connection to a backend; each CPU has its own part of the ports. */
@@ -339,38 +347,44 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 /* How far a packet goes: the ladder of the benchmark stops on its rungs. */
 enum rung { PARSED, FOUND, THROUGH };
 
-static always_inline int balance_to(struct xdp_md *ctx, enum rung rung)
+static always_inline int is_owned(const struct address *a, enum ownership as)
+{
+	__u32 *ownership = bpf_map_lookup_elem(&owned, a);
+
+	return ownership && *ownership & as;
+}
+
+/* What `parse` has made of it. */
+static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum rung rung)
 {
 	const struct control *control = settings();
-	struct packet p = {};
-	enum kind kind = parse(ctx, &p);
 	__u64 hash;
 	__u32 tick, entry;
 
 	if (!control)
 		return XDP_PASS;
 	if (kind == LEAVE)
-		return pass(p.reason);
+		return pass(packet->reason);
 	if (kind == FRAGMENT || kind == OPTIONS) {
 		__u8 policy = kind == FRAGMENT ? control->fragments : control->options;
 
-		if (policy == POLICY_DROP && bpf_map_lookup_elem(&owned, &p.tuple.destination))
+		if (policy == POLICY_DROP && is_owned(&packet->tuple.destination, OWNED_TO))
 			return drop(kind == FRAGMENT ? DROP_FRAGMENT : DROP_IP_OPTIONS);
 		return pass(kind == FRAGMENT ? PASS_FRAGMENT : PASS_IP_OPTIONS);
 	}
 	if (rung == PARSED)
 		return XDP_PASS;
-	hash = hash_tuple(&p.tuple);
-	entry = find(&p.tuple, hash);
+	hash = hash_tuple(&packet->tuple);
+	entry = find(&packet->tuple, hash);
 	if (rung == FOUND)
 		return entry ? XDP_TX : XDP_PASS;
 	tick = now_tick(control);
-	if (entry && starts_anew(&p, kind, entry, tick))
+	if (entry && starts_anew(packet, kind, entry, tick))
 		entry = 0;
 	if (!entry) {
-		struct service_key key = { .address = p.tuple.destination,
-					   .port = p.tuple.destination_port,
-					   .protocol = p.tuple.protocol };
+		struct service_key key = { .address = packet->tuple.destination,
+					   .port = packet->tuple.destination_port,
+					   .protocol = packet->tuple.protocol };
 		__u32 *number;
 		int made;
 
@@ -379,12 +393,20 @@ static always_inline int balance_to(struct xdp_md *ctx, enum rung rung)
 		number = bpf_map_lookup_elem(&service_of, &key);
 		if (!number)
 			return pass(PASS_NO_SERVICE);
-		made = begin(ctx, &p, hash, *number, tick);
+		made = begin(ctx, packet, hash, *number, tick);
 		if (made < 0)
 			return drop(-made);
 		entry = made;
 	}
-	return forward(ctx, &p, kind, entry, tick);
+	return forward(ctx, packet, kind, entry, tick);
+}
+
+static always_inline int balance_to(struct xdp_md *ctx, enum rung rung)
+{
+	struct packet packet = {};
+	enum kind kind = parse(ctx, &packet);
+
+	return balance_parsed(ctx, &packet, kind, rung);
 }
 
 #endif

@@ -44,6 +44,8 @@ struct packet {
 	__u8 ttl;
 	/* Of what is left to the kernel. */
 	__u8 reason;
+	/* It has come by a worker's queue, where there is no interface that could turn it round. */
+	__u8 queued;
 };
 
 struct icmp_error {

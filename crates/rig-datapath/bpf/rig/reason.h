@@ -23,7 +23,9 @@ enum drop {
 	DROP_NAT_CLASH = 14,
 	DROP_NO_LOCAL_ADDRESS = 15,
 	DROP_INTERNAL = 16,
-	DROPS = 17,
+	DROP_WORKER_BUSY = 17,
+	DROP_TOO_BIG_TOLD = 18,
+	DROPS = 19,
 };
 
 /* Why packets are left to the kernel. */

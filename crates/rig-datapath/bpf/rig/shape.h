@@ -128,6 +128,9 @@ struct service_key {
 };
 _Static_assert(sizeof(struct service_key) == 24, "");
 
+/* Packets to the address: of services, and local ones. Packets from it: of backends that answer to clients' addresses. */
+enum ownership { OWNED_TO = 1, OWNED_FROM = 2 };
+
 /* schedule, locals: offset in `lists` in the low half, length in the upper. */
 struct service {
 	struct address address;
@@ -183,6 +186,13 @@ struct hop {
 };
 _Static_assert(sizeof(struct hop) == 24, "");
 
+/* ICMP messages that one CPU has sent in this tick. */
+struct telling {
+	__u32 tick, told;
+};
+_Static_assert(sizeof(struct telling) == 8, "");
+#define TOLD_PER_TICK 64
+
 enum policy { POLICY_DROP = 0, POLICY_PASS = 1 };
 
 struct control {
@@ -212,6 +222,24 @@ struct tuning {
 	__u32 pad;
 };
 _Static_assert(sizeof(struct tuning) == 72, "");
+
+/* Workers that packets are spread over. */
+#define MAX_WORKERS 128
+/* In place of a CPU: packets of this worker are handled where they have come in. */
+#define AT_ONCE 0xffffffff
+
+struct spreading {
+	__u32 workers;
+	__u32 cpu[MAX_WORKERS];
+};
+_Static_assert(sizeof(struct spreading) == 516, "");
+
+/* What the kernel takes for an entry of a CPU map (linux/bpf.h, struct bpf_cpumap_val). */
+struct worker_queue {
+	__u32 packets;
+	__s32 program;
+};
+_Static_assert(sizeof(struct worker_queue) == 8, "");
 
 struct sweep {
 	__u32 from, count;

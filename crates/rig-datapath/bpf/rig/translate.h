@@ -91,6 +91,30 @@ static always_inline __u16 updated_or_partial(__u16 checksum, const struct trans
 	return partial ? fold((__u64)checksum + t->address_delta) : updated(checksum, t->delta);
 }
 
+/* What is forwarded as it is: there is nothing to update, but what the sender left to its device is completed. */
+static always_inline int complete_flow(struct xdp_md *ctx, const struct packet *p, const struct control *control)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 l4 = p->l4 & L4_MASK;
+	int partial;
+
+	if (p->tuple.protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = data + l4;
+
+		if ((void *)(tcp + 1) > end)
+			return DROP_INTERNAL;
+		tcp->check = complete(ctx, p, tcp->check, control, &partial);
+	} else {
+		struct udphdr *udp = data + l4;
+
+		if ((void *)(udp + 1) > end)
+			return DROP_INTERNAL;
+		if (udp->check)
+			udp->check = complete(ctx, p, udp->check, control, &partial) ?: 0xffff;
+	}
+	return 0;
+}
+
 /* One hop less (RFC 1812, 5.3.1); the caller has seen to it that there are any. */
 static always_inline int decrement_ttl(struct xdp_md *ctx, const struct packet *p)
 {

@@ -116,9 +116,9 @@ static always_inline int way_to_client(struct xdp_md *ctx, struct connection *c,
 	return 0;
 }
 
-static always_inline int leave_by(struct xdp_md *ctx, __u32 ifindex, const struct control *c)
+static always_inline int leave_by(struct xdp_md *ctx, const struct packet *p, __u32 ifindex, const struct control *c)
 {
-	return ifindex == ctx->ingress_ifindex && !c->redirects_back ? XDP_TX : bpf_redirect(ifindex, 0);
+	return ifindex == ctx->ingress_ifindex && !c->redirects_back && !p->queued ? XDP_TX : bpf_redirect(ifindex, 0);
 }
 
 #endif

@@ -3,11 +3,12 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use libbpf_rs::{Link, Xdp, XdpFlags};
+use libbpf_rs::{Link, ProgramMut, Xdp, XdpFlags};
 
 use crate::Error;
 
 use super::control::{Balancer, PROGRAM};
+use super::workers;
 
 /// How the kernel runs the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +72,7 @@ impl Balancer {
             let reason = reason.to_owned();
             move |source| Error::Attach { interface, reason, source }
         };
-        let program = self.object.progs_mut().find(|program| program.name() == PROGRAM);
-        let program = program.ok_or_else(|| Error::Missing { kind: "program", name: PROGRAM.to_owned() })?;
+        let program = self.entry()?;
         let link = program.attach_xdp(interface as i32);
         let link = link.map_err(attach("is there such an interface, and no other XDP program on it?"))?;
         let query = Xdp::new(program.as_fd()).query(interface as i32, XdpFlags::NONE);
@@ -99,11 +99,30 @@ impl Balancer {
             move |source| Error::Pin { operation, path, source }
         };
         let mut link = Link::open(path).map_err(pin("open"))?;
-        let program = self.object.progs().find(|program| program.name() == PROGRAM);
-        let program = program.ok_or_else(|| Error::Missing { kind: "program", name: PROGRAM.to_owned() })?;
+        let program = self.entry()?;
         link.update_prog(&program).map_err(pin("put the program into"))?;
         let query = Xdp::new(program.as_fd()).query(interface as i32, XdpFlags::NONE).map_err(pin("query"))?;
         let mode = if query.attach_mode == ATTACHED_GENERIC { Mode::Generic } else { Mode::Native };
+        self.keep_counting()?;
         Ok(Attachment { link, interface, mode })
+    }
+    /// Puts this balancer's program into an attachment in place of the one that is there: after
+    /// [`spread_over`](Self::spread_over), for instance. No packet is lost by it.
+    pub fn renew(&mut self, attachment: &mut Attachment) -> Result<(), Error> {
+        let interface = attachment.interface;
+        let reason = "cannot put another program there".to_owned();
+        let failed = |source| Error::Attach { interface, reason, source };
+        attachment.link.update_prog(&*self.entry()?).map_err(failed)?;
+        self.keep_counting()
+    }
+
+    /// The program that packets come to.
+    fn entry(&self) -> Result<ProgramMut<'_>, Error> {
+        let (object, name) = match &self.spreader {
+            Some(spreader) => (&spreader.object, workers::SPREAD),
+            None => (&self.object, PROGRAM),
+        };
+        let program = object.progs_mut().find(|program| program.name() == name);
+        program.ok_or_else(|| Error::Missing { kind: "program", name: name.to_owned() })
     }
 }

@@ -1,9 +1,10 @@
 //! Configuring and sweeping.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use libbpf_rs::{Object, ProgramInput};
@@ -13,13 +14,17 @@ use crate::Error;
 use crate::test_run::{self, Outcome};
 
 use super::attach::Back;
-use super::config::{Config, Policy, Protocol, Service, Unhandled};
+use super::config::{Config, Forward, Policy, Protocol, Service, Unhandled};
 use super::known::{Identity, Known, KnownBackend, KnownService, Part};
 use super::load::Tables;
 use super::reason::{Drop, Pass};
 use super::schedule;
-use super::shape::{self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, port_of};
+use super::shape::{
+    self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, Telling, TrafficCount, Tuning, ownership,
+    port_of,
+};
 use super::sizes::Sizes;
+use super::workers::Spreader;
 
 pub(crate) const PROGRAM: &str = "balance";
 pub(crate) const SWEEP: &str = "sweep";
@@ -49,10 +54,15 @@ pub struct Balancer {
     pub(crate) tables: Tables,
     pub(crate) known: Known,
     pub(super) sizes: Sizes,
+    pub(super) tuning: Tuning,
     pub(super) slots: Range<u32>,
     pub(super) control: Control,
     /// Where the next partial sweep begins.
     pub(super) next_swept: u32,
+    /// Where packets are spread over workers.
+    pub(super) spreader: Option<Spreader>,
+    /// The directory in which the tables are pinned.
+    pub(super) kept: Option<PathBuf>,
 }
 
 impl fmt::Debug for Balancer {
@@ -219,16 +229,24 @@ impl Balancer {
         Ok(new)
     }
 
-    /// Which addresses the balancer answers for: of open services and their pools.
+    /// Which addresses' packets are the balancer's: to open services and their pools, and from backends that answer to
+    /// clients' addresses.
     fn apply_owned(&mut self, config: &Config) -> Result<(), Error> {
-        let services = config.services.iter();
-        let wanted: BTreeSet<IpAddr> = services
-            .flat_map(|service| [service.address.ip()].into_iter().chain(service.forward.local().iter().copied()))
-            .collect();
-        for address in wanted.difference(&self.known.owned) {
-            self.tables.owned.set(&Address::from(*address), &1_u32)?;
+        let mut wanted: BTreeMap<IpAddr, u32> = BTreeMap::new();
+        for service in &config.services {
+            let to = [service.address.ip()].into_iter().chain(service.forward.local().iter().copied());
+            to.for_each(|address| *wanted.entry(address).or_default() |= ownership::TO);
+            if service.forward == Forward::Nat {
+                let from = service.backends.iter().map(|backend| backend.address.ip());
+                from.for_each(|address| *wanted.entry(address).or_default() |= ownership::FROM);
+            }
         }
-        for address in self.known.owned.difference(&wanted) {
+        for (address, as_what) in &wanted {
+            if self.known.owned.get(address) != Some(as_what) {
+                self.tables.owned.set(&Address::from(*address), as_what)?;
+            }
+        }
+        for address in self.known.owned.keys().filter(|address| !wanted.contains_key(*address)) {
             self.tables.owned.remove(&Address::from(*address))?;
         }
         self.known.owned = wanted;
@@ -375,6 +393,7 @@ impl Balancer {
         for reason in Drop::ALL {
             self.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
         }
+        self.tables.tellings.set_all_cpus(0, &Telling::default())?;
         for reason in Pass::ALL {
             self.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
         }

@@ -61,8 +61,8 @@ pub(crate) struct Known {
     /// By service's number and address.
     pub(crate) backends: BTreeMap<(u32, SocketAddr), KnownBackend>,
     pub(crate) locals: BTreeMap<IpAddr, u32>,
-    /// Addresses in the map `owned`.
-    pub(crate) owned: BTreeSet<IpAddr>,
+    /// The map `owned`.
+    pub(crate) owned: BTreeMap<IpAddr, u32>,
     /// Parts of `lists` that a packet may be reading still.
     pub(crate) resting: Vec<Part>,
 }

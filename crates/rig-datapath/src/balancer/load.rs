@@ -1,8 +1,9 @@
 //! The programs and their tables: loaded anew, kept, and taken up again.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
@@ -36,6 +37,7 @@ pub(crate) struct Tables {
     pub(crate) drops: Map,
     pub(crate) passes: Map,
     pub(crate) controls: Map,
+    pub(crate) tellings: Map,
     /// Only programs use these.
     others: [Map; 4],
 }
@@ -61,6 +63,7 @@ impl Tables {
             drops: map("drops", long)?,
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
+            tellings: map("tellings", size_of::<shape::Telling>())?,
             others: [
                 map("buckets", BUCKET)?,
                 map("free_slots", number)?,
@@ -70,24 +73,32 @@ impl Tables {
         })
     }
 
-    fn all(&mut self) -> [&mut Map; 19] {
-        let [a, b, c, d] = &mut self.others;
+    /// Gives another object's map the table of that name, where there is one.
+    pub(crate) fn share(&self, name: &str, map: &mut OpenMapMut<'_>) -> Result<(), Error> {
+        let Some(table) = self.all().into_iter().find(|table| table.name() == name) else { return Ok(()) };
+        let refused = |source| Error::Map { map: table.name(), operation: "share", source };
+        map.reuse_fd(table.as_fd()).map_err(refused)
+    }
+
+    pub(crate) fn all(&self) -> [&Map; 20] {
+        let [a, b, c, d] = &self.others;
         [
-            &mut self.connections,
-            &mut self.service_of,
-            &mut self.owned,
-            &mut self.services,
-            &mut self.backends,
-            &mut self.locals,
-            &mut self.lists,
-            &mut self.loads,
-            &mut self.cursors,
-            &mut self.turns,
-            &mut self.hops,
-            &mut self.traffic,
-            &mut self.drops,
-            &mut self.passes,
-            &mut self.controls,
+            &self.connections,
+            &self.service_of,
+            &self.owned,
+            &self.services,
+            &self.backends,
+            &self.locals,
+            &self.lists,
+            &self.loads,
+            &self.cursors,
+            &self.turns,
+            &self.hops,
+            &self.traffic,
+            &self.drops,
+            &self.passes,
+            &self.controls,
+            &self.tellings,
             a,
             b,
             c,
@@ -105,6 +116,37 @@ fn may_load() -> bool {
     effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & EITHER != 0)
 }
 
+/// Loads `programs` of an object, with its maps as `prepare` makes them by their names.
+pub(crate) fn load_object(
+    object: &[u8],
+    programs: &[&'static str],
+    tuning: &Tuning,
+    mut prepare: impl FnMut(&str, &mut OpenMapMut<'_>) -> Result<(), Error>,
+) -> Result<Object, Error> {
+    let program = programs.first().copied().unwrap_or(PROGRAM);
+    let failed = |source| match may_load() {
+        true => Error::Load { program, source },
+        false => Error::NotPermitted(source),
+    };
+    let mut builder = ObjectBuilder::default();
+    builder.name("balancer").map_err(failed)?;
+    let mut open = builder.open_memory(object).map_err(failed)?;
+    for mut program in open.progs_mut() {
+        let wanted = programs.iter().any(|name| program.name() == *name);
+        program.set_autoload(wanted);
+    }
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == TUNING {
+            let refused = |source| Error::Map { map: KEPT_TUNING, operation: "write to", source };
+            map.set_initial_value(tuning.as_bytes()).map_err(refused)?;
+        } else {
+            prepare(&name, &mut map)?;
+        }
+    }
+    open.load().map_err(failed)
+}
+
 impl Balancer {
     /// Loads the programs with empty tables.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
@@ -116,47 +158,26 @@ impl Balancer {
         Self::open(Sizes::default(), Some(directory), &[])
     }
 
-    pub(super) fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&str]) -> Result<Self, Error> {
+    pub(super) fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&'static str]) -> Result<Self, Error> {
         sizes.validate()?;
-        let failed = |source| match may_load() {
-            true => Error::Load { program: PROGRAM, source },
-            false => Error::NotPermitted(source),
-        };
-        let mut builder = ObjectBuilder::default();
-        builder.name("balancer").map_err(failed)?;
-        let mut open = builder.open_memory(OBJECT).map_err(failed)?;
-        for mut program in open.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
-            program.set_autoload([PROGRAM, SWEEP].contains(&name.as_str()) || programs.contains(&name.as_str()));
-        }
         let tuning = match kept {
-            Some(directory) => {
-                let tuning = kept_tuning(directory)?;
-                for mut map in open.maps_mut() {
-                    let path = directory.join(map.name());
-                    if map.name() != TUNING && path.exists() {
-                        let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
-                        map.reuse_pinned_map(&path).map_err(otherwise)?;
-                    }
-                }
-                tuning
-            }
+            Some(directory) => kept_tuning(directory)?,
             None => sizes.tuning()?,
         };
         let layout = Layout::of(tuning.homes, tuning.overflow);
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if name == TUNING {
-                let refused = |source| Error::Map { map: KEPT_TUNING, operation: "write to", source };
-                map.set_initial_value(tuning.as_bytes()).map_err(refused)?;
-            } else if kept.is_none()
-                && let Some((name, entries)) = entries_of(&name, &sizes, &tuning)
-            {
-                let refused = |source| Error::Map { map: name, operation: "size", source };
-                map.set_max_entries(entries).map_err(refused)?;
+        let programs = [&[PROGRAM, SWEEP], programs].concat();
+        let object = load_object(OBJECT, &programs, &tuning, |name, map| match kept {
+            Some(directory) => {
+                let path = directory.join(name);
+                let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
+                if path.exists() { map.reuse_pinned_map(&path).map_err(otherwise) } else { Ok(()) }
             }
-        }
-        let object = open.load().map_err(failed)?;
+            None => {
+                let Some((name, entries)) = entries_of(name, &sizes, &tuning) else { return Ok(()) };
+                let refused = |source| Error::Map { map: name, operation: "size", source };
+                map.set_max_entries(entries).map_err(refused)
+            }
+        })?;
         let tables = Tables::of(&object)?;
         if kept.is_some() {
             sizes = Sizes {
@@ -170,7 +191,18 @@ impl Balancer {
         let control = tables.controls.at(0)?;
         let slots = layout.slots();
         let next_swept = slots.start;
-        let mut balancer = Self { object, tables, known: Known::default(), sizes, slots, control, next_swept };
+        let mut balancer = Self {
+            object,
+            tables,
+            known: Known::default(),
+            sizes,
+            tuning,
+            slots,
+            control,
+            next_swept,
+            spreader: None,
+            kept: kept.map(Path::to_path_buf),
+        };
         if kept.is_some() {
             balancer.known = balancer.recall()?;
         }
@@ -178,14 +210,16 @@ impl Balancer {
     }
 
     /// Pins the tables into `directory`, on a bpf file system, so that [`resume`](Self::resume) can go on with them after
-    /// this process has ended. Attachments are kept by themselves, see [`Attachment::keep`](super::Attachment::keep).
+    /// this process has ended. Attachments are kept by themselves, see [`Attachment::keep`](super::Attachment::keep), and
+    /// with them the programs that they lead to, queues of workers included.
     pub fn keep(&mut self, directory: &Path) -> Result<(), Error> {
         for map in self.tables.all() {
             map.pin(directory)?;
         }
         // The program's constants cannot be pinned under a name with a dot in front.
-        let mut tuning = Map::of(&self.object, TUNING, size_of::<Tuning>())?;
-        tuning.pin_as(&directory.join(KEPT_TUNING))
+        Map::of(&self.object, TUNING, size_of::<Tuning>())?.pin_as(&directory.join(KEPT_TUNING))?;
+        self.kept = Some(directory.to_path_buf());
+        self.keep_counting()
     }
 
     /// What the tables say, for a control plane that has been started anew.
@@ -220,15 +254,13 @@ impl Balancer {
             let address: Address = self.tables.locals.at(number)?;
             if address != Address::default() {
                 known.locals.insert(address.into(), number);
-                if self.tables.owned.get::<_, u32>(&address)?.is_some() {
-                    known.owned.insert(address.into());
-                }
             }
         }
-        for identity in known.services.keys() {
-            let address = identity.address.ip();
-            if self.tables.owned.get::<_, u32>(&Address::from(address))?.is_some() {
-                known.owned.insert(address);
+        let named = known.services.keys().map(|identity| identity.address.ip());
+        let named = named.chain(known.locals.keys().copied()).chain(known.backends.keys().map(|(_, at)| at.ip()));
+        for address in named.collect::<BTreeSet<_>>() {
+            if let Some(as_what) = self.tables.owned.get(&Address::from(address))? {
+                known.owned.insert(address, as_what);
             }
         }
         Ok(known)
@@ -242,7 +274,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "buckets" => ("buckets", sizes.buckets()),
         "free_slots" => ("free_slots", tuning.overflow),
         "service_of" => ("service_of", sizes.services),
-        "owned" => ("owned", sizes.services + sizes.local_addresses),
+        "owned" => ("owned", sizes.services + sizes.local_addresses + sizes.backends),
         "services" => ("services", sizes.services + 1),
         "turns" => ("turns", sizes.services + 1),
         "backends" => ("backends", sizes.backends + 1),

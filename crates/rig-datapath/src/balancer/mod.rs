@@ -18,10 +18,12 @@ pub mod ladder;
 mod load;
 pub mod model;
 mod reason;
+pub mod replay;
 mod schedule;
 mod shape;
 mod sizes;
 mod status;
+mod workers;
 
 pub use attach::{Attachment, Back, Generic, Mode};
 pub use config::{
@@ -32,3 +34,4 @@ pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{Memory, Sizes};
 pub use status::{BackendStatus, Connection, ServiceStatus, Traffic};
+pub use workers::{QUEUE_PACKETS, Spreading};

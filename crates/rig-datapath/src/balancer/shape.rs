@@ -72,6 +72,16 @@ pub(crate) mod scheduler {
     pub(crate) const FLOW_HASH: u8 = 4;
 }
 
+/// Values of the map `owned`; see `enum ownership`.
+pub(crate) mod ownership {
+    pub(crate) const TO: u32 = 1;
+    pub(crate) const FROM: u32 = 2;
+}
+
+/// In place of a worker's CPU: its packets are handled where they have come in.
+pub(crate) const AT_ONCE: u32 = u32::MAX;
+pub(crate) const MAX_WORKERS: usize = 128;
+
 /// `known` of a way to a backend to whom a packet could not be sent for want of a neighbour entry.
 pub(crate) const MISSED: u16 = 2;
 
@@ -202,6 +212,16 @@ plain! {
         pad: u32,
     }
 
+    pub(crate) struct Telling: 8 {
+        tick: u32,
+        told: u32,
+    }
+
+    pub(crate) struct WorkerQueue: 8 {
+        packets: u32,
+        program: i32,
+    }
+
     pub(crate) struct Ladder: 88 {
         next: u64,
         flow_mask: u64,
@@ -209,6 +229,16 @@ plain! {
         client: u32,
         pad: u32,
         headers: [u64; 7],
+    }
+
+    pub(crate) struct Replay: 280 {
+        length: u32,
+        grows: i32,
+        written: u32,
+        port_at: u32,
+        runs: u32,
+        pad: u32,
+        frame: [u64; 32],
     }
 
     pub(crate) struct Sweep: 32 {

@@ -130,7 +130,7 @@ impl Sizes {
                 + bytes(self.backends, backend)
                 + bytes(self.backends, backend_per_cpu) * cpus
                 + bytes(self.local_addresses, size_of::<Address>())
-                + bytes(self.local_addresses + self.services, size_of::<Address>() + 8 + HASHED)
+                + bytes(self.local_addresses + self.services + self.backends, size_of::<Address>() + 8 + HASHED)
                 + u64::from(self.list_entries) * 4,
         }
     }

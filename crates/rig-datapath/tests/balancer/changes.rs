@@ -215,10 +215,10 @@ fn another_process_goes_on_with_what_was_kept() {
 }
 
 /// A bpf file system; what is pinned there goes with it.
-struct BpfFs(tempfile::TempDir);
+pub struct BpfFs(pub tempfile::TempDir);
 
 impl BpfFs {
-    fn mount() -> Option<Self> {
+    pub fn mount() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(directory.path()).status();
         if !mounted.is_ok_and(|status| status.success()) {

@@ -217,28 +217,44 @@ impl Packet {
         }
     }
 
-    /// Addresses and ports become those of `to`.
-    pub(super) fn translate(&self, frame: &mut [u8], to: Tuple) {
-        let end = self.l3 + self.length;
-        let l4_checksum = match self.tuple.protocol {
-            TCP => 16,
-            _ => 6,
-        };
-        let (l3, l4) = frame[..end].split_at_mut(self.l4);
-        let ip = &mut l3[self.l3..];
-        let mut checksum = word(l4, l4_checksum);
-        let has_checksum = self.tuple.protocol == TCP || checksum != 0;
-        let (source, destination) = (self.tuple.source.ip(), self.tuple.destination.ip());
-        let pseudo = match (source, destination) {
+    fn checksum_place(&self) -> usize {
+        if self.tuple.protocol == TCP { 16 } else { 6 }
+    }
+
+    /// The checksum that `l4` shall have, which a sender may have left unfinished.
+    fn completed(&self, l4: &[u8]) -> u16 {
+        let checksum = word(l4, self.checksum_place());
+        let pseudo = match (self.tuple.source.ip(), self.tuple.destination.ip()) {
             (IpAddr::V4(a), IpAddr::V4(b)) => Sum::pseudo_v4(a, b, self.tuple.protocol, l4.len()),
             (IpAddr::V6(a), IpAddr::V6(b)) => Sum::pseudo_v6(a, b, self.tuple.protocol, l4.len()),
             _ => Sum::ZERO,
         };
-        if checksum == pseudo.folded() {
-            // A sender's unfinished work.
-            put(l4, l4_checksum, 0);
-            checksum = pseudo.bytes(l4).checksum();
+        if checksum != pseudo.folded() {
+            return checksum;
         }
+        let mut whole = l4.to_vec();
+        put(&mut whole, self.checksum_place(), 0);
+        pseudo.bytes(&whole).checksum()
+    }
+
+    /// Nothing changes but a checksum that was left unfinished.
+    pub(super) fn complete(&self, frame: &mut [u8]) {
+        let l4 = &mut frame[self.l4..self.l3 + self.length];
+        let at = self.checksum_place();
+        if self.tuple.protocol == TCP || word(l4, at) != 0 {
+            let checksum = self.completed(l4);
+            put(l4, at, if self.tuple.protocol == UDP && checksum == 0 { 0xffff } else { checksum });
+        }
+    }
+
+    /// Addresses and ports become those of `to`.
+    pub(super) fn translate(&self, frame: &mut [u8], to: Tuple) {
+        let end = self.l3 + self.length;
+        let l4_checksum = self.checksum_place();
+        let (l3, l4) = frame[..end].split_at_mut(self.l4);
+        let ip = &mut l3[self.l3..];
+        let has_checksum = self.tuple.protocol == TCP || word(l4, l4_checksum) != 0;
+        let mut checksum = self.completed(l4);
         let mut ip_checksum = if self.is_ipv6() { 0 } else { word(ip, 10) };
         let places = address_places(self.is_ipv6());
         for (at, new) in [(places.0, to.source.ip()), (places.1, to.destination.ip())] {
@@ -341,5 +357,43 @@ impl Packet {
             header
         };
         frame.splice(self.l3..self.l3, outer);
+    }
+    pub(super) fn dont_fragment(&self, frame: &[u8]) -> bool {
+        frame[self.l3 + 6] & 0x40 != 0
+    }
+
+    /// The frame to the sender of this one that says that `mtu` bytes fit.
+    pub(super) fn too_big(&self, frame: &[u8], from: IpAddr, mtu: usize) -> Vec<u8> {
+        let to = self.tuple.source.ip();
+        let most = if self.is_ipv6() { 1280 - 48 } else { 576 - 28 };
+        let quoted = &frame[self.l3..][..self.length.min(most)];
+        let mut icmp = if self.is_ipv6() { vec![2, 0, 0, 0] } else { vec![3, 4, 0, 0] };
+        icmp.extend((mtu as u32).to_be_bytes());
+        icmp.extend(quoted);
+        let sum = match (from, to) {
+            (IpAddr::V6(from), IpAddr::V6(to)) => Sum::pseudo_v6(from, to, ICMPV6, icmp.len()),
+            _ => Sum::ZERO,
+        };
+        let checksum = sum.bytes(&icmp).checksum();
+        put(&mut icmp, 2, checksum);
+        let mut message = [&frame[6..12], &frame[..6], &frame[12..self.l3]].concat();
+        if self.is_ipv6() {
+            message.extend([0x60, 0, 0, 0]);
+            message.extend((icmp.len() as u16).to_be_bytes());
+            message.extend([ICMPV6, OUTER_TTL]);
+            message.extend(octets(from));
+            message.extend(octets(to));
+        } else {
+            let mut header = vec![0x45, 0xc0];
+            header.extend((icmp.len() as u16 + 20).to_be_bytes());
+            header.extend([0, 0, 0, 0, OUTER_TTL, ICMP, 0, 0]);
+            header.extend(octets(from));
+            header.extend(octets(to));
+            let checksum = rig_wire::checksum::of(&header);
+            put(&mut header, 10, checksum);
+            message.extend(header);
+        }
+        message.extend(icmp);
+        message
     }
 }

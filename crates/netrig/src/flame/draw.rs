@@ -1,0 +1,59 @@
+//! The picture.
+
+use inferno::flamegraph::color::{BackgroundColor, MultiPalette, Palette};
+use inferno::flamegraph::{Options, from_lines};
+
+use super::fold::IDLE;
+use crate::record::Profile;
+
+/// Why there is no picture of a profile.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    #[error("CPUs {cpus:?} were idle in all of {samples} samples")]
+    Idle { cpus: Vec<u32>, samples: u64 },
+    #[error("draw a flame graph: {0}")]
+    Draw(#[from] std::io::Error),
+}
+
+/// A narrower frame, in percent of the width, could not be made out.
+const LEAST: f64 = 0.1;
+
+/// A flame graph as a document of its own, with zoom and search by a script inside it. Idle time is left out, and said in
+/// the line under the title. It takes the width that it is given.
+///
+/// # Errors
+/// When there is no sample but of idle CPUs, or a stack is not in the folded form.
+pub fn svg(profile: &Profile, title: &str) -> Result<String, Unusable> {
+    let busy = || profile.stacks.iter().filter(|(stack, _)| stack != IDLE);
+    if busy().all(|(_, count)| *count == 0) {
+        return Err(Unusable::Idle { cpus: profile.cpus.clone(), samples: profile.samples });
+    }
+    let mut options = Options::default();
+    options.title = title.to_owned();
+    options.subtitle = Some(subtitle(profile));
+    options.colors = Palette::Multi(MultiPalette::Java);
+    options.bgcolors = Some(BackgroundColor::Flat((255, 255, 255).into()));
+    options.hash = true;
+    options.deterministic = true;
+    options.count_name = "samples".to_owned();
+    options.min_width = LEAST;
+    let lines: Vec<String> = busy().map(|(stack, count)| format!("{stack} {count}")).collect();
+    let mut svg = Vec::new();
+    from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
+    Ok(String::from_utf8(svg).map_err(std::io::Error::other)?)
+}
+
+/// The height of a picture that [`svg`] drew, pixels.
+pub fn height(svg: &str) -> u32 {
+    let attribute = svg.split_once(" height=\"").and_then(|(_, rest)| rest.split_once('"'));
+    attribute.and_then(|(height, _)| height.parse().ok()).unwrap_or(600)
+}
+
+fn subtitle(profile: &Profile) -> String {
+    let idle: u64 = profile.stacks.iter().filter(|(stack, _)| stack == IDLE).map(|(_, count)| count).sum();
+    let share = 100.0 * idle as f64 / profile.samples.max(1) as f64;
+    let cpus = rig_sys::cpu::CpuSet::new(profile.cpus.iter().copied());
+    let several = if profile.cpus.len() == 1 { "CPU" } else { "CPUs" };
+    let lost = if profile.lost == 0 { String::new() } else { format!(", {} lost", profile.lost) };
+    format!("{several} {cpus}, {} samples at {} Hz{lost}; {share:.1} % idle, left out", profile.samples, profile.hertz)
+}

@@ -1,0 +1,66 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+
+fn profile(stacks: &[(&str, u64)]) -> Profile {
+    Profile {
+        hertz: HERTZ,
+        cpus: vec![1],
+        samples: stacks.iter().map(|(_, count)| count).sum(),
+        stacks: stacks.iter().map(|(stack, count)| ((*stack).to_owned(), *count)).collect(),
+        ..Profile::default()
+    }
+}
+
+#[test]
+fn the_picture_shows_work_and_says_how_much_was_idle() {
+    let stacks = [("ksoftirqd/1;net_rx_action_[k];bpf:balance_[j]", 60), ("haproxy;<A & B>::run", 20), (IDLE, 20)];
+    let drawn = svg(&profile(&stacks), "One <worker>").unwrap();
+    for text in
+        ["bpf:balance", "&lt;A &amp; B&gt;::run", "One &lt;worker&gt;", "CPU 1, 100 samples at 499 Hz; 20.0 % idle"]
+    {
+        assert!(drawn.contains(text), "no {text} in {drawn}");
+    }
+    assert!(drawn.contains("<script") && !drawn.contains(IDLE), "{drawn}");
+    assert_eq!(drawn, svg(&profile(&stacks), "One <worker>").unwrap(), "the same record gives the same picture");
+}
+
+#[test]
+fn an_idle_profile_is_no_picture() {
+    let error = svg(&profile(&[(IDLE, 7)]), "x").unwrap_err();
+    assert_eq!(error.to_string(), "CPUs [1] were idle in all of 7 samples");
+}
+
+/// Not inlined, and not to be folded with another function of the same code.
+#[inline(never)]
+fn spin_for_the_flame_graph(limit: Instant, cpu_time: Duration) -> u64 {
+    let spent = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap();
+    let begin = spent();
+    let mut turns = 1_u64;
+    while spent() - begin < cpu_time && Instant::now() < limit {
+        // Long enough that asking for the time, a call into the kernel, is nothing beside it.
+        for _ in 0..1_000_000 {
+            turns = std::hint::black_box(turns.wrapping_mul(3));
+        }
+    }
+    turns
+}
+
+#[test]
+fn a_busy_loop_is_found_by_its_name() {
+    if let Err(error) = rig_sys::perf::probe() {
+        eprintln!("skipped, nothing can be sampled here: {error}");
+        return;
+    }
+    let profiler = Profiler::start(&CpuSet::allowed().unwrap(), HERTZ).unwrap();
+    spin_for_the_flame_graph(Instant::now() + Duration::from_secs(60), Duration::from_millis(400));
+    let profile = profiler.finish().unwrap();
+    let found: u64 =
+        profile.stacks.iter().filter(|(stack, _)| stack.contains("spin_for_the_flame_graph")).map(|(_, n)| n).sum();
+    assert!(found > 20, "{found} of {}: {:#?}", profile.samples, profile.stacks);
+    assert_eq!(profile.samples, profile.stacks.iter().map(|(_, count)| count).sum::<u64>());
+    if profile.notes.is_empty() {
+        assert!(profile.stacks.iter().any(|(stack, _)| stack.contains(KERNEL)), "{:#?}", profile.stacks);
+    }
+    assert!(svg(&profile, "A busy loop").unwrap().contains("spin_for_the_flame_graph"));
+}

@@ -1,0 +1,104 @@
+//! Reading what the kernel wrote into the rings.
+
+use std::collections::hash_map::Entry;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use perf_event::Sampler;
+use perf_event::data::{Record, Sample};
+
+use super::{Samples, Stack};
+
+/// Often enough that a full ring is rare even when this thread has to wait for its CPU.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Not addresses, but marks of what the addresses behind them belong to (PERF_CONTEXT_* of linux/perf_event.h).
+const MARKS: u64 = 4095_u64.wrapping_neg();
+const USER: u64 = 512_u64.wrapping_neg();
+
+/// Takes what comes until `stop`, and what had come by then.
+pub(super) fn until(stop: &AtomicBool, mut rings: Vec<Sampler>) -> Samples {
+    let mut samples = Samples::default();
+    while !stop.load(Ordering::Acquire) {
+        rings.iter_mut().for_each(|ring| drain(ring, &mut samples));
+        thread::park_timeout(PAUSE);
+    }
+    for ring in &mut rings {
+        // One that cannot be stopped ends when it is closed.
+        let _ = ring.disable();
+        drain(ring, &mut samples);
+    }
+    samples
+}
+
+fn drain(ring: &mut Sampler, samples: &mut Samples) {
+    while let Some(record) = ring.next_record() {
+        match record.parse_record() {
+            Ok(Record::Sample(sample)) => samples.add(&sample),
+            Ok(Record::Lost(lost)) => samples.lost += lost.lost,
+            Ok(Record::LostSamples(lost)) => samples.lost += lost.lost,
+            Ok(Record::Throttle(_)) => samples.throttled += 1,
+            Ok(_) => {}
+            Err(_) => samples.lost += 1,
+        }
+    }
+}
+
+impl Samples {
+    fn add(&mut self, sample: &Sample<'_>) {
+        let (Some(process), Some(thread)) = (sample.pid(), sample.tid()) else {
+            self.lost += 1;
+            return;
+        };
+        let (kernel, user) = parts(sample.callchain().unwrap_or_default());
+        if let Entry::Vacant(new) = self.threads.entry(thread) {
+            new.insert(name(process, thread));
+        }
+        *self.stacks.entry(Stack { process, thread, kernel, user }).or_default() += 1;
+        self.count += 1;
+    }
+}
+
+/// The addresses of the kernel and those of the process.
+fn parts(chain: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    let (mut kernel, mut user) = (Vec::new(), Vec::new());
+    let mut in_user = false;
+    for &address in chain {
+        match address {
+            mark if mark >= MARKS => in_user = mark == USER,
+            address if in_user => user.push(address),
+            address => kernel.push(address),
+        }
+    }
+    (kernel, user)
+}
+
+/// A thread that has already ended is called by its process's number.
+fn name(process: u32, thread: u32) -> String {
+    if process == 0 {
+        return "swapper".to_owned();
+    }
+    let name = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm"));
+    name.map_or_else(|_| format!("[{process}]"), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_is_parted_at_its_marks() {
+        let kernel = 128_u64.wrapping_neg();
+        assert_eq!(parts(&[kernel, 9, 8, USER, 3, 2]), (vec![9, 8], vec![3, 2]));
+        assert_eq!(parts(&[USER, 3]), (vec![], vec![3]));
+        assert_eq!(parts(&[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_is_called_by_its_number() {
+        assert_eq!(name(0, 0), "swapper");
+        assert_eq!(name(u32::MAX, u32::MAX), format!("[{}]", u32::MAX));
+    }
+}
