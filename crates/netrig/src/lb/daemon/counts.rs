@@ -75,8 +75,6 @@ impl Snapshot {
 pub(super) struct Counts {
     /// At the last setting to zero, of those that are still the same.
     zero: HashMap<Counted, Counters>,
-    zero_drops: Vec<u64>,
-    zero_passes: Vec<u64>,
     /// One a second, the oldest first.
     past: VecDeque<Snapshot>,
 }
@@ -84,11 +82,14 @@ pub(super) struct Counts {
 /// Rates are over two to three seconds.
 const SNAPSHOTS: usize = 3;
 
-/// Whether counters are since they were set to zero, as listings have them, or since the beginning, as metrics must.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Since {
-    Zero,
-    Beginning,
+/// The counters of one that has them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Figures {
+    /// Since they were set to zero.
+    pub(super) counters: Counters,
+    /// Since the beginning.
+    pub(super) total: Counters,
+    pub(super) rates: Rates,
 }
 
 impl Counts {
@@ -106,15 +107,11 @@ impl Counts {
     pub(super) fn zero(&mut self, now: &Snapshot, service: Option<ServiceKey>) {
         let meant = now.traffic.iter().filter(|((key, ..), _)| service.is_none_or(|service| service == *key));
         self.zero.extend(meant.map(|(counted, counters)| (*counted, *counters)));
-        if service.is_none() {
-            self.zero_drops.clone_from(&now.drops);
-            self.zero_passes.clone_from(&now.passes);
-        }
     }
 
-    pub(super) fn view<'a>(&'a self, now: &'a Snapshot, since: Since) -> View<'a> {
+    pub(super) fn view<'a>(&'a self, now: &'a Snapshot) -> View<'a> {
         let before = self.past.front().filter(|before| now.at > before.at);
-        View { counts: self, now, before, since }
+        View { counts: self, now, before }
     }
 }
 
@@ -124,7 +121,6 @@ pub(super) struct View<'a> {
     counts: &'a Counts,
     now: &'a Snapshot,
     before: Option<&'a Snapshot>,
-    since: Since,
 }
 
 impl View<'_> {
@@ -132,14 +128,14 @@ impl View<'_> {
         self.before.map_or(Duration::ZERO, |before| self.now.at - before.at)
     }
 
-    pub(super) fn of(&self, counted: Counted) -> (Counters, Rates) {
-        let now = self.now.traffic.get(&counted).copied().unwrap_or_default();
-        let zero = self.counts.zero.get(&counted).filter(|_| self.since == Since::Zero).copied().unwrap_or_default();
-        let shown = combine(now, zero, u64::saturating_sub);
+    pub(super) fn of(&self, counted: Counted) -> Figures {
+        let total = self.now.traffic.get(&counted).copied().unwrap_or_default();
+        let zero = self.counts.zero.get(&counted).copied().unwrap_or_default();
+        let counters = combine(total, zero, u64::saturating_sub);
         // What was not there before has begun at 0 since.
         let before = self.before.map(|before| before.traffic.get(&counted).copied().unwrap_or_default());
         let rates = before.map_or_else(Rates::default, |before| {
-            let more = combine(now, before, u64::saturating_sub);
+            let more = combine(total, before, u64::saturating_sub);
             Rates {
                 connections: self.a_second(more.connections),
                 in_packets: self.a_second(more.in_packets),
@@ -148,36 +144,34 @@ impl View<'_> {
                 out_bytes: self.a_second(more.out_bytes),
             }
         });
-        (shown, rates)
+        Figures { counters, total, rates }
     }
 
     pub(super) fn drops(&self) -> Vec<ReasonCount> {
         let reasons = Drop::ALL.iter().map(|reason| (reason.number(), reason.key(), reason.text(), reason.remedy()));
-        self.reasons(reasons, |snapshot| &snapshot.drops, &self.counts.zero_drops)
+        self.reasons(reasons, |snapshot| &snapshot.drops)
     }
 
     pub(super) fn passes(&self) -> Vec<ReasonCount> {
         let reasons = Pass::ALL.iter().map(|reason| (reason.number(), reason.key(), reason.text(), reason.remedy()));
-        self.reasons(reasons, |snapshot| &snapshot.passes, &self.counts.zero_passes)
+        self.reasons(reasons, |snapshot| &snapshot.passes)
     }
 
     fn reasons<'r>(
         &self,
         reasons: impl Iterator<Item = (u32, &'r str, &'r str, &'r str)>,
         of: impl Fn(&Snapshot) -> &Vec<u64>,
-        zero: &[u64],
     ) -> Vec<ReasonCount> {
         let at = |list: &[u64], n: usize| list.get(n).copied().unwrap_or(0);
         let count = |(n, (number, key, text, remedy)): (usize, (u32, &str, &str, &str))| {
             let now = at(of(self.now), n);
             let before = self.before.map_or(now, |before| at(of(before), n));
-            let zero = if self.since == Since::Zero { at(zero, n) } else { 0 };
             ReasonCount {
                 number,
                 key: key.to_owned(),
                 text: text.to_owned(),
                 remedy: remedy.to_owned(),
-                packets: now.saturating_sub(zero),
+                packets: now,
                 rate: self.a_second(now.saturating_sub(before)).round() as u64,
             }
         };
@@ -210,15 +204,15 @@ mod tests {
         let (mut counts, begun) = (Counts::default(), Instant::now());
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
         let first = snapshot(at(0), 100, 0);
-        assert_eq!(counts.view(&first, Since::Zero).of(counted()).1.connections, 0.0);
+        assert_eq!(counts.view(&first).of(counted()).rates.connections, 0.0);
         for second in 0..6 {
             counts.sample(snapshot(at(second), 100 + 10 * second, 4 * second));
         }
         let now = snapshot(at(6), 400, 24);
-        let view = counts.view(&now, Since::Zero);
+        let view = counts.view(&now);
         assert_eq!(view.span(), Duration::from_secs(3));
-        let (shown, rates) = view.of(counted());
-        assert_eq!((shown.connections, rates.connections), (400, (400.0 - 130.0) / 3.0));
+        let figures = view.of(counted());
+        assert_eq!((figures.counters.connections, figures.rates.connections), (400, (400.0 - 130.0) / 3.0));
         assert_eq!((view.drops()[0].packets, view.drops()[0].rate), (24, 4));
     }
 
@@ -227,16 +221,14 @@ mod tests {
         let (mut counts, now) = (Counts::default(), Instant::now());
         counts.zero(&snapshot(now, 100, 5), None);
         let later = snapshot(now + Duration::from_secs(1), 130, 7);
-        let of = |since| {
-            let view = counts.view(&later, since);
-            (view.of(counted()).0.connections, view.drops()[0].packets)
-        };
-        assert_eq!((of(Since::Zero), of(Since::Beginning)), ((30, 2), (130, 7)));
+        let figures = counts.view(&later).of(counted());
+        assert_eq!((figures.counters.connections, figures.total.connections), (30, 130));
+        assert_eq!(counts.view(&later).drops()[0].packets, 7);
         // Another service's counters stay.
         let other = ServiceKey { protocol: Protocol::Udp, ..counted().0 };
         let mut counts = Counts::default();
         counts.zero(&snapshot(now, 100, 5), Some(other));
-        assert_eq!(counts.view(&later, Since::Zero).of(counted()).0.connections, 130);
+        assert_eq!(counts.view(&later).of(counted()).counters.connections, 130);
     }
 
     #[test]
@@ -246,6 +238,6 @@ mod tests {
         let gone = Snapshot { traffic: HashMap::new(), ..snapshot(now, 0, 0) };
         counts.sample(gone);
         let again = snapshot(now + Duration::from_secs(1), 3, 0);
-        assert_eq!(counts.view(&again, Since::Zero).of(counted()).0.connections, 3);
+        assert_eq!(counts.view(&again).of(counted()).counters.connections, 3);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rig_datapath::balancer::Balancer;
 
-use super::counts::{Counts, Since, Snapshot};
+use super::counts::{Counts, Snapshot};
 use super::devices::Devices;
 use super::keep::{self, Pins};
 use super::pace::Pace;
@@ -138,7 +138,7 @@ impl Engine {
 
     fn answer(&mut self, ask: &Ask) {
         let reply = match &ask.request {
-            Request::Status => self.status(Since::Zero).map(|status| Reply::Status(Box::new(status))),
+            Request::Status => self.status().map(|status| Reply::Status(Box::new(status))),
             Request::Edit(edit) => self.edit(std::slice::from_ref(edit)).map(Reply::Done),
             Request::Edits(edits) => self.edit(edits).map(Reply::Done),
             Request::Zero(service) => self.zero(*service).map(Reply::Done),

@@ -5,7 +5,7 @@ use std::sync::mpsc::SyncSender;
 
 use rig_datapath::balancer::{self as datapath, BackendStatus, Connection, Forward as DatapathForward, ServiceStatus};
 
-use super::counts::{Since, Snapshot, View, key_of};
+use super::counts::{Figures, Snapshot, View, key_of};
 use super::engine::{Engine, Refusal};
 use crate::lb::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Protocol, Reply, ServiceEntry, ServiceKey, Status,
@@ -33,9 +33,9 @@ fn seconds(duration: std::time::Duration) -> u32 {
 }
 
 impl Engine {
-    pub(super) fn status(&self, since: Since) -> Result<Status, Refusal> {
+    pub(super) fn status(&self) -> Result<Status, Refusal> {
         let now = Snapshot::take(&self.balancer)?;
-        let view = self.counts.view(&now, since);
+        let view = self.counts.view(&now);
         let mut services: Vec<ServiceEntry> = Vec::new();
         for service in &self.rules.services {
             let alive = now.services.iter().find(|status| {
@@ -133,12 +133,12 @@ fn connection_entry(connection: &Connection) -> ConnectionEntry {
 /// As the rules have it, with what the datapath counts for it.
 fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> ServiceEntry {
     let name = alive.map_or("", |status| status.forward);
-    let (counters, rates) = view.of((service.key, name, None));
+    let Figures { counters, total, rates } = view.of((service.key, name, None));
     let known = |address| alive.and_then(|status| status.backends.iter().find(|backend| backend.address == address));
     let mut backends: Vec<BackendEntry> = Vec::new();
     for backend in &service.backends {
         let status = known(backend.address);
-        let (counters, rates) = view.of((service.key, name, Some(backend.address)));
+        let Figures { counters, total, rates } = view.of((service.key, name, Some(backend.address)));
         backends.push(BackendEntry {
             address: backend.address,
             weight: backend.effective_weight(),
@@ -147,6 +147,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
             active: status.map_or(0, |status| status.active),
             inactive: status.map_or(0, |status| status.inactive),
             counters,
+            total,
             rates,
         });
     }
@@ -163,6 +164,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         timeout: service.timeouts.main(protocol(service.key.protocol)).map(seconds),
         open: true,
         counters,
+        total,
         rates,
         backends,
     }
@@ -170,7 +172,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
 
 fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
     let key = key_of(status);
-    let (counters, rates) = view.of((key, status.forward, None));
+    let Figures { counters, total, rates } = view.of((key, status.forward, None));
     let backends = status.backends.iter().filter(|backend| backend.active + backend.inactive > 0);
     ServiceEntry {
         key,
@@ -181,6 +183,7 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         timeout: None,
         open: false,
         counters,
+        total,
         rates,
         backends: backends.map(|backend| leaving_backend(key, status.forward, backend, view)).collect(),
     }
@@ -192,7 +195,7 @@ fn leaving_backend(
     backend: &BackendStatus,
     view: &View<'_>,
 ) -> BackendEntry {
-    let (counters, rates) = view.of((service, forward, Some(backend.address)));
+    let Figures { counters, total, rates } = view.of((service, forward, Some(backend.address)));
     BackendEntry {
         address: backend.address,
         weight: 0,
@@ -201,6 +204,7 @@ fn leaving_backend(
         active: backend.active,
         inactive: backend.inactive,
         counters,
+        total,
         rates,
     }
 }
