@@ -20,7 +20,8 @@ use super::load::Tables;
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, ownership, port_of,
+    self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, Telling, TrafficCount, Tuning, ownership,
+    port_of,
 };
 use super::sizes::Sizes;
 use super::workers::Spreader;
@@ -365,6 +366,11 @@ impl Balancer {
         Ok(swept)
     }
 
+    /// Places of the connection table: what a round of [`sweep`](Self::sweep) looks through.
+    pub fn places(&self) -> u32 {
+        self.slots.end - self.slots.start
+    }
+
     /// All of the table.
     pub fn sweep_all(&mut self) -> Result<Swept, Error> {
         self.next_swept = self.slots.start;
@@ -387,6 +393,7 @@ impl Balancer {
         for reason in Drop::ALL {
             self.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
         }
+        self.tables.tellings.set_all_cpus(0, &Telling::default())?;
         for reason in Pass::ALL {
             self.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
         }
