@@ -95,3 +95,55 @@ pub fn status() -> Status {
         rate_span_ms: 2000,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::lb::listing::LocalCounts;
+    use crate::lb::message::{ConnectionEntry, PacketOut, Trace};
+    use crate::report::export::schemas;
+
+    fn faults(name: &str, value: &impl serde::Serialize) -> Vec<String> {
+        let schema = schemas().into_iter().find(|(of, _)| *of == name).unwrap().1;
+        let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+        let value: Value = serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap();
+        validator.iter_errors(&value).map(|fault| format!("{}: {fault}", fault.instance_path())).collect()
+    }
+
+    #[test]
+    fn what_is_written_as_json_is_what_the_schemas_say() {
+        let none: Vec<String> = Vec::new();
+        let status = status();
+        assert_eq!(faults("lb-status.json", &status), none);
+        assert_eq!(faults("lb-local.json", &LocalCounts::default().of(&status)), none);
+        let connection = ConnectionEntry {
+            protocol: Protocol::Udp,
+            state: "UDP".to_owned(),
+            expires: 300,
+            client: "[2001:db8::9]:40000".parse().unwrap(),
+            service: "[2001:db8::53]:53".parse().unwrap(),
+            local: None,
+            backend: "[2001:db8:0:1::53]:53".parse().unwrap(),
+        };
+        assert_eq!(faults("lb-connections.json", &connection), none);
+        let packet_out = PacketOut {
+            device: None,
+            source_mac: "02:00:00:00:00:01".to_owned(),
+            destination_mac: "02:00:00:00:00:02".to_owned(),
+            flow: String::new(),
+            bytes: vec![0x45, 0xff],
+        };
+        let trace = Trace {
+            device: "eth0".to_owned(),
+            steps: Vec::new(),
+            verdict: "forward".to_owned(),
+            reason: Some(status.drops[0].clone()),
+            packet_out: Some(packet_out),
+        };
+        assert_eq!(faults("lb-trace.json", &trace), none);
+        assert_ne!(faults("lb-status.json", &connection), none);
+    }
+}

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ipvsadm::Listing;
@@ -191,16 +192,18 @@ pub fn service_name(key: ServiceKey) -> String {
 pub struct LocalCounts(HashMap<(ServiceKey, IpAddr), u64>);
 
 /// A service's local addresses: what `-G --json` prints of each.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ServiceLocals {
     #[serde(flatten)]
     pub key: ServiceKey,
+    /// What backends see as the client, with FullNAT.
     pub local: Vec<LocalAddress>,
 }
 
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LocalAddress {
     pub address: IpAddr,
+    /// That use it now.
     pub connections: u64,
 }
 

@@ -28,12 +28,12 @@ const OF_BACKEND: Family = Family {
     of: "the backend",
 };
 
-/// All metrics; counters are since the balancer began, whatever `-Z` did.
+/// All metrics, of the types that readers of Prometheus' older text format know, too: none is an `info`. Counters are since the balancer began, whatever `-Z` did.
 pub fn render(status: &Status) -> String {
     let mut text = Exposition::default();
     let balancer = [("balancer", status.name.as_str())];
     let info = [("balancer", status.name.as_str()), ("version", &status.netrig_version)];
-    text.add("info", "lb_build", "", "The control plane's version.", &info, 1.0);
+    text.add("gauge", "lb_build_info", "", "The control plane's version.", &info, 1.0);
     let mut gauge = |name, unit, help, value| text.add("gauge", name, unit, help, &balancer, value);
     gauge("lb_up", "seconds", "Since the control plane was started.", status.up_ms as f64 / 1000.0);
     gauge("lb_persists", "", "1 if packets are balanced on when the control plane ends.", f64::from(status.persist));
@@ -79,7 +79,14 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
     let [balancer, protocol, address] = labels;
     let info =
         [balancer, protocol, address, ("scheduler", &service.scheduler), ("forward", forward_name(service.forward))];
-    text.add("info", "lb_service", "", "How the service's connections are distributed and forwarded.", &info, 1.0);
+    text.add(
+        "gauge",
+        "lb_service_info",
+        "",
+        "How the service's connections are distributed and forwarded.",
+        &info,
+        1.0,
+    );
     let help = "0 for one that was removed and still has connections.";
     text.add("gauge", "lb_service_open", "", help, &labels, f64::from(service.open));
     let help = "Local addresses of the service.";

@@ -1,7 +1,5 @@
 //! What `netrig lb status` prints: the balancer on one screen.
 
-use rig_stats::units::BitRate;
-
 use super::drops::wrapped;
 use super::listing::{forward_name, order, protocol};
 use super::message::{BackendEntry, Rates, ReasonCount, ServiceEntry, Status};
@@ -9,9 +7,8 @@ use super::message::{BackendEntry, Rates, ReasonCount, ServiceEntry, Status};
 /// `width` is that of the terminal, columns.
 pub fn write(status: &Status, width: usize) -> String {
     let Status { name, netrig_version, process, persist, .. } = status;
-    let ends = if *persist { "packets are balanced on when it ends" } else { "ends with its control plane" };
-    let mut text =
-        format!("balancer {name}: netrig {netrig_version}, process {process}, up {}, {ends}\n", up(status.up_ms));
+    let ends = if *persist { "stays when it ends" } else { "ends with it" };
+    let mut text = format!("{name}: netrig {netrig_version}, process {process} for {}, {ends}\n", up(status.up_ms));
     let mut line = |what: &str, value: &str| {
         text += &wrapped(value, &format!("{what:<10}"), "          ", width);
     };
@@ -38,11 +35,11 @@ pub fn write(status: &Status, width: usize) -> String {
     }
     let over = match status.rate_span_ms {
         0 => "not taken yet".to_owned(),
-        span => format!("over {} s", round(span as f64 / 1000.0)),
+        span => format!("over {:.1} s", span as f64 / 1000.0),
     };
-    text += &format!("\nservices (rates {over})\n");
-    text +=
-        &row("", ["conn/s", "in pkt/s", "out pkt/s", "in bit/s", "out bit/s", "active", "other"].map(str::to_owned));
+    let title = ["conn", "in pkt", "out pkt", "in bit", "out bit", "active", "other"].map(str::to_owned);
+    text.push('\n');
+    text += &row(&format!("a second, {over}"), title);
     services.into_iter().for_each(|service| text += &service_rows(service));
     text
 }
@@ -79,7 +76,7 @@ fn service_rows(service: &ServiceEntry) -> String {
     for backend in &service.backends {
         let state = match (backend.leaving, backend.weight) {
             (true, _) => " removed",
-            (false, 0) => " drained",
+            (false, 0) => " weight 0",
             _ => "",
         };
         let name = format!("  {}{state}", backend.address);
@@ -89,42 +86,45 @@ fn service_rows(service: &ServiceEntry) -> String {
 }
 
 fn cells(rates: &Rates, active: u64, inactive: u64) -> [String; 7] {
-    let bits = |bytes: f64| format!("{:.1}", BitRate((bytes * 8.0) as u64));
     [
         count(rates.connections),
         count(rates.in_packets),
         count(rates.out_packets),
-        bits(rates.in_bytes),
-        bits(rates.out_bytes),
+        count(rates.in_bytes * 8.0),
+        count(rates.out_bytes * 8.0),
         active.to_string(),
         inactive.to_string(),
     ]
 }
 
-/// 80 columns where a name is no longer than 24.
+/// Of a row's name, so that rows have 80 columns in all. Longer names have a line of their own.
+const NAME: usize = 29;
+
 fn row(name: &str, cells: [String; 7]) -> String {
     let [connections, in_packets, out_packets, in_bits, out_bits, active, inactive] = cells;
+    let (line, name) = if name.chars().count() > NAME { (format!("{name}\n"), "") } else { (String::new(), name) };
     format!(
-        "{name:<24} {connections:>6} {in_packets:>8} {out_packets:>9} {in_bits:>9} {out_bits:>9} {active:>6} {inactive:>6}\n"
+        "{line}{name:<NAME$} {connections:>6} {in_packets:>6} {out_packets:>7} {in_bits:>6} {out_bits:>7} {active:>6} \
+         {inactive:>6}\n"
     )
 }
 
-/// Four digits or so: 812, 1.23k, 45.6k, 7.89M.
+/// Three digits: 812, 1.23k, 45.6k, 7.89M.
 fn count(value: f64) -> String {
-    let (size, unit) =
-        [(1e9, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|(size, _)| value >= *size).unwrap_or((1.0, ""));
+    // What rounds to a thousand is one of the next unit.
+    let fits = |size: f64| value >= 0.9995 * size;
+    let (size, unit) = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
+        .into_iter()
+        .find(|(size, _)| fits(*size))
+        .unwrap_or((1.0, ""));
     let scaled = value / size;
     let digits = match scaled {
         _ if unit.is_empty() => 0,
-        ..10.0 => 2,
-        ..100.0 => 1,
+        ..9.995 => 2,
+        ..99.95 => 1,
         _ => 0,
     };
     format!("{scaled:.digits$}{unit}")
-}
-
-fn round(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
 }
 
 fn up(ms: u64) -> String {
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        let counts = [0.0, 0.4, 999.0, 1000.0, 45_600.0, 999_000.0, 7_891_234.0].map(count);
-        assert_eq!(counts, ["0", "0", "999", "1.00k", "45.6k", "999k", "7.89M"]);
+        let counts = [0.0, 0.4, 999.0, 1000.0, 9_996.0, 45_600.0, 99_999.6, 999_600.0, 7_891_234.0, 9e10].map(count);
+        assert_eq!(counts, ["0", "0", "999", "1.00k", "10.0k", "45.6k", "100k", "1.00M", "7.89M", "90.0G"]);
         assert_eq!([900, 61_000, 3_660_000, 90_000_000].map(up), ["0 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
         assert_eq!([&[0, 1, 2, 5][..], &[3], &[]].map(ranges), ["0-2,5", "3", ""]);
     }

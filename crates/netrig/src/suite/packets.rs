@@ -495,6 +495,8 @@ pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end:
         (true, false) => vec![
             Range { first: topology.local_pool().first(), count: Pool::SIZE },
             Range { first: topology.middle_address().0, count: 1 },
+            // IPVS leaves the client's address as it is.
+            Range { first: far.first(), count: traffic.client_addresses },
         ],
         (false, true) => vec![Range { first: far.first(), count: traffic.server_addresses }],
         (false, false) => vec![Range { first: far.first(), count: traffic.client_addresses }],
