@@ -381,6 +381,7 @@ pub(crate) fn run_view() -> RunView {
             busy: vec![("a".into(), 1.2), ("b".into(), 0.9)],
         }),
         scenarios,
+        left_out: Vec::new(),
         tables: vec![table],
         claims: vec![
             claim(
