@@ -8,6 +8,7 @@ mod forwarding;
 mod frames;
 mod lab;
 mod too_big;
+mod trace;
 mod traffic;
 
 use std::net::SocketAddr;
