@@ -19,6 +19,7 @@ pub mod ladder;
 mod load;
 pub mod model;
 mod reason;
+pub mod replay;
 mod schedule;
 mod shape;
 mod sizes;

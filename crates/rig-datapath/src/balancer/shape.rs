@@ -247,6 +247,16 @@ plain! {
         headers: [u64; 7],
     }
 
+    pub(crate) struct Replay: 280 {
+        length: u32,
+        grows: i32,
+        written: u32,
+        port_at: u32,
+        runs: u32,
+        pad: u32,
+        frame: [u64; 32],
+    }
+
     pub(crate) struct Sweep: 32 {
         from: u32,
         count: u32,
