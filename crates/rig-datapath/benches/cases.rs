@@ -87,7 +87,7 @@ fn main() {
         let through = measure(&lab, case, Replayed::Through);
         let [median, least, most] =
             [through.median(), through.0[0], through.0[ROUNDS - 1]].map(|ns| ns.saturating_sub(nothing));
-        println!("  {:<64} {median:5} ns  ({least} to {most})", case.name);
+        println!("  {:<72} {median:5} ns  ({least} to {most})", case.name);
         if case.new_flow.is_some() {
             empty(&mut lab);
         }
