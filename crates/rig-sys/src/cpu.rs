@@ -77,7 +77,7 @@ impl CpuSet {
         sched_setaffinity(None, &self.kernel_set()).during(|| format!("run on CPUs {self}"))
     }
 
-    fn kernel_set(&self) -> KernelSet {
+    pub(crate) fn kernel_set(&self) -> KernelSet {
         let mut set = KernelSet::new();
         for &cpu in &self.0 {
             set.set(cpu as usize);

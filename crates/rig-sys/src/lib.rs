@@ -7,6 +7,7 @@ pub mod cpu;
 mod error;
 pub mod ethtool;
 mod mapping;
+pub mod napi;
 pub mod netlink;
 pub mod netns;
 pub mod packet_socket;

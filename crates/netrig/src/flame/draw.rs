@@ -43,6 +43,12 @@ pub fn svg(profile: &Profile, title: &str) -> Result<String, Unusable> {
     Ok(String::from_utf8(svg).map_err(std::io::Error::other)?)
 }
 
+/// The height of a picture that [`svg`] drew, pixels.
+pub fn height(svg: &str) -> u32 {
+    let attribute = svg.split_once(" height=\"").and_then(|(_, rest)| rest.split_once('"'));
+    attribute.and_then(|(height, _)| height.parse().ok()).unwrap_or(600)
+}
+
 fn subtitle(profile: &Profile) -> String {
     let idle: u64 = profile.stacks.iter().filter(|(stack, _)| stack == IDLE).map(|(_, count)| count).sum();
     let share = 100.0 * idle as f64 / profile.samples.max(1) as f64;

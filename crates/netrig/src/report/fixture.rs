@@ -329,6 +329,7 @@ pub(crate) fn run_view() -> RunView {
             column("not part of this run", None),
         ]),
         source: Some("Contrail Windows Performance Testing, results".to_owned()),
+        notes: Vec::new(),
     };
     let claim = |text: &str, expression: &str, verdict, words: &str| Claim {
         text: text.into(),

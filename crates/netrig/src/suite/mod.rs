@@ -6,14 +6,16 @@ mod packets;
 mod resolve;
 mod tables;
 mod words;
+mod workers;
 
 use std::fmt;
 use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-pub use self::packets::{PacketTraffic, PortOf, SearchPlan, at_rate, with_port};
+pub use self::packets::{PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
 pub use self::words::bytes;
+pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
 use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
@@ -21,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
+use crate::record::Searched;
 use crate::testbed::Middle;
 use crate::testbed::topology::{Endpoint, Topology};
 
@@ -123,6 +126,8 @@ pub struct Scenario {
     pub topology: Topology,
     /// On the paths that have a node between client and server.
     pub middle: Option<Middle>,
+    /// What the file calls the scenario that this one is a row of, by its number of workers; `None` of one that stands alone.
+    pub row_of: Option<String>,
     /// What is measured.
     pub traffic: Traffic,
     /// What runs meanwhile.
@@ -175,6 +180,7 @@ impl Traffic {
         if let Some(packets) = &self.packets {
             // Workers never rest, so that their CPU time says nothing.
             return match packets.search {
+                Some(search) if search.of == Searched::Held => vec![(Side::Local, Metric::LimitHeld)],
                 Some(_) => vec![(Side::Local, Metric::Limit)],
                 None => Kind::of(&self.connect).map_or_else(Vec::new, |kind| kind.rates()[..1].to_vec()),
             };
@@ -200,6 +206,8 @@ pub struct Layout {
     pub title: String,
     /// Where the reference figures were published.
     pub source: Option<String>,
+    /// What the reader must know of what was published, e.g. how it was configured.
+    pub notes: Vec<String>,
     pub form: Form,
 }
 
@@ -211,6 +219,10 @@ pub enum Form {
     Netperf(Vec<LayoutColumn>),
     /// Each case as a ratio of one of them, over several tests.
     Overview(Overview),
+    /// A row for each number of workers of a node in the middle, as studies of balancers print them.
+    Workers(Workers),
+    /// What published figures were measured on.
+    Platform(Vec<Platform>),
 }
 
 /// One scenario in a table.
@@ -277,7 +289,15 @@ impl Layout {
     pub fn columns(&self) -> &[LayoutColumn] {
         match &self.form {
             Form::Columns(columns) | Form::Netperf(columns) => columns,
-            Form::Overview(_) => &[],
+            Form::Overview(_) | Form::Workers(_) | Form::Platform(_) => &[],
+        }
+    }
+
+    /// Whether the scenario's figures are in it, as they are.
+    pub fn shows(&self, id: &str) -> bool {
+        match &self.form {
+            Form::Workers(workers) => workers.cases.iter().flat_map(|case| &case.rows).any(|(_, row)| row == id),
+            _ => self.columns().iter().any(|column| column.scenario == id),
         }
     }
 }

@@ -9,9 +9,12 @@ use toml::Spanned;
 use super::file::{Defaults, OneOrMany, Quick, ScenarioFile, SuiteFile, WireFile};
 use super::load::{Ends, LoadError, LoadFile, LoadKind, ends, validate};
 use super::packets::{self, PortOf};
+use super::workers::Middles;
 use super::{Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::claim::{Claim, FigureError, FigureRef, Metric};
 use crate::figures::check;
+use crate::figures::middle::check as check_middle;
+use crate::record::Searched;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
@@ -107,7 +110,14 @@ impl Resolver<'_> {
                 let what = format!("scenario '{}' is described twice", id.get_ref());
                 return Err(self.error(id.span(), what, Some("give each scenario an id of its own")));
             }
-            scenarios.push(self.scenario(file, scenario)?);
+            let (one, middles) = self.scenario(file, scenario)?;
+            for row in self.rows(one, middles) {
+                if row.row_of.is_some() && !ids.insert(row.id.clone()) {
+                    let what = format!("scenario '{}' is a row of '{}' and described besides", row.id, id.get_ref());
+                    return Err(self.error(id.span(), what, Some("give one of them another id")));
+                }
+                scenarios.push(row);
+            }
         }
         if scenarios.is_empty() {
             return Err(self.error(file.name.span(), "a suite without scenarios", Some("add a [[scenario]]")));
@@ -135,7 +145,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn scenario(&self, file: &SuiteFile, scenario: &ScenarioFile) -> Result<Scenario> {
+    /// The scenario without its node in the middle, and what that is to be.
+    fn scenario(&self, file: &SuiteFile, scenario: &ScenarioFile) -> Result<(Scenario, Middles)> {
         let Some(testbed) = file.testbed.get(scenario.testbed.get_ref()) else {
             let names: Vec<&str> = file.testbed.keys().map(String::as_str).collect();
             let what = format!("no testbed '{}'", scenario.testbed.get_ref());
@@ -146,8 +157,9 @@ impl Resolver<'_> {
         let pairs = self.pairs(&scenario.from, &scenario.to)?;
         let none = LoadFile::default();
         let defaults = file.defaults.get_ref().load.as_ref().map_or(&none, Spanned::get_ref);
-        let own = scenario.load.as_ref().map(|load| load.get_ref().clone()).unwrap_or_default();
-        let span = scenario.load.as_ref().map_or_else(|| scenario.id.span(), Spanned::span);
+        let load = self.load_of(file, scenario)?;
+        let own = load.map(|load| load.get_ref().clone()).unwrap_or_default();
+        let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
         let traffic = self.traffic(span, own, defaults, pairs)?;
         let under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
         let wire = self.wire(testbed.wire.as_ref(), scenario)?;
@@ -155,7 +167,8 @@ impl Resolver<'_> {
         let topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
             .map_err(|e| self.topology_error(scenario.path.span(), e))?;
-        let span = scenario.load.as_ref().map_or_else(|| scenario.id.span(), Spanned::span);
+        let middles = self.middles(scenario, path)?;
+        let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
         self.check_packets(span, file, &traffic, &topology)?;
         if let (Some(under), Some(at)) = (&under, &scenario.under) {
             self.check_packets(at.span(), file, under, &topology)?;
@@ -172,6 +185,7 @@ impl Resolver<'_> {
             notes: scenario.notes.clone(),
             topology,
             middle: None,
+            row_of: None,
             watched: traffic.goal(),
             traffic,
             under,
@@ -183,7 +197,26 @@ impl Resolver<'_> {
             self.check_figure(watch.span(), &resolved, &figure)?;
             resolved.watched.push((figure.side, figure.metric));
         }
-        Ok(resolved)
+        Ok((resolved, middles))
+    }
+
+    /// The load that the scenario has of its own, or that of the one that it names.
+    fn load_of<'f>(&self, file: &'f SuiteFile, scenario: &'f ScenarioFile) -> Result<Option<&'f Spanned<LoadFile>>> {
+        let Some(of) = &scenario.load_of else { return Ok(scenario.load.as_ref()) };
+        if scenario.load.is_some() {
+            let hint = "a scenario has a load of its own, or that of another: remove one of them";
+            return Err(self.error(of.span(), "both 'load' and 'load_of'", Some(hint)));
+        }
+        let Some(other) = file.scenario.iter().find(|other| other.id.get_ref() == of.get_ref()) else {
+            let known: Vec<&str> = file.scenario.iter().map(|one| one.id.get_ref().as_str()).collect();
+            let hint = format!("the suite's scenarios are {}", known.join(", "));
+            return Err(self.error(of.span(), format!("no scenario '{}'", of.get_ref()), Some(&hint)));
+        };
+        if other.load.is_none() {
+            let what = format!("scenario '{}' has no load of its own", of.get_ref());
+            return Err(self.error(of.span(), what, Some("name the scenario that describes the load")));
+        }
+        Ok(other.load.as_ref())
     }
 
     /// Refuses a figure that trials of the scenario do not have.
@@ -192,12 +225,25 @@ impl Resolver<'_> {
             let what = format!("nothing runs under scenario '{}'", scenario.id);
             return Err(self.error(span, what, Some("give it an `under` load, or name another figure")));
         }
-        let searches = scenario.traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some());
-        if figure.metric == Metric::Limit && scenario.traffic.packets.is_some() && !searches {
-            let what = format!("no limit is searched in scenario '{}'", scenario.id);
-            return Err(self.error(span, what, Some("give its load search = \"loss-free\"")));
+        let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search).map(|search| search.of);
+        if matches!(figure.metric, Metric::Limit | Metric::LimitHeld) && scenario.traffic.packets.is_some() {
+            let is_held = figure.metric == Metric::LimitHeld;
+            match searched {
+                Some(of) if (of == Searched::Held) == is_held => {}
+                Some(of) => {
+                    let what = format!("what is searched in scenario '{}' is {of}", scenario.id);
+                    let hint = if is_held { "write limit" } else { "write limit_held" };
+                    return Err(self.error(span, what, Some(hint)));
+                }
+                None => {
+                    let what = format!("no limit is searched in scenario '{}'", scenario.id);
+                    return Err(self.error(span, what, Some("give its load search = \"loss-free\"")));
+                }
+            }
         }
-        check(&scenario.traffic.connect, figure).map_err(|e| self.error(span, e.what, Some(&e.hint)))
+        check(&scenario.traffic.connect, figure)
+            .and_then(|()| check_middle(false, figure))
+            .map_err(|e| self.error(span, e.what, Some(&e.hint)))
     }
 
     fn traffic(

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
+use rig_sys::napi::{self, Urgency};
 use rig_sys::netlink::{Netlink, QueueStats, TokenBucket, VethPair, Vxlan};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
@@ -192,14 +193,17 @@ impl Testbed {
 
     fn lay_wire(&mut self) -> Result<()> {
         let Some(wire) = self.topology.wire() else { return Ok(()) };
-        for node in &self.nodes {
-            node.place.announce_steering(&node.cpus);
-        }
         match &mut self.nodes[..] {
-            [a, b] => lay(wire, (a, UPLINK), (b, UPLINK)),
+            [a, b] if self.topology.path() == Path::Direct => lay(wire, (a, UPLINK), (b, UPLINK)),
+            [a, b] => {
+                for node in [&*a, &*b] {
+                    node.place.announce_steering(&node.cpus);
+                }
+                lay(wire, (a, UPLINK), (b, UPLINK))?;
+                [a, b].iter().try_for_each(|node| node.place.steer_receive(UPLINK, wire, &node.cpus))
+            }
             [client, middle, server] => {
                 lay(wire, (client, UPLINK), (middle, UPLINK))?;
-                middle.place.announce_steering(&middle.cpus);
                 lay(wire, (middle, SERVER_LINK), (server, UPLINK))
             }
             _ => Ok(()),
@@ -351,7 +355,30 @@ impl Testbed {
             }
         }
         self.set_all_up()?;
+        if self.topology.path().is_of_three() {
+            self.place_receiving()?;
+        }
         self.wait_until_operational()
+    }
+
+    /// Makes each node's CPUs process what the node receives, also what no receive path of the kernel sees: frames of
+    /// XDP programs, which receive packet steering does not know.
+    fn place_receiving(&self) -> Result<()> {
+        let middle = self.topology.middle();
+        let spreads = self.topology.path() != Path::Balancer;
+        for (number, node) in self.nodes.iter().enumerate() {
+            for (turn, interface) in node.place.interfaces.iter().enumerate() {
+                let mut cpus = node.cpus.as_slice().to_vec();
+                // The middle's second interface begins with its second CPU.
+                let count = cpus.len();
+                cpus.rotate_left(turn % count.max(1));
+                napi::place(&node.place.ns, &interface.name, &cpus, Urgency::RealTime).map_err(needs_root)?;
+                if let Some(wire) = self.topology.wire().filter(|_| middle == Some(number) && spreads && count > 1) {
+                    node.place.steer_receive(&interface.name, wire, &node.cpus)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the interfaces that have a carrier; a packet that is sent earlier is lost, and costs its sender a second.
@@ -391,16 +418,26 @@ enum Uplink {
     Vxlan,
 }
 
-/// A wire between two nodes, with its limits and its receive processing.
+/// A wire between two nodes, with its limits.
 fn lay(wire: WireOptions, a: (&mut LiveNode, &str), b: (&mut LiveNode, &str)) -> Result<()> {
     a.0.place.veth(a.1, &mut b.0.place, b.1, wire.queues, wire.mtu)?;
     for (node, interface) in [a, b] {
         if let Some(rate) = wire.rate {
             node.place.netlink.set_token_bucket(interface, token_bucket(rate))?;
         }
-        node.place.steer_receive(interface, wire, &node.cpus)?;
     }
     Ok(())
+}
+
+/// A refusal by the kernel, with the reason that it has in a user namespace.
+fn needs_root(error: Error) -> Error {
+    match error.is_permission() {
+        false => error,
+        true => Error::new(
+            "place a node's receive processing, which is the kernel's own threads' (run netrig as root of the machine)",
+            error.source,
+        ),
+    }
 }
 
 /// The subnet that an address is in, with its prefix' length.

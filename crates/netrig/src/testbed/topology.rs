@@ -573,8 +573,13 @@ fn check_three(
         let hint = "name client, middle and server, in this order: nodes = [\"client\", \"balancer\", \"server\"]";
         return Err(TopologyError::new(format!("path {path} in a testbed of {} nodes", nodes.len()), hint));
     };
-    if wire.is_none() {
+    let Some(wire) = wire else {
         return Err(TopologyError::new("three nodes without a wire", "give the testbed a wire: it is laid twice"));
+    };
+    if !wire.segmentation_offload {
+        let what = format!("path {path} without segmentation offload");
+        let hint = "its nodes receive by NAPI, for which GRO has to be on: remove segmentation_offload";
+        return Err(TopologyError::new(what, hint));
     }
     if let Some(container) = endpoints.iter().find(|endpoint| endpoint.container.is_some()) {
         let what = format!("path {path} joins nodes, and {container} is a container");

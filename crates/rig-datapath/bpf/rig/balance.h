@@ -3,9 +3,9 @@
 #ifndef RIG_BALANCE_H
 #define RIG_BALANCE_H
 
-#include "encapsulate.h"
 #include "schedule.h"
 #include "state.h"
+#include "too_big.h"
 #include "translate.h"
 #include "way.h"
 
@@ -119,8 +119,13 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		ifindex = c->hop_ifindex;
 		mtu = c->hop_mtu;
 	}
-	if (mtu && length > mtu)
-		return drop(DROP_TOO_BIG);
+	if (mtu && length > mtu) {
+		/* With NAT the backend talks with the client, for whom nobody else may speak. */
+		const struct address *from =
+			direction == OUTWARD && s->forward == NAT ? &s->address : &p->tuple.destination;
+
+		return kind == FLOW ? too_big(ctx, p, from, mtu - (length - p->l3_length), tick) : drop(DROP_TOO_BIG);
+	}
 
 	reason = decrement_ttl(ctx, p);
 	if (reason)

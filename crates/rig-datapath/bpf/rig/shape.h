@@ -186,6 +186,13 @@ struct hop {
 };
 _Static_assert(sizeof(struct hop) == 24, "");
 
+/* ICMP messages that one CPU has sent in this tick. */
+struct telling {
+	__u32 tick, told;
+};
+_Static_assert(sizeof(struct telling) == 8, "");
+#define TOLD_PER_TICK 64
+
 enum policy { POLICY_DROP = 0, POLICY_PASS = 1 };
 
 struct control {

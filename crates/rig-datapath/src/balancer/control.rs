@@ -20,7 +20,8 @@ use super::load::Tables;
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, TrafficCount, Tuning, ownership, port_of,
+    self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, Telling, TrafficCount, Tuning, ownership,
+    port_of,
 };
 use super::sizes::Sizes;
 use super::workers::Spreader;
@@ -387,6 +388,7 @@ impl Balancer {
         for reason in Drop::ALL {
             self.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
         }
+        self.tables.tellings.set_all_cpus(0, &Telling::default())?;
         for reason in Pass::ALL {
             self.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
         }

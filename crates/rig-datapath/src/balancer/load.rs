@@ -37,6 +37,7 @@ pub(crate) struct Tables {
     pub(crate) drops: Map,
     pub(crate) passes: Map,
     pub(crate) controls: Map,
+    pub(crate) tellings: Map,
     /// Only programs use these.
     others: [Map; 4],
 }
@@ -62,6 +63,7 @@ impl Tables {
             drops: map("drops", long)?,
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
+            tellings: map("tellings", size_of::<shape::Telling>())?,
             others: [
                 map("buckets", BUCKET)?,
                 map("free_slots", number)?,
@@ -78,7 +80,7 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 19] {
+    pub(crate) fn all(&self) -> [&Map; 20] {
         let [a, b, c, d] = &self.others;
         [
             &self.connections,
@@ -96,6 +98,7 @@ impl Tables {
             &self.drops,
             &self.passes,
             &self.controls,
+            &self.tellings,
             a,
             b,
             c,

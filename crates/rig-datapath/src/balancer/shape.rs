@@ -212,6 +212,11 @@ plain! {
         pad: u32,
     }
 
+    pub(crate) struct Telling: 8 {
+        tick: u32,
+        told: u32,
+    }
+
     pub(crate) struct WorkerQueue: 8 {
         packets: u32,
         program: i32,

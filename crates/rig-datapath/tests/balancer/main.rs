@@ -9,6 +9,7 @@ mod forwarding;
 mod frames;
 mod lab;
 mod timed;
+mod too_big;
 mod traffic;
 
 use std::net::SocketAddr;

@@ -50,7 +50,12 @@ const GET_DEVICE: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_FEATURES: u16 = 3;
 const REQUEST: u16 = 1;
+/// NLM_F_ROOT and NLM_F_MATCH.
+const DUMP: u16 = 0x300;
 const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// Of `struct nlmsghdr`.
+const HEADER: usize = 16;
 /// Of `struct nlmsghdr` and `struct genlmsghdr` together.
 const HEADERS: usize = 20;
 
@@ -75,11 +80,36 @@ impl Questions {
 
     /// Sends a command with one attribute and returns one attribute of the answer.
     fn ask(&mut self, command: u8, attribute: u16, value: &[u8], wanted: u16) -> io::Result<Vec<u8>> {
+        self.send(command, REQUEST, attribute, value)?;
+        let (answer, _) = self.socket.recv_from_full()?;
+        find(&answer, self.sequence, wanted)?.ok_or_else(|| io::Error::other("an answer without what was asked for"))
+    }
+
+    /// The same of a command with many answers; those without the attribute are left out.
+    pub(crate) fn dump(&mut self, command: u8, attribute: u16, value: &[u8], wanted: u16) -> io::Result<Vec<Vec<u8>>> {
+        self.send(command, REQUEST | DUMP, attribute, value)?;
+        let mut found = Vec::new();
+        loop {
+            let (datagram, _) = self.socket.recv_from_full()?;
+            let mut rest = &datagram[..];
+            while let Some(length) = rest.first_chunk().map(|length| u32::from_ne_bytes(*length) as usize) {
+                let short = || io::Error::other("an answer that is cut short");
+                let answer = rest.get(..length).filter(|answer| answer.len() >= HEADER).ok_or_else(short)?;
+                if u16::from_ne_bytes([answer[4], answer[5]]) == DONE {
+                    return Ok(found);
+                }
+                found.extend(find(answer, self.sequence, wanted)?);
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            }
+        }
+    }
+
+    fn send(&mut self, command: u8, flags: u16, attribute: u16, value: &[u8]) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut message = Vec::with_capacity(64);
         message.extend([0; 4]); // length, below
         message.extend(self.family.to_ne_bytes());
-        message.extend(REQUEST.to_ne_bytes());
+        message.extend(flags.to_ne_bytes());
         message.extend(self.sequence.to_ne_bytes());
         message.extend([0; 4]); // port: the kernel fills it in
         message.extend([command, 1, 0, 0]);
@@ -89,10 +119,7 @@ impl Questions {
         message.resize(message.len().next_multiple_of(4), 0);
         let length = message.len() as u32;
         message[..4].copy_from_slice(&length.to_ne_bytes());
-        self.socket.send(&message, 0)?;
-
-        let (answer, _) = self.socket.recv_from_full()?;
-        find(&answer, self.sequence, wanted)
+        self.socket.send(&message, 0).map(|_| ())
     }
 }
 
@@ -100,8 +127,8 @@ fn number<const N: usize>(bytes: &[u8]) -> io::Result<[u8; N]> {
     bytes.try_into().map_err(|_| io::Error::other("a number of another length than expected"))
 }
 
-/// The attribute of an answer to request `sequence`.
-fn find(answer: &[u8], sequence: u32, wanted: u16) -> io::Result<Vec<u8>> {
+/// The attribute of an answer to request `sequence`, if it has it.
+fn find(answer: &[u8], sequence: u32, wanted: u16) -> io::Result<Option<Vec<u8>>> {
     let short = || io::Error::other("an answer that is cut short");
     let half = |at: usize| answer.get(at..at + 2).map(|b| u16::from_ne_bytes([b[0], b[1]])).ok_or_else(short);
     let word =
@@ -117,11 +144,11 @@ fn find(answer: &[u8], sequence: u32, wanted: u16) -> io::Result<Vec<u8>> {
         let length = usize::from(half(at)?);
         let value = answer.get(at + 4..at + length).ok_or_else(short)?;
         if half(at + 2)? & 0x3fff == wanted {
-            return Ok(value.to_vec());
+            return Ok(Some(value.to_vec()));
         }
         at += length.next_multiple_of(4);
     }
-    Err(io::Error::other("an answer without what was asked for"))
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -147,11 +174,11 @@ mod tests {
         body.extend([12u16.to_ne_bytes(), 3u16.to_ne_bytes()].concat());
         body.extend(0x67u64.to_ne_bytes());
         let answer = message(30, &body);
-        assert_eq!(find(&answer, 7, 3).unwrap(), 0x67u64.to_ne_bytes());
+        assert_eq!(find(&answer, 7, 3).unwrap().unwrap(), 0x67u64.to_ne_bytes());
         assert!(find(&answer, 8, 3).is_err(), "another sequence number");
-        assert!(find(&answer, 7, 4).is_err(), "no such attribute");
+        assert_eq!(find(&answer, 7, 4).unwrap(), None, "no such attribute");
         for length in 0..answer.len() {
-            assert!(find(&answer[..length], 7, 3).is_err(), "{length} bytes of it");
+            assert!(!matches!(find(&answer[..length], 7, 3), Ok(Some(_))), "{length} bytes of it");
         }
         let error = message(ERROR, &(-libc::ENODEV).to_ne_bytes());
         assert_eq!(find(&error, 7, 3).unwrap_err().raw_os_error(), Some(libc::ENODEV));

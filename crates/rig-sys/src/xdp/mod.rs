@@ -8,7 +8,7 @@
 mod assemble;
 mod bpf;
 mod error;
-mod features;
+pub(crate) mod features;
 mod filter;
 mod link;
 mod live;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod namespaces;
+mod napi;
 mod processes;
 
 use std::io::{self, Write};

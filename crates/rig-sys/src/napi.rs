@@ -1,0 +1,90 @@
+//! Receive processing in kernel threads of its own (Documentation/networking/napi.rst of the kernel, "Threaded NAPI").
+//!
+//! What a veth interface receives is processed where its peer sent it, in a softirq of the sender's CPU: two nodes on one
+//! machine would do each other's work. A thread for each queue can be put onto the node's own CPUs.
+
+use std::fs;
+use std::io;
+
+use rustix::process::Pid;
+use rustix::thread::sched_setaffinity;
+
+use crate::cpu::CpuSet;
+use crate::error::{During, Error, Result};
+use crate::ethtool::{self, Offload};
+use crate::netns::NetNs;
+use crate::xdp::features::Questions;
+
+/// `NETDEV_CMD_NAPI_GET` and its attributes (linux/netdev.h).
+const GET_NAPI: u8 = 11;
+const NAPI_INTERFACE: u16 = 1;
+const NAPI_PID: u16 = 4;
+
+/// How urgent the threads' work is to the scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// As any thread's.
+    Normal,
+    /// Before every thread that is not of real time (SCHED_FIFO, the lowest priority of sched(7)). What comes next
+    /// would otherwise wait for a busy thread's time slice, several milliseconds, with room for 256 frames in a veth
+    /// interface.
+    RealTime,
+}
+
+/// Has the kernel process what `interface` of `ns` receives in threads, a thread of each queue, which take `cpus` in turn.
+/// The interface must be up. Of veth interfaces this switches generic receive offload on: without it they have no queue that
+/// a thread could serve.
+///
+/// # Errors
+/// Without root of the machine: the threads are the kernel's own, so root of a user namespace is not enough. Before
+/// Linux 6.9, which does not tell which threads they are.
+pub fn place(ns: &NetNs, interface: &str, cpus: &[u32], urgency: Urgency) -> Result<()> {
+    ethtool::set(ns, interface, Offload::Gro, true)?;
+    ns.sysfs()?.write(interface, "threaded", "1")?;
+    let threads = threads(ns, interface)?;
+    if threads.is_empty() {
+        let why = "the kernel names no thread (Linux 6.9 does), or the interface is down";
+        return Err(Error::new(format!("find the receiving threads of {interface}"), io::Error::other(why)));
+    }
+    for (thread, cpu) in threads.iter().zip(cpus.iter().cycle()) {
+        let operation = || format!("put a receiving thread of {interface} onto CPU {cpu}");
+        let pid = Pid::from_raw(*thread as i32);
+        sched_setaffinity(pid, &CpuSet::new([*cpu]).kernel_set()).during(operation)?;
+        if urgency == Urgency::RealTime {
+            real_time(*thread).during(operation)?;
+        }
+    }
+    Ok(())
+}
+
+/// The threads that process what `interface` of `ns` receives, by the order of their queues; none unless it is up and its
+/// processing is threaded.
+pub fn threads(ns: &NetNs, interface: &str) -> Result<Vec<u32>> {
+    let index = ns.sysfs()?.read(interface, "ifindex")?;
+    let index: u32 = index.parse().map_err(io::Error::other).during(|| format!("read the number of {interface}"))?;
+    let ask = || -> io::Result<Vec<u32>> {
+        let all = Questions::open()?.dump(GET_NAPI, NAPI_INTERFACE, &index.to_ne_bytes(), NAPI_PID)?;
+        all.iter().map(|pid| Ok(u32::from_ne_bytes(pid[..].try_into().map_err(io::Error::other)?))).collect()
+    };
+    let mut threads = ns.run(ask)?.during(|| format!("ask for the receiving threads of {interface}"))?;
+    // The newest is the first that is told; they are created in the queues' order.
+    threads.sort_unstable();
+    for thread in &threads {
+        // In a process number namespace of our own the numbers would be others'.
+        let name = fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+        if !name.starts_with(&format!("napi/{interface}-")) {
+            let why = format!("process {thread} is '{}', not a receiving thread", name.trim());
+            return Err(Error::new(format!("find the receiving threads of {interface}"), io::Error::other(why)));
+        }
+    }
+    Ok(threads)
+}
+
+fn real_time(thread: u32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the pointer is to a whole `sched_param` that lives through the call, which only reads it.
+    match unsafe { libc::sched_setscheduler(thread as libc::pid_t, libc::SCHED_FIFO, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
