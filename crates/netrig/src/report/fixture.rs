@@ -1,6 +1,7 @@
 //! Trials, runs and documents made up for tests. Trials are read from JSON, so that fields with a default need no
 //! mention.
 
+pub(crate) mod balancer;
 pub(crate) mod loads;
 
 use std::time::Duration;

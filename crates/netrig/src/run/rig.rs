@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
-use rig_load::packet::search::generator_bound;
+use rig_load::packet::search::{Purpose, generator_bound};
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_load::record::{PacketRecord, Sample, WorkerRecord};
 use rig_sys::clock;
@@ -64,6 +64,14 @@ pub(super) struct Observation {
 struct Site<'a> {
     testbed: &'a Testbed,
     middle: Option<&'a Standing>,
+    /// Whether the middle is to sample stacks if it was asked to: a step that is not kept does without.
+    samples: bool,
+}
+
+impl<'a> Site<'a> {
+    fn of(testbed: &'a Testbed, middle: Option<&'a Standing>) -> Self {
+        Self { testbed, middle, samples: true }
+    }
 }
 
 /// What the generator's own limit depends on.
@@ -140,7 +148,7 @@ impl Rig {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        self.trial_with(Site { middle: None, testbed }, scenario, None, ordinal, timing, interim)
+        self.trial_with(Site::of(testbed, None), scenario, None, ordinal, timing, interim)
     }
 
     /// `generator` is its own limit, where a limit is searched.
@@ -190,8 +198,10 @@ impl Rig {
         phases: Phases,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<(Observation, Option<SearchRecord>)> {
-        let found =
-            search(scenario, plan, phases, |scenario, phases| self.observe(site, scenario, phases, true, interim))?;
+        let found = search(scenario, plan, phases, |scenario, phases, purpose| {
+            let site = Site { samples: purpose == Purpose::Confirm, ..site };
+            self.observe(site, scenario, phases, true, interim)
+        })?;
         let held = found.outcome.held;
         let busy = |observed: &Observation| {
             let packets = observed.workers.iter().filter_map(|worker| worker.packets.as_ref());
@@ -249,8 +259,8 @@ impl Rig {
         let all = self.shares.of(topology, scenario.middle)?;
         let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
         let testbed = Testbed::build(&bare.topology, &shares).context("build the testbed of the generator's limit")?;
-        let found = search(&bare, plan, timing.phases, |scenario, phases| {
-            self.observe(Site { testbed: &testbed, middle: None }, scenario, phases, true, &mut |_, _| ())
+        let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
+            self.observe(Site::of(&testbed, None), scenario, phases, true, &mut |_, _| ())
         });
         let held = found.context("search for the generator's own limit")?.outcome.held;
         self.generator.push((generator, held));
@@ -259,7 +269,7 @@ impl Rig {
 
     fn observe(
         &self,
-        Site { testbed, middle }: Site<'_>,
+        Site { testbed, middle, samples }: Site<'_>,
         scenario: &Scenario,
         phases: Phases,
         loaded: bool,
@@ -277,7 +287,7 @@ impl Rig {
             .map_err(stopped_or)?;
         let (begin_ns, end_ns) = running.window();
         running.wait_until(begin_ns).map_err(stopped_or)?;
-        let between = middle.map(Standing::begin).transpose()?;
+        let between = middle.map(|middle| middle.begin(samples)).transpose()?;
         let begin = Reading::take(testbed)?;
         running.wait_until(end_ns).map_err(stopped_or)?;
         let end = Reading::take(testbed)?;
@@ -401,7 +411,7 @@ impl Execute for Rig {
         let building = Instant::now();
         let (testbed, middle) = self.build(scenario)?;
         let setup = building.elapsed();
-        let site = Site { testbed: &testbed, middle: middle.as_ref() };
+        let site = Site::of(&testbed, middle.as_ref());
         let record = self.trial_with(site, scenario, generator, ordinal, timing, interim)?;
         if let (Some(search), true) = (&record.search, is_bare(scenario.topology.path())) {
             // What others would search again is known.
@@ -430,7 +440,7 @@ impl Execute for Rig {
             ..timing.phases
         };
         let runner = own_cpu_ns();
-        let site = Site { testbed: &testbed, middle: middle.as_ref() };
+        let site = Site::of(&testbed, middle.as_ref());
         let observed = self.observe(site, scenario, phases, false, &mut |_, _| ())?;
         let runner = own_cpu_ns().saturating_sub(runner);
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
