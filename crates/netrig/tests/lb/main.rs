@@ -125,6 +125,8 @@ fn one_of_a_name_runs_and_what_persists_is_not_run_over() {
         // Another one finds the devices taken.
         let (_, refused) = lab.netrig(3, &["run", &file, "--name", "other"]);
         assert!(refused.contains("attach to lb0") && refused.contains("another XDP program"), "{refused}");
+        // Which has the neighbours asked for.
+        lab.connect();
         running.kill();
         let (_, refused) = lab.netrig(2, &["run", &file]);
         assert!(refused.contains("persists here") && refused.contains("stop --detach"), "{refused}");
@@ -220,8 +222,8 @@ fn a_device_that_comes_back_is_attached_to_again() {
 fn many_ask_at_once_while_packets_go_through() {
     with_lab(|lab| {
         let file = lab.file(FIRST);
-        let _running = lab.run(&[&file, "--metrics", "127.0.0.1:9180"]);
         lab.balancer.run(|| rig_sys::netlink::Netlink::here().unwrap().set_up("lo").unwrap()).unwrap();
+        let _running = lab.run(&[&file, "--metrics", "127.0.0.1:9180"]);
         let talk = lab.talk(4);
         thread::scope(|scope| {
             for asker in 0..8 {
@@ -322,7 +324,7 @@ fn a_file_is_checked_without_privileges() {
     );
     assert_eq!(status, Some(0));
     assert!(
-        said.contains("8,000,000 connections: 1.0") && said.contains("service tcp 192.0.2.2:80: wlc, nat, 1 backend"),
+        said.contains("table for 8,000,000 connections: ") && said.contains("service tcp 192.0.2.2:80: wlc, nat, 1 backend"),
         "{said}"
     );
     let (status, _, said) = check("devices = ['eth0']\n[[service]]\nlisten = '192.0.2.1:80'\nforward = 'natt'\n");
