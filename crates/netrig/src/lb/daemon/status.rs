@@ -59,7 +59,7 @@ impl Engine {
             persist: self.pins.is_some(),
             file: self.options.file.as_ref().map(|file| file.display().to_string()),
             devices: self.devices.status(),
-            workers: Vec::new(),
+            workers: self.devices.plan().workers(),
             table: TableStatus {
                 capacity: self.balancer.sizes().connections.into(),
                 connections: self.pace.live,
