@@ -179,6 +179,9 @@ fn a_service_is_made_by_commands() {
         let reply = ask(&socket, request);
         assert!(reply.contains("tcp 10.9.0.1:80 is in force"), "{reply}");
         exchange(&mut lab.connect(), 10_000).unwrap();
+        let (traced, _) = edit(0, &["trace", "tcp", "10.1.0.2:1000", "10.9.0.1:80"]);
+        assert!(traced.contains("chooses backend 10.2.0.2:8080") && traced.contains("verdict: forward"), "{traced}");
+        assert!(traced.contains("> 10.2.0.2:8080"), "{traced}");
         // What nobody understands changes nothing and ends nothing.
         assert!(ask(&socket, "{\"edit\":{}}").contains("refused"));
         assert!(ask(&socket, "\u{0}").contains("refused"));
@@ -324,7 +327,8 @@ fn a_file_is_checked_without_privileges() {
     );
     assert_eq!(status, Some(0));
     assert!(
-        said.contains("table for 8,000,000 connections: ") && said.contains("service tcp 192.0.2.2:80: wlc, nat, 1 backend"),
+        said.contains("table for 8,000,000 connections: ")
+            && said.contains("service tcp 192.0.2.2:80: wlc, nat, 1 backend"),
         "{said}"
     );
     let (status, _, said) = check("devices = ['eth0']\n[[service]]\nlisten = '192.0.2.1:80'\nforward = 'natt'\n");

@@ -253,7 +253,12 @@ impl Devices {
         self.on.iter().map(|on| on.device.clone()).collect()
     }
 
-    /// The interface that packets are traced from when nothing else is said.
+    /// The name and number of the first that is there.
+    pub(super) fn first(&self) -> Option<(&str, u32)> {
+        self.attached().next().map(|(device, attached)| (device.name.as_str(), attached.attachment.interface()))
+    }
+
+    /// Each device's name with its driver's.
     pub(super) fn drivers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.attached().map(|(device, attached)| (device.name.as_str(), attached.driver.as_str()))
     }

@@ -13,6 +13,7 @@ pub(super) mod keep;
 mod pace;
 mod socket;
 mod status;
+mod trace;
 mod workers;
 
 use std::fmt::Write;
