@@ -18,8 +18,9 @@ use rig_stats::histogram::Histogram;
 use rig_stats::sample::Sample;
 
 use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
-use crate::record::{CpuUse, NodeRecord, TrialRecord};
+use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
 
+pub(crate) mod middle;
 pub(crate) mod packets;
 
 /// One figure of one trial, in the unit of [`Metric::unit`].
@@ -46,10 +47,17 @@ pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
         Metric::Jitter => jitter(record, side),
         Metric::Delay(of) => statistic(&delay([record], side), of),
         Metric::BackgroundThroughput => background_throughput(record),
-        Metric::Limit => record.search.as_ref()?.outcome.held,
+        Metric::Limit => found(record, |of| of != Searched::Held),
+        Metric::LimitHeld => found(record, |of| of == Searched::Held),
+        metric if middle::is_own(metric) => middle::figure(record, metric),
         _ => packets::figure(record, side, metric),
     }
     .filter(|value| value.is_finite())
+}
+
+/// What a search for something that `is_meant` found.
+fn found(record: &TrialRecord, is_meant: impl Fn(Searched) -> bool) -> Option<f64> {
+    record.search.as_ref().filter(|search| is_meant(search.of))?.outcome.held
 }
 
 /// The figure in all trials that have it, in their order.

@@ -140,12 +140,26 @@ pub struct SearchRecord {
     pub share: f64,
 }
 
-/// The rate that a search raises.
+/// What a search raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Searched {
+    /// Opened per second.
     Connections,
+    /// Of all connections together, per second.
     Requests,
+    /// Connections held open, at a rate of requests of each.
+    Held,
+}
+
+impl Searched {
+    /// The unit of what is raised, e.g. of [`Step::rate`](rig_load::packet::search::Step::rate).
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Connections | Self::Requests => "1/s",
+            Self::Held => "connections",
+        }
+    }
 }
 
 impl fmt::Display for Searched {
@@ -153,6 +167,7 @@ impl fmt::Display for Searched {
         f.write_str(match self {
             Self::Connections => "connections",
             Self::Requests => "requests",
+            Self::Held => "held connections",
         })
     }
 }

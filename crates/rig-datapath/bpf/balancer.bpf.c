@@ -2,6 +2,7 @@
 /* The layer-4 balancer: `balance` for packets, `sweep` for what has expired. */
 #include "rig/balance.h"
 #include "rig/ladder.h"
+#include "rig/replay.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 

@@ -10,4 +10,4 @@ mod error;
 mod maps;
 pub mod test_run;
 
-pub use error::Error;
+pub use error::{ConfigError, Error};

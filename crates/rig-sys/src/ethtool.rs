@@ -17,6 +17,8 @@ pub enum Offload {
     Gso,
     /// Merging of received segments.
     Gro,
+    /// Checksums of sent packets by the device.
+    Checksum,
 }
 
 impl Offload {
@@ -26,6 +28,7 @@ impl Offload {
             Self::Tso => (0x1e, 0x1f),
             Self::Gso => (0x23, 0x24),
             Self::Gro => (0x2b, 0x2c),
+            Self::Checksum => (0x16, 0x17),
         }
     }
 }

@@ -81,12 +81,28 @@ pub enum Metric {
     Late,
     /// Share of the window in which the end's busiest worker had something to do, percent.
     Busy,
+    /// Frames of the window that found no room to be sent, per second.
+    DropsOut,
     /// The highest rate that a search found to be carried without loss, per second.
     Limit,
+    /// The most connections that a search found to be held open without loss.
+    LimitHeld,
     /// Time from when a connection was due until its SYN was acknowledged, microseconds.
     Handshake(Statistic),
     /// Time from when a request was due to the first byte of its response, microseconds.
     FirstByte(Statistic),
+    /// Of the node in the middle, as all that follow: packets that its interfaces received and sent, per second.
+    MiddlePacketsIn,
+    MiddlePacketsOut,
+    /// Their bits, per second.
+    MiddleBitsIn,
+    MiddleBitsOut,
+    /// Connections that it knew of at the window's end.
+    MiddleConnections,
+    /// Share of the time of the CPUs that carried its packets that was not idle, percent.
+    MiddleCpu,
+    /// Packets that it dropped inside the window.
+    MiddleDrops,
 }
 
 /// What one number says of many times.
@@ -165,7 +181,7 @@ impl Statistic {
 }
 
 impl Metric {
-    pub const ALL: [Self; 51] = {
+    pub const ALL: [Self; 60] = {
         use Statistic::{Max, Mean, P50, P90, P99, P99_9, P99_99};
         [
             Self::Throughput,
@@ -204,7 +220,9 @@ impl Metric {
             Self::Drops,
             Self::Late,
             Self::Busy,
+            Self::DropsOut,
             Self::Limit,
+            Self::LimitHeld,
             Self::Handshake(Mean),
             Self::Handshake(P50),
             Self::Handshake(P90),
@@ -219,6 +237,13 @@ impl Metric {
             Self::FirstByte(P99_9),
             Self::FirstByte(P99_99),
             Self::FirstByte(Max),
+            Self::MiddlePacketsIn,
+            Self::MiddlePacketsOut,
+            Self::MiddleBitsIn,
+            Self::MiddleBitsOut,
+            Self::MiddleConnections,
+            Self::MiddleCpu,
+            Self::MiddleDrops,
         ]
     };
 
@@ -264,7 +289,9 @@ impl Metric {
             Self::Drops => "drops",
             Self::Late => "late",
             Self::Busy => "busy",
+            Self::DropsOut => "drops_out",
             Self::Limit => "limit",
+            Self::LimitHeld => "limit_held",
             Self::Handshake(statistic) => match statistic {
                 Statistic::Mean => "handshake_mean",
                 Statistic::P50 => "handshake_p50",
@@ -283,14 +310,26 @@ impl Metric {
                 Statistic::P99_99 => "first_byte_p99_99",
                 Statistic::Max => "first_byte_max",
             },
+            Self::MiddlePacketsIn => "middle_packets_in",
+            Self::MiddlePacketsOut => "middle_packets_out",
+            Self::MiddleBitsIn => "middle_bits_in",
+            Self::MiddleBitsOut => "middle_bits_out",
+            Self::MiddleConnections => "middle_connections",
+            Self::MiddleCpu => "middle_cpu",
+            Self::MiddleDrops => "middle_drops",
         }
     }
 
     /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Throughput | Self::BackgroundThroughput | Self::BitsOut | Self::BitsIn => "bit/s",
-            Self::Cpu | Self::Loss | Self::Reordered | Self::Duplicated | Self::Busy => "%",
+            Self::Throughput
+            | Self::BackgroundThroughput
+            | Self::BitsOut
+            | Self::BitsIn
+            | Self::MiddleBitsIn
+            | Self::MiddleBitsOut => "bit/s",
+            Self::Cpu | Self::Loss | Self::Reordered | Self::Duplicated | Self::Busy | Self::MiddleCpu => "%",
             Self::ServiceDemand => "us/KB",
             Self::Retransmits => "segments",
             Self::Transactions
@@ -298,9 +337,12 @@ impl Metric {
             | Self::Connections
             | Self::PacketsOut
             | Self::PacketsIn
-            | Self::Limit => "1/s",
-            Self::Concurrent | Self::Failed => "connections",
-            Self::Drops => "packets",
+            | Self::DropsOut
+            | Self::Limit
+            | Self::MiddlePacketsIn
+            | Self::MiddlePacketsOut => "1/s",
+            Self::Concurrent | Self::Failed | Self::LimitHeld | Self::MiddleConnections => "connections",
+            Self::Drops | Self::MiddleDrops => "packets",
             Self::Late => "begins",
             Self::TransactionDemand => "us/Tr",
             Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) => "us",
@@ -309,7 +351,12 @@ impl Metric {
 
     pub fn quantity(self) -> Quantity {
         match self {
-            Self::Throughput | Self::BackgroundThroughput | Self::BitsOut | Self::BitsIn => Quantity::Rate,
+            Self::Throughput
+            | Self::BackgroundThroughput
+            | Self::BitsOut
+            | Self::BitsIn
+            | Self::MiddleBitsIn
+            | Self::MiddleBitsOut => Quantity::Rate,
             Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) => {
                 Quantity::Time
             }
@@ -330,7 +377,14 @@ impl Metric {
             | Self::Drops
             | Self::Late
             | Self::Busy
-            | Self::Limit => Quantity::Number,
+            | Self::DropsOut
+            | Self::Limit
+            | Self::LimitHeld
+            | Self::MiddlePacketsIn
+            | Self::MiddlePacketsOut
+            | Self::MiddleConnections
+            | Self::MiddleCpu
+            | Self::MiddleDrops => Quantity::Number,
         }
     }
 
@@ -347,9 +401,20 @@ impl Metric {
             | Self::BitsOut
             | Self::BitsIn
             | Self::Drops
+            | Self::DropsOut
             | Self::Busy => &[Side::Local, Side::Remote],
             // Only who asks knows how long the answer took, and has a schedule.
-            Self::Latency(_) | Self::Handshake(_) | Self::FirstByte(_) | Self::Late | Self::Limit => &[Side::Local],
+            Self::Latency(_) | Self::Handshake(_) | Self::FirstByte(_) | Self::Late | Self::Limit | Self::LimitHeld => {
+                &[Side::Local]
+            }
+            // It is neither end; a figure has a side.
+            Self::MiddlePacketsIn
+            | Self::MiddlePacketsOut
+            | Self::MiddleBitsIn
+            | Self::MiddleBitsOut
+            | Self::MiddleConnections
+            | Self::MiddleCpu
+            | Self::MiddleDrops => &[Side::Local],
             Self::Loss | Self::Reordered | Self::Duplicated | Self::Jitter | Self::Delay(_) => {
                 &[Side::Receiver, Side::Local, Side::Remote]
             }
@@ -372,11 +437,20 @@ impl Metric {
             | Self::BitsOut
             | Self::BitsIn
             | Self::Drops
+            | Self::DropsOut
             | Self::Late
             | Self::Busy
             | Self::Limit
+            | Self::LimitHeld
             | Self::Handshake(_)
-            | Self::FirstByte(_) => Some(Side::Local),
+            | Self::FirstByte(_)
+            | Self::MiddlePacketsIn
+            | Self::MiddlePacketsOut
+            | Self::MiddleBitsIn
+            | Self::MiddleBitsOut
+            | Self::MiddleConnections
+            | Self::MiddleCpu
+            | Self::MiddleDrops => Some(Side::Local),
             Self::Throughput
             | Self::Datagrams
             | Self::Loss

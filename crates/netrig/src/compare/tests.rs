@@ -121,6 +121,12 @@ fn every_metric_has_a_direction() {
         Metric::BitsOut,
         Metric::BitsIn,
         Metric::Limit,
+        Metric::LimitHeld,
+        Metric::MiddlePacketsIn,
+        Metric::MiddlePacketsOut,
+        Metric::MiddleBitsIn,
+        Metric::MiddleBitsOut,
+        Metric::MiddleConnections,
     ];
     for metric in Metric::ALL {
         let expected = if carried.contains(&metric) { Better::Higher } else { Better::Lower };

@@ -5,6 +5,7 @@
 mod findings;
 mod packets;
 mod print;
+mod profile;
 mod tools;
 
 use std::collections::BTreeSet;
@@ -115,6 +116,7 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     let mut all = findings(&Facts::gather(WATCH), &store);
     // After the facts: now the process is what a run would be.
     all.extend(packets::findings(&Packets::try_out()));
+    all.push(profile::finding(&rig_sys::perf::probe()));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
     all
 }

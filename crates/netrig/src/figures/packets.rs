@@ -22,7 +22,9 @@ pub(super) fn is_own(metric: Metric) -> bool {
             | Metric::Drops
             | Metric::Late
             | Metric::Busy
+            | Metric::DropsOut
             | Metric::Limit
+            | Metric::LimitHeld
             | Metric::Handshake(_)
             | Metric::FirstByte(_)
     )
@@ -58,6 +60,7 @@ pub(super) fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option
         Metric::BitsOut => rate("bitsTx"),
         Metric::BitsIn => rate("bitsRx"),
         Metric::Drops => sum(&dropped),
+        Metric::DropsOut => rate("dropTx"),
         Metric::Late => sum(&|one| one.count("late")),
         Metric::Busy => Some(100.0 * records.iter().map(|one| one.busy()).fold(0.0, f64::max)),
         Metric::Handshake(of) => statistic(&handshake([record]), of),

@@ -9,7 +9,7 @@ use rig_sys::perf::Sampling;
 
 use crate::record::Profile;
 
-pub use draw::{Unusable, svg};
+pub use draw::{Unusable, height, svg};
 pub use fold::{IDLE, KERNEL, OTHER, PROGRAM};
 
 /// Samples a second on each CPU: odd, so that they do not keep step with the kernel's ticks.

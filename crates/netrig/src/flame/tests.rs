@@ -36,9 +36,12 @@ fn an_idle_profile_is_no_picture() {
 fn spin_for_the_flame_graph(limit: Instant, cpu_time: Duration) -> u64 {
     let spent = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap();
     let begin = spent();
-    let mut turns = 0_u64;
+    let mut turns = 1_u64;
     while spent() - begin < cpu_time && Instant::now() < limit {
-        turns = std::hint::black_box(turns + 1);
+        // Long enough that asking for the time, a call into the kernel, is nothing beside it.
+        for _ in 0..1_000_000 {
+            turns = std::hint::black_box(turns.wrapping_mul(3));
+        }
     }
     turns
 }

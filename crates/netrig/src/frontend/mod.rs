@@ -19,12 +19,14 @@ use rig_sys::process;
 
 use crate::command;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::lb;
 
 /// The tool that the program was called as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     Ntttcp(ntttcp::CalledAs),
     Dperf,
+    Ipvsadm,
 }
 
 impl Tool {
@@ -33,6 +35,7 @@ impl Tool {
         let name = Path::new(program).file_name()?.to_str()?.to_ascii_lowercase();
         match name.strip_suffix(".exe").unwrap_or(&name) {
             "dperf" => Some(Self::Dperf),
+            "ipvsadm" => Some(Self::Ipvsadm),
             name => ntttcp::CalledAs::of(name).map(Self::Ntttcp),
         }
     }
@@ -42,6 +45,9 @@ impl Tool {
         match self {
             Self::Ntttcp(name) => ntttcp::execute(name, arguments),
             Self::Dperf => dperf::execute_as_dperf(arguments),
+            // Without arguments ipvsadm lists.
+            Self::Ipvsadm if arguments.is_empty() => lb::ipvsadm::execute(arguments),
+            Self::Ipvsadm => lb::command::execute(arguments),
         }
     }
 }
@@ -72,6 +78,8 @@ mod tests {
             ("ntttcps", Some(Tool::Ntttcp(Sender))),
             ("./NTTTCPR", Some(Tool::Ntttcp(Receiver))),
             ("/usr/bin/dperf", Some(Tool::Dperf)),
+            ("/sbin/ipvsadm", Some(Tool::Ipvsadm)),
+            ("ipvsadm-save", None),
             ("netrig", None),
             ("/opt/ntttcp/netrig", None),
             ("ntttcpx", None),

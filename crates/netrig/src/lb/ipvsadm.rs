@@ -1,11 +1,216 @@
-//! ipvsadm's command line.
+//! ipvsadm's command line: what a line asks for, and doing it.
+
+mod line;
+mod options;
 
 use std::ffi::OsString;
+use std::io::{self, Read, Write};
 
-use crate::exit::{Exit, Failure};
+use anyhow::{Context, anyhow};
 
-pub const AFTER_HELP: &str = "";
+pub use self::line::{Command, Line, Listing, What};
+use super::client;
+use super::listing::{self, Style};
+use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
+use super::names::Names;
+use super::place::Name;
+use super::settings::Shown;
+use super::{rules, views};
+use crate::command;
+use crate::exit::{Exit, Failure, OrExit};
 
-pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
-    todo!("{arguments:?}")
+/// Why a line is no command.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {next}")]
+pub struct UsageError {
+    what: String,
+    /// What to do instead.
+    next: String,
 }
+
+impl UsageError {
+    fn new(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { what: what.into(), next: next.into() }
+    }
+
+    fn refused(option: &str, reason: &str) -> Self {
+        Self::new(format!("{option} is refused"), reason)
+    }
+}
+
+/// The options, for the help text.
+pub const AFTER_HELP: &str = "\
+Or ipvsadm's options in place of a command; docs/IPVSADM.md tells which are honoured and which refused, and why:
+  -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS]    add or change a service
+  -D SERVICE                                               remove it
+  -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
+                                                           add or change a server (backend)
+  -d SERVICE -r SERVER[:PORT]                              remove it: its connections go on
+  -P|-Q SERVICE -z ADDRESS [-F DEVICE]                     add or remove a local address (FullNAT, tunnel)
+  -G [SERVICE] [--json]                                    local addresses and the connections of each
+  -L|-l [SERVICE] [-n] [--stats|--rate|--thresholds] [--exact] [--nosort] [--json]
+  -L -c [SERVICE] [--client ADDRESS] [--backend ADDRESS:PORT] [--most N] [-n] [--json]
+                                                           connections
+  -L --timeout, --set TCP TCPFIN UDP                       timeouts in seconds, 0: as it is
+  -Z [SERVICE]                                             counters to zero
+  -S [-n], -R                                              all rules as lines, and back: all or none
+  -C                                                       remove all services
+SERVICE is -t or -u with ADDRESS:PORT, IPv6 in brackets. -b FullNAT, -m NAT, -g direct routing, -i IP-in-IP tunnel.
+SCHEDULER is rr, wrr, lc, wlc (default), sh or mh. Any of them with --name NAME, or $NETRIG_LB, when several run.";
+
+/// What is said of the program by `-v`.
+fn version() -> String {
+    format!("netrig lb {} (the options of ipvsadm 1.31 and of DPVS)\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// Does what ipvsadm's options say; without any, lists the services.
+pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
+    let arguments: Vec<String> = arguments
+        .iter()
+        .map(|word| word.to_str().map(str::to_owned))
+        .collect::<Option<_>>()
+        .context("an option is not UTF-8: addresses and names here are")
+        .or_exit(Exit::BadInput)?;
+    let line = if arguments.is_empty() { Line::list() } else { Line::parse(&arguments).or_exit(Exit::BadInput)? };
+    let name = views::chosen(line.name.as_ref())?;
+    match line.command {
+        Command::Version => command::print(&version())?,
+        Command::Help => command::print(&format!("{AFTER_HELP}\n"))?,
+        Command::Edit { edit, device } => {
+            if let Some(device) = device {
+                refuse_unless_ours(&device, &status(&name)?)?;
+            }
+            done(client::ask(&name, &Request::Edit(edit))?, &name)?;
+        }
+        Command::Zero(service) => done(client::ask(&name, &Request::Zero(service))?, &name)?,
+        Command::Restore => restore(&name)?,
+        Command::Save { numeric } => {
+            let names = if numeric { Names::Numeric } else { Names::looked_up() };
+            command::print(&rules::save(&status(&name)?, names))?;
+        }
+        Command::Locals { service, json } => locals(&name, service, json)?,
+        Command::List(listing) => list(&name, &listing)?,
+    }
+    Ok(Exit::Done)
+}
+
+/// What the running balancer of this name says of itself.
+pub(super) fn status(name: &Name) -> Result<Status, Failure> {
+    match client::ask(name, &Request::Status)? {
+        Reply::Status(status) => Ok(*status),
+        _ => Err(client::AskError::Foreign { name: name.clone() }.into()),
+    }
+}
+
+/// ipvsadm is silent when all is well, so what there is to say is for people to read.
+fn done(reply: Reply, name: &Name) -> Result<(), Failure> {
+    let Reply::Done(notes) = reply else { return Err(client::AskError::Foreign { name: name.clone() }.into()) };
+    notes.iter().for_each(command::note);
+    Ok(())
+}
+
+/// DPVS binds local addresses to a device. Here each device takes packets for all of them, so that naming one can only
+/// be right or wrong.
+fn refuse_unless_ours(device: &str, status: &Status) -> Result<(), Failure> {
+    if status.devices.iter().any(|ours| ours.name == device) {
+        return Ok(());
+    }
+    let ours: Vec<&str> = status.devices.iter().map(|device| device.name.as_str()).collect();
+    let error = anyhow!(
+        "-F {device}: balancer {} does not run on it: choose from {}, or leave -F out: local addresses are for all of them",
+        status.name,
+        ours.join(", ")
+    );
+    Err(Failure::new(Exit::BadInput, error))
+}
+
+fn restore(name: &Name) -> Result<(), Failure> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).context("read rules from standard input").or_exit(Exit::BadInput)?;
+    let rules = rules::parse(&text).or_exit(Exit::BadInput)?;
+    if rules.devices.iter().next().is_some() {
+        let status = status(name)?;
+        rules.devices.iter().try_for_each(|device| refuse_unless_ours(device, &status))?;
+    }
+    if rules.edits.is_empty() {
+        return Ok(());
+    }
+    done(client::ask(name, &Request::Edits(rules.edits))?, name)
+}
+
+fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
+    let names = || if listing.numeric { Names::Numeric } else { Names::looked_up() };
+    if let What::Connections(filter) = &listing.what {
+        return connections(name, filter, names(), listing.json);
+    }
+    let mut status = status(name)?;
+    if let Some(service) = listing.service {
+        status.services.retain(|entry| entry.key == service);
+        if status.services.is_empty() {
+            let error = UsageError::new(
+                format!("balancer {name} has no service {}", Shown(service)),
+                "`netrig lb -L -n` lists those it has",
+            );
+            return Err(Failure::new(Exit::BadInput, error));
+        }
+    }
+    if listing.json {
+        return print_json(&status);
+    }
+    let text = match listing.what {
+        What::Timeout => listing::timeouts(&status),
+        What::Rules => listing::services(&status, listing, Style::Rules, names()),
+        What::Stats => listing::services(&status, listing, Style::Stats, names()),
+        What::Rate => listing::services(&status, listing, Style::Rate, names()),
+        What::Thresholds => listing::services(&status, listing, Style::Thresholds, names()),
+        What::Connections(_) => String::new(),
+    };
+    command::print(&text)
+}
+
+/// One JSON document and a line's end.
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).context("write JSON").or_exit(Exit::Failed)?;
+    command::print(&format!("{text}\n"))
+}
+
+/// Written as they come: there may be millions of them.
+fn connections(name: &Name, filter: &Filter, mut names: Names, json: bool) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut titled = json;
+    let written = client::connections(name, filter.clone(), |entries| {
+        if !titled {
+            out.write_all(listing::CONNECTIONS_TITLE.as_bytes())?;
+            titled = true;
+        }
+        if json {
+            for entry in &entries {
+                serde_json::to_writer(&mut out, entry)?;
+                out.write_all(b"\n")?;
+            }
+            return Ok(());
+        }
+        names.learn(entries.iter().flat_map(listing::addresses_of));
+        entries.iter().try_for_each(|entry| out.write_all(listing::connection(entry, &mut names).as_bytes()))
+    })?;
+    command::done_or_closed(written.and_then(|()| out.flush()))
+}
+
+fn locals(name: &Name, service: Option<ServiceKey>, json: bool) -> Result<(), Failure> {
+    let mut status = status(name)?;
+    if let Some(service) = service {
+        status.services.retain(|entry| entry.key == service);
+    }
+    let mut counts = listing::LocalCounts::default();
+    let filter = Filter { service, ..Filter::default() };
+    let counted = client::connections(name, filter, |entries: Vec<ConnectionEntry>| {
+        entries.iter().for_each(|entry| counts.count(entry));
+        Ok(())
+    })?;
+    command::done_or_closed(counted)?;
+    if json { print_json(&counts.of(&status)) } else { command::print(&listing::locals(&counts.of(&status))) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests;

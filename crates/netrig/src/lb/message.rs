@@ -136,7 +136,7 @@ pub enum Forward {
     Tunnel,
 }
 
-/// The balancer as it is now. Counters are since the beginning, or since they were last set to zero.
+/// The balancer as it is now. Counters of services are since the beginning, or since they were last set to zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     pub netrig_version: String,
@@ -208,6 +208,8 @@ pub struct ServiceEntry {
     /// False for one that was removed and still has connections.
     pub open: bool,
     pub counters: Counters,
+    /// The same since the balancer began, whatever was set to zero: what metrics say.
+    pub total: Counters,
     pub rates: Rates,
     pub backends: Vec<BackendEntry>,
 }
@@ -225,6 +227,8 @@ pub struct BackendEntry {
     /// All others.
     pub inactive: u32,
     pub counters: Counters,
+    /// As the service's.
+    pub total: Counters,
     pub rates: Rates,
 }
 

@@ -5,11 +5,27 @@
 //! netrig lb -A/-a/-L ..., drops, trace ── one Request, one Reply, over a socket ───┘
 //! ```
 //!
+//! [`command`] chooses what does it: [`ipvsadm`] for options, `views` for what is looked at. Their texts are made by pure
+//! functions of a [`message::Status`]: `listing`, `rules`, `drops`, `overview`, `trace_text`, [`metrics`].
+//!
 //! All changes go through the control plane, which alone writes the tables; [`message`] is what is said over the socket.
 
 pub mod client;
 pub mod command;
-mod ipvsadm;
+pub mod control;
+mod daemon;
+mod drops;
+#[cfg(test)]
+mod fixture;
+mod flow;
+pub mod ipvsadm;
+pub mod listing;
 pub mod message;
+pub mod metrics;
+mod names;
+mod overview;
 pub mod place;
+mod rules;
+pub mod settings;
+mod trace_text;
 mod views;

@@ -1,30 +1,118 @@
 //! What the running balancer is looked at with: `netrig lb status | drops | trace | metrics`.
 
+use std::env;
+use std::io::IsTerminal;
+
+use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use crate::exit::{Exit, Failure};
+use super::client;
+use super::ipvsadm::{print_json, status};
+use super::message::{ReasonCount, Reply, Request};
+use super::place::Name;
+use super::{drops, flow, metrics, overview, trace_text};
+use crate::command;
+use crate::exit::{Exit, Failure, OrExit};
 
 #[derive(Debug, Subcommand)]
 pub enum View {
     /// Devices, workers, table, services and their rates on one screen
     Status {
-        #[command(flatten)]
-        which: Which,
         /// Print it as docs/schema/lb-status.json describes it
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Why packets were dropped and why left to the kernel, each reason with its number, count, rate and remedy
+    Drops {
+        /// Every reason there is, not only those that have happened
+        #[arg(long)]
+        all: bool,
+        /// Print every reason as JSON: the `drops` and `passes` of docs/schema/lb-status.json
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// What would happen to a packet, and why, by running the program on it; nothing changes by it
+    Trace {
+        /// The packet, in quotes: 'tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn|ack|rst|fin] length 60', flags and length
+        /// as needed, or the same without the >
+        #[arg(required = true)]
+        flow: Vec<String>,
+        /// Print it as docs/schema/lb-trace.json describes it
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// All counters as OpenMetrics text, e.g. for Prometheus' textfile collector
+    Metrics {
+        #[command(flatten)]
+        which: Which,
     },
 }
 
 /// The running balancer that is asked.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The balancer's name, when several run [default: $NETRIG_LB, or `lb`]
+    /// The balancer's name, when several run [default: $NETRIG_LB, or lb]
     #[arg(long)]
-    pub name: Option<String>,
+    name: Option<Name>,
+}
+
+/// Scripts say by this which balancer they mean.
+const NAME_VARIABLE: &str = "NETRIG_LB";
+
+/// The balancer that is named, by the environment if not by an option, or the default one.
+///
+/// # Errors
+/// When the environment's is no name.
+pub fn chosen(name: Option<&Name>) -> Result<Name, Failure> {
+    match (name, env::var(NAME_VARIABLE)) {
+        (Some(name), _) => Ok(name.clone()),
+        (None, Ok(name)) if !name.is_empty() => name.parse().context(NAME_VARIABLE).or_exit(Exit::BadInput),
+        _ => Ok(Name::default()),
+    }
+}
+
+/// Columns where the output does not go to a terminal.
+const WIDTH: u16 = 80;
+
+fn width() -> usize {
+    let terminal = std::io::stdout().is_terminal();
+    rig_sys::process::terminal_width().filter(|_| terminal).unwrap_or(WIDTH).into()
+}
+
+#[derive(serde::Serialize)]
+struct Reasons<'a> {
+    drops: &'a [ReasonCount],
+    passes: &'a [ReasonCount],
 }
 
 pub fn execute(view: &View) -> Result<Exit, Failure> {
-    let View::Status { which, json } = view;
-    todo!("{which:?} {json}")
+    let (View::Status { which, .. } | View::Drops { which, .. } | View::Trace { which, .. } | View::Metrics { which }) =
+        view;
+    let name = chosen(which.name.as_ref())?;
+    match view {
+        View::Status { json: true, .. } => print_json(&status(&name)?)?,
+        View::Status { .. } => command::print(&overview::write(&status(&name)?, width()))?,
+        View::Drops { json: true, .. } => {
+            let status = status(&name)?;
+            print_json(&Reasons { drops: &status.drops, passes: &status.passes })?;
+        }
+        View::Drops { all, .. } => command::print(&drops::write(&status(&name)?, *all, width()))?,
+        View::Metrics { .. } => command::print(&metrics::render(&status(&name)?))?,
+        View::Trace { flow, json, .. } => trace(&name, flow, *json)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn trace(name: &Name, words: &[String], json: bool) -> Result<(), Failure> {
+    let flow = flow::parse(words).or_exit(Exit::BadInput)?;
+    let Reply::Trace(trace) = client::ask(name, &Request::Trace(flow))? else {
+        return Err(client::AskError::Foreign { name: name.clone() }.into());
+    };
+    if json { print_json(&trace) } else { command::print(&trace_text::write(&flow, &trace, width())) }
 }

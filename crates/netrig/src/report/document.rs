@@ -6,6 +6,7 @@ use rig_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 pub use crate::claim::Verdict;
+use crate::record::Profile;
 
 /// A whole report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -57,6 +58,7 @@ pub enum Block {
         text: String,
     },
     Figure(Chart),
+    Flame(Flame),
     Claims {
         claims: Vec<Claim>,
     },
@@ -337,6 +339,7 @@ pub enum Chart {
     Stacked(Stacked),
     Lines(Lines),
     Percentiles(Percentiles),
+    Scaling(Scaling),
 }
 
 impl Chart {
@@ -346,6 +349,7 @@ impl Chart {
             Self::Stacked(c) => &c.title,
             Self::Lines(c) => &c.title,
             Self::Percentiles(c) => &c.title,
+            Self::Scaling(c) => &c.title,
         }
     }
 }
@@ -422,6 +426,56 @@ pub struct Line {
     pub label: String,
     /// In ascending order of x.
     pub points: Vec<(f64, f64)>,
+}
+
+/// What a number of workers carries. Both axes are logarithmic, so that carrying twice as much with twice as many is a
+/// straight line of the same slope everywhere, and systems of different magnitudes can be read in one picture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub series: Vec<ScalingSeries>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScalingSeries {
+    pub label: String,
+    /// Others' figures, not of this run.
+    pub published: bool,
+    /// Both greater than 0, in ascending order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Scaling {
+    /// The same figures as bars, grouped by the workers.
+    pub fn bars(&self) -> Bars {
+        let points = self.series.iter().flat_map(|series| &series.points);
+        let mut workers: Vec<f64> = points.map(|point| point.0).collect();
+        workers.sort_by(f64::total_cmp);
+        workers.dedup();
+        let figure = |series: &ScalingSeries, at: f64| {
+            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| Number::new(*value, 0))
+        };
+        let group = |at: f64| BarGroup {
+            label: Label::new(format!("{at}")),
+            bars: self.series.iter().map(|series| figure(series, at)).collect(),
+        };
+        Bars {
+            title: self.title.clone(),
+            axis: self.y.clone(),
+            series: self.series.iter().map(|series| series.label.clone()).collect(),
+            groups: workers.into_iter().map(group).collect(),
+            reference: None,
+        }
+    }
+}
+
+/// Where CPUs spent their time, as a picture of stacks; only pages show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flame {
+    pub title: String,
+    pub profile: Profile,
 }
 
 /// Distributions of a value that spans magnitudes, as HdrHistogram plots them: the value on a logarithmic axis against the

@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::claim::{Metric, Side};
 use crate::compare::Comparison;
 use crate::frontend::dperf::record::Record;
+use crate::lb;
 use crate::record::{Environment, RigCost};
 
 /// What the JSON of every report begins with.
@@ -204,7 +205,7 @@ struct FlagOutline {
 }
 
 /// The JSON Schemas (draft 2020-12) of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 3] {
+pub fn schemas() -> [(&'static str, Schema); 7] {
     let described = |mut schema: Schema, title: &str, description: &str| {
         schema.insert("title".to_owned(), title.into());
         schema.insert("description".to_owned(), description.into());
@@ -230,6 +231,38 @@ pub fn schemas() -> [(&'static str, Schema); 3] {
         (
             "dperf.json",
             described(schema_for!(Record), "A run of netrig dperf", "What `netrig dperf --json FILE` writes."),
+        ),
+        (
+            "lb-status.json",
+            described(
+                schema_for!(lb::message::Status),
+                "A running balancer",
+                "What `netrig lb status --json` and `netrig lb -L --json` write.",
+            ),
+        ),
+        (
+            "lb-connections.json",
+            described(
+                schema_for!(lb::message::ConnectionEntry),
+                "A connection of a balancer",
+                "Each line that `netrig lb -L -c --json` writes.",
+            ),
+        ),
+        (
+            "lb-local.json",
+            described(
+                schema_for!(Vec<lb::listing::ServiceLocals>),
+                "Local addresses of a balancer",
+                "What `netrig lb -G --json` writes.",
+            ),
+        ),
+        (
+            "lb-trace.json",
+            described(
+                schema_for!(lb::message::Trace),
+                "The way of a packet through a balancer",
+                "What `netrig lb trace --json` writes.",
+            ),
         ),
     ]
 }

@@ -1,6 +1,7 @@
 //! Trials, runs and documents made up for tests. Trials are read from JSON, so that fields with a default need no
 //! mention.
 
+pub(crate) mod balancer;
 pub(crate) mod loads;
 
 use std::time::Duration;
@@ -329,6 +330,7 @@ pub(crate) fn run_view() -> RunView {
             column("not part of this run", None),
         ]),
         source: Some("Contrail Windows Performance Testing, results".to_owned()),
+        notes: Vec::new(),
     };
     let claim = |text: &str, expression: &str, verdict, words: &str| Claim {
         text: text.into(),
@@ -379,6 +381,7 @@ pub(crate) fn run_view() -> RunView {
             busy: vec![("a".into(), 1.2), ("b".into(), 0.9)],
         }),
         scenarios,
+        left_out: Vec::new(),
         tables: vec![table],
         claims: vec![
             claim(

@@ -43,6 +43,7 @@ fn write_block(block: &Block, out: &mut dyn io::Write) -> io::Result<()> {
             let lines = text_chart::render(chart, CHART_WIDTH, Paint { enabled: false });
             fenced(&lines.iter().map(|l| l.trim_end()).collect::<Vec<_>>().join("\n"), out)
         }
+        Block::Flame(flame) => writeln!(out, "{}: {}", bold(&flame.title), paragraph(text::FLAME)),
         Block::Claims { claims } => claims.iter().try_for_each(|claim| {
             let verdict = match claim.verdict {
                 Verdict::Holds => format!("**{}**", claim.verdict),

@@ -12,7 +12,7 @@ pub(crate) mod fixture;
 mod html;
 mod json;
 mod markdown;
-mod openmetrics;
+pub(crate) mod openmetrics;
 mod paint;
 mod terminal;
 mod text;

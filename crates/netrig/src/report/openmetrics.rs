@@ -5,7 +5,7 @@
 //! receiver stamps them; when the run was made is a metric of its own.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::{fmt, io};
 
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ use crate::compare::Comparison;
 
 /// Metric families by name, each with its samples: the specification forbids to interleave families.
 #[derive(Default)]
-struct Exposition {
+pub(crate) struct Exposition {
     families: BTreeMap<String, Family>,
 }
 
@@ -68,22 +68,41 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
         // A document without figures for programs.
         None => {}
     }
-    for (name, family) in &exposition.families {
-        writeln!(out, "# TYPE {name} {}", family.kind)?;
-        if !family.unit.is_empty() {
-            writeln!(out, "# UNIT {name} {}", family.unit)?;
+    write!(out, "{exposition}")
+}
+
+impl fmt::Display for Exposition {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, family) in &self.families {
+            writeln!(out, "# TYPE {name} {}", family.kind)?;
+            if !family.unit.is_empty() {
+                writeln!(out, "# UNIT {name} {}", family.unit)?;
+            }
+            writeln!(out, "# HELP {name} {}", escaped(&family.help))?;
+            let suffix = match family.kind {
+                "info" => "_info",
+                "counter" => "_total",
+                _ => "",
+            };
+            for (labels, value) in &family.samples {
+                writeln!(out, "{name}{suffix}{{{labels}}} {value}")?;
+            }
         }
-        writeln!(out, "# HELP {name} {}", escaped(&family.help))?;
-        let suffix = if family.kind == "info" { "_info" } else { "" };
-        for (labels, value) in &family.samples {
-            writeln!(out, "{name}{suffix}{{{labels}}} {value}")?;
-        }
+        writeln!(out, "# EOF")
     }
-    writeln!(out, "# EOF")
 }
 
 impl Exposition {
-    fn add(&mut self, kind: &'static str, name: &str, unit: &str, help: &str, labels: &[(&str, &str)], value: f64) {
+    /// `kind` is one of the specification's types: `gauge`, `counter`, `info`; `unit` its base unit, or nothing.
+    pub(crate) fn add(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        unit: &str,
+        help: &str,
+        labels: &[(&str, &str)],
+        value: f64,
+    ) {
         let name = if unit.is_empty() || name.ends_with(&format!("_{unit}")) {
             format!("netrig_{name}")
         } else {

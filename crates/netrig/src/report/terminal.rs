@@ -89,6 +89,7 @@ impl Terminal<'_> {
                 let lines = text_chart::render(chart, self.width, self.paint);
                 lines.iter().try_for_each(|line| writeln!(self.out, "{}", line.trim_end()))
             }
+            Block::Flame(flame) => self.plain(&format!("{}: {}", clean_line(&flame.title), text::FLAME), "", "  "),
             Block::Claims { claims } => claims.iter().try_for_each(|claim| self.claim(claim)),
             Block::Notice { severity, text } => {
                 let colour = match severity {

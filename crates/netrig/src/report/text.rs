@@ -74,6 +74,9 @@ pub fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// What stands in texts in the place of a flame graph.
+pub const FLAME: &str = "the flame graph is in the report as HTML (--format html).";
+
 /// What stands in place of a figure that is missing.
 pub const MISSING: &str = "–";
 

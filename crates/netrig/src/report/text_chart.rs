@@ -2,7 +2,7 @@
 
 use textwrap::core::display_width;
 
-use super::document::{Bars, Chart, Distribution, Interval, Lines, Percentiles, Stacked};
+use super::document::{Bars, Chart, Distribution, Interval, Lines, Percentiles, Scaling, Stacked};
 use super::paint::{Colour, Paint};
 use super::text::{MISSING, clean_line, pad, pad_left, shorten, significant};
 
@@ -27,6 +27,7 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
         Chart::Stacked(stacked) => render_stacked(stacked, width, paint),
         Chart::Lines(lines) => render_lines(lines, width, paint),
         Chart::Percentiles(percentiles) => render_percentiles(percentiles, width, paint),
+        Chart::Scaling(scaling) => render_scaling(scaling, width, paint),
     }
 }
 
@@ -139,6 +140,12 @@ fn legend(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Bars, on a linear scale, with the head of what they are grouped by.
+fn render_scaling(chart: &Scaling, width: usize, paint: Paint) -> Vec<String> {
+    let head = paint.dim(&shorten(&format!("{}, {}", chart.x, chart.y), width));
+    [head].into_iter().chain(render_bars(&chart.bars(), width, paint)).collect()
 }
 
 fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {

@@ -7,19 +7,19 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use rig_load::packet::search::{Finder, Loss, Outcome, Purpose, losses};
+use rig_load::packet::search::{Finder, Loss, Outcome, Purpose, Step, losses};
 use rig_load::plan::Phases;
 use rig_load::record::End;
 
 use super::rig::Observation;
 use crate::figures::packets::dropped;
 use crate::record::Searched;
-use crate::suite::{Scenario, SearchPlan, at_rate};
+use crate::suite::{Scenario, SearchPlan, at_rate, opening};
 
 /// What a search found, and what was observed at the rate held.
-pub(super) struct Found {
+pub(super) struct Found<O = Observation> {
     pub outcome: Outcome,
-    pub held: Option<Observation>,
+    pub held: Option<O>,
 }
 
 /// Searches with `observe`, which carries a scenario's load through these phases.
@@ -27,27 +27,61 @@ pub(super) fn search(
     scenario: &Scenario,
     plan: &SearchPlan,
     phases: Phases,
-    mut observe: impl FnMut(&Scenario, Phases) -> Result<Observation>,
+    observe: impl FnMut(&Scenario, Phases) -> Result<Observation>,
 ) -> Result<Found> {
+    steps(scenario, plan, phases, observe, |observed| lost(observed, plan.options.late))
+}
+
+/// The same over anything that can be observed, of which `lost` tells what was lost.
+fn steps<O>(
+    scenario: &Scenario,
+    plan: &SearchPlan,
+    phases: Phases,
+    mut observe: impl FnMut(&Scenario, Phases) -> Result<O>,
+    lost: impl Fn(&O) -> Vec<Loss>,
+) -> Result<Found<O>> {
     let mut finder = Finder::new(plan.options)?;
     let mut held = None;
     while let Some(offer) = finder.next() {
         let window = if offer.purpose == Purpose::Confirm { phases.window } else { plan.step };
         let interval = phases.interval.min(window).max(Duration::from_millis(10));
         let warm_up = phases.warm_up.min(window);
-        let phases = Phases { window, interval, warm_up, ..phases };
-        let observed = observe(&offered(scenario, plan.of, offer.rate), phases)?;
-        let lost = lost(&observed, plan.options.late);
+        let offered = offered(scenario, plan.of, offer.rate);
+        let phases = with_opening(&offered, plan.of, Phases { window, interval, warm_up, ..phases });
+        let observed = observe(&offered, phases)?;
+        let lost = lost(&observed);
         if offer.purpose == Purpose::Confirm && lost.is_empty() {
             held = Some(observed);
         }
         finder.report(lost);
     }
     let outcome = finder.outcome().unwrap_or_else(|| unreachable!("a search without a next step has an outcome"));
+    let outcome = if plan.of == Searched::Held { whole(outcome) } else { outcome };
     Ok(Found { outcome, held })
 }
 
-/// `scenario` with another rate.
+/// Phases in which all connections to be held are open when the window begins. Where something else is searched, the
+/// suite's warm-up says how long that may take.
+pub(super) fn with_opening(scenario: &Scenario, of: Searched, phases: Phases) -> Phases {
+    let opening = match of {
+        Searched::Held => opening(&scenario.traffic.connect),
+        Searched::Connections | Searched::Requests => Duration::ZERO,
+    };
+    Phases { warm_up: phases.warm_up + opening, ..phases }
+}
+
+/// The connections that were held, which are whole where the steps of a search are not.
+fn whole(outcome: Outcome) -> Outcome {
+    let steps = outcome.steps.into_iter().map(|step| Step { rate: step.rate.round(), ..step });
+    Outcome {
+        held: outcome.held.map(f64::round),
+        lost: outcome.lost.map(f64::round),
+        steps: steps.collect(),
+        ..outcome
+    }
+}
+
+/// `scenario` with another value of what is searched.
 pub(super) fn offered(scenario: &Scenario, of: Searched, rate: f64) -> Scenario {
     let mut scenario = scenario.clone();
     scenario.traffic.connect = at_rate(&scenario.traffic.connect, of, rate);
@@ -73,3 +107,6 @@ fn lost(observed: &Observation, late: f64) -> Vec<Loss> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`].
 
 use rig_stats::confidence::Goal;
-use rig_stats::units::{BitRate, Span};
+use rig_stats::units::{BitRate, Percent, Span};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -48,6 +48,15 @@ pub(super) struct Quick {
     pub warm_up: Span,
     pub cool_down: Span,
     pub trials: u32,
+    /// Of all searches.
+    pub search: Option<QuickSearchFile>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QuickSearchFile {
+    pub step: Option<Span>,
+    pub precision: Option<Percent>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,11 +97,28 @@ pub(super) struct ScenarioFile {
     /// Other than the testbed's.
     pub family: Option<Family>,
     pub load: Option<Spanned<LoadFile>>,
+    /// The scenario before it whose load it has, too.
+    pub load_of: Option<Spanned<String>>,
+    /// Of paths with a node in the middle: how many of its CPUs carry packets; of several numbers each is a scenario.
+    pub workers: Option<Spanned<WorkersFile>>,
+    /// Addresses that clients connect to.
+    pub service_addresses: Option<Spanned<u32>>,
+    /// Addresses that servers see as those of clients.
+    pub local_addresses: Option<Spanned<u32>>,
+    /// Whether the stacks of those CPUs are sampled, which flame graphs are drawn from.
+    pub profile: Option<Spanned<bool>>,
     /// A second load that runs meanwhile.
     pub under: Option<Spanned<LoadFile>>,
     /// Figures that have to be certain besides the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
     #[serde(default)]
     pub watch: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "expected a number of workers such as 1, or a list of them: [1, 2, 4]")]
+pub(super) enum WorkersFile {
+    One(u32),
+    List(Vec<u32>),
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -117,6 +143,13 @@ pub(super) struct TableFile {
     pub tests: Option<Spanned<Vec<String>>>,
     /// Of an overview: head of the case that the others are divided by.
     pub baseline: Option<Spanned<String>>,
+    /// Of workers: the published rows.
+    pub reference: Option<Vec<Spanned<WorkersRowFile>>>,
+    /// Of a platform: machines of the study.
+    pub machines: Option<Spanned<Vec<PlatformFile>>>,
+    /// What the reader must know of what was published.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -126,6 +159,28 @@ pub(super) enum LayoutFile {
     Columns,
     Netperf,
     Overview,
+    Workers,
+    Platform,
+}
+
+/// A row of a study's table.
+#[derive(Debug, Deserialize)]
+pub(super) struct WorkersRowFile {
+    pub workers: u32,
+    /// By the keys of the table's columns.
+    #[serde(flatten)]
+    pub figures: std::collections::BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlatformFile {
+    pub head: String,
+    pub cpu: String,
+    pub memory: String,
+    pub network: String,
+    pub system: String,
+    pub software: String,
 }
 
 #[derive(Debug, Deserialize)]

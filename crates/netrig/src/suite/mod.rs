@@ -6,14 +6,16 @@ mod packets;
 mod resolve;
 mod tables;
 mod words;
+mod workers;
 
 use std::fmt;
 use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-pub use self::packets::{PacketTraffic, PortOf, SearchPlan, at_rate, with_port};
+pub use self::packets::{PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
 pub use self::words::bytes;
+pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
 use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
@@ -21,15 +23,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
+use crate::record::Searched;
 use crate::testbed::Middle;
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 4] = [
+const BUILT_IN: [(&str, &str); 5] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
     ("packets", include_str!("../../../../suites/packets.toml")),
+    ("balancer", include_str!("../../../../suites/balancer.toml")),
 ];
 
 /// Scenarios that belong together, with what is asked of them.
@@ -47,6 +51,8 @@ pub struct Suite {
     pub timing: Timing,
     /// Timing of a first look.
     pub quick: Option<Timing>,
+    /// How a first look searches.
+    pub quick_search: QuickSearch,
     /// The most nodes that any scenario of the file has: the machine's CPUs are shared by so many, also where only some
     /// scenarios are chosen, so that a node is the same machine in every run. Client, middle and server share them in
     /// another way ([`crate::testbed::share_with_middle`]) and do not count.
@@ -54,6 +60,14 @@ pub struct Suite {
     pub scenarios: Vec<Scenario>,
     pub tables: Vec<Layout>,
     pub claims: Vec<Claim>,
+}
+
+/// What searches of a first look have in place of their own.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct QuickSearch {
+    pub step: Option<Duration>,
+    /// As [`rig_load::packet::search::Search::precision`].
+    pub precision: Option<f64>,
 }
 
 /// How long a trial takes and how often it is repeated.
@@ -123,6 +137,8 @@ pub struct Scenario {
     pub topology: Topology,
     /// On the paths that have a node between client and server.
     pub middle: Option<Middle>,
+    /// What the file calls the scenario that this one is a row of, by its number of workers; `None` of one that stands alone.
+    pub row_of: Option<String>,
     /// What is measured.
     pub traffic: Traffic,
     /// What runs meanwhile.
@@ -136,6 +152,12 @@ impl Scenario {
     /// The load as the connecting end runs it.
     pub fn plan(&self) -> Load {
         self.traffic.connect.clone()
+    }
+
+    /// What all rows of its list are called; its own name where it stands alone.
+    pub fn list_name(&self) -> &str {
+        let row = self.row_of.as_ref().and_then(|_| self.name.rsplit_once(", "));
+        row.map_or(&self.name, |(list, _)| list)
     }
 
     /// The loads of all ends.
@@ -175,6 +197,7 @@ impl Traffic {
         if let Some(packets) = &self.packets {
             // Workers never rest, so that their CPU time says nothing.
             return match packets.search {
+                Some(search) if search.of == Searched::Held => vec![(Side::Local, Metric::LimitHeld)],
                 Some(_) => vec![(Side::Local, Metric::Limit)],
                 None => Kind::of(&self.connect).map_or_else(Vec::new, |kind| kind.rates()[..1].to_vec()),
             };
@@ -200,6 +223,8 @@ pub struct Layout {
     pub title: String,
     /// Where the reference figures were published.
     pub source: Option<String>,
+    /// What the reader must know of what was published, e.g. how it was configured.
+    pub notes: Vec<String>,
     pub form: Form,
 }
 
@@ -211,6 +236,10 @@ pub enum Form {
     Netperf(Vec<LayoutColumn>),
     /// Each case as a ratio of one of them, over several tests.
     Overview(Overview),
+    /// A row for each number of workers of a node in the middle, as studies of balancers print them.
+    Workers(Workers),
+    /// What published figures were measured on.
+    Platform(Vec<Platform>),
 }
 
 /// One scenario in a table.
@@ -277,7 +306,15 @@ impl Layout {
     pub fn columns(&self) -> &[LayoutColumn] {
         match &self.form {
             Form::Columns(columns) | Form::Netperf(columns) => columns,
-            Form::Overview(_) => &[],
+            Form::Overview(_) | Form::Workers(_) | Form::Platform(_) => &[],
+        }
+    }
+
+    /// Whether the scenario's figures are in it, as they are.
+    pub fn shows(&self, id: &str) -> bool {
+        match &self.form {
+            Form::Workers(workers) => workers.cases.iter().flat_map(|case| &case.rows).any(|(_, row)| row == id),
+            _ => self.columns().iter().any(|column| column.scenario == id),
         }
     }
 }
@@ -336,6 +373,14 @@ impl Suite {
 
     pub fn scenario(&self, id: &str) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.id == id)
+    }
+
+    /// Has searches be those of a first look.
+    pub fn hasten(&mut self) {
+        let packets = self.scenarios.iter_mut().filter_map(|scenario| scenario.traffic.packets.as_mut());
+        for packets in packets {
+            packets.search = packets.search.map(|search| search.hastened(self.quick_search));
+        }
     }
 
     /// This suite with only the scenarios named, in the suite's order.

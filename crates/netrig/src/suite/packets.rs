@@ -14,6 +14,7 @@ use rig_load::plan::Load;
 use rig_stats::units::{Percent, Span};
 use serde::Deserialize;
 
+use super::QuickSearch;
 use super::load::{LoadError, LoadFile, Rate, error};
 use crate::record::Searched;
 use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology};
@@ -21,6 +22,8 @@ use crate::testbed::{Middle, UPLINK};
 
 /// Of loads that do not say it.
 const MESSAGE: u64 = 64;
+/// Of the connections that a search holds: a step must not consist of their opening.
+const OPENING_MAX: Duration = Duration::from_secs(60);
 const RETRANSMIT: Duration = Duration::from_millis(200);
 const RETRIES: u8 = 3;
 const STEP: Duration = Duration::from_secs(1);
@@ -67,7 +70,8 @@ impl From<PortsFile> for RangeInclusive<u16> {
 #[serde(
     untagged,
     expecting = "expected \"loss-free\", or a table such as { goal = \"loss-free\", start = 1000, growth = 2, \
-                 precision = \"2%\", step = \"1s\", most = 1e6, late = \"1%\", measure_at = \"100%\" }"
+                 precision = \"2%\", step = \"1s\", most = 1e6, late = \"1%\", \
+                 measure_at = \"100%\", raise = \"hold\" }"
 )]
 pub(super) enum SearchFile {
     Goal(Goal),
@@ -92,6 +96,16 @@ pub(super) struct SearchTable {
     pub most: Option<f64>,
     pub late: Option<Percent>,
     pub measure_at: Option<Percent>,
+    pub raise: Option<Raise>,
+}
+
+/// The key of the load that a search raises; the rate of requests where there is one, else that of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Raise {
+    ConnectionsPerSecond,
+    RequestsPerSecond,
+    Hold,
 }
 
 /// What a packet load needs of its testbed, and how its rate is found.
@@ -113,6 +127,15 @@ pub struct SearchPlan {
     pub step: Duration,
     /// 0 to 1.
     pub measure_at: f64,
+}
+
+impl SearchPlan {
+    /// The same as it is made at a first look.
+    pub(super) fn hastened(self, quick: QuickSearch) -> Self {
+        let precision = quick.precision.unwrap_or(self.options.precision);
+        let options = Search { precision, ..self.options };
+        Self { step: quick.step.unwrap_or(self.step), options, ..self }
+    }
 }
 
 /// The two ends as they run without ports, which a testbed gives.
@@ -337,29 +360,45 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
             most: None,
             late: None,
             measure_at: None,
+            raise: None,
         },
         SearchFile::Table(table) => table,
     };
     if load.flood == Some(true) {
         return error("a search with a flood", "nobody answers a flood, so that its loss is not seen by who sends it");
     }
-    let requests = load.requests_per_second.map(|Rate::PerSecond(rate)| rate);
-    if requests.is_some() && table.start.is_some() {
-        return error("two first rates", "'requests_per_second' is where the search begins: remove 'start'");
+    let of = raised(table.raise, load)?;
+    let (key, given) = match of {
+        Searched::Connections => ("", None),
+        Searched::Requests => ("requests_per_second", load.requests_per_second.map(|Rate::PerSecond(rate)| rate)),
+        Searched::Held => ("hold", load.hold.map(f64::from)),
+    };
+    if given.is_some() && table.start.is_some() {
+        return error("two first values", format!("'{key}' is where the search begins: remove 'start'"));
     }
+    let most = match of {
+        Searched::Held => Some(most_held(load)?.min(table.most.unwrap_or(f64::MAX))),
+        Searched::Connections | Searched::Requests => table.most,
+    };
     let share = |percent: Option<Percent>, default: f64| percent.map_or(default, Percent::fraction);
     let plan = SearchPlan {
-        of: if requests.is_some() { Searched::Requests } else { Searched::Connections },
+        of,
         options: Search {
-            start: requests.or(table.start).unwrap_or(1000.0),
+            start: given.or(table.start).unwrap_or(1000.0),
             growth: table.growth.unwrap_or(2.0),
             precision: share(table.precision, 0.02),
-            most: table.most,
+            most,
             late: share(table.late, LATE),
         },
         step: table.step.map_or(STEP, |step| step.0),
         measure_at: share(table.measure_at, 1.0),
     };
+    check_search(&plan)?;
+    Ok(plan)
+}
+
+/// Refuses a search that cannot be made.
+pub(super) fn check_search(plan: &SearchPlan) -> Result<(), LoadError> {
     plan.options.check().map_err(|e| LoadError { what: format!("the search has {e}"), hint: None })?;
     if plan.step < Duration::from_millis(100) || plan.step > Duration::from_secs(600) {
         return error(format!("steps of {}", Span(plan.step)), "choose 100ms to 10m");
@@ -367,7 +406,58 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
     if !(plan.measure_at > 0.0 && plan.measure_at <= 1.0) {
         return error(format!("a window at {} % of the limit", plan.measure_at * 100.0), "choose more than 0% to 100%");
     }
-    Ok(plan)
+    Ok(())
+}
+
+/// What a search of this load raises.
+fn raised(raise: Option<Raise>, load: &LoadFile) -> Result<Searched, LoadError> {
+    match (raise, load.requests_per_second.is_some()) {
+        (None, true) | (Some(Raise::RequestsPerSecond), true) => Ok(Searched::Requests),
+        (None, false) | (Some(Raise::ConnectionsPerSecond), false) => Ok(Searched::Connections),
+        (Some(Raise::RequestsPerSecond), false) => error(
+            "a search that raises 'requests_per_second', which the load has not",
+            "give it: the search begins there",
+        ),
+        (Some(Raise::ConnectionsPerSecond), true) => error(
+            "a search that raises 'connections_per_second' beside 'requests_per_second'",
+            "requests are what it would raise: remove one of them",
+        ),
+        (Some(Raise::Hold), true) => error(
+            "a search that raises 'hold' beside 'requests_per_second'",
+            "more connections would share the same requests: give each an interval of its own, e.g. interval = \"2ms\"",
+        ),
+        (Some(Raise::Hold), false) if load.hold.is_none() => {
+            error("a search that raises 'hold', which the load has not", "give it: the search begins there")
+        }
+        (Some(Raise::Hold), false) if load.connections_per_second.is_none() => error(
+            "a search that raises 'hold' without a rate at which connections are opened",
+            "write for instance connections_per_second = 3000",
+        ),
+        (Some(Raise::Hold), false) => Ok(Searched::Held),
+    }
+}
+
+/// The most connections that are worth trying to hold: as many as there are pairs of addresses and ports for, and as are
+/// opened within [`OPENING_MAX`].
+fn most_held(load: &LoadFile) -> Result<f64, LoadError> {
+    let ports = |given: Option<PortsFile>, standard| {
+        let ports = given.map_or(standard, RangeInclusive::from);
+        f64::from(ports.end().saturating_sub(*ports.start())) + 1.0
+    };
+    let pairs = f64::from(addresses("client_addresses", load.client_addresses)?)
+        * ports(load.client_ports, CLIENT_PORTS)
+        * f64::from(addresses("server_addresses", load.server_addresses)?)
+        * ports(load.server_ports, SERVER_PORTS);
+    let opened = load.connections_per_second.map_or(f64::MAX, |Rate::PerSecond(rate)| rate * OPENING_MAX.as_secs_f64());
+    Ok(pairs.min(opened).floor())
+}
+
+/// How long it takes to open all connections that the load holds.
+pub fn opening(load: &Load) -> Duration {
+    let Load::Packets(packets) = load else { return Duration::ZERO };
+    let Some(client) = packets.service.client() else { return Duration::ZERO };
+    let seconds = client.load.hold.map_or(0.0, |hold| f64::from(hold) / client.load.rate);
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
 }
 
 /// How long its rate of connections rises.
@@ -376,7 +466,7 @@ pub(super) fn ramp(load: &Load) -> Duration {
     packets.service.client().map_or(Duration::ZERO, |client| client.load.ramp)
 }
 
-/// `load` with another rate of what a search raises.
+/// `load` with another value of what a search raises.
 pub fn at_rate(load: &Load, of: Searched, rate: f64) -> Load {
     let mut load = load.clone();
     let Load::Packets(packets) = &mut load else { return load };
@@ -387,6 +477,7 @@ pub fn at_rate(load: &Load, of: Searched, rate: f64) -> Load {
     };
     match (of, &mut client.repeat) {
         (Searched::Requests, Some(repeat)) => repeat.rate = Some(rate),
+        (Searched::Held, _) => client.load.hold = Some(rate.round().clamp(1.0, u32::MAX.into()) as u32),
         _ => client.load.rate = rate,
     }
     load

@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use rig_stats::units::Span;
+use rig_stats::units::{Percent, Span};
 use toml::Spanned;
 
-use super::file::{Defaults, OneOrMany, Quick, ScenarioFile, SuiteFile, WireFile};
+use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ScenarioFile, SuiteFile, WireFile};
 use super::load::{Ends, LoadError, LoadFile, LoadKind, ends, validate};
 use super::packets::{self, PortOf};
-use super::{Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
+use super::workers::Middles;
+use super::{QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::claim::{Claim, FigureError, FigureRef, Metric};
 use crate::figures::check;
+use crate::figures::middle::check as check_middle;
+use crate::record::Searched;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
@@ -37,6 +40,8 @@ impl Resolver<'_> {
         let timing = self.timing(&file.defaults)?;
         let quick = file.quick.as_ref().map(|quick| self.quick(quick)).transpose()?;
         let scenarios = self.scenarios(&file)?;
+        let quick_search =
+            file.quick.as_ref().map_or(Ok(QuickSearch::default()), |q| self.quick_search(q, &scenarios))?;
         let known: BTreeSet<&str> = scenarios.iter().map(|s| s.id.as_str()).collect();
         if let Some(baseline) = &file.baseline {
             self.known_scenario(&known, baseline)?;
@@ -67,6 +72,7 @@ impl Resolver<'_> {
             baseline: file.baseline.map(Spanned::into_inner),
             timing,
             quick,
+            quick_search,
             nodes: scenarios
                 .iter()
                 .filter(|s| !s.topology.path().is_of_three())
@@ -94,6 +100,22 @@ impl Resolver<'_> {
             .map_err(|e| self.error(quick.span(), e.what, Some(e.hint)))
     }
 
+    fn quick_search(&self, quick: &Spanned<Quick>, scenarios: &[Scenario]) -> Result<QuickSearch> {
+        let Some(QuickSearchFile { step, precision }) = quick.get_ref().search else {
+            return Ok(QuickSearch::default());
+        };
+        let mut searches = scenarios.iter().filter_map(|scenario| scenario.traffic.packets.as_ref()?.search).peekable();
+        if searches.peek().is_none() {
+            let what = "quick has a search, and no load of the suite has";
+            return Err(self.error(quick.span(), what, Some("remove it")));
+        }
+        let quick_search = QuickSearch { step: step.map(|step| step.0), precision: precision.map(Percent::fraction) };
+        for search in searches {
+            packets::check_search(&search.hastened(quick_search)).map_err(|e| self.load_error(quick.span(), e))?;
+        }
+        Ok(quick_search)
+    }
+
     fn scenarios(&self, file: &SuiteFile) -> Result<Vec<Scenario>> {
         let mut ids = BTreeSet::new();
         let mut scenarios = Vec::with_capacity(file.scenario.len());
@@ -107,7 +129,14 @@ impl Resolver<'_> {
                 let what = format!("scenario '{}' is described twice", id.get_ref());
                 return Err(self.error(id.span(), what, Some("give each scenario an id of its own")));
             }
-            scenarios.push(self.scenario(file, scenario)?);
+            let (one, middles) = self.scenario(file, scenario)?;
+            for row in self.rows(one, middles) {
+                if row.row_of.is_some() && !ids.insert(row.id.clone()) {
+                    let what = format!("scenario '{}' is a row of '{}' and described besides", row.id, id.get_ref());
+                    return Err(self.error(id.span(), what, Some("give one of them another id")));
+                }
+                scenarios.push(row);
+            }
         }
         if scenarios.is_empty() {
             return Err(self.error(file.name.span(), "a suite without scenarios", Some("add a [[scenario]]")));
@@ -135,7 +164,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn scenario(&self, file: &SuiteFile, scenario: &ScenarioFile) -> Result<Scenario> {
+    /// The scenario without its node in the middle, and what that is to be.
+    fn scenario(&self, file: &SuiteFile, scenario: &ScenarioFile) -> Result<(Scenario, Middles)> {
         let Some(testbed) = file.testbed.get(scenario.testbed.get_ref()) else {
             let names: Vec<&str> = file.testbed.keys().map(String::as_str).collect();
             let what = format!("no testbed '{}'", scenario.testbed.get_ref());
@@ -146,8 +176,9 @@ impl Resolver<'_> {
         let pairs = self.pairs(&scenario.from, &scenario.to)?;
         let none = LoadFile::default();
         let defaults = file.defaults.get_ref().load.as_ref().map_or(&none, Spanned::get_ref);
-        let own = scenario.load.as_ref().map(|load| load.get_ref().clone()).unwrap_or_default();
-        let span = scenario.load.as_ref().map_or_else(|| scenario.id.span(), Spanned::span);
+        let load = self.load_of(file, scenario)?;
+        let own = load.map(|load| load.get_ref().clone()).unwrap_or_default();
+        let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
         let traffic = self.traffic(span, own, defaults, pairs)?;
         let under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
         let wire = self.wire(testbed.wire.as_ref(), scenario)?;
@@ -155,7 +186,8 @@ impl Resolver<'_> {
         let topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
             .map_err(|e| self.topology_error(scenario.path.span(), e))?;
-        let span = scenario.load.as_ref().map_or_else(|| scenario.id.span(), Spanned::span);
+        let middles = self.middles(scenario, path)?;
+        let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
         self.check_packets(span, file, &traffic, &topology)?;
         if let (Some(under), Some(at)) = (&under, &scenario.under) {
             self.check_packets(at.span(), file, under, &topology)?;
@@ -172,6 +204,7 @@ impl Resolver<'_> {
             notes: scenario.notes.clone(),
             topology,
             middle: None,
+            row_of: None,
             watched: traffic.goal(),
             traffic,
             under,
@@ -183,7 +216,26 @@ impl Resolver<'_> {
             self.check_figure(watch.span(), &resolved, &figure)?;
             resolved.watched.push((figure.side, figure.metric));
         }
-        Ok(resolved)
+        Ok((resolved, middles))
+    }
+
+    /// The load that the scenario has of its own, or that of the one that it names.
+    fn load_of<'f>(&self, file: &'f SuiteFile, scenario: &'f ScenarioFile) -> Result<Option<&'f Spanned<LoadFile>>> {
+        let Some(of) = &scenario.load_of else { return Ok(scenario.load.as_ref()) };
+        if scenario.load.is_some() {
+            let hint = "a scenario has a load of its own, or that of another: remove one of them";
+            return Err(self.error(of.span(), "both 'load' and 'load_of'", Some(hint)));
+        }
+        let Some(other) = file.scenario.iter().find(|other| other.id.get_ref() == of.get_ref()) else {
+            let known: Vec<&str> = file.scenario.iter().map(|one| one.id.get_ref().as_str()).collect();
+            let hint = format!("the suite's scenarios are {}", known.join(", "));
+            return Err(self.error(of.span(), format!("no scenario '{}'", of.get_ref()), Some(&hint)));
+        };
+        if other.load.is_none() {
+            let what = format!("scenario '{}' has no load of its own", of.get_ref());
+            return Err(self.error(of.span(), what, Some("name the scenario that describes the load")));
+        }
+        Ok(other.load.as_ref())
     }
 
     /// Refuses a figure that trials of the scenario do not have.
@@ -192,12 +244,25 @@ impl Resolver<'_> {
             let what = format!("nothing runs under scenario '{}'", scenario.id);
             return Err(self.error(span, what, Some("give it an `under` load, or name another figure")));
         }
-        let searches = scenario.traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some());
-        if figure.metric == Metric::Limit && scenario.traffic.packets.is_some() && !searches {
-            let what = format!("no limit is searched in scenario '{}'", scenario.id);
-            return Err(self.error(span, what, Some("give its load search = \"loss-free\"")));
+        let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search).map(|search| search.of);
+        if matches!(figure.metric, Metric::Limit | Metric::LimitHeld) && scenario.traffic.packets.is_some() {
+            let is_held = figure.metric == Metric::LimitHeld;
+            match searched {
+                Some(of) if (of == Searched::Held) == is_held => {}
+                Some(of) => {
+                    let what = format!("what is searched in scenario '{}' is {of}", scenario.id);
+                    let hint = if is_held { "write limit" } else { "write limit_held" };
+                    return Err(self.error(span, what, Some(hint)));
+                }
+                None => {
+                    let what = format!("no limit is searched in scenario '{}'", scenario.id);
+                    return Err(self.error(span, what, Some("give its load search = \"loss-free\"")));
+                }
+            }
         }
-        check(&scenario.traffic.connect, figure).map_err(|e| self.error(span, e.what, Some(&e.hint)))
+        check(&scenario.traffic.connect, figure)
+            .and_then(|()| check_middle(scenario.topology.path().has_middle(), figure))
+            .map_err(|e| self.error(span, e.what, Some(&e.hint)))
     }
 
     fn traffic(

@@ -14,43 +14,64 @@ use crate::claim::{Metric, Side};
 
 impl Resolver<'_> {
     pub(super) fn table(&self, scenarios: &[Scenario], table: &TableFile) -> Result<Layout> {
+        self.no_strange_keys(table)?;
         let form = match table.layout {
             LayoutFile::Columns => {
-                self.no_key(table, "cases", &table.cases)?;
-                self.no_overview_keys(table)?;
                 let columns = self.key(table, "columns", &table.columns)?;
                 Form::Columns(columns.iter().map(|column| self.column(scenarios, column)).collect::<Result<_>>()?)
             }
             LayoutFile::Netperf => {
-                self.no_key(table, "columns", &table.columns)?;
-                self.no_overview_keys(table)?;
                 let cases = self.key(table, "cases", &table.cases)?;
                 Form::Netperf(cases.iter().map(|case| self.netperf(scenarios, case)).collect::<Result<_>>()?)
             }
-            LayoutFile::Overview => {
-                self.no_key(table, "columns", &table.columns)?;
-                Form::Overview(self.overview(scenarios, table)?)
+            LayoutFile::Overview => Form::Overview(self.overview(scenarios, table)?),
+            LayoutFile::Workers => Form::Workers(self.workers(scenarios, table)?),
+            LayoutFile::Platform => {
+                Form::Platform(self.key(table, "machines", &table.machines)?.iter().map(Into::into).collect())
             }
         };
-        Ok(Layout { title: table.title.get_ref().clone(), source: table.source.clone(), form })
+        let (title, source, notes) = (table.title.get_ref().clone(), table.source.clone(), table.notes.clone());
+        Ok(Layout { title, source, notes, form })
     }
 
-    fn no_overview_keys(&self, table: &TableFile) -> Result<()> {
-        self.no_key(table, "tests", &table.tests)?;
-        self.no_key(table, "baseline", &table.baseline)
-    }
-
-    fn no_key<T>(&self, table: &TableFile, name: &str, key: &Option<Spanned<T>>) -> Result<()> {
-        let Some(key) = key else { return Ok(()) };
-        let (layout, hint) = match table.layout {
-            LayoutFile::Columns => ("columns", "write layout = \"netperf\" or \"overview\", or remove it"),
-            LayoutFile::Netperf => ("netperf", "it has cases, each with head, scenario and reference"),
-            LayoutFile::Overview => ("overview", "it has tests, baseline and cases, each with head and scenarios"),
+    /// Refuses keys of other layouts.
+    fn no_strange_keys(&self, table: &TableFile) -> Result<()> {
+        let (layout, own, hint): (_, &[&str], _) = match table.layout {
+            LayoutFile::Columns => {
+                ("columns", &["columns"], "write layout = \"netperf\" or \"overview\", or remove it")
+            }
+            LayoutFile::Netperf => ("netperf", &["cases"], "it has cases, each with head, scenario and reference"),
+            LayoutFile::Overview => {
+                let own = &["cases", "tests", "baseline"];
+                ("overview", own, "it has tests, baseline and cases, each with head and scenarios")
+            }
+            LayoutFile::Workers => {
+                ("workers", &["cases", "reference"], "it has cases, each with head and scenario, and published rows")
+            }
+            LayoutFile::Platform => ("platform", &["machines"], "it has machines"),
         };
-        Err(self.error(key.span(), format!("a table in the layout '{layout}' has no {name}"), Some(hint)))
+        let given = [
+            ("cases", table.cases.as_ref().map(Spanned::span)),
+            ("columns", table.columns.as_ref().map(Spanned::span)),
+            ("tests", table.tests.as_ref().map(Spanned::span)),
+            ("baseline", table.baseline.as_ref().map(Spanned::span)),
+            ("reference", table.reference.as_ref().and_then(|rows| rows.first()).map(Spanned::span)),
+            ("machines", table.machines.as_ref().map(Spanned::span)),
+        ];
+        match given.into_iter().find_map(|(key, span)| Some((key, span?)).filter(|(key, _)| !own.contains(key))) {
+            None => Ok(()),
+            Some((key, span)) => {
+                Err(self.error(span, format!("a table in the layout '{layout}' has no {key}"), Some(hint)))
+            }
+        }
     }
 
-    fn key<'k, T>(&self, table: &TableFile, name: &str, key: &'k Option<Spanned<Vec<T>>>) -> Result<&'k [T]> {
+    pub(super) fn key<'k, T>(
+        &self,
+        table: &TableFile,
+        name: &str,
+        key: &'k Option<Spanned<Vec<T>>>,
+    ) -> Result<&'k [T]> {
         match key {
             Some(list) if !list.get_ref().is_empty() => Ok(list.get_ref()),
             _ => {

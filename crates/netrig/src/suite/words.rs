@@ -8,6 +8,7 @@ use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Load, Pacing, Schedule, 
 use rig_stats::units::{ByteRate, Bytes, Span};
 
 use super::{PacketTraffic, Traffic};
+use crate::record::Searched;
 
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,7 +143,8 @@ fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>)
     }];
     match search {
         Some(search) => {
-            parts.push(format!("{} per second searched from {}", search.of, search.options.start));
+            let per = if search.of == Searched::Held { "" } else { " per second" };
+            parts.push(format!("{}{per} searched from {}", search.of, search.options.start));
             parts.push(format!("loss-free within {} %", search.options.precision * 100.0));
             if search.measure_at < 1.0 {
                 parts.push(format!("window at {} % of the limit", search.measure_at * 100.0));
@@ -150,7 +152,10 @@ fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>)
         }
         None => parts.push(format!("{} connections/s", client.load.rate)),
     }
-    parts.extend(client.load.hold.map(|hold| format!("{hold} held open")));
+    match search {
+        Some(search) if search.of == Searched::Held => parts.push(format!("opened at {}/s", client.load.rate)),
+        _ => parts.extend(client.load.hold.map(|hold| format!("{hold} held open"))),
+    }
     if let Some(repeat) = client.repeat {
         parts.extend(repeat.requests.map(|requests| format!("{requests} requests each")));
         match repeat.rate {

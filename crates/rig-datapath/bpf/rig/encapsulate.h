@@ -7,19 +7,11 @@
 
 #define OUTER_TTL 64
 
-/*
- * Puts an outer header of the packet's own family in front, from `local` to the backend. Traffic class and DF are those
- * of the inner packet: what is too big for the tunnel is to be heard of by who sent it.
- */
-static always_inline int encapsulate(struct xdp_md *ctx, struct packet *p, const struct address *local,
-				     const struct address *backend)
+/* Makes room of `bytes` behind the link-layer header, which is `l2` bytes; 0 or a reason for a drop. */
+static always_inline int push(struct xdp_md *ctx, __u32 l2, __u32 bytes)
 {
-	__u32 outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	__u32 l2 = p->l3 & L3_MASK;
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u8 link[sizeof(struct ethhdr) + TAG_BYTES] = {};
-	__u8 class = 0;
-	__u16 flags = 0;
 
 	/* Two branches, because the verifier wants lengths that it knows. */
 	if (l2 == sizeof(struct ethhdr)) {
@@ -31,6 +23,35 @@ static always_inline int encapsulate(struct xdp_md *ctx, struct packet *p, const
 			return DROP_INTERNAL;
 		__builtin_memcpy(link, data, sizeof(link));
 	}
+	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
+		return DROP_INTERNAL;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (l2 == sizeof(struct ethhdr)) {
+		if (data + sizeof(struct ethhdr) > end)
+			return DROP_INTERNAL;
+		__builtin_memcpy(data, link, sizeof(struct ethhdr));
+	} else {
+		if (data + sizeof(link) > end)
+			return DROP_INTERNAL;
+		__builtin_memcpy(data, link, sizeof(link));
+	}
+	return 0;
+}
+
+/*
+ * Puts an outer header of the packet's own family in front, from `local` to the backend. Traffic class and DF are those
+ * of the inner packet: what is too big for the tunnel is to be heard of by who sent it.
+ */
+static always_inline int encapsulate(struct xdp_md *ctx, struct packet *p, const struct address *local,
+				     const struct address *backend)
+{
+	__u32 outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	__u32 l2 = p->l3 & L3_MASK;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u8 class = 0;
+	__u16 flags = 0;
+
 	if (!p->ipv6) {
 		struct iphdr *ip = data + l2;
 
@@ -45,19 +66,10 @@ static always_inline int encapsulate(struct xdp_md *ctx, struct packet *p, const
 			return DROP_INTERNAL;
 		class = ip[0] << 4 | ip[1] >> 4;
 	}
-	if (bpf_xdp_adjust_head(ctx, -(int)outer))
+	if (push(ctx, l2, outer))
 		return DROP_INTERNAL;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
-	if (l2 == sizeof(struct ethhdr)) {
-		if (data + sizeof(struct ethhdr) > end)
-			return DROP_INTERNAL;
-		__builtin_memcpy(data, link, sizeof(struct ethhdr));
-	} else {
-		if (data + sizeof(link) > end)
-			return DROP_INTERNAL;
-		__builtin_memcpy(data, link, sizeof(link));
-	}
 	if (p->ipv6) {
 		struct ipv6hdr *ip = data + l2;
 

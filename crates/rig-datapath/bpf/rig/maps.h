@@ -4,6 +4,8 @@
 #define RIG_MAPS_H
 
 #include <linux/bpf.h>
+/* Before the macro below, whose name is a word in it. */
+#include <linux/in.h>
 #include <bpf/bpf_helpers.h>
 
 #include "reason.h"
@@ -153,6 +155,14 @@ struct {
 	__type(value, struct control);
 } controls SEC(".maps");
 
+/* How often this CPU has told senders. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct telling);
+} tellings SEC(".maps");
+
 /* Where the rest of a packet is summed up, a chunk at a time. */
 #define CHUNK 512
 struct {
@@ -161,6 +171,8 @@ struct {
 	__type(key, __u32);
 	__type(value, __u8[CHUNK]);
 } scratch SEC(".maps");
+
+#include "dry.h"
 
 static always_inline int drop(enum drop reason)
 {

@@ -24,7 +24,8 @@ enum drop {
 	DROP_NO_LOCAL_ADDRESS = 15,
 	DROP_INTERNAL = 16,
 	DROP_WORKER_BUSY = 17,
-	DROPS = 18,
+	DROP_TOO_BIG_TOLD = 18,
+	DROPS = 19,
 };
 
 /* Why packets are left to the kernel. */

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::maps::Map;
 
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
+use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownService, Part};
 use super::shape::{self, Address, Control, Hop, Load, TrafficCount, Tuning, socket};
 use super::sizes::{BUCKET, Layout, Sizes};
@@ -37,8 +38,10 @@ pub(crate) struct Tables {
     pub(crate) drops: Map,
     pub(crate) passes: Map,
     pub(crate) controls: Map,
+    pub(crate) tellings: Map,
+    pub(crate) shards: Map,
     /// Only programs use these.
-    others: [Map; 4],
+    others: [Map; 3],
 }
 
 impl Tables {
@@ -62,12 +65,9 @@ impl Tables {
             drops: map("drops", long)?,
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
-            others: [
-                map("buckets", BUCKET)?,
-                map("free_slots", number)?,
-                map("shards", size_of::<shape::Shard>())?,
-                map("pools", size_of::<shape::Pool>())?,
-            ],
+            tellings: map("tellings", size_of::<shape::Telling>())?,
+            shards: map("shards", size_of::<shape::Shard>())?,
+            others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
         })
     }
 
@@ -78,8 +78,8 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 19] {
-        let [a, b, c, d] = &self.others;
+    pub(crate) fn all(&self) -> [&Map; 20] {
+        let [a, b, c] = &self.others;
         [
             &self.connections,
             &self.service_of,
@@ -96,10 +96,11 @@ impl Tables {
             &self.drops,
             &self.passes,
             &self.controls,
+            &self.tellings,
+            &self.shards,
             a,
             b,
             c,
-            d,
         ]
     }
 }
@@ -186,22 +187,16 @@ impl Balancer {
             };
         }
         let control = tables.controls.at(0)?;
-        let slots = layout.slots();
-        let next_swept = slots.start;
         let mut balancer = Self {
-            object,
-            tables,
+            handle: Handle::new(object, tables, sizes, tuning, layout.slots()),
             known: Known::default(),
-            sizes,
-            tuning,
-            slots,
             control,
-            next_swept,
             spreader: None,
             kept: kept.map(Path::to_path_buf),
         };
         if kept.is_some() {
             balancer.known = balancer.recall()?;
+            balancer.handle.publish(&balancer.known);
         }
         Ok(balancer)
     }
@@ -236,6 +231,7 @@ impl Balancer {
                 schedule: Part::of_word(service.schedule),
                 locals: Part::of_word(service.locals),
                 past: TrafficCount::default(),
+                scheduler: None,
             };
             known.services.insert(Identity { protocol, address, forward: service.forward }, entry);
         }

@@ -61,7 +61,7 @@ reasons! {
             "add a route; set net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1";
         NoNeighbor = 11, "no_neighbor", "the kernel does not know the next hop's link-layer address",
             "is the next hop up, and does somebody have the kernel ask for it, as the control plane does for backends?";
-        TooBig = 12, "too_big", "the packet is larger than the next link's MTU",
+        TooBig = 12, "too_big", "the packet is larger than the next link's MTU, and its sender was not told: IPv4 without DF, IPv6 of up to 1280 bytes, or more than 477 a second",
             "raise the MTU, or lower the senders' (MSS), by 20 bytes for IPv4 tunnels and 40 for IPv6";
         Contended = 13, "contended", "the index was being written to by other CPUs for too long",
             "report it: this should not be";
@@ -73,6 +73,8 @@ reasons! {
             "report it: this should not be";
         WorkerBusy = 17, "worker_busy", "a packet for a worker whose queue was full",
             "more workers, or a longer queue for bursts";
+        TooBigTold = 18, "too_big_told", "the packet is larger than the next link's MTU; its sender was told by ICMP",
+            "nothing where it is once for each path; otherwise see that ICMP reaches senders, or lower their MTU (MSS)";
     }
 }
 

@@ -212,6 +212,27 @@ plain! {
         pad: u32,
     }
 
+    pub(crate) struct Trace: 120 {
+        kind: u32,
+        found: u32,
+        live: u64,
+        anew: u32,
+        service: u32,
+        backend: u32,
+        begun: u32,
+        ifindex: u32,
+        mtu: u32,
+        cpu: u32,
+        owned: u32,
+        hash: u64,
+        copy: Connection,
+    }
+
+    pub(crate) struct Telling: 8 {
+        tick: u32,
+        told: u32,
+    }
+
     pub(crate) struct WorkerQueue: 8 {
         packets: u32,
         program: i32,
@@ -224,6 +245,16 @@ plain! {
         client: u32,
         pad: u32,
         headers: [u64; 7],
+    }
+
+    pub(crate) struct Replay: 280 {
+        length: u32,
+        grows: i32,
+        written: u32,
+        port_at: u32,
+        runs: u32,
+        pad: u32,
+        frame: [u64; 32],
     }
 
     pub(crate) struct Sweep: 32 {

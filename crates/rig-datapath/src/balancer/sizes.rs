@@ -98,7 +98,7 @@ impl Sizes {
     }
 
     /// Whether there can be such tables: records number services, backends and local addresses with 16 bits.
-    pub(crate) fn validate(&self) -> Result<(), Error> {
+    pub fn validate(&self) -> Result<(), Error> {
         let bounds = [
             ("connections", self.connections, 64, 1 << 29),
             ("services", self.services, 1, u16::MAX.into()),

@@ -12,7 +12,7 @@ use rig_datapath::balancer::{Config, Drop, Forward, Pass, Policy, Protocol, Sche
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use crate::frames::{CLIENT_MAC, Frame, L4, ethernet, icmp_error};
+use crate::frames::{CLIENT_MAC, Frame, L4, ethernet, icmp_error, may_be_fragmented};
 use crate::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
 use crate::{backend, config, full_nat, limited, service, small, udp_service};
 
@@ -65,6 +65,7 @@ enum Spoil {
     Ttl(u8),
     Vlan,
     NoChecksum,
+    MayBeFragmented,
 }
 
 fn spoil() -> impl Strategy<Value = Spoil> {
@@ -77,6 +78,7 @@ fn spoil() -> impl Strategy<Value = Spoil> {
         1 => (0_u8..3).prop_map(Spoil::Ttl),
         1 => Just(Spoil::Vlan),
         1 => Just(Spoil::NoChecksum),
+        1 => Just(Spoil::MayBeFragmented),
     ]
 }
 
@@ -85,7 +87,7 @@ fn flags() -> impl Strategy<Value = u8> {
 }
 
 fn payload() -> impl Strategy<Value = u16> {
-    prop_oneof![8 => 0_u16..64, 1 => 1400_u16..1500]
+    prop_oneof![6 => 0_u16..64, 1 => 1400_u16..1500]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -167,6 +169,7 @@ fn bytes(mut frame: Frame, spoil: Spoil) -> Vec<u8> {
             }
         }
         Spoil::Short { by } => bytes.truncate((bytes.len() - usize::from(by).min(bytes.len())).max(14)),
+        Spoil::MayBeFragmented if frame.source.is_ipv4() => bytes = may_be_fragmented(&bytes),
         Spoil::NoChecksum if frame.l4 == L4::Udp && frame.source.is_ipv4() => bytes[40..42].fill(0),
         _ => {}
     }

@@ -147,6 +147,18 @@ impl Frame {
     }
 }
 
+/// An IPv4 frame without the flag that routers must not fragment it.
+pub fn may_be_fragmented(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let l3 = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
+    let header = &mut frame[l3..l3 + 20];
+    header[6] &= !0x40;
+    header[10..12].fill(0);
+    let checksum = rig_wire::checksum::of(header);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
 /// An ICMP error of type and code about a packet, quoting `quoted` bytes of it.
 pub fn icmp_error(from: &str, to: &str, kind: u8, code: u8, rest: u32, about: &[u8], quoted: usize) -> Vec<u8> {
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());

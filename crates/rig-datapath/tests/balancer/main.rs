@@ -1,12 +1,16 @@
 //! The balancer's programs on packets, without traffic: each branch, packet in, verdict and every byte out.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+mod cases;
 mod changes;
 mod differential;
 mod errors;
 mod forwarding;
 mod frames;
 mod lab;
+mod timed;
+mod too_big;
+mod trace;
 mod traffic;
 
 use std::net::SocketAddr;

@@ -13,6 +13,7 @@ use rig_sys::netns::NetNs;
 
 use crate::changes::BpfFs;
 use crate::lab::{Lab, skip, until};
+use crate::too_big::ip_route;
 use crate::{backend, config, full_nat, service, small, udp_service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,10 +57,18 @@ fn open(services: &[Service]) -> Option<Lab> {
     Some(lab)
 }
 
+fn data() -> Vec<u8> {
+    (0..1_000_003_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
 /// Megabytes there and back, byte for byte, and datagrams: the senders' kernels leave checksums to the device.
 fn carry(lab: &Lab) {
-    let far = &lab.far_ns;
-    let data: Vec<u8> = (0..1_000_003_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    carry_streams(lab);
+    carry_datagrams(lab);
+}
+
+fn carry_streams(lab: &Lab) {
+    let (far, data) = (&lab.far_ns, data());
     for (server, at) in [("10.0.0.10:8080", "10.0.0.200:80"), ("[fd00::11]:8080", "[fd00::200]:80")] {
         let listener = far.run(|| TcpListener::bind(server).unwrap()).unwrap();
         let at: SocketAddr = at.parse().unwrap();
@@ -81,7 +90,10 @@ fn carry(lab: &Lab) {
             assert!(back == data, "{} of {} bytes came back", back.len(), data.len());
         });
     }
+}
 
+fn carry_datagrams(lab: &Lab) {
+    let (far, data) = (&lab.far_ns, data());
     let server = far.run(|| UdpSocket::bind("10.0.0.12:5353").unwrap()).unwrap();
     let client = far.run(|| UdpSocket::bind("10.0.0.50:0").unwrap()).unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -96,13 +108,24 @@ fn carry(lab: &Lab) {
         let (received, from) = client.recv_from(&mut buffer).unwrap();
         assert_eq!((&buffer[..received], from.to_string().as_str()), (&data[..length], "10.0.0.200:53"));
     }
-    assert_eq!(lab.drops(), []);
 }
 
 #[test]
 fn streams_and_datagrams_arrive_whole() {
     let Some(lab) = open(&services()) else { return };
     carry(&lab);
+    assert_eq!(lab.drops(), []);
+}
+
+/// Backends behind a link with a smaller MTU: clients learn of it from the balancer and send smaller packets.
+#[test]
+fn streams_arrive_over_a_smaller_link() {
+    let Some(lab) = open(&services()) else { return };
+    ip_route("route add 10.0.0.10/32 dev lb0 mtu lock 1300");
+    ip_route("-6 route add fd00::11/128 dev lb0 mtu lock 1300");
+    carry_streams(&lab);
+    let drops = lab.drops();
+    assert!(matches!(drops[..], [(Drop::TooBigTold, told)] if told >= 2), "{drops:?}");
 }
 
 /// Workers on CPUs that the interface's only queue does not reach.
@@ -134,6 +157,7 @@ fn workers_that_no_queue_reaches_share_the_work() {
         // Flows are spread by chance; 20 streams and 20 answers are not all on one side.
         for _ in 0..10 {
             carry(&lab);
+            assert_eq!(lab.drops(), []);
         }
         let after = by_cpu(&lab);
         for cpu in &cpus[..2] {

@@ -3,6 +3,7 @@
 pub mod data;
 mod doubts;
 mod latency;
+mod middle;
 mod netperf;
 mod overview;
 mod results;
@@ -10,6 +11,7 @@ mod scenario;
 mod search;
 mod servers;
 mod sheets;
+mod workers;
 
 use jiff::Timestamp;
 use rig_stats::confidence::Level;
@@ -120,6 +122,9 @@ fn blocks(view: &RunView) -> Vec<Block> {
             )));
         }
     }
+    for left_out in &view.left_out {
+        blocks.push(Block::info(format!("Not in this run: {left_out}.")));
+    }
     blocks.push(Block::heading(2, "Results"));
     blocks.push(Block::paragraph(results::key(view)));
     blocks.extend(results::tables(view));
@@ -133,6 +138,11 @@ fn blocks(view: &RunView) -> Vec<Block> {
     }
     blocks.push(Block::heading(2, "Charts"));
     blocks.extend(results::charts(view));
+    let flames = results::flames(view);
+    if !flames.is_empty() {
+        blocks.push(Block::heading(2, "Where the CPUs' time went"));
+        blocks.extend(flames);
+    }
     blocks
 }
 
@@ -285,7 +295,9 @@ pub(crate) fn name(metric: Metric) -> &'static str {
         Metric::Drops => "Drops at the port",
         Metric::Late => "Late begins",
         Metric::Busy => "Busiest worker",
+        Metric::DropsOut => "Drops when sending",
         Metric::Limit => "Limit without loss",
+        Metric::LimitHeld => "Connections held without loss",
         Metric::Handshake(Statistic::Mean) => "Handshake, mean",
         Metric::Handshake(Statistic::P50) => "Handshake, p50",
         Metric::Handshake(Statistic::P90) => "Handshake, p90",
@@ -300,14 +312,26 @@ pub(crate) fn name(metric: Metric) -> &'static str {
         Metric::FirstByte(Statistic::P99_9) => "First byte, p99.9",
         Metric::FirstByte(Statistic::P99_99) => "First byte, p99.99",
         Metric::FirstByte(Statistic::Max) => "First byte, max",
+        Metric::MiddlePacketsIn => "Middle, packets in",
+        Metric::MiddlePacketsOut => "Middle, packets out",
+        Metric::MiddleBitsIn => "Middle, bits in",
+        Metric::MiddleBitsOut => "Middle, bits out",
+        Metric::MiddleConnections => "Middle, connections",
+        Metric::MiddleCpu => "Middle, CPU",
+        Metric::MiddleDrops => "Middle, drops",
     }
 }
 
 /// The unit that a figure is shown in.
 pub(crate) fn unit(metric: Metric) -> &'static str {
     match metric {
-        Metric::Throughput | Metric::BackgroundThroughput | Metric::BitsOut | Metric::BitsIn => "Mbit/s",
-        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Busy => "%",
+        Metric::Throughput
+        | Metric::BackgroundThroughput
+        | Metric::BitsOut
+        | Metric::BitsIn
+        | Metric::MiddleBitsIn
+        | Metric::MiddleBitsOut => "Mbit/s",
+        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Busy | Metric::MiddleCpu => "%",
         Metric::ServiceDemand => "µs/KB",
         Metric::Retransmits => "segments",
         Metric::Transactions
@@ -315,9 +339,12 @@ pub(crate) fn unit(metric: Metric) -> &'static str {
         | Metric::Connections
         | Metric::PacketsOut
         | Metric::PacketsIn
-        | Metric::Limit => "1/s",
-        Metric::Concurrent | Metric::Failed => "connections",
-        Metric::Drops => "packets",
+        | Metric::DropsOut
+        | Metric::Limit
+        | Metric::MiddlePacketsIn
+        | Metric::MiddlePacketsOut => "1/s",
+        Metric::Concurrent | Metric::Failed | Metric::LimitHeld | Metric::MiddleConnections => "connections",
+        Metric::Drops | Metric::MiddleDrops => "packets",
         Metric::Late => "begins",
         Metric::TransactionDemand => "µs/Tr",
         Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) | Metric::Handshake(_) | Metric::FirstByte(_) => "µs",
@@ -336,8 +363,17 @@ pub(crate) fn decimals(metric: Metric) -> u8 {
         | Metric::PacketsIn
         | Metric::Drops
         | Metric::Late
-        | Metric::Limit => 0,
-        Metric::BitsOut
+        | Metric::DropsOut
+        | Metric::Limit
+        | Metric::LimitHeld
+        | Metric::MiddlePacketsIn
+        | Metric::MiddlePacketsOut
+        | Metric::MiddleConnections
+        | Metric::MiddleDrops => 0,
+        Metric::MiddleBitsIn
+        | Metric::MiddleBitsOut
+        | Metric::MiddleCpu
+        | Metric::BitsOut
         | Metric::BitsIn
         | Metric::Busy
         | Metric::Handshake(_)

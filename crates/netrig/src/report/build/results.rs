@@ -4,7 +4,7 @@ use rig_stats::confidence::Level;
 use rig_stats::propagate::{Scale, Series, propagate};
 
 use super::sheets::{self, Sheet};
-use super::{decimals, latency, mean, name, netperf, overview, shown, unit};
+use super::{decimals, latency, mean, middle, name, netperf, overview, shown, unit, workers};
 use crate::claim::{Metric, Side};
 use crate::figures::{self, Kind};
 use crate::record::{CpuUse, NodeRecord};
@@ -35,21 +35,29 @@ fn layouts(view: &RunView) -> Vec<Layout> {
         match &mut layout.form {
             Form::Columns(columns) | Form::Netperf(columns) => columns.retain(|column| in_run(&column.scenario)),
             Form::Overview(overview) => overview.retain(&in_run),
+            Form::Workers(workers) => {
+                for case in &mut workers.cases {
+                    case.rows.retain(|(_, scenario)| in_run(scenario));
+                }
+                workers.cases.retain(|case| !case.rows.is_empty());
+            }
+            Form::Platform(_) => {}
         }
     }
     layouts.retain(|layout| match &layout.form {
         Form::Columns(columns) | Form::Netperf(columns) => !columns.is_empty(),
         // A baseline alone has nothing to be compared with.
         Form::Overview(overview) => overview.cases.len() > 1 && !overview.tests.is_empty(),
+        Form::Workers(workers) => !workers.cases.is_empty(),
+        Form::Platform(_) => true,
     });
-    let shown =
-        |scenario: &&ScenarioView| layouts.iter().any(|t| t.columns().iter().any(|c| c.scenario == scenario.id));
+    let shown = |scenario: &&ScenarioView| layouts.iter().any(|layout| layout.shows(&scenario.id));
     let column =
         |s: &ScenarioView| LayoutColumn { head: s.id.clone(), scenario: s.id.clone(), published: Published::default() };
     let others: Vec<LayoutColumn> = view.scenarios.iter().filter(|s| !shown(s)).map(column).collect();
     if !others.is_empty() {
         let title = if layouts.is_empty() { "All scenarios" } else { "Other scenarios" };
-        layouts.push(Layout { title: title.to_owned(), source: None, form: Form::Columns(others) });
+        layouts.push(Layout { title: title.to_owned(), source: None, notes: Vec::new(), form: Form::Columns(others) });
     }
     layouts
 }
@@ -60,6 +68,7 @@ struct Group<'a> {
     title: String,
     columns: Vec<(&'a LayoutColumn, &'a ScenarioView)>,
     source: Option<&'a str>,
+    remarks: &'a [String],
     is_netperfs: bool,
 }
 
@@ -78,7 +87,14 @@ fn groups<'a>(view: &'a RunView, layout: &'a Layout) -> Vec<Group<'a>> {
             None => {
                 let (title, source) = (layout.title.clone(), layout.source.as_deref());
                 let is_netperfs = matches!(layout.form, Form::Netperf(_));
-                groups.push(Group { kind, title, columns: vec![(column, scenario)], source, is_netperfs });
+                groups.push(Group {
+                    kind,
+                    title,
+                    columns: vec![(column, scenario)],
+                    source,
+                    remarks: &layout.notes,
+                    is_netperfs,
+                });
             }
         }
     }
@@ -115,8 +131,11 @@ impl Group<'_> {
 pub(super) fn tables(view: &RunView) -> Vec<Block> {
     let mut blocks = Vec::new();
     for layout in layouts(view) {
-        if let Form::Overview(overview) = &layout.form {
-            blocks.extend(overview::tables(view, &layout, overview));
+        match &layout.form {
+            Form::Overview(overview) => blocks.extend(overview::tables(view, &layout, overview)),
+            Form::Workers(rows) => blocks.extend(workers::tables(view, &layout, rows)),
+            Form::Platform(machines) => blocks.push(workers::platform(view, &layout, machines)),
+            Form::Columns(_) | Form::Netperf(_) => {}
         }
         for group in groups(view, &layout) {
             if !group.is_measured() {
@@ -130,7 +149,7 @@ pub(super) fn tables(view: &RunView) -> Vec<Block> {
                     // What a case is relative to is the overview's to say.
                     (sheets::netperf(group.kind), None)
                 }
-                Form::Columns(_) | Form::Overview(_) => (sheets::columns(group.kind), view.baseline.as_deref()),
+                _ => (sheets::columns(group.kind), view.baseline.as_deref()),
             };
             blocks.extend(group_tables(view, &group, &sheets, relative_to));
         }
@@ -239,9 +258,15 @@ fn notes(group: &Group<'_>) -> Vec<String> {
     if let Some(source) = group.source {
         notes.push(format!("{STUDY}: the published figure ({source}), from other machines and another system."));
     }
-    // Each remark once, after the heads of the columns it belongs to.
-    let mut remarks: Vec<(String, Vec<&str>)> = Vec::new();
-    for (column, scenario) in &group.columns {
+    notes.extend(group.remarks.iter().cloned());
+    notes.extend(remarks(group.columns.iter().map(|(column, scenario)| (column.head.clone(), *scenario))));
+    notes
+}
+
+/// What is to be said of scenarios under their heads: each remark once, after the heads that it belongs to.
+pub(super) fn remarks<'a>(scenarios: impl Iterator<Item = (String, &'a ScenarioView)>) -> Vec<String> {
+    let mut remarks: Vec<(String, Vec<String>)> = Vec::new();
+    for (head, scenario) in scenarios {
         let missed = match &scenario.certainty {
             Certainty::Missed(words) => Some(words.clone()),
             Certainty::Unfinished => Some("the run ended before the figures were certain".to_owned()),
@@ -249,13 +274,46 @@ fn notes(group: &Group<'_>) -> Vec<String> {
         };
         for remark in scenario.notes.iter().cloned().chain(missed) {
             match remarks.iter_mut().find(|(text, _)| *text == remark) {
-                Some((_, heads)) => heads.push(&column.head),
-                None => remarks.push((remark, vec![&column.head])),
+                Some((_, heads)) => heads.push(head.clone()),
+                None => remarks.push((remark, vec![head.clone()])),
             }
         }
     }
-    notes.extend(remarks.into_iter().map(|(remark, heads)| format!("{}: {remark}", heads.join(", "))));
-    notes
+    remarks.into_iter().map(|(remark, heads)| format!("{}: {remark}", heads.join(", "))).collect()
+}
+
+/// Most flame graphs that a report shows: they are large.
+const FLAMES: usize = 8;
+
+/// Where the CPUs of nodes in the middle spent their time: of a row for each number of workers those with the fewest and
+/// the most, of other scenarios all.
+pub(super) fn flames(view: &RunView) -> Vec<Block> {
+    let profiled = |id: &str| {
+        let scenario = view.scenarios.iter().find(|scenario| scenario.id == id)?;
+        let middles = scenario.trials.iter().filter_map(|trial| trial.middle.as_ref());
+        middles.clone().any(|middle| middle.profile.is_some()).then_some(scenario)
+    };
+    let layouts = layouts(view);
+    let mut shown: Vec<&ScenarioView> = Vec::new();
+    let mut in_rows: Vec<&str> = Vec::new();
+    for layout in &layouts {
+        let Form::Workers(workers) = &layout.form else { continue };
+        for case in &workers.cases {
+            let mut rows: Vec<_> = case.rows.iter().filter_map(|(n, id)| Some((*n, profiled(id)?))).collect();
+            rows.sort_by_key(|(workers, _)| *workers);
+            in_rows.extend(case.rows.iter().map(|(_, id)| id.as_str()));
+            let ends = rows.first().into_iter().chain(rows.last().filter(|_| rows.len() > 1));
+            shown.extend(ends.map(|(_, scenario)| scenario));
+        }
+    }
+    let others = view.scenarios.iter().filter(|s| !in_rows.contains(&s.id.as_str()));
+    shown.extend(others.filter_map(|scenario| profiled(&scenario.id)));
+    let left_out = shown.len().saturating_sub(FLAMES);
+    let mut blocks: Vec<Block> = shown.into_iter().take(FLAMES).flat_map(middle::flames).collect();
+    if left_out > 0 {
+        blocks.push(Block::info(format!("{left_out} more were profiled; their stacks are in the JSON of the run.")));
+    }
+    blocks
 }
 
 /// `Without load netrig's own processes use 0.3 % of node a's CPU time and 0.2 % of node b's; with the rest of the
@@ -284,6 +342,9 @@ fn shares(nodes: &[(String, f64)]) -> Option<String> {
 pub(super) fn charts(view: &RunView) -> Vec<Block> {
     let mut blocks = Vec::new();
     for layout in layouts(view) {
+        if let Form::Workers(rows) = &layout.form {
+            blocks.extend(workers::charts(view, &layout, rows));
+        }
         for group in groups(view, &layout).iter().filter(|group| group.is_measured()) {
             blocks.push(Block::Figure(Chart::Bars(rates(view.level, group))));
             blocks.extend(latency::distributions(&group.title, group.kind, &group.columns).map(Block::Figure));

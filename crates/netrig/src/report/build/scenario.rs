@@ -2,7 +2,7 @@
 
 use rig_stats::confidence::Level;
 
-use super::{decimals, doubts, latency, name, sample, search, servers, sheets, shown, unit};
+use super::{decimals, doubts, latency, middle, name, sample, search, servers, sheets, shown, unit};
 use crate::claim::{Metric, Side};
 use crate::figures::{Kind, figure, over_time};
 use crate::record::TrialRecord;
@@ -27,6 +27,7 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
         return blocks;
     }
     blocks.push(Block::Table(trials(scenario, level)));
+    blocks.extend(middle::details(scenario));
     blocks.extend(servers::table(scenario).map(Block::Table));
     blocks.extend(scenario.trials.iter().filter_map(search::trail).map(Block::Table));
     if let Some(chart) = course(scenario) {

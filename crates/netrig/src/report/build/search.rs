@@ -2,7 +2,7 @@
 
 use rig_load::packet::search::{Ending, GeneratorBound, Purpose, Step};
 
-use crate::record::{SearchRecord, TrialRecord};
+use crate::record::{SearchRecord, Searched, TrialRecord};
 use crate::report::document::{Cell, Column, Label, Row, Table};
 
 pub(super) const METHOD: &str = "the rate is raised until something is lost (a drop, a retransmission, an error, a missed schedule), then bisected, and \
@@ -14,7 +14,7 @@ pub(super) fn trail(trial: &TrialRecord) -> Option<Table> {
     let search = trial.search.as_ref()?;
     let mut table = Table::new(format!("Search of trial {}", trial.ordinal), "Step");
     table.columns = vec![
-        Column::number(Label::new(format!("{} offered", search.of)), Some("1/s")),
+        Column::number(Label::new(format!("{} offered", search.of)), Some(search.of.unit())),
         Column::text(Label::new("To")),
         Column::text(Label::new("Lost")),
     ];
@@ -42,12 +42,16 @@ fn row(number: usize, step: &Step) -> Row {
 
 fn notes(search: &SearchRecord) -> Vec<String> {
     let seconds = |us: u64| us as f64 / 1e6;
+    let amount = |value: f64| match search.of {
+        Searched::Held => format!("{value:.0} {}", search.of),
+        Searched::Connections | Searched::Requests => format!("{value:.0} {}/s", search.of),
+    };
     let limit = match (search.outcome.ending, search.outcome.held) {
-        (Ending::Found, Some(held)) => format!("The limit is {held:.0} {}/s.", search.of),
-        (Ending::Ceiling, Some(held)) => format!("The highest rate allowed, {held:.0} {}/s, was carried.", search.of),
+        (Ending::Found, Some(held)) => format!("The limit is {}.", amount(held)),
+        (Ending::Ceiling, Some(held)) => format!("The most allowed, {}, was carried.", amount(held)),
         (Ending::Nothing, _) => "No rate was carried without loss.".to_owned(),
         (_, held) => match held {
-            Some(held) => format!("The search ended after too many steps; {held:.0} {}/s were carried.", search.of),
+            Some(held) => format!("The search ended after too many steps; {} were carried.", amount(held)),
             None => "The search ended after too many steps.".to_owned(),
         },
     };
@@ -57,7 +61,7 @@ fn notes(search: &SearchRecord) -> Vec<String> {
         seconds(search.confirmed_us),
         search.share * 100.0
     );
-    let generator = search.generator.map(|own| format!("The generator's own limit is {own:.0} {}/s.", search.of));
+    let generator = search.generator.map(|own| format!("The generator's own limit is {}.", amount(own)));
     let bound = search.bound.map(|bound| match bound {
         GeneratorBound::Limit(share) => {
             format!("Generator-bound: the limit is {:.0} % of the generator's own.", share * 100.0)

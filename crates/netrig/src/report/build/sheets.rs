@@ -342,6 +342,7 @@ pub(super) fn is_optional(metric: Metric) -> bool {
             | Metric::Reordered
             | Metric::Duplicated
             | Metric::Limit
+            | Metric::LimitHeld
             | Metric::Concurrent
             | Metric::Handshake(_)
             | Metric::FirstByte(_)

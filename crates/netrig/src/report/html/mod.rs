@@ -1,15 +1,23 @@
-//! One HTML file that needs nothing else: no network, no script, light and dark, desktop, phone and paper.
+//! One HTML file that needs nothing else: no network, light and dark, desktop, phone and paper. The page has no script; a
+//! flame graph has one to zoom and search, in a frame of its own that can reach nothing else.
 
 mod percentiles;
+mod scaling;
 mod svg;
 
 use std::fmt::Write as _;
 use std::io;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use svg::{Role, Shape};
 
-use super::document::{Align, BarGroup, Block, Cell, Chart, Claim, Document, Number, Table, with_unit};
+use super::document::{Align, BarGroup, Block, Cell, Chart, Claim, Document, Flame, Number, Table, with_unit};
 use super::text::{self, MISSING, clean, clean_line};
+use crate::flame;
+
+/// Tables of more columns are set closer.
+const DENSE: usize = 8;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -106,6 +114,7 @@ impl Page {
             Block::Table(table) => self.table(table),
             Block::Preformatted { caption, text } => self.preformatted(caption.as_deref(), text),
             Block::Figure(chart) => self.figure(chart)?,
+            Block::Flame(flame) => self.flame(flame),
             Block::Claims { claims } => self.claims(claims),
             Block::Notice { severity, text } => {
                 let text = escape(text);
@@ -160,7 +169,8 @@ impl Page {
         // The caption stands outside the box that scrolls, so that it is never cut off.
         self.push(&format!("<p class=\"caption\" id=\"{id}\">{}</p>", escape(&table.caption)));
         self.push(&format!("<div class=\"scroll\" role=\"region\" aria-labelledby=\"{id}\" tabindex=\"0\">"));
-        self.push(&format!("<table aria-labelledby=\"{id}\">\n<thead>\n<tr>"));
+        let dense = if table.columns.len() > DENSE { " class=\"dense\"" } else { "" };
+        self.push(&format!("<table{dense} aria-labelledby=\"{id}\">\n<thead>\n<tr>"));
         self.push(&format!("<th scope=\"col\">{}</th>", escape(&table.stub)));
         for column in &table.columns {
             let subhead = text::subhead(&column.label);
@@ -196,6 +206,24 @@ impl Page {
         for note in text::missing_notes(table).iter().chain(&table.notes) {
             self.push(&format!("<p class=\"remark\">{}</p>", escape(note)));
         }
+    }
+
+    fn flame(&mut self, flame: &Flame) {
+        let title = escape(&clean_line(&flame.title));
+        let drawn = match flame::svg(&flame.profile, &clean(&flame.title)) {
+            Ok(drawn) => drawn,
+            Err(error) => {
+                return self.push(&format!("<p class=\"remark\">{title}: {}</p>", escape(&error.to_string())));
+            }
+        };
+        let height = flame::height(&drawn);
+        let picture = BASE64_STANDARD.encode(drawn);
+        self.push("<figure class=\"flame\">");
+        self.push(&format!(
+            "<iframe title=\"{title}\" sandbox=\"allow-scripts\" style=\"height:{height}px\" \
+             src=\"data:image/svg+xml;base64,{picture}\"></iframe>"
+        ));
+        self.push("<figcaption>A click on a function shows it and what it calls; Search marks functions by name. Kernel: orange, BPF: aqua, processes: yellow and red.</figcaption>\n</figure>");
     }
 
     fn figure(&mut self, chart: &Chart) -> io::Result<()> {
@@ -285,6 +313,10 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
         Chart::Lines(lines) => {
             lines.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
+        Chart::Scaling(scaling) => {
+            let drawn = scaling.series.iter().enumerate().filter(|(_, series)| !series.points.is_empty());
+            drawn.map(|(i, series)| (Role::Series(i), clean_line(&series.label))).collect()
+        }
         Chart::Percentiles(percentiles) => {
             percentiles.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
@@ -317,6 +349,10 @@ fn describe(chart: &Chart) -> String {
             let (Some(low), Some(high)) = (values().reduce(f64::min), values().reduce(f64::max)) else { return Ok(()) };
             write!(words, "{}: {low:.0} to {high:.0}. ", line.label)
         }),
+        Chart::Scaling(scaling) => scaling.series.iter().filter(|s| !s.points.is_empty()).try_for_each(|series| {
+            let points = series.points.iter().map(|(x, y)| format!("{y:.0} with {x}"));
+            write!(words, "{}: {}. ", series.label, points.collect::<Vec<_>>().join(", "))
+        }),
         Chart::Percentiles(percentiles) => percentiles.lines.iter().try_for_each(|line| {
             let marks = line.marks.iter().filter_map(|m| Some(format!("{m} {}", text::significant(m.value?))));
             write!(words, "{}, {} values: {}. ", line.label, line.count, marks.collect::<Vec<_>>().join(", "))
@@ -328,6 +364,7 @@ fn describe(chart: &Chart) -> String {
         Chart::Stacked(c) => c.axis.to_string(),
         Chart::Lines(c) => with_unit(&c.y.quantity, Some(&c.y.unit)),
         Chart::Percentiles(c) => c.value.to_string(),
+        Chart::Scaling(c) => c.y.to_string(),
     };
     clean_line(&format!("{axis}. {words}"))
 }

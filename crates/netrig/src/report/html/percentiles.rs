@@ -11,7 +11,7 @@ use crate::report::text::clean_line;
 /// Percentiles that are named on the axis.
 const NAMED: [f64; 7] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
 /// Room for the vertical axis' name.
-const TOP: u32 = 24;
+pub(super) const TOP: u32 = 24;
 
 pub(super) fn height(shape: Shape) -> u32 {
     match shape {
@@ -26,7 +26,7 @@ fn tenfolds(percentile: f64) -> f64 {
 }
 
 /// 1, 2 and 5 times the powers of ten between the magnitudes `low` and `high`; where those are many, powers of ten alone.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
+pub(super) fn ticks(low: f64, high: f64) -> Vec<f64> {
     let steps: &[f64] = if high - low > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let powers = low.floor() as i32..=high.ceil() as i32;
     let all = powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));

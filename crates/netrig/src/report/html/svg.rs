@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
 use textwrap::core::display_width;
 
-use super::percentiles;
+use super::{percentiles, scaling};
 use crate::report::document::{Bars, Chart, Label, Lines, Number, Stacked};
 use crate::report::text::{clean_line, shorten};
 use crate::report::text_chart::decimals_for;
@@ -54,7 +54,7 @@ const SERIES: usize = 8;
 const PARTS: usize = 6;
 
 impl Role {
-    fn colour(self) -> RGBColor {
+    pub(super) fn colour(self) -> RGBColor {
         match self {
             Self::Ink => RGBColor(1, 0, 0),
             Self::Muted => RGBColor(1, 0, 1),
@@ -100,6 +100,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Shape::Narrow => 200,
         },
         Chart::Percentiles(_) => percentiles::height(shape),
+        Chart::Scaling(_) => scaling::height(shape),
     };
     let mut svg = String::new();
     {
@@ -109,6 +110,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Chart::Stacked(stacked) => draw_stacked(stacked, shape, &area),
             Chart::Lines(lines) => draw_lines(lines, shape, &area),
             Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
+            Chart::Scaling(chart) => scaling::draw(chart, shape, &area),
         }
         .map_err(|error| io::Error::other(format!("chart `{}`: {error}", chart.title())))?;
         area.present().map_err(io::Error::other)?;

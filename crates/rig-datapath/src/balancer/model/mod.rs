@@ -26,6 +26,8 @@ const ACK: u8 = 0x10;
 const PORT_LOW: u16 = 1025;
 const PORT_TRIES: u32 = 32;
 const SCHEDULE_TRIES: usize = 32;
+const TOLD_PER_TICK: u32 = 64;
+const IPV6_LEAST_MTU: usize = 1280;
 
 /// The way out that the kernel's routes and neighbours say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +108,8 @@ pub struct Model {
     ports: (u16, u64),
     policy: Policy,
     mtu: usize,
+    /// The tick in which senders were last told that something was too big, and how often.
+    told: (u32, u32),
     ways: Ways,
 }
 
@@ -128,6 +132,7 @@ impl Model {
             ports: (PORT_LOW + (cpu % cpus) as u16 * each, each.into()),
             policy: Policy::default(),
             mtu,
+            told: (0, 0),
             ways,
         }
     }
@@ -243,6 +248,10 @@ impl Model {
         let mut out = frame.to_vec();
         match self.handle(&mut out, tick) {
             Ok(()) => Outcome { verdict: Verdict::Transmit, frame: out, drop: None, pass: None },
+            Err(Refused::Told(message)) => {
+                let drop = Some(Drop::TooBigTold);
+                Outcome { verdict: Verdict::Transmit, frame: message, drop, pass: None }
+            }
             Err(Refused::Drop(reason)) => {
                 Outcome { verdict: Verdict::Drop, frame: frame.to_vec(), drop: Some(reason), pass: None }
             }
@@ -466,7 +475,9 @@ impl Model {
             (true, true) => 40,
         };
         if packet.length + outer > way.mtu {
-            return Err(Drop::TooBig.into());
+            let nat = direction == Direction::Outward && service.forward == Forward::Nat;
+            let from = if nat { service.address.ip() } else { packet.tuple.destination.ip() };
+            return Err(self.too_big(packet, frame, from, way.mtu - outer, tick));
         }
         packet.decrement_ttl(frame);
         if let (Some(to), false) = (to, blind) {
@@ -484,6 +495,25 @@ impl Model {
         }
         packet.set_link(frame, way.source, way.destination);
         Ok(())
+    }
+}
+
+impl Model {
+    /// What becomes of a packet that is larger than `mtu`; `from` says so to its sender.
+    fn too_big(&mut self, packet: &Packet, frame: &[u8], from: IpAddr, mtu: usize, tick: u32) -> Refused {
+        let tell = match (packet.kind, packet.is_ipv6()) {
+            (Kind::Error, _) => false,
+            (_, true) => packet.length > IPV6_LEAST_MTU,
+            (_, false) => packet.dont_fragment(frame),
+        };
+        if self.told.0 != tick {
+            self.told = (tick, 0);
+        }
+        if !tell || self.told.1 >= TOLD_PER_TICK {
+            return Drop::TooBig.into();
+        }
+        self.told.1 += 1;
+        Refused::Told(packet.too_big(frame, from, if packet.is_ipv6() { mtu.max(IPV6_LEAST_MTU) } else { mtu }))
     }
 }
 
@@ -524,6 +554,8 @@ fn next_state(state: State, protocol: u8, flags: u8, direction: Direction, blind
 #[derive(Debug)]
 enum Refused {
     Drop(Drop),
+    /// Dropped, and its sender gets this frame.
+    Told(Vec<u8>),
     Pass(Pass),
 }
 

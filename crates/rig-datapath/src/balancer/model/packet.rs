@@ -358,4 +358,42 @@ impl Packet {
         };
         frame.splice(self.l3..self.l3, outer);
     }
+    pub(super) fn dont_fragment(&self, frame: &[u8]) -> bool {
+        frame[self.l3 + 6] & 0x40 != 0
+    }
+
+    /// The frame to the sender of this one that says that `mtu` bytes fit.
+    pub(super) fn too_big(&self, frame: &[u8], from: IpAddr, mtu: usize) -> Vec<u8> {
+        let to = self.tuple.source.ip();
+        let most = if self.is_ipv6() { 1280 - 48 } else { 576 - 28 };
+        let quoted = &frame[self.l3..][..self.length.min(most)];
+        let mut icmp = if self.is_ipv6() { vec![2, 0, 0, 0] } else { vec![3, 4, 0, 0] };
+        icmp.extend((mtu as u32).to_be_bytes());
+        icmp.extend(quoted);
+        let sum = match (from, to) {
+            (IpAddr::V6(from), IpAddr::V6(to)) => Sum::pseudo_v6(from, to, ICMPV6, icmp.len()),
+            _ => Sum::ZERO,
+        };
+        let checksum = sum.bytes(&icmp).checksum();
+        put(&mut icmp, 2, checksum);
+        let mut message = [&frame[6..12], &frame[..6], &frame[12..self.l3]].concat();
+        if self.is_ipv6() {
+            message.extend([0x60, 0, 0, 0]);
+            message.extend((icmp.len() as u16).to_be_bytes());
+            message.extend([ICMPV6, OUTER_TTL]);
+            message.extend(octets(from));
+            message.extend(octets(to));
+        } else {
+            let mut header = vec![0x45, 0xc0];
+            header.extend((icmp.len() as u16 + 20).to_be_bytes());
+            header.extend([0, 0, 0, 0, OUTER_TTL, ICMP, 0, 0]);
+            header.extend(octets(from));
+            header.extend(octets(to));
+            let checksum = rig_wire::checksum::of(&header);
+            put(&mut header, 10, checksum);
+            message.extend(header);
+        }
+        message.extend(icmp);
+        message
+    }
 }

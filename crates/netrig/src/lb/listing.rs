@@ -1,0 +1,245 @@
+//! Listings in the layouts of ipvsadm 1.31, and of DPVS's edition for local addresses: titles, columns and widths are
+//! theirs, as far as can be seen in their output.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::ipvsadm::Listing;
+use super::message::{
+    BackendEntry, ConnectionEntry, Counters, Forward, Protocol, Rates, ServiceEntry, ServiceKey, Status,
+};
+use super::names::Names;
+
+/// Which columns a listing of services has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    Rules,
+    Stats,
+    Rate,
+    Thresholds,
+}
+
+/// ipvsadm shows its kernel's version here and DPVS its own; of three numbers, for those who parse it.
+fn version_line(status: &Status) -> String {
+    format!("IP Virtual Server version {} (size={})\n", status.netrig_version, status.table.capacity)
+}
+
+fn title(style: Style) -> String {
+    let columns = match style {
+        Style::Rules => {
+            return "Prot LocalAddress:Port Scheduler Flags\n  \
+                    -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n"
+                .to_owned();
+        }
+        Style::Stats => {
+            format!("{:>8} {:>8} {:>8} {:>8} {:>8}", "Conns", "InPkts", "OutPkts", "InBytes", "OutBytes")
+        }
+        Style::Rate => format!("{:>8} {:>8} {:>8} {:>8} {:>8}", "CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"),
+        Style::Thresholds => {
+            format!("{:<10} {:<10} {:<10} {:<10}", "Uthreshold", "Lthreshold", "ActiveConn", "InActConn")
+        }
+    };
+    format!("{:<33} {columns}\n  -> RemoteAddress:Port\n", "Prot LocalAddress:Port")
+}
+
+/// The services, without those that were removed and only wait for the end of their connections.
+pub fn services(status: &Status, listing: &Listing, style: Style, mut names: Names) -> String {
+    // ipvsadm has no version line when one service is asked for.
+    let mut text = if listing.service.is_none() { version_line(status) } else { String::new() };
+    text += &title(style);
+    let mut services: Vec<&ServiceEntry> = status.services.iter().filter(|service| service.open).collect();
+    if listing.sorted {
+        services.sort_by_key(|service| order(service.key));
+    }
+    for service in services {
+        let mut backends: Vec<&BackendEntry> = service.backends.iter().filter(|backend| !backend.leaving).collect();
+        if listing.sorted {
+            backends.sort_by_key(|backend| backend.address);
+        }
+        let addresses = backends.iter().map(|backend| backend.address.ip());
+        names.learn(addresses.chain([service.key.address.ip()]));
+        let key = service.key;
+        let name = format!("{:<4} {}", protocol(key.protocol), names.write(key.protocol, key.address));
+        service_row(&mut text, style, service, &cut(name, key.address, 33), listing.exact);
+        for backend in backends {
+            let name = cut(names.write(key.protocol, backend.address), backend.address, 28);
+            backend_row(&mut text, style, service.forward, backend, &name, listing.exact);
+        }
+    }
+    text
+}
+
+/// ipvsadm's order: IPv4 first, then by protocol, address, port.
+pub fn order(key: ServiceKey) -> (bool, Protocol, SocketAddr) {
+    (key.address.is_ipv6(), key.protocol, key.address)
+}
+
+pub fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+    }
+}
+
+/// ipvsadm cuts names of IPv4 that would push columns to the right, and leaves those of IPv6.
+fn cut(name: String, address: SocketAddr, width: usize) -> String {
+    if address.is_ipv6() { name } else { name.chars().take(width).collect() }
+}
+
+fn service_row(text: &mut String, style: Style, service: &ServiceEntry, name: &str, exact: bool) {
+    match style {
+        Style::Rules => {
+            *text += &format!("{name} {}", service.scheduler);
+            if let Some(timeout) = service.timeout {
+                *text += &format!(" conn-timeout {timeout}");
+            }
+        }
+        Style::Stats => *text += &format!("{name:<33}{}", counters(&service.counters, exact)),
+        Style::Rate => *text += &format!("{name:<33}{}", rates(&service.rates, exact)),
+        Style::Thresholds => *text += &format!("{name} {}", service.scheduler),
+    }
+    text.push('\n');
+}
+
+fn backend_row(text: &mut String, style: Style, forward: Forward, backend: &BackendEntry, name: &str, exact: bool) {
+    let BackendEntry { weight, active, inactive, .. } = backend;
+    let columns = match style {
+        Style::Rules => format!(" {:<7} {weight:<6} {active:<10} {inactive:<10}", forward_name(forward)),
+        Style::Stats => counters(&backend.counters, exact),
+        Style::Rate => rates(&backend.rates, exact),
+        // There is no lower threshold: a backend gets connections again as soon as it has one less than the upper.
+        Style::Thresholds => {
+            format!(" {:<10} {:<10} {active:<10} {inactive:<10}", backend.limit.unwrap_or(0), 0)
+        }
+    };
+    *text += &format!("  -> {name:<28}{columns}\n");
+}
+
+pub fn forward_name(forward: Forward) -> &'static str {
+    match forward {
+        Forward::FullNat => "FullNat",
+        Forward::Nat => "Masq",
+        Forward::Route => "Route",
+        Forward::Tunnel => "Tunnel",
+    }
+}
+
+fn counters(counters: &Counters, exact: bool) -> String {
+    let Counters { connections, in_packets, out_packets, in_bytes, out_bytes } = *counters;
+    [connections, in_packets, out_packets, in_bytes, out_bytes].map(|number| column(number, exact)).concat()
+}
+
+fn rates(rates: &Rates, exact: bool) -> String {
+    let Rates { connections, in_packets, out_packets, in_bytes, out_bytes } = *rates;
+    let whole = |rate: f64| column(rate.round() as u64, exact);
+    [connections, in_packets, out_packets, in_bytes, out_bytes].map(whole).concat()
+}
+
+/// A number of at most eight digits to the right of nine columns: from 100 million on in thousands, millions and so on,
+/// rounded down.
+fn column(number: u64, exact: bool) -> String {
+    const UNITS: [(u64, &str); 5] =
+        [(1, ""), (1_000, "K"), (1_000_000, "M"), (1_000_000_000, "G"), (1_000_000_000_000, "T")];
+    /// Up to where each is used: thousands up to a million of them, the others up to a hundred thousand.
+    const BELOW: [u64; 4] = [100_000_000, 1_000_000_000, 100_000_000_000, 100_000_000_000_000];
+    if exact {
+        return format!(" {number:>8}");
+    }
+    let (unit, letter) = UNITS[BELOW.iter().take_while(|below| number >= **below).count()];
+    let digits = if letter.is_empty() { 9 } else { 8 };
+    format!("{:>digits$}{letter}", number / unit)
+}
+
+pub fn timeouts(status: &Status) -> String {
+    let timeouts = status.timeouts;
+    format!("Timeout (tcp tcpfin udp): {} {} {}\n", timeouts.tcp, timeouts.tcp_fin, timeouts.udp)
+}
+
+/// ipvsadm's, and one column more.
+pub const CONNECTIONS_TITLE: &str = "IPVS connection entries\n\
+    pro expire state       source             virtual            destination        local\n";
+
+pub fn connection(entry: &ConnectionEntry, names: &mut Names) -> String {
+    let mut name = |address| names.write(entry.protocol, address);
+    let [client, service, backend] = [entry.client, entry.service, entry.backend].map(&mut name);
+    let local = entry.local.map(name);
+    let expires = format!("{:02}:{:02}", entry.expires / 60, entry.expires % 60);
+    let state = &entry.state;
+    let mut line = format!("{:<3} {expires:<6} {state:<11} {client:<18} {service:<18} ", protocol(entry.protocol));
+    let written = match local {
+        Some(local) => writeln!(line, "{backend:<18} {local}"),
+        None => writeln!(line, "{backend}"),
+    };
+    debug_assert!(written.is_ok(), "writing to a string");
+    line
+}
+
+pub fn addresses_of(entry: &ConnectionEntry) -> impl Iterator<Item = IpAddr> {
+    [Some(entry.client), Some(entry.service), Some(entry.backend), entry.local].into_iter().flatten().map(|a| a.ip())
+}
+
+/// How many connections have each local address.
+#[derive(Debug, Default)]
+pub struct LocalCounts(HashMap<(ServiceKey, IpAddr), u64>);
+
+/// A service's local addresses: what `-G --json` prints of each.
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ServiceLocals {
+    #[serde(flatten)]
+    pub key: ServiceKey,
+    /// What backends see as the client, with FullNAT.
+    pub local: Vec<LocalAddress>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LocalAddress {
+    pub address: IpAddr,
+    /// That use it now.
+    pub connections: u64,
+}
+
+impl LocalCounts {
+    pub fn count(&mut self, entry: &ConnectionEntry) {
+        if let Some(local) = entry.local {
+            let key = ServiceKey { protocol: entry.protocol, address: entry.service };
+            *self.0.entry((key, local.ip())).or_default() += 1;
+        }
+    }
+
+    pub fn of(&self, status: &Status) -> Vec<ServiceLocals> {
+        let mut services: Vec<&ServiceEntry> = status.services.iter().filter(|service| service.open).collect();
+        services.sort_by_key(|service| order(service.key));
+        let address = |key, address: &IpAddr| LocalAddress {
+            address: *address,
+            connections: self.0.get(&(key, *address)).copied().unwrap_or(0),
+        };
+        let locals = |service: &ServiceEntry| service.local.iter().map(|local| address(service.key, local)).collect();
+        services.into_iter().map(|service| ServiceLocals { key: service.key, local: locals(service) }).collect()
+    }
+}
+
+/// DPVS's listing of local addresses. A conflict is a port that was tried and taken; tries are not counted by address,
+/// and where all fail the drop is counted as `no_local_port`.
+pub fn locals(services: &[ServiceLocals]) -> String {
+    let row = |columns: [&str; 5]| {
+        let [service, total, address, conflicts, connections] = columns;
+        let row = format!("{service:<20} {total:<8} {address:<20} {conflicts:<10} {connections:<10}");
+        format!("{}\n", row.trim_end())
+    };
+    let mut text = row(["VIP:VPORT", "TOTAL", "SNAT_IP", "CONFLICTS", "CONNS"]);
+    for service in services {
+        text += &row([&service.key.address.to_string(), &service.local.len().to_string(), "", "", ""]);
+        for LocalAddress { address, connections } in &service.local {
+            text += &row(["", "", &address.to_string(), "-", &connections.to_string()]);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests;

@@ -1,0 +1,106 @@
+//! What one configuration has that the other has not, in words.
+
+use rig_datapath::balancer::{Timeouts, Unhandled};
+use rig_stats::units::Span;
+
+use super::rules::{Backend, Rules, Service, Shown, forward_name, scheduler_name};
+
+/// A line for each thing that differs; none when nothing does.
+pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
+    let mut said = Vec::new();
+    for service in &old.services {
+        if new.service(service.key).is_none() {
+            said.push(format!("{} removed; its connections go on", Shown(service.key)));
+        }
+    }
+    for service in &new.services {
+        match old.service(service.key) {
+            None => said.push(format!("{} added with {}", Shown(service.key), backends(service.backends.len()))),
+            Some(before) => {
+                let shown = Shown(service.key);
+                let own = differences(before, service, (old.default_timeouts(), new.default_timeouts()));
+                said.extend(own.into_iter().map(|what| format!("{shown}: {what}")));
+            }
+        }
+    }
+    let unhandled = |unhandled| match unhandled {
+        Unhandled::Drop => "dropped",
+        Unhandled::Pass => "passed to the kernel",
+    };
+    let policies = [
+        ("fragments", old.policy.fragments, new.policy.fragments),
+        ("packets with IP options", old.policy.options, new.policy.options),
+    ];
+    for (what, _, now) in policies.into_iter().filter(|(_, before, now)| before != now) {
+        said.push(format!("{what} are now {}", unhandled(now)));
+    }
+    if old.default_timeouts() != new.default_timeouts() {
+        said.push(format!("default timeouts: {}", timeouts(&old.default_timeouts(), &new.default_timeouts())));
+    }
+    said
+}
+
+pub(super) fn backends(count: usize) -> String {
+    if count == 1 { "1 backend".to_owned() } else { format!("{count} backends") }
+}
+
+fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> Vec<String> {
+    let mut said = Vec::new();
+    if old.scheduler != new.scheduler {
+        said.push(format!("scheduler {} is now {}", scheduler_name(old.scheduler), scheduler_name(new.scheduler)));
+    }
+    if old.forward != new.forward {
+        let name = |forward: Option<_>| forward.map_or("undecided", forward_name);
+        said.push(format!(
+            "forwards by {} instead of {}; connections keep their way",
+            name(new.forward),
+            name(old.forward)
+        ));
+    }
+    let gone = old.local.iter().filter(|address| !new.local.contains(address)).count();
+    let come = new.local.iter().filter(|address| !old.local.contains(address)).count();
+    if gone + come > 0 {
+        said.push(format!("{come} local addresses added, {gone} removed"));
+    }
+    if old.timeouts != new.timeouts {
+        let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));
+        said.push(format!("timeouts: {}", timeouts(&before, &now)));
+    }
+    for backend in &old.backends {
+        if !new.backends.iter().any(|other| other.address == backend.address) {
+            said.push(format!("backend {} removed; its connections go on", backend.address));
+        }
+    }
+    for backend in &new.backends {
+        match old.backends.iter().find(|other| other.address == backend.address) {
+            None => said.push(format!("backend {} added, {}", backend.address, weight(backend))),
+            Some(before) => {
+                if (before.weight, before.drain) != (backend.weight, backend.drain) {
+                    said.push(format!("backend {}: {} is now {}", backend.address, weight(before), weight(backend)));
+                }
+                if before.limit != backend.limit {
+                    let limit = backend.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+                    said.push(format!("backend {}: limit of connections is now {limit}", backend.address));
+                }
+            }
+        }
+    }
+    said
+}
+
+fn weight(backend: &Backend) -> String {
+    if backend.drain { format!("weight {}, draining", backend.weight) } else { format!("weight {}", backend.weight) }
+}
+
+fn timeouts(old: &Timeouts, new: &Timeouts) -> String {
+    let states = rig_datapath::balancer::State::ALL.into_iter();
+    let changed = states.filter(|state| old.of(*state) != new.of(*state)).map(|state| {
+        let name = match state {
+            rig_datapath::balancer::State::UdpOneWay => "UDP_ONE_WAY",
+            other => other.name(),
+        };
+        format!("{name} {} is now {}", Span(old.of(state)), Span(new.of(state)))
+    });
+    let changed: Vec<String> = changed.collect();
+    if changed.is_empty() { "said elsewhere, the same".to_owned() } else { changed.join(", ") }
+}

@@ -1,0 +1,123 @@
+//! The balancer's configuration file: TOML, read once into [`Settings`], which nothing checks again, and written from
+//! them.
+//!
+//! ```text
+//! text --file (letter)--> read (every name, unit and range, once) --> Settings { Start, Rules }
+//! commands --Rules::edit--> Rules --config--> the datapath;  Settings --write--> text
+//! ```
+
+mod changes;
+mod file;
+mod ranges;
+mod read;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod timeouts;
+mod write;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use rig_datapath::balancer::Sizes;
+use rig_sys::cpu::CpuSet;
+
+pub use changes::changes;
+pub use rules::{
+    Backend, DEFAULT_SCHEDULER, EditError, FORWARDS, Rules, SCHEDULERS, Service, Shown, forward_name, protocol,
+    scheduler_name,
+};
+pub use timeouts::Said;
+
+use crate::exit::{Exit, Failure};
+
+/// All that a configuration file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub start: Start,
+    pub rules: Rules,
+}
+
+/// What is decided when the balancer starts. Devices can be added and removed later.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Start {
+    pub devices: Vec<Device>,
+    pub workers: Workers,
+    pub sizes: Sizes,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub name: String,
+    /// Whether generic mode will do where the driver has no XDP.
+    pub generic: bool,
+}
+
+/// The CPUs that run the program.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Workers {
+    /// Those on which the device's queues happen to be.
+    #[default]
+    Unplaced,
+    Count(NonZeroU32),
+    Cpus(CpuSet),
+}
+
+/// Whether services may lack something, as they do between one command and the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completeness {
+    Required,
+    Optional,
+}
+
+/// Where a file is wrong, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct FileError {
+    pub file: String,
+    pub line: Option<usize>,
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.what)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::new(Exit::BadInput, error)
+    }
+}
+
+impl Settings {
+    /// Reads the text of `file`, which is only named.
+    pub fn parse(file: &str, text: &str, completeness: Completeness) -> Result<Self, FileError> {
+        read::settings(file, text, completeness)
+    }
+
+    pub fn load(path: &std::path::Path, completeness: Completeness) -> Result<Self, FileError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| FileError {
+            file: file.clone(),
+            line: None,
+            what: format!("cannot read it: {error}"),
+            hint: None,
+        })?;
+        Self::parse(&file, &text, completeness)
+    }
+
+    /// A file that says this.
+    pub fn to_toml(&self) -> String {
+        write::settings(self)
+    }
+}

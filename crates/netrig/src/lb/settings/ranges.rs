@@ -1,0 +1,178 @@
+//! Ranges of addresses and ports, as files write them.
+//!
+//! ```text
+//! address   192.0.2.1   192.0.2.1-192.0.2.8   2001:db8::1-2001:db8::8
+//! endpoint  192.0.2.1:80   192.0.2.1-192.0.2.8:80   192.0.2.1:8000-8003   [2001:db8::1-2001:db8::8]:80
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+
+/// As many as a range of addresses or of ports may have.
+const MOST: u128 = 65_536;
+
+/// A range of addresses of one family, the first and the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Addresses {
+    first: IpAddr,
+    last: IpAddr,
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_bits().into(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// The address that comes after, of the same family.
+fn next(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(v4) => Some(Ipv4Addr::from_bits(v4.to_bits().checked_add(1)?).into()),
+        IpAddr::V6(v6) => Some(Ipv6Addr::from_bits(v6.to_bits().checked_add(1)?).into()),
+    }
+}
+
+impl Addresses {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let one = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| format!("'{text}' is no IP address"));
+        let (first, last) = match text.split_once('-') {
+            Some((first, last)) => (one(first)?, one(last)?),
+            None => (one(text)?, one(text)?),
+        };
+        if first.is_ipv4() != last.is_ipv4() || number(first) > number(last) {
+            return Err(format!("'{text}' is no range of addresses: {last} does not come after {first}"));
+        }
+        if number(last) - number(first) >= MOST {
+            return Err(format!("'{text}' is a range of more than {MOST} addresses"));
+        }
+        Ok(Self { first, last })
+    }
+
+    pub(super) fn each(self) -> impl Iterator<Item = IpAddr> {
+        std::iter::successors(Some(self.first), move |at| if *at == self.last { None } else { next(*at) })
+    }
+}
+
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let one = |text: &str| match text.trim().parse::<u16>() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(format!("'{text}' is no port: 1 to 65535")),
+    };
+    let range = match text.split_once('-') {
+        Some((first, last)) => one(first)?..=one(last)?,
+        None => one(text)?..=one(text)?,
+    };
+    if range.is_empty() { Err(format!("'{text}' is no range of ports")) } else { Ok(range) }
+}
+
+/// Addresses and their ports; without ports where there are none in the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Endpoints {
+    pub(super) addresses: Addresses,
+    pub(super) ports: Option<RangeInclusive<u16>>,
+}
+
+impl Endpoints {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let (address, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (address, rest) = rest.split_once(']').ok_or_else(|| format!("'{text}' lacks a ']'"))?;
+            match rest.strip_prefix(':') {
+                Some(port) => (address, Some(port)),
+                None if rest.is_empty() => (address, None),
+                None => return Err(format!("'{text}': a port comes after ']:'")),
+            }
+        } else {
+            match text.rsplit_once(':') {
+                // Several colons outside of brackets: IPv6 without a port.
+                Some((address, port)) if !address.contains(':') => (address, Some(port)),
+                _ => (text, None),
+            }
+        };
+        Ok(Self { addresses: Addresses::parse(address)?, ports: port.map(ports).transpose()? })
+    }
+
+    /// Each address with each port; `port` where none is said.
+    pub(super) fn each(&self, port: u16) -> impl Iterator<Item = SocketAddr> {
+        let ports = self.ports.clone().unwrap_or(port..=port);
+        self.addresses.each().flat_map(move |address| ports.clone().map(move |port| SocketAddr::new(address, port)))
+    }
+}
+
+/// The same addresses in the same order, runs of consecutive ones as ranges.
+pub(super) fn shorten(addresses: &[IpAddr]) -> Vec<String> {
+    let runs = addresses.chunk_by(|before, after| next(*before) == Some(*after));
+    let runs = runs.flat_map(|run| run.chunks(MOST as usize));
+    runs.filter_map(|run| {
+        let (first, last) = (run.first()?, run.last()?);
+        Some(if first == last { first.to_string() } else { format!("{first}-{last}") })
+    })
+    .collect()
+}
+
+/// The same endpoints in the same order, runs of consecutive addresses with one port as ranges.
+pub(super) fn shorten_endpoints(endpoints: &[SocketAddr]) -> Vec<String> {
+    let one_port = endpoints.chunk_by(|before, after| before.port() == after.port());
+    let mut short = Vec::new();
+    for endpoints in one_port {
+        let Some(port) = endpoints.first().map(SocketAddr::port) else { continue };
+        let addresses: Vec<IpAddr> = endpoints.iter().map(SocketAddr::ip).collect();
+        let bracket =
+            |text: &str| if text.contains(':') { format!("[{text}]:{port}") } else { format!("{text}:{port}") };
+        short.extend(shorten(&addresses).iter().map(|text| bracket(text)));
+    }
+    short
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn each(text: &str) -> Vec<String> {
+        Endpoints::parse(text).unwrap().each(7).map(|endpoint| endpoint.to_string()).collect()
+    }
+
+    #[test]
+    fn ranges_are_what_they_say() {
+        assert_eq!(each("192.0.2.1:80"), ["192.0.2.1:80"]);
+        assert_eq!(each("192.0.2.255-192.0.3.1:80"), ["192.0.2.255:80", "192.0.3.0:80", "192.0.3.1:80"]);
+        assert_eq!(each("192.0.2.1:80-81"), ["192.0.2.1:80", "192.0.2.1:81"]);
+        assert_eq!(each("192.0.2.1"), ["192.0.2.1:7"]);
+        assert_eq!(each("[2001:db8::1-2001:db8::2]:80"), ["[2001:db8::1]:80", "[2001:db8::2]:80"]);
+        assert_eq!(each("[2001:db8::1]"), ["[2001:db8::1]:7"]);
+        assert_eq!(each("2001:db8::1-2001:db8::2"), ["[2001:db8::1]:7", "[2001:db8::2]:7"]);
+        assert_eq!(each("255.255.255.255:65535"), ["255.255.255.255:65535"]);
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused() {
+        for text in [
+            "",
+            "eth0:80",
+            "192.0.2.1:0",
+            "192.0.2.1:65536",
+            "192.0.2.1:",
+            "192.0.2.2-192.0.2.1:80",
+            "192.0.2.1-2001:db8::1",
+            "10.0.0.0-10.1.0.0:80",
+            "192.0.2.1:81-80",
+            "[2001:db8::1:80",
+            "[2001:db8::1]80",
+        ] {
+            assert!(Endpoints::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn runs_are_shortened() {
+        let addresses: Vec<IpAddr> =
+            ["10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.3"].iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(shorten(&addresses), ["10.0.0.1-10.0.0.2", "10.0.0.4", "10.0.0.3"]);
+        let endpoints: Vec<SocketAddr> =
+            ["[fd00::1]:80", "[fd00::2]:80", "[fd00::3]:81"].iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(shorten_endpoints(&endpoints), ["[fd00::1-fd00::2]:80", "[fd00::3]:81"]);
+    }
+}
