@@ -17,7 +17,7 @@ use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::meter::Reading;
 use super::middle::Standing;
-use super::search::{offered, search};
+use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
 use super::{Execute, Stopped};
 use crate::figures::node_of;
@@ -56,7 +56,7 @@ pub(super) struct Observation {
     nodes: Vec<NodeRecord>,
     pub(super) workers: Vec<WorkerRecord>,
     throttled_us: Option<u64>,
-    middle: Option<MiddleRecord>,
+    pub(super) middle: Option<MiddleRecord>,
 }
 
 /// A testbed, and what is at work in the middle of it.
@@ -75,6 +75,26 @@ struct Generator {
     /// Whether both ends have the same CPUs.
     shares_ends: bool,
     phases: Phases,
+}
+
+impl Generator {
+    /// That of a scenario.
+    fn of(scenario: &Scenario, timing: &Timing) -> Self {
+        let [from, to] = generator_ends();
+        let topology = &scenario.topology;
+        Self {
+            traffic: Traffic { pairs: vec![(from, to)], ..scenario.traffic.clone() },
+            family: topology.family(),
+            mtu: topology.endpoint_mtu(),
+            shares_ends: topology.path().is_of_three(),
+            phases: timing.phases,
+        }
+    }
+}
+
+/// The ends of a testbed in which nothing is between them.
+fn generator_ends() -> [Endpoint; 2] {
+    ["from", "to"].map(|node| Endpoint { node: node.to_owned(), container: None })
 }
 
 impl Rig {
@@ -186,7 +206,8 @@ impl Rig {
             _ => {
                 // Where nothing was held, the first rate shows what happens.
                 let rate = held.map_or(plan.options.start, |held| held * plan.measure_at);
-                self.observe(site, &offered(scenario, plan.of, rate), phases, true, interim)?
+                let offered = offered(scenario, plan.of, rate);
+                self.observe(site, &offered, with_opening(&offered, plan.of, phases), true, interim)?
             }
         };
         let record = SearchRecord {
@@ -208,21 +229,13 @@ impl Rig {
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
         let (Some(plan), false) = (searched, is_bare(scenario.topology.path())) else { return Ok(None) };
         let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
-        let ends = ["from", "to"].map(|node| Endpoint { node: node.to_owned(), container: None });
-        let mut bare = scenario.clone();
-        bare.under = None;
-        bare.traffic.pairs = vec![(ends[0].clone(), ends[1].clone())];
-        let topology = &scenario.topology;
-        let generator = Generator {
-            traffic: bare.traffic.clone(),
-            family: topology.family(),
-            mtu: topology.endpoint_mtu(),
-            shares_ends: topology.path().is_of_three(),
-            phases: timing.phases,
-        };
+        let generator = Generator::of(scenario, timing);
         if let Some((_, known)) = self.generator.iter().find(|(of, _)| *of == generator) {
             return Ok(*known);
         }
+        let topology = &scenario.topology;
+        let ends = generator_ends();
+        let mut bare = Scenario { under: None, traffic: generator.traffic.clone(), ..scenario.clone() };
         let queues = bare.traffic.packets.as_ref().map_or(1, |packets| packets.workers);
         let wire = WireOptions { rate: None, mtu: generator.mtu, segmentation_offload: true, queues };
         let mut names = ends.each_ref().map(|end| end.node.clone()).to_vec();
@@ -390,6 +403,13 @@ impl Execute for Rig {
         let setup = building.elapsed();
         let site = Site { testbed: &testbed, middle: middle.as_ref() };
         let record = self.trial_with(site, scenario, generator, ordinal, timing, interim)?;
+        if let (Some(search), true) = (&record.search, is_bare(scenario.topology.path())) {
+            // What others would search again is known.
+            let generator = Generator::of(scenario, timing);
+            if !self.generator.iter().any(|(of, _)| *of == generator) {
+                self.generator.push((generator, search.outcome.held));
+            }
+        }
         let closing = Instant::now();
         drop((middle, testbed));
         Ok(TrialRecord {

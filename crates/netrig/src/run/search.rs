@@ -88,9 +88,11 @@ pub(super) fn offered(scenario: &Scenario, of: Searched, rate: f64) -> Scenario 
     scenario
 }
 
-/// What both ends lost from the window's begin to the end of all.
+/// What both ends lost from the window's begin to the end of all, and what stands between them inside the window.
 fn lost(observed: &Observation, late: f64) -> Vec<Loss> {
-    let mut all = Vec::new();
+    let middle = observed.middle.iter().flat_map(|middle| &middle.drops);
+    let mut all: Vec<Loss> =
+        middle.map(|(reason, count)| Loss { counter: format!("middle {reason}"), count: *count }).collect();
     for worker in observed.workers.iter().filter(|worker| !worker.background) {
         let Some(packets) = &worker.packets else { continue };
         // Only who opens has a schedule.
