@@ -108,8 +108,11 @@ pub(super) fn flames(scenario: &ScenarioView) -> Vec<Block> {
     let Some((ordinal, middle, profile)) = scenario.trials.iter().find_map(profiled) else { return Vec::new() };
     let name = if scenario.name.is_empty() { &scenario.id } else { &scenario.name };
     let mut blocks = vec![Block::heading(3, name)];
-    blocks.push(Block::paragraph(format!("{}: {}", middle.system, sampled(ordinal, &profile))));
     blocks.extend(profile.notes.iter().map(Block::warning));
+    if profile.samples == 0 {
+        return blocks;
+    }
+    blocks.push(Block::paragraph(format!("{}: {}", middle.system, sampled(ordinal, &profile))));
     blocks.extend(hottest(&scenario.id, &profile).map(Block::Table));
     blocks.push(Block::Flame(Flame { title: name.clone(), profile }));
     blocks
@@ -154,7 +157,7 @@ fn hottest(id: &str, profile: &Profile) -> Option<Table> {
     table.columns = vec![
         Column { label: Label::new("Of"), unit: None, align: Align::Left },
         Column::number(Label::new("Itself"), Some("%")),
-        Column::number(Label::new("With what it calls"), Some("%")),
+        Column::number(Label::new("With callees"), Some("%")),
     ];
     table.rows = ordered
         .into_iter()
