@@ -19,7 +19,7 @@ use crate::record::TrialRecord;
 use crate::report::build;
 use crate::report::document::Claim;
 use crate::report::view::{Certainty, RunView, ScenarioView, Status};
-use crate::run::{Options, Outcome, Settled};
+use crate::run::{Options, Outcome, Settled, no_verdict};
 use crate::store::{Run, RunState, Store};
 use crate::suite::{Repeat, Suite};
 
@@ -141,8 +141,8 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         .filter(|claim| claim.figures().iter().all(|figure| asked(&figure.scenario)))
         .map(|claim| {
             let judgement = claim.evaluate(level, &values);
-            let (verdict, words) = match doubt(claim, &options, &run.trials) {
-                Some(doubt) => (Verdict::Undecided, format!("{}; {doubt}", judgement.words)),
+            let (verdict, words) = match no_verdict(claim, &options, &run.trials) {
+                Some(why) => (Verdict::Undecided, format!("{}; {why}", judgement.words)),
                 None => (judgement.verdict, judgement.words),
             };
             Claim {
@@ -198,21 +198,6 @@ fn status(run: &Run) -> Status {
         RunState::Interrupted => Status::Interrupted { done, planned },
         RunState::Failed { reason } => Status::Failed { done, planned, reason: reason.clone() },
     }
-}
-
-/// Why a claim can have no verdict here, whatever its figures are: the run went without one of its scenarios, or workers of
-/// a node in the middle had to share CPUs with the load, so that the figures are not those of so many workers.
-fn doubt(claim: &crate::claim::Claim, options: &Options, trials: &[TrialRecord]) -> Option<String> {
-    let scenarios = || claim.figures().iter().map(|figure| figure.scenario.as_str());
-    if let Some((id, reason)) = scenarios().find_map(|id| Some((id, options.why_left_out(id)?))) {
-        return Some(format!("{id} was left out: {reason}"));
-    }
-    let shares = |id: &str| {
-        let middles = trials.iter().filter(|trial| trial.scenario == id).filter_map(|trial| trial.middle.as_ref());
-        middles.clone().any(|middle| middle.workers.len() > 1 && !middle.shared.is_empty())
-    };
-    let id = scenarios().find(|id| shares(id))?;
-    Some(format!("workers of {id} shared CPUs with the load, because the machine has no others"))
 }
 
 /// What a claim about limits must say of limits that are the generator's own: those of what it drove may be higher.

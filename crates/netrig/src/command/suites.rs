@@ -6,6 +6,7 @@ use super::print;
 use crate::exit::{Exit, Failure};
 use crate::suite::{Repeat, Scenario, Suite};
 use crate::testbed::Middle;
+use crate::testbed::topology::Path;
 
 pub fn list() -> Result<Exit, Failure> {
     let mut text = String::new();
@@ -71,7 +72,7 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         }
         let _ = writeln!(text, "   {}", load_text(scenario));
         if let Some(middle) = &scenario.middle {
-            let _ = writeln!(text, "   {}", middle_text(middle));
+            let _ = writeln!(text, "   {}", middle_text(scenario.topology.path(), middle));
         }
         for note in &scenario.notes {
             let _ = writeln!(text, "   Note: {note}");
@@ -91,10 +92,11 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
 }
 
 /// What the node in the middle has, in one line.
-fn middle_text(middle: &Middle) -> String {
+fn middle_text(path: Path, middle: &Middle) -> String {
     let addresses = |n: u32, what: &str| format!("{n} {what} address{}", if n == 1 { "" } else { "es" });
     let Middle { service_addresses, local_addresses, profile, .. } = *middle;
-    let mut parts = vec![addresses(service_addresses, "service"), addresses(local_addresses, "local")];
+    let mut parts = vec![addresses(service_addresses, "service")];
+    parts.extend((path != Path::Ipvs).then(|| addresses(local_addresses, "local")));
     parts.extend(profile.then(|| "the stacks of its CPUs are sampled".to_owned()));
     format!("In the middle: {}", parts.join(", "))
 }

@@ -8,6 +8,9 @@ use rig_load::packet::Service;
 use rig_load::plan::Load;
 use serde::{Deserialize, Serialize};
 
+use super::Options;
+use crate::claim::Claim;
+use crate::record::TrialRecord;
 use crate::suite::{Scenario, Suite};
 use crate::testbed::topology::Path;
 
@@ -32,8 +35,33 @@ impl LeftOut {
 
 impl std::fmt::Display for LeftOut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {}", self.scenarios.join(", "), self.reason)
+        write!(f, "{}: {}", in_short(&self.scenarios), self.reason)
     }
+}
+
+/// `cps-ipvs-1/2/4, pps-ipvs-1/2`: rows of a list together.
+fn in_short(ids: &[String]) -> String {
+    let parts = |id: &String| {
+        let (list, row) = id.rsplit_once('-').filter(|(_, row)| row.parse::<u32>().is_ok())?;
+        Some((list.to_owned(), row.to_owned()))
+    };
+    let mut text = String::new();
+    let mut last = None;
+    for id in ids {
+        let own = parts(id);
+        match (&own, &last) {
+            (Some((list, row)), Some(of)) if list == of => {
+                text.push('/');
+                text.push_str(row);
+            }
+            _ => {
+                text.push_str(if text.is_empty() { "" } else { ", " });
+                text.push_str(id);
+            }
+        }
+        last = own.map(|(list, _)| list);
+    }
+    text
 }
 
 /// What nodes in the middle can be made of here.
@@ -111,6 +139,21 @@ pub fn leave_out(suite: &mut Suite, middles: &Middles) -> Vec<LeftOut> {
         false
     });
     all
+}
+
+/// Why a claim can have no verdict here, whatever its figures are: the run went without one of its scenarios, or workers of
+/// a node in the middle had to share CPUs with the load, so that the figures are not those of so many workers.
+pub fn no_verdict(claim: &Claim, options: &Options, trials: &[TrialRecord]) -> Option<String> {
+    let scenarios = || claim.figures().iter().map(|figure| figure.scenario.as_str());
+    if let Some((id, reason)) = scenarios().find_map(|id| Some((id, options.why_left_out(id)?))) {
+        return Some(format!("{id} was left out: {reason}"));
+    }
+    let shares = |id: &str| {
+        let middles = trials.iter().filter(|trial| trial.scenario == id).filter_map(|trial| trial.middle.as_ref());
+        middles.clone().any(|middle| middle.workers.len() > 1 && !middle.shared.is_empty())
+    };
+    let id = scenarios().find(|id| shares(id))?;
+    Some(format!("workers of {id} shared CPUs with the load, because the machine has no others"))
 }
 
 #[cfg(test)]

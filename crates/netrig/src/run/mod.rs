@@ -3,6 +3,7 @@
 mod environment;
 mod left_out;
 pub(crate) mod meter;
+pub(crate) mod middle;
 mod progress;
 mod rig;
 mod search;
@@ -21,7 +22,8 @@ use crate::store::{RunId, Store};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
 pub use environment::environment;
-pub use left_out::{LeftOut, Middles, leave_out};
+pub use left_out::{LeftOut, Middles, leave_out, no_verdict};
+pub use middle::not_here;
 pub use progress::Progress;
 pub use rig::Rig;
 
