@@ -99,7 +99,7 @@ impl Protocol {
 
 /// What was read at the window's begin.
 #[derive(Debug)]
-pub(super) struct Edge {
+pub(crate) struct Edge {
     drops: Vec<(String, u64)>,
     profiler: Option<Profiler>,
 }
