@@ -9,29 +9,39 @@ use anyhow::{Context, Result};
 use crate::command::{BAD_INPUT, LACKING, cargo, root, run_all};
 use crate::packages;
 
+/// Of which several benchmarks are parts: the name, which is that of the last part, the parts, and the arguments of the
+/// first unless there are others.
+const WHOLE: (&str, [&str; 3], &str) = ("balancer", ["ladder", "cases", "balancer"], "8388608");
+
 pub fn bench(name: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
     let benches = benches()?;
-    match name {
-        Some(name) => match benches.get(name) {
-            Some(package) => {
-                if !packages::ensure(packages::BUILD)? {
-                    return Ok(ExitCode::from(LACKING));
-                }
-                let mut bench = cargo(["bench", "--package", package, "--bench", name, "--"]);
-                bench.args(arguments);
-                run_all([bench])
-            }
-            None => {
-                let names: Vec<_> = benches.into_keys().collect();
-                eprintln!("no benchmark `{name}`: there are {}", names.join(", "));
-                Ok(ExitCode::from(BAD_INPUT))
-            }
-        },
-        None => {
-            benches.keys().for_each(|name| println!("{name}"));
-            Ok(ExitCode::SUCCESS)
+    let Some(name) = name else {
+        benches.keys().for_each(|name| println!("{name}"));
+        return Ok(ExitCode::SUCCESS);
+    };
+    let (whole, parts, default) = WHOLE;
+    let parts = if name == whole { &parts[..] } else { &[name] };
+    let mut commands = Vec::new();
+    for part in parts {
+        let Some(package) = benches.get(*part) else {
+            let names: Vec<_> = benches.into_keys().collect();
+            eprintln!("no benchmark `{part}`: there are {}", names.join(", "));
+            return Ok(ExitCode::from(BAD_INPUT));
+        };
+        let mut bench = cargo(["bench", "--package", package, "--bench", part, "--"]);
+        if name != whole || *part == parts[0] {
+            bench.args(arguments);
         }
+        if name == whole && *part == parts[0] && arguments.is_empty() {
+            bench.arg(default);
+        }
+        commands.push(bench);
     }
+    let needs = if name == whole { [packages::BUILD, packages::BALANCER].concat() } else { packages::BUILD.to_vec() };
+    if !packages::ensure(&needs)? {
+        return Ok(ExitCode::from(LACKING));
+    }
+    run_all(commands)
 }
 
 /// The files of the crates' benches directories, which is where cargo finds benchmarks too, and each one's crate.

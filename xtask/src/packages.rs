@@ -8,6 +8,7 @@ use anyhow::Result;
 use crate::command::{is_root, run, works};
 
 /// Something that is needed from outside Rust.
+#[derive(Clone, Copy)]
 pub struct Need {
     what: &'static str,
     is_there: fn() -> bool,
@@ -46,18 +47,48 @@ pub const BUILD: &[Need] = &[
 /// Without these some tests say SKIPPED.
 pub const TESTS: &[Need] = &[
     Need {
-        what: "nginx, which the packet engine's client asks in tests",
+        what: "nginx, which the packet engine's client and clients of the balancer ask in tests",
         is_there: || ["nginx", "/usr/sbin/nginx"].iter().any(|program| works(Command::new(program).arg("-v"))),
         debian: &["nginx-light"],
         fedora: &["nginx"],
     },
     Need {
-        what: "curl, which asks the packet engine's server in tests",
+        what: "curl, which asks the packet engine's server and, through the balancer, nginx in tests",
         is_there: || works(Command::new("curl").arg("--version")),
         debian: &["curl"],
         fedora: &["curl"],
     },
+    Need {
+        what: "wrk, which asks nginx through the balancer in tests",
+        // It has no option that ends well without a server.
+        is_there: || starts("wrk"),
+        debian: &["wrk"],
+        fedora: &["wrk"],
+    },
+    NFTABLES,
 ];
+
+const NFTABLES: Need = Need {
+    what: "nft, for firewalls in tests and for the balancer's peer nftables",
+    is_there: || ["nft", "/usr/sbin/nft"].iter().any(|program| works(Command::new(program).arg("--version"))),
+    debian: &["nftables"],
+    fedora: &["nftables"],
+};
+
+/// What the balancer is compared with.
+pub const BALANCER: &[Need] = &[
+    NFTABLES,
+    Need {
+        what: "HAProxy, a peer of the balancer",
+        is_there: || ["haproxy", "/usr/sbin/haproxy"].iter().any(|program| works(Command::new(program).arg("-v"))),
+        debian: &["haproxy"],
+        fedora: &["haproxy"],
+    },
+];
+
+fn starts(program: &str) -> bool {
+    Command::new(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
 
 /// Whether the C compiler that the environment's `variable` names, or else `compiler`, takes a program.
 fn compiles(variable: &str, compiler: &str, arguments: &[&str], program: &str) -> bool {

@@ -101,6 +101,40 @@ fn an_unknown_benchmark_is_bad_input() {
     assert!(said(&output).contains("no benchmark `no-such-benchmark`"), "{}", said(&output));
 }
 
+/// What cargo is asked for by `cargo xtask bench` with these arguments.
+fn benches(arguments: &[&str]) -> String {
+    let machine = TOOLS.iter().chain(&["nft", "haproxy"]).fold(
+        Machine::new("bench-balancer").with("id", "echo 0").with("cargo", r#"echo "$@" >> "${0%/*}/asked""#),
+        |machine, tool| machine.with(tool, "exit 0"),
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .arg("bench")
+        .args(arguments)
+        .env("PATH", &machine.path)
+        .env("CARGO", machine.path.join("cargo"))
+        .env_remove("CC")
+        .env_remove("CLANG")
+        .output()
+        .expect("the binary was built with this test");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    fs::read_to_string(machine.path.join("asked")).expect("cargo was called")
+}
+
+#[test]
+fn the_balancer_is_measured_in_parts() {
+    let _alone = alone();
+    let parts = |first: &str| {
+        format!(
+            "bench --package rig-datapath --bench ladder -- {first}\n\
+             bench --package rig-datapath --bench cases --\n\
+             bench --package netrig --bench balancer --\n"
+        )
+    };
+    assert_eq!(benches(&["balancer"]), parts("8388608"));
+    assert_eq!(benches(&["balancer", "4096"]), parts("4096"));
+    assert_eq!(benches(&["ladder", "4096"]), "bench --package rig-datapath --bench ladder -- 4096\n");
+}
+
 /// The demo with a cargo that builds a netrig whose runs end with `status`: its end, and what netrig was asked.
 fn demo_with_runs_that_end(status: u8) -> (Output, String) {
     let machine = Machine::new(&format!("demo-{status}")).with("id", "echo 0");

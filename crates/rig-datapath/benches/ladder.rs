@@ -84,17 +84,19 @@ fn main() {
             .collect();
         times.sort_unstable();
         println!("  {:8} {:5} ns   ({} to {})", format!("{rung:?}"), times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+        times[ROUNDS / 2]
     };
     println!("one flow, hot, towards the backend:");
-    for (rung, verdict) in
-        Rung::ALL.into_iter().zip([Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Transmit, Verdict::Transmit])
-    {
-        median(rung, &ack, Flows::One, REPEAT, verdict);
-    }
+    let verdicts = [Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Transmit, Verdict::Transmit];
+    let hot: Vec<u128> = Rung::ALL
+        .into_iter()
+        .zip(verdicts)
+        .map(|(rung, verdict)| median(rung, &ack, Flows::One, REPEAT, verdict))
+        .collect();
+    let empty = hot[0];
     println!("one flow, hot, towards the client:");
-    for (rung, verdict) in [(Rung::Find, Verdict::Transmit), (Rung::Through, Verdict::Transmit)] {
-        median(rung, &answer, Flows::One, REPEAT, verdict);
-    }
+    median(Rung::Find, &answer, Flows::One, REPEAT, Verdict::Transmit);
+    let hot_back = median(Rung::Through, &answer, Flows::One, REPEAT, Verdict::Transmit);
 
     println!("new connections into a table that is nearly empty:");
     let mut times: Vec<_> = (0..ROUNDS as u8)
@@ -125,11 +127,9 @@ fn main() {
     );
 
     println!("{count} connections, visited in an order that jumps about:");
-    for (rung, verdict) in
-        [(Rung::Headers, Verdict::Pass), (Rung::Find, Verdict::Transmit), (Rung::Through, Verdict::Transmit)]
-    {
-        median(rung, &ack, all(true), count as u32, verdict);
-    }
+    median(Rung::Headers, &ack, all(true), count as u32, Verdict::Pass);
+    median(Rung::Find, &ack, all(true), count as u32, Verdict::Transmit);
+    let cold = median(Rung::Through, &ack, all(true), count as u32, Verdict::Transmit);
     println!("a listing of all connections, and of the first alone:");
     let begun = Instant::now();
     let mut listed = 0_u64;
@@ -150,4 +150,19 @@ fn main() {
         println!("  {:.3} s, {swept:?}", begun.elapsed().as_secs_f64());
         lab.balancer.set_clock(Clock::Fixed(u32::MAX / 2 + 10)).unwrap();
     }
+    println!("what is aimed at, above the empty program, and what it is here:");
+    let aims = [
+        ("established, hot, towards the backend", 120, hot[4] - empty),
+        ("established, hot, towards the client", 120, hot_back.saturating_sub(empty)),
+        ("established, each packet another connection's", 250, cold.saturating_sub(empty)),
+        ("new connection, table nearly empty", 700, times[ROUNDS / 2].saturating_sub(empty)),
+        ("new connection, table being filled", 700, first.each.as_nanos().saturating_sub(empty)),
+    ];
+    for (what, aim, is) in aims {
+        println!("  {what:<46} {aim:4} ns  {is:5} ns  {}", if is <= aim { "held" } else { "not held" });
+    }
+    // 1.2 GB for eight million.
+    let (aim, is) = (150, memory.total() / u64::from(sizes.connections));
+    println!("  {:<46} {aim:4} B   {is:5} B   {}", "maps, a connection", if is <= aim { "held" } else { "not held" });
+    println!("  {connections} of {count} connections begun: {}", if connections > count { "held" } else { "not held" });
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
+use rig_sys::cpu::shared_cores;
 
 use super::compare::Against;
 use super::output::Output;
@@ -12,12 +13,13 @@ use crate::compare;
 use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::{Format, build};
-use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
+use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped, leave_out, why_not_here};
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
+use crate::testbed::Shares;
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    let (suite, timing) = choose(args)?;
+    let (mut suite, timing) = choose(args)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
@@ -25,6 +27,12 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
     let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
     let rootless = gain_privilege()?;
+    let shares = Shares::new(&cpus, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
+    let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rootless));
+    if suite.scenarios.is_empty() {
+        let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
+        return Err(Failure::new(Exit::Lacking, anyhow!("no scenario is left that can be run here:{reasons}")));
+    }
     refuse_if_lacking(&suite, Purpose::Run)?;
     let cancel = cancel_on_signal()?;
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
@@ -42,6 +50,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 only: args.only.clone(),
                 cpus: rig.shares().all().iter().map(ToString::to_string).collect(),
                 timing,
+                left_out: left_out.clone(),
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
@@ -53,6 +62,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
 
     let mut progress = Progress::new(&suite, &timing, args.quiet);
     progress.note(&format!("Run {id}: {}", suite.title));
+    for one in &left_out {
+        progress.note(&format!("Not in this run: {one}"));
+    }
     let mut settled = Vec::new();
     let result = measure(&suite, &timing, &mut store, id, &mut rig, &mut progress, &mut settled);
     progress.finish();
@@ -134,6 +146,9 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
     } else {
         suite.timing
     };
+    if args.quick {
+        suite.hasten();
+    }
     if let Some(window) = args.window {
         timing = timing.with_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
     }

@@ -11,9 +11,10 @@ use anyhow::{Context, anyhow};
 pub use self::line::{Command, Line, Listing, What};
 use super::client;
 use super::listing::{self, Style};
-use super::message::{ConnectionEntry, Filter, Reply, Request, Status};
+use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
 use super::names::Names;
 use super::place::Name;
+use super::settings::Shown;
 use super::{rules, views};
 use crate::command;
 use crate::exit::{Exit, Failure, OrExit};
@@ -37,25 +38,27 @@ impl UsageError {
     }
 }
 
-/// The options, for the help text.
+/// The options, for the help text: at most 80 columns.
 pub const AFTER_HELP: &str = "\
-Or ipvsadm's options in place of a command; docs/IPVSADM.md tells which are honoured and which refused, and why:
-  -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS]    add or change a service
-  -D SERVICE                                               remove it
+Or the options of ipvsadm and of DPVS; docs/IPVSADM.md tells all of them:
+  -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS]   add, change a service
+  -D SERVICE                                              remove it
   -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
-                                                           add or change a server (backend)
-  -d SERVICE -r SERVER[:PORT]                              remove it: its connections go on
-  -P|-Q SERVICE -z ADDRESS [-F DEVICE]                     add or remove a local address (FullNAT, tunnel)
-  -G [SERVICE] [--json]                                    local addresses and the connections of each
-  -L|-l [SERVICE] [-n] [--stats|--rate|--thresholds] [--exact] [--nosort] [--json]
-  -L -c [SERVICE] [--client ADDRESS] [--backend ADDRESS:PORT] [--most N] [-n] [--json]
-                                                           connections
-  -L --timeout, --set TCP TCPFIN UDP                       timeouts in seconds, 0: as it is
-  -Z [SERVICE]                                             counters to zero
-  -S [-n], -R                                              all rules as lines, and back: all or none
-  -C                                                       remove all services
-SERVICE is -t or -u with ADDRESS:PORT, IPv6 in brackets. -b FullNAT, -m NAT, -g direct routing, -i IP-in-IP tunnel.
-SCHEDULER is rr, wrr, lc, wlc (default), sh or mh. Any of them with --name NAME, or $NETRIG_LB, when several run.";
+                                                          add, change a server
+  -d SERVICE -r SERVER[:PORT]                             remove it
+  -P|-Q SERVICE -z ADDRESS [-F DEVICE]           add, remove a local address
+  -G [SERVICE] [--json]                          list them
+  -L|-l [SERVICE] [-n] [--stats|--rate|--thresholds] [--exact] [--nosort]
+                  [--json]                       list services and servers
+  -L -c [SERVICE] [--client ADDRESS] [--backend ADDRESS:PORT] [--most N] [-n]
+                  [--json]                       list connections
+  -L --timeout, --set TCP TCPFIN UDP             timeouts, seconds; 0: stays
+  -Z [SERVICE]                                   counters to zero
+  -S [-n], -R                                    rules to lines and back
+  -C                                             remove all services
+SERVICE is -t or -u (TCP, UDP) and ADDRESS:PORT, IPv6 in brackets. -b FullNAT,
+-m NAT, -g direct routing, -i IP-in-IP tunnel. SCHEDULER is rr, wrr, lc, wlc
+(default), sh or mh. Any of them with --name NAME, or $NETRIG_LB.";
 
 /// What is said of the program by `-v`.
 fn version() -> String {
@@ -147,7 +150,7 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         status.services.retain(|entry| entry.key == service);
         if status.services.is_empty() {
             let error = UsageError::new(
-                format!("balancer {name} has no service {}", listing::service_name(service)),
+                format!("balancer {name} has no service {}", Shown(service)),
                 "`netrig lb -L -n` lists those it has",
             );
             return Err(Failure::new(Exit::BadInput, error));
@@ -195,7 +198,7 @@ fn connections(name: &Name, filter: &Filter, mut names: Names, json: bool) -> Re
     command::done_or_closed(written.and_then(|()| out.flush()))
 }
 
-fn locals(name: &Name, service: Option<super::message::ServiceKey>, json: bool) -> Result<(), Failure> {
+fn locals(name: &Name, service: Option<ServiceKey>, json: bool) -> Result<(), Failure> {
     let mut status = status(name)?;
     if let Some(service) = service {
         status.services.retain(|entry| entry.key == service);

@@ -104,6 +104,11 @@ impl Handle {
         self.sweep_on(slots, &mut self.next_swept())
     }
 
+    /// Places of the connection table: what a round of [`sweep`](Self::sweep) looks through.
+    pub fn places(&self) -> u32 {
+        self.slots.end - self.slots.start
+    }
+
     /// All of the table.
     pub fn sweep_all(&self) -> Result<Swept, Error> {
         let mut next = self.next_swept();

@@ -1,0 +1,205 @@
+//! HAProxy in TCP mode in the middle.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rig_sys::netlink::Netlink;
+use rig_sys::netns::{NetNs, NsFile};
+use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
+
+use super::{CLOSING, Carrier, ESTABLISHED, Job, Protocol, SYN_RECEIVED, State, WEIGHT, said_by};
+use crate::record::{MiddleBackend, MiddleService};
+
+/// How long it may take to listen.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A socket of the abstract namespace, which is the network namespace's (unix(7)).
+const STATISTICS: &str = "netrig-haproxy";
+/// `sun_path` without its first byte.
+const NAME_LENGTH: usize = 107;
+
+/// The process, its configuration and the socket that it tells about itself by.
+#[derive(Debug)]
+pub struct Proxy {
+    version: String,
+    threads: usize,
+    services: Vec<SocketAddr>,
+    process: Child,
+    ns: NetNs,
+    listening: NsFile,
+}
+
+impl Proxy {
+    pub fn start(job: &Job, ns: &NetNs) -> Result<Self> {
+        if job.protocol == Protocol::Udp {
+            bail!("HAProxy carries TCP only: choose another path for UDP");
+        }
+        // It listens, so the addresses have to be somebody's here.
+        let mut netlink = Netlink::open(ns)?;
+        let mut addresses: Vec<IpAddr> = job.services.iter().map(SocketAddr::ip).collect();
+        addresses.dedup();
+        for address in addresses.into_iter().chain(job.local.iter().copied()) {
+            netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
+        }
+        ns.sysctls(&[
+            ("net.ipv4.ip_local_port_range", "1025 65535"),
+            ("net.core.somaxconn", "65535"),
+            ("net.ipv4.tcp_max_syn_backlog", "65535"),
+            // Its connections to servers are closed by it, and their ports must not rest for a minute each.
+            ("net.ipv4.tcp_max_tw_buckets", "1024"),
+        ])?;
+        // No file and no named socket, so that there is nothing to be left behind.
+        let mut command = Command::new("haproxy");
+        command.args(["-db", "-f", "/dev/stdin"]).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let process = in_namespace(die_with_parent(in_own_group(&mut command)), ns).spawn();
+        let mut process = process.context("run haproxy (apt-get install haproxy)")?;
+        let mut stdin = process.stdin.take().context("speak to haproxy")?;
+        // Should it not read all of it, it says why on standard error.
+        let _ = stdin.write_all(configuration(job)?.as_bytes());
+        drop(stdin);
+        let version = said_by(ns, "haproxy", &["-v"], "")?;
+        let mut proxy = Self {
+            version: version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned(),
+            threads: job.workers.len(),
+            services: job.services.clone(),
+            process,
+            ns: ns.try_clone()?,
+            listening: ns.run(|| NsFile::here("netstat"))??,
+        };
+        proxy.wait_until_it_listens()?;
+        Ok(proxy)
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        // All that it listens to is bound before its socket answers.
+        while self.ask("show info").is_err() {
+            if let Some(status) = self.process.try_wait().context("watch haproxy")? {
+                let mut said = String::new();
+                if let Some(errors) = &mut self.process.stderr {
+                    let _ = errors.read_to_string(&mut said);
+                }
+                bail!("haproxy ended with {status}: {}", said.trim());
+            }
+            if Instant::now() > deadline {
+                bail!("haproxy does not listen after {} s", PATIENCE.as_secs());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// A command of its management guide, and the answer.
+    fn ask(&self, command: &str) -> Result<String> {
+        // haproxy fills the name up with zeroes.
+        let mut name = [0; NAME_LENGTH];
+        name[..STATISTICS.len()].copy_from_slice(STATISTICS.as_bytes());
+        let address = UnixAddress::from_abstract_name(name).context("name haproxy's socket")?;
+        let mut stream = self.ns.run(|| UnixStream::connect_addr(&address))?.context("ask haproxy")?;
+        stream.set_read_timeout(Some(PATIENCE)).context("ask haproxy")?;
+        writeln!(stream, "{command}").context("ask haproxy")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).context("hear from haproxy")?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// How many connections there can be at a time haproxy finds out from the limit of open files, as it does by default.
+fn configuration(job: &Job) -> Result<String> {
+    let threads = job.workers.len();
+    let cpus: Vec<String> = job.workers.as_slice().iter().map(u32::to_string).collect();
+    let mut text = format!(
+        "global\n  nbthread {threads}\n  cpu-map auto:1/1-{threads} {}\n  stats socket abns@{STATISTICS}\n\
+         defaults\n  mode tcp\n  timeout connect {SYN_RECEIVED}s\n  timeout client {ESTABLISHED}s\n  \
+         timeout server {ESTABLISHED}s\n  timeout client-fin {CLOSING}s\n  timeout server-fin {CLOSING}s\n  \
+         backlog 65535\n",
+        cpus.join(" "),
+    );
+    for (number, service) in job.services.iter().enumerate() {
+        writeln!(text, "frontend service{number}\n  bind {service}\n  default_backend servers{number}")?;
+        writeln!(text, "backend servers{number}\n  balance roundrobin")?;
+        // A server that is reached from several addresses is named several times, each as often as the others.
+        let times = (job.local.len() / job.backends.len()).max(1);
+        let backends = (0..times).flat_map(|_| job.backends_of(*service));
+        for (turn, (backend, source)) in backends.zip(job.local.iter().cycle()).enumerate() {
+            writeln!(text, "  server server{turn} {backend} source {source}")?;
+        }
+    }
+    Ok(text)
+}
+
+impl Carrier for Proxy {
+    fn system(&self) -> Result<String> {
+        let threads = if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
+        Ok(format!("HAProxy {}, TCP mode, {threads}", self.version))
+    }
+
+    /// Of the kernel's listening sockets (/proc/net/netstat: a line of names, then a line of numbers).
+    fn drops(&self) -> Result<Vec<(String, u64)>> {
+        let mut text = String::new();
+        self.listening.read(&mut text)?;
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+        let (names, numbers) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let pairs: Vec<_> = names.split_whitespace().zip(numbers.split_whitespace()).collect();
+        let refused = pairs.iter().find(|(name, _)| *name == "ListenDrops").and_then(|(_, number)| number.parse().ok());
+        Ok(vec![("a listening socket took no more connections".to_owned(), refused.unwrap_or(0))])
+    }
+
+    fn state(&self) -> Result<State> {
+        let table = self.ask("show stat")?;
+        let mut reader = csv::Reader::from_reader(table.trim_start_matches("# ").as_bytes());
+        let names = reader.headers().context("read haproxy's table")?.clone();
+        let column = |name: &str| names.iter().position(|of| of == name).with_context(|| format!("find column {name}"));
+        let (proxy, server, current) = (column("pxname")?, column("svname")?, column("scur")?);
+        let address = column("addr")?;
+        let service = |address: &SocketAddr| MiddleService {
+            protocol: "TCP".to_owned(),
+            address: address.to_string(),
+            scheduler: "roundrobin".to_owned(),
+            backends: Vec::new(),
+        };
+        let services = self.services.iter().map(service).collect();
+        let mut state = State { connections: Some(0), memory_bytes: None, services };
+        for row in reader.records() {
+            let row = row.context("read haproxy's table")?;
+            let number = |at: usize| row.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            match &row[server] {
+                "FRONTEND" => state.connections = state.connections.map(|sum| sum + number(current)),
+                "BACKEND" => {}
+                _ => {
+                    let backend = MiddleBackend {
+                        address: row[address].to_owned(),
+                        forward: "Proxy".to_owned(),
+                        weight: WEIGHT,
+                        active: number(current),
+                        inactive: 0,
+                    };
+                    let number = row[proxy].strip_prefix("servers").and_then(|number| number.parse().ok());
+                    let Some(service) = number.and_then(|number: usize| state.services.get_mut(number)) else {
+                        continue;
+                    };
+                    match service.backends.iter_mut().find(|known| known.address == backend.address) {
+                        Some(known) => known.active += backend.active,
+                        None => service.backends.push(backend),
+                    }
+                }
+            }
+        }
+        Ok(state)
+    }
+}

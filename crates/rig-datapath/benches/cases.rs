@@ -1,0 +1,95 @@
+//! What each branch of the balancer's program costs, by test runs of the packets that tests send: medians above what it
+//! takes to make the packet what it was, no judgement.
+//!
+//! `cargo xtask bench cases`
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a measurement that panics is none")]
+
+#[path = "../tests/balancer/cases.rs"]
+mod cases;
+#[path = "../tests/balancer/frames.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod frames;
+#[path = "../tests/balancer/lab.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod lab;
+
+use rig_datapath::balancer::Clock;
+use rig_datapath::balancer::replay::{self, Packet, Replayed};
+use rig_datapath::test_run::Verdict;
+
+use cases::{Case, Expected};
+use lab::Lab;
+
+const ROUNDS: usize = 9;
+const REPEAT: u32 = 100_000;
+/// Each repetition begins a connection, and one client has 65,535 ports.
+const NEW: u32 = 16_384;
+
+/// Median, least and most, in nanoseconds.
+struct Times([u128; ROUNDS]);
+
+impl Times {
+    fn median(&self) -> u128 {
+        self.0[ROUNDS / 2]
+    }
+}
+
+fn verdict(expected: &Expected) -> Verdict {
+    match expected {
+        Expected::Sent(_) => Verdict::Transmit,
+        Expected::Dropped(_) => Verdict::Drop,
+        Expected::Left(_) => Verdict::Pass,
+    }
+}
+
+fn measure(lab: &Lab, case: &Case, what: Replayed) -> Times {
+    let mut frame = case.frame.clone();
+    let mut times: [u128; ROUNDS] = std::array::from_fn(|round| {
+        if let Some(port_at) = case.new_flow {
+            // The client's address ends 12 bytes before the ports in IPv4, 24 in IPv6: another client each round.
+            let ipv6 = frame[12..14] == [0x86, 0xdd];
+            frame[port_at as usize - if ipv6 { 17 } else { 5 }] = 150 + round as u8;
+        }
+        let packet = Packet { frame: &frame, ..case.packet() };
+        let repeat = if case.new_flow.is_some() { NEW } else { REPEAT };
+        let outcome = replay::run(&lab.balancer, what, packet, Some(lab.interface), repeat).unwrap();
+        let expected = if what == Replayed::Nothing { Verdict::Pass } else { verdict(&case.expected) };
+        assert_eq!(outcome.verdict, expected, "{}: {:?}", case.name, lab.drops());
+        outcome.each.as_nanos()
+    });
+    times.sort_unstable();
+    Times(times)
+}
+
+/// Ends all connections and frees their places.
+fn empty(lab: &mut Lab) {
+    for tick in [u32::MAX / 2, u32::MAX / 2 + 10] {
+        lab.balancer.set_clock(Clock::Fixed(tick)).unwrap();
+        lab.balancer.sweep_all().unwrap();
+    }
+    lab.balancer.set_clock(Clock::Kernel).unwrap();
+}
+
+fn main() {
+    println!("load of the machine, mean over a minute: {:?}", rig_sys::probe::load_average());
+    let Some(mut lab) = Lab::with(&cases::config(), || replay::load(cases::sizes())) else { return };
+    lab.balancer.set_clock(Clock::Kernel).unwrap();
+    for (name, instructions) in lab.balancer.instructions() {
+        println!("{name}: {instructions} instructions");
+    }
+    println!("one packet, hot: median of {ROUNDS} runs, (least to most), of which restoring the packet is not a part:");
+    let mut cases = cases::all(&lab);
+    // Those that need connections come before those after which there are none.
+    cases.sort_by_key(|case| case.new_flow.is_some());
+    for case in &cases {
+        let nothing = measure(&lab, case, Replayed::Nothing).median();
+        let through = measure(&lab, case, Replayed::Through);
+        let [median, least, most] =
+            [through.median(), through.0[0], through.0[ROUNDS - 1]].map(|ns| ns.saturating_sub(nothing));
+        println!("  {:<72} {median:5} ns  ({least} to {most})", case.name);
+        if case.new_flow.is_some() {
+            empty(&mut lab);
+        }
+    }
+}
