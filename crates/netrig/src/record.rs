@@ -269,6 +269,8 @@ pub enum Flag {
     SaturatedThread { worker: String, percent: f64 },
     /// Nodes own threads of the same core, as a CPU list, and slow each other down.
     SharedCore { nodes: Vec<String>, cpus: String },
+    /// The middle's workers have CPUs, as a CPU list, that the ends of the load have too.
+    SharedCpu { cpus: String },
     /// The kernel halted netrig because a control group had used up its CPU limit.
     Throttled { microseconds: u64 },
     /// Packets were dropped.
@@ -322,6 +324,9 @@ impl fmt::Display for Flag {
             }
             Self::SharedCore { nodes, cpus } => {
                 write!(f, "nodes {} share a core (CPUs {cpus}) and slow each other down", nodes.join(" and "))
+            }
+            Self::SharedCpu { cpus } => {
+                write!(f, "workers of the middle share CPUs {cpus} with the load's ends and slow each other down")
             }
             Self::Throttled { microseconds } => {
                 write!(f, "the CPU limit of a control group halted netrig for {microseconds} us of CPU time")

@@ -35,8 +35,7 @@ int spread(struct xdp_md *ctx)
 	struct packet packet = {};
 	enum kind kind = parse(ctx, &packet);
 
-	if ((kind == FLOW || kind == ERROR) && (is_owned(&packet.tuple.destination, OWNED_TO) ||
-						is_owned(&packet.tuple.source, OWNED_FROM))) {
+	if (is_spread(&packet, kind)) {
 		__u32 worker = (hash_tuple(&packet.tuple) & 0xffffffff) * spreading.workers >> 32;
 		__u32 cpu = worker < MAX_WORKERS ? spreading.cpu[worker] : AT_ONCE;
 

@@ -1,5 +1,6 @@
 //! Typed access to maps: a key and a value are plain data whose bytes are what the program sees.
 
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -87,12 +88,14 @@ impl Map {
             .map_err(self.failed("write to"))
     }
 
-    /// All elements of an array, in their order.
-    pub(crate) fn each<V: FromBytes>(&self, mut with: impl FnMut(u32, V)) -> Result<(), Error> {
+    /// All elements of an array, in their order, until `with` breaks off.
+    pub(crate) fn each<V: FromBytes>(&self, mut with: impl FnMut(u32, V) -> ControlFlow<()>) -> Result<(), Error> {
         const BATCH: u32 = 4096;
         let batch = self.handle.lookup_batch(BATCH.min(self.entries()), MapFlags::ANY, MapFlags::ANY);
         for (key, value) in batch.map_err(self.failed("read"))? {
-            with(u32::from_ne_bytes([key[0], key[1], key[2], key[3]]), self.decode(&value));
+            if with(u32::from_ne_bytes([key[0], key[1], key[2], key[3]]), self.decode(&value)).is_break() {
+                break;
+            }
         }
         Ok(())
     }

@@ -84,6 +84,11 @@ impl NetNs {
     pub fn raw_fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
+
+    /// Another handle of the same namespace, which keeps it alive too.
+    pub fn try_clone(&self) -> Result<Self> {
+        Ok(Self { fd: self.fd.try_clone().during(|| "keep a network namespace".into())? })
+    }
 }
 
 impl AsFd for NetNs {

@@ -24,3 +24,28 @@ pub fn on_stop_signal(stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
     };
     thread::Builder::new().name("signals".into()).spawn(watch).map(|_| ())
 }
+
+/// Calls `stop` at SIGINT and SIGTERM and `hang_up` at each SIGHUP, on a thread of its own, as daemons take them; a second
+/// SIGINT or SIGTERM ends the process at once.
+pub fn on_stop_or_hangup(
+    stop: impl FnOnce() + Send + 'static,
+    mut hang_up: impl FnMut() + Send + 'static,
+) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let watch = move || {
+        let mut stop = Some(stop);
+        for signal in signals.forever() {
+            match (signal, stop.take()) {
+                (SIGHUP, not_yet) => {
+                    stop = not_yet;
+                    hang_up();
+                }
+                (_, Some(stop)) => stop(),
+                (_, None) => {
+                    let _ = emulate_default_handler(signal);
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(watch).map(|_| ())
+}

@@ -14,6 +14,7 @@ use rig_sys::process;
 use super::{gain_privilege, print, refuse_if_lacking, usable_cpus};
 use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::run::middle::Standing;
 use crate::suite::{Scenario, Suite, SuiteError};
 use crate::testbed::kept::{Kept, NameTaken, Registry};
 use crate::testbed::{Shares, Testbed};
@@ -71,7 +72,14 @@ pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
         .or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
     refuse_if_lacking(&suite.only(std::slice::from_ref(&scenario_found.id))?, Purpose::Build)?;
-    let testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;
+    let mut testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;
+    if testbed.topology().middle().is_some() {
+        // The middle has nothing else to carry packets to.
+        testbed.route_pools().or_exit(Exit::Failed)?;
+    }
+    let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
+    let _at_work =
+        Standing::set_up(&scenario_found, &testbed, &usable_cpus(cpus)?.without(&owned)).or_exit(Exit::Failed)?;
     registry.publish(name, scenario, rootless, &testbed).map_err(|error| {
         let exit = if error.is::<NameTaken>() { Exit::BadInput } else { Exit::Failed };
         Failure::new(exit, error)

@@ -11,7 +11,7 @@ use rig_sys::cpu::CpuSet;
 use super::output::Output;
 use super::print;
 use super::suites::{load_text, repeat_text};
-use crate::claim::{FigureRef, Metric};
+use crate::claim::{FigureRef, Metric, Verdict};
 use crate::cli::{ReportArgs, StoreArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::figures::figure;
@@ -19,7 +19,7 @@ use crate::record::TrialRecord;
 use crate::report::build;
 use crate::report::document::Claim;
 use crate::report::view::{Certainty, RunView, ScenarioView, Status};
-use crate::run::{Options, Outcome, Settled};
+use crate::run::{Options, Outcome, Settled, no_verdict};
 use crate::store::{Run, RunState, Store};
 use crate::suite::{Repeat, Suite};
 
@@ -92,10 +92,13 @@ pub(super) fn path_of(args: &StoreArgs) -> Result<PathBuf, Failure> {
 
 /// A stored run as its report needs it.
 pub fn view(run: &Run) -> Result<RunView, Failure> {
-    let suite = Suite::parse(&run.suite_file, &run.suite_text)?;
+    let mut suite = Suite::parse(&run.suite_file, &run.suite_text)?;
     let options: Options = serde_json::from_value(run.options.clone())
         .with_context(|| format!("read the options of run {}", run.summary.id))
         .or_exit(Exit::Failed)?;
+    if options.quick {
+        suite.hasten();
+    }
     let settled: Vec<Settled> = match &run.goals {
         None => Vec::new(),
         Some(goals) => serde_json::from_value(goals.clone())
@@ -108,7 +111,8 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         Repeat::Until(goal) => goal.level,
     };
     let cpus: Vec<CpuSet> = options.cpus.iter().filter_map(|list| list.parse().ok()).collect();
-    let chosen = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id);
+    let asked = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id);
+    let chosen = |id: &str| asked(id) && options.why_left_out(id).is_none();
     let scenarios = suite
         .scenarios
         .iter()
@@ -134,14 +138,18 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
     let claims = suite
         .claims
         .iter()
-        .filter(|claim| claim.figures().iter().all(|figure| chosen(&figure.scenario)))
+        .filter(|claim| claim.figures().iter().all(|figure| asked(&figure.scenario)))
         .map(|claim| {
             let judgement = claim.evaluate(level, &values);
+            let (verdict, words) = match no_verdict(claim, &options, &run.trials) {
+                Some(why) => (Verdict::Undecided, format!("{}; {why}", judgement.words)),
+                None => (judgement.verdict, judgement.words),
+            };
             Claim {
                 text: claim.text().to_owned(),
                 expression: claim.expression().to_owned(),
-                verdict: judgement.verdict,
-                words: judgement.words + &generator_bound(claim, &run.trials),
+                verdict,
+                words: words + &generator_bound(claim, &run.trials),
             }
         })
         .collect();
@@ -166,6 +174,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         environment: run.environment.clone(),
         rig_cost: run.rig_cost.clone(),
         scenarios,
+        left_out: options.left_out.iter().filter_map(|one| one.of(&asked)).collect(),
         tables: suite.tables.clone(),
         baseline: suite.baseline.clone(),
         claims,
@@ -197,7 +206,7 @@ fn generator_bound(claim: &crate::claim::Claim, trials: &[TrialRecord]) -> Strin
     let mut scenarios: Vec<&str> = claim
         .figures()
         .iter()
-        .filter(|figure| figure.metric == Metric::Limit)
+        .filter(|figure| matches!(figure.metric, Metric::Limit | Metric::LimitHeld))
         .filter(|figure| trials.iter().filter(|trial| trial.scenario == figure.scenario).any(|trial| bound(&trial)))
         .map(|figure| figure.scenario.as_str())
         .collect();

@@ -12,12 +12,12 @@ use crate::compare;
 use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::{Format, build};
-use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped};
+use crate::run::{self, Execute, Middles, Options, Outcome, Progress, Rig, Settled, Stopped, leave_out};
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    let (suite, timing) = choose(args)?;
+    let (mut suite, timing) = choose(args)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
@@ -25,6 +25,11 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
     let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
     let rootless = gain_privilege()?;
+    let left_out = leave_out(&mut suite, &Middles::probe(cpus.len(), rootless));
+    if suite.scenarios.is_empty() {
+        let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
+        return Err(Failure::new(Exit::Lacking, anyhow!("no scenario is left that can be run here:{reasons}")));
+    }
     refuse_if_lacking(&suite, Purpose::Run)?;
     let cancel = cancel_on_signal()?;
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
@@ -42,6 +47,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 only: args.only.clone(),
                 cpus: rig.shares().all().iter().map(ToString::to_string).collect(),
                 timing,
+                left_out: left_out.clone(),
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
@@ -53,6 +59,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
 
     let mut progress = Progress::new(&suite, &timing, args.quiet);
     progress.note(&format!("Run {id}: {}", suite.title));
+    for one in &left_out {
+        progress.note(&format!("Not in this run: {one}"));
+    }
     let mut settled = Vec::new();
     let result = measure(&suite, &timing, &mut store, id, &mut rig, &mut progress, &mut settled);
     progress.finish();
@@ -134,6 +143,9 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
     } else {
         suite.timing
     };
+    if args.quick {
+        suite.hasten();
+    }
     if let Some(window) = args.window {
         timing = timing.with_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
     }

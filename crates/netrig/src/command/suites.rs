@@ -5,20 +5,44 @@ use std::fmt::Write;
 use super::print;
 use crate::exit::{Exit, Failure};
 use crate::suite::{Repeat, Scenario, Suite};
+use crate::testbed::Middle;
+use crate::testbed::topology::Path;
 
 pub fn list() -> Result<Exit, Failure> {
     let mut text = String::new();
     for suite in Suite::built_in() {
         let suite = suite?;
         let _ = writeln!(text, "{}: {}", suite.name, suite.title);
-        let widest = |of: fn(&Scenario) -> &str| suite.scenarios.iter().map(|s| of(s).chars().count()).max();
-        let (ids, names) = (widest(|s| &s.id).unwrap_or(0), widest(|s| &s.name).unwrap_or(0));
-        for Scenario { id, name, topology, .. } in &suite.scenarios {
-            let _ = writeln!(text, "  {id:<ids$}  {name:<names$}  {}", topology.path());
+        let entries: Vec<(String, &[Scenario])> = lists(&suite).map(|rows| (id_of(rows), rows)).collect();
+        let ids = entries.iter().map(|(id, _)| id.chars().count()).max().unwrap_or(0);
+        let names = entries.iter().map(|(_, rows)| rows[0].list_name().chars().count()).max().unwrap_or(0);
+        for (id, rows) in entries {
+            let (name, path) = (rows[0].list_name(), rows[0].topology.path());
+            let _ = write!(text, "  {id:<ids$}  {name:<names$}  {path}");
+            let _ = match rows[0].row_of {
+                Some(_) => writeln!(text, ", N = {} workers", numbers(rows)),
+                None => writeln!(text),
+            };
         }
     }
     print(&text)?;
     Ok(Exit::Done)
+}
+
+/// The scenarios of the suite, those of one list of workers together.
+fn lists(suite: &Suite) -> impl Iterator<Item = &[Scenario]> {
+    suite.scenarios.chunk_by(|one, other| one.row_of.is_some() && one.row_of == other.row_of)
+}
+
+/// `cps-balancer-N` of a list, the scenario's own id where it stands alone.
+fn id_of(rows: &[Scenario]) -> String {
+    rows[0].row_of.as_ref().map_or_else(|| rows[0].id.clone(), |id| format!("{id}-N"))
+}
+
+/// `1, 2, 4`
+fn numbers(rows: &[Scenario]) -> String {
+    let workers = rows.iter().filter_map(|row| row.middle).map(|middle| middle.workers.to_string());
+    workers.collect::<Vec<_>>().join(", ")
 }
 
 pub fn show(name: &str) -> Result<Exit, Failure> {
@@ -27,7 +51,7 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
     let phases = suite.timing.phases;
     let _ = writeln!(text, "{}\n", suite.title);
     if !suite.about.is_empty() {
-        let _ = writeln!(text, "{}\n", suite.about);
+        let _ = writeln!(text, "{}\n", suite.about.trim());
     }
     let _ = writeln!(
         text,
@@ -37,12 +61,19 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         phases.cool_down,
         repeat_text(suite.timing.repeat)
     );
-    for scenario in &suite.scenarios {
-        let _ = writeln!(text, "\n{}  {}", scenario.id, scenario.name);
+    for rows in lists(&suite) {
+        let scenario = &rows[0];
+        let _ = writeln!(text, "\n{}  {}", id_of(rows), scenario.list_name());
         if !scenario.about.is_empty() {
             let _ = writeln!(text, "   {}", scenario.about);
         }
+        if scenario.row_of.is_some() {
+            let _ = writeln!(text, "   A scenario for each number of workers, N = {}", numbers(rows));
+        }
         let _ = writeln!(text, "   {}", load_text(scenario));
+        if let Some(middle) = &scenario.middle {
+            let _ = writeln!(text, "   {}", middle_text(scenario.topology.path(), middle));
+        }
         for note in &scenario.notes {
             let _ = writeln!(text, "   Note: {note}");
         }
@@ -58,6 +89,16 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
     }
     print(&text)?;
     Ok(Exit::Done)
+}
+
+/// What the node in the middle has, in one line.
+fn middle_text(path: Path, middle: &Middle) -> String {
+    let addresses = |n: u32, what: &str| format!("{n} {what} address{}", if n == 1 { "" } else { "es" });
+    let Middle { service_addresses, local_addresses, profile, .. } = *middle;
+    let mut parts = vec![addresses(service_addresses, "service")];
+    parts.extend((path != Path::Ipvs).then(|| addresses(local_addresses, "local")));
+    parts.extend(profile.then(|| "the stacks of its CPUs are sampled".to_owned()));
+    format!("In the middle: {}", parts.join(", "))
 }
 
 /// How often trials are repeated, in words.

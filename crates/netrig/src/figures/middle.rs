@@ -55,3 +55,89 @@ pub fn check(has_middle: bool, figure: &FigureRef) -> Result<(), FigureError> {
         hint: "name a scenario of a path with a node in the middle, or a figure of one of its ends".to_owned(),
     })
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::claim::Side;
+    use crate::record::NodeRecord;
+
+    /// A middle of two workers on CPUs of its own.
+    pub(crate) fn middle() -> MiddleRecord {
+        MiddleRecord {
+            workers: vec![4, 5],
+            shared: Vec::new(),
+            system: "netrig".into(),
+            in_packets: 6000,
+            in_bytes: 500_000,
+            out_packets: 5990,
+            out_bytes: 499_000,
+            connections: Some(77),
+            memory_bytes: None,
+            services: Vec::new(),
+            drops: vec![("no backend".into(), 7), ("table full".into(), 3)],
+            profile: None,
+        }
+    }
+
+    fn record() -> TrialRecord {
+        let text = include_str!("../../tests/records/trial-packets-0.1.0.json");
+        let mut record: TrialRecord = serde_json::from_str(text).unwrap();
+        (record.window_begin_ns, record.window_end_ns) = (1_000_000_000, 3_000_000_000);
+        let cpu = |cpu, softirq| CpuUse { cpu, softirq, idle: 100.0 - softirq, ..CpuUse::default() };
+        record.nodes.push(NodeRecord {
+            name: "balancer".into(),
+            cpus: vec![cpu(4, 30.0), cpu(5, 50.0), cpu(6, 90.0)],
+            interfaces: Vec::new(),
+            protocol: Default::default(),
+        });
+        record.middle = Some(middle());
+        record
+    }
+
+    #[test]
+    fn a_middle_has_the_figures_of_its_counters() {
+        let record = record();
+        let value = |metric| crate::figures::figure(&record, Side::Local, metric);
+        assert_eq!(value(Metric::MiddlePacketsIn), Some(3000.0));
+        assert_eq!(value(Metric::MiddlePacketsOut), Some(2995.0));
+        assert_eq!(value(Metric::MiddleBitsIn), Some(2_000_000.0));
+        assert_eq!(value(Metric::MiddleBitsOut), Some(1_996_000.0));
+        assert_eq!(value(Metric::MiddleConnections), Some(77.0));
+        assert_eq!(value(Metric::MiddleDrops), Some(10.0));
+        // The CPU that carries no packets does not count.
+        assert_eq!(value(Metric::MiddleCpu), Some(40.0));
+        assert_eq!(crate::figures::figure(&record, Side::Remote, Metric::MiddleDrops), None);
+    }
+
+    #[test]
+    fn what_a_middle_does_not_tell_is_not_made_up() {
+        let with = |change: fn(&mut MiddleRecord), metric| {
+            let mut record = record();
+            change(record.middle.as_mut().unwrap());
+            figure(&record, metric)
+        };
+        assert_eq!(with(|middle| middle.connections = None, Metric::MiddleConnections), None);
+        assert_eq!(with(|middle| middle.shared = vec![5], Metric::MiddleCpu), None);
+        assert_eq!(with(|middle| middle.workers = vec![4, 9], Metric::MiddleCpu), None);
+        assert_eq!(with(|middle| middle.workers.clear(), Metric::MiddleCpu), None);
+        assert_eq!(with(|middle| middle.drops.clear(), Metric::MiddleDrops), Some(0.0));
+        let without = TrialRecord { middle: None, ..record() };
+        assert!(Metric::ALL.into_iter().filter(|m| is_own(*m)).all(|metric| figure(&without, metric).is_none()));
+    }
+
+    #[test]
+    fn limits_are_of_what_was_searched() {
+        use crate::record::Searched;
+        let value = |of, metric| {
+            let text = include_str!("../../tests/records/trial-packets-0.1.0.json");
+            let mut record: TrialRecord = serde_json::from_str(text).unwrap();
+            record.search.as_mut().unwrap().of = of;
+            crate::figures::figure(&record, Side::Local, metric).is_some()
+        };
+        for of in [Searched::Connections, Searched::Requests] {
+            assert!(value(of, Metric::Limit) && !value(of, Metric::LimitHeld));
+        }
+        assert!(!value(Searched::Held, Metric::Limit) && value(Searched::Held, Metric::LimitHeld));
+    }
+}

@@ -1,7 +1,7 @@
 //! The picture.
 
 use inferno::flamegraph::color::{BackgroundColor, MultiPalette, Palette};
-use inferno::flamegraph::{Options, from_lines};
+use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use super::fold::IDLE;
 use crate::record::Profile;
@@ -31,8 +31,9 @@ pub fn svg(profile: &Profile, title: &str) -> Result<String, Unusable> {
     let mut options = Options::default();
     options.title = title.to_owned();
     options.subtitle = Some(subtitle(profile));
-    options.colors = Palette::Multi(MultiPalette::Java);
+    options.colors = Palette::Multi(MultiPalette::Js);
     options.bgcolors = Some(BackgroundColor::Flat((255, 255, 255).into()));
+    options.text_truncate_direction = TextTruncateDirection::Right;
     options.hash = true;
     options.deterministic = true;
     options.count_name = "samples".to_owned();

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-use super::{ipvsadm, views};
+use super::{control, ipvsadm, views};
 use crate::exit::{Exit, Failure};
 
 /// The layer-4 balancer
@@ -18,6 +18,8 @@ struct Lb {
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]
+    Control(control::Control),
+    #[command(flatten)]
     View(views::View),
 }
 
@@ -30,5 +32,6 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let program = OsString::from("netrig lb");
     match Lb::parse_from([program].iter().chain(arguments)).command {
         Command::View(view) => views::execute(&view),
+        Command::Control(control) => control::execute(control),
     }
 }

@@ -68,11 +68,22 @@ pub fn status() -> Status {
         ],
     };
     let removed = ServiceEntry { key: service(Protocol::Tcp, "192.0.2.1:81"), open: false, ..udp.clone() };
-    let reasons = rig_datapath::balancer::Drop::ALL.iter();
-    let drops =
-        reasons.map(|r| reason(r.number(), r.key(), r.text(), r.remedy(), u64::from(r.number() % 7 / 5) * 1234));
-    let reasons = rig_datapath::balancer::Pass::ALL.iter();
-    let passes = reasons.map(|r| reason(r.number(), r.key(), r.text(), r.remedy(), u64::from(r.number() / 4) * 56));
+    let drops = vec![
+        reason(1, "fragment", "a fragment for one of the balancer's addresses", "lower the sender's MTU", 0),
+        reason(5, "no_backend", "a new connection for a service without backends", "add a backend", 1234),
+        reason(7, "table_full", "a new connection while the table is full", "load a larger table", 99),
+        reason(
+            12,
+            "too_big",
+            "the packet is larger than the next link's MTU",
+            "raise the MTU, or lower the senders' (MSS), by 20 bytes for IPv4 tunnels and 40 for IPv6",
+            567_890,
+        ),
+    ];
+    let passes = vec![
+        reason(1, "not_ip", "neither IPv4 nor IPv6", "nothing: ARP is among them", 56),
+        reason(2, "malformed", "a header or length that cannot be", "find out who sends them", 0),
+    ];
     Status {
         netrig_version: "0.1.0".to_owned(),
         name: "lb".to_owned(),
@@ -90,8 +101,8 @@ pub fn status() -> Status {
         table: TableStatus { capacity: 8_650_752, connections: 1_234_567, memory_bytes: 1_040_000_000, sweep_ms: 120 },
         timeouts: DefaultTimeouts { tcp: 90, tcp_fin: 7, udp: 300 },
         services: vec![udp, tcp, removed],
-        drops: drops.collect(),
-        passes: passes.collect(),
+        drops,
+        passes,
         rate_span_ms: 2000,
     }
 }

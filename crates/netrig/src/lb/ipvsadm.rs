@@ -11,9 +11,10 @@ use anyhow::{Context, anyhow};
 pub use self::line::{Command, Line, Listing, What};
 use super::client;
 use super::listing::{self, Style};
-use super::message::{ConnectionEntry, Filter, Reply, Request, Status};
+use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
 use super::names::Names;
 use super::place::Name;
+use super::settings::Shown;
 use super::{rules, views};
 use crate::command;
 use crate::exit::{Exit, Failure, OrExit};
@@ -147,7 +148,7 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         status.services.retain(|entry| entry.key == service);
         if status.services.is_empty() {
             let error = UsageError::new(
-                format!("balancer {name} has no service {}", listing::service_name(service)),
+                format!("balancer {name} has no service {}", Shown(service)),
                 "`netrig lb -L -n` lists those it has",
             );
             return Err(Failure::new(Exit::BadInput, error));
@@ -195,7 +196,7 @@ fn connections(name: &Name, filter: &Filter, mut names: Names, json: bool) -> Re
     command::done_or_closed(written.and_then(|()| out.flush()))
 }
 
-fn locals(name: &Name, service: Option<super::message::ServiceKey>, json: bool) -> Result<(), Failure> {
+fn locals(name: &Name, service: Option<ServiceKey>, json: bool) -> Result<(), Failure> {
     let mut status = status(name)?;
     if let Some(service) = service {
         status.services.retain(|entry| entry.key == service);

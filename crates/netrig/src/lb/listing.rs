@@ -182,11 +182,6 @@ pub fn addresses_of(entry: &ConnectionEntry) -> impl Iterator<Item = IpAddr> {
     [Some(entry.client), Some(entry.service), Some(entry.backend), entry.local].into_iter().flatten().map(|a| a.ip())
 }
 
-/// `tcp 192.0.2.1:80`, for messages.
-pub fn service_name(key: ServiceKey) -> String {
-    format!("{} {}", protocol(key.protocol).to_ascii_lowercase(), key.address)
-}
-
 /// How many connections have each local address.
 #[derive(Debug, Default)]
 pub struct LocalCounts(HashMap<(ServiceKey, IpAddr), u64>);

@@ -12,6 +12,8 @@
 
 pub mod client;
 pub mod command;
+pub mod control;
+mod daemon;
 mod drops;
 #[cfg(test)]
 mod fixture;

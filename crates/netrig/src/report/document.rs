@@ -475,8 +475,6 @@ impl Scaling {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flame {
     pub title: String,
-    /// Among the run's data, too, where it is looked up.
-    #[serde(skip)]
     pub profile: Profile,
 }
 

@@ -1,6 +1,7 @@
 //! Trials, runs and documents made up for tests. Trials are read from JSON, so that fields with a default need no
 //! mention.
 
+pub(crate) mod balancer;
 pub(crate) mod loads;
 
 use std::time::Duration;
@@ -380,6 +381,7 @@ pub(crate) fn run_view() -> RunView {
             busy: vec![("a".into(), 1.2), ("b".into(), 0.9)],
         }),
         scenarios,
+        left_out: Vec::new(),
         tables: vec![table],
         claims: vec![
             claim(

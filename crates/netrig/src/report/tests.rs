@@ -20,8 +20,13 @@ fn visible(text: &str) -> String {
     text.replace('\x1b', "␛").replace('\u{202e}', "<U+202E>")
 }
 
-fn all() -> [Document; 3] {
-    [fixture::document(), build::document(&fixture::run_view()), build::document(&fixture::loads::netperf_view())]
+fn all() -> [Document; 4] {
+    [
+        fixture::document(),
+        build::document(&fixture::run_view()),
+        build::document(&fixture::loads::netperf_view()),
+        build::document(&fixture::balancer::balancer_view()),
+    ]
 }
 
 /// Not the binary format for its own sake: the snapshot is a page that a browser opens.
@@ -35,6 +40,10 @@ fn html_looks_as_it_did() {
     insta::assert_binary_snapshot!(
         "netperf.html",
         plain(&build::document(&fixture::loads::netperf_view()), Format::Html).into_bytes()
+    );
+    insta::assert_binary_snapshot!(
+        "balancer.html",
+        plain(&build::document(&fixture::balancer::balancer_view()), Format::Html).into_bytes()
     );
 }
 
@@ -51,6 +60,8 @@ fn terminal_looks_as_it_did() {
         )
     );
     let wide = Options { colour: false, width: 120 };
+    let balancer = build::document(&fixture::balancer::balancer_view());
+    insta::assert_snapshot!("balancer-120.txt", written(&balancer, Format::Terminal, wide));
     let run = build::document(&fixture::run_view()).without_details();
     insta::assert_snapshot!("run-120.txt", written(&run, Format::Terminal, wide));
 }
@@ -64,6 +75,10 @@ fn terminal_colours_look_as_they_did() {
 #[test]
 fn markdown_looks_as_it_did() {
     insta::assert_snapshot!("document.md", plain(&fixture::document(), Format::Markdown));
+    insta::assert_snapshot!(
+        "balancer.md",
+        plain(&build::document(&fixture::balancer::balancer_view()).without_details(), Format::Markdown)
+    );
     insta::assert_snapshot!("run.md", plain(&build::document(&fixture::run_view()), Format::Markdown));
 }
 
@@ -83,7 +98,8 @@ fn no_line_on_a_terminal_is_longer_than_it_is_wide() {
         for width in [40, 60, 80, 100, 120, 200] {
             let text = written(&document, Format::Terminal, Options { colour: false, width });
             // Drawings are left as they are.
-            for line in text.lines().filter(|line| !line.contains(['┌', '│', '└']) && !is_netperfs(line)) {
+            let drawn = |line: &&str| line.contains(['┌', '│', '└']) || is_netperfs(line) || line.starts_with("  -> ");
+            for line in text.lines().filter(|line| !drawn(line)) {
                 assert!(display_width(line) <= usize::from(width), "{} > {width}: {line}", display_width(line));
             }
         }
@@ -139,6 +155,18 @@ fn every_figure_is_in_every_format() {
 fn html_stands_alone() {
     for document in all() {
         let html = plain(&document, Format::Html);
+        // A picture with a script, in a frame that can reach neither the page nor anything else.
+        let frame = "sandbox=\"allow-scripts\" style=\"height:";
+        let mut parts = html.split("<iframe ");
+        let mut rest = parts.next().unwrap().to_owned();
+        for part in parts {
+            let (attributes, after) = part.split_once("></iframe>").unwrap();
+            let (before, picture) = attributes.split_once(" src=\"data:image/svg+xml;base64,").unwrap();
+            assert!(before.contains(frame), "{before}");
+            assert!(picture.trim_end_matches('"').bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b)));
+            rest += after;
+        }
+        let html = rest;
         for foreign in
             ["<script", "<link", "<img", "<iframe", "<object", "<base", "src=", "@import", "url(", "http:", "https:"]
         {

@@ -5,6 +5,7 @@ use rig_stats::confidence::{Goal, Level};
 
 use super::document::Claim;
 use crate::record::{Environment, RigCost, TrialRecord};
+use crate::run::LeftOut;
 use crate::suite::Layout;
 
 /// A whole run.
@@ -37,6 +38,8 @@ pub struct RunView {
     /// `None` when the run ended before it was measured.
     pub rig_cost: Option<RigCost>,
     pub scenarios: Vec<ScenarioView>,
+    /// Scenarios that the run went without, because the machine cannot make them.
+    pub left_out: Vec<LeftOut>,
     /// How the results are laid out. Scenarios in no table get one of their own.
     pub tables: Vec<Layout>,
     /// The scenario that the others are compared with.

@@ -1,7 +1,9 @@
 //! Runs: interleaved trials, repeated until the figures are as certain as asked for, stored as they come.
 
 mod environment;
+mod left_out;
 pub(crate) mod meter;
+pub(crate) mod middle;
 mod progress;
 mod rig;
 mod search;
@@ -20,6 +22,8 @@ use crate::store::{RunId, Store};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
 pub use environment::environment;
+pub use left_out::{LeftOut, Middles, leave_out, no_verdict};
+pub use middle::not_here;
 pub use progress::Progress;
 pub use rig::Rig;
 
@@ -59,9 +63,18 @@ pub struct Options {
     /// The CPUs of each node, as CPU lists.
     pub cpus: Vec<String>,
     pub timing: Timing,
+    /// Scenarios that this machine cannot make.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
 }
 
 impl Options {
+    /// Why the run went without a scenario of its own, where it did.
+    pub fn why_left_out(&self, id: &str) -> Option<&str> {
+        let left_out = self.left_out.iter().find(|left_out| left_out.scenarios.iter().any(|one| one == id));
+        left_out.map(|left_out| left_out.reason.as_str())
+    }
+
     /// The options as a reader would say them.
     pub fn words(&self) -> String {
         let mut words = vec![if self.quick { "quick".to_owned() } else { "full".to_owned() }];

@@ -16,14 +16,15 @@ use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::meter::Reading;
+use super::middle::Standing;
 use super::search::{offered, search};
 use super::suspicion::flags;
 use super::{Execute, Stopped};
 use crate::figures::node_of;
-use crate::record::{NodeRecord, RigCost, SearchRecord, TrialRecord};
+use crate::record::{MiddleRecord, NodeRecord, RigCost, SearchRecord, TrialRecord};
 use crate::suite::{PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
-use crate::testbed::topology::{Endpoint, Family, Path, Topology, WireOptions};
-use crate::testbed::{Shares, Testbed};
+use crate::testbed::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions};
+use crate::testbed::{Middle, Shares, Testbed};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
 const PORT: u16 = 5001;
@@ -55,6 +56,14 @@ pub(super) struct Observation {
     nodes: Vec<NodeRecord>,
     pub(super) workers: Vec<WorkerRecord>,
     throttled_us: Option<u64>,
+    middle: Option<MiddleRecord>,
+}
+
+/// A testbed, and what is at work in the middle of it.
+#[derive(Debug, Clone, Copy)]
+struct Site<'a> {
+    testbed: &'a Testbed,
+    middle: Option<&'a Standing>,
 }
 
 /// What the generator's own limit depends on.
@@ -63,6 +72,8 @@ struct Generator {
     traffic: Traffic,
     family: Family,
     mtu: u32,
+    /// Whether both ends have the same CPUs.
+    shares_ends: bool,
     phases: Phases,
 }
 
@@ -109,13 +120,13 @@ impl Rig {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        self.trial_with(testbed, scenario, None, ordinal, timing, interim)
+        self.trial_with(Site { middle: None, testbed }, scenario, None, ordinal, timing, interim)
     }
 
     /// `generator` is its own limit, where a limit is searched.
     fn trial_with(
         &self,
-        testbed: &Testbed,
+        site: Site<'_>,
         scenario: &Scenario,
         generator: Option<f64>,
         ordinal: u32,
@@ -126,12 +137,12 @@ impl Rig {
         let started = Instant::now();
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
         let (observed, search) = match searched {
-            Some(plan) => self.find(testbed, scenario, plan, generator, timing.phases, interim)?,
-            None => (self.observe(testbed, scenario, timing.phases, true, interim)?, None),
+            Some(plan) => self.find(site, scenario, plan, generator, timing.phases, interim)?,
+            None => (self.observe(site, scenario, timing.phases, true, interim)?, None),
         };
         let mut record = TrialRecord {
             search,
-            middle: None,
+            middle: observed.middle,
             scenario: scenario.id.clone(),
             ordinal,
             started_unix_ms,
@@ -152,7 +163,7 @@ impl Rig {
     /// The window at the limit, or at a share of it, and how that was found.
     fn find(
         &self,
-        testbed: &Testbed,
+        site: Site<'_>,
         scenario: &Scenario,
         plan: &SearchPlan,
         generator: Option<f64>,
@@ -160,7 +171,7 @@ impl Rig {
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<(Observation, Option<SearchRecord>)> {
         let found =
-            search(scenario, plan, phases, |scenario, phases| self.observe(testbed, scenario, phases, true, interim))?;
+            search(scenario, plan, phases, |scenario, phases| self.observe(site, scenario, phases, true, interim))?;
         let held = found.outcome.held;
         let busy = |observed: &Observation| {
             let packets = observed.workers.iter().filter_map(|worker| worker.packets.as_ref());
@@ -168,14 +179,14 @@ impl Rig {
         };
         let busiest = found.held.as_ref().map_or(0.0, busy);
         // With nothing between its ends, the generator is all there is.
-        let generator = if testbed.topology().path() == Path::Raw { held } else { generator };
+        let generator = if is_bare(site.testbed.topology().path()) { held } else { generator };
         let bound = held.and_then(|held| generator_bound(held, generator, busiest));
         let observed = match found.held {
             Some(observed) if plan.measure_at >= 1.0 => observed,
             _ => {
                 // Where nothing was held, the first rate shows what happens.
                 let rate = held.map_or(plan.options.start, |held| held * plan.measure_at);
-                self.observe(testbed, &offered(scenario, plan.of, rate), phases, true, interim)?
+                self.observe(site, &offered(scenario, plan.of, rate), phases, true, interim)?
             }
         };
         let record = SearchRecord {
@@ -195,7 +206,7 @@ impl Rig {
     /// kernel, over a bare wire between the same CPUs. Searched once for each load.
     fn generator_limit(&mut self, scenario: &Scenario, timing: &Timing) -> Result<Option<f64>> {
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
-        let (Some(plan), false) = (searched, scenario.topology.path() == Path::Raw) else { return Ok(None) };
+        let (Some(plan), false) = (searched, is_bare(scenario.topology.path())) else { return Ok(None) };
         let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
         let ends = ["from", "to"].map(|node| Endpoint { node: node.to_owned(), container: None });
         let mut bare = scenario.clone();
@@ -206,6 +217,7 @@ impl Rig {
             traffic: bare.traffic.clone(),
             family: topology.family(),
             mtu: topology.endpoint_mtu(),
+            shares_ends: topology.path().is_of_three(),
             phases: timing.phases,
         };
         if let Some((_, known)) = self.generator.iter().find(|(of, _)| *of == generator) {
@@ -213,15 +225,19 @@ impl Rig {
         }
         let queues = bare.traffic.packets.as_ref().map_or(1, |packets| packets.workers);
         let wire = WireOptions { rate: None, mtu: generator.mtu, segmentation_offload: true, queues };
-        let names = ends.each_ref().map(|end| end.node.clone());
-        bare.topology =
-            Topology::new(&names, Some(wire), Path::Raw, &ends).and_then(|t| t.with_family(generator.family))?;
+        let mut names = ends.each_ref().map(|end| end.node.clone()).to_vec();
+        let path = if topology.path().is_of_three() { Path::Direct } else { Path::Raw };
+        if path == Path::Direct {
+            names.insert(MIDDLE, "between".to_owned());
+        }
+        bare.topology = Topology::new(&names, Some(wire), path, &ends).and_then(|t| t.with_family(generator.family))?;
+        bare.middle = None;
         let node = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node).unwrap_or(0);
         let all = self.shares.of(topology, scenario.middle)?;
         let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
         let testbed = Testbed::build(&bare.topology, &shares).context("build the testbed of the generator's limit")?;
         let found = search(&bare, plan, timing.phases, |scenario, phases| {
-            self.observe(&testbed, scenario, phases, true, &mut |_, _| ())
+            self.observe(Site { testbed: &testbed, middle: None }, scenario, phases, true, &mut |_, _| ())
         });
         let held = found.context("search for the generator's own limit")?.outcome.held;
         self.generator.push((generator, held));
@@ -230,16 +246,17 @@ impl Rig {
 
     fn observe(
         &self,
-        testbed: &Testbed,
+        Site { testbed, middle }: Site<'_>,
         scenario: &Scenario,
         phases: Phases,
         loaded: bool,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
-        let mut pairs = self.pairs(testbed, &scenario.traffic, ("", PORT), phases, loaded)?;
+        let between = scenario.middle;
+        let mut pairs = self.pairs(testbed, &scenario.traffic, between, ("", PORT), phases, loaded)?;
         let measured = 2 * pairs.len();
         if let Some(under) = &scenario.under {
-            pairs.extend(self.pairs(testbed, under, (UNDER, UNDER_PORT), phases, loaded)?);
+            pairs.extend(self.pairs(testbed, under, between, (UNDER, UNDER_PORT), phases, loaded)?);
         }
         let mut running = Driver::new(&self.cancel)
             .on_sample(|worker, sample| interim(worker, sample))
@@ -247,9 +264,15 @@ impl Rig {
             .map_err(stopped_or)?;
         let (begin_ns, end_ns) = running.window();
         running.wait_until(begin_ns).map_err(stopped_or)?;
+        let between = middle.map(Standing::begin).transpose()?;
         let begin = Reading::take(testbed)?;
         running.wait_until(end_ns).map_err(stopped_or)?;
         let end = Reading::take(testbed)?;
+        let nodes = begin.until(&end, testbed);
+        let middle = match (middle, between, testbed.topology().middle()) {
+            (Some(middle), Some(begin), Some(node)) => Some(middle.end(begin, &nodes[node])?),
+            _ => None,
+        };
         let mut workers = running.finish().map_err(stopped_or)?;
         for worker in &mut workers[measured..] {
             worker.name.truncate(worker.name.len() - UNDER.len());
@@ -257,8 +280,9 @@ impl Rig {
         }
         Ok(Observation {
             window: (begin.at_ns, end.at_ns),
-            nodes: begin.until(&end, testbed),
+            nodes,
             workers,
+            middle,
             throttled_us: begin.throttled_until(&end),
         })
     }
@@ -269,6 +293,7 @@ impl Rig {
         &'a self,
         testbed: &'a Testbed,
         traffic: &Traffic,
+        middle: Option<Middle>,
         (word, port): (&str, u16),
         phases: Phases,
         loaded: bool,
@@ -279,7 +304,7 @@ impl Rig {
             let address = (address, port).into();
             let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
             let [listening, connecting] = match (&traffic.packets, loaded) {
-                (Some(packets), true) => ported(testbed, traffic, packets, from, to)?,
+                (Some(packets), true) => ported(testbed, traffic, packets, middle, from, to)?,
                 _ => [load(&traffic.listen), load(&traffic.connect)],
             };
             Ok(Pair {
@@ -309,14 +334,17 @@ impl Rig {
         Ok(Worker { plan, spawn: Box::new(spawn) })
     }
 
-    fn build(&self, scenario: &Scenario) -> Result<Testbed> {
+    /// The testbed, and what is at work in the middle, which is to go first.
+    fn build(&self, scenario: &Scenario) -> Result<(Testbed, Option<Standing>)> {
         let shares = self.shares.of(&scenario.topology, scenario.middle)?;
         self.keep_off(&shares)?;
         let mut testbed = Testbed::build(&scenario.topology, &shares).context("build the testbed")?;
         if std::iter::once(&scenario.traffic).chain(&scenario.under).any(|traffic| traffic.packets.is_some()) {
             testbed.route_pools().context("route to the packets' own addresses")?;
         }
-        Ok(testbed)
+        let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
+        let middle = Standing::set_up(scenario, &testbed, &self.allowed.without(&owned))?;
+        Ok((testbed, middle))
     }
 }
 
@@ -325,13 +353,19 @@ fn ported(
     testbed: &Testbed,
     traffic: &Traffic,
     packets: &PacketTraffic,
+    middle: Option<Middle>,
     from: &Endpoint,
     to: &Endpoint,
 ) -> Result<[Load; 2]> {
-    let end = |own: &Endpoint, peer: &Endpoint, load: &Load, is_client| {
+    let end = |own: &Endpoint, peer: &Endpoint, load: &Load, is_client: bool| {
         let (_, cpus) = testbed.endpoint(own).with_context(|| format!("find endpoint {own}"))?;
         let (home, _) = testbed.endpoint(peer).with_context(|| format!("find endpoint {peer}"))?;
-        let port = PortOf { own, peer, is_client, cpus: cpus.as_slice(), peer_mac: Some(home.mac()?), middle: None };
+        let mut cpus = cpus.as_slice().to_vec();
+        // Where both ends have the same CPUs, they take them from the first and from the last on.
+        if testbed.topology().path().is_of_three() && !is_client {
+            cpus.reverse();
+        }
+        let port = PortOf { own, peer, is_client, cpus: &cpus, peer_mac: Some(home.mac()?), middle };
         with_port(load, packets, testbed.topology(), &port).with_context(|| format!("find the addresses of {own}"))
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])
@@ -352,11 +386,12 @@ impl Execute for Rig {
         let started = Instant::now();
         let generator = self.generator_limit(scenario, timing)?;
         let building = Instant::now();
-        let testbed = self.build(scenario)?;
+        let (testbed, middle) = self.build(scenario)?;
         let setup = building.elapsed();
-        let record = self.trial_with(&testbed, scenario, generator, ordinal, timing, interim)?;
+        let site = Site { testbed: &testbed, middle: middle.as_ref() };
+        let record = self.trial_with(site, scenario, generator, ordinal, timing, interim)?;
         let closing = Instant::now();
-        drop(testbed);
+        drop((middle, testbed));
         Ok(TrialRecord {
             started_unix_ms,
             setup_us: setup.as_micros() as u64,
@@ -367,7 +402,7 @@ impl Execute for Rig {
     }
 
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
-        let testbed = self.build(scenario)?;
+        let (testbed, middle) = self.build(scenario)?;
         let phases = Phases {
             warm_up: Duration::ZERO,
             cool_down: Duration::ZERO,
@@ -375,7 +410,8 @@ impl Execute for Rig {
             ..timing.phases
         };
         let runner = own_cpu_ns();
-        let observed = self.observe(&testbed, scenario, phases, false, &mut |_, _| ())?;
+        let site = Site { testbed: &testbed, middle: middle.as_ref() };
+        let observed = self.observe(site, scenario, phases, false, &mut |_, _| ())?;
         let runner = own_cpu_ns().saturating_sub(runner);
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
         let own = |node: &NodeRecord| {
@@ -388,6 +424,11 @@ impl Execute for Rig {
             busy: observed.nodes.iter().map(|node| (node.name.clone(), node.busy_percent())).collect(),
         })
     }
+}
+
+/// Whether the path has nothing between the ends of the load.
+fn is_bare(path: Path) -> bool {
+    matches!(path, Path::Raw | Path::Direct)
 }
 
 /// CPU time of the runner itself so far.

@@ -17,9 +17,9 @@ use crate::record::Searched;
 use crate::suite::{Scenario, SearchPlan, at_rate, opening};
 
 /// What a search found, and what was observed at the rate held.
-pub(super) struct Found {
+pub(super) struct Found<O = Observation> {
     pub outcome: Outcome,
-    pub held: Option<Observation>,
+    pub held: Option<O>,
 }
 
 /// Searches with `observe`, which carries a scenario's load through these phases.
@@ -27,8 +27,19 @@ pub(super) fn search(
     scenario: &Scenario,
     plan: &SearchPlan,
     phases: Phases,
-    mut observe: impl FnMut(&Scenario, Phases) -> Result<Observation>,
+    observe: impl FnMut(&Scenario, Phases) -> Result<Observation>,
 ) -> Result<Found> {
+    steps(scenario, plan, phases, observe, |observed| lost(observed, plan.options.late))
+}
+
+/// The same over anything that can be observed, of which `lost` tells what was lost.
+fn steps<O>(
+    scenario: &Scenario,
+    plan: &SearchPlan,
+    phases: Phases,
+    mut observe: impl FnMut(&Scenario, Phases) -> Result<O>,
+    lost: impl Fn(&O) -> Vec<Loss>,
+) -> Result<Found<O>> {
     let mut finder = Finder::new(plan.options)?;
     let mut held = None;
     while let Some(offer) = finder.next() {
@@ -38,7 +49,7 @@ pub(super) fn search(
         let offered = offered(scenario, plan.of, offer.rate);
         let phases = with_opening(&offered, plan.of, Phases { window, interval, warm_up, ..phases });
         let observed = observe(&offered, phases)?;
-        let lost = lost(&observed, plan.options.late);
+        let lost = lost(&observed);
         if offer.purpose == Purpose::Confirm && lost.is_empty() {
             held = Some(observed);
         }
@@ -96,3 +107,6 @@ fn lost(observed: &Observation, late: f64) -> Vec<Loss> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests;

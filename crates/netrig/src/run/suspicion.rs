@@ -31,14 +31,19 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
     let mut flags = shared_cores(trial, cores);
     flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
     flags.extend(trial.search.as_ref().and_then(of_search));
+    let shared = trial.middle.as_ref().map(|middle| CpuSet::new(middle.shared.iter().copied()));
+    flags.extend(shared.filter(|shared| !shared.is_empty()).map(|shared| Flag::SharedCpu { cpus: shared.to_string() }));
+    let of_three = topology.path().is_of_three();
     for node in &trial.nodes {
         let polled = is_polled(trial, node);
         if !polled {
-            flags.extend(receive_elsewhere(node));
+            // Of three nodes, receive processing is placed; frames of XDP programs are seen by no counter of it.
+            flags.extend(receive_elsewhere(node).filter(|_| !of_three));
             flags.extend(saturated(node));
         }
         flags.extend(stolen(node));
-        flags.extend(other_load(trial, node));
+        // The ends share their CPUs, and the middle's work is the kernel's and that of programs other than workers.
+        flags.extend(other_load(trial, node).filter(|_| !of_three));
         flags.extend(dropped(node));
         if !topology.segmentation_offload() {
             flags.extend(not_one_segment(node, topology));
@@ -168,7 +173,14 @@ fn other_load(trial: &TrialRecord, node: &NodeRecord) -> Option<Flag> {
 }
 
 fn shared_cores(trial: &TrialRecord, cores: &[CpuSet]) -> Vec<Flag> {
-    let owned: Vec<CpuSet> = trial.nodes.iter().map(|node| CpuSet::new(node.cpus.iter().map(|cpu| cpu.cpu))).collect();
+    let mut owned: Vec<CpuSet> = Vec::new();
+    for node in &trial.nodes {
+        let own = CpuSet::new(node.cpus.iter().map(|cpu| cpu.cpu));
+        // Client and server of three nodes have the same ones.
+        if !owned.contains(&own) {
+            owned.push(own);
+        }
+    }
     let flag = |core: &CpuSet| {
         let sharing = trial.nodes.iter().filter(|node| node.cpus.iter().any(|cpu| core.contains(cpu.cpu)));
         Flag::SharedCore { nodes: sharing.map(|node| node.name.clone()).collect(), cpus: core.to_string() }

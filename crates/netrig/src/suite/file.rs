@@ -1,7 +1,7 @@
 //! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`].
 
 use rig_stats::confidence::Goal;
-use rig_stats::units::{BitRate, Span};
+use rig_stats::units::{BitRate, Percent, Span};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -48,6 +48,15 @@ pub(super) struct Quick {
     pub warm_up: Span,
     pub cool_down: Span,
     pub trials: u32,
+    /// Of all searches.
+    pub search: Option<QuickSearchFile>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QuickSearchFile {
+    pub step: Option<Span>,
+    pub precision: Option<Percent>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -28,11 +28,12 @@ use crate::testbed::Middle;
 use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 4] = [
+const BUILT_IN: [(&str, &str); 5] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
     ("packets", include_str!("../../../../suites/packets.toml")),
+    ("balancer", include_str!("../../../../suites/balancer.toml")),
 ];
 
 /// Scenarios that belong together, with what is asked of them.
@@ -50,6 +51,8 @@ pub struct Suite {
     pub timing: Timing,
     /// Timing of a first look.
     pub quick: Option<Timing>,
+    /// How a first look searches.
+    pub quick_search: QuickSearch,
     /// The most nodes that any scenario of the file has: the machine's CPUs are shared by so many, also where only some
     /// scenarios are chosen, so that a node is the same machine in every run. Client, middle and server share them in
     /// another way ([`crate::testbed::share_with_middle`]) and do not count.
@@ -57,6 +60,14 @@ pub struct Suite {
     pub scenarios: Vec<Scenario>,
     pub tables: Vec<Layout>,
     pub claims: Vec<Claim>,
+}
+
+/// What searches of a first look have in place of their own.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct QuickSearch {
+    pub step: Option<Duration>,
+    /// As [`rig_load::packet::search::Search::precision`].
+    pub precision: Option<f64>,
 }
 
 /// How long a trial takes and how often it is repeated.
@@ -141,6 +152,12 @@ impl Scenario {
     /// The load as the connecting end runs it.
     pub fn plan(&self) -> Load {
         self.traffic.connect.clone()
+    }
+
+    /// What all rows of its list are called; its own name where it stands alone.
+    pub fn list_name(&self) -> &str {
+        let row = self.row_of.as_ref().and_then(|_| self.name.rsplit_once(", "));
+        row.map_or(&self.name, |(list, _)| list)
     }
 
     /// The loads of all ends.
@@ -356,6 +373,14 @@ impl Suite {
 
     pub fn scenario(&self, id: &str) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.id == id)
+    }
+
+    /// Has searches be those of a first look.
+    pub fn hasten(&mut self) {
+        let packets = self.scenarios.iter_mut().filter_map(|scenario| scenario.traffic.packets.as_mut());
+        for packets in packets {
+            packets.search = packets.search.map(|search| search.hastened(self.quick_search));
+        }
     }
 
     /// This suite with only the scenarios named, in the suite's order.

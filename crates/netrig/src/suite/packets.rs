@@ -14,6 +14,7 @@ use rig_load::plan::Load;
 use rig_stats::units::{Percent, Span};
 use serde::Deserialize;
 
+use super::QuickSearch;
 use super::load::{LoadError, LoadFile, Rate, error};
 use crate::record::Searched;
 use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology};
@@ -126,6 +127,15 @@ pub struct SearchPlan {
     pub step: Duration,
     /// 0 to 1.
     pub measure_at: f64,
+}
+
+impl SearchPlan {
+    /// The same as it is made at a first look.
+    pub(super) fn hastened(self, quick: QuickSearch) -> Self {
+        let precision = quick.precision.unwrap_or(self.options.precision);
+        let options = Search { precision, ..self.options };
+        Self { step: quick.step.unwrap_or(self.step), options, ..self }
+    }
 }
 
 /// The two ends as they run without ports, which a testbed gives.
@@ -383,6 +393,12 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
         step: table.step.map_or(STEP, |step| step.0),
         measure_at: share(table.measure_at, 1.0),
     };
+    check_search(&plan)?;
+    Ok(plan)
+}
+
+/// Refuses a search that cannot be made.
+pub(super) fn check_search(plan: &SearchPlan) -> Result<(), LoadError> {
     plan.options.check().map_err(|e| LoadError { what: format!("the search has {e}"), hint: None })?;
     if plan.step < Duration::from_millis(100) || plan.step > Duration::from_secs(600) {
         return error(format!("steps of {}", Span(plan.step)), "choose 100ms to 10m");
@@ -390,7 +406,7 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
     if !(plan.measure_at > 0.0 && plan.measure_at <= 1.0) {
         return error(format!("a window at {} % of the limit", plan.measure_at * 100.0), "choose more than 0% to 100%");
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// What a search of this load raises.

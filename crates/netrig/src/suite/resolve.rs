@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use rig_stats::units::Span;
+use rig_stats::units::{Percent, Span};
 use toml::Spanned;
 
-use super::file::{Defaults, OneOrMany, Quick, ScenarioFile, SuiteFile, WireFile};
+use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ScenarioFile, SuiteFile, WireFile};
 use super::load::{Ends, LoadError, LoadFile, LoadKind, ends, validate};
 use super::packets::{self, PortOf};
 use super::workers::Middles;
-use super::{Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
+use super::{QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::claim::{Claim, FigureError, FigureRef, Metric};
 use crate::figures::check;
 use crate::figures::middle::check as check_middle;
@@ -40,6 +40,8 @@ impl Resolver<'_> {
         let timing = self.timing(&file.defaults)?;
         let quick = file.quick.as_ref().map(|quick| self.quick(quick)).transpose()?;
         let scenarios = self.scenarios(&file)?;
+        let quick_search =
+            file.quick.as_ref().map_or(Ok(QuickSearch::default()), |q| self.quick_search(q, &scenarios))?;
         let known: BTreeSet<&str> = scenarios.iter().map(|s| s.id.as_str()).collect();
         if let Some(baseline) = &file.baseline {
             self.known_scenario(&known, baseline)?;
@@ -70,6 +72,7 @@ impl Resolver<'_> {
             baseline: file.baseline.map(Spanned::into_inner),
             timing,
             quick,
+            quick_search,
             nodes: scenarios
                 .iter()
                 .filter(|s| !s.topology.path().is_of_three())
@@ -95,6 +98,22 @@ impl Resolver<'_> {
         }
         Timing::new(q.window.0, q.warm_up.0, q.cool_down.0, Repeat::Times(q.trials))
             .map_err(|e| self.error(quick.span(), e.what, Some(e.hint)))
+    }
+
+    fn quick_search(&self, quick: &Spanned<Quick>, scenarios: &[Scenario]) -> Result<QuickSearch> {
+        let Some(QuickSearchFile { step, precision }) = quick.get_ref().search else {
+            return Ok(QuickSearch::default());
+        };
+        let mut searches = scenarios.iter().filter_map(|scenario| scenario.traffic.packets.as_ref()?.search).peekable();
+        if searches.peek().is_none() {
+            let what = "quick has a search, and no load of the suite has";
+            return Err(self.error(quick.span(), what, Some("remove it")));
+        }
+        let quick_search = QuickSearch { step: step.map(|step| step.0), precision: precision.map(Percent::fraction) };
+        for search in searches {
+            packets::check_search(&search.hastened(quick_search)).map_err(|e| self.load_error(quick.span(), e))?;
+        }
+        Ok(quick_search)
     }
 
     fn scenarios(&self, file: &SuiteFile) -> Result<Vec<Scenario>> {
@@ -242,7 +261,7 @@ impl Resolver<'_> {
             }
         }
         check(&scenario.traffic.connect, figure)
-            .and_then(|()| check_middle(false, figure))
+            .and_then(|()| check_middle(scenario.topology.path().has_middle(), figure))
             .map_err(|e| self.error(span, e.what, Some(&e.hint)))
     }
 

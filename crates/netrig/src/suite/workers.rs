@@ -94,7 +94,7 @@ pub(super) enum Middles {
 impl Resolver<'_> {
     /// What the scenario says of the node in the middle, which has to be one of a path that has such.
     pub(super) fn middles(&self, scenario: &ScenarioFile, path: Path) -> Result<Middles> {
-        if !has_middle(path) {
+        if !path.has_middle() {
             let given = [
                 ("workers", scenario.workers.as_ref().map(Spanned::span)),
                 ("service_addresses", scenario.service_addresses.as_ref().map(Spanned::span)),
@@ -104,12 +104,16 @@ impl Resolver<'_> {
             return match given.into_iter().find_map(|(key, span)| Some((key, span?))) {
                 None => Ok(Middles::None),
                 Some((key, span)) => {
-                    let paths: Vec<&str> = Path::ALL.into_iter().filter(|p| has_middle(*p)).map(Path::name).collect();
+                    let paths: Vec<&str> = Path::ALL.into_iter().filter(|p| p.has_middle()).map(Path::name).collect();
                     let what = format!("'{key}' on path {path}, which has no node in the middle");
                     let hint = format!("remove it, or use path {}", paths.join(", "));
                     Err(self.error(span, what, Some(&hint)))
                 }
             };
+        }
+        if let (Path::Ipvs, Some(given)) = (path, &scenario.local_addresses) {
+            let what = "'local_addresses' on path ipvs, which leaves packets their clients' addresses";
+            return Err(self.error(given.span(), what, Some("remove it")));
         }
         let addresses = |key: &str, given: &Option<Spanned<u32>>| match given {
             None => Ok(1),
@@ -244,6 +248,5 @@ impl From<&PlatformFile> for Platform {
     }
 }
 
-fn has_middle(_: Path) -> bool {
-    false
-}
+#[cfg(test)]
+mod tests;

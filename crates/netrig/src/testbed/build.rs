@@ -369,10 +369,18 @@ impl Testbed {
         for (number, node) in self.nodes.iter().enumerate() {
             for (turn, interface) in node.place.interfaces.iter().enumerate() {
                 let mut cpus = node.cpus.as_slice().to_vec();
-                // The middle's second interface begins with its second CPU.
                 let count = cpus.len();
-                cpus.rotate_left(turn % count.max(1));
-                napi::place(&node.place.ns, &interface.name, &cpus, Urgency::RealTime).map_err(needs_root)?;
+                // The middle's second interface begins with its second CPU. A balancer with more than two hands flows on
+                // from its first.
+                if spreads || count <= 2 {
+                    cpus.rotate_left(turn % count.max(1));
+                }
+                // A proxy on the same CPU has to get its turn.
+                let urgency = match self.topology.path() {
+                    Path::Haproxy if middle == Some(number) => Urgency::Normal,
+                    _ => Urgency::RealTime,
+                };
+                napi::place(&node.place.ns, &interface.name, &cpus, urgency).map_err(needs_root)?;
                 if let Some(wire) = self.topology.wire().filter(|_| middle == Some(number) && spreads && count > 1) {
                     node.place.steer_receive(&interface.name, wire, &node.cpus)?;
                 }

@@ -10,6 +10,7 @@ mod killed;
 mod lacking;
 mod limits;
 mod loads;
+mod middle;
 mod packets;
 mod paths;
 mod rootless;

@@ -119,6 +119,8 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		ifindex = c->hop_ifindex;
 		mtu = c->hop_mtu;
 	}
+	NOTE(mtu, mtu ? mtu - (length - p->l3_length) : 0);
+	NOTE(ifindex, ifindex);
 	if (mtu && length > mtu) {
 		/* With NAT the backend talks with the client, for whom nobody else may speak. */
 		const struct address *from =
@@ -179,7 +181,7 @@ __noinline int insert_outward(__u32 slot)
 	struct connection *c = connection_at(slot);
 	struct service *s;
 	struct tuple t = {};
-	__u64 *cursor;
+	__u64 *cursor, next;
 	__u32 number;
 
 	if (!c)
@@ -189,6 +191,10 @@ __noinline int insert_outward(__u32 slot)
 	cursor = bpf_map_lookup_elem(&cursors, &number);
 	if (!s || !cursor)
 		return DROP_INTERNAL;
+	if (DRY) {
+		next = *cursor;
+		cursor = &next;
+	}
 	if (s->forward == ROUTE)
 		return 0;
 	if (s->forward == TUNNEL)
@@ -245,6 +251,7 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 		add_load(backend, -1, 0);
 		return -DROP_INDEX_FULL;
 	}
+	NOTE(backend, backend);
 	c->tag = hash >> 32;
 	c->client = p->tuple.source;
 	c->client_port = p->tuple.source_port;
@@ -309,6 +316,7 @@ __noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 s
 
 	if (counters)
 		counters->connections++;
+	NOTE(begun, 1);
 	return slot;
 }
 
@@ -347,11 +355,35 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 /* How far a packet goes: the ladder of the benchmark stops on its rungs. */
 enum rung { PARSED, FOUND, THROUGH };
 
+/* The entry of a copy of the connection, which a traced packet may change; 0 when there is none. */
+static always_inline __u32 copy_of(__u32 entry)
+{
+#if DRY
+	struct connection *c = connection_at(SLOT(entry));
+	struct trace *t = noted();
+
+	if (!c || !t)
+		return 0;
+	t->found = entry;
+	t->live = c->live;
+	t->copy = *c;
+	return COPY_AT_HOME | (__u32)DIRECTION(entry) << 31;
+#endif
+	return entry;
+}
+
 static always_inline int is_owned(const struct address *a, enum ownership as)
 {
 	__u32 *ownership = bpf_map_lookup_elem(&owned, a);
 
 	return ownership && *ownership & as;
+}
+
+/* Whether workers share such packets. */
+static always_inline int is_spread(const struct packet *p, enum kind kind)
+{
+	return (kind == FLOW || kind == ERROR) &&
+	       (is_owned(&p->tuple.destination, OWNED_TO) || is_owned(&p->tuple.source, OWNED_FROM));
 }
 
 /* What `parse` has made of it. */
@@ -378,9 +410,14 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	entry = find(&packet->tuple, hash);
 	if (rung == FOUND)
 		return entry ? XDP_TX : XDP_PASS;
+	NOTE(hash, hash);
 	tick = now_tick(control);
-	if (entry && starts_anew(packet, kind, entry, tick))
+	if (DRY && entry)
+		entry = copy_of(entry);
+	if (entry && starts_anew(packet, kind, entry, tick)) {
+		NOTE(anew, 1);
 		entry = 0;
+	}
 	if (!entry) {
 		struct service_key key = { .address = packet->tuple.destination,
 					   .port = packet->tuple.destination_port,
@@ -393,6 +430,7 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		number = bpf_map_lookup_elem(&service_of, &key);
 		if (!number)
 			return pass(PASS_NO_SERVICE);
+		NOTE(service, *number);
 		made = begin(ctx, packet, hash, *number, tick);
 		if (made < 0)
 			return drop(-made);

@@ -172,6 +172,8 @@ struct {
 	__type(value, __u8[CHUNK]);
 } scratch SEC(".maps");
 
+#include "dry.h"
+
 static always_inline int drop(enum drop reason)
 {
 	__u32 key = reason;

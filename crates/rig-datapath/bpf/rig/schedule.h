@@ -40,11 +40,11 @@ static always_inline int admit(__u32 number)
 	if (!b || !load || !b->weight)
 		return 0;
 
-	__u64 before = __sync_fetch_and_add(&load->connections, 1);
+	__u64 before = fetch_and_add(&load->connections, 1);
 
 	if (!b->limit || (__u32)before < b->limit)
 		return 1;
-	__sync_fetch_and_add(&load->connections, -1);
+	fetch_and_add(&load->connections, -1);
 	return 0;
 }
 
@@ -105,7 +105,7 @@ __noinline int schedule(__u32 service, const struct tuple *t)
 
 		if (!turn)
 			return -DROP_INTERNAL;
-		at = __sync_fetch_and_add(turn, 1) % length;
+		at = fetch_and_add(turn, 1) % length;
 	} else {
 		at = hash_source(t, s->scheduler == FLOW_HASH) % length;
 	}

@@ -241,6 +241,29 @@ struct worker_queue {
 };
 _Static_assert(sizeof(struct worker_queue) == 8, "");
 
+/* What became of a traced packet; 0 is none everywhere. */
+struct trace {
+	/* enum kind, and 1. */
+	__u32 kind;
+	/* Slot and direction of the connection that it belongs to, and its `live`. */
+	__u32 found;
+	__u64 live;
+	/* That connection ends, and another one takes its place. */
+	__u32 anew;
+	/* For a new connection: numbers of service and backend, and whether it comes to be. */
+	__u32 service, backend, begun;
+	/* By which interface it leaves, and how large packets may be there, of this one's own bytes. */
+	__u32 ifindex, mtu;
+	__u32 cpu;
+	/* Workers share such packets. */
+	__u32 owned;
+	/* Of its tuple. */
+	__u64 hash;
+	/* The connection as it would be. */
+	struct connection copy;
+};
+_Static_assert(sizeof(struct trace) == 120, "");
+
 struct sweep {
 	__u32 from, count;
 	__u32 tick;

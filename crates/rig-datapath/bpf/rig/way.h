@@ -54,7 +54,8 @@ static always_inline int way_to_backend(struct xdp_md *ctx, const struct address
 	if (!hop)
 		return DROP_INTERNAL;
 	*out = hop;
-	if (hop->known == KNOWN && hop->looked_up >> WAY_SHIFT == tick >> WAY_SHIFT)
+	/* A traced packet asks the kernel. */
+	if (!DRY && hop->known == KNOWN && hop->looked_up >> WAY_SHIFT == tick >> WAY_SHIFT)
 		return 0;
 
 	struct way way = {};

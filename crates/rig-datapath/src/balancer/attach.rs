@@ -120,7 +120,7 @@ impl Balancer {
     fn entry(&self) -> Result<ProgramMut<'_>, Error> {
         let (object, name) = match &self.spreader {
             Some(spreader) => (&spreader.object, workers::SPREAD),
-            None => (&self.object, PROGRAM),
+            None => (&*self.object, PROGRAM),
         };
         let program = object.progs_mut().find(|program| program.name() == name);
         program.ok_or_else(|| Error::Missing { kind: "program", name: name.to_owned() })

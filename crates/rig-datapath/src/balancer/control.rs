@@ -1,29 +1,23 @@
-//! Configuring and sweeping.
+//! Configuring.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::ops::Range;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use libbpf_rs::{Object, ProgramInput};
-use zerocopy::{FromBytes, IntoBytes};
-
 use crate::Error;
-use crate::test_run::{self, Outcome};
 
 use super::attach::Back;
 use super::config::{Config, Forward, Policy, Protocol, Service, Unhandled};
+use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownService, Part};
-use super::load::Tables;
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, Control, Hop, Load, MISSED, ServiceKey, Sweep, TICK_SHIFT, Telling, TrafficCount, Tuning, ownership,
-    port_of,
+    self, Address, Control, Hop, Load, ServiceKey, TICK_SHIFT, Telling, TrafficCount, ownership, port_of,
 };
-use super::sizes::Sizes;
 use super::workers::Spreader;
 
 pub(crate) const PROGRAM: &str = "balance";
@@ -37,50 +31,50 @@ pub enum Clock {
     Fixed(u32),
 }
 
-/// What a sweep has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Swept {
-    /// Connections ended.
-    pub expired: u32,
-    /// Places of earlier ended ones that can be used again.
-    pub freed: u32,
-    /// Connections that go on.
-    pub live: u32,
-}
-
-/// A loaded balancer. Dropping it removes its programs and connections, unless they are kept (see [`Balancer::keep`]).
+/// A loaded balancer. Dropping it and its handles removes its programs and connections, unless they are kept (see
+/// [`Balancer::keep`]). It is configured here; what any thread may do, and it too, is on its [`Handle`].
 pub struct Balancer {
-    pub(crate) object: Object,
-    pub(crate) tables: Tables,
-    pub(crate) known: Known,
-    pub(super) sizes: Sizes,
-    pub(super) tuning: Tuning,
-    pub(super) slots: Range<u32>,
+    pub(super) handle: Handle,
+    pub(super) known: Known,
     pub(super) control: Control,
-    /// Where the next partial sweep begins.
-    pub(super) next_swept: u32,
     /// Where packets are spread over workers.
     pub(super) spreader: Option<Spreader>,
     /// The directory in which the tables are pinned.
     pub(super) kept: Option<PathBuf>,
 }
 
+impl Deref for Balancer {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
 impl fmt::Debug for Balancer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Balancer").field("sizes", &self.sizes).field("known", &self.known).finish_non_exhaustive()
+        f.debug_struct("Balancer")
+            .field("sizes", &self.handle.sizes)
+            .field("known", &self.known)
+            .finish_non_exhaustive()
     }
 }
 
 impl Balancer {
-    /// Room in the tables.
-    pub fn sizes(&self) -> Sizes {
-        self.sizes
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
     }
 
     /// Changes services, backends, local addresses, schedules, timeouts and policy to what `config` says. No connection is
     /// broken by it: what is there no longer gets no new ones. On an error half of it may be done; applying again is safe.
     pub fn apply(&mut self, config: &Config) -> Result<(), Error> {
         config.validate()?;
+        let applied = self.apply_valid(config);
+        self.handle.publish(&self.known);
+        applied
+    }
+
+    fn apply_valid(&mut self, config: &Config) -> Result<(), Error> {
         self.known.resting.clear();
         self.reclaim()?;
         // What is there first, so that at no moment a new connection finds less than before or after.
@@ -101,7 +95,7 @@ impl Balancer {
                 // Another one may have the address by now, under another forwarding method.
                 let &Identity { protocol, address, .. } = identity;
                 if !wanted.iter().any(|other| (other.protocol, other.address) == (protocol, address)) {
-                    self.tables.service_of.remove(&key(protocol, address))?;
+                    self.handle.tables.service_of.remove(&key(protocol, address))?;
                 }
                 known.open = false;
             }
@@ -117,9 +111,9 @@ impl Balancer {
             }
         }
         for number in leaving {
-            let mut backend: shape::Backend = self.tables.backends.at(number)?;
+            let mut backend: shape::Backend = self.handle.tables.backends.at(number)?;
             backend.weight = 0;
-            self.tables.backends.set(&number, &backend)?;
+            self.handle.tables.backends.set(&number, &backend)?;
         }
         Ok(())
     }
@@ -129,8 +123,8 @@ impl Balancer {
         let (number, old) = match self.known.services.get(&identity) {
             Some(known) => (known.number, [known.schedule, known.locals]),
             None => {
-                let new = self.known.new_service(self.sizes.services)?;
-                self.tables.turns.set(&new, &0_u64)?;
+                let new = self.known.new_service(self.handle.sizes.services)?;
+                self.handle.tables.turns.set(&new, &0_u64)?;
                 (new, [Part::default(); 2])
             }
         };
@@ -141,6 +135,7 @@ impl Balancer {
             schedule: Part::default(),
             locals: Part::default(),
             past: TrafficCount::default(),
+            scheduler: None,
         });
         let was_open = entry.open;
         let locals =
@@ -167,17 +162,18 @@ impl Balancer {
             timeout: service.timeouts.ticks(),
             ..shape::Service::default()
         };
-        self.tables.services.set(&number, &value)?;
+        self.handle.tables.services.set(&number, &value)?;
         for (number, value) in drained {
-            self.tables.backends.set(&number, &value)?;
+            self.handle.tables.backends.set(&number, &value)?;
         }
         if !was_open {
-            self.tables.service_of.set(&key(service.protocol, service.address), &number)?;
+            self.handle.tables.service_of.set(&key(service.protocol, service.address), &number)?;
         }
         if let Some(known) = self.known.services.get_mut(&identity) {
             known.open = true;
             known.schedule = schedule;
             known.locals = locals;
+            known.scheduler = Some(service.scheduler);
         }
         Ok(())
     }
@@ -205,16 +201,16 @@ impl Balancer {
             if value.weight == 0 {
                 return Ok((known.number, Some(value)));
             }
-            self.tables.backends.set(&known.number, &value)?;
+            self.handle.tables.backends.set(&known.number, &value)?;
             return Ok((known.number, None));
         }
-        let new = self.known.new_backend(self.sizes.backends)?;
+        let new = self.known.new_backend(self.handle.sizes.backends)?;
         // Whoever had the number before has left its counters and what CPUs remember of the way.
-        self.tables.loads.set(&new, &Load::default())?;
-        self.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
-        self.tables.hops.set_all_cpus(new, &Hop::default())?;
-        self.tables.cursors.set_all_cpus(new, &0_u64)?;
-        self.tables.backends.set(&new, &value)?;
+        self.handle.tables.loads.set(&new, &Load::default())?;
+        self.handle.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
+        self.handle.tables.hops.set_all_cpus(new, &Hop::default())?;
+        self.handle.tables.cursors.set_all_cpus(new, &0_u64)?;
+        self.handle.tables.backends.set(&new, &value)?;
         self.known.backends.insert(at, KnownBackend { number: new, leaving: None });
         Ok((new, None))
     }
@@ -223,8 +219,8 @@ impl Balancer {
         if let Some(number) = self.known.locals.get(&address) {
             return Ok(*number);
         }
-        let number = self.known.new_local(self.sizes.local_addresses)?;
-        self.tables.locals.set(&number, &Address::from(address))?;
+        let number = self.known.new_local(self.handle.sizes.local_addresses)?;
+        self.handle.tables.locals.set(&number, &Address::from(address))?;
         self.known.locals.insert(address, number);
         Ok(number)
     }
@@ -235,14 +231,14 @@ impl Balancer {
         if old.length == length {
             let mut same = true;
             for (at, number) in (old.offset..).zip(content) {
-                same = same && self.tables.lists.at::<u32>(at)? == *number;
+                same = same && self.handle.tables.lists.at::<u32>(at)? == *number;
             }
             if same {
                 return Ok(old);
             }
         }
-        let new = self.known.new_list(length, self.sizes.list_entries)?;
-        self.tables.lists.set_range(new.offset, content)?;
+        let new = self.known.new_list(length, self.handle.sizes.list_entries)?;
+        self.handle.tables.lists.set_range(new.offset, content)?;
         // Also keeps the next list of this service from it until both are in its entry.
         self.known.resting.extend([old, new].into_iter().filter(|part| part.length > 0));
         Ok(new)
@@ -262,11 +258,11 @@ impl Balancer {
         }
         for (address, as_what) in &wanted {
             if self.known.owned.get(address) != Some(as_what) {
-                self.tables.owned.set(&Address::from(*address), as_what)?;
+                self.handle.tables.owned.set(&Address::from(*address), as_what)?;
             }
         }
         for address in self.known.owned.keys().filter(|address| !wanted.contains_key(*address)) {
-            self.tables.owned.remove(&Address::from(*address))?;
+            self.handle.tables.owned.remove(&Address::from(*address))?;
         }
         self.known.owned = wanted;
         Ok(())
@@ -279,7 +275,7 @@ impl Balancer {
         };
         self.control.fragments = number(policy.fragments);
         self.control.options = number(policy.options);
-        self.tables.controls.set(&0_u32, &self.control)
+        self.handle.tables.controls.set(&0_u32, &self.control)
     }
 
     pub fn set_clock(&mut self, clock: Clock) -> Result<(), Error> {
@@ -287,7 +283,7 @@ impl Balancer {
             Clock::Kernel => 0,
             Clock::Fixed(tick) => tick.max(1),
         };
-        self.tables.controls.set(&0_u32, &self.control)
+        self.handle.tables.controls.set(&0_u32, &self.control)
     }
 
     /// How packets leave by the interface that they came in by, for all interfaces.
@@ -296,13 +292,13 @@ impl Balancer {
             Back::Transmit => 0,
             Back::Redirect => 1,
         };
-        self.tables.controls.set(&0_u32, &self.control)
+        self.handle.tables.controls.set(&0_u32, &self.control)
     }
 
     /// Says that packets leave in the buffers in which they came, offloads and all, as they do in generic mode.
     pub(crate) fn set_keeps_offload(&mut self, keeps: bool) -> Result<(), Error> {
         self.control.keeps_offload = keeps.into();
-        self.tables.controls.set(&0_u32, &self.control)
+        self.handle.tables.controls.set(&0_u32, &self.control)
     }
 
     /// Gives back the numbers of what was removed and has no connections left. A packet that is on its way when the last
@@ -311,7 +307,7 @@ impl Balancer {
         let mut gone = Vec::new();
         for (at, backend) in &mut self.known.backends {
             if let Some(seen) = &mut backend.leaving {
-                let load: Load = self.tables.loads.at(backend.number)?;
+                let load: Load = self.handle.tables.loads.at(backend.number)?;
                 match load.connections as u32 {
                     0 if *seen => gone.push((*at, backend.number)),
                     0 => *seen = true,
@@ -320,11 +316,13 @@ impl Balancer {
             }
         }
         for (at, number) in gone {
-            let traffic = self.sum(number)?;
+            let traffic: Vec<TrafficCount> = self.handle.tables.traffic.per_cpu(number)?;
             if let Some(service) = self.known.services.values_mut().find(|service| service.number == at.0) {
-                service.past.add(&traffic);
+                traffic.iter().for_each(|cpu| service.past.add(cpu));
             }
-            self.tables.backends.set(&number, &shape::Backend::default())?;
+            self.known.past.resize(traffic.len(), TrafficCount::default());
+            self.known.past.iter_mut().zip(&traffic).for_each(|(past, cpu)| past.add(cpu));
+            self.handle.tables.backends.set(&number, &shape::Backend::default())?;
             self.known.backends.remove(&at);
         }
         let backends = &self.known.backends;
@@ -332,121 +330,34 @@ impl Balancer {
         let closed: Vec<_> =
             self.known.services.iter().filter(|(_, known)| !known.open && idle(known.number)).collect();
         for identity in closed.into_iter().map(|(identity, known)| (*identity, known.number)).collect::<Vec<_>>() {
-            self.tables.services.set(&identity.1, &shape::Service::default())?;
+            self.handle.tables.services.set(&identity.1, &shape::Service::default())?;
             self.known.services.remove(&identity.0);
         }
         Ok(())
-    }
-
-    /// A backend's counters over all CPUs.
-    pub(crate) fn sum(&self, backend: u32) -> Result<TrafficCount, Error> {
-        let mut sum = TrafficCount::default();
-        self.tables.traffic.per_cpu(backend)?.iter().for_each(|cpu| sum.add(cpu));
-        Ok(sum)
-    }
-
-    /// Has the kernel ask for the neighbours without which packets to backends were dropped, by sending each backend an
-    /// empty datagram to the discard port (RFC 863) from the calling thread's network namespace; says to how many. To be
-    /// called about once a second: a program cannot ask itself.
-    pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
-        let mut asked = 0;
-        for ((_, address), backend) in &self.known.backends {
-            let hops: Vec<Hop> = self.tables.hops.per_cpu(backend.number)?;
-            if hops.iter().any(|hop| hop.known == MISSED) {
-                let unspecified: IpAddr =
-                    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-                let sent =
-                    UdpSocket::bind((unspecified, 0)).and_then(|socket| socket.send_to(&[], (address.ip(), DISCARD)));
-                sent.map_err(|source| Error::Neighbor { address: address.ip(), source })?;
-                asked += 1;
-            }
-        }
-        Ok(asked)
-    }
-
-    /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
-    /// that have been silent for their state's timeout end; the places of those that ended at least 2 ticks (268 ms) ago
-    /// become free. To be called so that a round takes about a second, by one process at a time.
-    pub fn sweep(&mut self, slots: u32) -> Result<Swept, Error> {
-        let mut swept = Swept::default();
-        let mut left = slots.min(self.slots.end - self.slots.start);
-        while left > 0 {
-            let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - self.next_swept);
-            let sweep = self.run_sweep(Sweep { from: self.next_swept, count, ..Sweep::default() })?;
-            swept.expired += sweep.expired;
-            swept.freed += sweep.freed;
-            swept.live += sweep.live;
-            left -= count;
-            self.next_swept += count;
-            if self.next_swept == self.slots.end {
-                self.next_swept = self.slots.start;
-            }
-        }
-        Ok(swept)
-    }
-
-    /// All of the table.
-    pub fn sweep_all(&mut self) -> Result<Swept, Error> {
-        self.next_swept = self.slots.start;
-        self.sweep(u32::MAX)
     }
 
     /// Removes all services, ends all connections and sets all counters to zero. While the program is attached, a packet
     /// that comes meanwhile may still be forwarded.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.apply(&Config::default())?;
-        // Once to end them, once to free their places.
+        // What is gone is seen to be gone twice.
         for _ in 0..2 {
-            for from in self.slots.clone().step_by(SWEEP_AT_ONCE as usize) {
-                let count = SWEEP_AT_ONCE.min(self.slots.end - from);
-                self.run_sweep(Sweep { from, count, all: 1, ..Sweep::default() })?;
-            }
+            self.handle.end_all()?;
             self.reclaim()?;
         }
         self.known.resting.clear();
+        self.known.past.clear();
+        self.handle.publish(&self.known);
         for reason in Drop::ALL {
-            self.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
+            self.handle.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
         }
-        self.tables.tellings.set_all_cpus(0, &Telling::default())?;
+        self.handle.tables.tellings.set_all_cpus(0, &Telling::default())?;
         for reason in Pass::ALL {
-            self.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
+            self.handle.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
         }
         Ok(())
     }
-
-    fn run_sweep(&self, sweep: Sweep) -> Result<Sweep, Error> {
-        let failed = |source| Error::TestRun { program: SWEEP, source };
-        let program = self.object.progs_mut().find(|program| program.name() == SWEEP);
-        let program = program.ok_or_else(|| Error::Missing { kind: "program", name: SWEEP.to_owned() })?;
-        let mut bytes = [0; size_of::<Sweep>()];
-        bytes.copy_from_slice(sweep.as_bytes());
-        // The kernel writes the context back to where it was read from.
-        program.test_run(ProgramInput { context_in: Some(&mut bytes), ..ProgramInput::default() }).map_err(failed)?;
-        Sweep::read_from_bytes(&bytes).map_err(|_| Error::Missing { kind: "result of", name: SWEEP.to_owned() })
-    }
-
-    /// The time in ticks.
-    pub(crate) fn tick(&self) -> Result<u32, Error> {
-        Ok(self.run_sweep(Sweep { from: 1, ..Sweep::default() })?.tick)
-    }
-
-    /// Runs the program on one frame, see [`test_run::run`]. Connections and counters change as with any packet.
-    pub fn test_run(&self, frame: &[u8], interface: Option<u32>) -> Result<Outcome, Error> {
-        test_run::run(&self.object, PROGRAM, frame, interface, 1)
-    }
-
-    /// Instructions that the kernel has of each loaded program, by name.
-    pub fn instructions(&self) -> Vec<(String, usize)> {
-        let loaded = self.object.progs().filter(libbpf_rs::ProgramImpl::autoload);
-        loaded.map(|program| (program.name().to_string_lossy().into_owned(), program.insn_cnt())).collect()
-    }
 }
-
-/// The port whose datagrams are thrown away.
-const DISCARD: u16 = 9;
-
-/// A sweep of this many slots takes some milliseconds, so that it ends soon when it shall.
-const SWEEP_AT_ONCE: u32 = 1 << 18;
 
 fn identity(service: &Service) -> Identity {
     Identity { protocol: service.protocol, address: service.address, forward: service.forward.number() }

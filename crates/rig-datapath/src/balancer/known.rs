@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::Error;
 
-use super::config::Protocol;
+use super::config::{Protocol, Scheduler};
 use super::shape::TrafficCount;
+use super::workers::Spreading;
 
 /// A service under another forwarding method is another one: connections keep theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +47,8 @@ pub(crate) struct KnownService {
     pub(crate) locals: Part,
     /// Of backends that are gone.
     pub(crate) past: TrafficCount,
+    /// As it was configured; not known of one that another control plane has left.
+    pub(crate) scheduler: Option<Scheduler>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +58,7 @@ pub(crate) struct KnownBackend {
     pub(crate) leaving: Option<bool>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     pub(crate) services: BTreeMap<Identity, KnownService>,
     /// By service's number and address.
@@ -63,6 +66,10 @@ pub(crate) struct Known {
     pub(crate) locals: BTreeMap<IpAddr, u32>,
     /// The map `owned`.
     pub(crate) owned: BTreeMap<IpAddr, u32>,
+    /// How packets come to workers.
+    pub(crate) spreading: Spreading,
+    /// By CPU, of backends that are gone.
+    pub(crate) past: Vec<TrafficCount>,
     /// Parts of `lists` that a packet may be reading still.
     pub(crate) resting: Vec<Part>,
 }

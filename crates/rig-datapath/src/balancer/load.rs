@@ -10,6 +10,7 @@ use crate::Error;
 use crate::maps::Map;
 
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
+use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownService, Part};
 use super::shape::{self, Address, Control, Hop, Load, TrafficCount, Tuning, socket};
 use super::sizes::{BUCKET, Layout, Sizes};
@@ -38,8 +39,9 @@ pub(crate) struct Tables {
     pub(crate) passes: Map,
     pub(crate) controls: Map,
     pub(crate) tellings: Map,
+    pub(crate) shards: Map,
     /// Only programs use these.
-    others: [Map; 4],
+    others: [Map; 3],
 }
 
 impl Tables {
@@ -64,12 +66,8 @@ impl Tables {
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
             tellings: map("tellings", size_of::<shape::Telling>())?,
-            others: [
-                map("buckets", BUCKET)?,
-                map("free_slots", number)?,
-                map("shards", size_of::<shape::Shard>())?,
-                map("pools", size_of::<shape::Pool>())?,
-            ],
+            shards: map("shards", size_of::<shape::Shard>())?,
+            others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
         })
     }
 
@@ -81,7 +79,7 @@ impl Tables {
     }
 
     pub(crate) fn all(&self) -> [&Map; 20] {
-        let [a, b, c, d] = &self.others;
+        let [a, b, c] = &self.others;
         [
             &self.connections,
             &self.service_of,
@@ -99,10 +97,10 @@ impl Tables {
             &self.passes,
             &self.controls,
             &self.tellings,
+            &self.shards,
             a,
             b,
             c,
-            d,
         ]
     }
 }
@@ -189,22 +187,16 @@ impl Balancer {
             };
         }
         let control = tables.controls.at(0)?;
-        let slots = layout.slots();
-        let next_swept = slots.start;
         let mut balancer = Self {
-            object,
-            tables,
+            handle: Handle::new(object, tables, sizes, tuning, layout.slots()),
             known: Known::default(),
-            sizes,
-            tuning,
-            slots,
             control,
-            next_swept,
             spreader: None,
             kept: kept.map(Path::to_path_buf),
         };
         if kept.is_some() {
             balancer.known = balancer.recall()?;
+            balancer.handle.publish(&balancer.known);
         }
         Ok(balancer)
     }
@@ -239,6 +231,7 @@ impl Balancer {
                 schedule: Part::of_word(service.schedule),
                 locals: Part::of_word(service.locals),
                 past: TrafficCount::default(),
+                scheduler: None,
             };
             known.services.insert(Identity { protocol, address, forward: service.forward }, entry);
         }

@@ -13,6 +13,7 @@
 mod attach;
 mod config;
 mod control;
+mod handle;
 mod known;
 pub mod ladder;
 mod load;
@@ -23,15 +24,18 @@ mod schedule;
 mod shape;
 mod sizes;
 mod status;
+mod trace;
 mod workers;
 
 pub use attach::{Attachment, Back, Generic, Mode};
 pub use config::{
     Backend, Config, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Scheduler, Service, Timeouts, Unhandled,
 };
-pub use control::{Balancer, Clock, Swept};
+pub use control::{Balancer, Clock};
+pub use handle::{Handle, Swept};
 pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{Memory, Sizes};
-pub use status::{BackendStatus, Connection, ServiceStatus, Traffic};
+pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
+pub use trace::{Begun, Direction, Found, Kind, Trace};
 pub use workers::{QUEUE_PACKETS, Spreading};

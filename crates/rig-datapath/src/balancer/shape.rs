@@ -212,6 +212,22 @@ plain! {
         pad: u32,
     }
 
+    pub(crate) struct Trace: 120 {
+        kind: u32,
+        found: u32,
+        live: u64,
+        anew: u32,
+        service: u32,
+        backend: u32,
+        begun: u32,
+        ifindex: u32,
+        mtu: u32,
+        cpu: u32,
+        owned: u32,
+        hash: u64,
+        copy: Connection,
+    }
+
     pub(crate) struct Telling: 8 {
         tick: u32,
         told: u32,

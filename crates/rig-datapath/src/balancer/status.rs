@@ -1,13 +1,16 @@
 //! What a running balancer does: services, backends, connections, drops.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::Error;
 
-use super::config::Protocol;
-use super::control::{Balancer, duration, protocol};
+use super::config::{Protocol, Scheduler};
+use super::control::{duration, protocol};
+use super::handle::Handle;
 use super::known::Identity;
 use super::reason::{Drop, Pass};
 use super::shape::{self, Load, State, TrafficCount, forward, socket};
@@ -48,6 +51,8 @@ pub struct ServiceStatus {
     pub address: SocketAddr,
     /// See [`Forward::name`](super::Forward::name).
     pub forward: &'static str,
+    /// As it was configured. Not known of one that was taken over from another control plane, until it is configured.
+    pub scheduler: Option<Scheduler>,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// Of all its backends, those that are gone included.
@@ -71,6 +76,18 @@ pub struct BackendStatus {
     pub traffic: Vec<Traffic>,
 }
 
+/// What one CPU has done since the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuStatus {
+    pub cpu: u32,
+    /// Forwarded.
+    pub traffic: Traffic,
+    /// Packets.
+    pub dropped: u64,
+    /// Packets left to the kernel.
+    pub passed: u64,
+}
+
 /// One connection as a listing shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
@@ -85,6 +102,51 @@ pub struct Connection {
     pub expires: Duration,
 }
 
+/// What the numbers in connections stand for: numbers are few, connections many.
+pub(super) struct Names {
+    now: u32,
+    pub(super) services: HashMap<u32, shape::Service>,
+    pub(super) backends: HashMap<u32, shape::Backend>,
+    pub(super) locals: HashMap<u32, IpAddr>,
+}
+
+impl Names {
+    pub(super) fn of(handle: &Handle) -> Result<Self, Error> {
+        let (now, known) = (handle.tick()?, handle.known());
+        let service = |number| Ok((number, handle.tables.services.at(number)?));
+        let backend = |number| Ok((number, handle.tables.backends.at(number)?));
+        let services = known.services.values().map(|known| service(known.number)).collect::<Result<_, Error>>()?;
+        let backends = known.backends.values().map(|known| backend(known.number)).collect::<Result<_, Error>>()?;
+        let locals = known.locals.iter().map(|(address, number)| (*number, *address)).collect();
+        Ok(Self { now, services, backends, locals })
+    }
+
+    /// The local address and port of a record that has one.
+    pub(super) fn local(&self, connection: &shape::Connection) -> Option<SocketAddr> {
+        let address = self.locals.get(&u32::from(connection.local))?;
+        Some(SocketAddr::new(*address, u16::from_be(connection.local_port)))
+    }
+
+    /// What a record says, unless it is none.
+    pub(super) fn connection(&self, connection: &shape::Connection) -> Option<Connection> {
+        let state = State::of_live(connection.live)?;
+        let service = self.services.get(&connection.service.into())?;
+        let backend = self.backends.get(&connection.backend.into())?;
+        // A packet may have been later than `now`.
+        let idle = self.now.wrapping_sub(connection.live as u32);
+        let idle = if idle >> 31 == 1 { 0 } else { idle };
+        Some(Connection {
+            protocol: protocol(service.protocol),
+            state,
+            client: socket(connection.client, connection.client_port),
+            service: socket(service.address, service.port),
+            local: self.local(connection).filter(|_| service.forward == forward::FULL_NAT),
+            backend: socket(backend.address, backend.port),
+            expires: duration(service.timeout[state as usize].saturating_sub(idle)),
+        })
+    }
+}
+
 fn forward_name(number: u8) -> &'static str {
     match number {
         forward::NAT => "nat",
@@ -94,14 +156,15 @@ fn forward_name(number: u8) -> &'static str {
     }
 }
 
-impl Balancer {
+impl Handle {
     /// Services and backends with their counters; one that was removed as long as it has connections.
     pub fn services(&self) -> Result<Vec<ServiceStatus>, Error> {
+        let all = self.known();
         let mut services = Vec::new();
-        for (Identity { protocol, address, forward }, known) in &self.known.services {
+        for (Identity { protocol, address, forward }, known) in &all.services {
             let mut sum = known.past;
             let mut backends = Vec::new();
-            for ((_, address), of) in self.known.backends.iter().filter(|((service, _), _)| *service == known.number) {
+            for ((_, address), of) in all.backends.iter().filter(|((service, _), _)| *service == known.number) {
                 let backend: shape::Backend = self.tables.backends.at(of.number)?;
                 let load: Load = self.tables.loads.at(of.number)?;
                 let active = (load.connections >> 32) as u32;
@@ -121,6 +184,7 @@ impl Balancer {
                 protocol: *protocol,
                 address: *address,
                 forward: forward_name(*forward),
+                scheduler: known.scheduler,
                 open: known.open,
                 traffic: Traffic::from(&sum),
                 backends,
@@ -131,42 +195,54 @@ impl Balancer {
 
     /// Gives each connection to `with`. Those that begin or end meanwhile may be among them or not.
     pub fn connections(&self, mut with: impl FnMut(Connection)) -> Result<(), Error> {
-        let now = self.tick()?;
-        // Numbers are few, connections many.
-        let mut services = std::collections::HashMap::new();
-        let mut backends = std::collections::HashMap::new();
-        for known in self.known.services.values() {
-            services.insert(known.number, self.tables.services.at::<shape::Service>(known.number)?);
+        self.connections_while(|connection| {
+            with(connection);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same, until `with` breaks off.
+    pub fn connections_while(&self, mut with: impl FnMut(Connection) -> ControlFlow<()>) -> Result<(), Error> {
+        let names = Names::of(self)?;
+        self.tables.connections.each(|_, set: shape::Set| {
+            set.iter().filter_map(|connection| names.connection(connection)).try_for_each(&mut with)
+        })
+    }
+
+    /// Connections that the table holds, and places that have yet to be freed by a sweep: what counts towards
+    /// [`Sizes::connections`](super::Sizes::connections). Read without looking at them.
+    pub fn occupancy(&self) -> Result<u64, Error> {
+        let mut used = 0;
+        self.tables.shards.each(|_, shard: shape::Shard| {
+            used += shard.used;
+            ControlFlow::Continue(())
+        })?;
+        Ok(used)
+    }
+
+    /// What each CPU has done.
+    pub fn cpus(&self) -> Result<Vec<CpuStatus>, Error> {
+        let known = self.known();
+        let mut traffic = known.past.clone();
+        for backend in known.backends.values() {
+            let counts: Vec<TrafficCount> = self.tables.traffic.per_cpu(backend.number)?;
+            traffic.resize(counts.len(), TrafficCount::default());
+            traffic.iter_mut().zip(&counts).for_each(|(sum, cpu)| sum.add(cpu));
         }
-        for known in self.known.backends.values() {
-            backends.insert(known.number, self.tables.backends.at::<shape::Backend>(known.number)?);
-        }
-        let locals: std::collections::HashMap<_, _> =
-            self.known.locals.iter().map(|(address, number)| (*number, *address)).collect();
-        let mut one = |connection: &shape::Connection| {
-            let Some(state) = State::of_live(connection.live) else { return };
-            let service = services.get(&u32::from(connection.service));
-            let (Some(service), Some(backend)) = (service, backends.get(&u32::from(connection.backend))) else {
-                return;
-            };
-            // A packet may have been later than `now`.
-            let idle = now.wrapping_sub(connection.live as u32);
-            let idle = if idle >> 31 == 1 { 0 } else { idle };
-            let local = (service.forward == forward::FULL_NAT)
-                .then(|| locals.get(&u32::from(connection.local)))
-                .flatten()
-                .map(|address| SocketAddr::new(*address, u16::from_be(connection.local_port)));
-            with(Connection {
-                protocol: protocol(service.protocol),
-                state,
-                client: socket(connection.client, connection.client_port),
-                service: socket(service.address, service.port),
-                local,
-                backend: socket(backend.address, backend.port),
-                expires: duration(service.timeout[state as usize].saturating_sub(idle)),
-            });
-        };
-        self.tables.connections.each(|_, set: shape::Set| set.iter().for_each(&mut one))
+        let dropped = Drop::ALL.iter().map(|reason| self.tables.drops.per_cpu(reason.number()));
+        let dropped = dropped.collect::<Result<Vec<Vec<u64>>, _>>()?;
+        let passed = Pass::ALL.iter().map(|reason| self.tables.passes.per_cpu(reason.number()));
+        let passed = passed.collect::<Result<Vec<Vec<u64>>, _>>()?;
+        let sum = |counts: &[Vec<u64>], cpu: usize| counts.iter().filter_map(|count| count.get(cpu)).sum();
+        let cpus = traffic.len().max(dropped.first().map_or(0, Vec::len));
+        traffic.resize(cpus, TrafficCount::default());
+        let each = traffic.iter().enumerate().map(|(cpu, count)| CpuStatus {
+            cpu: cpu as u32,
+            traffic: Traffic::from(count),
+            dropped: sum(&dropped, cpu),
+            passed: sum(&passed, cpu),
+        });
+        Ok(each.collect())
     }
 
     fn counters(&self, map: &crate::maps::Map, number: u32) -> Result<u64, Error> {

@@ -51,7 +51,6 @@ const MOST_PACKETS: u32 = 16_384;
 pub(crate) struct Spreader {
     pub(super) object: Object,
     counting: Link,
-    spreading: Spreading,
 }
 
 fn program<'a>(object: &'a Object, name: &'static str) -> Result<ProgramMut<'a>, Error> {
@@ -90,16 +89,22 @@ impl Balancer {
     /// Says how packets come to the CPUs that handle them. Holds for attachments that are made, taken over or
     /// [renewed](Self::renew) from now on.
     pub fn spread_over(&mut self, spreading: &Spreading) -> Result<(), Error> {
-        let Spreading::Queues { workers, receiver, packets } = spreading else {
-            self.spreader = None;
-            return Ok(());
+        self.spreader = match spreading {
+            Spreading::AsReceived => None,
+            Spreading::Queues { workers, receiver, packets } => Some(self.spreader(workers, *receiver, *packets)?),
         };
-        if !(1..=MOST_PACKETS).contains(packets) {
-            return Err(Error::Size { what: "packets of a queue", wanted: *packets, least: 1, most: MOST_PACKETS });
+        self.known.spreading = spreading.clone();
+        self.handle.publish(&self.known);
+        Ok(())
+    }
+
+    fn spreader(&self, workers: &[u32], receiver: Option<u32>, packets: u32) -> Result<Spreader, Error> {
+        if !(1..=MOST_PACKETS).contains(&packets) {
+            return Err(Error::Size { what: "packets of a queue", wanted: packets, least: 1, most: MOST_PACKETS });
         }
         let counted = |source| Error::Map { map: "queues", operation: "count the CPUs of", source };
         let possible = num_possible_cpus().map_err(counted)? as u32;
-        let table = table(workers, *receiver, possible)?;
+        let table = table(workers, receiver, possible)?;
         let object = load_object(OBJECT, &[SPREAD, QUEUED, COUNTING], &self.tuning, |name, map| {
             if name == SPREADING {
                 let refused = |source| Error::Map { map: "spreading", operation: "write to", source };
@@ -113,19 +118,18 @@ impl Balancer {
         })?;
         let queues = Map::of(&object, "queues", size_of::<WorkerQueue>())?;
         let queued = program(&object, QUEUED)?.as_fd().as_raw_fd();
-        for cpu in workers.iter().filter(|cpu| Some(**cpu) != *receiver) {
-            queues.set(cpu, &WorkerQueue { packets: *packets, program: queued })?;
+        for cpu in workers.iter().filter(|cpu| Some(**cpu) != receiver) {
+            queues.set(cpu, &WorkerQueue { packets, program: queued })?;
         }
         Map::of(&object, "queues_id", size_of::<u32>())?.set(&0_u32, &queues.id()?)?;
         let counting = program(&object, COUNTING)?.attach_trace();
         let counting = counting.map_err(|source| Error::Load { program: COUNTING, source })?;
-        self.spreader = Some(Spreader { object, counting, spreading: spreading.clone() });
-        Ok(())
+        Ok(Spreader { object, counting })
     }
 
     /// What was last said to [`spread_over`](Self::spread_over).
     pub fn spreading(&self) -> Spreading {
-        self.spreader.as_ref().map_or(Spreading::AsReceived, |spreader| spreader.spreading.clone())
+        self.known.spreading.clone()
     }
 
     /// Where the tables are kept, the counting of packets that found queues full is, too: it lives by itself.

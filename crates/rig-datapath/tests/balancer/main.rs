@@ -10,6 +10,7 @@ mod frames;
 mod lab;
 mod timed;
 mod too_big;
+mod trace;
 mod traffic;
 
 use std::net::SocketAddr;

@@ -10,6 +10,7 @@ use super::options::{self, Key, Parts, Verb};
 use crate::lb::message::{BackendOptions, Edit, Filter, Forward, Protocol, ServiceKey, ServiceOptions};
 use crate::lb::names;
 use crate::lb::place::Name;
+use crate::lb::settings::SCHEDULERS;
 
 /// A whole command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,10 +60,6 @@ pub enum What {
     Connections(Filter),
 }
 
-/// ipvsadm's default.
-const DEFAULT_SCHEDULER: &str = "wlc";
-/// What rig-datapath has, by ipvsadm's names.
-const SCHEDULERS: [&str; 6] = ["rr", "wrr", "lc", "wlc", "sh", "mh"];
 /// Longest timeout, seconds: 30 days, as in [`rig_datapath::balancer::Timeouts`].
 const MAX_TIMEOUT: u32 = 30 * 24 * 3600;
 
@@ -123,11 +120,7 @@ impl Said {
     fn command(&self) -> Result<Command, UsageError> {
         let edit = |edit| Ok(Command::Edit { edit, device: None });
         match self.verb {
-            Verb::AddService => {
-                let mut options = self.service_options()?;
-                options.scheduler.get_or_insert_with(|| DEFAULT_SCHEDULER.to_owned());
-                edit(Edit::AddService { service: self.service()?, options })
-            }
+            Verb::AddService => edit(Edit::AddService { service: self.service()?, options: self.service_options()? }),
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
@@ -236,10 +229,11 @@ impl Said {
 
     fn service_options(&self) -> Result<ServiceOptions, UsageError> {
         let scheduler = self.value(Key::Scheduler).map(str::to_owned);
-        if let Some(unknown) = scheduler.as_ref().filter(|name| !SCHEDULERS.contains(&name.as_str())) {
+        if let Some(unknown) = scheduler.as_ref().filter(|name| !SCHEDULERS.iter().any(|(known, _)| known == name)) {
             let near = if unknown == "conhash" { " (mh and sh hash consistently, both)" } else { "" };
             let error = format!("there is no scheduler '{unknown}'");
-            return Err(UsageError::new(error, format!("choose one of {}{near}", SCHEDULERS.join(", "))));
+            let known = SCHEDULERS.map(|(name, _)| name).join(", ");
+            return Err(UsageError::new(error, format!("choose one of {known}{near}")));
         }
         Ok(ServiceOptions { scheduler, timeout: self.number(Key::ConnTimeout, "--conn-timeout", 1, MAX_TIMEOUT)? })
     }

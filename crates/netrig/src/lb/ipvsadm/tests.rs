@@ -34,13 +34,13 @@ fn scheduled(scheduler: &str) -> ServiceOptions {
 #[test]
 fn services_are_added_changed_and_removed() {
     let add = |service, options| Edit::AddService { service, options };
-    assert_eq!(edit("-A -t 192.0.2.1:80"), add(tcp("192.0.2.1:80"), scheduled("wlc")));
+    assert_eq!(edit("-A -t 192.0.2.1:80"), add(tcp("192.0.2.1:80"), ServiceOptions::default()));
     assert_eq!(edit("-A -u [2001:db8::53]:53 -s mh"), add(udp("[2001:db8::53]:53"), scheduled("mh")));
     assert_eq!(
         edit("--add-service --tcp-service=192.0.2.1:80 --scheduler=rr"),
         add(tcp("192.0.2.1:80"), scheduled("rr"))
     );
-    let timeout = ServiceOptions { timeout: Some(30), ..scheduled("wlc") };
+    let timeout = ServiceOptions { scheduler: None, timeout: Some(30) };
     assert_eq!(edit("-A -t 192.0.2.1:80 --conn-timeout 30"), add(tcp("192.0.2.1:80"), timeout));
     let service = tcp("192.0.2.1:80");
     assert_eq!(edit("-E -t 192.0.2.1:80 -s sh"), Edit::EditService { service, options: scheduled("sh") });

@@ -13,6 +13,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::Saturated { .. } => "CPUs saturated",
         Flag::SaturatedCpu { .. } => "A CPU saturated",
         Flag::SaturatedThread { .. } => "Load thread saturated",
+        Flag::SharedCpu { .. } => "The middle shares CPUs with the load",
         Flag::SharedCore { .. } => "Nodes share a core",
         Flag::Throttled { .. } => "Halted by a CPU limit",
         Flag::Dropped { .. } => "Packets dropped",
@@ -39,7 +40,7 @@ fn place(flag: &Flag) -> String {
         | Flag::OtherLoad { node, .. }
         | Flag::Saturated { node, .. }
         | Flag::SaturatedCpu { node, .. } => node.clone(),
-        Flag::SharedCore { cpus, .. } => cpus.clone(),
+        Flag::SharedCore { cpus, .. } | Flag::SharedCpu { cpus } => cpus.clone(),
         Flag::Throttled { .. } | Flag::GeneratorBound { .. } | Flag::NoLimit { .. } => String::new(),
         Flag::Dropped { place, .. } | Flag::NotOneSegment { place, .. } => place.clone(),
         Flag::WindowSkew { worker, .. }
@@ -75,7 +76,7 @@ fn weight(flag: &Flag) -> f64 {
         | Flag::Late { begins: count, .. } => *count as f64,
         Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
         Flag::WindowSkew { microseconds, .. } | Flag::Throttled { microseconds } => *microseconds as f64,
-        Flag::NotGranted { .. } | Flag::SharedCore { .. } | Flag::NoLimit { .. } => 0.0,
+        Flag::NotGranted { .. } | Flag::SharedCpu { .. } | Flag::SharedCore { .. } | Flag::NoLimit { .. } => 0.0,
     }
 }
 

@@ -122,6 +122,9 @@ fn blocks(view: &RunView) -> Vec<Block> {
             )));
         }
     }
+    for left_out in &view.left_out {
+        blocks.push(Block::info(format!("Not in this run: {left_out}.")));
+    }
     blocks.push(Block::heading(2, "Results"));
     blocks.push(Block::paragraph(results::key(view)));
     blocks.extend(results::tables(view));

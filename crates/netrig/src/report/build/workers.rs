@@ -68,7 +68,7 @@ impl<'a> Rows<'a> {
             let cells = self.columns.iter().map(cell).collect();
             table.rows.push(Row { label: format!("{of}, {STUDY}"), unit: None, cells });
         }
-        if let Some(source) = &self.layout.source {
+        if let Some(source) = self.layout.source.as_ref().filter(|_| !self.workers.reference.is_empty()) {
             table
                 .notes
                 .push(format!("{STUDY}: the published figure ({source}), from other machines and another system."));
@@ -118,7 +118,7 @@ impl<'a> Rows<'a> {
                 // Where nothing stands between the ends there are no workers to count.
                 let found = places.iter().find(|(of, _)| of.is_none() || *of == workers);
                 let Some((_, scenario)) = found else {
-                    let why = format!("{} was not run with {}", other.head, name(workers));
+                    let why = format!("{}: not measured with as many workers", other.head);
                     cells.extend([Cell::missing(why.clone()), Cell::missing(why)]);
                     continue;
                 };
@@ -169,8 +169,23 @@ impl<'a> Rows<'a> {
             };
             self.places(case).into_iter().map(move |(workers, scenario)| (head(workers), scenario))
         });
-        remarks(places)
+        let shared = places.clone().filter(|(_, scenario)| shares(scenario)).map(|(head, _)| head);
+        let shared: Vec<String> = shared.collect();
+        let mut notes = remarks(places);
+        if !shared.is_empty() {
+            notes.push(format!(
+                "{}: the load ran on CPUs of the node in the middle, too, because the machine has no others: with CPUs of \
+                 its own it would carry more.",
+                shared.join(", ")
+            ));
+        }
+        notes
     }
+}
+
+/// Whether the node in the middle had to share CPUs with the load.
+fn shares(scenario: &ScenarioView) -> bool {
+    scenario.trials.iter().filter_map(|trial| trial.middle.as_ref()).any(|middle| !middle.shared.is_empty())
 }
 
 fn name(workers: Option<u32>) -> String {
@@ -213,11 +228,12 @@ pub(super) fn charts(view: &RunView, layout: &Layout, workers: &Workers) -> Vec<
             Some((f64::from(*of), published.get(Side::Local, metric)? / per)).filter(|point| point.1 > 0.0)
         });
         let published = ScalingSeries { label: STUDY.to_owned(), published: true, points: sorted(published) };
-        let mut series: Vec<ScalingSeries> = measured.filter(|series| !series.points.is_empty()).collect();
-        if series.is_empty() {
+        // One without points keeps its place, so that a system has the same colour in each chart.
+        let mut series: Vec<ScalingSeries> = measured.collect();
+        if series.iter().all(|series| series.points.is_empty()) {
             return None;
         }
-        series.extend(Some(published).filter(|series| !series.points.is_empty()));
+        series.push(published);
         Some(Block::Figure(Chart::Scaling(Scaling {
             title: format!("{} – {}, by workers", layout.title, lower(quantity)),
             x: Axis::new("Workers", ""),
@@ -246,12 +262,16 @@ pub(super) fn platform(view: &RunView, layout: &Layout, machines: &[Platform]) -
     let mut table = Table::new(layout.title.clone(), "");
     let heads = ["This run"].into_iter().chain(machines.iter().map(|machine| machine.head.as_str()));
     table.columns = heads.map(|head| Column::text(Label::new(head))).collect();
-    let mut software = vec![format!("netrig {}", environment.netrig_version)];
+    let mut software = Vec::new();
     let middles = view.scenarios.iter().flat_map(|s| &s.trials).filter_map(|trial| trial.middle.as_ref());
     for middle in middles {
         if !software.contains(&middle.system) {
             software.push(middle.system.clone());
         }
+    }
+    let own_version = format!("netrig {}", environment.netrig_version);
+    if !software.iter().any(|system: &String| system.starts_with(&own_version)) {
+        software.insert(0, own_version);
     }
     let own = [
         ("CPU", format!("{}, {}", environment.cpu_model, count(environment.cpus_online as usize, "CPU", "CPUs"))),

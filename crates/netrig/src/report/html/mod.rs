@@ -16,6 +16,9 @@ use super::document::{Align, BarGroup, Block, Cell, Chart, Claim, Document, Flam
 use super::text::{self, MISSING, clean, clean_line};
 use crate::flame;
 
+/// Tables of more columns are set closer.
+const DENSE: usize = 8;
+
 const STYLE: &str = include_str!("style.css");
 
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
@@ -166,7 +169,8 @@ impl Page {
         // The caption stands outside the box that scrolls, so that it is never cut off.
         self.push(&format!("<p class=\"caption\" id=\"{id}\">{}</p>", escape(&table.caption)));
         self.push(&format!("<div class=\"scroll\" role=\"region\" aria-labelledby=\"{id}\" tabindex=\"0\">"));
-        self.push(&format!("<table aria-labelledby=\"{id}\">\n<thead>\n<tr>"));
+        let dense = if table.columns.len() > DENSE { " class=\"dense\"" } else { "" };
+        self.push(&format!("<table{dense} aria-labelledby=\"{id}\">\n<thead>\n<tr>"));
         self.push(&format!("<th scope=\"col\">{}</th>", escape(&table.stub)));
         for column in &table.columns {
             let subhead = text::subhead(&column.label);
@@ -216,10 +220,10 @@ impl Page {
         let picture = BASE64_STANDARD.encode(drawn);
         self.push("<figure class=\"flame\">");
         self.push(&format!(
-            "<iframe title=\"{title}\" sandbox=\"allow-scripts\" loading=\"lazy\" style=\"height:{height}px\" \
+            "<iframe title=\"{title}\" sandbox=\"allow-scripts\" style=\"height:{height}px\" \
              src=\"data:image/svg+xml;base64,{picture}\"></iframe>"
         ));
-        self.push("<figcaption>A click on a function shows it and what it calls; Search marks functions by name. Kernel: orange, BPF: green, processes: red and yellow.</figcaption>\n</figure>");
+        self.push("<figcaption>A click on a function shows it and what it calls; Search marks functions by name. Kernel: orange, BPF: aqua, processes: yellow and red.</figcaption>\n</figure>");
     }
 
     fn figure(&mut self, chart: &Chart) -> io::Result<()> {
@@ -310,7 +314,8 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
             lines.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
         Chart::Scaling(scaling) => {
-            scaling.series.iter().enumerate().map(|(i, s)| (Role::Series(i), clean_line(&s.label))).collect()
+            let drawn = scaling.series.iter().enumerate().filter(|(_, series)| !series.points.is_empty());
+            drawn.map(|(i, series)| (Role::Series(i), clean_line(&series.label))).collect()
         }
         Chart::Percentiles(percentiles) => {
             percentiles.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
@@ -344,7 +349,7 @@ fn describe(chart: &Chart) -> String {
             let (Some(low), Some(high)) = (values().reduce(f64::min), values().reduce(f64::max)) else { return Ok(()) };
             write!(words, "{}: {low:.0} to {high:.0}. ", line.label)
         }),
-        Chart::Scaling(scaling) => scaling.series.iter().try_for_each(|series| {
+        Chart::Scaling(scaling) => scaling.series.iter().filter(|s| !s.points.is_empty()).try_for_each(|series| {
             let points = series.points.iter().map(|(x, y)| format!("{y:.0} with {x}"));
             write!(words, "{}: {}. ", series.label, points.collect::<Vec<_>>().join(", "))
         }),

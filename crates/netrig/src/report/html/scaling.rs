@@ -38,8 +38,8 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
     let magnitudes = || points().map(|point| point.1.log10());
     let (low, high) = (magnitudes().fold(f64::INFINITY, f64::min), magnitudes().fold(f64::NEG_INFINITY, f64::max));
     let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
-    // At least a factor of three is shown, so that a flat line does not look steep.
-    let missing = ((0.5 - (high - low)) / 2.0).max(0.06);
+    // At least a factor of ten is shown, so that a flat line does not look steep and the axis has figures to read by.
+    let missing = ((1.0 - (high - low)) / 2.0).max(0.06);
     let (low, high) = (low - missing, high + missing);
     let ticks = ticks(low, high);
     let widest = ticks.iter().map(|tick| text_width(&brief(*tick), SMALL)).max().unwrap_or(0);

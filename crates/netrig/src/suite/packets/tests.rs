@@ -91,7 +91,46 @@ fn impossible_searches_are_refused() {
         refused("raw", &format!("protocol = \"tcp\", search = {{ goal = \"loss-free\", {search} }}"), &[word]);
     }
     let load = format!("{TCP}, hold = 5, requests_per_second = 9, search = {{ goal = \"loss-free\", start = 9 }}");
-    refused("raw", &load, &["two first rates"]);
+    refused("raw", &load, &["two first values"]);
+}
+
+#[test]
+fn a_search_for_connections_held_needs_all_that_opens_and_uses_them() {
+    let hold = |rest: &str, keys: &str| {
+        format!("protocol = \"udp\", {rest} search = {{ goal = \"loss-free\", raise = \"hold\"{keys} }}")
+    };
+    let whole = "connections_per_second = 100, hold = 40, interval = \"2ms\",";
+    for (rest, keys, words) in [
+        ("connections_per_second = 100, interval = \"2ms\",", "", ["'hold', which the load has not", "begins there"]),
+        ("hold = 40, interval = \"2ms\",", "", ["without a rate", "connections_per_second = 3000"]),
+        (whole, ", start = 3", ["two first values", "'hold' is where the search begins"]),
+        (whole, ", most = 39", ["highest rate", "first"]),
+        (
+            "connections_per_second = 1, hold = 5, requests_per_second = 9,",
+            "",
+            ["beside 'requests_per_second'", "interval"],
+        ),
+    ] {
+        refused("raw", &hold(rest, keys), &words);
+    }
+    let raise = |load: &str, key: &str| format!("{load}, search = {{ goal = \"loss-free\", raise = \"{key}\" }}");
+    refused("raw", &raise(TCP, "requests_per_second"), &["'requests_per_second', which the load has not"]);
+    let requests = "protocol = \"tcp\", hold = 5, requests_per_second = 9";
+    refused("raw", &raise(requests, "connections_per_second"), &["beside 'requests_per_second'"]);
+
+    let scenario = raw(&hold(whole, ""));
+    let plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
+    assert_eq!((plan.of, plan.options.start), (Searched::Held, 40.0));
+    // Opened within a minute.
+    assert_eq!(plan.options.most, Some(6000.0));
+    assert_eq!(scenario.watched, [(crate::claim::Side::Local, crate::claim::Metric::LimitHeld)]);
+    let Load::Packets(packets) = at_rate(&scenario.traffic.connect, plan.of, 76.6) else { panic!("no packets") };
+    assert_eq!(packets.service.client().unwrap().load.hold, Some(77));
+    assert_eq!(opening(&Load::Packets(packets)), Duration::from_millis(770));
+    // There are addresses and ports for so many.
+    let few =
+        raw(&hold("connections_per_second = 100, hold = 40, interval = \"2ms\", client_ports = [2000, 2099],", ""));
+    assert_eq!(few.traffic.packets.unwrap().search.unwrap().options.most, Some(100.0));
 }
 
 #[test]

@@ -1,0 +1,165 @@
+//! `netrig lb run | check | reload | stop | save`.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand};
+
+use super::client::{AskError, ask};
+use super::daemon::keep::{Lock, remove_all};
+use super::daemon::{self, Overlay, Run};
+use super::message::{Reply, Request};
+use super::place::{DEFAULT_NAME, Name, Place};
+use super::settings::{Completeness, Settings};
+use crate::command::{note, print};
+use crate::exit::{Exit, Failure, OrExit};
+
+#[derive(Debug, Subcommand)]
+pub enum Control {
+    /// Run the balancer in the foreground, until Ctrl-C or `netrig lb stop`
+    ///
+    /// SIGHUP has it read its file again. docs/BALANCER.md describes the file.
+    Run(RunArgs),
+    /// Check a configuration file and say what it would do, without touching anything
+    Check {
+        /// The configuration file
+        file: PathBuf,
+    },
+    /// Have the running balancer read its file again: no connection is lost, and a bad file changes nothing
+    Reload {
+        #[command(flatten)]
+        which: Named,
+    },
+    /// End the control plane; without --persist the balancer ends with it
+    Stop {
+        #[command(flatten)]
+        which: Named,
+        /// End the balancer, too, where it persists: connections are lost
+        #[arg(long)]
+        detach: bool,
+    },
+    /// Write the configuration in force as a file
+    Save {
+        #[command(flatten)]
+        which: Named,
+        /// Where to [default: standard output]
+        file: Option<PathBuf>,
+    },
+}
+
+/// Which of the machine's balancers.
+#[derive(Debug, Args)]
+pub struct Named {
+    /// The balancer's name, when several run
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: Name,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The configuration file; without it, rules come by -A, -a and the like
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    which: Named,
+    /// Keep packets balanced when the control plane ends; started again, it goes on with all connections
+    #[arg(long)]
+    persist: bool,
+    /// A network device to balance on, beside the file's; can be said again
+    #[arg(long = "device", value_name = "DEV")]
+    devices: Vec<String>,
+    /// Take devices whose driver has no XDP, too: several times slower
+    #[arg(long)]
+    generic: bool,
+    /// Room for this many connections at a time, 120 bytes each, in place of the file's [default: 1048576]
+    #[arg(long, value_name = "N")]
+    connections: Option<u32>,
+}
+
+/// Ending takes a moment: tables of gigabytes are given back.
+const ENDING: Duration = Duration::from_secs(30);
+
+pub fn execute(control: Control) -> Result<Exit, Failure> {
+    match control {
+        Control::Run(RunArgs { file, which, persist, devices, generic, connections }) => {
+            let overlay = Overlay { devices, generic, connections };
+            daemon::run(&Run { file, name: which.name, persist, overlay })
+        }
+        Control::Check { file } => check(&file),
+        Control::Reload { which } => done(ask(&which.name, &Request::Reload)?),
+        Control::Stop { which, detach } => stop(&which.name, detach),
+        Control::Save { which, file } => save(&which.name, file.as_deref()),
+    }
+}
+
+fn done(reply: Reply) -> Result<Exit, Failure> {
+    if let Reply::Done(said) = reply {
+        let lines: String = said.into_iter().map(|line| line + "\n").collect();
+        print(&lines)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn check(file: &Path) -> Result<Exit, Failure> {
+    let settings = Settings::load(file, Completeness::Required)?;
+    let sizes = settings.start.sizes;
+    let memory = sizes.memory(daemon::possible_cpus()).total();
+    let mut text = format!("{}: correct\n", file.display());
+    text.push_str(&format!("  table for {}\n", daemon::memory_words(sizes.connections.into(), memory)));
+    for device in &settings.start.devices {
+        let generic = if device.generic { ", in generic mode where its driver has no XDP" } else { "" };
+        text.push_str(&format!("  device {}{generic}\n", device.name));
+    }
+    if settings.start.devices.is_empty() {
+        text.push_str("  no devices: `netrig lb run` has to be told some by --device\n");
+    }
+    text.push_str(&daemon::services(&settings.rules));
+    print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
+    let place = Place::of(name);
+    match ask(name, &Request::Stop { detach }) {
+        Ok(reply) => {
+            if !Lock::wait_until_free(&place, ENDING) {
+                let error = anyhow!("balancer {name} has been told to end, and its process is still there");
+                return Err(Failure::new(Exit::Failed, error));
+            }
+            done(reply)
+        }
+        // What persists without a control plane can be removed without one.
+        Err(AskError::NotRunning { .. }) if detach => {
+            let _lock = Lock::take(&place)?;
+            if !remove_all(&place)? {
+                let error = anyhow!("no balancer named {name} runs or persists here: there is nothing to stop");
+                return Err(Failure::new(Exit::Lacking, error));
+            }
+            print(&format!("balancer {name} persisted without a control plane; it has been removed\n"))?;
+            Ok(Exit::Done)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn save(name: &Name, file: Option<&Path>) -> Result<Exit, Failure> {
+    let Reply::Text(text) = ask(name, &Request::Configuration)? else {
+        return Err(AskError::Foreign { name: name.clone() }.into());
+    };
+    let Some(file) = file else {
+        print(&text)?;
+        return Ok(Exit::Done);
+    };
+    let how = || format!("write {}", file.display());
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut whole = tempfile::NamedTempFile::new_in(directory).with_context(how).or_exit(Exit::Failed)?;
+    whole.write_all(text.as_bytes()).with_context(how).or_exit(Exit::Failed)?;
+    if let Ok(before) = fs::metadata(file) {
+        whole.as_file().set_permissions(before.permissions()).with_context(how).or_exit(Exit::Failed)?;
+    }
+    whole.persist(file).map_err(|error| error.error).with_context(how).or_exit(Exit::Failed)?;
+    note(format_args!("written to {}", file.display()));
+    Ok(Exit::Done)
+}

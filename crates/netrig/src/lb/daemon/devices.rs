@@ -1,0 +1,241 @@
+//! The network devices that the program is on: attached, watched, attached again.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode};
+use rig_sys::ethtool;
+use rig_sys::netlink::Netlink;
+
+use super::keep::Pins;
+use crate::exit::in_words;
+use crate::lb::message::DeviceStatus;
+use crate::lb::settings::Device;
+
+pub(super) struct Devices {
+    netlink: Netlink,
+    on: Vec<On>,
+    /// Where links are kept, for a balancer that persists.
+    pins: Option<Pins>,
+    /// For all devices, beside what each of them says.
+    generic: bool,
+}
+
+struct On {
+    device: Device,
+    /// `None` while there is no such interface.
+    attached: Option<Attached>,
+}
+
+struct Attached {
+    attachment: Attachment,
+    queues: u32,
+    driver: String,
+}
+
+impl Devices {
+    pub(super) fn new(pins: Option<Pins>, generic: bool) -> Result<Self> {
+        Ok(Self {
+            netlink: Netlink::here().context("talk to the kernel of network devices")?,
+            on: Vec::new(),
+            pins,
+            generic,
+        })
+    }
+
+    /// Refuses devices that there are not.
+    pub(super) fn must_exist(&mut self, wanted: &[Device]) -> Result<()> {
+        for device in wanted {
+            self.netlink.index(&device.name).map_err(|_| {
+                let name = &device.name;
+                anyhow!("there is no network device {name} in this network namespace: see `ip link`")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Attaches to those of `wanted` that it is not on, and takes the program off the others; says what it has done. On
+    /// an error it is as before.
+    pub(super) fn set(&mut self, balancer: &mut Balancer, wanted: &[Device]) -> Result<Vec<String>> {
+        let mut said = Vec::new();
+        let mut new = Vec::new();
+        let unknown = |device: &&Device| !self.on.iter().any(|on| on.device.name == device.name);
+        let unknown: Vec<&Device> = wanted.iter().filter(unknown).collect();
+        for device in unknown {
+            let attached = match self.attach(balancer, device) {
+                Ok(attached) => attached,
+                Err(error) => {
+                    drop(new);
+                    self.forget_links()?;
+                    return Err(error);
+                }
+            };
+            let state = if attached.is_some() { "added" } else { "is not there; it is attached to when it comes" };
+            said.push(format!("device {} {state}", device.name));
+            new.push(On { device: device.clone(), attached });
+        }
+        let (stay, leave) = std::mem::take(&mut self.on)
+            .into_iter()
+            .partition(|on| wanted.iter().any(|device| device.name == on.device.name));
+        self.on = stay;
+        self.on.extend(new);
+        for on in &mut self.on {
+            if let Some(device) = wanted.iter().find(|device| device.name == on.device.name) {
+                on.device = device.clone();
+            }
+        }
+        let leave: Vec<On> = leave;
+        for on in leave {
+            said.push(format!("device {} removed", on.device.name));
+        }
+        self.forget_links()?;
+        self.leave_by_what_works(balancer)?;
+        Ok(said)
+    }
+
+    /// Notices interfaces that have gone and come, and says so.
+    pub(super) fn watch(&mut self, balancer: &mut Balancer) -> Vec<String> {
+        let mut said = Vec::new();
+        for n in 0..self.on.len() {
+            let name = self.on[n].device.name.clone();
+            let now = self.netlink.index(&name).ok();
+            let was = self.on[n].attached.as_ref().map(|attached| attached.attachment.interface());
+            if was.is_some() && now != was {
+                said.push(format!("device {name} has gone; it is attached to again when it comes back"));
+                self.on[n].attached = None;
+            }
+            if self.on[n].attached.is_none() && now.is_some() {
+                let device = self.on[n].device.clone();
+                match self.attach(balancer, &device) {
+                    Ok(attached) => {
+                        self.on[n].attached = attached;
+                        said.push(format!("device {name} is back: attached"));
+                    }
+                    Err(error) => said.push(format!("device {name}: {}", in_words(&error))),
+                }
+            }
+        }
+        if !said.is_empty() {
+            let after = self.forget_links().and_then(|()| self.leave_by_what_works(balancer));
+            said.extend(after.err().map(|error| in_words(&error)));
+        }
+        said
+    }
+
+    fn attach(&mut self, balancer: &mut Balancer, device: &Device) -> Result<Option<Attached>> {
+        let name = &device.name;
+        let Ok(index) = self.netlink.index(name) else { return Ok(None) };
+        let generic = if self.generic || device.generic { Generic::Allowed } else { Generic::Refused };
+        let pin = self.pins.as_ref().map(|pins| pins.link(index));
+        let attachment = match pin.filter(|pin| pin.exists()) {
+            // It may be of an interface of this number that has gone; then it cannot be taken.
+            Some(pin) => balancer.take_over(&pin, index).or_else(|_| {
+                let _gone = std::fs::remove_file(&pin);
+                self.attach_anew(balancer, index, generic)
+            }),
+            None => self.attach_anew(balancer, index, generic),
+        };
+        let attachment = attachment.map_err(|error| {
+            let what = format!("attach to {name}: {}", in_words(&anyhow::Error::new(error)));
+            anyhow!("{what}\n  {}", self.remedy(name, &what))
+        })?;
+        let queues = ethtool::queues(name).map_or(1, |(receive, _)| receive.max(1));
+        let driver = ethtool::driver(name).unwrap_or_default();
+        Ok(Some(Attached { attachment, queues, driver }))
+    }
+
+    fn attach_anew(
+        &self,
+        balancer: &mut Balancer,
+        index: u32,
+        generic: Generic,
+    ) -> Result<Attachment, rig_datapath::Error> {
+        let mut attachment = balancer.attach(index, generic)?;
+        if let Some(pins) = &self.pins {
+            attachment.keep(&pins.link(index))?;
+        }
+        Ok(attachment)
+    }
+
+    /// The next step when a device cannot be attached to.
+    fn remedy(&self, name: &str, what: &str) -> String {
+        let says = |errno: i32| what.contains(&std::io::Error::from_raw_os_error(errno).to_string());
+        const EBUSY: i32 = 16;
+        const EINVAL: i32 = 22;
+        const ERANGE: i32 = 34;
+        const EOPNOTSUPP: i32 = 95;
+        if says(EBUSY) {
+            format!(
+                "another XDP program is there (see `ip link show {name}`); if it is not needed: ip link set dev {name} xdp off"
+            )
+        } else if says(EOPNOTSUPP) {
+            format!("where slow will do: --generic, or {{ name = \"{name}\", generic = true }} in the file")
+        } else if says(EINVAL) || says(ERANGE) {
+            format!("its MTU or its peer's may be too large for XDP: ip link set dev {name} mtu 1500")
+        } else {
+            format!("see `ip -details link show {name}` and the kernel's log")
+        }
+    }
+
+    /// Removes links that are kept for interfaces which are the balancer's no more.
+    fn forget_links(&self) -> Result<()> {
+        let Some(pins) = &self.pins else { return Ok(()) };
+        let wanted: Vec<PathBuf> = self.attached().map(|(_, at)| pins.link(at.attachment.interface())).collect();
+        pins.remove_links_but(&wanted).context("remove links of devices that are used no more")
+    }
+
+    /// veth does not wake its peer for packets that are turned round.
+    fn leave_by_what_works(&self, balancer: &mut Balancer) -> Result<()> {
+        let veth = self.attached().any(|(_, attached)| attached.driver == "veth");
+        balancer.set_back(if veth { Back::Redirect } else { Back::Transmit })?;
+        Ok(())
+    }
+
+    fn attached(&self) -> impl Iterator<Item = (&Device, &Attached)> {
+        self.on.iter().filter_map(|on| Some((&on.device, on.attached.as_ref()?)))
+    }
+
+    pub(super) fn wanted(&self) -> Vec<Device> {
+        self.on.iter().map(|on| on.device.clone()).collect()
+    }
+
+    /// The interface that packets are traced from when nothing else is said.
+    pub(super) fn drivers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.attached().map(|(device, attached)| (device.name.as_str(), attached.driver.as_str()))
+    }
+
+    pub(super) fn status(&self) -> Vec<DeviceStatus> {
+        let status = |on: &On| {
+            let name = on.device.name.clone();
+            let Some(Attached { attachment, queues, .. }) = &on.attached else {
+                let placement = "there is no such interface now".to_owned();
+                return DeviceStatus { name, mode: "absent".to_owned(), queues: 0, placement };
+            };
+            let mode = match attachment.mode() {
+                Mode::Native => "native",
+                Mode::Generic => "generic",
+            };
+            let placement = "packets are handled on the CPUs that take them from the device".to_owned();
+            DeviceStatus { name, mode: mode.to_owned(), queues: *queues, placement }
+        };
+        self.on.iter().map(status).collect()
+    }
+
+    /// A line for each device.
+    pub(super) fn describe(&self) -> String {
+        let mut text = String::new();
+        for device in self.status() {
+            let slow = match device.mode.as_str() {
+                "generic" => {
+                    ": its driver has no XDP, so packets are copied for the kernel first, several times slower"
+                }
+                _ => "",
+            };
+            let DeviceStatus { name, mode, queues, placement } = device;
+            let queues = if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
+            let _ = writeln!(text, "  device {name}: {mode} mode{slow}; {queues}; {placement}");
+        }
+        text
+    }
+}

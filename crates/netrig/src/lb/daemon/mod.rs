@@ -1,0 +1,309 @@
+//! The control plane: `netrig lb run`.
+//!
+//! ```text
+//! lock ─ bpf file system ─ tables (new or resumed) ─ rules ─ attach ─ socket ─ Engine::work ─ detach or leave
+//! ```
+
+mod advice;
+mod counts;
+mod devices;
+mod engine;
+pub(super) mod keep;
+mod pace;
+mod socket;
+mod status;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use anyhow::{Context, anyhow};
+use rig_datapath::balancer::Balancer;
+use rig_sys::cpu::CpuSet;
+
+use self::counts::Counts;
+use self::devices::Devices;
+use self::engine::{End, Engine, Options};
+use self::keep::{Lock, Pins};
+use self::pace::Pace;
+use self::socket::{Ask, Event, Server};
+use super::message::Reply;
+use super::place::{Name, Place};
+use super::settings::{Completeness, Device, Settings, Start};
+use crate::command::{note, print};
+use crate::exit::{Exit, Failure, OrExit, in_words};
+
+/// What the command line of `run` says.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) file: Option<PathBuf>,
+    pub(super) name: Name,
+    pub(super) persist: bool,
+    pub(super) overlay: Overlay,
+}
+
+/// What the command line says in place of the file, or beside it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Overlay {
+    /// In addition to the file's.
+    pub(super) devices: Vec<String>,
+    /// For all devices.
+    pub(super) generic: bool,
+    pub(super) connections: Option<u32>,
+}
+
+impl Overlay {
+    pub(super) fn over(&self, mut settings: Settings) -> Settings {
+        for name in &self.devices {
+            if !settings.start.devices.iter().any(|device| device.name == *name) {
+                settings.start.devices.push(Device { name: name.clone(), generic: self.generic });
+            }
+        }
+        if let Some(connections) = self.connections {
+            settings.start.sizes.connections = connections;
+        }
+        settings
+    }
+}
+
+impl Start {
+    /// What differs and needs a restart.
+    fn differences(&self, new: &Self) -> Vec<String> {
+        let mut said = Vec::new();
+        let mut differs = |what: &str, differs: bool| {
+            if differs {
+                said.push(format!("{what} as in the file when it is started again"));
+            }
+        };
+        differs("connections are", self.sizes.connections != new.sizes.connections);
+        let room = |start: &Self| {
+            (start.sizes.services, start.sizes.backends, start.sizes.local_addresses, start.sizes.list_entries)
+        };
+        differs("[room] is", room(self) != room(new));
+        differs("workers are", self.workers != new.workers);
+        differs("metrics are", self.metrics != new.metrics);
+        said
+    }
+}
+
+/// Runs the balancer until it is told to stop.
+pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
+    let place = Place::of(&run.name);
+    let from_file = run.file.as_ref().map(|file| Settings::load(file, Completeness::Required)).transpose()?;
+    let lock = Lock::take(&place)?;
+    let pins = Pins::of(&place);
+    let mut said = Vec::new();
+    if run.persist {
+        said.extend(pins.prepare()?);
+    } else if pins.directory().exists() {
+        return Err(Failure::new(
+            Exit::BadInput,
+            anyhow!(
+                "a balancer named {0} persists here: go on with it by `netrig lb run --persist`, or remove it with all its \
+             connections by `netrig lb stop --detach --name {0}`",
+                run.name
+            ),
+        ));
+    }
+    let resumes = run.persist && pins.resumable();
+    let settings = match from_file {
+        Some(settings) => settings,
+        None if resumes && place.configuration().exists() => {
+            Settings::load(&place.configuration(), Completeness::Optional)?
+        }
+        None => Settings::default(),
+    };
+    let settings = run.overlay.over(settings);
+    if settings.start.devices.is_empty() {
+        let hint = "name them by --device DEV, or by devices = [\"DEV\"] in the file";
+        return Err(Failure::new(Exit::BadInput, anyhow!("no network device to balance on: {hint}")));
+    }
+    settings.start.sizes.validate().or_exit(Exit::BadInput)?;
+    let mut engine = build(run, place, &pins, settings, resumes)?;
+    for line in said {
+        note(line);
+    }
+    let (sender, events) = mpsc::channel();
+    let (stop, reload) = (sender.clone(), sender.clone());
+    let caught = rig_sys::signal::on_stop_or_hangup(
+        move || drop(stop.send(Event::Stop)),
+        move || drop(reload.send(Event::Reload)),
+    );
+    caught.context("catch signals").or_exit(Exit::Failed)?;
+    let server = Server::start(&engine.place, sender).or_exit(Exit::Failed)?;
+    print(&introduction(&engine, resumes))?;
+    let (end, asked) = engine.work(&events);
+    let Engine { place, devices, balancer, pins, .. } = engine;
+    if end == End::Detach {
+        if pins.is_some() {
+            keep::remove_all(&place)?;
+        }
+        drop(devices);
+    }
+    drop(balancer);
+    if let Some(Ask { reply, .. }) = asked {
+        let what = match end {
+            End::Leave => {
+                "the control plane has ended; packets go on being balanced, and connections do not expire until \
+                           it is started again by `netrig lb run --persist`"
+            }
+            End::Detach => "the balancer has ended",
+        };
+        let _gone = reply.try_send(Reply::Done(vec![what.to_owned()]));
+    }
+    server.stop();
+    drop(lock);
+    Ok(Exit::Done)
+}
+
+/// The balancer with its rules in force, attached.
+fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool) -> Result<Engine, Failure> {
+    let Settings { mut start, rules } = settings;
+    let kept = run.persist.then(|| pins.clone());
+    let mut devices = Devices::new(kept.clone(), run.overlay.generic).or_exit(Exit::Failed)?;
+    if !resumes {
+        devices.must_exist(&start.devices).or_exit(Exit::Lacking)?;
+    }
+    let balancer = if resumes { Balancer::resume(pins.directory()) } else { Balancer::load(start.sizes) };
+    let mut balancer = balancer.map_err(|error| refused(error, &run.name))?;
+    if resumes {
+        let (has, wanted) = (balancer.sizes().connections, start.sizes.connections);
+        // Rounded up to a multiple of the CPUs.
+        if has < wanted || has - wanted > 1024 {
+            note(format_args!(
+                "it goes on with its tables for {} connections; for {} end it by `netrig lb stop --detach` first",
+                grouped(has.into()),
+                grouped(wanted.into())
+            ));
+        }
+        start.sizes = balancer.sizes();
+    }
+    balancer.apply(&rules.config()).or_exit(Exit::BadInput)?;
+    if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
+        balancer.keep(pins.directory()).or_exit(Exit::Failed)?;
+    }
+    let attached = devices.set(&mut balancer, &start.devices);
+    if let Err(error) = attached {
+        if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
+            pins.remove().or_exit(Exit::Failed)?;
+        }
+        return Err(Failure::new(Exit::Lacking, error));
+    }
+    let sizes = balancer.sizes();
+    let now = Instant::now();
+    let engine = Engine {
+        place,
+        memory: sizes.memory(possible_cpus()).total(),
+        pace: Pace::new(balancer.places(), sizes.connections.into(), now),
+        balancer,
+        devices,
+        rules,
+        start,
+        options: Options { file: run.file.clone(), overlay: run.overlay.clone() },
+        pins: kept,
+        begun: now,
+        edits: 0,
+        counts: Counts::default(),
+        neighbors: None,
+    };
+    engine.write_down().map_err(|what| Failure::new(Exit::Failed, anyhow!(what)))?;
+    Ok(engine)
+}
+
+fn refused(error: rig_datapath::Error, name: &Name) -> Failure {
+    let exit = match error {
+        rig_datapath::Error::NotPermitted(_) | rig_datapath::Error::Load { .. } => Exit::Lacking,
+        rig_datapath::Error::PinnedOtherwise { .. } => {
+            let error = anyhow!(
+                "{}\n  to start anew, without its connections: netrig lb stop --detach --name {name}",
+                in_words(&error.into())
+            );
+            return Failure::new(Exit::Lacking, error);
+        }
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}
+
+/// CPUs that maps have a value for each of (Documentation/admin-guide/cputopology.rst).
+pub(super) fn possible_cpus() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    text.trim().parse::<CpuSet>().map_or(1, |cpus| cpus.len().max(1))
+}
+
+/// `8,000,000`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let head = digits.len() % 3;
+    let mut text = digits[..head].to_owned();
+    for group in digits.as_bytes()[head..].chunks(3) {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.extend(group.iter().map(|&digit| char::from(digit)));
+    }
+    text
+}
+
+/// `8,000,000 connections: 1.04 GB`.
+pub(super) fn memory_words(connections: u64, bytes: u64) -> String {
+    let (size, unit) = if bytes >= 1_000_000_000 { (1e9, "GB") } else { (1e6, "MB") };
+    format!("{} connections: {:.2} {unit}", grouped(connections), bytes as f64 / size)
+}
+
+fn introduction(engine: &Engine, resumed: bool) -> String {
+    let mut text = String::new();
+    let how = match (engine.pins.is_some(), resumed) {
+        (true, true) => ", going on with the connections of the one before; it stays when this ends",
+        (true, false) => "; it stays when this ends",
+        (false, _) => "",
+    };
+    // Writing into a string does not fail.
+    let _ = writeln!(text, "balancer {} (process {}){how}", engine.place.name(), std::process::id());
+    let connections = engine.balancer.sizes().connections.into();
+    let _ = writeln!(text, "  table for {}", memory_words(connections, engine.memory));
+    text.push_str(&engine.devices.describe());
+    text.push_str(&services(&engine.rules));
+    for line in advice::advice(&engine.rules, engine.devices.drivers()) {
+        note(format_args!("warning: {line}"));
+    }
+    let _ = writeln!(text, "ready: netrig lb -L -n --name {}", engine.place.name());
+    text
+}
+
+/// A line for each service.
+pub(super) fn services(rules: &super::settings::Rules) -> String {
+    use super::settings::{Shown, forward_name, scheduler_name};
+    let mut text = String::new();
+    if rules.services.is_empty() {
+        text.push_str("  no services yet: add them by netrig lb -A and -a, or in a file\n");
+    }
+    for service in &rules.services {
+        let forward = service.forward.map_or("undecided", forward_name);
+        let (scheduler, count) = (scheduler_name(service.scheduler), service.backends.len());
+        let _ = write!(text, "  service {}: {scheduler}, {forward}, {count} backends", Shown(service.key));
+        let _ = match service.local.len() {
+            0 => Ok(()),
+            1 => write!(text, ", 1 local address"),
+            locals => write!(text, ", {locals} local addresses"),
+        };
+        let _ = match service.lacks() {
+            Some(lacks) => writeln!(text, "; not in force: it lacks {lacks}"),
+            None => writeln!(text),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told_in_words() {
+        assert_eq!(memory_words(8_000_000, 1_040_000_000), "8,000,000 connections: 1.04 GB");
+        assert_eq!(memory_words(64, 2_500_000), "64 connections: 2.50 MB");
+        assert_eq!(grouped(1_048_576), "1,048,576");
+    }
+}

@@ -1,0 +1,110 @@
+//! How fast the table is swept: in slices of some milliseconds, a round a second where that costs little, slower where
+//! the table is large, and as fast as can be where it gets full.
+
+use std::time::{Duration, Instant};
+
+/// Places of a slice: some milliseconds when all of them are connections.
+const SLICE: u32 = 1 << 16;
+/// A round that takes less is not needed: timeouts are seconds.
+const ROUND: Duration = Duration::from_secs(1);
+/// The share of a CPU that sweeping may take is one over this.
+const SHARE: u32 = 4;
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    places: u32,
+    capacity: u64,
+    next: Instant,
+    round: Round,
+    /// Of the last whole round.
+    pub(super) live: u64,
+    pub(super) took: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    begun: Instant,
+    swept: u32,
+    live: u64,
+}
+
+impl Pace {
+    pub(super) fn new(places: u32, capacity: u64, now: Instant) -> Self {
+        let round = Round { begun: now, swept: 0, live: 0 };
+        Self { places: places.max(1), capacity, next: now, round, live: 0, took: Duration::ZERO }
+    }
+
+    pub(super) fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Places that the next slice shall have. It ends with the round.
+    pub(super) fn slice(&self) -> u32 {
+        SLICE.min(self.places - self.round.swept)
+    }
+
+    /// A slice of `places` with `live` connections has been swept from `begun` to `now`.
+    pub(super) fn swept(&mut self, places: u32, live: u32, begun: Instant, now: Instant) {
+        self.round.swept += places;
+        self.round.live += u64::from(live);
+        let took = now.duration_since(begun);
+        let slices = self.places.div_ceil(SLICE);
+        let share = if self.is_nearly_full() { 1 } else { SHARE };
+        let pause = (took * (share - 1)).max((ROUND / slices).saturating_sub(took));
+        self.next = now + pause;
+        if self.round.swept >= self.places {
+            self.live = self.round.live;
+            self.took = now.duration_since(self.round.begun);
+            self.round = Round { begun: self.next, swept: 0, live: 0 };
+        }
+    }
+
+    /// What has expired is needed again soon.
+    fn is_nearly_full(&self) -> bool {
+        self.live.max(self.round.live) * 4 > self.capacity * 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sweeps a round whose slices take `slice` each, and says how long it was and how many slices it had.
+    fn round(pace: &mut Pace, live: u32, slice: Duration) -> (Duration, u32) {
+        let begun = pace.next();
+        let mut slices = 0;
+        loop {
+            let (places, from) = (pace.slice(), pace.next());
+            pace.swept(places, live, from, from + slice);
+            slices += 1;
+            if pace.round.swept == 0 {
+                return (pace.next() - begun, slices);
+            }
+        }
+    }
+
+    #[test]
+    fn a_round_of_a_small_table_takes_a_second() {
+        let mut pace = Pace::new(1000, 700, Instant::now());
+        assert_eq!(round(&mut pace, 5, Duration::from_micros(10)), (Duration::from_secs(1), 1));
+        assert_eq!(pace.live, 5);
+    }
+
+    #[test]
+    fn a_large_table_takes_a_quarter_of_a_cpu_until_it_gets_full() {
+        let mut pace = Pace::new(100 * SLICE, 4_000_000, Instant::now());
+        assert_eq!(round(&mut pace, 1000, Duration::from_millis(5)), (Duration::from_secs(2), 100));
+        assert_eq!(pace.live, 100_000);
+        let (took, _) = round(&mut pace, 40_000, Duration::from_millis(5));
+        assert!(took < Duration::from_secs(2), "it got full within the round: {took:?}");
+        assert_eq!(round(&mut pace, 40_000, Duration::from_millis(10)), (Duration::from_secs(1), 100));
+    }
+
+    #[test]
+    fn the_last_slice_is_what_is_left() {
+        let mut pace = Pace::new(SLICE + 1, 100, Instant::now());
+        assert_eq!(pace.slice(), SLICE);
+        pace.swept(SLICE, 0, pace.next(), pace.next());
+        assert_eq!(pace.slice(), 1);
+    }
+}

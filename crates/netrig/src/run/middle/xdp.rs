@@ -1,0 +1,168 @@
+//! netrig's own balancer as XDP programs on both wires.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use rig_datapath::balancer::{
+    Attachment, Back, Backend, Balancer, Config, Forward, Generic, Protocol as Carried, QUEUE_PACKETS, Scheduler,
+    Service, Sizes, Spreading,
+};
+use rig_sys::cpu::CpuSet;
+use rig_sys::netlink::Netlink;
+use rig_sys::netns::NetNs;
+
+use super::{Carrier, Job, Protocol, State, WEIGHT};
+use crate::record::{MiddleBackend, MiddleService};
+use crate::testbed::{SERVER_LINK, UPLINK};
+
+/// Room for connections: some seconds of closed ones at the highest rates, and all that the study holds open.
+const CONNECTIONS: u32 = 1 << 22;
+/// How long a round through the connection table takes, and of how many parts it is made.
+const ROUND: Duration = Duration::from_secs(2);
+const PARTS: u32 = 20;
+const ASK: Duration = Duration::from_secs(1);
+/// With more workers than the two wires have receiving threads, flows are handed on.
+const RECEIVERS: usize = 2;
+
+/// The balancer at work, and the thread that keeps it.
+#[derive(Debug)]
+pub struct Balancing {
+    balancer: Arc<Mutex<Balancer>>,
+    /// Of the kernel's maps.
+    memory: u64,
+    scheduler: &'static str,
+    keeper: Option<JoinHandle<()>>,
+    over: Arc<AtomicBool>,
+    _attachments: Vec<Attachment>,
+}
+
+impl Balancing {
+    pub fn start(job: &Job, ns: &NetNs) -> Result<Self> {
+        let sizes = Sizes { connections: CONNECTIONS, ..Sizes::default() };
+        let mut balancer = Balancer::load(sizes)?;
+        let service = |address: &std::net::SocketAddr| Service {
+            protocol: match job.protocol {
+                Protocol::Tcp => Carried::Tcp,
+                Protocol::Udp => Carried::Udp,
+            },
+            address: *address,
+            scheduler: Scheduler::RoundRobin,
+            forward: Forward::FullNat { local: job.local.clone() },
+            backends: job
+                .backends_of(*address)
+                .map(|address| Backend { address, weight: WEIGHT, limit: None })
+                .collect(),
+            timeouts: Default::default(),
+        };
+        balancer.apply(&Config { services: job.services.iter().map(service).collect(), ..Config::default() })?;
+        // What is turned round on veth wakes no peer without an XDP program.
+        balancer.set_back(Back::Redirect)?;
+        if job.workers.len() > RECEIVERS {
+            balancer.spread_over(&Spreading::Queues {
+                workers: job.workers.as_slice().to_vec(),
+                receiver: job.workers.as_slice().first().copied(),
+                packets: QUEUE_PACKETS,
+            })?;
+        }
+        let links = Netlink::open(ns)?;
+        let attach = |link| -> Result<Attachment> {
+            let index = links.index(link)?;
+            Ok(ns.run(|| balancer.attach(index, Generic::Refused))??)
+        };
+        let mut attach = attach;
+        let attachments = vec![attach(UPLINK)?, attach(SERVER_LINK)?];
+        let cpus = rig_sys::cpu::CpuSet::online()?.len();
+        let memory = sizes.memory(cpus).total();
+        let (balancer, over) = (Arc::new(Mutex::new(balancer)), Arc::<AtomicBool>::default());
+        let mut keeping = Self {
+            balancer: Arc::clone(&balancer),
+            memory,
+            scheduler: "rr",
+            keeper: None,
+            over: Arc::clone(&over),
+            _attachments: attachments,
+        };
+        let control = job.control.clone();
+        // Its own handle: the testbed's goes with the testbed, perhaps before the thread has ended.
+        let ns = ns.try_clone()?;
+        let body = move || keep(&balancer, &ns, &control, &over);
+        keeping.keeper = Some(thread::Builder::new().name("balancer".into()).spawn(body).context("start a thread")?);
+        Ok(keeping)
+    }
+}
+
+/// Ends silent connections, and has the kernel ask where the servers are.
+fn keep(balancer: &Mutex<Balancer>, ns: &NetNs, control: &CpuSet, over: &AtomicBool) {
+    if ns.enter().and_then(|()| control.apply()).is_err() {
+        // Without its namespace it could only ask the wrong network.
+        return;
+    }
+    let mut next_ask = Instant::now();
+    while !over.load(Ordering::Relaxed) {
+        let mut balancer = balancer.lock().unwrap_or_else(PoisonError::into_inner);
+        if Instant::now() >= next_ask {
+            // A server that cannot be asked for shows as drops for want of a neighbour.
+            let _ = balancer.ask_for_neighbors();
+            next_ask = Instant::now() + ASK;
+        }
+        let _ = balancer.sweep(CONNECTIONS / PARTS);
+        drop(balancer);
+        thread::sleep(ROUND / PARTS);
+    }
+}
+
+impl Drop for Balancing {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Balancing {
+    fn with<T>(&self, ask: impl FnOnce(&Balancer) -> Result<T, rig_datapath::Error>) -> Result<T> {
+        let balancer = self.balancer.lock().map_err(|_| anyhow!("the thread that keeps the balancer has panicked"))?;
+        Ok(ask(&balancer)?)
+    }
+}
+
+impl Carrier for Balancing {
+    fn system(&self) -> Result<String> {
+        Ok(format!("netrig {}, XDP native on veth, FullNAT", env!("CARGO_PKG_VERSION")))
+    }
+
+    fn drops(&self) -> Result<Vec<(String, u64)>> {
+        let drops = self.with(Balancer::drops)?;
+        Ok(drops.into_iter().map(|(reason, count)| (reason.text().to_owned(), count)).collect())
+    }
+
+    fn state(&self) -> Result<State> {
+        let services = self.with(Balancer::services)?;
+        let of_backend = |backend: &rig_datapath::balancer::BackendStatus| MiddleBackend {
+            address: backend.address.to_string(),
+            forward: "FullNat".to_owned(),
+            weight: WEIGHT,
+            active: backend.active.into(),
+            inactive: backend.inactive.into(),
+        };
+        let services: Vec<MiddleService> = services
+            .iter()
+            .map(|service| MiddleService {
+                protocol: match service.protocol {
+                    Carried::Tcp => "TCP".to_owned(),
+                    Carried::Udp => "UDP".to_owned(),
+                },
+                address: service.address.to_string(),
+                scheduler: self.scheduler.to_owned(),
+                backends: service.backends.iter().map(of_backend).collect(),
+            })
+            .collect();
+        let connections =
+            services.iter().flat_map(|service| &service.backends).map(|backend| backend.active + backend.inactive);
+        Ok(State { connections: Some(connections.sum()), memory_bytes: Some(self.memory), services })
+    }
+}

@@ -1,0 +1,168 @@
+//! Client, middle and server: each path carries what it is given, on the CPUs that are its own, and leaves nothing.
+
+use std::fs;
+
+use netrig::record::TrialRecord;
+use netrig::run::{Execute, not_here};
+use netrig::suite::Suite;
+use netrig::testbed::topology::Path;
+use netrig::testbed::{Middle, Testbed};
+use rig_load::record::End;
+use rig_sys::napi;
+
+use crate::world;
+
+const MIDDLE: Middle = Middle { workers: 1, service_addresses: 2, local_addresses: 2, profile: false };
+
+/// One scenario over `path`, at a rate that every machine carries.
+fn suite(path: Path, family: &str, load: &str) -> Suite {
+    let text = format!(
+        "name = \"middle\"\ntitle = \"Middle\"\n\
+         [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+         [testbed.three]\nnodes = [\"client\", \"lb\", \"server\"]\nwire = {{}}\n\
+         [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"three\"\npath = \"{path}\"\nfamily = \"{family}\"\n\
+         from = \"client\"\nto = \"server\"\n\
+         load = {{ kind = \"packets\", connections_per_second = 1000, client_addresses = 3, server_addresses = 3, {load} }}\n"
+    );
+    let mut suite = Suite::parse("middle.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    suite.scenarios[0].middle = path.has_middle().then_some(MIDDLE);
+    suite
+}
+
+const TCP: &str = "protocol = \"tcp\", retransmit = \"4s\"";
+const UDP: &str = "protocol = \"udp\", timeout = \"4s\"";
+
+fn total(record: &TrialRecord, end: End, name: &str) -> u64 {
+    let worker = record.workers.iter().find(|worker| worker.end() == end).unwrap();
+    worker.packets.as_ref().unwrap().total.get(name).copied().unwrap_or(0)
+}
+
+/// A trial of each path that is to be had here, the others told aloud.
+fn each(paths: impl IntoIterator<Item = Path>, load: &str, check: impl Fn(&TrialRecord, Path, &str)) {
+    world::own(|| {
+        let Some(mut rig) = world::rig() else { return };
+        if !rig_sys::netns::may_create_namespaces() {
+            return world::skip("needs root of the machine");
+        }
+        for path in paths {
+            for family in ["ipv4", "ipv6"] {
+                let suite = suite(path, family, load);
+                let scenario = &suite.scenarios[0];
+                let what = format!("{path}, {family}");
+                if let Some(lack) = not_here(scenario, rig.shares()) {
+                    world::skip(&format!("{what}: {}", lack.found));
+                    continue;
+                }
+                match rig.trial(scenario, 1, &suite.timing, &mut |_, _| ()) {
+                    Ok(record) => check(&record, path, &what),
+                    Err(error) if format!("{error:#}").contains("root of the machine") => {
+                        return world::skip(&format!("{error:#}"));
+                    }
+                    Err(error) => panic!("{what}: {error:#}"),
+                }
+            }
+        }
+    });
+}
+
+fn paths() -> impl Iterator<Item = Path> {
+    Path::ALL.into_iter().filter(|path| path.is_of_three())
+}
+
+#[test]
+fn every_path_carries_connections_without_a_failure_in_both_families() {
+    each(paths(), TCP, |record, path, what| {
+        let opened = total(record, End::Connect, "skOpen");
+        assert_eq!(opened, 450, "{what}");
+        assert_eq!(total(record, End::Connect, "tcpRsp"), opened, "{what}: {:#?}", record.workers);
+        assert_eq!(total(record, End::Listen, "tcpReq"), opened, "{what}");
+        for name in ["synRt", "pushRt", "skErr", "badRx", "dropTx"] {
+            assert_eq!(total(record, End::Connect, name), 0, "{what}: {name}");
+            assert_eq!(total(record, End::Listen, name), 0, "{what}: {name}");
+        }
+        assert_eq!(record.middle.is_some(), path.has_middle(), "{what}");
+        let Some(middle) = &record.middle else { return };
+        // In the window some 300 connections of three packets each way over two wires each.
+        assert!(middle.in_packets > 1200 && middle.out_packets > 1200, "{what}: {middle:?}");
+        assert_eq!(middle.services.len(), 2, "{what}: {middle:?}");
+        assert!(middle.services.iter().all(|service| service.backends.len() == 3), "{what}: {middle:?}");
+        assert_eq!(middle.drops, [], "{what}");
+        println!("{what}: {}, {:?} connections", middle.system, middle.connections);
+    });
+}
+
+#[test]
+fn every_path_but_proxies_carries_datagrams_in_both_families() {
+    each(paths(), UDP, |record, path, what| {
+        assert_ne!(path, Path::Haproxy, "{what}");
+        for (end, name) in [(End::Connect, "udpTx"), (End::Listen, "udpRx"), (End::Listen, "udpTx")] {
+            assert_eq!(total(record, end, name), 450, "{what}: {name}");
+        }
+        assert_eq!(total(record, End::Connect, "udpRx"), 450, "{what}");
+        if let Some(middle) = &record.middle {
+            assert_eq!(middle.drops, [], "{what}");
+        }
+    });
+}
+
+/// Nanoseconds that a thread has run (Documentation/scheduler/sched-stats.rst).
+fn ran(thread: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn allowed(thread: u32) -> String {
+    let text = fs::read_to_string(format!("/proc/{thread}/status")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
+}
+
+/// Of the kernel's threads every one is on its node's CPUs, and packets are received by these threads and nobody else.
+#[test]
+fn what_a_node_receives_is_processed_on_its_own_cpus() {
+    world::own(|| {
+        let Some(rig) = world::rig() else { return };
+        let suite = suite(Path::Nftables, "ipv4", TCP);
+        let topology = &suite.scenarios[0].topology;
+        let shares = rig.shares().of(topology, Some(MIDDLE)).unwrap();
+        let mut testbed = match Testbed::build(topology, &shares) {
+            Err(error) if error.to_string().contains("root of the machine") => {
+                return world::skip(&error.to_string());
+            }
+            testbed => testbed.unwrap(),
+        };
+        testbed.route_pools().unwrap();
+        let threads: Vec<(usize, u32)> = (0..3)
+            .flat_map(|node| {
+                let place = testbed.places(node).next().unwrap();
+                let links = if node == 1 { &["eth0", "eth1"][..] } else { &["eth0"] };
+                links.iter().flat_map(|link| napi::threads(&place.ns, link).unwrap()).map(move |pid| (node, pid))
+            })
+            .collect();
+        assert_eq!(threads.len(), 4, "{threads:?}");
+        for (node, thread) in &threads {
+            assert_eq!(allowed(*thread), testbed.cpus(*node).as_slice()[0].to_string(), "node {node}");
+        }
+        // Its kernel answers, by way of the middle's.
+        let before: Vec<u64> = threads.iter().map(|(_, thread)| ran(*thread)).collect();
+        let server = testbed.topology().node_address(2).0.to_string();
+        let client = testbed.places(0).next().unwrap();
+        client
+            .ns
+            .run(|| {
+                let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+                socket.connect((server.as_str(), 9)).unwrap();
+                world::until(std::time::Duration::from_secs(20), || {
+                    // The port is closed: the answer is an ICMP error, which the socket tells of.
+                    let _ = socket.send(b"knock");
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    socket.take_error().unwrap()
+                })
+                .expect("no answer")
+            })
+            .unwrap();
+        let after: Vec<u64> = threads.iter().map(|(_, thread)| ran(*thread)).collect();
+        for ((thread, before), after) in threads.iter().zip(before).zip(after) {
+            assert!(after > before, "{thread:?} has not run");
+        }
+    });
+}

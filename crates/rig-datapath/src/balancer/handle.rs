@@ -1,0 +1,186 @@
+//! What any thread may do with a loaded balancer, at any time: look at it and sweep it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use libbpf_rs::{Object, ProgramInput, num_possible_cpus};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Error;
+use crate::test_run::{self, Outcome};
+
+use super::control::{PROGRAM, SWEEP};
+use super::known::Known;
+use super::load::Tables;
+use super::shape::{Hop, MISSED, Sweep, Tuning};
+use super::sizes::{Memory, Sizes};
+use super::trace::Tracer;
+
+/// What a sweep has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Connections ended.
+    pub expired: u32,
+    /// Places of earlier ended ones that can be used again.
+    pub freed: u32,
+    /// Connections that go on.
+    pub live: u32,
+}
+
+/// A balancer as all threads see it, while one of them configures it; clones are cheap. It is of use for as
+/// long as somebody has it, also when the [`Balancer`](super::Balancer) has been dropped.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) object: Arc<Object>,
+    pub(super) tables: Arc<Tables>,
+    pub(super) sizes: Sizes,
+    pub(super) tuning: Tuning,
+    slots: Range<u32>,
+    /// As the last change of the configuration has left it.
+    known: Arc<RwLock<Arc<Known>>>,
+    /// Where the next partial sweep begins; held while sweeping.
+    next_swept: Arc<Mutex<u32>>,
+    /// Loaded when it is first of use.
+    pub(super) tracer: Arc<Mutex<Option<Tracer>>>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("sizes", &self.sizes).field("known", &self.known()).finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    pub(super) fn new(object: Object, tables: Tables, sizes: Sizes, tuning: Tuning, slots: Range<u32>) -> Self {
+        let next_swept = Arc::new(Mutex::new(slots.start));
+        let (object, tables) = (Arc::new(object), Arc::new(tables));
+        Self { object, tables, sizes, tuning, slots, known: Arc::default(), next_swept, tracer: Arc::default() }
+    }
+
+    pub(super) fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn publish(&self, known: &Known) {
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known.clone());
+    }
+
+    /// Room in the tables.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// What its maps take.
+    pub fn memory(&self) -> Result<Memory, Error> {
+        let failed = |source| Error::Map { map: "hops", operation: "count the CPUs of", source };
+        Ok(self.sizes.memory(num_possible_cpus().map_err(failed)?))
+    }
+
+    /// Has the kernel ask for the neighbours without which packets to backends were dropped, by sending each backend an
+    /// empty datagram to the discard port (RFC 863) from the calling thread's network namespace; says to how many. To be
+    /// called about once a second: a program cannot ask itself.
+    pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
+        let mut asked = 0;
+        for ((_, address), backend) in &self.known().backends {
+            let hops: Vec<Hop> = self.tables.hops.per_cpu(backend.number)?;
+            if hops.iter().any(|hop| hop.known == MISSED) {
+                let unspecified: IpAddr =
+                    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+                let sent =
+                    UdpSocket::bind((unspecified, 0)).and_then(|socket| socket.send_to(&[], (address.ip(), DISCARD)));
+                sent.map_err(|source| Error::Neighbor { address: address.ip(), source })?;
+                asked += 1;
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
+    /// that have been silent for their state's timeout end; the places of those that ended at least 2 ticks (268 ms) ago
+    /// become free. To be called so that a round takes about a second, by one process at a time; threads wait for each other.
+    pub fn sweep(&self, slots: u32) -> Result<Swept, Error> {
+        self.sweep_on(slots, &mut self.next_swept())
+    }
+
+    /// Places of the connection table: what a round of [`sweep`](Self::sweep) looks through.
+    pub fn places(&self) -> u32 {
+        self.slots.end - self.slots.start
+    }
+
+    /// All of the table.
+    pub fn sweep_all(&self) -> Result<Swept, Error> {
+        let mut next = self.next_swept();
+        *next = self.slots.start;
+        self.sweep_on(u32::MAX, &mut next)
+    }
+
+    fn next_swept(&self) -> MutexGuard<'_, u32> {
+        self.next_swept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sweep_on(&self, slots: u32, next: &mut u32) -> Result<Swept, Error> {
+        let mut swept = Swept::default();
+        let mut left = slots.min(self.slots.end - self.slots.start);
+        while left > 0 {
+            let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - *next);
+            let sweep = self.run_sweep(Sweep { from: *next, count, ..Sweep::default() })?;
+            swept.expired += sweep.expired;
+            swept.freed += sweep.freed;
+            swept.live += sweep.live;
+            left -= count;
+            *next += count;
+            if *next == self.slots.end {
+                *next = self.slots.start;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Ends all connections and frees all places, whether it is time or not.
+    pub(super) fn end_all(&self) -> Result<(), Error> {
+        let _held = self.next_swept();
+        // Once to end them, once to free their places.
+        for _ in 0..2 {
+            for from in self.slots.clone().step_by(SWEEP_AT_ONCE as usize) {
+                let count = SWEEP_AT_ONCE.min(self.slots.end - from);
+                self.run_sweep(Sweep { from, count, all: 1, ..Sweep::default() })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_sweep(&self, sweep: Sweep) -> Result<Sweep, Error> {
+        let failed = |source| Error::TestRun { program: SWEEP, source };
+        let program = self.object.progs_mut().find(|program| program.name() == SWEEP);
+        let program = program.ok_or_else(|| Error::Missing { kind: "program", name: SWEEP.to_owned() })?;
+        let mut bytes = [0; size_of::<Sweep>()];
+        bytes.copy_from_slice(sweep.as_bytes());
+        // The kernel writes the context back to where it was read from.
+        program.test_run(ProgramInput { context_in: Some(&mut bytes), ..ProgramInput::default() }).map_err(failed)?;
+        Sweep::read_from_bytes(&bytes).map_err(|_| Error::Missing { kind: "result of", name: SWEEP.to_owned() })
+    }
+
+    /// The time in ticks.
+    pub(crate) fn tick(&self) -> Result<u32, Error> {
+        Ok(self.run_sweep(Sweep { from: 1, ..Sweep::default() })?.tick)
+    }
+
+    /// Runs the program on one frame, see [`test_run::run`]. Connections and counters change as with any packet.
+    pub fn test_run(&self, frame: &[u8], interface: Option<u32>) -> Result<Outcome, Error> {
+        test_run::run(&self.object, PROGRAM, frame, interface, 1)
+    }
+
+    /// Instructions that the kernel has of each loaded program, by name.
+    pub fn instructions(&self) -> Vec<(String, usize)> {
+        let loaded = self.object.progs().filter(libbpf_rs::ProgramImpl::autoload);
+        loaded.map(|program| (program.name().to_string_lossy().into_owned(), program.insn_cnt())).collect()
+    }
+}
+
+/// The port whose datagrams are thrown away.
+const DISCARD: u16 = 9;
+
+/// A sweep of this many slots takes some milliseconds, so that it ends soon when it shall.
+const SWEEP_AT_ONCE: u32 = 1 << 18;

@@ -1,0 +1,228 @@
+//! What would happen to a packet, found out by the program itself.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::PoisonError;
+
+use libbpf_rs::Object;
+
+use crate::Error;
+use crate::maps::Map;
+use crate::test_run::{self, Verdict};
+
+use super::config::{Protocol, Scheduler};
+use super::control::protocol;
+use super::handle::Handle;
+use super::load::load_object;
+use super::reason::{Drop, Pass};
+use super::shape::{self, State, Telling, WAYS, forward, socket};
+use super::status::{Connection, Names};
+use super::workers::Spreading;
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
+const PROGRAM: &str = "trace";
+/// Of an entry of the index: the packet is from the backend.
+const OUTWARD: u32 = 1 << 31;
+/// Maps that the traced packet has for itself.
+const OWN: [&str; 5] = ["hops", "traffic", "drops", "passes", "tellings"];
+
+/// What the frame was taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// TCP or UDP.
+    Flow,
+    /// An ICMP error; its connection is that of the packet which it quotes.
+    IcmpError,
+    /// Not to be handled, see [`Trace::pass`].
+    Left,
+    Fragment,
+    /// IPv4 options, or IPv6 extension headers.
+    Options,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the client to the backend.
+    Inward,
+    Outward,
+}
+
+/// The connection that the packet belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// As it was before.
+    pub connection: Connection,
+    pub direction: Direction,
+    /// It has closed, its backend gets no new ones, and the packet would begin another one elsewhere.
+    pub ends: bool,
+}
+
+/// The connection that the packet would begin, as far as that goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    pub protocol: Protocol,
+    pub service: SocketAddr,
+    /// Which chooses the backend. Not known before a control plane that has taken over has configured the service.
+    pub scheduler: Option<Scheduler>,
+    pub backend: Option<SocketAddr>,
+    /// Where the backend's packets would come to, with FullNAT; the next one of this CPU. Another packet may take it.
+    pub local: Option<SocketAddr>,
+    /// Whether it would come to be. Otherwise [`Trace::drop`] says why not.
+    pub complete: bool,
+}
+
+/// What would happen to a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    pub kind: Kind,
+    /// The CPU that it was found out on: CPUs differ in their local ports.
+    pub cpu: u32,
+    /// The CPU to whose queue it would go; none when it is handled where it comes in.
+    pub worker: Option<u32>,
+    pub found: Option<Found>,
+    pub begun: Option<Begun>,
+    /// The connection's state behind it.
+    pub state: Option<State>,
+    pub verdict: Verdict,
+    /// Also for one whose sender would be told that it is too big, which transmits that.
+    pub drop: Option<Drop>,
+    pub pass: Option<Pass>,
+    /// The source of a tunnel's outer header.
+    pub tunnel_from: Option<IpAddr>,
+    /// The interface by which it would leave, where there is a way.
+    pub interface: Option<u32>,
+    /// How large IP packets may be for that, in bytes; a tunnel's header is subtracted.
+    pub mtu: Option<u32>,
+    /// The whole frame as it would leave or stay.
+    pub frame: Vec<u8>,
+}
+
+/// The program, and the maps in which it leaves its notes.
+pub(super) struct Tracer {
+    object: Object,
+    notes: Map,
+    drops: Map,
+    passes: Map,
+    tellings: Map,
+}
+
+impl Tracer {
+    fn load(handle: &Handle) -> Result<Self, Error> {
+        let object = load_object(OBJECT, &[PROGRAM], &handle.tuning, |name, map| match name {
+            "hops" | "traffic" => {
+                let refused = |source| Error::Map { map: "traces", operation: "size", source };
+                map.set_max_entries(handle.sizes.backends + 1).map_err(refused)
+            }
+            name if OWN.contains(&name) => Ok(()),
+            name => handle.tables.share(name, map),
+        })?;
+        let long = size_of::<u64>();
+        Ok(Self {
+            notes: Map::of(&object, "traces", size_of::<shape::Trace>())?,
+            drops: Map::of(&object, "drops", long)?,
+            passes: Map::of(&object, "passes", long)?,
+            tellings: Map::of(&object, "tellings", size_of::<Telling>())?,
+            object,
+        })
+    }
+
+    /// The one reason that the packet was counted under, which is forgotten.
+    fn reason<T: Copy>(map: &Map, all: &[T], number: impl Fn(T) -> u32) -> Result<Option<T>, Error> {
+        let mut found = None;
+        for reason in all {
+            let counts: Vec<u64> = map.per_cpu(number(*reason))?;
+            if counts.iter().any(|count| *count > 0) {
+                found = Some(*reason);
+                map.set_all_cpus(number(*reason), &0_u64)?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Handle {
+    /// What would happen to `frame`, an Ethernet frame that comes in by `interface` (one that has a program, see
+    /// [`test_run::run`]; none for the loopback interface), now and on the calling thread's CPU: the program itself runs
+    /// upon the tables as they are, and changes nothing in them. How often senders have been told of late that packets
+    /// are too big is not considered. To be called in the network namespace in which the balancer is attached.
+    pub fn trace(&self, frame: &[u8], interface: Option<u32>) -> Result<Trace, Error> {
+        let mut tracer = self.tracer.lock().unwrap_or_else(PoisonError::into_inner);
+        let tracer = match &mut *tracer {
+            Some(tracer) => tracer,
+            none => none.insert(Tracer::load(self)?),
+        };
+        tracer.notes.set(&0_u32, &shape::Trace::default())?;
+        tracer.tellings.set_all_cpus(0, &Telling::default())?;
+        let outcome = test_run::run(&tracer.object, PROGRAM, frame, interface, 1)?;
+        let notes: shape::Trace = tracer.notes.at(0)?;
+        let drop = Tracer::reason(&tracer.drops, Drop::ALL, Drop::number)?;
+        let pass = Tracer::reason(&tracer.passes, Pass::ALL, Pass::number)?;
+
+        let names = Names::of(self)?;
+        let kind = match notes.kind {
+            1 => Kind::Flow,
+            2 => Kind::IcmpError,
+            3 => Kind::Left,
+            4 => Kind::Fragment,
+            _ => Kind::Options,
+        };
+        let found = self.found(&names, &notes)?;
+        let going_on = (found.is_some() && notes.anew == 0) || notes.begun != 0;
+        let service = names.services.get(&u32::from(notes.copy.service)).filter(|_| going_on);
+        Ok(Trace {
+            kind,
+            cpu: notes.cpu,
+            worker: self.worker(&notes),
+            found,
+            begun: self.begun(&names, &notes),
+            state: State::of_live(notes.copy.live).filter(|_| going_on),
+            verdict: outcome.verdict,
+            drop,
+            pass,
+            tunnel_from: service
+                .filter(|service| service.forward == forward::TUNNEL)
+                .and_then(|_| names.local(&notes.copy))
+                .map(|local| local.ip()),
+            interface: (notes.ifindex != 0).then_some(notes.ifindex),
+            mtu: (notes.mtu != 0).then_some(notes.mtu),
+            frame: outcome.frame,
+        })
+    }
+
+    fn found(&self, names: &Names, notes: &shape::Trace) -> Result<Option<Found>, Error> {
+        if notes.found == 0 {
+            return Ok(None);
+        }
+        // The copy may have become another connection.
+        let slot = (notes.found & !OUTWARD) as usize;
+        let set: shape::Set = self.tables.connections.at((slot / WAYS) as u32)?;
+        let record = shape::Connection { live: notes.live, ..set[slot % WAYS] };
+        Ok(names.connection(&record).map(|connection| Found {
+            connection,
+            direction: if notes.found & OUTWARD == 0 { Direction::Inward } else { Direction::Outward },
+            ends: notes.anew != 0,
+        }))
+    }
+
+    fn begun(&self, names: &Names, notes: &shape::Trace) -> Option<Begun> {
+        let service = names.services.get(&notes.service).filter(|_| notes.service != 0)?;
+        let known = self.known();
+        let scheduler = known.services.values().find(|known| known.number == notes.service)?.scheduler;
+        let backend = names.backends.get(&notes.backend).filter(|_| notes.backend != 0);
+        let has_local = notes.begun != 0 && service.forward == forward::FULL_NAT;
+        Some(Begun {
+            protocol: protocol(service.protocol),
+            service: socket(service.address, service.port),
+            scheduler,
+            backend: backend.map(|backend| socket(backend.address, backend.port)),
+            local: names.local(&notes.copy).filter(|_| has_local),
+            complete: notes.begun != 0,
+        })
+    }
+
+    /// As `spread` chooses it (bpf/spread.bpf.c).
+    fn worker(&self, notes: &shape::Trace) -> Option<u32> {
+        let Spreading::Queues { workers, receiver, .. } = &self.known().spreading else { return None };
+        let worker = workers.get((((notes.hash & 0xffff_ffff) * workers.len() as u64) >> 32) as usize)?;
+        (notes.owned != 0 && Some(*worker) != *receiver).then_some(*worker)
+    }
+}
