@@ -3,7 +3,7 @@
 mod environment;
 mod left_out;
 pub(crate) mod meter;
-pub(crate) mod middle;
+mod middle;
 mod progress;
 mod rig;
 mod search;

@@ -102,7 +102,7 @@ fn keep(balancer: &Mutex<Balancer>, ns: &NetNs, control: &CpuSet, over: &AtomicB
     }
     let mut next_ask = Instant::now();
     while !over.load(Ordering::Relaxed) {
-        let mut balancer = balancer.lock().unwrap_or_else(PoisonError::into_inner);
+        let balancer = balancer.lock().unwrap_or_else(PoisonError::into_inner);
         if Instant::now() >= next_ask {
             // A server that cannot be asked for shows as drops for want of a neighbour.
             let _ = balancer.ask_for_neighbors();
@@ -136,12 +136,12 @@ impl Carrier for Balancing {
     }
 
     fn drops(&self) -> Result<Vec<(String, u64)>> {
-        let drops = self.with(Balancer::drops)?;
+        let drops = self.with(|balancer| balancer.drops())?;
         Ok(drops.into_iter().map(|(reason, count)| (reason.text().to_owned(), count)).collect())
     }
 
     fn state(&self) -> Result<State> {
-        let services = self.with(Balancer::services)?;
+        let services = self.with(|balancer| balancer.services())?;
         let of_backend = |backend: &rig_datapath::balancer::BackendStatus| MiddleBackend {
             address: backend.address.to_string(),
             forward: "FullNat".to_owned(),
