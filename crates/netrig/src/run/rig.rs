@@ -287,8 +287,8 @@ impl Rig {
             .map_err(stopped_or)?;
         let (begin_ns, end_ns) = running.window();
         running.wait_until(begin_ns).map_err(stopped_or)?;
-        let between = middle.map(|middle| middle.begin(samples)).transpose()?;
         let begin = Reading::take(testbed)?;
+        let between = middle.map(|middle| middle.begin(samples)).transpose()?;
         running.wait_until(end_ns).map_err(stopped_or)?;
         let end = Reading::take(testbed)?;
         let nodes = begin.until(&end, testbed);
