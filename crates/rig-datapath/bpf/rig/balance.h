@@ -108,11 +108,8 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	} else {
 		client_mac = *(volatile __u64 *)&c->hop;
 		if (!client_mac || HOP_TIME(client_mac) != hop_time(tick)) {
-			reason = way_to_client(ctx, c, &s->address, p->ipv6, tick, 0);
-			/* Whom the kernel does not know may still be there. */
-			if (reason == DROP_NO_NEIGHBOR && client_mac)
-				*(volatile __u64 *)&c->hop = HOP_MAC(client_mac) | (__u64)hop_time(tick) << 48;
-			else if (reason)
+			reason = way_to_client(ctx, c, &s->address, p->ipv6, tick);
+			if (reason)
 				return drop(reason);
 			client_mac = *(volatile __u64 *)&c->hop;
 		}
@@ -296,8 +293,8 @@ __noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 s
 
 	struct ethhdr *ethernet = (void *)(long)ctx->data;
 
-	if ((void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
-		way_to_client(ctx, c, &p->tuple.destination, p->ipv6, tick, ethernet);
+	if (!is_blind(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
+		remember_arrival(ctx, c, ethernet, tick);
 
 	result = insert(&p->tuple, hash, slot, LIVE(first_state(p), tick));
 	if (result != INSERTED) {

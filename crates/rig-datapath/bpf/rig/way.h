@@ -91,22 +91,34 @@ static always_inline __u64 mac_number(const __u8 *mac)
 }
 
 /*
- * Looks up the way to the client. On the link from which its packet has come, a client without a neighbour entry is
- * reached by way of whoever sent the packet. `arrived` is that frame, null for one that came from the backend.
+ * Notes by whom the client's first packet came, as a way that has to be looked up: the kernel is asked when there is
+ * something to send there, which for many a packet there never is.
+ */
+static always_inline void remember_arrival(struct xdp_md *ctx, struct connection *c, const struct ethhdr *arrived,
+					   __u32 tick)
+{
+	__u32 mtu = 0;
+
+	c->hop_ifindex = ctx->ingress_ifindex;
+	__builtin_memcpy(c->hop_source, arrived->h_dest, 6);
+	c->hop_mtu = bpf_check_mtu(ctx, ctx->ingress_ifindex, &mtu, 0, 0) >= 0 ? mtu : 0;
+	*(volatile __u64 *)&c->hop = mac_number(arrived->h_source) | (__u64)(__u16)(hop_time(tick) - 1) << 48;
+}
+
+/*
+ * Looks up the way to the client. One that the kernel does not know, on the link from which its packets have come, is
+ * reached by way of whoever sent them.
  */
 static always_inline int way_to_client(struct xdp_md *ctx, struct connection *c, const struct address *from, int ipv6,
-				       __u32 tick, const struct ethhdr *arrived)
+				       __u32 tick)
 {
 	struct way way = {};
-	__u32 mtu = 0;
+	__u64 known = *(volatile __u64 *)&c->hop;
 	int reason = look_up(ctx, from, &c->client, ipv6, &way);
 
-	if (reason == DROP_NO_NEIGHBOR && arrived && way.ifindex == ctx->ingress_ifindex) {
-		__builtin_memcpy(way.source, arrived->h_dest, 6);
-		__builtin_memcpy(way.destination, arrived->h_source, 6);
-		if (bpf_check_mtu(ctx, way.ifindex, &mtu, 0, 0) >= 0)
-			way.mtu = mtu;
-		reason = 0;
+	if (reason == DROP_NO_NEIGHBOR && HOP_MAC(known) && way.ifindex == c->hop_ifindex) {
+		*(volatile __u64 *)&c->hop = HOP_MAC(known) | (__u64)hop_time(tick) << 48;
+		return 0;
 	}
 	if (reason)
 		return reason;
