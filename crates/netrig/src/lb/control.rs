@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use super::daemon::keep::{Lock, remove_all};
 use super::daemon::{self, Overlay, Run};
 use super::message::{Reply, Request};
 use super::place::{DEFAULT_NAME, Name, Place};
-use super::settings::{Completeness, Settings};
+use super::settings::{Completeness, Settings, Workers};
 use crate::command::{note, print};
 use crate::exit::{Exit, Failure, OrExit};
 
@@ -76,6 +78,12 @@ pub struct RunArgs {
     /// Room for this many connections at a time, 120 bytes each, in place of the file's [default: 1048576]
     #[arg(long, value_name = "N")]
     connections: Option<u32>,
+    /// CPUs that run the program: the N highest numbered that this process may use, in place of the file's
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroU32>,
+    /// Serve metrics for Prometheus at http://ADDR/metrics, e.g. 127.0.0.1:9180, in place of the file's
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
 }
 
 /// Ending takes a moment: tables of gigabytes are given back.
@@ -83,8 +91,9 @@ const ENDING: Duration = Duration::from_secs(30);
 
 pub fn execute(control: Control) -> Result<Exit, Failure> {
     match control {
-        Control::Run(RunArgs { file, which, persist, devices, generic, connections }) => {
-            let overlay = Overlay { devices, generic, connections };
+        Control::Run(RunArgs { file, which, persist, devices, generic, connections, workers, metrics }) => {
+            let workers = workers.map(Workers::Count);
+            let overlay = Overlay { devices, generic, connections, workers, metrics };
             daemon::run(&Run { file, name: which.name, persist, overlay })
         }
         Control::Check { file } => check(&file),
@@ -114,6 +123,14 @@ fn check(file: &Path) -> Result<Exit, Failure> {
     }
     if settings.start.devices.is_empty() {
         text.push_str("  no devices: `netrig lb run` has to be told some by --device\n");
+    }
+    match &settings.start.workers {
+        Workers::Unplaced => {}
+        Workers::Count(count) => text.push_str(&format!("  {count} workers\n")),
+        Workers::Cpus(cpus) => text.push_str(&format!("  workers on CPUs {cpus}\n")),
+    }
+    if let Some(metrics) = settings.start.metrics {
+        text.push_str(&format!("  metrics at http://{metrics}/metrics\n"));
     }
     text.push_str(&daemon::services(&settings.rules));
     print(&text)?;

@@ -9,6 +9,8 @@ use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
 
 use super::keep::Pins;
+use super::workers::{Placed, Plan};
+use crate::command::note;
 use crate::exit::in_words;
 use crate::lb::message::DeviceStatus;
 use crate::lb::settings::Device;
@@ -20,6 +22,7 @@ pub(super) struct Devices {
     pins: Option<Pins>,
     /// For all devices, beside what each of them says.
     generic: bool,
+    plan: Plan,
 }
 
 struct On {
@@ -32,15 +35,24 @@ struct Attached {
     attachment: Attachment,
     queues: u32,
     driver: String,
+    placed: Option<Placed>,
+}
+
+fn receive_queues(device: &str) -> u32 {
+    // A driver that does not tell has one.
+    ethtool::queues(device).map_or(1, |(receive, _)| receive.max(1))
 }
 
 impl Devices {
-    pub(super) fn new(pins: Option<Pins>, generic: bool) -> Result<Self> {
+    /// Of a balancer whose workers shall be `cpus`, all where there are none; `wanted` are the devices that it begins with.
+    pub(super) fn new(pins: Option<Pins>, generic: bool, cpus: Vec<u32>, wanted: &[Device]) -> Result<Self> {
+        let queues: Vec<u32> = wanted.iter().map(|device| receive_queues(&device.name)).collect();
         Ok(Self {
             netlink: Netlink::here().context("talk to the kernel of network devices")?,
             on: Vec::new(),
             pins,
             generic,
+            plan: Plan::of(cpus, &queues),
         })
     }
 
@@ -87,6 +99,9 @@ impl Devices {
         }
         let leave: Vec<On> = leave;
         for on in leave {
+            if let Some(placed) = on.attached.as_ref().and_then(|attached| attached.placed.as_ref()) {
+                placed.undo(&on.device.name);
+            }
             said.push(format!("device {} removed", on.device.name));
         }
         self.forget_links()?;
@@ -140,9 +155,13 @@ impl Devices {
             let what = format!("attach to {name}: {}", in_words(&anyhow::Error::new(error)));
             anyhow!("{what}\n  {}", self.remedy(name, &what))
         })?;
-        let queues = ethtool::queues(name).map_or(1, |(receive, _)| receive.max(1));
         let driver = ethtool::driver(name).unwrap_or_default();
-        Ok(Some(Attached { attachment, queues, driver }))
+        let mut attached = Attached { attachment, queues: receive_queues(name), driver, placed: None };
+        match Placed::put(&self.plan, name) {
+            Ok(placed) => attached.placed = placed,
+            Err(error) => self.give_up_placing(balancer, &mut attached, name, &error)?,
+        }
+        Ok(Some(attached))
     }
 
     fn attach_anew(
@@ -156,6 +175,40 @@ impl Devices {
             attachment.keep(&pins.link(index))?;
         }
         Ok(attachment)
+    }
+
+    /// Has packets handed over in another way, for all devices, when queues cannot be put onto CPUs.
+    fn give_up_placing(
+        &mut self,
+        balancer: &mut Balancer,
+        new: &mut Attached,
+        name: &str,
+        why: &anyhow::Error,
+    ) -> Result<()> {
+        let Some(plan) = self.plan.without_placing() else { return Ok(()) };
+        note(format_args!("cannot put the queues of {name} onto CPUs ({}): {}", in_words(why), plan.sentence()));
+        balancer.spread_over(&plan.spreading())?;
+        self.plan = plan;
+        for on in &mut self.on {
+            let Some(attached) = &mut on.attached else { continue };
+            balancer.renew(&mut attached.attachment)?;
+            if let Some(placed) = attached.placed.take() {
+                placed.undo(&on.device.name);
+            }
+        }
+        balancer.renew(&mut new.attachment)?;
+        Ok(())
+    }
+
+    /// Puts the devices' queues back to where they were.
+    pub(super) fn unplace(&self) {
+        for (device, attached) in self.attached() {
+            attached.placed.iter().for_each(|placed| placed.undo(&device.name));
+        }
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// The next step when a device cannot be attached to.
@@ -200,7 +253,12 @@ impl Devices {
         self.on.iter().map(|on| on.device.clone()).collect()
     }
 
-    /// The interface that packets are traced from when nothing else is said.
+    /// The name and number of the first that is there.
+    pub(super) fn first(&self) -> Option<(&str, u32)> {
+        self.attached().next().map(|(device, attached)| (device.name.as_str(), attached.attachment.interface()))
+    }
+
+    /// Each device's name with its driver's.
     pub(super) fn drivers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.attached().map(|(device, attached)| (device.name.as_str(), attached.driver.as_str()))
     }
@@ -216,7 +274,7 @@ impl Devices {
                 Mode::Native => "native",
                 Mode::Generic => "generic",
             };
-            let placement = "packets are handled on the CPUs that take them from the device".to_owned();
+            let placement = self.plan.sentence();
             DeviceStatus { name, mode: mode.to_owned(), queues: *queues, placement }
         };
         self.on.iter().map(status).collect()

@@ -12,6 +12,7 @@ use super::devices::Devices;
 use super::keep::{self, Pins};
 use super::pace::Pace;
 use super::socket::{Ask, Event};
+use super::status::list;
 use crate::command::note;
 use crate::exit::in_words;
 use crate::lb::message::{Reply, Request};
@@ -117,7 +118,9 @@ impl Engine {
         let (begun, places) = (Instant::now(), self.pace.slice());
         let swept = self.balancer.sweep(places);
         let live = swept.as_ref().map_or(0, |swept| swept.live);
-        self.pace.swept(places, live, begun, Instant::now());
+        // Where that cannot be read, as if there were room.
+        let occupied = self.balancer.occupancy().unwrap_or(0);
+        self.pace.swept(places, live, occupied, (begun, Instant::now()));
         if let Err(error) = swept {
             note(format_args!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
         }
@@ -144,8 +147,8 @@ impl Engine {
             Request::Zero(service) => self.zero(*service).map(Reply::Done),
             Request::Reload => self.reload().map(Reply::Done),
             Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
-            Request::Connections(filter) => return self.list(filter, &ask.reply),
-            Request::Trace(_) => Err(Refusal { what: "this control plane cannot trace".into(), hint: None }),
+            Request::Connections(filter) => return list(self.balancer.handle(), filter.clone(), ask.reply.clone()),
+            Request::Trace(flow) => self.trace(flow).map(|trace| Reply::Trace(Box::new(trace))),
             Request::Stop { .. } => return,
         };
         let reply = reply.unwrap_or_else(|Refusal { what, hint }| Reply::Refused { what, hint });

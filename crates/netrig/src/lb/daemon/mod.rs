@@ -8,12 +8,16 @@ mod advice;
 mod counts;
 mod devices;
 mod engine;
+mod http;
 pub(super) mod keep;
 mod pace;
 mod socket;
 mod status;
+mod trace;
+mod workers;
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -30,7 +34,7 @@ use self::pace::Pace;
 use self::socket::{Ask, Event, Server};
 use super::message::Reply;
 use super::place::{Name, Place};
-use super::settings::{Completeness, Device, Settings, Start};
+use super::settings::{Completeness, Device, Settings, Start, Workers};
 use crate::command::{note, print};
 use crate::exit::{Exit, Failure, OrExit, in_words};
 
@@ -51,6 +55,8 @@ pub(super) struct Overlay {
     /// For all devices.
     pub(super) generic: bool,
     pub(super) connections: Option<u32>,
+    pub(super) workers: Option<Workers>,
+    pub(super) metrics: Option<SocketAddr>,
 }
 
 impl Overlay {
@@ -60,6 +66,10 @@ impl Overlay {
                 settings.start.devices.push(Device { name: name.clone(), generic: self.generic });
             }
         }
+        if let Some(workers) = &self.workers {
+            settings.start.workers.clone_from(workers);
+        }
+        settings.start.metrics = self.metrics.or(settings.start.metrics);
         if let Some(connections) = self.connections {
             settings.start.sizes.connections = connections;
         }
@@ -120,6 +130,7 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::BadInput, anyhow!("no network device to balance on: {hint}")));
     }
     settings.start.sizes.validate().or_exit(Exit::BadInput)?;
+    let metrics = settings.start.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let mut engine = build(run, place, &pins, settings, resumes)?;
     for line in said {
         note(line);
@@ -131,6 +142,9 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
         move || drop(reload.send(Event::Reload)),
     );
     caught.context("catch signals").or_exit(Exit::Failed)?;
+    if let Some(listener) = metrics {
+        http::serve(listener, sender.clone()).context("serve metrics").or_exit(Exit::Failed)?;
+    }
     let server = Server::start(&engine.place, sender).or_exit(Exit::Failed)?;
     print(&introduction(&engine, resumes))?;
     let (end, asked) = engine.work(&events);
@@ -139,8 +153,9 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
         if pins.is_some() {
             keep::remove_all(&place)?;
         }
-        drop(devices);
+        devices.unplace();
     }
+    drop(devices);
     drop(balancer);
     if let Some(Ask { reply, .. }) = asked {
         let what = match end {
@@ -161,7 +176,8 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
 fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool) -> Result<Engine, Failure> {
     let Settings { mut start, rules } = settings;
     let kept = run.persist.then(|| pins.clone());
-    let mut devices = Devices::new(kept.clone(), run.overlay.generic).or_exit(Exit::Failed)?;
+    let cpus = workers::cpus(&start.workers).or_exit(Exit::BadInput)?;
+    let mut devices = Devices::new(kept.clone(), run.overlay.generic, cpus, &start.devices).or_exit(Exit::Failed)?;
     if !resumes {
         devices.must_exist(&start.devices).or_exit(Exit::Lacking)?;
     }
@@ -183,6 +199,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
         balancer.keep(pins.directory()).or_exit(Exit::Failed)?;
     }
+    balancer.spread_over(&devices.plan().spreading()).or_exit(Exit::Lacking)?;
     let attached = devices.set(&mut balancer, &start.devices);
     if let Err(error) = attached {
         if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
@@ -264,6 +281,9 @@ fn introduction(engine: &Engine, resumed: bool) -> String {
     let connections = engine.balancer.sizes().connections.into();
     let _ = writeln!(text, "  table for {}", memory_words(connections, engine.memory));
     text.push_str(&engine.devices.describe());
+    if let Some(metrics) = engine.start.metrics {
+        let _ = writeln!(text, "  metrics at http://{metrics}/metrics");
+    }
     text.push_str(&services(&engine.rules));
     for line in advice::advice(&engine.rules, engine.devices.drivers()) {
         note(format_args!("warning: {line}"));
@@ -282,7 +302,8 @@ pub(super) fn services(rules: &super::settings::Rules) -> String {
     for service in &rules.services {
         let forward = service.forward.map_or("undecided", forward_name);
         let (scheduler, count) = (scheduler_name(service.scheduler), service.backends.len());
-        let _ = write!(text, "  service {}: {scheduler}, {forward}, {count} backends", Shown(service.key));
+        let backends = if count == 1 { "backend" } else { "backends" };
+        let _ = write!(text, "  service {}: {scheduler}, {forward}, {count} {backends}", Shown(service.key));
         let _ = match service.local.len() {
             0 => Ok(()),
             1 => write!(text, ", 1 local address"),

@@ -1,9 +1,12 @@
 //! What the balancer tells of itself.
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::mpsc::SyncSender;
 
-use rig_datapath::balancer::{self as datapath, BackendStatus, Connection, Forward as DatapathForward, ServiceStatus};
+use rig_datapath::balancer::{
+    self as datapath, BackendStatus, Connection, Forward as DatapathForward, Handle, ServiceStatus,
+};
 
 use super::counts::{Figures, Snapshot, View, key_of};
 use super::engine::{Engine, Refusal};
@@ -59,7 +62,7 @@ impl Engine {
             persist: self.pins.is_some(),
             file: self.options.file.as_ref().map(|file| file.display().to_string()),
             devices: self.devices.status(),
-            workers: Vec::new(),
+            workers: self.devices.plan().workers(),
             table: TableStatus {
                 capacity: self.balancer.sizes().connections.into(),
                 connections: self.pace.live,
@@ -77,21 +80,27 @@ impl Engine {
             rate_span_ms: view.span().as_millis() as u64,
         })
     }
+}
 
-    /// Sends the connections that the filter lets through, a batch at a time.
-    pub(super) fn list(&self, filter: &Filter, to: &SyncSender<Reply>) {
+/// Sends the connections that the filter lets through, a batch at a time, on a thread of its own: it takes seconds when
+/// there are millions, and as long as whoever asked takes to read them.
+pub(super) fn list(balancer: Handle, filter: Filter, to: SyncSender<Reply>) {
+    let work = move || {
         let mut left = filter.most.unwrap_or(u64::MAX);
         let mut entries = Vec::new();
-        let mut gone = false;
-        let listed = self.balancer.connections(|connection| {
-            if gone || left == 0 || !passes(filter, &connection) {
-                return;
+        let listed = balancer.connections_while(|connection| {
+            if left == 0 {
+                return ControlFlow::Break(());
             }
-            left -= 1;
-            entries.push(connection_entry(&connection));
-            if entries.len() == BATCH {
-                gone = to.send(Reply::Connections { entries: std::mem::take(&mut entries), last: false }).is_err();
+            if passes(&filter, &connection) {
+                left -= 1;
+                entries.push(connection_entry(&connection));
             }
+            if entries.len() < BATCH {
+                return ControlFlow::Continue(());
+            }
+            let batch = Reply::Connections { entries: std::mem::take(&mut entries), last: false };
+            to.send(batch).map_or_else(|_gone| ControlFlow::Break(()), ControlFlow::Continue)
         });
         let last = match listed {
             Ok(()) => Reply::Connections { entries, last: true },
@@ -101,7 +110,9 @@ impl Engine {
             }
         };
         let _gone = to.send(last);
-    }
+    };
+    // Whoever asked hears that it is not answered.
+    let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
 }
 
 fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceKey {
@@ -163,6 +174,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         local: service.local.clone(),
         timeout: service.timeouts.main(protocol(service.key.protocol)).map(seconds),
         open: true,
+        lacks: service.lacks().map(str::to_owned),
         counters,
         total,
         rates,
@@ -182,6 +194,7 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         local: Vec::new(),
         timeout: None,
         open: false,
+        lacks: None,
         counters,
         total,
         rates,

@@ -14,7 +14,7 @@ use rig_sys::netlink::Netlink;
 use rig_sys::netns::{NetNs, NsFile};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
-use super::{CLOSING, Carrier, ESTABLISHED, Job, Protocol, SYN_RECEIVED, State, said_by};
+use super::{CLOSING, Carrier, ESTABLISHED, Job, Protocol, SYN_RECEIVED, State, WEIGHT, said_by};
 use crate::record::{MiddleBackend, MiddleService};
 
 /// How long it may take to listen.
@@ -133,8 +133,11 @@ fn configuration(job: &Job) -> Result<String> {
     for (number, service) in job.services.iter().enumerate() {
         writeln!(text, "frontend service{number}\n  bind {service}\n  default_backend servers{number}")?;
         writeln!(text, "backend servers{number}\n  balance roundrobin")?;
-        for (turn, backend) in job.backends_of(*service).enumerate() {
-            writeln!(text, "  server server{turn} {backend}")?;
+        // A server that is reached from several addresses is named several times, each as often as the others.
+        let times = (job.local.len() / job.backends.len()).max(1);
+        let backends = (0..times).flat_map(|_| job.backends_of(*service));
+        for (turn, (backend, source)) in backends.zip(job.local.iter().cycle()).enumerate() {
+            writeln!(text, "  server server{turn} {backend} source {source}")?;
         }
     }
     Ok(text)
@@ -162,8 +165,7 @@ impl Carrier for Proxy {
         let mut reader = csv::Reader::from_reader(table.trim_start_matches("# ").as_bytes());
         let names = reader.headers().context("read haproxy's table")?.clone();
         let column = |name: &str| names.iter().position(|of| of == name).with_context(|| format!("find column {name}"));
-        let (proxy, server, current, weight) =
-            (column("pxname")?, column("svname")?, column("scur")?, column("weight")?);
+        let (proxy, server, current) = (column("pxname")?, column("svname")?, column("scur")?);
         let address = column("addr")?;
         let service = |address: &SocketAddr| MiddleService {
             protocol: "TCP".to_owned(),
@@ -183,13 +185,17 @@ impl Carrier for Proxy {
                     let backend = MiddleBackend {
                         address: row[address].to_owned(),
                         forward: "Proxy".to_owned(),
-                        weight: number(weight) as u32,
+                        weight: WEIGHT,
                         active: number(current),
                         inactive: 0,
                     };
                     let number = row[proxy].strip_prefix("servers").and_then(|number| number.parse().ok());
-                    if let Some(service) = number.and_then(|number: usize| state.services.get_mut(number)) {
-                        service.backends.push(backend);
+                    let Some(service) = number.and_then(|number: usize| state.services.get_mut(number)) else {
+                        continue;
+                    };
+                    match service.backends.iter_mut().find(|known| known.address == backend.address) {
+                        Some(known) => known.active += backend.active,
+                        None => service.backends.push(backend),
                     }
                 }
             }

@@ -192,9 +192,9 @@ impl Standing {
         Ok(Some(Self { job, carrier }))
     }
 
-    /// To be called at the window's begin.
-    pub fn begin(&self) -> Result<Edge> {
-        let profiler = self.job.profile.then(|| Profiler::attempt(&self.job.workers, HERTZ));
+    /// To be called at the window's begin. Stacks are sampled where the scenario and `samples` say so.
+    pub fn begin(&self, samples: bool) -> Result<Edge> {
+        let profiler = (samples && self.job.profile).then(|| Profiler::attempt(&self.job.workers, HERTZ));
         Ok(Edge { drops: self.carrier.drops()?, profiler })
     }
 

@@ -1,0 +1,337 @@
+//! `netrig lb` as a service: its file, its socket, its commands, its end, with real connections through it.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod lab;
+#[path = "../machine/world.rs"]
+#[allow(dead_code, reason = "made for more tests than these")]
+mod world;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, thread};
+
+use rustix::process::Signal;
+
+use crate::lab::{Lab, PATIENCE, exchange, is_pinned};
+use crate::world::{is_root, own, skip, until};
+
+/// A test in a world of its own, with a bpf file system of its own that goes with it.
+fn with_lab(test: impl FnOnce(&Lab)) {
+    if !is_root() {
+        return skip("eBPF programs need root of the machine");
+    }
+    own(|| {
+        mount_bpf();
+        test(&Lab::new());
+    });
+}
+
+fn mount_bpf() {
+    let mounted = Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]).status().unwrap();
+    assert!(mounted.success(), "no bpf file system");
+}
+
+const FIRST: &str = "\"10.2.0.2:8080\"";
+const BOTH: &str = "\"10.2.0.2-10.2.0.3:8080\"";
+
+#[test]
+fn connections_live_through_reload_edits_death_and_restart() {
+    with_lab(|lab| {
+        let file = lab.file(FIRST);
+        let mut running = lab.run(&[&file, "--persist"]);
+        let said = running.said();
+        assert!(said.contains("table for 10,000 connections: ") && said.contains("device lb0: native mode"), "{said}");
+        let talk = lab.talk(4);
+
+        lab.file(BOTH);
+        let (said, _) = lab.netrig(0, &["reload"]);
+        assert_eq!(said, "tcp 10.9.0.1:80: backend 10.2.0.3:8080 added, weight 1\n");
+        // By the signal, too.
+        lab.file("\"10.2.0.2:8080\", { address = \"10.2.0.3:8080\", weight = 5 }");
+        running.signal(Signal::HUP);
+        let heard = until(PATIENCE, || running.said().contains("weight 1 is now weight 5").then_some(()));
+        assert!(heard.is_some(), "{}", running.said());
+        lab.netrig(0, &["-d", "-t", "10.9.0.1:80", "-r", "10.2.0.3:8080"]);
+        talk.goes_on();
+        // A bad file changes nothing.
+        lab.write("lb.toml", "devices = [\"lb0\"]\nworker = 1\n");
+        let (_, refused) = lab.netrig(2, &["reload"]);
+        assert!(refused.contains("lb.toml:2: unknown field `worker`"), "{refused}");
+        lab.write("lb.toml", "devices = [\"lb0\", \"none0\"]\n");
+        let (_, refused) = lab.netrig(2, &["reload"]);
+        assert!(refused.contains("there is no network device none0"), "{refused}");
+        let saved = lab.netrig(0, &["save"]).0;
+        assert!(saved.contains("backend = [\"10.2.0.2:8080\"]") && saved.contains("\"lb0\", \"lb1\""), "{saved}");
+
+        running.kill();
+        talk.goes_on();
+        thread::sleep(Duration::from_millis(300));
+        talk.goes_on();
+        // With what was in force, because no file is said.
+        let mut running = lab.run(&["--persist"]);
+        assert!(running.said().contains("going on with the connections"), "{}", running.said());
+        assert_eq!(lab.netrig(0, &["save"]).0, saved);
+        let (listed, _) = lab.netrig(0, &["-L", "-n", "-c"]);
+        assert_eq!(listed.matches("ESTABLISHED").count(), 4, "{listed}");
+        let (_, refused) = lab.netrig(2, &["reload"]);
+        assert!(refused.contains("without a configuration file"), "{refused}");
+
+        lab.netrig(0, &["stop"]);
+        assert_eq!(running.ended(), Some(0));
+        talk.goes_on();
+        assert!(lab.answers(), "it does not persist");
+        // And with a file again.
+        let file = lab.file(BOTH);
+        let mut running = lab.run(&[&file, "--persist"]);
+        let exchanges = talk.end();
+        assert!(exchanges > 0);
+        exchange(&mut lab.connect(), 300_000).unwrap();
+        lab.netrig(0, &["stop", "--detach"]);
+        assert_eq!(running.ended(), Some(0));
+        assert!(!is_pinned("lb") && !lab.answers());
+    });
+}
+
+#[test]
+fn nothing_stays_of_one_that_does_not_persist() {
+    with_lab(|lab| {
+        let file = lab.file(FIRST);
+        let mut running = lab.run(&[&file]);
+        lab.connect();
+        running.kill();
+        assert!(!lab.answers());
+        // The dead one's socket and lock are in nobody's way, and its program is off the devices.
+        let mut running = lab.run(&[&file]);
+        lab.connect();
+        running.signal(Signal::TERM);
+        assert_eq!(running.ended(), Some(0));
+        assert!(!lab.answers());
+        let (_, said) = lab.netrig(3, &["stop"]);
+        assert!(said.contains("no balancer named lb is running"), "{said}");
+        let (_, said) = lab.netrig(3, &["stop", "--detach"]);
+        assert!(said.contains("nothing to stop"), "{said}");
+    });
+}
+
+#[test]
+fn one_of_a_name_runs_and_what_persists_is_not_run_over() {
+    with_lab(|lab| {
+        let file = lab.file(FIRST);
+        let mut running = lab.run(&[&file, "--persist"]);
+        let (_, refused) = lab.netrig(2, &["run", &file]);
+        assert!(refused.contains(&format!("running already, as process {}", running.pid())), "{refused}");
+        // Another one finds the devices taken.
+        let (_, refused) = lab.netrig(3, &["run", &file, "--name", "other"]);
+        assert!(refused.contains("attach to lb0") && refused.contains("another XDP program"), "{refused}");
+        // Which has the neighbours asked for.
+        lab.connect();
+        running.kill();
+        let (_, refused) = lab.netrig(2, &["run", &file]);
+        assert!(refused.contains("persists here") && refused.contains("stop --detach"), "{refused}");
+        assert!(lab.answers());
+        // Without a control plane.
+        let (said, _) = lab.netrig(0, &["stop", "--detach"]);
+        assert!(said.contains("persisted without a control plane"), "{said}");
+        assert!(!is_pinned("lb") && !lab.answers());
+        lab.run(&[&file]);
+        lab.connect();
+    });
+}
+
+#[test]
+fn it_can_be_killed_at_any_moment_and_begins_again() {
+    with_lab(|lab| {
+        let file = lab.file(FIRST);
+        for ms in [0, 3, 10, 20, 40, 60, 90, 130, 180, 250, 400, 700] {
+            let mut running = lab.begin(&[&file, "--persist"]);
+            thread::sleep(Duration::from_millis(ms));
+            running.kill();
+        }
+        let mut running = lab.run(&[&file, "--persist"]);
+        exchange(&mut lab.connect(), 10_000).unwrap();
+        lab.netrig(0, &["stop", "--detach"]);
+        assert_eq!(running.ended(), Some(0));
+        assert!(!is_pinned("lb"));
+    });
+}
+
+#[test]
+fn a_service_is_made_by_commands() {
+    with_lab(|lab| {
+        let _running = lab.run(&["--device", "lb0", "--device", "lb1", "--name", "edge"]);
+        let edit = |status, more: &[&str]| lab.netrig(status, &[more, &["--name", "edge"]].concat());
+        let service = ["-t", "10.9.0.1:80"];
+        let with = |first: &'static str, more: &[&'static str]| [&[first], &service[..], more].concat();
+        edit(0, &with("-A", &["-s", "rr"]));
+        let (_, refused) = edit(2, &with("-A", &[]));
+        assert!(refused.contains("Service already exists"), "{refused}");
+        edit(0, &with("-a", &["-r", "10.2.0.2:8080", "-b"]));
+        let (_, refused) = edit(2, &with("-a", &["-r", "10.2.0.3:8080", "-m"]));
+        assert!(refused.contains("forwards by full-nat, and one service forwards in one way"), "{refused}");
+        assert!(!lab.answers());
+        let saved = edit(0, &["save"]).0;
+        assert!(!saved.contains("local = "), "{saved}");
+        let socket = lab.path("lb/edge.sock");
+        let request =
+            r#"{"edit":{"add-local":{"service":{"protocol":"tcp","address":"10.9.0.1:80"},"address":"10.8.0.1"}}}"#;
+        let reply = ask(&socket, request);
+        assert!(reply.contains("tcp 10.9.0.1:80 is in force"), "{reply}");
+        exchange(&mut lab.connect(), 10_000).unwrap();
+        let (traced, _) = edit(0, &["trace", "tcp", "10.1.0.2:1000", "10.9.0.1:80"]);
+        assert!(traced.contains("chooses backend 10.2.0.2:8080") && traced.contains("verdict: forward"), "{traced}");
+        assert!(traced.contains("> 10.2.0.2:8080"), "{traced}");
+        // What nobody understands changes nothing and ends nothing.
+        assert!(ask(&socket, "{\"edit\":{}}").contains("refused"));
+        assert!(ask(&socket, "\u{0}").contains("refused"));
+        assert!(ask(&socket, r#"{"trace":{"protocol":"tcp"}}"#).contains("refused"));
+        let (listed, _) = edit(0, &["-L", "-n"]);
+        assert!(listed.contains("10.2.0.2:8080"), "{listed}");
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    });
+}
+
+fn ask(socket: &std::path::Path, request: &str) -> String {
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    writeln!(stream, "{request}").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+#[test]
+fn a_device_that_comes_back_is_attached_to_again() {
+    with_lab(|lab| {
+        let file = lab.file(FIRST);
+        let running = lab.run(&[&file, "--persist"]);
+        lab.connect();
+        lab.unplug();
+        let gone = until(PATIENCE, || running.said().contains("device lb0 has gone").then_some(()));
+        assert!(gone.is_some(), "{}", running.said());
+        assert!(lab.netrig(0, &["status", "--json"]).0.contains("\"absent\""));
+        lab.plug();
+        let back = until(PATIENCE, || running.said().contains("device lb0 is back").then_some(()));
+        assert!(back.is_some(), "{}", running.said());
+        exchange(&mut lab.connect(), 10_000).unwrap();
+        lab.netrig(0, &["stop", "--detach"]);
+    });
+}
+
+#[test]
+fn many_ask_at_once_while_packets_go_through() {
+    with_lab(|lab| {
+        let file = lab.file(FIRST);
+        lab.balancer.run(|| rig_sys::netlink::Netlink::here().unwrap().set_up("lo").unwrap()).unwrap();
+        let _running = lab.run(&[&file, "--metrics", "127.0.0.1:9180"]);
+        let talk = lab.talk(4);
+        thread::scope(|scope| {
+            for asker in 0..8 {
+                scope.spawn(move || {
+                    for round in 0..5 {
+                        match (asker + round) % 4 {
+                            0 => drop(lab.netrig(0, &["-L", "-n", "-c"])),
+                            1 => drop(lab.netrig(0, &["reload"])),
+                            2 => drop(
+                                lab.netrig(0, &["-e", "-t", "10.9.0.1:80", "-r", "10.2.0.2:8080", "-b", "-w", "2"]),
+                            ),
+                            _ => assert!(scrape(lab).contains("netrig_lb_table_capacity")),
+                        }
+                    }
+                });
+            }
+        });
+        talk.end();
+    });
+}
+
+fn scrape(lab: &Lab) -> String {
+    let stream = lab.balancer.run(|| TcpStream::connect("127.0.0.1:9180").unwrap()).unwrap();
+    let mut stream = stream;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: lb\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("# EOF\n"), "{text}");
+    text
+}
+
+#[test]
+fn workers_get_the_packets() {
+    with_lab(|lab| {
+        let cpus = rig_sys::cpu::CpuSet::allowed().unwrap();
+        let last = cpus.as_slice().last().unwrap().to_string();
+        let file = lab.file(FIRST);
+        let mut counts = vec![1];
+        counts.extend((cpus.len() > 1).then_some(2));
+        for workers in counts {
+            let mut running = lab.run(&[&file, "--workers", &workers.to_string()]);
+            let talk = lab.talk(8);
+            let said = running.said();
+            assert!(said.contains(&last), "{said}");
+            let status = lab.netrig(0, &["status", "--json"]).0;
+            let status: netrig::lb::message::Status = serde_json::from_str(&status).unwrap();
+            assert_eq!(status.workers.len(), workers, "{status:?}");
+            exchange(&mut lab.connect(), 300_000).unwrap();
+            talk.end();
+            lab.netrig(0, &["stop"]);
+            assert_eq!(running.ended(), Some(0));
+        }
+        let (_, refused) = lab.netrig(2, &["run", &file, "--workers", "1000"]);
+        assert!(refused.contains("1000 workers, and this process may use"), "{refused}");
+    });
+}
+
+#[test]
+fn what_lacks_is_named() {
+    with_lab(|lab| {
+        let (_, said) = lab.netrig(2, &["run"]);
+        assert!(said.contains("no network device to balance on"), "{said}");
+        let (_, said) = lab.netrig(3, &["run", "--device", "none0"]);
+        assert!(said.contains("there is no network device none0"), "{said}");
+        let (_, said) = lab.netrig(3, &["run", "--device", "lb0", "--metrics", "192.0.2.1:9180"]);
+        assert!(said.contains("serve metrics at 192.0.2.1:9180"), "{said}");
+        let (_, said) = lab.netrig(2, &["run", "--device", "lb0", "--connections", "3"]);
+        assert!(said.contains("3 connections: 64 to"), "{said}");
+        // Where there is no bpf file system, one is mounted.
+        let unmounted = Command::new("umount").arg("/sys/fs/bpf").status().unwrap();
+        if unmounted.success() && !fs::read_to_string("/proc/mounts").unwrap().contains(" /sys/fs/bpf ") {
+            let running = lab.run(&["--device", "lb0", "--persist"]);
+            assert!(running.said().contains("mounted a bpf file system"), "{}", running.said());
+            lab.netrig(0, &["stop", "--detach"]);
+        } else {
+            mount_bpf();
+        }
+        // The kernel does not forward: said with the command that mends it.
+        lab.balancer.sysctl("net.ipv4.ip_forward", "0").unwrap();
+        let running = lab.run(&[&lab.file(FIRST)]);
+        assert!(running.said().contains("sysctl -w net.ipv4.ip_forward=1"), "{}", running.said());
+    });
+}
+
+#[test]
+fn a_file_is_checked_without_privileges() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        let path = directory.path().join("lb.toml");
+        fs::write(&path, text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_netrig")).args(["lb", "check"]).arg(&path).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, said, _) = check(
+        "devices = ['eth0']\nconnections = 8_000_000\n[[service]]\nlisten = '192.0.2.1-192.0.2.2:80'\nforward = 'nat'\n\
+         backend = ['10.0.0.1']",
+    );
+    assert_eq!(status, Some(0));
+    assert!(
+        said.contains("table for 8,000,000 connections: ")
+            && said.contains("service tcp 192.0.2.2:80: wlc, nat, 1 backend"),
+        "{said}"
+    );
+    let (status, _, said) = check("devices = ['eth0']\n[[service]]\nlisten = '192.0.2.1:80'\nforward = 'natt'\n");
+    assert_eq!(status, Some(2));
+    assert!(said.contains("lb.toml:4: there is no way to forward 'natt'"), "{said}");
+}
