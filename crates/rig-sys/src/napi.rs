@@ -36,9 +36,9 @@ pub enum Urgency {
 /// a thread could serve.
 ///
 /// # Errors
-/// Without root of the machine: the threads are the kernel's own, so root of a user namespace is not enough. Before
-/// Linux 6.9, which does not tell which threads they are.
+/// See [`may_place`]. Before Linux 6.9, which does not tell which threads they are.
 pub fn place(ns: &NetNs, interface: &str, cpus: &[u32], urgency: Urgency) -> Result<()> {
+    may_place().map_err(io::Error::other).during(|| format!("place the receiving threads of {interface}"))?;
     ethtool::set(ns, interface, Offload::Gro, true)?;
     ns.sysfs()?.write(interface, "threaded", "1")?;
     let threads = threads(ns, interface)?;
@@ -55,6 +55,41 @@ pub fn place(ns: &NetNs, interface: &str, cpus: &[u32], urgency: Urgency) -> Res
         }
     }
     Ok(())
+}
+
+/// Why receive processing cannot be placed by this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotPlaceable {
+    #[error("the kernel's threads are moved by root of the machine, not by root of a user namespace")]
+    UserNamespace,
+    #[error("the kernel's threads are not to be seen in this container's own process namespace")]
+    ProcessNamespace,
+    #[error("the kernel's threads are moved by processes with CAP_SYS_NICE")]
+    Capability,
+}
+
+/// Whether this process may move threads of the kernel, as [`place`] does.
+///
+/// # Errors
+/// What it lacks.
+pub fn may_place() -> std::result::Result<(), NotPlaceable> {
+    /// Bit of CAP_SYS_NICE (capabilities(7)).
+    const NICE: u64 = 1 << 23;
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let map = read("/proc/self/uid_map");
+    if map.split_whitespace().ne(["0", "0", "4294967295"]) {
+        return Err(NotPlaceable::UserNamespace);
+    }
+    let status = read("/proc/self/status");
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    if effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & NICE == 0) {
+        return Err(NotPlaceable::Capability);
+    }
+    // The parent of all of them has always this number.
+    match read("/proc/2/comm").trim() {
+        "kthreadd" => Ok(()),
+        _ => Err(NotPlaceable::ProcessNamespace),
+    }
 }
 
 /// The threads that process what `interface` of `ns` receives, by the order of their queues; none unless it is up and its

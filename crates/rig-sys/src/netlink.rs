@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use netlink_packet_core::{
-    DefaultNla, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
@@ -188,6 +188,23 @@ impl Netlink {
         ];
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_APPEND)
             .during(|| format!("add remote {remote} to {name}"))
+    }
+
+    /// Says once and for all where the neighbour `address` of interface `name` is, so that nobody has to ask.
+    pub fn add_neighbor(&mut self, name: &str, address: IpAddr, mac: [u8; 6]) -> Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family(address);
+        message.header.ifindex = self.index(name)?;
+        message.header.state = NeighbourState::Permanent;
+        message.attributes = vec![
+            NeighbourAttribute::LinkLayerAddress(mac.to_vec()),
+            NeighbourAttribute::Destination(match address {
+                IpAddr::V4(address) => NeighbourAddress::Inet(address),
+                IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+            }),
+        ];
+        self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+            .during(|| format!("add neighbour {address} to {name}"))
     }
 
     /// Makes `name` a port of bridge `bridge`.

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
+use rig_sys::cpu::shared_cores;
 
 use super::compare::Against;
 use super::output::Output;
@@ -12,9 +13,10 @@ use crate::compare;
 use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::{Format, build};
-use crate::run::{self, Execute, Middles, Options, Outcome, Progress, Rig, Settled, Stopped, leave_out};
+use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped, leave_out, why_not_here};
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
+use crate::testbed::Shares;
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let (mut suite, timing) = choose(args)?;
@@ -25,7 +27,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
     let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
     let rootless = gain_privilege()?;
-    let left_out = leave_out(&mut suite, &Middles::probe(cpus.len(), rootless));
+    let shares = Shares::new(&cpus, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
+    let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rootless));
     if suite.scenarios.is_empty() {
         let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
         return Err(Failure::new(Exit::Lacking, anyhow!("no scenario is left that can be run here:{reasons}")));

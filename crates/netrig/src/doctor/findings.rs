@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
 use rig_sys::cpu::CpuSet;
+use rig_sys::napi::{self, NotPlaceable};
 use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Privileges, Refusal, Sockets};
 
 use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
@@ -41,6 +42,9 @@ pub fn in_the_way_of(suite: &Suite, purpose: Purpose, facts: &Facts) -> Vec<Lack
         .flat_map(|feature| PIECES.iter().filter(move |piece| piece.feature == feature))
         .map(|piece| piece.state(namespaces, privileges))
         .collect();
+    if suite.scenarios.iter().any(|scenario| scenario.topology.path().is_of_three()) {
+        states.push(placing());
+    }
     match purpose {
         Purpose::Build => {}
         Purpose::Run => states.extend(loads_of(suite, facts)),
@@ -98,6 +102,21 @@ fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
         pieces.extend((!wire.segmentation_offload).then_some(Feature::Offloads));
     }
     pieces
+}
+
+/// Whether client, middle and server can each receive on their own CPUs.
+pub(super) fn placing() -> State {
+    let remedy = match napi::may_place() {
+        Ok(()) => return ok("receive processing goes to the nodes' own CPUs"),
+        Err(NotPlaceable::UserNamespace) => "run netrig as root of the machine",
+        Err(NotPlaceable::Capability) => "run netrig as root, or give the container CAP_SYS_NICE",
+        Err(NotPlaceable::ProcessNamespace) => {
+            "start the container with the machine's processes: `docker run --pid=host`"
+        }
+    };
+    let why = napi::may_place().map_or_else(|why| why.to_string(), |()| String::new());
+    let effect = "no testbed of client, middle and server: their nodes would do each other's work";
+    State::Lacking(lack(why, effect, remedy))
 }
 
 fn ok(found: impl Into<String>) -> State {

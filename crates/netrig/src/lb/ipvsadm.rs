@@ -38,25 +38,27 @@ impl UsageError {
     }
 }
 
-/// The options, for the help text.
+/// The options, for the help text: at most 80 columns.
 pub const AFTER_HELP: &str = "\
-Or ipvsadm's options in place of a command; docs/IPVSADM.md tells which are honoured and which refused, and why:
-  -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS]    add or change a service
-  -D SERVICE                                               remove it
+Or the options of ipvsadm and of DPVS; docs/IPVSADM.md tells all of them:
+  -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS]   add, change a service
+  -D SERVICE                                              remove it
   -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
-                                                           add or change a server (backend)
-  -d SERVICE -r SERVER[:PORT]                              remove it: its connections go on
-  -P|-Q SERVICE -z ADDRESS [-F DEVICE]                     add or remove a local address (FullNAT, tunnel)
-  -G [SERVICE] [--json]                                    local addresses and the connections of each
-  -L|-l [SERVICE] [-n] [--stats|--rate|--thresholds] [--exact] [--nosort] [--json]
-  -L -c [SERVICE] [--client ADDRESS] [--backend ADDRESS:PORT] [--most N] [-n] [--json]
-                                                           connections
-  -L --timeout, --set TCP TCPFIN UDP                       timeouts in seconds, 0: as it is
-  -Z [SERVICE]                                             counters to zero
-  -S [-n], -R                                              all rules as lines, and back: all or none
-  -C                                                       remove all services
-SERVICE is -t or -u with ADDRESS:PORT, IPv6 in brackets. -b FullNAT, -m NAT, -g direct routing, -i IP-in-IP tunnel.
-SCHEDULER is rr, wrr, lc, wlc (default), sh or mh. Any of them with --name NAME, or $NETRIG_LB, when several run.";
+                                                          add, change a server
+  -d SERVICE -r SERVER[:PORT]                             remove it
+  -P|-Q SERVICE -z ADDRESS [-F DEVICE]           add, remove a local address
+  -G [SERVICE] [--json]                          list them
+  -L|-l [SERVICE] [-n] [--stats|--rate|--thresholds] [--exact] [--nosort]
+                  [--json]                       list services and servers
+  -L -c [SERVICE] [--client ADDRESS] [--backend ADDRESS:PORT] [--most N] [-n]
+                  [--json]                       list connections
+  -L --timeout, --set TCP TCPFIN UDP             timeouts, seconds; 0: stays
+  -Z [SERVICE]                                   counters to zero
+  -S [-n], -R                                    rules to lines and back
+  -C                                             remove all services
+SERVICE is -t or -u (TCP, UDP) and ADDRESS:PORT, IPv6 in brackets. -b FullNAT,
+-m NAT, -g direct routing, -i IP-in-IP tunnel. SCHEDULER is rr, wrr, lc, wlc
+(default), sh or mh. Any of them with --name NAME, or $NETRIG_LB.";
 
 /// What is said of the program by `-v`.
 fn version() -> String {

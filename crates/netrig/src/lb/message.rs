@@ -207,6 +207,8 @@ pub struct ServiceEntry {
     pub timeout: Option<u32>,
     /// False for one that was removed and still has connections.
     pub open: bool,
+    /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.
+    pub lacks: Option<String>,
     pub counters: Counters,
     /// The same since the balancer began, whatever was set to zero: what metrics say.
     pub total: Counters,

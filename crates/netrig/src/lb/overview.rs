@@ -21,8 +21,12 @@ pub fn write(status: &Status, width: usize) -> String {
         let value = format!("{} {}{slow}, {} {queues}: {}", device.name, device.mode, device.queues, device.placement);
         line("device", &value);
     }
-    let cpus = if status.workers.len() == 1 { "CPU" } else { "CPUs" };
-    line("workers", &format!("{}, {cpus} {}", status.workers.len(), ranges(&status.workers)));
+    let workers = match status.workers.as_slice() {
+        [] => "the CPUs that take packets from the devices".to_owned(),
+        [only] => format!("1, on CPU {only}"),
+        several => format!("{}, on CPUs {}", several.len(), ranges(several)),
+    };
+    line("workers", &workers);
     line("table", &table(status));
     let timeouts = status.timeouts;
     line("timeouts", &format!("tcp {} s, after a FIN {} s, udp {} s", timeouts.tcp, timeouts.tcp_fin, timeouts.udp));
@@ -66,11 +70,18 @@ fn drops(drops: &[ReasonCount]) -> String {
 }
 
 fn service_rows(service: &ServiceEntry) -> String {
-    let ServiceEntry { key, scheduler, forward, local, open, .. } = service;
-    let local = if local.is_empty() { String::new() } else { format!(", {} local", local.len()) };
-    let removed = if *open { "" } else { ", removed" };
-    let mut text =
-        format!("{} {} {scheduler} {}{local}{removed}\n", protocol(key.protocol), key.address, forward_name(*forward));
+    let ServiceEntry { key, scheduler, forward, local, open, lacks, .. } = service;
+    let mut text = format!("{} {} {scheduler} {}", protocol(key.protocol), key.address, forward_name(*forward));
+    if !local.is_empty() {
+        text += &format!(", {} local", local.len());
+    }
+    if !open {
+        text += ", removed";
+    }
+    if let Some(lacks) = lacks {
+        text += &format!(", NOT IN FORCE: it lacks {lacks}");
+    }
+    text.push('\n');
     let sum = |count: fn(&BackendEntry) -> u32| service.backends.iter().map(|b| u64::from(count(b))).sum();
     text += &row("  all", cells(&service.rates, sum(|b| b.active), sum(|b| b.inactive)));
     for backend in &service.backends {
@@ -166,6 +177,16 @@ mod tests {
     fn without_services_it_says_how_to_add_one() {
         let text = write(&Status { services: Vec::new(), ..fixture::status() }, 80);
         assert!(text.ends_with("no service: add one with `netrig lb -A`, or to the file\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_in_force_is_told() {
+        let mut status = fixture::status();
+        status.services[0].lacks = Some("a local address".to_owned());
+        status.workers.clear();
+        let text = write(&status, 80);
+        assert!(text.contains("sh Route, NOT IN FORCE: it lacks a local address\n"), "{text}");
+        assert!(text.contains("workers   the CPUs that take packets"), "{text}");
     }
 
     #[test]

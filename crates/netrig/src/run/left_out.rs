@@ -1,21 +1,14 @@
 //! Scenarios that this machine cannot make: a run goes without them, and says so.
 
-use std::env::split_paths;
-use std::ffi::OsStr;
-use std::path::Path as FilePath;
-
-use rig_load::packet::Service;
-use rig_load::plan::Load;
 use serde::{Deserialize, Serialize};
 
-use super::Options;
+use super::{Options, not_here};
 use crate::claim::Claim;
+use crate::doctor::Lack;
 use crate::record::TrialRecord;
 use crate::suite::{Scenario, Suite};
 use crate::testbed::topology::Path;
-
-/// Where a kernel that has IPVS lists its services.
-const IPVS: &str = "/proc/net/ip_vs";
+use crate::testbed::{Middle, Shares};
 
 /// Scenarios that a run goes without, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,74 +57,28 @@ fn in_short(ids: &[String]) -> String {
     text
 }
 
-/// What nodes in the middle can be made of here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Middles {
-    /// CPUs that netrig may use.
-    pub cpus: usize,
-    /// Whether netrig is no root outside of its own user namespace.
-    pub rootless: bool,
-    pub has_nft: bool,
-    pub has_haproxy: bool,
-    pub has_ipvs: bool,
-    pub has_ipvsadm: bool,
-}
-
-impl Middles {
-    pub fn probe(cpus: usize, rootless: bool) -> Self {
-        let path = std::env::var_os("PATH");
-        let has = |program: &str| is_on(path.as_deref(), program);
-        Self {
-            cpus,
-            rootless,
-            has_nft: has("nft"),
-            has_haproxy: has("haproxy"),
-            has_ipvs: FilePath::new(IPVS).exists(),
-            has_ipvsadm: has("ipvsadm"),
-        }
+/// Why the scenario cannot be made on this machine, and what to do about it; `None` when it can. `rootless`: netrig is no
+/// root outside of its own user namespace.
+pub fn why_not_here(scenario: &Scenario, shares: &Shares, rootless: bool) -> Option<String> {
+    // What is not to be had at all comes before how many CPUs it would take.
+    let smallest = scenario.middle.map(|middle| Middle { workers: 1, ..middle });
+    let of_one = Scenario { middle: smallest, ..scenario.clone() };
+    if let Some(Lack { found, remedy, .. }) = not_here(&of_one, shares) {
+        return Some(format!("{found}: {remedy}"));
     }
-
-    /// Why the scenario cannot be made; `None` when it can.
-    fn refuse(&self, scenario: &Scenario) -> Option<String> {
-        let path = scenario.topology.path();
-        if path == Path::Haproxy && scenario.loads().any(is_udp) {
-            return Some("HAProxy balances TCP and no UDP".to_owned());
-        }
-        let missing = match path {
-            Path::Balancer if self.rootless => "XDP programs need root: run netrig as root",
-            Path::Nftables if !self.has_nft => "nft is not on PATH: apt-get install nftables",
-            Path::Haproxy if !self.has_haproxy => "haproxy is not on PATH: apt-get install haproxy",
-            Path::Ipvs if !self.has_ipvs => "the kernel has no IPVS: modprobe ip_vs, or use a kernel with CONFIG_IP_VS",
-            Path::Ipvs if !self.has_ipvsadm => "ipvsadm is not on PATH: apt-get install ipvsadm",
-            _ => {
-                let workers = scenario.middle.map_or(0, |middle| middle.workers as usize);
-                return (workers > self.cpus).then(|| {
-                    let cpus = if self.cpus == 1 { "CPU" } else { "CPUs" };
-                    format!("more workers than the {} {cpus} that netrig may use here", self.cpus)
-                });
-            }
-        };
-        Some(missing.to_owned())
+    if rootless && scenario.topology.path() == Path::Balancer {
+        return Some("XDP programs need root: run netrig as root".to_owned());
     }
+    let workers = scenario.middle.map_or(0, |middle| middle.workers);
+    (!shares.has_cpus_for(workers))
+        .then(|| "more workers than netrig has CPUs here: use a machine with more, or name more with --cpus".to_owned())
 }
 
-fn is_udp(load: &Load) -> bool {
-    match load {
-        Load::UdpStream(_) | Load::UdpRr(_) => true,
-        Load::Packets(packets) => matches!(packets.service, Service::UdpClient(_) | Service::UdpServer(_)),
-        Load::TcpStream(_) | Load::TcpRr(_) | Load::TcpCrr(_) | Load::Idle => false,
-    }
-}
-
-fn is_on(path: Option<&OsStr>, program: &str) -> bool {
-    path.is_some_and(|path| split_paths(path).any(|folder| folder.join(program).is_file()))
-}
-
-/// Takes the scenarios out of `suite` that cannot be made with `middles`, and says why of each.
-pub fn leave_out(suite: &mut Suite, middles: &Middles) -> Vec<LeftOut> {
+/// Takes the scenarios out of `suite` of which `why_not` says why they cannot be made.
+pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String>) -> Vec<LeftOut> {
     let mut all: Vec<LeftOut> = Vec::new();
     suite.scenarios.retain(|scenario| {
-        let Some(reason) = middles.refuse(scenario) else { return true };
+        let Some(reason) = why_not(scenario) else { return true };
         match all.iter_mut().find(|left_out| left_out.reason == reason) {
             Some(left_out) => left_out.scenarios.push(scenario.id.clone()),
             None => all.push(LeftOut { scenarios: vec![scenario.id.clone()], reason }),

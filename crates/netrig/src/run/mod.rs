@@ -3,7 +3,7 @@
 mod environment;
 mod left_out;
 pub(crate) mod meter;
-mod middle;
+pub(crate) mod middle;
 mod progress;
 mod rig;
 mod search;
@@ -22,7 +22,7 @@ use crate::store::{RunId, Store};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
 pub use environment::environment;
-pub use left_out::{LeftOut, Middles, leave_out, no_verdict};
+pub use left_out::{LeftOut, leave_out, no_verdict, why_not_here};
 pub use middle::not_here;
 pub use progress::Progress;
 pub use rig::Rig;

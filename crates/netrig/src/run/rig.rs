@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
-use rig_load::packet::search::generator_bound;
+use rig_load::packet::search::{Purpose, generator_bound};
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_load::record::{PacketRecord, Sample, WorkerRecord};
 use rig_sys::clock;
@@ -17,7 +17,7 @@ use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::meter::Reading;
 use super::middle::Standing;
-use super::search::{offered, search};
+use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
 use super::{Execute, Stopped};
 use crate::figures::node_of;
@@ -56,7 +56,7 @@ pub(super) struct Observation {
     nodes: Vec<NodeRecord>,
     pub(super) workers: Vec<WorkerRecord>,
     throttled_us: Option<u64>,
-    middle: Option<MiddleRecord>,
+    pub(super) middle: Option<MiddleRecord>,
 }
 
 /// A testbed, and what is at work in the middle of it.
@@ -64,6 +64,14 @@ pub(super) struct Observation {
 struct Site<'a> {
     testbed: &'a Testbed,
     middle: Option<&'a Standing>,
+    /// Whether the middle is to sample stacks if it was asked to: a step that is not kept does without.
+    samples: bool,
+}
+
+impl<'a> Site<'a> {
+    fn of(testbed: &'a Testbed, middle: Option<&'a Standing>) -> Self {
+        Self { testbed, middle, samples: true }
+    }
 }
 
 /// What the generator's own limit depends on.
@@ -75,6 +83,26 @@ struct Generator {
     /// Whether both ends have the same CPUs.
     shares_ends: bool,
     phases: Phases,
+}
+
+impl Generator {
+    /// That of a scenario.
+    fn of(scenario: &Scenario, timing: &Timing) -> Self {
+        let [from, to] = generator_ends();
+        let topology = &scenario.topology;
+        Self {
+            traffic: Traffic { pairs: vec![(from, to)], ..scenario.traffic.clone() },
+            family: topology.family(),
+            mtu: topology.endpoint_mtu(),
+            shares_ends: topology.path().is_of_three(),
+            phases: timing.phases,
+        }
+    }
+}
+
+/// The ends of a testbed in which nothing is between them.
+fn generator_ends() -> [Endpoint; 2] {
+    ["from", "to"].map(|node| Endpoint { node: node.to_owned(), container: None })
 }
 
 impl Rig {
@@ -120,7 +148,7 @@ impl Rig {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        self.trial_with(Site { middle: None, testbed }, scenario, None, ordinal, timing, interim)
+        self.trial_with(Site::of(testbed, None), scenario, None, ordinal, timing, interim)
     }
 
     /// `generator` is its own limit, where a limit is searched.
@@ -170,8 +198,10 @@ impl Rig {
         phases: Phases,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<(Observation, Option<SearchRecord>)> {
-        let found =
-            search(scenario, plan, phases, |scenario, phases| self.observe(site, scenario, phases, true, interim))?;
+        let found = search(scenario, plan, phases, |scenario, phases, purpose| {
+            let site = Site { samples: purpose == Purpose::Confirm, ..site };
+            self.observe(site, scenario, phases, true, interim)
+        })?;
         let held = found.outcome.held;
         let busy = |observed: &Observation| {
             let packets = observed.workers.iter().filter_map(|worker| worker.packets.as_ref());
@@ -186,7 +216,8 @@ impl Rig {
             _ => {
                 // Where nothing was held, the first rate shows what happens.
                 let rate = held.map_or(plan.options.start, |held| held * plan.measure_at);
-                self.observe(site, &offered(scenario, plan.of, rate), phases, true, interim)?
+                let offered = offered(scenario, plan.of, rate);
+                self.observe(site, &offered, with_opening(&offered, plan.of, phases), true, interim)?
             }
         };
         let record = SearchRecord {
@@ -208,21 +239,13 @@ impl Rig {
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
         let (Some(plan), false) = (searched, is_bare(scenario.topology.path())) else { return Ok(None) };
         let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
-        let ends = ["from", "to"].map(|node| Endpoint { node: node.to_owned(), container: None });
-        let mut bare = scenario.clone();
-        bare.under = None;
-        bare.traffic.pairs = vec![(ends[0].clone(), ends[1].clone())];
-        let topology = &scenario.topology;
-        let generator = Generator {
-            traffic: bare.traffic.clone(),
-            family: topology.family(),
-            mtu: topology.endpoint_mtu(),
-            shares_ends: topology.path().is_of_three(),
-            phases: timing.phases,
-        };
+        let generator = Generator::of(scenario, timing);
         if let Some((_, known)) = self.generator.iter().find(|(of, _)| *of == generator) {
             return Ok(*known);
         }
+        let topology = &scenario.topology;
+        let ends = generator_ends();
+        let mut bare = Scenario { under: None, traffic: generator.traffic.clone(), ..scenario.clone() };
         let queues = bare.traffic.packets.as_ref().map_or(1, |packets| packets.workers);
         let wire = WireOptions { rate: None, mtu: generator.mtu, segmentation_offload: true, queues };
         let mut names = ends.each_ref().map(|end| end.node.clone()).to_vec();
@@ -236,8 +259,8 @@ impl Rig {
         let all = self.shares.of(topology, scenario.middle)?;
         let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
         let testbed = Testbed::build(&bare.topology, &shares).context("build the testbed of the generator's limit")?;
-        let found = search(&bare, plan, timing.phases, |scenario, phases| {
-            self.observe(Site { testbed: &testbed, middle: None }, scenario, phases, true, &mut |_, _| ())
+        let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
+            self.observe(Site::of(&testbed, None), scenario, phases, true, &mut |_, _| ())
         });
         let held = found.context("search for the generator's own limit")?.outcome.held;
         self.generator.push((generator, held));
@@ -246,7 +269,7 @@ impl Rig {
 
     fn observe(
         &self,
-        Site { testbed, middle }: Site<'_>,
+        Site { testbed, middle, samples }: Site<'_>,
         scenario: &Scenario,
         phases: Phases,
         loaded: bool,
@@ -264,8 +287,8 @@ impl Rig {
             .map_err(stopped_or)?;
         let (begin_ns, end_ns) = running.window();
         running.wait_until(begin_ns).map_err(stopped_or)?;
-        let between = middle.map(Standing::begin).transpose()?;
         let begin = Reading::take(testbed)?;
+        let between = middle.map(|middle| middle.begin(samples)).transpose()?;
         running.wait_until(end_ns).map_err(stopped_or)?;
         let end = Reading::take(testbed)?;
         let nodes = begin.until(&end, testbed);
@@ -388,8 +411,15 @@ impl Execute for Rig {
         let building = Instant::now();
         let (testbed, middle) = self.build(scenario)?;
         let setup = building.elapsed();
-        let site = Site { testbed: &testbed, middle: middle.as_ref() };
+        let site = Site::of(&testbed, middle.as_ref());
         let record = self.trial_with(site, scenario, generator, ordinal, timing, interim)?;
+        if let (Some(search), true) = (&record.search, is_bare(scenario.topology.path())) {
+            // What others would search again is known.
+            let generator = Generator::of(scenario, timing);
+            if !self.generator.iter().any(|(of, _)| *of == generator) {
+                self.generator.push((generator, search.outcome.held));
+            }
+        }
         let closing = Instant::now();
         drop((middle, testbed));
         Ok(TrialRecord {
@@ -410,7 +440,7 @@ impl Execute for Rig {
             ..timing.phases
         };
         let runner = own_cpu_ns();
-        let site = Site { testbed: &testbed, middle: middle.as_ref() };
+        let site = Site::of(&testbed, middle.as_ref());
         let observed = self.observe(site, scenario, phases, false, &mut |_, _| ())?;
         let runner = own_cpu_ns().saturating_sub(runner);
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;

@@ -22,12 +22,12 @@ pub(super) struct Found<O = Observation> {
     pub held: Option<O>,
 }
 
-/// Searches with `observe`, which carries a scenario's load through these phases.
+/// Searches with `observe`, which carries a scenario's load through these phases, for a step of this purpose.
 pub(super) fn search(
     scenario: &Scenario,
     plan: &SearchPlan,
     phases: Phases,
-    observe: impl FnMut(&Scenario, Phases) -> Result<Observation>,
+    observe: impl FnMut(&Scenario, Phases, Purpose) -> Result<Observation>,
 ) -> Result<Found> {
     steps(scenario, plan, phases, observe, |observed| lost(observed, plan.options.late))
 }
@@ -37,7 +37,7 @@ fn steps<O>(
     scenario: &Scenario,
     plan: &SearchPlan,
     phases: Phases,
-    mut observe: impl FnMut(&Scenario, Phases) -> Result<O>,
+    mut observe: impl FnMut(&Scenario, Phases, Purpose) -> Result<O>,
     lost: impl Fn(&O) -> Vec<Loss>,
 ) -> Result<Found<O>> {
     let mut finder = Finder::new(plan.options)?;
@@ -48,7 +48,7 @@ fn steps<O>(
         let warm_up = phases.warm_up.min(window);
         let offered = offered(scenario, plan.of, offer.rate);
         let phases = with_opening(&offered, plan.of, Phases { window, interval, warm_up, ..phases });
-        let observed = observe(&offered, phases)?;
+        let observed = observe(&offered, phases, offer.purpose)?;
         let lost = lost(&observed);
         if offer.purpose == Purpose::Confirm && lost.is_empty() {
             held = Some(observed);
@@ -88,9 +88,11 @@ pub(super) fn offered(scenario: &Scenario, of: Searched, rate: f64) -> Scenario 
     scenario
 }
 
-/// What both ends lost from the window's begin to the end of all.
+/// What both ends lost from the window's begin to the end of all, and what stands between them inside the window.
 fn lost(observed: &Observation, late: f64) -> Vec<Loss> {
-    let mut all = Vec::new();
+    let middle = observed.middle.iter().flat_map(|middle| &middle.drops);
+    let mut all: Vec<Loss> =
+        middle.map(|(reason, count)| Loss { counter: format!("middle {reason}"), count: *count }).collect();
     for worker in observed.workers.iter().filter(|worker| !worker.background) {
         let Some(packets) = &worker.packets else { continue };
         // Only who opens has a schedule.

@@ -127,12 +127,14 @@ impl Testbed {
     /// When a kernel refuses a route.
     pub fn route_pools(&mut self) -> Result<()> {
         if let [client, middle, server] = &mut self.nodes[..] {
-            for (number, end) in [(0, client), (2, server)] {
+            for (link, number, end) in [(UPLINK, 0, client), (SERVER_LINK, 2, server)] {
                 let endpoint = Endpoint { node: end.place.name.clone(), container: None };
                 let Some(pool) = self.topology.pool(&endpoint) else { continue };
                 let (subnet, prefix) = pool.subnet();
-                // The end's own kernel says where the interface is, which the packets then find.
-                middle.place.netlink.add_route(subnet, prefix, self.topology.node_address(number).0)?;
+                let via = self.topology.node_address(number).0;
+                middle.place.netlink.add_route(subnet, prefix, via)?;
+                // XDP programs cannot ask where it is: their first packets would be lost.
+                middle.place.netlink.add_neighbor(link, via, end.place.mac()?)?;
             }
             return Ok(());
         }
@@ -380,7 +382,7 @@ impl Testbed {
                     Path::Haproxy if middle == Some(number) => Urgency::Normal,
                     _ => Urgency::RealTime,
                 };
-                napi::place(&node.place.ns, &interface.name, &cpus, urgency).map_err(needs_root)?;
+                napi::place(&node.place.ns, &interface.name, &cpus, urgency)?;
                 if let Some(wire) = self.topology.wire().filter(|_| middle == Some(number) && spreads && count > 1) {
                     node.place.steer_receive(&interface.name, wire, &node.cpus)?;
                 }
@@ -435,17 +437,6 @@ fn lay(wire: WireOptions, a: (&mut LiveNode, &str), b: (&mut LiveNode, &str)) ->
         }
     }
     Ok(())
-}
-
-/// A refusal by the kernel, with the reason that it has in a user namespace.
-fn needs_root(error: Error) -> Error {
-    match error.is_permission() {
-        false => error,
-        true => Error::new(
-            "place a node's receive processing, which is the kernel's own threads' (run netrig as root of the machine)",
-            error.source,
-        ),
-    }
 }
 
 /// The subnet that an address is in, with its prefix' length.

@@ -37,13 +37,20 @@ fn total(record: &TrialRecord, end: End, name: &str) -> u64 {
     worker.packets.as_ref().unwrap().total.get(name).copied().unwrap_or(0)
 }
 
+/// Runs `body` where the kernel's threads are to be seen, which is not in a world of its own.
+fn as_root(body: impl FnOnce()) {
+    let _alone = world::one_at_a_time();
+    match napi::may_place() {
+        _ if !rig_sys::netns::may_create_namespaces() => world::skip("needs root"),
+        Err(why) => world::skip(&why.to_string()),
+        Ok(()) => body(),
+    }
+}
+
 /// A trial of each path that is to be had here, the others told aloud.
 fn each(paths: impl IntoIterator<Item = Path>, load: &str, check: impl Fn(&TrialRecord, Path, &str)) {
-    world::own(|| {
+    as_root(|| {
         let Some(mut rig) = world::rig() else { return };
-        if !rig_sys::netns::may_create_namespaces() {
-            return world::skip("needs root of the machine");
-        }
         for path in paths {
             for family in ["ipv4", "ipv6"] {
                 let suite = suite(path, family, load);
@@ -53,13 +60,8 @@ fn each(paths: impl IntoIterator<Item = Path>, load: &str, check: impl Fn(&Trial
                     world::skip(&format!("{what}: {}", lack.found));
                     continue;
                 }
-                match rig.trial(scenario, 1, &suite.timing, &mut |_, _| ()) {
-                    Ok(record) => check(&record, path, &what),
-                    Err(error) if format!("{error:#}").contains("root of the machine") => {
-                        return world::skip(&format!("{error:#}"));
-                    }
-                    Err(error) => panic!("{what}: {error:#}"),
-                }
+                let record = rig.trial(scenario, 1, &suite.timing, &mut |_, _| ());
+                check(&record.unwrap_or_else(|error| panic!("{what}: {error:#}")), path, &what);
             }
         }
     });
@@ -119,17 +121,12 @@ fn allowed(thread: u32) -> String {
 /// Of the kernel's threads every one is on its node's CPUs, and packets are received by these threads and nobody else.
 #[test]
 fn what_a_node_receives_is_processed_on_its_own_cpus() {
-    world::own(|| {
+    as_root(|| {
         let Some(rig) = world::rig() else { return };
         let suite = suite(Path::Nftables, "ipv4", TCP);
         let topology = &suite.scenarios[0].topology;
         let shares = rig.shares().of(topology, Some(MIDDLE)).unwrap();
-        let mut testbed = match Testbed::build(topology, &shares) {
-            Err(error) if error.to_string().contains("root of the machine") => {
-                return world::skip(&error.to_string());
-            }
-            testbed => testbed.unwrap(),
-        };
+        let mut testbed = Testbed::build(topology, &shares).unwrap();
         testbed.route_pools().unwrap();
         let threads: Vec<(usize, u32)> = (0..3)
             .flat_map(|node| {

@@ -21,6 +21,9 @@ fn receiving_threads_are_found_and_put_onto_the_cpus_that_are_named() {
     if !netns::may_create_namespaces() {
         return skip("needs root");
     }
+    if let Err(why) = napi::may_place() {
+        return skip(&why.to_string());
+    }
     let (near, far) = (NetNs::create().unwrap(), NetNs::create().unwrap());
     let (mut here, mut there) = (Netlink::open(&near).unwrap(), Netlink::open(&far).unwrap());
     here.add_veth(&VethPair { name: "eth0", peer: "eth0", peer_ns: &far, queues: 2, mtu: 1500 }).unwrap();
@@ -29,10 +32,7 @@ fn receiving_threads_are_found_and_put_onto_the_cpus_that_are_named() {
     there.set_up("eth0").unwrap();
     let last = *CpuSet::online().unwrap().as_slice().last().unwrap();
     let cpus = [0, last];
-    match napi::place(&near, "eth0", &cpus, Urgency::RealTime) {
-        Err(error) if error.is_permission() => return skip(&format!("needs root of the machine: {error}")),
-        placed => placed.unwrap(),
-    }
+    napi::place(&near, "eth0", &cpus, Urgency::RealTime).unwrap();
     napi::place(&far, "eth0", &[last], Urgency::Normal).unwrap();
     let status = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let allowed = |pid: &u32| {

@@ -78,7 +78,7 @@ fn of(
     backends: Vec<BackendEntry>,
 ) -> ServiceEntry {
     let (counters, total, rates) = (Counters::default(), Counters::default(), Rates::default());
-    ServiceEntry { key, scheduler, forward, local, timeout, open: true, counters, total, rates, backends }
+    ServiceEntry { key, scheduler, forward, local, timeout, open: true, lacks: None, counters, total, rates, backends }
 }
 
 fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEntry {

@@ -1,55 +1,49 @@
 use super::*;
+use rig_sys::cpu::CpuSet;
+
 use crate::record::MiddleRecord;
 
-const ALL: Middles =
-    Middles { cpus: 16, rootless: false, has_nft: true, has_haproxy: true, has_ipvs: true, has_ipvsadm: true };
-
-/// What a run of the built-in suite goes without.
-fn left_out(middles: &Middles) -> Vec<String> {
+/// What a run of the built-in suite goes without, when netrig has so many CPUs.
+fn left_out(cpus: u32, rootless: bool) -> Vec<LeftOut> {
+    let shares = Shares::new(&CpuSet::new(0..cpus), &[], 0).unwrap();
     let mut suite = Suite::load("balancer").unwrap();
     let before = suite.scenarios.len();
-    let left_out = leave_out(&mut suite, middles);
+    let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rootless));
     let taken: usize = left_out.iter().map(|one| one.scenarios.len()).sum();
     assert_eq!(suite.scenarios.len(), before - taken);
     assert!(left_out.iter().flat_map(|one| &one.scenarios).all(|id| suite.scenario(id).is_none()));
-    left_out.iter().map(ToString::to_string).collect()
-}
-
-#[test]
-fn a_machine_that_has_all_makes_all_but_what_cannot_be() {
-    assert_eq!(left_out(&ALL), ["pps-haproxy-1/2/4/8: HAProxy balances TCP and no UDP"]);
+    left_out
 }
 
 #[test]
 fn rows_that_need_more_cpus_than_there_are_go_together() {
-    let two = left_out(&Middles { cpus: 2, ..ALL });
-    let rows = two.iter().find(|words| words.contains("more workers than the 2 CPUs")).unwrap();
-    assert!(rows.starts_with("cps-balancer-4/8/10/16, cps-nftables-4/8/10/16, "), "{rows}");
-    assert!(rows.contains("throughput-haproxy-4/8,") && !rows.contains("pps-haproxy"), "{rows}");
-    assert_eq!(two.len(), 2, "{two:?}");
-    assert!(left_out(&Middles { cpus: 1, ..ALL })[0].contains("more workers than the 1 CPU that"));
-}
-
-#[test]
-fn what_is_not_installed_is_named_with_the_way_to_get_it() {
-    for (middles, id, words) in [
-        (Middles { has_nft: false, ..ALL }, "cps-nftables-1", "apt-get install nftables"),
-        (Middles { has_haproxy: false, ..ALL }, "cps-haproxy-1/2/4/8/10/16,", "apt-get install haproxy"),
-        (Middles { has_ipvs: false, ..ALL }, "pps-ipvs-1", "modprobe ip_vs"),
-        (Middles { has_ipvsadm: false, ..ALL }, "pps-ipvs-1", "apt-get install ipvsadm"),
-        (Middles { rootless: true, ..ALL }, "throughput-balancer-1", "as root"),
-    ] {
-        let found = left_out(&middles);
-        assert!(found.iter().any(|one| one.contains(id) && one.contains(words)), "{id} {words}: {found:?}");
+    let why = |cpus, id: &str| {
+        let all = left_out(cpus, false);
+        all.into_iter().find(|one| one.scenarios.iter().any(|other| other == id)).map(|one| one.to_string())
+    };
+    let rows = why(2, "cps-balancer-4").unwrap();
+    assert!(rows.starts_with("cps-balancer-4/8/10/16, "), "{rows}");
+    assert!(
+        rows.ends_with(": more workers than netrig has CPUs here: use a machine with more, or name more with --cpus")
+    );
+    for (cpus, id) in [(1, "cps-balancer-1"), (2, "cps-balancer-2"), (16, "cps-balancer-16"), (1, "pps-direct")] {
+        assert_eq!(why(cpus, id), None);
+    }
+    // What no machine has is not told by its CPUs.
+    for cpus in [1, 16] {
+        let rows = why(cpus, "pps-haproxy-8").unwrap();
+        assert!(rows.starts_with("pps-haproxy-1/2/4/8: ") && rows.contains("TCP only"), "{rows}");
     }
 }
 
 #[test]
-fn a_program_is_looked_for_in_the_folders_of_path() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("haproxy"), "").unwrap();
-    let path = std::env::join_paths([FilePath::new("/nowhere"), folder.path()]).unwrap();
-    assert!(is_on(Some(&path), "haproxy") && !is_on(Some(&path), "nft") && !is_on(None, "haproxy"));
+fn without_root_there_is_no_balancer() {
+    let all = left_out(16, true);
+    let one = all.iter().find(|one| one.reason.contains("root")).unwrap().to_string();
+    assert!(
+        one.starts_with("cps-balancer-1/2/4/8/10/16, pps-balancer-1/2/4/8, throughput-balancer-1/2/4/8: "),
+        "{one}"
+    );
 }
 
 #[test]

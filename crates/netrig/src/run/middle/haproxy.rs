@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use anyhow::{Context, Result, bail};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::{NetNs, NsFile};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
-use tempfile::TempDir;
 
-use super::{CLOSING, Carrier, ESTABLISHED, Job, Protocol, SYN_RECEIVED, State, said_by};
+use super::{CLOSING, Carrier, ESTABLISHED, Job, Protocol, SYN_RECEIVED, State, WEIGHT, said_by};
 use crate::record::{MiddleBackend, MiddleService};
 
-/// Connections at a time; each takes two descriptors and some 34 KiB of buffers while it carries something.
-const CONNECTIONS: u32 = 200_000;
 /// How long it may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
-const STATISTICS: &str = "statistics.sock";
+/// A socket of the abstract namespace, which is the network namespace's (unix(7)).
+const STATISTICS: &str = "netrig-haproxy";
+/// `sun_path` without its first byte.
+const NAME_LENGTH: usize = 107;
 
 /// The process, its configuration and the socket that it tells about itself by.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Proxy {
     threads: usize,
     services: Vec<SocketAddr>,
     process: Child,
-    home: TempDir,
+    ns: NetNs,
     listening: NsFile,
 }
 
@@ -54,29 +54,27 @@ impl Proxy {
             // Its connections to servers are closed by it, and their ports must not rest for a minute each.
             ("net.ipv4.tcp_max_tw_buckets", "1024"),
         ])?;
-        let home = tempfile::Builder::new().prefix("netrig-haproxy-").tempdir().context("make a directory")?;
-        let file = home.path().join("haproxy.cfg");
-        std::fs::write(&file, configuration(job, home.path())?).context("write its configuration")?;
+        // No file and no named socket, so that there is nothing to be left behind.
         let mut command = Command::new("haproxy");
-        command.arg("-db").arg("-f").arg(&file).current_dir(home.path());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(["-db", "-f", "/dev/stdin"]).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let process = in_namespace(die_with_parent(in_own_group(&mut command)), ns).spawn();
-        let process = process.context("run haproxy (apt-get install haproxy)")?;
+        let mut process = process.context("run haproxy (apt-get install haproxy)")?;
+        let mut stdin = process.stdin.take().context("speak to haproxy")?;
+        // Should it not read all of it, it says why on standard error.
+        let _ = stdin.write_all(configuration(job)?.as_bytes());
+        drop(stdin);
         let version = said_by(ns, "haproxy", &["-v"], "")?;
         let mut proxy = Self {
             version: version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned(),
             threads: job.workers.len(),
             services: job.services.clone(),
             process,
-            home,
+            ns: ns.try_clone()?,
             listening: ns.run(|| NsFile::here("netstat"))??,
         };
         proxy.wait_until_it_listens()?;
         Ok(proxy)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.home.path().join(STATISTICS)
     }
 
     fn wait_until_it_listens(&mut self) -> Result<()> {
@@ -100,7 +98,11 @@ impl Proxy {
 
     /// A command of its management guide, and the answer.
     fn ask(&self, command: &str) -> Result<String> {
-        let mut stream = UnixStream::connect(self.socket()).context("ask haproxy")?;
+        // haproxy fills the name up with zeroes.
+        let mut name = [0; NAME_LENGTH];
+        name[..STATISTICS.len()].copy_from_slice(STATISTICS.as_bytes());
+        let address = UnixAddress::from_abstract_name(name).context("name haproxy's socket")?;
+        let mut stream = self.ns.run(|| UnixStream::connect_addr(&address))?.context("ask haproxy")?;
         stream.set_read_timeout(Some(PATIENCE)).context("ask haproxy")?;
         writeln!(stream, "{command}").context("ask haproxy")?;
         let mut answer = String::new();
@@ -117,23 +119,25 @@ impl Drop for Proxy {
     }
 }
 
-fn configuration(job: &Job, home: &Path) -> Result<String> {
+/// How many connections there can be at a time haproxy finds out from the limit of open files, as it does by default.
+fn configuration(job: &Job) -> Result<String> {
     let threads = job.workers.len();
     let cpus: Vec<String> = job.workers.as_slice().iter().map(u32::to_string).collect();
-    let socket = home.join(STATISTICS);
     let mut text = format!(
-        "global\n  nbthread {threads}\n  cpu-map auto:1/1-{threads} {}\n  maxconn {CONNECTIONS}\n  stats socket {} mode 600\n\
+        "global\n  nbthread {threads}\n  cpu-map auto:1/1-{threads} {}\n  stats socket abns@{STATISTICS}\n\
          defaults\n  mode tcp\n  timeout connect {SYN_RECEIVED}s\n  timeout client {ESTABLISHED}s\n  \
          timeout server {ESTABLISHED}s\n  timeout client-fin {CLOSING}s\n  timeout server-fin {CLOSING}s\n  \
-         maxconn {CONNECTIONS}\n  backlog 65535\n",
+         backlog 65535\n",
         cpus.join(" "),
-        socket.display()
     );
     for (number, service) in job.services.iter().enumerate() {
         writeln!(text, "frontend service{number}\n  bind {service}\n  default_backend servers{number}")?;
         writeln!(text, "backend servers{number}\n  balance roundrobin")?;
-        for (turn, backend) in job.backends_of(*service).enumerate() {
-            writeln!(text, "  server server{turn} {backend}")?;
+        // A server that is reached from several addresses is named several times, each as often as the others.
+        let times = (job.local.len() / job.backends.len()).max(1);
+        let backends = (0..times).flat_map(|_| job.backends_of(*service));
+        for (turn, (backend, source)) in backends.zip(job.local.iter().cycle()).enumerate() {
+            writeln!(text, "  server server{turn} {backend} source {source}")?;
         }
     }
     Ok(text)
@@ -161,8 +165,7 @@ impl Carrier for Proxy {
         let mut reader = csv::Reader::from_reader(table.trim_start_matches("# ").as_bytes());
         let names = reader.headers().context("read haproxy's table")?.clone();
         let column = |name: &str| names.iter().position(|of| of == name).with_context(|| format!("find column {name}"));
-        let (proxy, server, current, weight) =
-            (column("pxname")?, column("svname")?, column("scur")?, column("weight")?);
+        let (proxy, server, current) = (column("pxname")?, column("svname")?, column("scur")?);
         let address = column("addr")?;
         let service = |address: &SocketAddr| MiddleService {
             protocol: "TCP".to_owned(),
@@ -182,13 +185,17 @@ impl Carrier for Proxy {
                     let backend = MiddleBackend {
                         address: row[address].to_owned(),
                         forward: "Proxy".to_owned(),
-                        weight: number(weight) as u32,
+                        weight: WEIGHT,
                         active: number(current),
                         inactive: 0,
                     };
                     let number = row[proxy].strip_prefix("servers").and_then(|number| number.parse().ok());
-                    if let Some(service) = number.and_then(|number: usize| state.services.get_mut(number)) {
-                        service.backends.push(backend);
+                    let Some(service) = number.and_then(|number: usize| state.services.get_mut(number)) else {
+                        continue;
+                    };
+                    match service.backends.iter_mut().find(|known| known.address == backend.address) {
+                        Some(known) => known.active += backend.active,
+                        None => service.backends.push(backend),
                     }
                 }
             }

@@ -99,7 +99,7 @@ impl Protocol {
 
 /// What was read at the window's begin.
 #[derive(Debug)]
-pub(super) struct Edge {
+pub(crate) struct Edge {
     drops: Vec<(String, u64)>,
     profiler: Option<Profiler>,
 }
@@ -192,9 +192,9 @@ impl Standing {
         Ok(Some(Self { job, carrier }))
     }
 
-    /// To be called at the window's begin.
-    pub fn begin(&self) -> Result<Edge> {
-        let profiler = self.job.profile.then(|| Profiler::start(&self.job.workers, HERTZ)).transpose()?;
+    /// To be called at the window's begin. Stacks are sampled where the scenario and `samples` say so.
+    pub fn begin(&self, samples: bool) -> Result<Edge> {
+        let profiler = (samples && self.job.profile).then(|| Profiler::start(&self.job.workers, HERTZ)).transpose()?;
         Ok(Edge { drops: self.carrier.drops()?, profiler })
     }
 

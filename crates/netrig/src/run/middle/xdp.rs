@@ -1,14 +1,14 @@
 //! netrig's own balancer as XDP programs on both wires.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use rig_datapath::balancer::{
-    Attachment, Back, Backend, Balancer, Config, Forward, Generic, Protocol as Carried, QUEUE_PACKETS, Scheduler,
-    Service, Sizes, Spreading,
+    Attachment, Back, Backend, BackendStatus, Balancer, Config, Forward, Generic, Handle, Protocol as Carried,
+    QUEUE_PACKETS, Scheduler, Service, Sizes, Spreading,
 };
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
@@ -30,10 +30,7 @@ const RECEIVERS: usize = 2;
 /// The balancer at work, and the thread that keeps it.
 #[derive(Debug)]
 pub struct Balancing {
-    balancer: Arc<Mutex<Balancer>>,
-    /// Of the kernel's maps.
-    memory: u64,
-    scheduler: &'static str,
+    balancer: Balancer,
     keeper: Option<JoinHandle<()>>,
     over: Arc<AtomicBool>,
     _attachments: Vec<Attachment>,
@@ -74,42 +71,31 @@ impl Balancing {
         };
         let mut attach = attach;
         let attachments = vec![attach(UPLINK)?, attach(SERVER_LINK)?];
-        let cpus = rig_sys::cpu::CpuSet::online()?.len();
-        let memory = sizes.memory(cpus).total();
-        let (balancer, over) = (Arc::new(Mutex::new(balancer)), Arc::<AtomicBool>::default());
-        let mut keeping = Self {
-            balancer: Arc::clone(&balancer),
-            memory,
-            scheduler: "rr",
-            keeper: None,
-            over: Arc::clone(&over),
-            _attachments: attachments,
-        };
-        let control = job.control.clone();
+        let (handle, control) = (balancer.handle(), job.control.clone());
+        let over = Arc::<AtomicBool>::default();
+        let mut keeping = Self { balancer, keeper: None, over: Arc::clone(&over), _attachments: attachments };
         // Its own handle: the testbed's goes with the testbed, perhaps before the thread has ended.
         let ns = ns.try_clone()?;
-        let body = move || keep(&balancer, &ns, &control, &over);
+        let body = move || keep(&handle, &ns, &control, &over);
         keeping.keeper = Some(thread::Builder::new().name("balancer".into()).spawn(body).context("start a thread")?);
         Ok(keeping)
     }
 }
 
 /// Ends silent connections, and has the kernel ask where the servers are.
-fn keep(balancer: &Mutex<Balancer>, ns: &NetNs, control: &CpuSet, over: &AtomicBool) {
+fn keep(balancer: &Handle, ns: &NetNs, control: &CpuSet, over: &AtomicBool) {
     if ns.enter().and_then(|()| control.apply()).is_err() {
         // Without its namespace it could only ask the wrong network.
         return;
     }
     let mut next_ask = Instant::now();
     while !over.load(Ordering::Relaxed) {
-        let balancer = balancer.lock().unwrap_or_else(PoisonError::into_inner);
         if Instant::now() >= next_ask {
             // A server that cannot be asked for shows as drops for want of a neighbour.
             let _ = balancer.ask_for_neighbors();
             next_ask = Instant::now() + ASK;
         }
-        let _ = balancer.sweep(CONNECTIONS / PARTS);
-        drop(balancer);
+        let _ = balancer.sweep(balancer.places().div_ceil(PARTS));
         thread::sleep(ROUND / PARTS);
     }
 }
@@ -123,26 +109,19 @@ impl Drop for Balancing {
     }
 }
 
-impl Balancing {
-    fn with<T>(&self, ask: impl FnOnce(&Balancer) -> Result<T, rig_datapath::Error>) -> Result<T> {
-        let balancer = self.balancer.lock().map_err(|_| anyhow!("the thread that keeps the balancer has panicked"))?;
-        Ok(ask(&balancer)?)
-    }
-}
-
 impl Carrier for Balancing {
     fn system(&self) -> Result<String> {
         Ok(format!("netrig {}, XDP native on veth, FullNAT", env!("CARGO_PKG_VERSION")))
     }
 
     fn drops(&self) -> Result<Vec<(String, u64)>> {
-        let drops = self.with(|balancer| balancer.drops())?;
+        let drops = self.balancer.drops()?;
         Ok(drops.into_iter().map(|(reason, count)| (reason.text().to_owned(), count)).collect())
     }
 
     fn state(&self) -> Result<State> {
-        let services = self.with(|balancer| balancer.services())?;
-        let of_backend = |backend: &rig_datapath::balancer::BackendStatus| MiddleBackend {
+        let services = self.balancer.services()?;
+        let of_backend = |backend: &BackendStatus| MiddleBackend {
             address: backend.address.to_string(),
             forward: "FullNat".to_owned(),
             weight: WEIGHT,
@@ -157,12 +136,16 @@ impl Carrier for Balancing {
                     Carried::Udp => "UDP".to_owned(),
                 },
                 address: service.address.to_string(),
-                scheduler: self.scheduler.to_owned(),
+                scheduler: "rr".to_owned(),
                 backends: service.backends.iter().map(of_backend).collect(),
             })
             .collect();
         let connections =
             services.iter().flat_map(|service| &service.backends).map(|backend| backend.active + backend.inactive);
-        Ok(State { connections: Some(connections.sum()), memory_bytes: Some(self.memory), services })
+        Ok(State {
+            connections: Some(connections.sum()),
+            memory_bytes: Some(self.balancer.memory()?.total()),
+            services,
+        })
     }
 }

@@ -26,7 +26,7 @@ fn found(id: &str, capacity: u32, most: Option<f64>) -> (Vec<(u32, Phases)>, Fou
     let mut plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
     plan.options.most = most.or(plan.options.most);
     let mut offers = Vec::new();
-    let observe = |offered: &Scenario, phases| {
+    let observe = |offered: &Scenario, phases, _| {
         offers.push((held(offered), phases));
         Ok(held(offered))
     };
@@ -79,7 +79,7 @@ fn a_path_that_carries_no_connection_has_no_limit() {
     let scenario = scenario("pps-direct");
     let plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
     let all_lost = |_: &u32| vec![Loss { counter: "local udpRt".into(), count: 1 }];
-    let found = steps(&scenario, &plan, PHASES, |offered, _| Ok(held(offered)), all_lost).unwrap();
+    let found = steps(&scenario, &plan, PHASES, |offered, _, _| Ok(held(offered)), all_lost).unwrap();
     assert_eq!((found.outcome.ending, found.outcome.held, found.held), (Ending::Nothing, None, None));
 }
 
@@ -88,7 +88,7 @@ fn steps_of_rates_have_the_suites_own_phases() {
     let scenario = scenario("cps-direct");
     let plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
     let mut warm_ups = Vec::new();
-    let observe = |_: &Scenario, phases: Phases| {
+    let observe = |_: &Scenario, phases: Phases, _: Purpose| {
         warm_ups.push(phases.warm_up);
         Ok(warm_ups.len())
     };
