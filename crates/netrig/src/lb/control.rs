@@ -16,7 +16,7 @@ use super::daemon::{self, Overlay, Run};
 use super::message::{Reply, Request};
 use super::place::{Name, Place};
 use super::settings::{Completeness, Settings, Workers};
-use super::views::{Which, chosen};
+use super::views::Which;
 use crate::command::{note, print};
 use crate::exit::{Exit, Failure, OrExit};
 
@@ -87,12 +87,12 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
         Control::Run(RunArgs { file, which, persist, devices, generic, connections, workers, metrics }) => {
             let workers = workers.map(Workers::Count);
             let overlay = Overlay { devices, generic, connections, workers, metrics };
-            daemon::run(&Run { file, name: chosen(which.name.as_ref())?, persist, overlay })
+            daemon::run(&Run { file, name: which.chosen()?, persist, overlay })
         }
         Control::Check { file } => check(&file),
-        Control::Reload { which } => done(ask(&chosen(which.name.as_ref())?, &Request::Reload)?),
-        Control::Stop { which, detach } => stop(&chosen(which.name.as_ref())?, detach),
-        Control::Save { which, file } => save(&chosen(which.name.as_ref())?, file.as_deref()),
+        Control::Reload { which } => done(ask(&which.chosen()?, &Request::Reload)?),
+        Control::Stop { which, detach } => stop(&which.chosen()?, detach),
+        Control::Save { which, file } => save(&which.chosen()?, file.as_deref()),
     }
 }
 
