@@ -135,7 +135,7 @@ fn one_of_a_name_runs_and_what_persists_is_not_run_over() {
         let (said, _) = lab.netrig(0, &["stop", "--detach"]);
         assert!(said.contains("persisted without a control plane"), "{said}");
         assert!(!is_pinned("lb") && !lab.answers());
-        lab.run(&[&file]);
+        let _running = lab.run(&[&file]);
         lab.connect();
     });
 }

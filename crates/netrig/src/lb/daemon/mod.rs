@@ -197,8 +197,8 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
                 grouped(has.into()),
                 grouped(wanted.into())
             ));
+            start.sizes = balancer.sizes();
         }
-        start.sizes = balancer.sizes();
     }
     balancer.apply(&rules.config()).or_exit(Exit::BadInput)?;
     if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
