@@ -130,6 +130,14 @@ fn main() {
     median(Rung::Headers, &ack, all(true), count as u32, Verdict::Pass);
     median(Rung::Find, &ack, all(true), count as u32, Verdict::Transmit);
     let cold = median(Rung::Through, &ack, all(true), count as u32, Verdict::Transmit);
+    println!("a listing of all connections, and of the first alone:");
+    let begun = Instant::now();
+    let mut listed = 0_u64;
+    lab.balancer.connections(|_| listed += 1).unwrap();
+    println!("  {:.3} s, {listed} connections", begun.elapsed().as_secs_f64());
+    let begun = Instant::now();
+    lab.balancer.connections_while(|_| std::ops::ControlFlow::Break(())).unwrap();
+    println!("  {:.6} s", begun.elapsed().as_secs_f64());
     println!("a sweep of the whole table, all alive:");
     let begun = Instant::now();
     let swept = lab.balancer.sweep_all().unwrap();

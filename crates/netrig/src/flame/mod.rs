@@ -20,7 +20,8 @@ pub const HERTZ: u32 = 499;
 pub struct Profiler {
     cpus: CpuSet,
     hertz: u32,
-    sampling: Sampling,
+    /// Or why there is none.
+    sampling: Result<Sampling, String>,
 }
 
 impl Profiler {
@@ -29,7 +30,17 @@ impl Profiler {
     /// # Errors
     /// When the machine does not let stacks be sampled; the error names the CPU, the reason and what to do.
     pub fn start(cpus: &CpuSet, hertz: u32) -> rig_sys::Result<Self> {
-        Ok(Self { cpus: cpus.clone(), hertz, sampling: Sampling::start(cpus, hertz)? })
+        Ok(Self { cpus: cpus.clone(), hertz, sampling: Ok(Sampling::start(cpus, hertz)?) })
+    }
+
+    /// [`Self::start`] for those who go on without: where the machine does not let stacks be sampled, the profile is empty
+    /// and notes why.
+    pub fn attempt(cpus: &CpuSet, hertz: u32) -> Self {
+        Self::start(cpus, hertz).unwrap_or_else(|error| Self {
+            cpus: cpus.clone(),
+            hertz,
+            sampling: Err(error.to_string()),
+        })
     }
 
     /// Ends it and gives addresses their names, which needs the processes, and the BPF programs, that ran: call it before
@@ -38,8 +49,15 @@ impl Profiler {
     /// # Errors
     /// When the samples could not be read.
     pub fn finish(self) -> rig_sys::Result<Profile> {
-        let samples = self.sampling.finish()?;
-        Ok(fold::profile(&samples, &self.cpus, self.hertz))
+        match self.sampling {
+            Ok(sampling) => Ok(fold::profile(&sampling.finish()?, &self.cpus, self.hertz)),
+            Err(why) => Ok(Profile {
+                hertz: self.hertz,
+                cpus: self.cpus.as_slice().to_vec(),
+                notes: vec![format!("No stacks could be sampled: {why}.")],
+                ..Profile::default()
+            }),
+        }
     }
 }
 

@@ -38,10 +38,16 @@ fn spin_for_the_flame_graph(limit: Instant, cpu_time: Duration) -> u64 {
     let begin = spent();
     let mut turns = 1_u64;
     while spent() - begin < cpu_time && Instant::now() < limit {
-        // Long enough that asking for the time, a call into the kernel, is nothing beside it.
-        for _ in 0..1_000_000 {
-            turns = std::hint::black_box(turns.wrapping_mul(3));
+        // Long enough that asking for the time is nothing beside it, and without calls, whose functions would be counted
+        // for themselves. A compiler has no shorter form of it (xorshift).
+        let mut turn = 0;
+        while turn < 1_000_000 {
+            turns ^= turns << 13;
+            turns ^= turns >> 7;
+            turns ^= turns << 17;
+            turn += 1;
         }
+        std::hint::black_box(turns);
     }
     turns
 }
@@ -63,4 +69,13 @@ fn a_busy_loop_is_found_by_its_name() {
         assert!(profile.stacks.iter().any(|(stack, _)| stack.contains(KERNEL)), "{:#?}", profile.stacks);
     }
     assert!(svg(&profile, "A busy loop").unwrap().contains("spin_for_the_flame_graph"));
+}
+
+#[test]
+fn a_machine_that_does_not_let_stacks_be_sampled_gives_a_profile_that_says_so() {
+    let nowhere = CpuSet::new([CpuSet::MAX]);
+    let error = Profiler::start(&nowhere, HERTZ).unwrap_err();
+    let profile = Profiler::attempt(&nowhere, HERTZ).finish().unwrap();
+    assert_eq!((profile.samples, profile.cpus.as_slice()), (0, &[CpuSet::MAX][..]));
+    assert_eq!(profile.notes, [format!("No stacks could be sampled: {error}.")]);
 }

@@ -334,8 +334,8 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 			fetch_and_add(&bucket->head, -1);
 	}
 unlock:
-	if (!DRY)
-		__sync_fetch_and_and(&own->head, ~BUCKET_LOCK);
+	/* The lock is the topmost bit: added once more it is gone. */
+	fetch_and_add(&own->head, BUCKET_LOCK);
 	return result;
 }
 

@@ -77,10 +77,11 @@ impl Balancer {
     fn apply_valid(&mut self, config: &Config) -> Result<(), Error> {
         self.known.resting.clear();
         self.reclaim()?;
-        self.close_others(config)?;
+        // What is there first, so that at no moment a new connection finds less than before or after.
         for service in &config.services {
             self.apply_service(service)?;
         }
+        self.close_others(config)?;
         self.apply_owned(config)?;
         self.apply_policy(config.policy)
     }
@@ -92,7 +93,10 @@ impl Balancer {
         for (identity, known) in &mut self.known.services {
             if known.open && !wanted.contains(identity) {
                 // Another one may have the address by now, under another forwarding method.
-                self.handle.tables.service_of.remove(&key(identity.protocol, identity.address))?;
+                let &Identity { protocol, address, .. } = identity;
+                if !wanted.iter().any(|other| (other.protocol, other.address) == (protocol, address)) {
+                    self.handle.tables.service_of.remove(&key(protocol, address))?;
+                }
                 known.open = false;
             }
             let service = config.services.iter().find(|service| self::identity(service) == *identity);
@@ -137,8 +141,11 @@ impl Balancer {
         let locals =
             service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
         let mut numbers = Vec::with_capacity(service.backends.len());
+        let mut drained = Vec::new();
         for backend in &service.backends {
-            numbers.push(self.backend(number, service, backend)?);
+            let (number, waits) = self.backend(number, service, backend)?;
+            drained.extend(waits.map(|value| (number, value)));
+            numbers.push(number);
         }
         let list = schedule::list(service.scheduler, &service.backends);
         let schedule: Vec<u32> = list.into_iter().map(|place| numbers[place]).collect();
@@ -156,6 +163,9 @@ impl Balancer {
             ..shape::Service::default()
         };
         self.handle.tables.services.set(&number, &value)?;
+        for (number, value) in drained {
+            self.handle.tables.backends.set(&number, &value)?;
+        }
         if !was_open {
             self.handle.tables.service_of.set(&key(service.protocol, service.address), &number)?;
         }
@@ -168,8 +178,14 @@ impl Balancer {
         Ok(())
     }
 
-    /// The backend's number, with its entry as it shall be.
-    fn backend(&mut self, number: u32, service: &Service, backend: &super::Backend) -> Result<u32, Error> {
+    /// The backend's number, with its entry as it shall be; or the entry that it shall have when a schedule without it is
+    /// in place.
+    fn backend(
+        &mut self,
+        number: u32,
+        service: &Service,
+        backend: &super::Backend,
+    ) -> Result<(u32, Option<shape::Backend>), Error> {
         let value = shape::Backend {
             address: backend.address.ip().into(),
             port: port_of(backend.address.port()),
@@ -182,8 +198,11 @@ impl Balancer {
         let at = (number, backend.address);
         if let Some(known) = self.known.backends.get_mut(&at) {
             known.leaving = None;
+            if value.weight == 0 {
+                return Ok((known.number, Some(value)));
+            }
             self.handle.tables.backends.set(&known.number, &value)?;
-            return Ok(known.number);
+            return Ok((known.number, None));
         }
         let new = self.known.new_backend(self.handle.sizes.backends)?;
         // Whoever had the number before has left its counters and what CPUs remember of the way.
@@ -193,7 +212,7 @@ impl Balancer {
         self.handle.tables.cursors.set_all_cpus(new, &0_u64)?;
         self.handle.tables.backends.set(&new, &value)?;
         self.known.backends.insert(at, KnownBackend { number: new, leaving: None });
-        Ok(new)
+        Ok((new, None))
     }
 
     fn local(&mut self, address: IpAddr) -> Result<u32, Error> {

@@ -8,7 +8,7 @@ use rig_wire::ipv6::Ipv6;
 use rig_wire::protocol;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use crate::frames::{CLIENT_MAC, Frame, ethernet, see, see_packet, tcp, udp};
+use crate::frames::{CLIENT_MAC, Frame, ethernet, may_be_fragmented, see, see_packet, tcp, udp};
 use crate::lab::Lab;
 use crate::{backend, config, full_nat, service, small, udp_service};
 
@@ -246,7 +246,7 @@ fn refusals_have_their_reasons() {
     assert_eq!(lab.dropped(&syn(204).bytes()), Drop::NoRoute);
     lab.sent(&syn(205).bytes());
     assert_eq!(lab.dropped(&syn(206).bytes()), Drop::NatClash);
-    assert_eq!(lab.dropped(&syn(200).payload(&[0; 1461]).bytes()), Drop::TooBig);
+    assert_eq!(lab.dropped(&may_be_fragmented(&syn(200).payload(&[0; 1461]).bytes())), Drop::TooBig);
     lab.sent(&syn(200).payload(&[0; 1460]).bytes());
 }
 

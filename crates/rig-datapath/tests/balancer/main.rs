@@ -7,6 +7,7 @@ mod differential;
 mod errors;
 mod forwarding;
 mod frames;
+mod handles;
 mod lab;
 mod timed;
 mod too_big;

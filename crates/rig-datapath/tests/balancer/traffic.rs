@@ -165,6 +165,13 @@ fn workers_that_no_queue_reaches_share_the_work() {
             assert!(after[at] > before[at], "CPU {cpu} of {receiver:?} has had nothing: {before:?} {after:?}");
         }
     }
+    // Each CPU has taken ports of its own part, so that no two reach for the same.
+    let ports = 64_511 / lab.cpus();
+    let mut parts = vec![0; lab.cpus() as usize];
+    let part = |port: u16| ((u32::from(port) - 1025) / ports) as usize;
+    lab.balancer.connections(|connection| parts[part(connection.local.unwrap().port())] += 1).unwrap();
+    let begun: Vec<u64> = lab.balancer.cpus().unwrap().iter().map(|cpu| cpu.traffic.connections).collect();
+    assert_eq!(parts, begun);
     // The host itself is reached as ever.
     let server = TcpListener::bind("10.0.0.1:7000").unwrap();
     let client = lab.far_ns.run(|| TcpStream::connect_timeout(&"10.0.0.1:7000".parse().unwrap(), PATIENCE)).unwrap();

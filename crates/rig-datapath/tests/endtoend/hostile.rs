@@ -26,14 +26,14 @@ fn seed() -> u64 {
 }
 
 /// Sends frames from the client's interface.
-struct Attacker {
+pub struct Attacker {
     sender: Sender,
     balancer: Mac,
     sent: u64,
 }
 
 impl Attacker {
-    fn new(lab: &Lab) -> Self {
+    pub fn new(lab: &Lab) -> Self {
         let options = Options { frame: 2048, burst: 32, ..Options::default() };
         let place = [Place { queue: 0, cpu: None }];
         let port = lab.wires.client.run(|| Port::open(HOST, &place, &options).unwrap()).unwrap();
@@ -45,7 +45,7 @@ impl Attacker {
     }
 
     /// To the balancer's interface, whatever else the frame says.
-    fn send(&mut self, frame: &[u8]) {
+    pub fn send(&mut self, frame: &[u8]) {
         if let Some(room) = self.sender.claim(frame.len()) {
             room.copy_from_slice(frame);
             let link = room.len().min(6);

@@ -1,10 +1,15 @@
 //! No connection breaks, whatever is done to the configuration, and however full the table is.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use rig_datapath::balancer::{Config, Drop, Scheduler, Service, Timeouts};
+use rig_datapath::balancer::{Config, Drop, Forward, Pass, Scheduler, Service, Timeouts};
+use rig_wire::tcp::flags::SYN;
 
+use crate::frames::{Frame, L4};
+use crate::hostile::Attacker;
 use crate::lab::{Lab, Plan, Wires, server};
 use crate::talk::{Arrivals, Echo, Talk, again};
 use crate::{V4, V6, backend, config, full_nat, sizes, tcp};
@@ -49,12 +54,12 @@ pub fn echoes(wires: &Wires) -> Vec<Echo> {
 /// No echo has seen a reset.
 #[track_caller]
 pub fn are_unbroken(echoes: &[Echo]) {
-    let broken: Vec<u64> = echoes.iter().map(|echo| echo.broken.load(std::sync::atomic::Ordering::Relaxed)).collect();
+    let broken: Vec<u64> = echoes.iter().map(|echo| echo.broken.load(Ordering::Relaxed)).collect();
     assert!(broken.iter().all(|broken| *broken == 0), "resets at the servers: {broken:?}");
 }
 
 fn accepted(echo: &Echo) -> u64 {
-    echo.accepted.load(std::sync::atomic::Ordering::Relaxed)
+    echo.accepted.load(Ordering::Relaxed)
 }
 
 #[test]
@@ -112,6 +117,52 @@ fn no_change_of_the_configuration_breaks_a_conversation() {
     are_unbroken(&echoes);
     assert_eq!((lab.drops(), lab.wires.damage()), (vec![], vec![]));
     lab.is_left_clean();
+}
+
+/// At no moment of a change is there less than before or after it: no new connection is refused or left to the kernel.
+#[test]
+fn changes_are_seen_whole() {
+    let Some(mut lab) = Lab::new(Plan::default(), sizes(1 << 18), &plan(&[(0, PORTS[0], 1)])) else { return };
+    let _echoes = echoes(&lab.wires);
+    let mut attacker = Attacker::new(&lab);
+    let stop = AtomicBool::new(false);
+    let mut configs: Vec<Config> = [
+        [(0, PORTS[0], 1), (1, PORTS[0], 0)],
+        [(0, PORTS[0], 0), (1, PORTS[0], 1)],
+        [(0, PORTS[1], 1), (1, PORTS[1], 0)],
+    ]
+    .iter()
+    .map(|backends| plan(backends))
+    .collect();
+    let mut nat = plan(&[(1, PORTS[1], 1)]);
+    nat.services.iter_mut().for_each(|service| service.forward = Forward::Nat);
+    configs.push(nat);
+    for config in &mut configs {
+        config.services.iter_mut().for_each(|service| service.timeouts = Timeouts::default());
+    }
+    let sent = thread::scope(|scope| {
+        let newcomers = scope.spawn(|| {
+            let mut sent = 0_u32;
+            while !stop.load(Ordering::Relaxed) && sent < 200_000 {
+                let client =
+                    SocketAddr::new([10, 10, 3 + (sent / 50_000) as u8, 77].into(), 2000 + (sent % 50_000) as u16);
+                attacker.send(&Frame::new(L4::Tcp(SYN), client, services()[0]).bytes());
+                sent += 1;
+            }
+            sent
+        });
+        for round in 0..300 {
+            lab.balancer.apply(&configs[round % configs.len()]).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        newcomers.join().unwrap()
+    });
+    let begun: u64 = lab.balancer.services().unwrap().iter().map(|service| service.traffic.connections).sum();
+    assert!(begun > 300, "{begun} of {sent}");
+    let refused = [Drop::BackendsFull, Drop::NoBackend, Drop::NoLocalAddress, Drop::Internal];
+    assert_eq!(refused.map(|reason| lab.dropped(reason)), [0; 4], "{begun} of {sent}: {:?}", lab.drops());
+    let left = lab.balancer.passes().unwrap();
+    assert!(left.contains(&(Pass::NoService, 0)), "{begun} of {sent}: {left:?}");
 }
 
 /// New connections are refused and counted, old ones go on, and when there is room again it is used.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::flame::{IDLE, KERNEL, OTHER, PROGRAM};
 use crate::record::{MiddleRecord, MiddleService, Profile, TrialRecord};
 use crate::report::document::{Align, Block, Cell, Column, Flame, Label, Row, Table};
+use crate::report::text::shorten;
 use crate::report::view::ScenarioView;
 
 /// Services and servers of a listing that are shown.
@@ -12,6 +13,8 @@ const SERVICES: usize = 3;
 const BACKENDS: usize = 16;
 /// Functions that are named beside a flame graph.
 const HOTTEST: usize = 12;
+/// Characters of their names that are shown.
+const NAME: usize = 56;
 
 /// What the node in the middle did in each trial; nothing on a path without one.
 pub(super) fn details(scenario: &ScenarioView) -> Vec<Block> {
@@ -108,8 +111,11 @@ pub(super) fn flames(scenario: &ScenarioView) -> Vec<Block> {
     let Some((ordinal, middle, profile)) = scenario.trials.iter().find_map(profiled) else { return Vec::new() };
     let name = if scenario.name.is_empty() { &scenario.id } else { &scenario.name };
     let mut blocks = vec![Block::heading(3, name)];
-    blocks.push(Block::paragraph(format!("{}: {}", middle.system, sampled(ordinal, &profile))));
     blocks.extend(profile.notes.iter().map(Block::warning));
+    if profile.samples == 0 {
+        return blocks;
+    }
+    blocks.push(Block::paragraph(format!("{}: {}", middle.system, sampled(ordinal, &profile))));
     blocks.extend(hottest(&scenario.id, &profile).map(Block::Table));
     blocks.push(Block::Flame(Flame { title: name.clone(), profile }));
     blocks
@@ -129,21 +135,25 @@ fn sampled(ordinal: u32, profile: &Profile) -> String {
     text + "."
 }
 
+/// A function of a stack: its name, and whose it is.
+type Function<'a> = (&'a str, &'a str);
+
 /// The functions in which most samples were taken; `None` where all were of idle CPUs.
 fn hottest(id: &str, profile: &Profile) -> Option<Table> {
-    let mut functions = BTreeMap::<&str, (u64, u64)>::new();
+    let mut functions = BTreeMap::<Function<'_>, (u64, u64)>::new();
     let busy = || profile.stacks.iter().filter(|(stack, _)| stack != IDLE);
     for (stack, count) in busy().filter(|(stack, _)| stack != OTHER) {
-        // The first is the thread, not a function.
-        let frames: Vec<&str> = stack.split(';').skip(1).collect();
+        let (thread, frames) = stack.split_once(';').unwrap_or((stack, ""));
+        let frames = frames.split(';').filter(|frame| !frame.is_empty());
+        let frames: Vec<Function<'_>> = frames.map(|frame| function(thread, frame)).collect();
         for (depth, frame) in frames.iter().enumerate() {
             // Once for each stack, however often it calls itself.
             if !frames[..depth].contains(frame) {
-                functions.entry(frame).or_default().1 += count;
+                functions.entry(*frame).or_default().1 += count;
             }
         }
         if let Some(innermost) = frames.last() {
-            functions.entry(innermost).or_default().0 += count;
+            functions.entry(*innermost).or_default().0 += count;
         }
     }
     let all: u64 = busy().map(|(_, count)| count).sum();
@@ -154,25 +164,24 @@ fn hottest(id: &str, profile: &Profile) -> Option<Table> {
     table.columns = vec![
         Column { label: Label::new("Of"), unit: None, align: Align::Left },
         Column::number(Label::new("Itself"), Some("%")),
-        Column::number(Label::new("With what it calls"), Some("%")),
+        Column::number(Label::new("With callees"), Some("%")),
     ];
     table.rows = ordered
         .into_iter()
         .take(HOTTEST)
-        .map(|(function, (own, total))| {
-            let (name, of) = part(function);
-            Row { label: name.to_owned(), unit: None, cells: vec![Cell::text(of), share(own), share(total)] }
+        .map(|((name, of), (own, total))| {
+            let cells = vec![Cell::text(of), share(own), share(total)];
+            Row { label: shorten(name, NAME), unit: None, cells }
         })
         .collect();
-    table.notes = vec!["Share of the samples of CPUs that were not idle.".to_owned()];
+    table.notes = vec!["Share of the samples of CPUs that were not idle, whatever ran there.".to_owned()];
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// The function's name, and what it is part of.
-fn part(function: &str) -> (&str, &'static str) {
-    let kernel = function.strip_suffix(KERNEL).map(|name| (name, "kernel"));
-    let program = || Some((function.strip_suffix(PROGRAM)?.trim_start_matches("bpf:"), "BPF program"));
-    kernel.or_else(program).unwrap_or((function, "process"))
+fn function<'a>(thread: &'a str, frame: &'a str) -> Function<'a> {
+    let kernel = frame.strip_suffix(KERNEL).map(|name| (name, "kernel"));
+    let program = || Some((frame.strip_suffix(PROGRAM)?.trim_start_matches("bpf:"), "BPF program"));
+    kernel.or_else(program).unwrap_or((frame, thread))
 }
 
 #[cfg(test)]
@@ -229,7 +238,7 @@ mod tests {
         };
         assert_eq!(row(0), ("balance", Cell::text("BPF program"), 60.0, 60.0));
         assert_eq!(row(1), ("net_rx_action", Cell::text("kernel"), 20.0, 80.0));
-        assert_eq!(row(2), ("again", Cell::text("process"), 15.0, 15.0));
+        assert_eq!(row(2), ("again", Cell::text("haproxy"), 15.0, 15.0));
         assert!(hottest("idle", &Profile { stacks: vec![stack(IDLE, 1)], ..Profile::default() }).is_none());
     }
 }

@@ -130,6 +130,15 @@ impl<'a> Rows<'a> {
         }
         let of_all = others.iter().flat_map(|case| self.left_out(case));
         table.notes.extend(of_all);
+        let all = [subject].into_iter().chain(others.iter().copied());
+        let bound = all.flat_map(|case| self.heads_of(case)).filter(|(_, scenario)| is_bound(scenario));
+        let bound: Vec<String> = bound.map(|(head, _)| head).collect();
+        if !bound.is_empty() {
+            table.notes.push(format!(
+                "{}: the load generator's own limit was reached; this may carry more than stands here.",
+                bound.join(", ")
+            ));
+        }
         table
     }
 
@@ -161,14 +170,17 @@ impl<'a> Rows<'a> {
         (!ids.is_empty()).then(|| format!("No trial of {} was finished.", ids.join(", ")))
     }
 
+    /// The scenarios of a case under the names that notes give them.
+    fn heads_of(&self, case: &WorkersCase) -> Vec<(String, &'a ScenarioView)> {
+        let head = |workers: Option<u32>| match workers {
+            Some(workers) => format!("{} {workers}", case.head),
+            None => case.head.clone(),
+        };
+        self.places(case).into_iter().map(|(workers, scenario)| (head(workers), scenario)).collect()
+    }
+
     fn remarks(&self, cases: &[&WorkersCase]) -> Vec<String> {
-        let places = cases.iter().flat_map(|case| {
-            let head = |workers: Option<u32>| match workers {
-                Some(workers) => format!("{} {workers}", case.head),
-                None => case.head.clone(),
-            };
-            self.places(case).into_iter().map(move |(workers, scenario)| (head(workers), scenario))
-        });
+        let places = cases.iter().flat_map(|case| self.heads_of(case));
         let shared = places.clone().filter(|(_, scenario)| shares(scenario)).map(|(head, _)| head);
         let shared: Vec<String> = shared.collect();
         let mut notes = remarks(places);
@@ -186,6 +198,11 @@ impl<'a> Rows<'a> {
 /// Whether the node in the middle had to share CPUs with the load.
 fn shares(scenario: &ScenarioView) -> bool {
     scenario.trials.iter().filter_map(|trial| trial.middle.as_ref()).any(|middle| !middle.shared.is_empty())
+}
+
+/// Whether a search ended at the load generator's own limit.
+fn is_bound(scenario: &ScenarioView) -> bool {
+    scenario.trials.iter().filter_map(|trial| trial.search.as_ref()).any(|search| search.bound.is_some())
 }
 
 fn name(workers: Option<u32>) -> String {

@@ -194,7 +194,7 @@ impl Standing {
 
     /// To be called at the window's begin. Stacks are sampled where the scenario and `samples` say so.
     pub fn begin(&self, samples: bool) -> Result<Edge> {
-        let profiler = (samples && self.job.profile).then(|| Profiler::start(&self.job.workers, HERTZ)).transpose()?;
+        let profiler = (samples && self.job.profile).then(|| Profiler::attempt(&self.job.workers, HERTZ));
         Ok(Edge { drops: self.carrier.drops()?, profiler })
     }
 
