@@ -202,10 +202,10 @@ impl Engine {
             match service.lacks() {
                 // What others lack was said when it came to that.
                 Some(lacks) if before != Some(service) => {
-                    said.push(format!("{shown} is not in force: it lacks {lacks}"))
+                    said.push(format!("{shown} is not in force: it lacks {lacks}"));
                 }
                 None if before.is_some_and(|before| before.lacks().is_some()) => {
-                    said.push(format!("{shown} is in force"))
+                    said.push(format!("{shown} is in force"));
                 }
                 _ => {}
             }
