@@ -14,8 +14,9 @@ use super::client::{AskError, ask};
 use super::daemon::keep::{Lock, remove_all};
 use super::daemon::{self, Overlay, Run};
 use super::message::{Reply, Request};
-use super::place::{DEFAULT_NAME, Name, Place};
+use super::place::{Name, Place};
 use super::settings::{Completeness, Settings, Workers};
+use super::views::Which;
 use crate::command::{note, print};
 use crate::exit::{Exit, Failure, OrExit};
 
@@ -33,12 +34,12 @@ pub enum Control {
     /// Have the running balancer read its file again: no connection is lost, and a bad file changes nothing
     Reload {
         #[command(flatten)]
-        which: Named,
+        which: Which,
     },
     /// End the control plane; without --persist the balancer ends with it
     Stop {
         #[command(flatten)]
-        which: Named,
+        which: Which,
         /// End the balancer, too, where it persists: connections are lost
         #[arg(long)]
         detach: bool,
@@ -46,18 +47,10 @@ pub enum Control {
     /// Write the configuration in force as a file
     Save {
         #[command(flatten)]
-        which: Named,
+        which: Which,
         /// Where to [default: standard output]
         file: Option<PathBuf>,
     },
-}
-
-/// Which of the machine's balancers.
-#[derive(Debug, Args)]
-pub struct Named {
-    /// The balancer's name, when several run
-    #[arg(long, default_value = DEFAULT_NAME)]
-    name: Name,
 }
 
 #[derive(Debug, Args)]
@@ -65,7 +58,7 @@ pub struct RunArgs {
     /// The configuration file; without it, rules come by -A, -a and the like
     file: Option<PathBuf>,
     #[command(flatten)]
-    which: Named,
+    which: Which,
     /// Keep packets balanced when the control plane ends; started again, it goes on with all connections
     #[arg(long)]
     persist: bool,
@@ -94,12 +87,12 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
         Control::Run(RunArgs { file, which, persist, devices, generic, connections, workers, metrics }) => {
             let workers = workers.map(Workers::Count);
             let overlay = Overlay { devices, generic, connections, workers, metrics };
-            daemon::run(&Run { file, name: which.name, persist, overlay })
+            daemon::run(&Run { file, name: which.chosen()?, persist, overlay })
         }
         Control::Check { file } => check(&file),
-        Control::Reload { which } => done(ask(&which.name, &Request::Reload)?),
-        Control::Stop { which, detach } => stop(&which.name, detach),
-        Control::Save { which, file } => save(&which.name, file.as_deref()),
+        Control::Reload { which } => done(ask(&which.chosen()?, &Request::Reload)?),
+        Control::Stop { which, detach } => stop(&which.chosen()?, detach),
+        Control::Save { which, file } => save(&which.chosen()?, file.as_deref()),
     }
 }
 

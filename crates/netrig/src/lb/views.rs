@@ -62,6 +62,13 @@ pub struct Which {
     name: Option<Name>,
 }
 
+impl Which {
+    /// See [`chosen`].
+    pub fn chosen(&self) -> Result<Name, Failure> {
+        chosen(self.name.as_ref())
+    }
+}
+
 /// Scripts say by this which balancer they mean.
 const NAME_VARIABLE: &str = "NETRIG_LB";
 

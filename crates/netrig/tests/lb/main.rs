@@ -135,7 +135,7 @@ fn one_of_a_name_runs_and_what_persists_is_not_run_over() {
         let (said, _) = lab.netrig(0, &["stop", "--detach"]);
         assert!(said.contains("persisted without a control plane"), "{said}");
         assert!(!is_pinned("lb") && !lab.answers());
-        lab.run(&[&file]);
+        let _running = lab.run(&[&file]);
         lab.connect();
     });
 }
@@ -292,6 +292,9 @@ fn what_lacks_is_named() {
         assert!(said.contains("no network device to balance on"), "{said}");
         let (_, said) = lab.netrig(3, &["run", "--device", "none0"]);
         assert!(said.contains("there is no network device none0"), "{said}");
+        // What could not begin leaves nothing that persists.
+        lab.netrig(3, &["run", "--device", "none0", "--persist"]);
+        assert!(!is_pinned("lb"));
         let (_, said) = lab.netrig(3, &["run", "--device", "lb0", "--metrics", "192.0.2.1:9180"]);
         assert!(said.contains("serve metrics at 192.0.2.1:9180"), "{said}");
         let (_, said) = lab.netrig(2, &["run", "--device", "lb0", "--connections", "3"]);

@@ -198,12 +198,16 @@ impl Engine {
         }
         let mut said = Vec::new();
         for service in &rules.services {
-            let shown = Shown(service.key);
-            let lacked = self.rules.service(service.key).is_some_and(|before| before.lacks().is_some());
+            let (shown, before) = (Shown(service.key), self.rules.service(service.key));
             match service.lacks() {
-                Some(lacks) => said.push(format!("{shown} is not in force: it lacks {lacks}")),
-                None if lacked => said.push(format!("{shown} is in force")),
-                None => {}
+                // What others lack was said when it came to that.
+                Some(lacks) if before != Some(service) => {
+                    said.push(format!("{shown} is not in force: it lacks {lacks}"));
+                }
+                None if before.is_some_and(|before| before.lacks().is_some()) => {
+                    said.push(format!("{shown} is in force"));
+                }
+                _ => {}
             }
         }
         self.rules = rules;

@@ -183,7 +183,7 @@ pub(super) fn write_configuration(place: &Place, text: &str) -> io::Result<()> {
 /// nothing.
 pub(in crate::lb) fn remove_all(place: &Place) -> Result<bool, Failure> {
     let pins = Pins::of(place);
-    let there = pins.directory().exists();
+    let there = pins.resumable();
     let removed = pins.remove().with_context(|| format!("remove {}", pins.directory().display()));
     removed.or_exit(Exit::Failed)?;
     for path in [place.configuration(), place.socket()] {

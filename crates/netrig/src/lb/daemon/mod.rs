@@ -106,7 +106,7 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     let mut said = Vec::new();
     if run.persist {
         said.extend(pins.prepare()?);
-    } else if pins.directory().exists() {
+    } else if pins.resumable() {
         return Err(Failure::new(
             Exit::BadInput,
             anyhow!(
@@ -131,7 +131,12 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     }
     settings.start.sizes.validate().or_exit(Exit::BadInput)?;
     let metrics = settings.start.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-    let mut engine = build(run, place, &pins, settings, resumes)?;
+    let built = build(run, place, &pins, settings, resumes);
+    if built.is_err() && run.persist && !resumes {
+        // Half of something would be in the way of the next one.
+        pins.remove().with_context(|| format!("remove {}", pins.directory().display())).or_exit(Exit::Failed)?;
+    }
+    let mut engine = built?;
     for line in said {
         note(line);
     }
@@ -192,21 +197,15 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
                 grouped(has.into()),
                 grouped(wanted.into())
             ));
+            start.sizes = balancer.sizes();
         }
-        start.sizes = balancer.sizes();
     }
     balancer.apply(&rules.config()).or_exit(Exit::BadInput)?;
     if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
         balancer.keep(pins.directory()).or_exit(Exit::Failed)?;
     }
     balancer.spread_over(&devices.plan().spreading()).or_exit(Exit::Lacking)?;
-    let attached = devices.set(&mut balancer, &start.devices);
-    if let Err(error) = attached {
-        if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
-            pins.remove().or_exit(Exit::Failed)?;
-        }
-        return Err(Failure::new(Exit::Lacking, error));
-    }
+    devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     let sizes = balancer.sizes();
     let now = Instant::now();
     let engine = Engine {
