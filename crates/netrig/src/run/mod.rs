@@ -3,7 +3,7 @@
 mod environment;
 mod left_out;
 pub(crate) mod meter;
-mod middle;
+pub(crate) mod middle;
 mod progress;
 mod rig;
 mod search;
