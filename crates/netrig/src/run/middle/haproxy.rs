@@ -137,7 +137,8 @@ fn configuration(job: &Job) -> Result<String> {
         let times = (job.local.len() / job.backends.len()).max(1);
         let backends = (0..times).flat_map(|_| job.backends_of(*service));
         for (turn, (backend, source)) in backends.zip(job.local.iter().cycle()).enumerate() {
-            writeln!(text, "  server server{turn} {backend} source {source}")?;
+            // With a port, any, since it takes what follows the last colon of a bare IPv6 address for one.
+            writeln!(text, "  server server{turn} {backend} source {}", SocketAddr::new(*source, 0))?;
         }
     }
     Ok(text)
