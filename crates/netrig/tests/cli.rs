@@ -328,7 +328,11 @@ fn the_built_in_suites_are_listed_and_shown() {
         let shown = netrig(home.path()).args(["show", &suite.name]).assert().success();
         let shown = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
         for scenario in &suite.scenarios {
-            assert!(listed.contains(&scenario.name) && shown.contains(&scenario.name), "{}", scenario.id);
+            // Rows of a list, which differ in their number of workers, are shown once.
+            let id = scenario.row_of.as_ref().map_or_else(|| scenario.id.clone(), |list| format!("{list}-N"));
+            for what in [id.as_str(), scenario.list_name()] {
+                assert!(listed.contains(what) && shown.contains(what), "{}: {what}", scenario.id);
+            }
         }
         for claim in &suite.claims {
             assert!(shown.contains(claim.text()) && shown.contains(claim.expression()), "{}", claim.text());
