@@ -146,16 +146,16 @@ impl Engine {
         let trouble = swept
             .err()
             .map(|error| format!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
-        self.troubles.sweeping.now(trouble).map(note);
+        self.troubles.sweeping.now(trouble).into_iter().for_each(note);
     }
 
     fn each_second(&mut self) {
         let trouble = self.balancer.ask_for_neighbors().err().map(|error| in_words(&error.into()));
-        self.troubles.neighbors.now(trouble).map(note);
+        self.troubles.neighbors.now(trouble).into_iter().for_each(note);
         self.devices.watch(&mut self.balancer).iter().for_each(note);
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
-        self.troubles.counting.now(trouble).map(note);
+        self.troubles.counting.now(trouble).into_iter().for_each(note);
     }
 
     fn answer(&mut self, ask: &Ask) {

@@ -200,7 +200,7 @@ fn open(
         Ok(_) => Ok((server, events)),
         Err(failure) => {
             server.stop();
-            Err(failure.into())
+            Err(failure)
         }
     }
 }
