@@ -110,7 +110,12 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         Repeat::Times(_) => Level::default(),
         Repeat::Until(goal) => goal.level,
     };
-    let cpus: Vec<CpuSet> = options.cpus.iter().filter_map(|list| list.parse().ok()).collect();
+    let equal: Vec<CpuSet> = options.cpus.iter().filter_map(|list| list.parse().ok()).collect();
+    // Where nodes do not share the machine equally, its trials tell.
+    let cpus = |id: &str| match run.trials.iter().find(|trial| trial.scenario == id) {
+        Some(trial) => trial.nodes.iter().map(|node| CpuSet::new(node.cpus.iter().map(|of| of.cpu))).collect(),
+        None => equal.clone(),
+    };
     let asked = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id);
     let chosen = |id: &str| asked(id) && options.why_left_out(id).is_none();
     let scenarios = suite
@@ -122,7 +127,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             name: scenario.name.clone(),
             about: scenario.about.clone(),
             notes: scenario.notes.clone(),
-            topology: scenario.topology.draw(&cpus),
+            topology: scenario.topology.draw(&cpus(&scenario.id)),
             load: load_text(scenario),
             plan: scenario.plan(),
             trials: run.trials.iter().filter(|trial| trial.scenario == scenario.id).cloned().collect(),

@@ -19,7 +19,7 @@ use crate::record::{MiddleBackend, MiddleService};
 use crate::testbed::{SERVER_LINK, UPLINK};
 
 /// Room for connections: some seconds of closed ones at the highest rates, and all that the study holds open.
-const CONNECTIONS: u32 = 1 << 22;
+const CONNECTIONS: u32 = 1 << 21;
 /// How long a round through the connection table takes, and of how many parts it is made.
 const ROUND: Duration = Duration::from_secs(2);
 const PARTS: u32 = 20;

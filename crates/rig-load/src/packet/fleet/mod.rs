@@ -17,11 +17,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rig_sys::clock;
-use rig_sys::cpu::CpuSet;
+use rig_sys::cpu::{self, CpuSet};
 
 pub use self::launch::{LaunchError, Launched, LaunchedPort, check as check_plan, launch};
 use self::orders::{Order, Orders, lock};
-use self::worker::{Beacon, Desk, Done, Exchange, Work};
+use self::worker::{Beacon, Desk, Done, Exchange, TURN, Work};
 use super::Nanos;
 pub use super::config::AnyConfig;
 use super::config::ConfigError;
@@ -407,6 +407,8 @@ fn work<P: Berth>(
         let _ = begins.try_send(Err(error));
         return Ok(Done::default());
     }
+    // Refused to a thread of real time, which yields to its equals at once.
+    let _ = cpu::set_slice(TURN);
     port.hand_to(Run { config, work, begins })
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
+use std::time::Duration;
 
 use rig_wire::ethernet::Mac;
 
@@ -19,7 +20,9 @@ use super::orders::{Order, Orders};
 /// How often what was counted is published.
 const PUBLISH: Nanos = 1_000_000;
 /// After so many passes that found nothing to do, another thread of this CPU may run.
-const PATIENCE: u32 = 64;
+const PATIENCE: u32 = 2;
+/// How long a turn on a CPU is that workers share: both ends of a load may have to do with one.
+pub(super) const TURN: Duration = Duration::from_micros(100);
 
 /// Where a worker leaves what it has counted. The worker never waits for it.
 #[derive(Debug, Default)]
