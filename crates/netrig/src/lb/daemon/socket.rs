@@ -31,8 +31,8 @@ pub(super) struct Ask {
 
 /// Who asks and is silent for this long is left.
 const IDLE: Duration = Duration::from_secs(60);
-/// Who does not take the answer for this long is left.
-const STUCK: Duration = Duration::from_secs(10);
+/// Who does not take the answer for this long is left. Listings are paged through by people.
+const STUCK: Duration = Duration::from_secs(600);
 /// Bytes of a request: a restore of thousands of rules is some hundred bytes each.
 const LONGEST: u64 = 64 << 20;
 const MOST_AT_ONCE: usize = 64;
