@@ -297,6 +297,18 @@ fn what_lacks_is_named() {
         assert!(!is_pinned("lb"));
         let (_, said) = lab.netrig(3, &["run", "--device", "lb0", "--metrics", "192.0.2.1:9180"]);
         assert!(said.contains("serve metrics at 192.0.2.1:9180"), "{said}");
+        // A socket cannot have so long a path, which is found out when the program is on its devices.
+        let long = lab.path(&"x".repeat(120));
+        let run = |rest: &[&str]| {
+            let mut command = lab.command(&[&["run", "--device", "lb0"], rest].concat());
+            let output = command.env("NETRIG_RUN", &long).output().unwrap();
+            (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        };
+        for rest in [&["--persist"][..], &[], &["--persist", "--workers", "1"]] {
+            let (status, said) = run(rest);
+            assert!(status == Some(4) && said.contains("listen at"), "{status:?} {said}");
+            assert!(!is_pinned("lb"), "{rest:?}");
+        }
         let (_, said) = lab.netrig(2, &["run", "--device", "lb0", "--connections", "3"]);
         assert!(said.contains("3 connections: 64 to"), "{said}");
         // Where there is no bpf file system, one is mounted.

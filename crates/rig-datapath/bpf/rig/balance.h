@@ -73,8 +73,9 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	struct translation t;
 	struct hop *hop = 0;
 	__u64 client_mac = 0;
-	__u32 ifindex;
-	__u16 mtu, length = p->l3_length;
+	/* With a tunnel's header it may be more than 16 bits have room for. */
+	__u32 ifindex, length;
+	__u16 mtu;
 	int reason;
 
 	if (!c || !p || !control)
@@ -85,6 +86,7 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		return drop(DROP_INTERNAL);
 	if (p->ttl <= 1)
 		return drop(DROP_TTL);
+	length = p->l3_length;
 	if (kind == FLOW)
 		touch(c, s, p, direction, tick);
 

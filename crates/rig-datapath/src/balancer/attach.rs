@@ -106,6 +106,7 @@ impl Balancer {
         self.keep_counting()?;
         Ok(Attachment { link, interface, mode })
     }
+
     /// Puts this balancer's program into an attachment in place of the one that is there: after
     /// [`spread_over`](Self::spread_over), for instance. No packet is lost by it.
     pub fn renew(&mut self, attachment: &mut Attachment) -> Result<(), Error> {

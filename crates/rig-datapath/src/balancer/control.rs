@@ -295,8 +295,9 @@ impl Balancer {
         self.handle.tables.controls.set(&0_u32, &self.control)
     }
 
-    /// Says that packets leave in the buffers in which they came, offloads and all, as they do in generic mode.
-    pub(crate) fn set_keeps_offload(&mut self, keeps: bool) -> Result<(), Error> {
+    /// Says whether packets leave in the buffers in which they came, offloads and all, as they do in generic mode; of all
+    /// interfaces. Attaching to one in generic mode says so, and it is kept with the tables until it is said otherwise.
+    pub fn set_keeps_offload(&mut self, keeps: bool) -> Result<(), Error> {
         self.control.keeps_offload = keeps.into();
         self.handle.tables.controls.set(&0_u32, &self.control)
     }

@@ -81,8 +81,11 @@ impl Handle {
     /// Has the kernel ask for the neighbours without which packets to backends were dropped, by sending each backend an
     /// empty datagram to the discard port (RFC 863) from the calling thread's network namespace; says to how many. To be
     /// called about once a second: a program cannot ask itself.
+    ///
+    /// # Errors
+    /// The first backend that nothing could be sent to, when all have been tried.
     pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
-        let mut asked = 0;
+        let (mut asked, mut failed) = (0, None);
         for ((_, address), backend) in &self.known().backends {
             let hops: Vec<Hop> = self.tables.hops.per_cpu(backend.number)?;
             if hops.iter().any(|hop| hop.known == MISSED) {
@@ -90,11 +93,14 @@ impl Handle {
                     if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
                 let sent =
                     UdpSocket::bind((unspecified, 0)).and_then(|socket| socket.send_to(&[], (address.ip(), DISCARD)));
-                sent.map_err(|source| Error::Neighbor { address: address.ip(), source })?;
-                asked += 1;
+                // One that cannot be asked for is in no other's way.
+                match sent {
+                    Ok(_) => asked += 1,
+                    Err(source) => failed = failed.or(Some(Error::Neighbor { address: address.ip(), source })),
+                }
             }
         }
-        Ok(asked)
+        failed.map_or(Ok(asked), Err)
     }
 
     /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections

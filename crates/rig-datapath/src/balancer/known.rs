@@ -85,6 +85,14 @@ fn within(number: u32, room: u32, what: &'static str) -> Result<u32, Error> {
 }
 
 impl Known {
+    /// The backends of one service, by their addresses.
+    pub(crate) fn backends_of(&self, service: u32) -> impl Iterator<Item = (&SocketAddr, &KnownBackend)> {
+        // No address is less.
+        let first = SocketAddr::from(([0, 0, 0, 0], 0));
+        let from_first = self.backends.range((service, first)..);
+        from_first.take_while(move |((of, _), _)| *of == service).map(|((_, address), known)| (address, known))
+    }
+
     pub(crate) fn new_service(&self, room: u32) -> Result<u32, Error> {
         within(free_number(self.services.values().map(|service| service.number)), room, "services")
     }

@@ -72,7 +72,7 @@ reasons! {
         Internal = 16, "internal", "the program found its tables in a state that they cannot have",
             "report it: this should not be";
         WorkerBusy = 17, "worker_busy", "a packet for a worker whose queue was full",
-            "more workers, or a longer queue for bursts";
+            "more workers";
         TooBigTold = 18, "too_big_told", "the packet is larger than the next link's MTU; its sender was told by ICMP",
             "nothing where it is once for each path; otherwise see that ICMP reaches senders, or lower their MTU (MSS)";
     }

@@ -164,7 +164,7 @@ impl Handle {
         for (Identity { protocol, address, forward }, known) in &all.services {
             let mut sum = known.past;
             let mut backends = Vec::new();
-            for ((_, address), of) in all.backends.iter().filter(|((service, _), _)| *service == known.number) {
+            for (address, of) in all.backends_of(known.number) {
                 let backend: shape::Backend = self.tables.backends.at(of.number)?;
                 let load: Load = self.tables.loads.at(of.number)?;
                 let active = (load.connections >> 32) as u32;

@@ -8,6 +8,7 @@ use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode};
 use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
 
+use super::engine::Trouble;
 use super::keep::Pins;
 use super::workers::{Placed, Plan};
 use crate::command::note;
@@ -29,6 +30,8 @@ struct On {
     device: Device,
     /// `None` while there is no such interface.
     attached: Option<Attached>,
+    /// Why it could not be attached to when it came.
+    refused: Trouble,
 }
 
 struct Attached {
@@ -36,6 +39,14 @@ struct Attached {
     queues: u32,
     driver: String,
     placed: Option<Placed>,
+}
+
+impl On {
+    /// Puts its queues back to where they were.
+    fn unplace(&self) {
+        let placed = self.attached.iter().filter_map(|attached| attached.placed.as_ref());
+        placed.for_each(|placed| placed.undo(&self.device.name));
+    }
 }
 
 fn receive_queues(device: &str) -> u32 {
@@ -71,13 +82,14 @@ impl Devices {
     /// an error it is as before.
     pub(super) fn set(&mut self, balancer: &mut Balancer, wanted: &[Device]) -> Result<Vec<String>> {
         let mut said = Vec::new();
-        let mut new = Vec::new();
+        let mut new: Vec<On> = Vec::new();
         let unknown = |device: &&Device| !self.on.iter().any(|on| on.device.name == device.name);
         let unknown: Vec<&Device> = wanted.iter().filter(unknown).collect();
         for device in unknown {
             let attached = match self.attach(balancer, device) {
                 Ok(attached) => attached,
                 Err(error) => {
+                    new.iter().for_each(On::unplace);
                     drop(new);
                     self.forget_links()?;
                     return Err(error);
@@ -85,7 +97,7 @@ impl Devices {
             };
             let state = if attached.is_some() { "added" } else { "is not there; it is attached to when it comes" };
             said.push(format!("device {} {state}", device.name));
-            new.push(On { device: device.clone(), attached });
+            new.push(On { device: device.clone(), attached, refused: Trouble::default() });
         }
         let (stay, leave) = std::mem::take(&mut self.on)
             .into_iter()
@@ -99,9 +111,7 @@ impl Devices {
         }
         let leave: Vec<On> = leave;
         for on in leave {
-            if let Some(placed) = on.attached.as_ref().and_then(|attached| attached.placed.as_ref()) {
-                placed.undo(&on.device.name);
-            }
+            on.unplace();
             said.push(format!("device {} removed", on.device.name));
         }
         self.forget_links()?;
@@ -125,9 +135,13 @@ impl Devices {
                 match self.attach(balancer, &device) {
                     Ok(attached) => {
                         self.on[n].attached = attached;
+                        self.on[n].refused.now(None);
                         said.push(format!("device {name} is back: attached"));
                     }
-                    Err(error) => said.push(format!("device {name}: {}", in_words(&error))),
+                    Err(error) => {
+                        let trouble = format!("device {name}: {}", in_words(&error));
+                        said.extend(self.on[n].refused.now(Some(trouble)).map(str::to_owned));
+                    }
                 }
             }
         }
@@ -202,9 +216,7 @@ impl Devices {
 
     /// Puts the devices' queues back to where they were.
     pub(super) fn unplace(&self) {
-        for (device, attached) in self.attached() {
-            attached.placed.iter().for_each(|placed| placed.undo(&device.name));
-        }
+        self.on.iter().for_each(On::unplace);
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -242,6 +254,8 @@ impl Devices {
     fn leave_by_what_works(&self, balancer: &mut Balancer) -> Result<()> {
         let veth = self.attached().any(|(_, attached)| attached.driver == "veth");
         balancer.set_back(if veth { Back::Redirect } else { Back::Transmit })?;
+        // Tables that were kept remember what they were told for devices that are the balancer's no more.
+        balancer.set_keeps_offload(self.attached().any(|(_, attached)| attached.attachment.mode() == Mode::Generic))?;
         Ok(())
     }
 

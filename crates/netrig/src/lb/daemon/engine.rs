@@ -40,8 +40,30 @@ pub(super) struct Engine {
     pub(super) edits: u32,
     pub(super) counts: Counts,
     pub(super) pace: Pace,
-    /// What was last said about neighbours, so that it is said once.
-    pub(super) neighbors: Option<String>,
+    pub(super) troubles: Troubles,
+}
+
+/// What stands in the way of work that is done again and again.
+#[derive(Debug, Default)]
+pub(super) struct Troubles {
+    neighbors: Trouble,
+    sweeping: Trouble,
+    counting: Trouble,
+}
+
+/// What was last said of one, so that it is said once.
+#[derive(Debug, Default)]
+pub(super) struct Trouble(Option<String>);
+
+impl Trouble {
+    /// Notes how it went; what is to be said of it.
+    pub(super) fn now(&mut self, trouble: Option<String>) -> Option<&str> {
+        if self.0 == trouble {
+            return None;
+        }
+        self.0 = trouble;
+        self.0.as_deref()
+    }
 }
 
 /// What the command line says beside the file, which holds at each reload.
@@ -121,22 +143,19 @@ impl Engine {
         // Where that cannot be read, as if there were room.
         let occupied = self.balancer.occupancy().unwrap_or(0);
         self.pace.swept(places, live, occupied, (begun, Instant::now()));
-        if let Err(error) = swept {
-            note(format_args!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
-        }
+        let trouble = swept
+            .err()
+            .map(|error| format!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
+        self.troubles.sweeping.now(trouble).into_iter().for_each(note);
     }
 
     fn each_second(&mut self) {
-        let said = self.balancer.ask_for_neighbors().err().map(|error| in_words(&error.into()));
-        if said != self.neighbors {
-            self.neighbors = said;
-            self.neighbors.iter().for_each(note);
-        }
+        let trouble = self.balancer.ask_for_neighbors().err().map(|error| in_words(&error.into()));
+        self.troubles.neighbors.now(trouble).into_iter().for_each(note);
         self.devices.watch(&mut self.balancer).iter().for_each(note);
-        match Snapshot::take(&self.balancer) {
-            Ok(snapshot) => self.counts.sample(snapshot),
-            Err(error) => note(format_args!("cannot read counters: {}", in_words(&error.into()))),
-        }
+        let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
+        let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
+        self.troubles.counting.now(trouble).into_iter().for_each(note);
     }
 
     fn answer(&mut self, ask: &Ask) {
@@ -271,5 +290,21 @@ impl Engine {
             note(in_words(&error));
         }
         refusal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_is_said_once_and_again_when_it_has_come_back() {
+        let (mut trouble, full) = (Trouble::default(), || Some("full".to_owned()));
+        assert_eq!(trouble.now(None), None);
+        assert_eq!(trouble.now(full()), Some("full"));
+        assert_eq!(trouble.now(full()), None);
+        assert_eq!(trouble.now(Some("empty".to_owned())), Some("empty"));
+        assert_eq!(trouble.now(None), None);
+        assert_eq!(trouble.now(full()), Some("full"));
     }
 }

@@ -4,16 +4,19 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::crowd::Crowd;
 use super::socket::{Ask, Event};
 use crate::lb::message::{Reply, Request};
 use crate::lb::metrics;
 
-/// Who says or takes nothing for this long is left.
+/// Who has not asked and taken the answer by then is left, however steadily it goes on.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Some collectors, and somebody who is slow on purpose.
+const MOST_AT_ONCE: usize = 16;
 /// Of a request's head.
 const LONGEST: usize = 16 << 10;
 /// <https://prometheus.io/docs/specs/om/open_metrics_spec/>
@@ -24,20 +27,49 @@ pub(super) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("serve metrics at {address}: choose another address"))
 }
 
-/// Serves as long as the process lives, one scrape at a time.
+/// Serves as long as the process lives.
 pub(super) fn serve(listener: TcpListener, events: Sender<Event>) -> io::Result<()> {
     let serve = move || {
-        for stream in listener.incoming().flatten() {
+        Crowd::new("scrape", MOST_AT_ONCE).welcome(listener.incoming(), move |stream| {
             // Who has gone away needs no answer.
-            let _gone = answer(stream, &events);
-        }
+            let _gone = answer(&mut Hasty { stream, until: Instant::now() + PATIENCE }, &events);
+        });
     };
     thread::Builder::new().name("metrics".into()).spawn(serve).map(|_| ())
 }
 
-fn answer(mut stream: TcpStream, events: &Sender<Event>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+/// A stream that is given up at a moment: one byte at a time would renew a timeout of each call.
+struct Hasty {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Hasty {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Hasty {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Hasty {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn answer(stream: &mut Hasty, events: &Sender<Event>) -> io::Result<()> {
     let mut head = Vec::new();
     let (status, kind, body) = loop {
         let mut more = [0; 2048];
@@ -98,6 +130,34 @@ mod tests {
     fn status(request: &str) -> Option<&'static str> {
         let (sender, _) = mpsc::channel();
         respond(request.as_bytes(), &sender).map(|(status, ..)| status)
+    }
+
+    #[test]
+    fn who_is_slow_keeps_nobody_waiting() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let (address, (sender, _events)) = (listener.local_addr()?, mpsc::channel());
+        serve(listener, sender)?;
+        let mut slow = TcpStream::connect(address)?;
+        slow.write_all(b"GET /metr")?;
+        let mut other = TcpStream::connect(address)?;
+        other.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
+        let mut text = String::new();
+        other.read_to_string(&mut text)?;
+        assert!(text.starts_with("HTTP/1.1 404 Not Found\r\n"), "{text}");
+        // It is still being waited for.
+        slow.write_all(b"x HTTP/1.1\r\n\r\n")?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_byte_now_and_then_renews_nothing() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut peer = TcpStream::connect(listener.local_addr()?)?;
+        peer.write_all(b"GET /")?;
+        let mut late = Hasty { stream: listener.accept()?.0, until: Instant::now() };
+        let (sender, _events) = mpsc::channel();
+        assert_eq!(answer(&mut late, &sender).map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+        Ok(())
     }
 
     #[test]

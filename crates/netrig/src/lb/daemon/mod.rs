@@ -6,6 +6,7 @@
 
 mod advice;
 mod counts;
+mod crowd;
 mod devices;
 mod engine;
 mod http;
@@ -17,7 +18,7 @@ mod trace;
 mod workers;
 
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -28,7 +29,7 @@ use rig_sys::cpu::CpuSet;
 
 use self::counts::Counts;
 use self::devices::Devices;
-use self::engine::{End, Engine, Options};
+use self::engine::{End, Engine, Options, Troubles};
 use self::keep::{Lock, Pins};
 use self::pace::Pace;
 use self::socket::{Ask, Event, Server};
@@ -140,18 +141,19 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     for line in said {
         note(line);
     }
-    let (sender, events) = mpsc::channel();
-    let (stop, reload) = (sender.clone(), sender.clone());
-    let caught = rig_sys::signal::on_stop_or_hangup(
-        move || drop(stop.send(Event::Stop)),
-        move || drop(reload.send(Event::Reload)),
-    );
-    caught.context("catch signals").or_exit(Exit::Failed)?;
-    if let Some(listener) = metrics {
-        http::serve(listener, sender.clone()).context("serve metrics").or_exit(Exit::Failed)?;
-    }
-    let server = Server::start(&engine.place, sender).or_exit(Exit::Failed)?;
-    print(&introduction(&engine, resumes))?;
+    let (server, events) = match open(&engine, metrics, resumes) {
+        Ok(opened) => opened,
+        Err(failure) => {
+            // What was there before stays, with its connections.
+            if !resumes {
+                let Engine { place, devices, pins, .. } = engine;
+                devices.unplace();
+                drop(devices);
+                pins.map_or(Ok(false), |_| keep::remove_all(&place))?;
+            }
+            return Err(failure);
+        }
+    };
     let (end, asked) = engine.work(&events);
     let Engine { place, devices, balancer, pins, .. } = engine;
     if end == End::Detach {
@@ -175,6 +177,32 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     server.stop();
     drop(lock);
     Ok(Exit::Done)
+}
+
+/// Lets everybody ask, and says that it is there.
+fn open(
+    engine: &Engine,
+    metrics: Option<TcpListener>,
+    resumes: bool,
+) -> Result<(Server, mpsc::Receiver<Event>), Failure> {
+    let (sender, events) = mpsc::channel();
+    let (stop, reload) = (sender.clone(), sender.clone());
+    let caught = rig_sys::signal::on_stop_or_hangup(
+        move || drop(stop.send(Event::Stop)),
+        move || drop(reload.send(Event::Reload)),
+    );
+    caught.context("catch signals").or_exit(Exit::Failed)?;
+    if let Some(listener) = metrics {
+        http::serve(listener, sender.clone()).context("serve metrics").or_exit(Exit::Failed)?;
+    }
+    let server = Server::start(&engine.place, sender).or_exit(Exit::Failed)?;
+    match print(&introduction(engine, resumes)) {
+        Ok(_) => Ok((server, events)),
+        Err(failure) => {
+            server.stop();
+            Err(failure)
+        }
+    }
 }
 
 /// The balancer with its rules in force, attached.
@@ -221,10 +249,17 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
         begun: now,
         edits: 0,
         counts: Counts::default(),
-        neighbors: None,
+        troubles: Troubles::default(),
     };
-    engine.write_down().map_err(|what| Failure::new(Exit::Failed, anyhow!(what)))?;
-    Ok(engine)
+    match engine.write_down() {
+        Ok(()) => Ok(engine),
+        Err(what) => {
+            if !resumes {
+                engine.devices.unplace();
+            }
+            Err(Failure::new(Exit::Failed, anyhow!(what)))
+        }
+    }
 }
 
 fn refused(error: rig_datapath::Error, name: &Name) -> Failure {

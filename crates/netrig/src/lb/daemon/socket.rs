@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::fs::Mode;
 
+use super::crowd::Crowd;
 use crate::lb::message::{Reply, Request};
 use crate::lb::place::Place;
 
@@ -30,8 +31,8 @@ pub(super) struct Ask {
 
 /// Who asks and is silent for this long is left.
 const IDLE: Duration = Duration::from_secs(60);
-/// Who does not take the answer for this long is left.
-const STUCK: Duration = Duration::from_secs(10);
+/// Who does not take the answer for this long is left. Listings are paged through by people.
+const STUCK: Duration = Duration::from_secs(600);
 /// Bytes of a request: a restore of thousands of rules is some hundred bytes each.
 const LONGEST: u64 = 64 << 20;
 const MOST_AT_ONCE: usize = 64;
@@ -42,8 +43,7 @@ const BATCHES: usize = 2;
 #[derive(Debug)]
 pub(super) struct Server {
     place: Place,
-    /// Held by each thread that answers.
-    busy: Arc<()>,
+    askers: Arc<Crowd>,
 }
 
 impl Server {
@@ -61,32 +61,23 @@ impl Server {
         let listener = UnixListener::bind(&path);
         rustix::process::umask(before);
         let listener = listener.with_context(how)?;
-        let busy = Arc::new(());
-        let token = Arc::downgrade(&busy);
+        let askers = Arc::new(Crowd::new("answer", MOST_AT_ONCE));
+        let crowd = Arc::clone(&askers);
         let accept = move || {
-            for stream in listener.incoming() {
-                let (Ok(stream), Some(busy)) = (stream, token.upgrade()) else { continue };
-                let events = events.clone();
-                if Arc::strong_count(&busy) > MOST_AT_ONCE {
-                    continue;
-                }
-                let answer = move || {
-                    // Whoever asked has gone: there is nobody to tell.
-                    let _gone = converse(stream, &events);
-                    drop(busy);
-                };
-                let _unanswered = thread::Builder::new().name("answer".into()).spawn(answer);
-            }
+            crowd.welcome(listener.incoming(), move |stream| {
+                // Whoever asked has gone: there is nobody to tell.
+                let _gone = converse(stream, &events);
+            });
         };
         thread::Builder::new().name("socket".into()).spawn(accept).with_context(how)?;
-        Ok(Self { place: place.clone(), busy })
+        Ok(Self { place: place.clone(), askers })
     }
 
     /// Nobody finds the socket any more; those who are being answered get a moment for it.
     pub(super) fn stop(self) {
         let _gone = fs::remove_file(self.place.socket());
         let deadline = Instant::now() + Duration::from_millis(300);
-        while Arc::strong_count(&self.busy) > 1 && Instant::now() < deadline {
+        while self.askers.count() > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -1,5 +1,6 @@
 //! What the balancer tells of itself.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::mpsc::SyncSender;
@@ -39,12 +40,12 @@ impl Engine {
     pub(super) fn status(&self) -> Result<Status, Refusal> {
         let now = Snapshot::take(&self.balancer)?;
         let view = self.counts.view(&now);
+        let open: HashMap<ServiceKey, &ServiceStatus> =
+            now.services.iter().filter(|status| status.open).map(|status| (key_of(status), status)).collect();
         let mut services: Vec<ServiceEntry> = Vec::new();
         for service in &self.rules.services {
-            let alive = now.services.iter().find(|status| {
-                status.open && key_of(status) == service.key && Some(forward_of(status.forward)) == service.forward
-            });
-            services.push(entry(service, alive, &view));
+            let alive = open.get(&service.key).filter(|status| Some(forward_of(status.forward)) == service.forward);
+            services.push(entry(service, alive.copied(), &view));
         }
         // Removed, or forwarded in another way before.
         for status in now.services.iter().filter(|status| !status.open) {

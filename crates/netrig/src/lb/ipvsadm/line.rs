@@ -221,7 +221,7 @@ impl Said {
         let port = port.filter(|port| *port != 0).ok_or_else(|| {
             UsageError::new(
                 format!("{said} {text} has no port"),
-                "say ADDRESS:PORT: a service for all ports comes later",
+                "say ADDRESS:PORT: there are no services for all ports",
             )
         })?;
         Ok(Some(ServiceKey { protocol, address: SocketAddr::new(address, port) }))

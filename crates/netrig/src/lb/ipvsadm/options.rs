@@ -71,7 +71,8 @@ use Meaning::{Flag, Refused, Value, Verb as Does};
 
 const NO_MARKS: &str = "a service is an address, a port and a protocol: add one for each with -t or -u";
 const NO_PERSISTENCE: &str =
-    "persistence comes later: scheduler sh already sends a client's connections to one server, by its address";
+    "there is no persistence: scheduler sh already sends a client's connections to one server, by its address";
+const NO_ACCESS_LISTS: &str = "there are no access lists, and packets come here before nftables sees them: have routers or the device drop them (ethtool -N)";
 const NO_SYNC: &str = "connections are not synchronised between balancers: run them beside each other with ECMP";
 const NO_TUNNEL_KIND: &str = "tunnels are IP in IP only: leave it out";
 const NO_SCHEDULER_FLAGS: &str = "schedulers have no flags: sh is by the client's address, mh by its address and port, both skip servers of weight 0";
@@ -156,13 +157,17 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("mcast-port", None, Refused(NO_SYNC)),
     ("mcast-ttl", None, Refused(NO_SYNC)),
     ("snat", Some('J'), Refused("there is no SNAT: choose -b, -m, -g or -i")),
-    ("synproxy", Some('j'), Refused("the SYN proxy comes later")),
+    (
+        "synproxy",
+        Some('j'),
+        Refused("there is no SYN proxy: the backends' own SYN cookies serve (net.ipv4.tcp_syncookies)"),
+    ),
     ("sockpair", None, Refused("say `-L -c -t SERVICE --client ADDRESS` instead")),
     ("cpu", None, Refused("listings are of all CPUs together")),
-    ("add-blklst", Some('U'), Refused("access lists come later: use nftables, e.g. on the ingress hook")),
-    ("del-blklst", Some('V'), Refused("access lists come later: use nftables, e.g. on the ingress hook")),
-    ("get-blklst", Some('B'), Refused("access lists come later: use nftables, e.g. on the ingress hook")),
-    ("blklst", Some('k'), Refused("access lists come later: use nftables, e.g. on the ingress hook")),
+    ("add-blklst", Some('U'), Refused(NO_ACCESS_LISTS)),
+    ("del-blklst", Some('V'), Refused(NO_ACCESS_LISTS)),
+    ("get-blklst", Some('B'), Refused(NO_ACCESS_LISTS)),
+    ("blklst", Some('k'), Refused(NO_ACCESS_LISTS)),
 ];
 
 /// A command line cut into its parts: each key at most once.

@@ -54,6 +54,10 @@ impl Proxy {
             // Its connections to servers are closed by it, and their ports must not rest for a minute each.
             ("net.ipv4.tcp_max_tw_buckets", "1024"),
         ])?;
+        // All that can fail comes before the process, which nobody would end.
+        let version = said_by(ns, "haproxy", &["-v"], "")?;
+        let (configuration, listening) = (configuration(job)?, ns.run(|| NsFile::here("netstat"))??);
+        let own = ns.try_clone()?;
         // No file and no named socket, so that there is nothing to be left behind.
         let mut command = Command::new("haproxy");
         command.args(["-db", "-f", "/dev/stdin"]).current_dir("/");
@@ -62,16 +66,15 @@ impl Proxy {
         let mut process = process.context("run haproxy (apt-get install haproxy)")?;
         let mut stdin = process.stdin.take().context("speak to haproxy")?;
         // Should it not read all of it, it says why on standard error.
-        let _ = stdin.write_all(configuration(job)?.as_bytes());
+        let _ = stdin.write_all(configuration.as_bytes());
         drop(stdin);
-        let version = said_by(ns, "haproxy", &["-v"], "")?;
         let mut proxy = Self {
             version: version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned(),
             threads: job.workers.len(),
             services: job.services.clone(),
             process,
-            ns: ns.try_clone()?,
-            listening: ns.run(|| NsFile::here("netstat"))??,
+            ns: own,
+            listening,
         };
         proxy.wait_until_it_listens()?;
         Ok(proxy)
