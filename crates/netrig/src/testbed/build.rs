@@ -383,6 +383,9 @@ impl Testbed {
                     _ => Urgency::RealTime,
                 };
                 napi::place(&node.place.ns, &interface.name, &cpus, urgency)?;
+                // A veth interface that takes unsegmented TCP hands everything to the sender's softirq and not to the
+                // peer's thread, as nothing would be left for the peer to merge (veth_xmit of drivers/net/veth.c).
+                ethtool::set(&node.place.ns, &interface.name, Offload::Tso, false)?;
                 if let Some(wire) = self.topology.wire().filter(|_| middle == Some(number) && spreads && count > 1) {
                     node.place.steer_receive(&interface.name, wire, &node.cpus)?;
                 }
