@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::exit::{Exit, Failure};
 
+use super::daemon::keep::Pins;
 use super::message::{ConnectionEntry, Filter, Reply, Request};
 use super::place::{Name, Place};
 
@@ -19,6 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum AskError {
     #[error("no balancer named {name} is running: start it with `netrig lb run --name {name}`, or say another --name")]
     NotRunning { name: Name },
+    #[error(
+        "the balancer named {name} goes on without a control plane, which nobody can ask: go on with it by `netrig lb run \
+         --persist --name {name}`, or remove it by `netrig lb stop --detach --name {name}`"
+    )]
+    Unattended { name: Name },
     #[error(
         "not permitted to talk to the balancer named {name}: its socket {socket} is for the user that runs it (root)"
     )]
@@ -38,7 +44,7 @@ impl From<AskError> for Failure {
     fn from(error: AskError) -> Self {
         let exit = match error {
             AskError::Refused { .. } => Exit::BadInput,
-            AskError::NotRunning { .. } | AskError::NotPermitted { .. } => Exit::Lacking,
+            AskError::NotRunning { .. } | AskError::Unattended { .. } | AskError::NotPermitted { .. } => Exit::Lacking,
             AskError::Silent { .. } | AskError::Foreign { .. } => Exit::Failed,
         };
         Self::new(exit, error)
@@ -80,9 +86,13 @@ struct Conversation {
 
 impl Conversation {
     fn begin(name: &Name, request: &Request) -> Result<Self, AskError> {
-        let socket = Place::of(name).socket();
+        let place = Place::of(name);
+        let socket = place.socket();
         let name = name.clone();
         let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused if Pins::of(&place).resumable() => {
+                AskError::Unattended { name: name.clone() }
+            }
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { name: name.clone() },
             io::ErrorKind::PermissionDenied => AskError::NotPermitted { name: name.clone(), socket: socket.clone() },
             _ => AskError::Silent { name: name.clone(), socket: socket.clone(), source },

@@ -141,7 +141,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
             done(reply)
         }
         // What persists without a control plane can be removed without one.
-        Err(AskError::NotRunning { .. }) if detach => {
+        Err(AskError::NotRunning { .. } | AskError::Unattended { .. }) if detach => {
             let _lock = Lock::take(&place)?;
             if !remove_all(&place)? {
                 let error = anyhow!("no balancer named {name} runs or persists here: there is nothing to stop");

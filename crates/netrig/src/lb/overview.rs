@@ -51,9 +51,9 @@ pub fn write(status: &Status, width: usize) -> String {
 fn table(status: &Status) -> String {
     let table = status.table;
     let share = 100.0 * table.connections as f64 / table.capacity.max(1) as f64;
-    let memory = table.memory_bytes as f64 / f64::from(1 << 20);
+    let memory = table.memory_bytes as f64 / 1e6;
     format!(
-        "{} of {} connections ({share:.1} %), maps of {memory:.0} MiB, last sweep {} ms",
+        "{} of {} connections ({share:.1} %), maps of {memory:.0} MB, last sweep {} ms",
         table.connections, table.capacity, table.sweep_ms
     )
 }
@@ -71,7 +71,11 @@ fn drops(drops: &[ReasonCount]) -> String {
 
 fn service_rows(service: &ServiceEntry) -> String {
     let ServiceEntry { key, scheduler, forward, local, open, lacks, .. } = service;
-    let mut text = format!("{} {} {scheduler} {}", protocol(key.protocol), key.address, forward_name(*forward));
+    let mut text = format!("{} {}", protocol(key.protocol), key.address);
+    // One that was removed has no scheduler any more.
+    for word in [scheduler.as_str(), forward_name(*forward)].into_iter().filter(|word| !word.is_empty()) {
+        text += &format!(" {word}");
+    }
     if !local.is_empty() {
         text += &format!(", {} local", local.len());
     }

@@ -31,10 +31,15 @@ pub fn write(flow: &Flow, trace: &Trace, width: usize) -> String {
         text += &drops::wrapped(&reason.remedy, "  remedy:  ", "           ", width);
     }
     if let Some(packet) = &trace.packet_out {
+        // A packet that is dropped can have an ICMP error for its sender come back.
+        text += if trace.reason.is_some() { "answered with an ICMP error, " } else { "" };
         text += &packet_out(packet);
     }
     text
 }
+
+/// Headers and a little more, bytes.
+const SHOWN: usize = 128;
 
 fn packet_out(packet: &PacketOut) -> String {
     let PacketOut { device, source_mac, destination_mac, flow, bytes } = packet;
@@ -43,7 +48,11 @@ fn packet_out(packet: &PacketOut) -> String {
     for line in headers(bytes) {
         text += &format!("  {line}\n");
     }
-    text + &hex(bytes)
+    text += &hex(&bytes[..bytes.len().min(SHOWN)]);
+    if bytes.len() > SHOWN {
+        text += &format!("  ... and {} more bytes: --json has all\n", bytes.len() - SHOWN);
+    }
+    text
 }
 
 /// Sixteen bytes a line, with their offset.
@@ -201,6 +210,24 @@ mod tests {
         };
         let trace = Trace { verdict: "drop".to_owned(), reason: Some(reason), packet_out: None, ..traced() };
         insta::assert_snapshot!(write(&packet(), &trace, 80));
+    }
+
+    #[test]
+    fn what_comes_back_for_a_drop_is_told_from_the_packet_and_is_cut() {
+        let reason = ReasonCount {
+            number: 12,
+            key: "too_big_told".to_owned(),
+            text: "too large".to_owned(),
+            remedy: "nothing".to_owned(),
+            packets: 1,
+            rate: 0,
+        };
+        let mut trace = Trace { verdict: "drop".to_owned(), reason: Some(reason), ..traced() };
+        trace.packet_out.as_mut().unwrap().bytes.resize(576, 0);
+        let text = write(&packet(), &trace, 80);
+        assert!(text.contains("\nanswered with an ICMP error, out by eth1"), "{text}");
+        assert!(text.ends_with("  ... and 448 more bytes: --json has all\n"), "{text}");
+        assert!(!text.contains("\n  0080 "), "{text}");
     }
 
     #[test]

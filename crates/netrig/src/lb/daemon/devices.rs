@@ -232,7 +232,8 @@ impl Devices {
         const EOPNOTSUPP: i32 = 95;
         if says(EBUSY) {
             format!(
-                "another XDP program is there (see `ip link show {name}`); if it is not needed: ip link set dev {name} xdp off"
+                "another XDP program is there (see `ip link show {name}`): of another balancer, which `netrig lb stop --detach \
+                 --name NAME` ends, or, if it is not needed: ip link set dev {name} xdp off"
             )
         } else if says(EOPNOTSUPP) {
             format!("where slow will do: --generic, or {{ name = \"{name}\", generic = true }} in the file")

@@ -130,9 +130,7 @@ impl Pins {
         let kind = rustix::fs::statfs(root).map_err(io::Error::from);
         let kind = kind.context("look at /sys/fs/bpf: is sysfs mounted?").or_exit(Exit::Lacking)?;
         if kind.f_type as u32 != BPF_FS {
-            let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-            let (own, first) = (namespace("self"), namespace("1"));
-            if first.is_some() && own != first {
+            if mounts_are_its_own() {
                 return Err(Failure::new(
                     Exit::Lacking,
                     anyhow!(
@@ -165,6 +163,15 @@ impl Pins {
         self.remove_links_but(&[]).or_else(|error| gone(&error, error.kind()))?;
         fs::remove_dir_all(&self.directory).or_else(|error| gone(&error, error.kind()))
     }
+}
+
+/// Whether what this process mounts is seen by itself only. The first process tells, or, where that may not be looked
+/// at, the one that started this.
+fn mounts_are_its_own() -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let parent = || namespace(&rustix::process::getppid()?.as_raw_nonzero().to_string());
+    let other = namespace("1").or_else(parent);
+    other.is_some() && other != namespace("self")
 }
 
 fn gone(error: &io::Error, kind: io::ErrorKind) -> io::Result<()> {

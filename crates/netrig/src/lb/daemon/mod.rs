@@ -84,16 +84,16 @@ impl Start {
         let mut said = Vec::new();
         let mut differs = |what: &str, differs: bool| {
             if differs {
-                said.push(format!("{what} as in the file when it is started again"));
+                said.push(format!("`{what}` differs from the file's, which needs a restart"));
             }
         };
-        differs("connections are", self.sizes.connections != new.sizes.connections);
+        differs("connections", self.sizes.connections != new.sizes.connections);
         let room = |start: &Self| {
             (start.sizes.services, start.sizes.backends, start.sizes.local_addresses, start.sizes.list_entries)
         };
-        differs("[room] is", room(self) != room(new));
-        differs("workers are", self.workers != new.workers);
-        differs("metrics are", self.metrics != new.metrics);
+        differs("[room]", room(self) != room(new));
+        differs("workers", self.workers != new.workers);
+        differs("metrics", self.metrics != new.metrics);
         said
     }
 }

@@ -1,6 +1,7 @@
 //! What would happen to a packet: a frame for the program to run on, and its notes in words.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use rig_datapath::balancer::{Direction, Kind, Trace as Traced};
@@ -14,7 +15,7 @@ use rig_wire::{ipv4, ipv6, protocol, tcp, udp};
 use super::counts::Snapshot;
 use super::engine::{Engine, Refusal};
 use crate::lb::message::{Flow, PacketOut, Protocol, Trace};
-use crate::lb::settings::scheduler_name;
+use crate::lb::settings::{Shown, scheduler_name};
 
 /// Of a packet that has come one hop.
 const TTL: u8 = 63;
@@ -40,13 +41,18 @@ impl Engine {
         let passed =
             traced.pass.and_then(|reason| view.passes().into_iter().find(|known| known.number == reason.number()));
         let leaves = matches!(traced.verdict, Verdict::Transmit | Verdict::Redirect);
-        let out = match traced.verdict {
-            Verdict::Transmit => Some(index),
+        // What is dropped and still leaves is an ICMP error to its sender, which goes back where the packet came from.
+        let out = match (traced.verdict, traced.drop) {
+            (Verdict::Transmit, _) | (_, Some(_)) => Some(index),
             _ => traced.interface,
         };
+        let mut steps = steps(&traced);
+        if traced.kind == Kind::Flow && traced.found.is_none() && traced.begun.is_none() {
+            steps.push(self.whose(flow.destination));
+        }
         Ok(Trace {
             device: name.to_owned(),
-            steps: steps(&traced),
+            steps,
             verdict: match (traced.drop, traced.verdict) {
                 (None, Verdict::Pass) => "pass",
                 (None, Verdict::Transmit | Verdict::Redirect) => "forward",
@@ -58,6 +64,44 @@ impl Engine {
         })
     }
 }
+
+impl Engine {
+    /// What the balancer has at an address that has no service at this port.
+    fn whose(&self, destination: SocketAddr) -> String {
+        let here: Vec<String> = self
+            .rules
+            .services
+            .iter()
+            .filter(|service| service.key.address.ip() == destination.ip())
+            .map(|service| {
+                let lacks =
+                    service.lacks().map(|lacks| format!(" (not in force: it lacks {lacks})")).unwrap_or_default();
+                format!("{}{lacks}", Shown(service.key))
+            })
+            .collect();
+        if let [.., _] = here.as_slice() {
+            let more = here.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            return format!(
+                "for no service; at its address there are {}{more}",
+                here[..here.len().min(NAMED)].join(", ")
+            );
+        }
+        let local = self.rules.services.iter().find(|service| service.local.contains(&destination.ip()));
+        local.map_or_else(
+            || format!("no service has the address {}", destination.ip()),
+            |service| {
+                format!(
+                    "for a local address of service {}, whose connections alone are let through",
+                    Shown(service.key)
+                )
+            },
+        )
+    }
+}
+
+/// So many services are named at most.
+const NAMED: usize = 4;
 
 /// As sysfs writes it; zeros when it does not.
 fn mac(text: &str) -> Mac {
@@ -126,6 +170,11 @@ fn frame(flow: &Flow, to: Mac) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Closer than that a timer is not kept.
+fn tenths(time: Duration) -> Duration {
+    Duration::from_millis(time.as_millis().next_multiple_of(100).try_into().unwrap_or(u64::MAX))
+}
+
 /// What the program has noted, a sentence each.
 fn steps(traced: &Traced) -> Vec<String> {
     let mut steps = Vec::new();
@@ -155,7 +204,7 @@ fn steps(traced: &Traced) -> Vec<String> {
                 connection.service,
                 connection.backend,
                 connection.state.name(),
-                Span(connection.expires),
+                Span(tenths(connection.expires)),
             ));
             if found.ends {
                 steps.push("that has closed, and its backend gets no new ones: it would end".into());
