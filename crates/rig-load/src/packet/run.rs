@@ -71,11 +71,9 @@ pub fn drive<F: Family, P: Port>(
         if !go_on(engine, Pass { end, busy, usage }) {
             return usage;
         }
-        if !busy {
-            // Whoever had nothing to do may have let others run meanwhile, and that is not its own work.
-            let back = clock.now();
-            usage.add(back - now, false);
-            now = back;
-        }
+        // `go_on` may have let others run meanwhile, and that is not the engine's work.
+        let back = clock.now();
+        usage.add(back - now, false);
+        now = back;
     }
 }
