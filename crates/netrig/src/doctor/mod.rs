@@ -118,6 +118,10 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     all.extend(packets::findings(&Packets::try_out()));
     all.push(profile::finding(&rig_sys::perf::probe()));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
+    all.push(tools::ipvs(crate::run::middle::ipvs_lack()));
+    // What belongs together stands together, in the order in which it was first spoken of.
+    let order: Vec<Area> = all.iter().map(|finding| finding.area).collect();
+    all.sort_by_key(|finding| order.iter().position(|area| *area == finding.area));
     all
 }
 

@@ -1,7 +1,8 @@
-//! Other load generators: netrig needs none of them, but its bench of streams runs beside those that are there.
+//! Other load generators and balancers: netrig needs none of them, but runs beside those that are there.
 
 use std::env::split_paths;
 use std::ffi::OsStr;
+use std::path::PathBuf;
 
 use super::{Area, Finding, Lack, State};
 
@@ -10,26 +11,54 @@ struct Tool {
     name: &'static str,
     programs: &'static [&'static str],
     remedy: &'static str,
+    /// Of its not being there.
+    effect: &'static str,
 }
 
-const TOOLS: [Tool; 4] = [
-    Tool { name: "iperf3", programs: &["iperf3"], remedy: "apt-get install iperf3" },
-    Tool { name: "netperf", programs: &["netperf", "netserver"], remedy: "put netperf and netserver on PATH" },
-    Tool { name: "neper", programs: &["tcp_stream"], remedy: "put neper's tcp_stream on PATH" },
-    Tool { name: "ntttcp", programs: &["ntttcp"], remedy: "put ntttcp-for-linux's ntttcp on PATH" },
+const STREAMS: &str = "`cargo xtask bench stream` leaves it out; nothing else needs it";
+const BALANCERS: &str = "`netrig run balancer` leaves its rows out; nothing else needs it";
+
+const TOOLS: [Tool; 6] = [
+    Tool { name: "iperf3", programs: &["iperf3"], remedy: "apt-get install iperf3", effect: STREAMS },
+    Tool {
+        name: "netperf",
+        programs: &["netperf", "netserver"],
+        remedy: "put netperf and netserver on PATH",
+        effect: STREAMS,
+    },
+    Tool { name: "neper", programs: &["tcp_stream"], remedy: "put neper's tcp_stream on PATH", effect: STREAMS },
+    Tool { name: "ntttcp", programs: &["ntttcp"], remedy: "put ntttcp-for-linux's ntttcp on PATH", effect: STREAMS },
+    Tool { name: "nftables", programs: &["nft"], remedy: "apt-get install nftables", effect: BALANCERS },
+    Tool { name: "HAProxy", programs: &["haproxy"], remedy: "apt-get install haproxy", effect: BALANCERS },
 ];
 
-/// Which of the tools are in the folders of `path`.
+/// Where root's programs are, which not every user has on the path.
+const OF_ROOT: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// Which of the tools there are in the folders of `path` and in root's.
 pub(super) fn tools(path: Option<&OsStr>) -> Vec<Finding> {
-    let folders: Vec<_> = path.map(|path| split_paths(path).collect()).unwrap_or_default();
+    let of_path = path.into_iter().flat_map(split_paths);
+    within(&of_path.chain(OF_ROOT.map(PathBuf::from)).collect::<Vec<_>>())
+}
+
+/// Whether the kernel's balancer could take part, by what it lacks and the remedy.
+pub(super) fn ipvs(lack: Option<(&str, &str)>) -> Finding {
+    let state = match lack {
+        None => State::Ok { found: "works".into() },
+        Some((found, remedy)) => {
+            State::Lacking(Lack { found: found.into(), effect: BALANCERS.into(), remedy: remedy.into() })
+        }
+    };
+    Finding { area: Area::Tools, name: "IPVS", state }
+}
+
+fn within(folders: &[PathBuf]) -> Vec<Finding> {
     let find = |program: &&str| folders.iter().map(|folder| folder.join(program)).find(|file| file.is_file());
     let state = |tool: &Tool| match tool.programs.iter().map(find).collect::<Option<Vec<_>>>() {
         Some(files) => State::Ok { found: files[0].display().to_string() },
-        None => State::Lacking(Lack {
-            found: "not on PATH".into(),
-            effect: "`cargo xtask bench stream` leaves it out; nothing else needs it".into(),
-            remedy: tool.remedy.into(),
-        }),
+        None => {
+            State::Lacking(Lack { found: "not on PATH".into(), effect: tool.effect.into(), remedy: tool.remedy.into() })
+        }
     };
     TOOLS.iter().map(|tool| Finding { area: Area::Tools, name: tool.name, state: state(tool) }).collect()
 }
@@ -44,12 +73,19 @@ mod tests {
         std::fs::write(folder.path().join("netperf"), "").unwrap();
         std::fs::write(folder.path().join("iperf3"), "").unwrap();
         let found = |name: &str| {
-            let all = tools(Some(folder.path().as_os_str()));
+            let all = within(&[folder.path().to_owned()]);
             matches!(all.iter().find(|f| f.name == name).unwrap().state, State::Ok { .. })
         };
         assert!(found("iperf3") && !found("netperf") && !found("ntttcp"));
         std::fs::write(folder.path().join("netserver"), "").unwrap();
         assert!(found("netperf"));
-        assert!(tools(None).iter().all(|finding| matches!(finding.state, State::Lacking(_))));
+        assert!(within(&[]).iter().all(|finding| matches!(finding.state, State::Lacking(_))));
+    }
+
+    #[test]
+    fn a_balancer_that_lacks_costs_its_rows() {
+        let lacks = ipvs(Some(("the kernel has no IPVS", "use another")));
+        assert!(matches!(lacks.state, State::Lacking(lack) if lack.effect.contains("netrig run balancer")));
+        assert!(matches!(ipvs(None).state, State::Ok { .. }));
     }
 }

@@ -165,13 +165,17 @@ impl Pins {
     }
 }
 
-/// Whether what this process mounts is seen by itself only. The first process tells, or, where that may not be looked
-/// at, the one that started this.
+/// Whether what this process mounts goes with it and what it has started: one of those that have started it has other
+/// mounts. Which ones may be looked at is up to the machine, the first process often may not.
 fn mounts_are_its_own() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    let parent = || namespace(&rustix::process::getppid()?.as_raw_nonzero().to_string());
-    let other = namespace("1").or_else(parent);
-    other.is_some() && other != namespace("self")
+    let parent = |process: &String| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        Some(status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_owned())
+    };
+    let own = namespace("self");
+    let ancestors = std::iter::successors(Some("self".to_owned()), parent);
+    ancestors.filter_map(|process| namespace(&process)).any(|other| Some(other) != own)
 }
 
 fn gone(error: &io::Error, kind: io::ErrorKind) -> io::Result<()> {

@@ -133,6 +133,11 @@ pub fn not_here(scenario: &Scenario, shares: &Shares) -> Option<Lack> {
     }
 }
 
+/// Why the kernel's balancer cannot be put in the middle on this machine, and the remedy.
+pub(crate) fn ipvs_lack() -> Option<(&'static str, &'static str)> {
+    ipvs::lack()
+}
+
 fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Where root's programs are, which not every root has on its path.
