@@ -97,11 +97,7 @@ pub fn may_place() -> std::result::Result<(), NotPlaceable> {
 pub fn threads(ns: &NetNs, interface: &str) -> Result<Vec<u32>> {
     let index = ns.sysfs()?.read(interface, "ifindex")?;
     let index: u32 = index.parse().map_err(io::Error::other).during(|| format!("read the number of {interface}"))?;
-    let ask = || -> io::Result<Vec<u32>> {
-        let all = Questions::open()?.dump(GET_NAPI, NAPI_INTERFACE, &index.to_ne_bytes(), NAPI_PID)?;
-        all.iter().map(|pid| Ok(u32::from_ne_bytes(pid[..].try_into().map_err(io::Error::other)?))).collect()
-    };
-    let mut threads = ns.run(ask)?.during(|| format!("ask for the receiving threads of {interface}"))?;
+    let mut threads = ns.run(|| pids(index))?.during(|| format!("ask for the receiving threads of {interface}"))?;
     // The newest is the first that is told; they are created in the queues' order.
     threads.sort_unstable();
     for thread in &threads {
@@ -113,6 +109,18 @@ pub fn threads(ns: &NetNs, interface: &str) -> Result<Vec<u32>> {
         }
     }
     Ok(threads)
+}
+
+/// Whether threads process what the interface of this number receives, one of the calling thread's network namespace;
+/// false where the kernel does not tell.
+pub(crate) fn is_threaded(index: u32) -> bool {
+    pids(index).is_ok_and(|threads| !threads.is_empty())
+}
+
+/// The threads of an interface of the calling thread's network namespace.
+fn pids(index: u32) -> io::Result<Vec<u32>> {
+    let all = Questions::open()?.dump(GET_NAPI, NAPI_INTERFACE, &index.to_ne_bytes(), NAPI_PID)?;
+    all.iter().map(|pid| Ok(u32::from_ne_bytes(pid[..].try_into().map_err(io::Error::other)?))).collect()
 }
 
 fn real_time(thread: u32) -> io::Result<()> {
