@@ -20,7 +20,7 @@ use std::time::Duration;
 use rig_load::packet::http::{self, Method};
 use rig_load::packet::{
     Answer, Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Pass, Payload,
-    Port, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, Usage, V4, Walk, drive,
+    Port, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, Then, UdpClient, UdpServer, Usage, V4, Walk, drive,
     memory,
 };
 use rig_sys::clock::process_cpu_ns;
@@ -192,7 +192,7 @@ fn run<P: Port + Send>(case: &Case, mut a: P, mut b: P, cpus: &[u32], window: u6
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| {
             CpuSet::new(cpus.get(1).copied()).apply().expect("the CPU is allowed");
-            let usage = drive(&mut server, &mut b, &mut Monotonic, |_, _| !done.load(Ordering::Relaxed));
+            let usage = drive(&mut server, &mut b, &mut Monotonic, |_, _| Then::next_if(!done.load(Ordering::Relaxed)));
             (usage, server.counters().clone())
         });
         CpuSet::new(cpus.first().copied()).apply().expect("the CPU is allowed");
@@ -204,7 +204,7 @@ fn run<P: Port + Send>(case: &Case, mut a: P, mut b: P, cpus: &[u32], window: u6
                 edge.get_or_insert((now, result));
                 last = (now, result);
             }
-            now < begin + WARM_UP + window
+            Then::next_if(now < begin + WARM_UP + window)
         });
         done.store(true, Ordering::Relaxed);
         let (served, server) = serving.join().expect("the server does not panic");

@@ -168,6 +168,7 @@ mod tests {
                 remote: range(far),
                 workers: vec![Place { cpu, queue: count, response: None }],
                 mtu: 1500,
+                live: true,
                 burst: 64,
                 take: Take::Own,
                 answer: Answer::All,

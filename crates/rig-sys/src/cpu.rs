@@ -136,6 +136,20 @@ pub fn set_slice(slice: Duration) -> Result<()> {
     }
 }
 
+/// Lets a thread run before all that are not of real time, and before those of real time with a lower `priority`, 1 to 99
+/// (SCHED_FIFO of sched(7)).
+///
+/// # Errors
+/// Without CAP_SYS_NICE, and when there is no such thread.
+pub fn run_before_others(thread: u32, priority: u8) -> Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority.into() };
+    // SAFETY: the pointer is to a whole `sched_param` that lives through the call, which only reads it.
+    match unsafe { libc::sched_setscheduler(thread as libc::pid_t, libc::SCHED_FIFO, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()).during(|| format!("let thread {thread} run before others")),
+    }
+}
+
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0.as_slice();

@@ -9,7 +9,7 @@ use std::io;
 use rustix::process::Pid;
 use rustix::thread::sched_setaffinity;
 
-use crate::cpu::CpuSet;
+use crate::cpu::{CpuSet, run_before_others};
 use crate::error::{During, Error, Result};
 use crate::ethtool::{self, Offload};
 use crate::netns::NetNs;
@@ -25,10 +25,10 @@ const NAPI_PID: u16 = 4;
 pub enum Urgency {
     /// As any thread's.
     Normal,
-    /// Before every thread that is not of real time (SCHED_FIFO, the lowest priority of sched(7)). What comes next
-    /// would otherwise wait for a busy thread's time slice, several milliseconds, with room for 256 frames in a veth
+    /// Before every thread that is not of real time, and before those of a lower priority, 1 to 99 (SCHED_FIFO of sched(7)).
+    /// What comes next would otherwise wait for a busy thread's time slice, several milliseconds, with room for 256 frames in a veth
     /// interface.
-    RealTime,
+    RealTime(u8),
 }
 
 /// Has the kernel process what `interface` of `ns` receives in threads, a thread of each queue, which take `cpus` in turn.
@@ -50,8 +50,8 @@ pub fn place(ns: &NetNs, interface: &str, cpus: &[u32], urgency: Urgency) -> Res
         let operation = || format!("put a receiving thread of {interface} onto CPU {cpu}");
         let pid = Pid::from_raw(*thread as i32);
         sched_setaffinity(pid, &CpuSet::new([*cpu]).kernel_set()).during(operation)?;
-        if urgency == Urgency::RealTime {
-            real_time(*thread).during(operation)?;
+        if let Urgency::RealTime(priority) = urgency {
+            run_before_others(*thread, priority)?;
         }
     }
     Ok(())
@@ -111,23 +111,8 @@ pub fn threads(ns: &NetNs, interface: &str) -> Result<Vec<u32>> {
     Ok(threads)
 }
 
-/// Whether threads process what the interface of this number receives, one of the calling thread's network namespace;
-/// false where the kernel does not tell.
-pub(crate) fn is_threaded(index: u32) -> bool {
-    pids(index).is_ok_and(|threads| !threads.is_empty())
-}
-
 /// The threads of an interface of the calling thread's network namespace.
 fn pids(index: u32) -> io::Result<Vec<u32>> {
     let all = Questions::open()?.dump(GET_NAPI, NAPI_INTERFACE, &index.to_ne_bytes(), NAPI_PID)?;
     all.iter().map(|pid| Ok(u32::from_ne_bytes(pid[..].try_into().map_err(io::Error::other)?))).collect()
-}
-
-fn real_time(thread: u32) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the pointer is to a whole `sched_param` that lives through the call, which only reads it.
-    match unsafe { libc::sched_setscheduler(thread as libc::pid_t, libc::SCHED_FIFO, &raw const parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -107,7 +107,7 @@ fn done(reply: Reply) -> Result<Exit, Failure> {
 fn check(file: &Path) -> Result<Exit, Failure> {
     let settings = Settings::load(file, Completeness::Required)?;
     let sizes = settings.start.sizes;
-    let memory = sizes.memory(daemon::possible_cpus()).total();
+    let memory = sizes.memory_here().or_exit(Exit::Failed)?.total();
     let mut text = format!("{}: correct\n", file.display());
     text.push_str(&format!("  table for {}\n", daemon::memory_words(sizes.connections.into(), memory)));
     for device in &settings.start.devices {

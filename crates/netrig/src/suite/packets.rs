@@ -546,6 +546,8 @@ pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end:
         remote,
         workers: (0..traffic.workers).map(place).collect(),
         mtu,
+        // A thread receives at one end of each of their wires.
+        live: !topology.path().is_of_three(),
         burst: 64,
         take: Take::Own,
         answer: Answer::All,

@@ -363,30 +363,34 @@ impl Testbed {
         self.wait_until_operational()
     }
 
-    /// Makes each node's CPUs process what the node receives, also what no receive path of the kernel sees: frames of
-    /// XDP programs, which receive packet steering does not know.
+    /// Places what nodes do to receive, each as it can carry most; see docs/decisions/three-nodes.md.
     fn place_receiving(&self) -> Result<()> {
         let middle = self.topology.middle();
-        let spreads = self.topology.path() != Path::Balancer;
         for (number, node) in self.nodes.iter().enumerate() {
             for (turn, interface) in node.place.interfaces.iter().enumerate() {
-                let mut cpus = node.cpus.as_slice().to_vec();
-                let count = cpus.len();
-                // The middle's second interface begins with its second CPU. A balancer with more than two hands flows on
-                // from its first.
-                if spreads || count <= 2 {
-                    cpus.rotate_left(turn % count.max(1));
-                }
-                // A proxy on the same CPU has to get its turn.
-                let urgency = match self.topology.path() {
-                    Path::Haproxy if middle == Some(number) => Urgency::Normal,
-                    _ => Urgency::RealTime,
-                };
-                napi::place(&node.place.ns, &interface.name, &cpus, urgency)?;
+                let ns = &node.place.ns;
                 // A veth interface that takes unsegmented TCP hands everything to the sender's softirq and not to the
                 // peer's thread, as nothing would be left for the peer to merge (veth_xmit of drivers/net/veth.c).
-                ethtool::set(&node.place.ns, &interface.name, Offload::Tso, false)?;
-                if let Some(wire) = self.topology.wire().filter(|_| middle == Some(number) && spreads && count > 1) {
+                ethtool::set(ns, &interface.name, Offload::Tso, false)?;
+                // Without generic receive offload it takes no frames of XDP programs.
+                ethtool::set(ns, &interface.name, Offload::Gro, true)?;
+                // Ends first, for they have little room for what waits.
+                let (cpus, urgency) = match (self.topology.path(), middle == Some(number)) {
+                    // Its workers have queues, which the ends' CPUs fill, as a network card would.
+                    (Path::Balancer, true) => (&self.nodes[0].cpus, Urgency::RealTime(1)),
+                    // Workers hand frames over themselves.
+                    (Path::Balancer, false) => continue,
+                    // A proxy on the same CPU has to get its turn.
+                    (Path::Haproxy, true) => (&node.cpus, Urgency::Normal),
+                    (_, true) => (&node.cpus, Urgency::RealTime(1)),
+                    (_, false) => (&node.cpus, Urgency::RealTime(2)),
+                };
+                // The middle's second interface begins with the second CPU.
+                let mut turns = cpus.as_slice().to_vec();
+                turns.rotate_left(turn % cpus.len().max(1));
+                napi::place(ns, &interface.name, &turns, urgency)?;
+                let steered = middle == Some(number) && self.topology.path() != Path::Balancer && node.cpus.len() > 1;
+                if let Some(wire) = self.topology.wire().filter(|_| steered) {
                     node.place.steer_receive(&interface.name, wire, &node.cpus)?;
                 }
             }

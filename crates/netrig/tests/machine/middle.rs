@@ -129,6 +129,25 @@ fn allowed(thread: u32) -> String {
 
 /// Of the kernel's threads every one is on its node's CPUs, and packets are received by these threads and nobody else.
 #[test]
+fn what_comes_to_a_balancer_is_taken_by_the_cpus_of_its_clients() {
+    as_root(|| {
+        let Some(rig) = world::rig() else { return };
+        let suite = suite(Path::Balancer, "ipv4", TCP);
+        let topology = &suite.scenarios[0].topology;
+        let testbed = Testbed::build(topology, &rig.shares().of(topology, Some(MIDDLE)).unwrap()).unwrap();
+        let threads = |node, link| napi::threads(&testbed.places(node).next().unwrap().ns, link).unwrap();
+        for link in ["eth0", "eth1"] {
+            let threads = threads(1, link);
+            assert_eq!(threads.len(), 1, "{link}");
+            let allowed: u32 = allowed(threads[0]).parse().unwrap();
+            assert!(testbed.cpus(0).contains(allowed), "{link}: CPU {allowed}");
+        }
+        // The balancer's workers hand over what they have themselves.
+        assert_eq!([threads(0, "eth0"), threads(2, "eth0")], [[0; 0]; 2]);
+    });
+}
+
+#[test]
 fn what_a_node_receives_is_processed_on_its_own_cpus() {
     as_root(|| {
         let Some(rig) = world::rig() else { return };

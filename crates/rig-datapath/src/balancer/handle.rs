@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use libbpf_rs::{Object, ProgramInput, num_possible_cpus};
+use libbpf_rs::{Object, ProgramInput};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
@@ -74,8 +74,7 @@ impl Handle {
 
     /// What its maps take.
     pub fn memory(&self) -> Result<Memory, Error> {
-        let failed = |source| Error::Map { map: "hops", operation: "count the CPUs of", source };
-        Ok(self.sizes.memory(num_possible_cpus().map_err(failed)?))
+        self.sizes.memory_here()
     }
 
     /// Has the kernel ask for the neighbours without which packets to backends were dropped, by sending each backend an

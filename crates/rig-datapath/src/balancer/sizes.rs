@@ -61,11 +61,7 @@ impl Memory {
 
 impl Sizes {
     pub(crate) fn tuning(&self) -> Result<Tuning, Error> {
-        let cpus = num_possible_cpus().map_err(|source| Error::Map {
-            map: "shards",
-            operation: "count the CPUs of",
-            source,
-        })? as u32;
+        let cpus = possible_cpus()? as u32;
         let shards = cpus.min(MAX_SHARDS as u32);
         Ok(Tuning {
             key: std::array::from_fn(|_| random() | 1),
@@ -114,6 +110,11 @@ impl Sizes {
         Ok(())
     }
 
+    /// What the maps will take on this machine.
+    pub fn memory_here(&self) -> Result<Memory, Error> {
+        Ok(self.memory(possible_cpus()?))
+    }
+
     /// What the maps will take for `cpus` possible CPUs.
     pub fn memory(&self, cpus: usize) -> Memory {
         let cpus = cpus as u64;
@@ -157,6 +158,11 @@ impl Layout {
     pub(crate) fn slots(self) -> std::ops::Range<u32> {
         WAYS as u32..(self.sets() * WAYS as u64) as u32
     }
+}
+
+/// CPUs that some maps have a value for each of.
+pub(super) fn possible_cpus() -> Result<usize, Error> {
+    num_possible_cpus().map_err(|source| Error::Map { map: "shards", operation: "count the CPUs of", source })
 }
 
 /// The standard library draws its hash keys from the kernel's random numbers.

@@ -1,9 +1,9 @@
 //! Workers: the CPUs that run the program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, AsRawFd};
 
-use libbpf_rs::{Link, Object, ProgramMut, num_possible_cpus};
+use libbpf_rs::{Link, Object, ProgramMut};
 use zerocopy::IntoBytes;
 
 use crate::Error;
@@ -12,6 +12,7 @@ use crate::maps::Map;
 use super::control::Balancer;
 use super::load::load_object;
 use super::shape::{AT_ONCE, MAX_WORKERS, WorkerQueue};
+use super::sizes::possible_cpus;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spread.bpf.o"));
 pub(super) const SPREAD: &str = "spread";
@@ -102,8 +103,7 @@ impl Balancer {
         if !(1..=MOST_PACKETS).contains(&packets) {
             return Err(Error::Size { what: "packets of a queue", wanted: packets, least: 1, most: MOST_PACKETS });
         }
-        let counted = |source| Error::Map { map: "queues", operation: "count the CPUs of", source };
-        let possible = num_possible_cpus().map_err(counted)? as u32;
+        let possible = possible_cpus()? as u32;
         let table = table(workers, receiver, possible)?;
         let object = load_object(OBJECT, &[SPREAD, QUEUED, COUNTING], &self.tuning, |name, map| {
             if name == SPREADING {
@@ -125,6 +125,28 @@ impl Balancer {
         let counting = program(&object, COUNTING)?.attach_trace();
         let counting = counting.map_err(|source| Error::Load { program: COUNTING, source })?;
         Ok(Spreader { object, counting })
+    }
+
+    /// The kernel's threads that handle what is in the workers' queues, one for each queue; none without queues.
+    ///
+    /// # Errors
+    /// When they are not to be seen, as in a process number namespace of our own.
+    pub fn queue_threads(&self) -> Result<Vec<u32>, Error> {
+        let Some(spreader) = &self.spreader else { return Ok(Vec::new()) };
+        let map = Map::of(&spreader.object, "queues", size_of::<WorkerQueue>())?.id()?;
+        let Spreading::Queues { workers, receiver, .. } = &self.known.spreading else { return Ok(Vec::new()) };
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let named = |process: std::fs::DirEntry| {
+            let number = process.file_name().to_str()?.parse().ok()?;
+            Some((std::fs::read_to_string(process.path().join("comm")).ok()?, number))
+        };
+        let threads: HashMap<String, u32> = processes.filter_map(named).collect();
+        let thread = |cpu: &u32| {
+            let name = format!("cpumap/{cpu}/map:{map}\n");
+            let unseen = Error::Worker { cpu: *cpu, reason: "the kernel's thread for its queue is not to be seen" };
+            threads.get(&name).copied().ok_or(unseen)
+        };
+        workers.iter().filter(|cpu| Some(**cpu) != *receiver).map(thread).collect()
     }
 
     /// What was last said to [`spread_over`](Self::spread_over).

@@ -48,6 +48,7 @@ fn plan(interface: &str, ours: Ipv4Addr, theirs: Ipv4Addr, way: Way) -> PortPlan
         remote: range(theirs, 16),
         workers: vec![Place { cpu: None, queue: 0, response: None }],
         mtu: 1500,
+        live: true,
         burst: 1024,
         take: Take::Own,
         answer: Answer::All,

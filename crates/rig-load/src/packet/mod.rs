@@ -51,7 +51,7 @@ pub use payload::Payload;
 pub use plan::Answer;
 pub use port::{Port, Receive, Transmit};
 pub use rows::Row;
-pub use run::{Clock, Monotonic, Pass, Usage, drive};
+pub use run::{Clock, Monotonic, Pass, Then, Usage, drive};
 pub use steering::{Rss, Steering};
 pub use unreachable::Unreachable;
 

@@ -54,6 +54,10 @@ pub struct PortPlan {
     pub workers: Vec<Place>,
     /// Bytes of the largest IP packet.
     pub mtu: u16,
+    /// Whether frames may leave without socket buffers, on a veth that allows it: not where a thread or a queue in memory
+    /// takes them. Frames that are still on their way when a system call ends keep a pool of pages each for a second, and
+    /// the kernel walks through all pools for each one that it then removes (`page_pool_release_retry`).
+    pub live: bool,
     /// Frames that are sent together at most, 1 to 1024.
     pub burst: u16,
     /// Which frames of the interface are taken. The kernel gets the rest.

@@ -53,13 +53,28 @@ pub struct Pass {
     pub usage: Usage,
 }
 
+/// What comes after a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    Next,
+    /// As before, but others had the CPU since the pass ended, and that is not the engine's work.
+    Rested,
+    Stop,
+}
+
+impl Then {
+    pub fn next_if(condition: bool) -> Self {
+        if condition { Self::Next } else { Self::Stop }
+    }
+}
+
 /// Passes through `engine`, each with the time at its begin, until `go_on`, which sees the engine after each pass, says
 /// no.
 pub fn drive<F: Family, P: Port>(
     engine: &mut Engine<F>,
     port: &mut P,
     clock: &mut impl Clock,
-    mut go_on: impl FnMut(&mut Engine<F>, Pass) -> bool,
+    mut go_on: impl FnMut(&mut Engine<F>, Pass) -> Then,
 ) -> Usage {
     let mut usage = Usage::default();
     let mut now = clock.now();
@@ -67,13 +82,14 @@ pub fn drive<F: Family, P: Port>(
         let busy = engine.pass(now, port);
         let end = clock.now();
         usage.add(end - now, busy);
-        now = end;
-        if !go_on(engine, Pass { end, busy, usage }) {
-            return usage;
-        }
-        // `go_on` may have let others run meanwhile, and that is not the engine's work.
-        let back = clock.now();
-        usage.add(back - now, false);
-        now = back;
+        now = match go_on(engine, Pass { end, busy, usage }) {
+            Then::Next => end,
+            Then::Rested => {
+                let back = clock.now();
+                usage.add(back - end, false);
+                back
+            }
+            Then::Stop => return usage,
+        };
     }
 }

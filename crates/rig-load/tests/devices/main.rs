@@ -100,6 +100,7 @@ fn plan(interface: &str, driver: Driver) -> PortPlan {
         remote: vec![range(theirs, 4)],
         workers: vec![Place { cpu: None, queue: 0, response: None }],
         mtu: 1500,
+        live: true,
         burst: 64,
         take: Take::All,
         answer: Answer::All,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use rig_load::packet::device::{Device, Options};
 use rig_load::packet::plan::{Driver, PortPlan, Take};
 use rig_load::packet::{
-    Answer, Config, Counters, Engine, Gateway, Link, Monotonic, Payload, Port, Server, Service, UdpServer, V4, drive,
+    Answer, Config, Counters, Engine, Gateway, Link, Monotonic, Payload, Port, Server, Service, Then, UdpServer, V4,
+    drive,
 };
 use rig_sys::clock::monotonic_ns;
 use rig_sys::ethtool::{self, Offload};
@@ -50,7 +51,7 @@ fn engine(mac: Mac) -> Engine<V4> {
 }
 
 fn serve<P: Port>(mut engine: Engine<V4>, mut port: P, done: &AtomicBool) -> Counters {
-    drive(&mut engine, &mut port, &mut Monotonic, |_, _| !done.load(Ordering::Relaxed));
+    drive(&mut engine, &mut port, &mut Monotonic, |_, _| Then::next_if(!done.load(Ordering::Relaxed)));
     engine.counters().clone()
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rig_load::packet::device::{self, Device, Options};
 use rig_load::packet::plan::{Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_load::packet::{
-    Answer, Clock, Config, Counters, Engine, Family, Gateway, Latencies, Link, Monotonic, Pass, Port, Service, V4, V6,
-    drive,
+    Answer, Clock, Config, Counters, Engine, Family, Gateway, Latencies, Link, Monotonic, Pass, Port, Service, Then,
+    V4, V6, drive,
 };
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -141,12 +141,15 @@ impl<F: Ends> World<F> {
             }
             // Others want the CPU too.
             thread::yield_now();
-            !winding || engine.counters().sk_con() > 0 && begin.elapsed() < 2 * PATIENCE
+            if winding && (engine.counters().sk_con() == 0 || begin.elapsed() >= 2 * PATIENCE) {
+                return Then::Stop;
+            }
+            Then::Rested
         };
         fn on<F: Family>(
             engine: &mut Engine<F>,
             port: &mut impl Port,
-            go_on: impl FnMut(&mut Engine<F>, Pass) -> bool,
+            go_on: impl FnMut(&mut Engine<F>, Pass) -> Then,
         ) {
             drive(engine, port, &mut Monotonic, go_on);
         }
@@ -172,6 +175,7 @@ fn plan<F: Ends>(driver: Driver) -> PortPlan {
         remote: vec![Range { first: F::KERNEL.into(), count: 1 }],
         workers: vec![Place { cpu: None, queue: 0, response: None }],
         mtu: 1500,
+        live: true,
         burst: 64,
         take: Take::All,
         answer: Answer::All,

@@ -32,7 +32,7 @@ fn receiving_threads_are_found_and_put_onto_the_cpus_that_are_named() {
     there.set_up("eth0").unwrap();
     let last = *CpuSet::online().unwrap().as_slice().last().unwrap();
     let cpus = [0, last];
-    napi::place(&near, "eth0", &cpus, Urgency::RealTime).unwrap();
+    napi::place(&near, "eth0", &cpus, Urgency::RealTime(1)).unwrap();
     napi::place(&far, "eth0", &[last], Urgency::Normal).unwrap();
     let status = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let allowed = |pid: &u32| {

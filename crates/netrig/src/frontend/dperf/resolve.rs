@@ -82,6 +82,7 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
             remote,
             workers: workers.collect(),
             mtu,
+            live: true,
             burst: settings.tx_burst.unwrap_or(8),
             take: Take::Own,
             answer: if settings.neigh_ignore { Answer::Port } else { Answer::All },

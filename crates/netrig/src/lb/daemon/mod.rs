@@ -25,7 +25,6 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use rig_datapath::balancer::Balancer;
-use rig_sys::cpu::CpuSet;
 
 use self::counts::Counts;
 use self::devices::Devices;
@@ -238,7 +237,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     let now = Instant::now();
     let engine = Engine {
         place,
-        memory: sizes.memory(possible_cpus()).total(),
+        memory: balancer.memory().or_exit(Exit::Failed)?.total(),
         pace: Pace::new(balancer.places(), sizes.connections.into(), now),
         balancer,
         devices,
@@ -275,12 +274,6 @@ fn refused(error: rig_datapath::Error, name: &Name) -> Failure {
         _ => Exit::Failed,
     };
     Failure::new(exit, error)
-}
-
-/// CPUs that maps have a value for each of (Documentation/admin-guide/cputopology.rst).
-pub(super) fn possible_cpus() -> usize {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    text.trim().parse::<CpuSet>().map_or(1, |cpus| cpus.len().max(1))
 }
 
 /// `8,000,000`.

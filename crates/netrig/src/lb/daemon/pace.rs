@@ -1,10 +1,10 @@
-//! How fast the table is swept: in slices of some milliseconds, a round a second where that costs little, slower where
+//! How fast the table is swept: in slices of a fraction of a millisecond, a round a second where that costs little, slower where
 //! the table is large, and as fast as can be where it gets full.
 
 use std::time::{Duration, Instant};
 
-/// Places of a slice: some milliseconds when all of them are connections.
-const SLICE: u32 = 1 << 16;
+/// Places of a slice, in which its CPU handles no packet: some 30 ns for each connection, 200 where it ends.
+const SLICE: u32 = 1 << 12;
 /// A round that takes less is not needed: timeouts are seconds.
 const ROUND: Duration = Duration::from_secs(1);
 /// The share of a CPU that sweeping may take is one over this.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rig_datapath::balancer::{
     Attachment, Back, Backend, BackendStatus, Balancer, Config, Forward, Generic, Handle, Protocol as Carried,
-    QUEUE_PACKETS, Scheduler, Service, Sizes, Spreading,
+    Scheduler, Service, Sizes, Spreading,
 };
-use rig_sys::cpu::CpuSet;
+use rig_sys::cpu::{CpuSet, run_before_others};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 
@@ -24,9 +24,11 @@ const CONNECTIONS: u32 = 1 << 21;
 /// during one, some tens of microseconds.
 const ROUND: Duration = Duration::from_secs(2);
 const PARTS: u32 = 1000;
+/// Packets that may wait for a worker: some ten milliseconds of its work, as virtual machines may lose their CPU so long.
+const QUEUE: u32 = 16_384;
+/// Of real time, see sched(7).
+const WORKERS_PRIORITY: u8 = 1;
 const ASK: Duration = Duration::from_secs(1);
-/// With more workers than the two wires have receiving threads, flows are handed on.
-const RECEIVERS: usize = 2;
 
 /// The balancer at work, and the thread that keeps it.
 #[derive(Debug)]
@@ -58,19 +60,20 @@ impl Balancing {
         balancer.apply(&Config { services: job.services.iter().map(service).collect(), ..Config::default() })?;
         // What is turned round on veth wakes no peer without an XDP program.
         balancer.set_back(Back::Redirect)?;
-        if job.workers.len() > RECEIVERS {
-            balancer.spread_over(&Spreading::Queues {
-                workers: job.workers.as_slice().to_vec(),
-                receiver: job.workers.as_slice().first().copied(),
-                packets: QUEUE_PACKETS,
-            })?;
+        balancer.spread_over(&Spreading::Queues {
+            workers: job.workers.as_slice().to_vec(),
+            receiver: None,
+            packets: QUEUE,
+        })?;
+        // Others of its CPU would have it for longer than there is room in a queue.
+        for thread in balancer.queue_threads()? {
+            run_before_others(thread, WORKERS_PRIORITY)?;
         }
         let links = Netlink::open(ns)?;
-        let attach = |link| -> Result<Attachment> {
+        let mut attach = |link| -> Result<Attachment> {
             let index = links.index(link)?;
             Ok(ns.run(|| balancer.attach(index, Generic::Refused))??)
         };
-        let mut attach = attach;
         let attachments = vec![attach(UPLINK)?, attach(SERVER_LINK)?];
         let (handle, control) = (balancer.handle(), job.control.clone());
         let over = Arc::<AtomicBool>::default();

@@ -1,6 +1,6 @@
 //! AF_XDP.
 
-use rig_sys::xdp::{self, LiveSender, Meter, Mode, Queue, Receiver, Sender, Transmitter};
+use rig_sys::xdp::{self, LiveSender, Meter, Mode, Queue, Receiver, Sender, Sending, Transmitter};
 use rig_wire::ethernet::Mac;
 
 use super::{Device, Opened, Options, Port, Receive, Transmit, Way, filter, frame, places};
@@ -91,7 +91,7 @@ impl Port for Xdp {
 pub(super) fn open(plan: &PortPlan, options: &Options, mode: Mode) -> Result<Opened, xdp::OpenError> {
     let asked = xdp::Options {
         mode,
-        sending: options.sending,
+        sending: if plan.live { options.sending } else { Sending::Socket },
         filter: filter(plan),
         frame: frame(plan),
         burst: plan.burst.into(),

@@ -41,6 +41,7 @@ fn port(n: u8, workers: u32, servers: u32) -> PortPlan {
         remote: vec![range(&format!("10.{n}.2.1"), servers - 1), range(&format!("10.{n}.3.1"), 1)],
         workers: (0..workers).map(|queue| Place { cpu: None, queue, response: None }).collect(),
         mtu: 1500,
+        live: true,
         burst: 64,
         take: Take::Own,
         answer: Answer::All,

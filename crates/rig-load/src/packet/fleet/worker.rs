@@ -14,16 +14,16 @@ use super::super::engine::Engine;
 use super::super::family::Family;
 use super::super::port::Port;
 use super::super::rows::Row;
-use super::super::run::{Clock, Monotonic, Pass, Usage, drive};
+use super::super::run::{Clock, Monotonic, Pass, Then, Usage, drive};
 use super::orders::{Order, Orders};
 
 /// How often what was counted is published.
 const PUBLISH: Nanos = 1_000_000;
 /// After so many passes that found nothing to do, another thread of this CPU may run.
 const PATIENCE: u32 = 2;
-/// How long a turn on a CPU is that workers share: both ends of a load may have to do with one. The scheduler would let
-/// whoever has work run until its next tick, some milliseconds, in which rings overflow; so a worker itself offers the CPU
-/// to others after so long, which on a CPU of its own costs a system call of a hundredth of that.
+/// How often a worker with work offers its CPU to others: both ends of a load may have to share one. The scheduler would
+/// let it go on until its next tick, some milliseconds, in which rings overflow. On a CPU of its own the offer costs a
+/// system call of a hundredth of that.
 const OFFER: Nanos = 20_000;
 /// What the scheduler takes a turn to be that is given up, see [`rig_sys::cpu::set_slice`].
 pub(super) const TURN: Duration = Duration::from_micros(100);
@@ -109,7 +109,7 @@ impl Work<'_> {
         let usage = drive(&mut engine, &mut port, &mut Monotonic, |engine, Pass { end, busy, usage }| {
             if let Some(order) = self.orders.news(&mut seen) {
                 if order.stop {
-                    return false;
+                    return Then::Stop;
                 }
                 obey(engine, order, last_order);
                 last_order = order;
@@ -119,12 +119,13 @@ impl Work<'_> {
                 self.compare(engine, &mut gateway);
             }
             idle = if busy { 0 } else { idle + 1 };
-            if idle >= PATIENCE || end - offered_at >= OFFER {
-                idle = 0;
-                offered_at = end;
-                std::thread::yield_now();
+            if idle < PATIENCE && end - offered_at < OFFER {
+                return Then::Next;
             }
-            true
+            idle = 0;
+            offered_at = end;
+            std::thread::yield_now();
+            Then::Rested
         });
         let mut latencies = Latencies::default();
         engine.exchange_latencies(&mut latencies);
