@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const PROGRAMS: &[&str] = &["balancer", "spread", "trace"];
+const PROGRAMS: &[&str] = &["balancer", "spread", "trace", "unsent"];
 
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=bpf");

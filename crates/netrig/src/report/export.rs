@@ -18,6 +18,7 @@ use crate::compare::Comparison;
 use crate::frontend::dperf::record::Record;
 use crate::lb;
 use crate::record::{Environment, RigCost};
+use crate::run::LeftOut;
 
 /// What the JSON of every report begins with.
 pub const FORMAT: &str = "netrig-report";
@@ -54,6 +55,9 @@ pub struct RunData {
     /// What a trial without load cost; null when the run ended before that was measured.
     pub rig_cost: Option<RigCost>,
     pub scenarios: Vec<ScenarioData>,
+    /// Scenarios that the machine could not make.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     /// The comparison with an earlier run, when one was asked for (`netrig run --against`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,

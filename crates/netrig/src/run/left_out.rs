@@ -1,5 +1,6 @@
 //! Scenarios that this machine cannot make: a run goes without them, and says so.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Options, not_here};
@@ -11,7 +12,7 @@ use crate::testbed::topology::Path;
 use crate::testbed::{Middle, Shares};
 
 /// Scenarios that a run goes without, for one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     pub scenarios: Vec<String>,
     /// Why, and what to do about it.

@@ -25,7 +25,8 @@ enum drop {
 	DROP_INTERNAL = 16,
 	DROP_WORKER_BUSY = 17,
 	DROP_TOO_BIG_TOLD = 18,
-	DROPS = 19,
+	DROP_NOT_SENT = 19,
+	DROPS = 20,
 };
 
 /* Why packets are left to the kernel. */

@@ -18,6 +18,7 @@ use super::schedule;
 use super::shape::{
     self, Address, Control, Hop, Load, ServiceKey, TICK_SHIFT, Telling, TrafficCount, ownership, port_of,
 };
+use super::unsent::Unsent;
 use super::workers::Spreader;
 
 pub(crate) const PROGRAM: &str = "balance";
@@ -39,6 +40,7 @@ pub struct Balancer {
     pub(super) control: Control,
     /// Where packets are spread over workers.
     pub(super) spreader: Option<Spreader>,
+    pub(super) unsent: Unsent,
     /// The directory in which the tables are pinned.
     pub(super) kept: Option<PathBuf>,
 }

@@ -1,7 +1,8 @@
 //! What any thread may do with a loaded balancer, at any time: look at it and sweep it.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -40,6 +41,8 @@ pub struct Handle {
     slots: Range<u32>,
     /// As the last change of the configuration has left it.
     known: Arc<RwLock<Arc<Known>>>,
+    /// Backends that the kernel was once told to ask for.
+    introduced: Arc<Mutex<BTreeSet<(u32, SocketAddr)>>>,
     /// Where the next partial sweep begins; held while sweeping.
     next_swept: Arc<Mutex<u32>>,
     /// Loaded when it is first of use.
@@ -56,7 +59,17 @@ impl Handle {
     pub(super) fn new(object: Object, tables: Tables, sizes: Sizes, tuning: Tuning, slots: Range<u32>) -> Self {
         let next_swept = Arc::new(Mutex::new(slots.start));
         let (object, tables) = (Arc::new(object), Arc::new(tables));
-        Self { object, tables, sizes, tuning, slots, known: Arc::default(), next_swept, tracer: Arc::default() }
+        Self {
+            object,
+            tables,
+            sizes,
+            tuning,
+            slots,
+            known: Arc::default(),
+            introduced: Arc::default(),
+            next_swept,
+            tracer: Arc::default(),
+        }
     }
 
     pub(super) fn known(&self) -> Arc<Known> {
@@ -77,17 +90,22 @@ impl Handle {
         self.sizes.memory_here()
     }
 
-    /// Has the kernel ask for the neighbours without which packets to backends were dropped, by sending each backend an
-    /// empty datagram to the discard port (RFC 863) from the calling thread's network namespace; says to how many. To be
-    /// called about once a second: a program cannot ask itself.
+    /// Has the kernel ask for the neighbours towards backends that are new, and towards those to which packets were dropped
+    /// for want of one, by sending each backend an empty datagram to the discard port (RFC 863) from the calling thread's
+    /// network namespace; says to how many. To be called after each change of the configuration, which spares the first
+    /// packets, and about once a second: a program cannot ask itself.
     ///
     /// # Errors
     /// The first backend that nothing could be sent to, when all have been tried.
     pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
         let (mut asked, mut failed) = (0, None);
-        for ((_, address), backend) in &self.known().backends {
+        let known = self.known();
+        let mut introduced = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
+        introduced.retain(|at| known.backends.contains_key(at));
+        for (at, backend) in &known.backends {
+            let address = at.1;
             let hops: Vec<Hop> = self.tables.hops.per_cpu(backend.number)?;
-            if hops.iter().any(|hop| hop.known == MISSED) {
+            if introduced.insert(*at) || hops.iter().any(|hop| hop.known == MISSED) {
                 let unspecified: IpAddr =
                     if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
                 let sent =

@@ -14,6 +14,7 @@ use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownService, Part};
 use super::shape::{self, Address, Control, Hop, Load, TrafficCount, Tuning, socket};
 use super::sizes::{BUCKET, Layout, Sizes};
+use super::unsent::Unsent;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
 /// The constants' section, and what its copy is called where it is kept.
@@ -187,11 +188,15 @@ impl Balancer {
             };
         }
         let control = tables.controls.at(0)?;
+        let unsent = Unsent::attach(&tables, &tuning)?;
+        let entry = object.progs_mut().find(|program| program.name() == PROGRAM);
+        entry.map_or(Ok(()), |entry| unsent.set_entry(0, &entry))?;
         let mut balancer = Self {
             handle: Handle::new(object, tables, sizes, tuning, layout.slots()),
             known: Known::default(),
             control,
             spreader: None,
+            unsent,
             kept: kept.map(Path::to_path_buf),
         };
         if kept.is_some() {

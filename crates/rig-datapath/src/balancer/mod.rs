@@ -25,6 +25,7 @@ mod shape;
 mod sizes;
 mod status;
 mod trace;
+mod unsent;
 mod workers;
 
 pub use attach::{Attachment, Back, Generic, Mode};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 
 use libbpf_rs::{Link, Object, ProgramMut};
 use zerocopy::IntoBytes;
@@ -122,6 +123,7 @@ impl Balancer {
             queues.set(cpu, &WorkerQueue { packets, program: queued })?;
         }
         Map::of(&object, "queues_id", size_of::<u32>())?.set(&0_u32, &queues.id()?)?;
+        self.unsent.set_entry(1, &program(&object, SPREAD)?)?;
         let counting = program(&object, COUNTING)?.attach_trace();
         let counting = counting.map_err(|source| Error::Load { program: COUNTING, source })?;
         Ok(Spreader { object, counting })
@@ -154,23 +156,29 @@ impl Balancer {
         self.known.spreading.clone()
     }
 
-    /// Where the tables are kept, the counting of packets that found queues full is, too: it lives by itself.
+    /// Where the tables are kept, the counting at tracepoints is, too: it lives by itself.
     pub(super) fn keep_counting(&mut self) -> Result<(), Error> {
         let Some(directory) = &self.kept else { return Ok(()) };
-        let path = directory.join(KEPT_COUNTING);
-        let failed = |operation| {
-            let path = path.display().to_string();
-            move |source| Error::Pin { operation, path, source }
-        };
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed("replace")(error.into())),
-            _ => {}
-        }
-        match &mut self.spreader {
-            Some(spreader) => spreader.counting.pin(&path).map_err(failed("pin")),
-            None => Ok(()),
-        }
+        let workers = self.spreader.as_mut().map(|spreader| &mut spreader.counting);
+        pin_anew(&directory.join(KEPT_COUNTING), workers)?;
+        self.unsent.links.iter_mut().try_for_each(|(name, link)| pin_anew(&directory.join(name), Some(link)))
     }
+}
+
+/// Puts the link in the place of the one that is kept at `path`, or nothing.
+fn pin_anew(path: &Path, link: Option<&mut Link>) -> Result<(), Error> {
+    if link.as_ref().is_some_and(|link| link.pin_path().as_deref() == Some(path)) {
+        return Ok(());
+    }
+    let failed = |operation| {
+        let path = path.display().to_string();
+        move |source| Error::Pin { operation, path, source }
+    };
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed("replace")(error.into())),
+        _ => {}
+    }
+    link.map_or(Ok(()), |link| link.pin(path).map_err(failed("pin")))
 }
 
 #[cfg(test)]

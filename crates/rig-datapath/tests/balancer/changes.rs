@@ -240,7 +240,6 @@ impl std::ops::Drop for BpfFs {
 fn an_unknown_backend_is_asked_for() {
     let backends = [backend("10.0.0.14:8080", 1)];
     let Some(lab) = Lab::new(small(), &config(&[plan(&backends)])) else { return };
-    assert_eq!(lab.balancer.ask_for_neighbors().unwrap(), 0);
     let syn = tcp(SYN, &client(5000), V).bytes();
     assert_eq!(lab.dropped(&syn), Drop::NoNeighbor);
     until("the backend", || {
@@ -249,6 +248,23 @@ fn an_unknown_backend_is_asked_for() {
     });
     assert_eq!(lab.balancer.ask_for_neighbors().unwrap(), 0);
     assert_eq!(open(&lab, 5001), "10.0.0.14:8080");
+}
+
+#[test]
+fn a_new_backend_is_asked_for_before_the_first_packet() {
+    let backends = ["10.0.0.14:8080", "10.0.0.15:8080"].map(|address| backend(address, 1));
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(&backends[..1])])) else { return };
+    let asked = |lab: &Lab| lab.balancer.ask_for_neighbors().unwrap();
+    assert_eq!((asked(&lab), asked(&lab)), (1, 0));
+    lab.balancer.apply(&config(&[plan(&backends)])).unwrap();
+    assert_eq!((asked(&lab), asked(&lab)), (1, 0));
+    lab.balancer.apply(&config(&[plan(&backends[..1])])).unwrap();
+    lab.balancer.apply(&config(&[plan(&backends[..1])])).unwrap();
+    lab.balancer.apply(&config(&[plan(&backends[..1])])).unwrap();
+    assert_eq!(asked(&lab), 0);
+    // It was gone, so it is new again.
+    lab.balancer.apply(&config(&[plan(&backends)])).unwrap();
+    assert_eq!(asked(&lab), 1);
 }
 
 #[test]

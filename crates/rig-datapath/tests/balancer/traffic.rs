@@ -253,6 +253,7 @@ fn workers_outlive_the_control_plane() {
     assert!(tables.join("count_refused").exists());
     let attachment = last.take_over(&link, interface).unwrap();
     assert!(!tables.join("count_refused").exists());
+    assert!(tables.join("count_unsent").exists());
     talk(b"at last");
     drop(attachment);
 }

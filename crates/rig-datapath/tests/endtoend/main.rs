@@ -14,6 +14,7 @@ mod restart;
 mod steady;
 mod talk;
 mod unpack;
+mod unsent;
 mod web;
 
 use std::net::{IpAddr, SocketAddr};

@@ -149,9 +149,13 @@ impl Engine {
         self.troubles.sweeping.now(trouble).into_iter().for_each(note);
     }
 
-    fn each_second(&mut self) {
+    fn ask_for_neighbors(&mut self) {
         let trouble = self.balancer.ask_for_neighbors().err().map(|error| in_words(&error.into()));
         self.troubles.neighbors.now(trouble).into_iter().for_each(note);
+    }
+
+    fn each_second(&mut self) {
+        self.ask_for_neighbors();
         self.devices.watch(&mut self.balancer).iter().for_each(note);
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
@@ -215,6 +219,7 @@ impl Engine {
             });
             return Err(error.into());
         }
+        self.ask_for_neighbors();
         let mut said = Vec::new();
         for service in &rules.services {
             let (shown, before) = (Shown(service.key), self.rules.service(service.key));

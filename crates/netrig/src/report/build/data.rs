@@ -37,6 +37,7 @@ pub fn data(view: &RunView) -> RunData {
         environment: view.environment.clone(),
         rig_cost: view.rig_cost.clone(),
         scenarios: view.scenarios.iter().map(|s| scenario(s, view.level)).collect(),
+        left_out: view.left_out.clone(),
         comparison: None,
     }
 }

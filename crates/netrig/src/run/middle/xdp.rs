@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rig_datapath::balancer::{
     Attachment, Back, Backend, BackendStatus, Balancer, Config, Forward, Generic, Handle, Protocol as Carried,
     Scheduler, Service, Sizes, Spreading,
@@ -69,6 +69,8 @@ impl Balancing {
         for thread in balancer.queue_threads()? {
             run_before_others(thread, WORKERS_PRIORITY)?;
         }
+        // Who cannot be asked for shows as drops for want of a neighbour.
+        let _ = ns.run(|| balancer.ask_for_neighbors())?;
         let links = Netlink::open(ns)?;
         let mut attach = |link| -> Result<Attachment> {
             let index = links.index(link)?;
@@ -95,7 +97,6 @@ fn keep(balancer: &Handle, ns: &NetNs, control: &CpuSet, over: &AtomicBool) {
     let mut next_ask = Instant::now();
     while !over.load(Ordering::Relaxed) {
         if Instant::now() >= next_ask {
-            // A server that cannot be asked for shows as drops for want of a neighbour.
             let _ = balancer.ask_for_neighbors();
             next_ask = Instant::now() + ASK;
         }
@@ -119,6 +120,9 @@ impl Carrier for Balancing {
     }
 
     fn drops(&self) -> Result<Vec<(String, u64)>> {
+        if self.keeper.as_ref().is_some_and(JoinHandle::is_finished) {
+            bail!("the thread that sweeps the balancer's table has ended: it could not enter the balancer's namespace");
+        }
         let drops = self.balancer.drops()?;
         Ok(drops.into_iter().map(|(reason, count)| (reason.text().to_owned(), count)).collect())
     }

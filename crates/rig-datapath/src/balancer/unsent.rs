@@ -1,0 +1,43 @@
+//! Counting what devices did not take, for which the kernel has tracepoints only.
+
+use std::os::fd::AsFd;
+
+use libbpf_rs::{Link, Object, Program, ProgramMut};
+
+use crate::Error;
+use crate::maps::Map;
+
+use super::load::{Tables, load_object};
+use super::shape::Tuning;
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unsent.bpf.o"));
+/// Programs, and what their attachments are called where they are kept.
+const COUNTING: [&str; 2] = ["count_unsent", "count_refused_redirect"];
+
+/// Programs at the tracepoints.
+pub(crate) struct Unsent {
+    object: Object,
+    pub(super) links: Vec<(&'static str, Link)>,
+}
+
+impl Unsent {
+    /// Counts into `drops` of `tables`, nothing before it knows an [entry](Self::set_entry).
+    pub(super) fn attach(tables: &Tables, tuning: &Tuning) -> Result<Self, Error> {
+        let object = load_object(OBJECT, &COUNTING, tuning, |name, map| tables.share(name, map))?;
+        let attach = |name: &'static str| {
+            let program = object.progs_mut().find(|program| program.name() == name);
+            let program = program.ok_or_else(|| Error::Missing { kind: "program", name: name.to_owned() })?;
+            let link = program.attach_trace().map_err(|source| Error::Load { program: name, source })?;
+            Ok((name, link))
+        };
+        let links = COUNTING.into_iter().map(attach).collect::<Result<_, Error>>()?;
+        Ok(Self { object, links })
+    }
+
+    /// A program on whose behalf packets are redirected, at one of two places.
+    pub(super) fn set_entry(&self, place: u32, program: &ProgramMut<'_>) -> Result<(), Error> {
+        let failed = |source| Error::Map { map: "entries", operation: "find the program's number for", source };
+        let number = Program::id_from_fd(program.as_fd()).map_err(failed)?;
+        Map::of(&self.object, "entries", size_of::<u32>())?.set(&place, &number)
+    }
+}
