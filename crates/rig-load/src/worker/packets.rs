@@ -90,8 +90,10 @@ impl<W: Write> Control<'_, W> {
         if plan.end() == End::Connect {
             fleet.wind_down_at(stop_ns);
         }
+        fleet.make_room();
         self.rest(fleet, begin_ns)?;
-        fleet.latencies(HAND_OVER);
+        // Summed up here it would keep workers from their CPU for a millisecond of the window.
+        let before = fleet.hand_over(HAND_OVER);
         let begin = Reading::take(fleet);
         let mut last = begin.totals.clone();
         let mut samples = Vec::new();
@@ -105,6 +107,7 @@ impl<W: Write> Control<'_, W> {
         }
         let end = Reading::take(fleet);
         let latencies = fleet.latencies(HAND_OVER);
+        fleet.sum(before);
         self.rest(fleet, stop_ns)?;
         let deadline_ns = stop_ns.saturating_add(ns(packets.course.drain));
         match plan.end() {

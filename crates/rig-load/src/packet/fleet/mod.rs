@@ -283,9 +283,20 @@ impl Fleet {
         Totals::of(workers.collect())
     }
 
-    /// The latencies since this was last called. Takes about a millisecond; what a worker does not hand over within
-    /// `patience` comes with the next call.
+    /// Makes room for what the next [`hand_over`](Self::hand_over) takes, so that it need not.
+    pub fn make_room(&mut self) {
+        self.spare.resize_with(self.workers.len(), Latencies::default);
+    }
+
+    /// The latencies since they were last handed over. Takes a few milliseconds of CPU time; what a worker does not hand
+    /// over within `patience` comes with the next call.
     pub fn latencies(&mut self, patience: Duration) -> Latencies {
+        let taken = self.hand_over(patience);
+        self.sum(taken)
+    }
+
+    /// The same, worker by worker and not yet summed: for moments at which the CPU is the workers'.
+    pub fn hand_over(&mut self, patience: Duration) -> Vec<Latencies> {
         for hand in &self.workers {
             let mut published = lock(&hand.desk.published);
             if matches!(published.latencies, Exchange::Nothing) {
@@ -293,17 +304,14 @@ impl Fleet {
             }
         }
         let deadline = clock::monotonic_after(patience);
-        let mut interval = Latencies::default();
+        let mut taken = Vec::with_capacity(self.workers.len());
         let mut waiting: Vec<&Hand> = self.workers.iter().collect();
         while !waiting.is_empty() {
             waiting.retain(|hand| {
                 let mut published = lock(&hand.desk.published);
                 match std::mem::take(&mut published.latencies) {
-                    Exchange::Taken(mut latencies) => {
-                        drop(published);
-                        interval.merge(&latencies);
-                        latencies.clear();
-                        self.spare.push(latencies);
+                    Exchange::Taken(latencies) => {
+                        taken.push(latencies);
                         false
                     }
                     other => {
@@ -316,6 +324,17 @@ impl Fleet {
                 break;
             }
             thread::sleep(Duration::from_micros(300));
+        }
+        taken
+    }
+
+    /// Sums up what was handed over.
+    pub fn sum(&mut self, taken: Vec<Latencies>) -> Latencies {
+        let mut interval = Latencies::default();
+        for mut latencies in taken {
+            interval.merge(&latencies);
+            latencies.clear();
+            self.spare.push(latencies);
         }
         self.latencies.merge(&interval);
         interval
