@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Packets that a device did not take. The kernel hands them over some at a time, behind the back of who redirected them;
+ * Redirected packets that a device did not take. The kernel hands them over some at a time, behind the back of who redirected them;
  * only its tracepoints say what became of them.
  */
 #include "rig/maps.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-/* The kernel's numbers of the programs that packets come to, as long as they are ours; 0 for none. */
+/* The kernel's numbers of the balancer's programs that packets come to; 0 for none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);

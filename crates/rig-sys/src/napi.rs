@@ -111,6 +111,12 @@ pub fn threads(ns: &NetNs, interface: &str) -> Result<Vec<u32>> {
     Ok(threads)
 }
 
+/// Whether threads process what the interface of this number receives, one of the calling thread's network namespace;
+/// false where the kernel does not tell.
+pub(crate) fn is_threaded(index: u32) -> bool {
+    pids(index).is_ok_and(|threads| !threads.is_empty())
+}
+
 /// The threads of an interface of the calling thread's network namespace.
 fn pids(index: u32) -> io::Result<Vec<u32>> {
     let all = Questions::open()?.dump(GET_NAPI, NAPI_INTERFACE, &index.to_ne_bytes(), NAPI_PID)?;

@@ -104,10 +104,10 @@ fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
     pieces
 }
 
-/// Whether client, middle and server can each receive on their own CPUs.
+/// Whether the receiving threads of client, middle and server can be placed.
 pub(super) fn placing() -> State {
     let remedy = match napi::may_place() {
-        Ok(()) => return ok("receive processing goes to the nodes' own CPUs"),
+        Ok(()) => return ok("receiving threads can be put onto CPUs"),
         Err(NotPlaceable::UserNamespace) => "run netrig as root of the machine",
         Err(NotPlaceable::Capability) => "run netrig as root, or give the container CAP_SYS_NICE",
         Err(NotPlaceable::ProcessNamespace) => {

@@ -127,7 +127,6 @@ fn allowed(thread: u32) -> String {
     text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
 }
 
-/// Of the kernel's threads every one is on its node's CPUs, and packets are received by these threads and nobody else.
 #[test]
 fn what_comes_to_a_balancer_is_taken_by_the_cpus_of_its_clients() {
     as_root(|| {
@@ -147,6 +146,7 @@ fn what_comes_to_a_balancer_is_taken_by_the_cpus_of_its_clients() {
     });
 }
 
+/// Of the kernel's threads every one is on its node's CPUs, and packets are received by these threads and nobody else.
 #[test]
 fn what_a_node_receives_is_processed_on_its_own_cpus() {
     as_root(|| {

@@ -105,14 +105,17 @@ impl Handle {
         for (at, backend) in &known.backends {
             let address = at.1;
             let hops: Vec<Hop> = self.tables.hops.per_cpu(backend.number)?;
-            if introduced.insert(*at) || hops.iter().any(|hop| hop.known == MISSED) {
+            if !introduced.contains(at) || hops.iter().any(|hop| hop.known == MISSED) {
                 let unspecified: IpAddr =
                     if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
                 let sent =
                     UdpSocket::bind((unspecified, 0)).and_then(|socket| socket.send_to(&[], (address.ip(), DISCARD)));
                 // One that cannot be asked for is in no other's way.
                 match sent {
-                    Ok(_) => asked += 1,
+                    Ok(_) => {
+                        introduced.insert(*at);
+                        asked += 1;
+                    }
                     Err(source) => failed = failed.or(Some(Error::Neighbor { address: address.ip(), source })),
                 }
             }

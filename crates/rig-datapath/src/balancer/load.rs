@@ -12,6 +12,7 @@ use crate::maps::Map;
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownService, Part};
+use super::reason::{Drop, Pass};
 use super::shape::{self, Address, Control, Hop, Load, TrafficCount, Tuning, socket};
 use super::sizes::{BUCKET, Layout, Sizes};
 use super::unsent::Unsent;
@@ -178,6 +179,13 @@ impl Balancer {
             }
         })?;
         let tables = Tables::of(&object)?;
+        // An older version's have no room for reasons that came later; every entry is there, so nothing else tells.
+        let counts = (Drop::ALL.len() + 1, Pass::ALL.len() + 1);
+        if let Some(directory) = kept
+            && (tables.drops.entries() as usize, tables.passes.entries() as usize) != counts
+        {
+            return Err(Error::PinnedOtherwise { path: directory.display().to_string() });
+        }
         if kept.is_some() {
             sizes = Sizes {
                 connections: tuning.shards * tuning.connections_per_shard,

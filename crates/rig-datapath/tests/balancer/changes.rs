@@ -214,6 +214,27 @@ fn another_process_goes_on_with_what_was_kept() {
     assert_eq!(new, HashSet::from([eleven.to_owned(), "10.0.0.12:8080".to_owned()]));
 }
 
+/// There were fewer reasons for drops once.
+#[test]
+fn tables_of_an_older_version_are_refused() {
+    let Some(mut lab) = Lab::new(small(), &config(&[])) else { return };
+    let Some(directory) = BpfFs::mount() else { return };
+    let tables = directory.0.path().join("tables");
+    fs::create_dir(&tables).unwrap();
+    lab.balancer.keep(&tables).unwrap();
+    let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as u64,
+        ..Default::default()
+    };
+    let reasons = lab.balancer.drops().unwrap().len() as u32;
+    let kind = libbpf_rs::MapType::PercpuArray;
+    let mut older = libbpf_rs::MapHandle::create(kind, Some("drops"), 4, 8, reasons, &options).unwrap();
+    fs::remove_file(tables.join("drops")).unwrap();
+    older.pin(tables.join("drops")).unwrap();
+    let error = Balancer::resume(&tables).unwrap_err();
+    assert!(matches!(error, rig_datapath::Error::PinnedOtherwise { .. }), "{error}");
+}
+
 /// A bpf file system; what is pinned there goes with it.
 pub struct BpfFs(pub tempfile::TempDir);
 

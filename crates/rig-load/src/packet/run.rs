@@ -56,6 +56,7 @@ pub struct Pass {
 /// What comes after a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
+    /// What `go_on` did is a part of the next pass.
     Next,
     /// As before, but others had the CPU since the pass ended, and that is not the engine's work.
     Rested,
@@ -69,7 +70,7 @@ impl Then {
 }
 
 /// Passes through `engine`, each with the time at its begin, until `go_on`, which sees the engine after each pass, says
-/// no.
+/// to stop.
 pub fn drive<F: Family, P: Port>(
     engine: &mut Engine<F>,
     port: &mut P,

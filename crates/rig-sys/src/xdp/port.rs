@@ -12,6 +12,7 @@ use super::link::Link;
 use super::live::{LiveSender, Maps};
 use super::socket::{self, Receiver, Sender, kernel};
 use crate::error::Error;
+use crate::napi;
 use crate::packet_socket::all_multicast;
 
 /// Where the program that steers frames may stand.
@@ -27,7 +28,9 @@ pub enum Mode {
 /// By which way frames leave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sending {
-    /// Without socket buffers where the interface is a veth that allows it, otherwise by the socket.
+    /// Without socket buffers where the interface is a veth that allows it, otherwise by the socket. Where threads process
+    /// what it receives, as they then probably do at its peer, it is the socket: frames that are still on their way when the
+    /// system call ends keep a pool of pages each for a second.
     #[default]
     Any,
     Socket,
@@ -139,7 +142,7 @@ fn open_in(link: &Link, places: &[Place], options: &Options, hook: Hook) -> Resu
     let entries = places.iter().map(|place| place.queue + 1).max().unwrap_or(1);
     let sockets = bpf::create_map(MapKind::Xskmap, 4, entries, 0).map_err(|e| refused("make an XSKMAP", e))?;
     let mut maps = None;
-    if link.is_veth && !is_generic && options.sending == Sending::Any {
+    if link.is_veth && !is_generic && options.sending == Sending::Any && !napi::is_threaded(link.index) {
         match live_maps(link, places) {
             Ok(made) => maps = Some(made),
             Err(why) => {

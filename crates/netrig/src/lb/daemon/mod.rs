@@ -228,7 +228,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
         }
     }
     balancer.apply(&rules.config()).or_exit(Exit::BadInput)?;
-    // Who cannot be asked for is told when packets miss him.
+    // Who cannot be asked for is told within a second.
     let _ = balancer.ask_for_neighbors();
     if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
         balancer.keep(pins.directory()).or_exit(Exit::Failed)?;

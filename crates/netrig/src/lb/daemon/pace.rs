@@ -52,8 +52,8 @@ impl Pace {
         let slices = self.places.div_ceil(SLICE);
         // What has expired is needed again soon.
         let share = if occupied * 4 > self.capacity * 3 { 1 } else { SHARE };
-        let pause = (took * (share - 1)).max((ROUND / slices).saturating_sub(took));
-        self.next = now + pause;
+        // From when it was due: who sleeps, wakes late.
+        self.next = (self.next + ROUND / slices).max(now + took * (share - 1));
         if self.round.swept >= self.places {
             self.live = self.round.live;
             self.took = now.duration_since(self.round.begun);

@@ -34,7 +34,7 @@ const ASK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Balancing {
     balancer: Balancer,
-    keeper: Option<JoinHandle<()>>,
+    keeper: Option<JoinHandle<rig_sys::Result<()>>>,
     over: Arc<AtomicBool>,
     _attachments: Vec<Attachment>,
 }
@@ -89,11 +89,9 @@ impl Balancing {
 }
 
 /// Ends silent connections, and has the kernel ask where the servers are.
-fn keep(balancer: &Handle, ns: &NetNs, control: &CpuSet, over: &AtomicBool) {
-    if ns.enter().and_then(|()| control.apply()).is_err() {
-        // Without its namespace it could only ask the wrong network.
-        return;
-    }
+fn keep(balancer: &Handle, ns: &NetNs, control: &CpuSet, over: &AtomicBool) -> rig_sys::Result<()> {
+    // Without its namespace it could only ask the wrong network.
+    ns.enter().and_then(|()| control.apply())?;
     let mut next_ask = Instant::now();
     while !over.load(Ordering::Relaxed) {
         if Instant::now() >= next_ask {
@@ -103,6 +101,7 @@ fn keep(balancer: &Handle, ns: &NetNs, control: &CpuSet, over: &AtomicBool) {
         let _ = balancer.sweep(balancer.places().div_ceil(PARTS));
         thread::sleep(ROUND / PARTS);
     }
+    Ok(())
 }
 
 impl Drop for Balancing {
@@ -121,7 +120,9 @@ impl Carrier for Balancing {
 
     fn drops(&self) -> Result<Vec<(String, u64)>> {
         if self.keeper.as_ref().is_some_and(JoinHandle::is_finished) {
-            bail!("the thread that sweeps the balancer's table has ended: it could not enter the balancer's namespace");
+            bail!(
+                "the thread that sweeps the balancer's table has ended: no namespace or CPU for it, or it broke down"
+            );
         }
         let drops = self.balancer.drops()?;
         Ok(drops.into_iter().map(|(reason, count)| (reason.text().to_owned(), count)).collect())

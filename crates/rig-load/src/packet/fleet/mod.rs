@@ -288,7 +288,7 @@ impl Fleet {
         self.spare.resize_with(self.workers.len(), Latencies::default);
     }
 
-    /// The latencies since they were last handed over. Takes a few milliseconds of CPU time; what a worker does not hand
+    /// The latencies since they were last handed over. Takes about a millisecond of CPU time; what a worker does not hand
     /// over within `patience` comes with the next call.
     pub fn latencies(&mut self, patience: Duration) -> Latencies {
         let taken = self.hand_over(patience);
