@@ -215,7 +215,9 @@ fn send_ended(connection: &Connection, course: &Course, errno: Errno) -> Result<
         return Ok(());
     }
     let why = match errno {
-        Errno::PIPE | Errno::CONNRESET => format!("the peer closed the connection: {}", io::Error::from(errno)),
+        Errno::PIPE | Errno::CONNRESET => {
+            format!("the peer closed the connection before the window was over: {}", io::Error::from(errno))
+        }
         _ => io::Error::from(errno).to_string(),
     };
     Err(trouble("send to", connection, &why))
