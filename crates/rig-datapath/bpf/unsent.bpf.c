@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Redirected packets that a device did not take. The kernel hands them over some at a time, behind the back of who redirected them;
- * only its tracepoints say what became of them.
+ * Redirected packets that a device did not take. The kernel hands them over some at a time, behind the back of who
+ * redirected them; only its tracepoints say what became of them.
  */
 #include "rig/maps.h"
 

@@ -25,9 +25,9 @@ const NAPI_PID: u16 = 4;
 pub enum Urgency {
     /// As any thread's.
     Normal,
-    /// Before every thread that is not of real time, and before those of a lower priority, 1 to 99 (SCHED_FIFO of sched(7)).
-    /// What comes next would otherwise wait for a busy thread's time slice, several milliseconds, with room for 256 frames in a veth
-    /// interface.
+    /// Before every thread that is not of real time, and before those of a lower priority, 1 to 99 (SCHED_FIFO of
+    /// sched(7)). What comes next would otherwise wait for a busy thread's time slice, several milliseconds, with room for
+    /// 256 frames in a veth interface.
     RealTime(u8),
 }
 

@@ -372,14 +372,15 @@ impl Testbed {
                 // A veth interface that takes unsegmented TCP hands everything to the sender's softirq and not to the
                 // peer's thread, as nothing would be left for the peer to merge (veth_xmit of drivers/net/veth.c).
                 ethtool::set(ns, &interface.name, Offload::Tso, false)?;
-                // Without generic receive offload it takes no frames of XDP programs.
-                ethtool::set(ns, &interface.name, Offload::Gro, true)?;
                 // Ends first, for they have little room for what waits.
                 let (cpus, urgency) = match (self.topology.path(), middle == Some(number)) {
                     // Its workers have queues, which the ends' CPUs fill, as a network card would.
                     (Path::Balancer, true) => (&self.nodes[0].cpus, Urgency::RealTime(1)),
-                    // Workers hand frames over themselves.
-                    (Path::Balancer, false) => continue,
+                    // Workers hand frames over themselves, which a veth takes with GRO only.
+                    (Path::Balancer, false) => {
+                        ethtool::set(ns, &interface.name, Offload::Gro, true)?;
+                        continue;
+                    }
                     // A proxy on the same CPU has to get its turn.
                     (Path::Haproxy, true) => (&node.cpus, Urgency::Normal),
                     (_, true) => (&node.cpus, Urgency::RealTime(1)),

@@ -8,6 +8,7 @@ use libbpf_rs::{Link, ProgramMut, Xdp, XdpFlags};
 use crate::Error;
 
 use super::control::{Balancer, PROGRAM};
+use super::load::program;
 use super::workers;
 
 /// How the kernel runs the program.
@@ -123,7 +124,6 @@ impl Balancer {
             Some(spreader) => (&spreader.object, workers::SPREAD),
             None => (&*self.object, PROGRAM),
         };
-        let program = object.progs_mut().find(|program| program.name() == name);
-        program.ok_or_else(|| Error::Missing { kind: "program", name: name.to_owned() })
+        program(object, name)
     }
 }

@@ -14,7 +14,7 @@ use crate::test_run::{self, Outcome};
 
 use super::control::{PROGRAM, SWEEP};
 use super::known::Known;
-use super::load::Tables;
+use super::load::{Tables, program};
 use super::shape::{Hop, MISSED, Sweep, Tuning};
 use super::sizes::{Memory, Sizes};
 use super::trace::Tracer;
@@ -179,8 +179,7 @@ impl Handle {
 
     fn run_sweep(&self, sweep: Sweep) -> Result<Sweep, Error> {
         let failed = |source| Error::TestRun { program: SWEEP, source };
-        let program = self.object.progs_mut().find(|program| program.name() == SWEEP);
-        let program = program.ok_or_else(|| Error::Missing { kind: "program", name: SWEEP.to_owned() })?;
+        let program = program(&self.object, SWEEP)?;
         let mut bytes = [0; size_of::<Sweep>()];
         bytes.copy_from_slice(sweep.as_bytes());
         // The kernel writes the context back to where it was read from.

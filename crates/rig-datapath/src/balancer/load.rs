@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut, ProgramMut};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
@@ -147,6 +147,11 @@ pub(crate) fn load_object(
     open.load().map_err(failed)
 }
 
+pub(crate) fn program<'a>(object: &'a Object, name: &'static str) -> Result<ProgramMut<'a>, Error> {
+    let program = object.progs_mut().find(|program| program.name() == name);
+    program.ok_or_else(|| Error::Missing { kind: "program", name: name.to_owned() })
+}
+
 impl Balancer {
     /// Loads the programs with empty tables.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
@@ -197,8 +202,7 @@ impl Balancer {
         }
         let control = tables.controls.at(0)?;
         let unsent = Unsent::attach(&tables, &tuning)?;
-        let entry = object.progs_mut().find(|program| program.name() == PROGRAM);
-        entry.map_or(Ok(()), |entry| unsent.set_entry(0, &entry))?;
+        unsent.set_entry(0, &program(&object, PROGRAM)?)?;
         let mut balancer = Self {
             handle: Handle::new(object, tables, sizes, tuning, layout.slots()),
             known: Known::default(),

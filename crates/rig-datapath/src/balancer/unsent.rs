@@ -7,7 +7,7 @@ use libbpf_rs::{Link, Object, Program, ProgramMut};
 use crate::Error;
 use crate::maps::Map;
 
-use super::load::{Tables, load_object};
+use super::load::{Tables, load_object, program};
 use super::shape::Tuning;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unsent.bpf.o"));
@@ -25,9 +25,8 @@ impl Unsent {
     pub(super) fn attach(tables: &Tables, tuning: &Tuning) -> Result<Self, Error> {
         let object = load_object(OBJECT, &COUNTING, tuning, |name, map| tables.share(name, map))?;
         let attach = |name: &'static str| {
-            let program = object.progs_mut().find(|program| program.name() == name);
-            let program = program.ok_or_else(|| Error::Missing { kind: "program", name: name.to_owned() })?;
-            let link = program.attach_trace().map_err(|source| Error::Load { program: name, source })?;
+            let link =
+                program(&object, name)?.attach_trace().map_err(|source| Error::Load { program: name, source })?;
             Ok((name, link))
         };
         let links = COUNTING.into_iter().map(attach).collect::<Result<_, Error>>()?;

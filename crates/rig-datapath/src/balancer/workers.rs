@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use libbpf_rs::{Link, Object, ProgramMut};
+use libbpf_rs::{Link, Object};
 use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::maps::Map;
 
 use super::control::Balancer;
-use super::load::load_object;
+use super::load::{load_object, program};
 use super::shape::{AT_ONCE, MAX_WORKERS, WorkerQueue};
 use super::sizes::possible_cpus;
 
@@ -53,11 +53,6 @@ const MOST_PACKETS: u32 = 16_384;
 pub(crate) struct Spreader {
     pub(super) object: Object,
     counting: Link,
-}
-
-fn program<'a>(object: &'a Object, name: &'static str) -> Result<ProgramMut<'a>, Error> {
-    let program = object.progs_mut().find(|program| program.name() == name);
-    program.ok_or_else(|| Error::Missing { kind: "program", name: name.to_owned() })
 }
 
 /// The constants of `spread`: how many workers, and the CPU of each.

@@ -1,5 +1,5 @@
-//! How fast the table is swept: in slices of a fraction of a millisecond, a round a second where that costs little, slower where
-//! the table is large, and as fast as can be where it gets full.
+//! How fast the table is swept: in slices of a fraction of a millisecond, a round a second where that costs
+//! little, slower where the table is large, and as fast as can be where it gets full.
 
 use std::time::{Duration, Instant};
 

@@ -1,16 +1,16 @@
 //! netrig's own balancer as XDP programs on both wires.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rig_datapath::balancer::{
     Attachment, Back, Backend, BackendStatus, Balancer, Config, Forward, Generic, Handle, Protocol as Carried,
     Scheduler, Service, Sizes, Spreading,
 };
-use rig_sys::cpu::{CpuSet, run_before_others};
+use rig_sys::cpu::run_before_others;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 
@@ -34,7 +34,7 @@ const ASK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Balancing {
     balancer: Balancer,
-    keeper: Option<JoinHandle<rig_sys::Result<()>>>,
+    keeper: Option<JoinHandle<()>>,
     over: Arc<AtomicBool>,
     _attachments: Vec<Attachment>,
 }
@@ -82,16 +82,23 @@ impl Balancing {
         let mut keeping = Self { balancer, keeper: None, over: Arc::clone(&over), _attachments: attachments };
         // Its own handle: the testbed's goes with the testbed, perhaps before the thread has ended.
         let ns = ns.try_clone()?;
-        let body = move || keep(&handle, &ns, &control, &over);
+        let (say, said) = mpsc::channel();
+        let body = move || {
+            // Without its namespace it could only ask the wrong network.
+            let entered = ns.enter().and_then(|()| control.apply());
+            let goes_on = entered.is_ok();
+            if say.send(entered).is_ok() && goes_on {
+                keep(&handle, &over);
+            }
+        };
         keeping.keeper = Some(thread::Builder::new().name("balancer".into()).spawn(body).context("start a thread")?);
+        said.recv().context("hear from a thread")??;
         Ok(keeping)
     }
 }
 
 /// Ends silent connections, and has the kernel ask where the servers are.
-fn keep(balancer: &Handle, ns: &NetNs, control: &CpuSet, over: &AtomicBool) -> rig_sys::Result<()> {
-    // Without its namespace it could only ask the wrong network.
-    ns.enter().and_then(|()| control.apply())?;
+fn keep(balancer: &Handle, over: &AtomicBool) {
     let mut next_ask = Instant::now();
     while !over.load(Ordering::Relaxed) {
         if Instant::now() >= next_ask {
@@ -101,7 +108,6 @@ fn keep(balancer: &Handle, ns: &NetNs, control: &CpuSet, over: &AtomicBool) -> r
         let _ = balancer.sweep(balancer.places().div_ceil(PARTS));
         thread::sleep(ROUND / PARTS);
     }
-    Ok(())
 }
 
 impl Drop for Balancing {
@@ -119,11 +125,6 @@ impl Carrier for Balancing {
     }
 
     fn drops(&self) -> Result<Vec<(String, u64)>> {
-        if self.keeper.as_ref().is_some_and(JoinHandle::is_finished) {
-            bail!(
-                "the thread that sweeps the balancer's table has ended: no namespace or CPU for it, or it broke down"
-            );
-        }
         let drops = self.balancer.drops()?;
         Ok(drops.into_iter().map(|(reason, count)| (reason.text().to_owned(), count)).collect())
     }
