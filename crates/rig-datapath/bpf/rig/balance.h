@@ -158,20 +158,72 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	return leave_by(ctx, p, ifindex, control);
 }
 
-/* Local address and port for the next connection to a backend; each CPU has its own part of the ports. */
-static always_inline int next_local(struct connection *c, const struct service *s, __u64 *cursor)
+/* Local address, by its number, and port of a backend's nth connection; each CPU has its own part of the ports. */
+struct local {
+	__u32 address;
+	__u16 port;
+};
+
+static always_inline int local_of(const struct service *s, __u64 nth, struct local *l)
 {
 	__u32 addresses = LENGTH(s->locals);
-	__u64 at = *cursor;
 	__u32 cpu = bpf_get_smp_processor_id();
 
 	if (!addresses || !tuning.cpus || !tuning.ports_per_cpu)
 		return 0;
-	*cursor = at + 1;
-	c->local = list_at(s->locals, at % addresses);
-	c->local_port = bpf_htons(tuning.port_low + (cpu % tuning.cpus) * tuning.ports_per_cpu +
-				  at / addresses % tuning.ports_per_cpu);
+	l->address = list_at(s->locals, nth % addresses);
+	l->port = bpf_htons(tuning.port_low + (cpu % tuning.cpus) * tuning.ports_per_cpu +
+			    nth / addresses % tuning.ports_per_cpu);
 	return 1;
+}
+
+static always_inline int next_local(struct connection *c, const struct service *s, __u64 *cursor)
+{
+	struct local l;
+
+	if (!local_of(s, *cursor, &l))
+		return 0;
+	*cursor += 1;
+	c->local = l.address;
+	c->local_port = l.port;
+	return 1;
+}
+
+/*
+ * Asks for the bucket that a connection's second entry will most likely go to, ahead of the look-up: the memory of both is
+ * waited for at once then, and not one after the other. Nothing depends on it, so it may be wrong when others are quicker.
+ */
+__noinline int ask_early(__u32 number, const struct tuple *client)
+{
+	const struct service *s = service_at(number);
+	const struct address *to = client ? &client->source : 0;
+	struct tuple t = {};
+	struct local l = {};
+	struct backend *b;
+	struct bucket *bucket;
+	__u32 backend;
+	__u64 *cursor;
+
+	if (!s || !client)
+		return 0;
+	l.port = client->source_port;
+	backend = due(s, number, client);
+	b = backend_at(backend);
+	cursor = bpf_map_lookup_elem(&cursors, &backend);
+	if (!b || !cursor)
+		return 0;
+	if (s->forward == FULLNAT) {
+		if (!local_of(s, *cursor, &l))
+			return 0;
+		to = local_at(l.address);
+	} else if (s->forward != NAT) {
+		return 0;
+	}
+	if (!to)
+		return 0;
+	backends_tuple(&t, s, b, to, l.port);
+	bucket = bucket_at(hash_tuple(&t), 0);
+	return bucket ? *(volatile __u32 *)&bucket->head : 0;
 }
 
 /* The entry for packets from the backend, and with it the local address and port; 0 or a reason for a drop. */
@@ -385,10 +437,21 @@ static always_inline int is_spread(const struct packet *p, enum kind kind)
 	       (is_owned(&p->tuple.destination, OWNED_TO) || is_owned(&p->tuple.source, OWNED_FROM));
 }
 
+static always_inline __u32 *service_for(const struct tuple *t)
+{
+	struct service_key key = { .address = t->destination,
+				   .port = t->destination_port,
+				   .protocol = t->protocol };
+
+	return bpf_map_lookup_elem(&service_of, &key);
+}
+
 /* What `parse` has made of it. */
 static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum rung rung)
 {
 	const struct control *control = settings();
+	int opens = kind == FLOW && (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	__u32 *number = 0;
 	__u64 hash;
 	__u32 tick, entry;
 
@@ -406,6 +469,11 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	if (rung == PARSED)
 		return XDP_PASS;
 	hash = hash_tuple(&packet->tuple);
+	if (opens && rung == THROUGH) {
+		number = service_for(&packet->tuple);
+		if (number)
+			ask_early(*number, &packet->tuple);
+	}
 	entry = find(&packet->tuple, hash);
 	if (rung == FOUND)
 		return entry ? XDP_TX : XDP_PASS;
@@ -418,15 +486,12 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		entry = 0;
 	}
 	if (!entry) {
-		struct service_key key = { .address = packet->tuple.destination,
-					   .port = packet->tuple.destination_port,
-					   .protocol = packet->tuple.protocol };
-		__u32 *number;
 		int made;
 
 		if (kind == ERROR)
 			return pass(PASS_ICMP_UNKNOWN);
-		number = bpf_map_lookup_elem(&service_of, &key);
+		if (!opens)
+			number = service_for(&packet->tuple);
 		if (!number)
 			return pass(PASS_NO_SERVICE);
 		NOTE(service, *number);

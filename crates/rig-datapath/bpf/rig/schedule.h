@@ -119,4 +119,21 @@ __noinline int schedule(__u32 service, const struct tuple *t)
 	return -DROP_BACKENDS_FULL;
 }
 
+/* Whose turn it is likely to be, with nothing changed; 0 when that takes a look at all of them. */
+static always_inline __u32 due(const struct service *s, __u32 service, const struct tuple *t)
+{
+	__u32 length = LENGTH(s->schedule), at;
+
+	if (!length || s->scheduler == LEAST)
+		return 0;
+	if (s->scheduler == ROUND_ROBIN) {
+		__u64 *turn = bpf_map_lookup_elem(&turns, &service);
+
+		at = turn ? *turn % length : 0;
+	} else {
+		at = hash_source(t, s->scheduler == FLOW_HASH) % length;
+	}
+	return list_at(s->schedule, at);
+}
+
 #endif

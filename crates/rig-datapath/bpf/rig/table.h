@@ -128,6 +128,17 @@ static always_inline int matches(const struct connection *c, enum direction dire
 	return l && same(l, &t->destination) && c->local_port == t->destination_port;
 }
 
+/* The tuple of a backend's packets to the address and port that it was spoken to from. */
+static always_inline void backends_tuple(struct tuple *t, const struct service *s, const struct backend *b,
+					 const struct address *to, __u16 port)
+{
+	t->source = b->address;
+	t->source_port = b->port;
+	t->destination = *to;
+	t->destination_port = port;
+	t->protocol = s->protocol;
+}
+
 /* The tuple of a connection's packets in this direction; 0 when there is none. */
 static always_inline int tuple_of(const struct connection *c, enum direction direction, struct tuple *t)
 {
@@ -136,19 +147,16 @@ static always_inline int tuple_of(const struct connection *c, enum direction dir
 
 	if (!s || !b)
 		return 0;
-	t->protocol = s->protocol;
 	if (direction == INWARD) {
+		t->protocol = s->protocol;
 		t->source = c->client;
 		t->source_port = c->client_port;
 		t->destination = s->address;
 		t->destination_port = s->port;
 		return 1;
 	}
-	t->source = b->address;
-	t->source_port = b->port;
 	if (s->forward == NAT) {
-		t->destination = c->client;
-		t->destination_port = c->client_port;
+		backends_tuple(t, s, b, &c->client, c->client_port);
 		return 1;
 	}
 
@@ -156,8 +164,7 @@ static always_inline int tuple_of(const struct connection *c, enum direction dir
 
 	if (!l)
 		return 0;
-	t->destination = *l;
-	t->destination_port = c->local_port;
+	backends_tuple(t, s, b, l, c->local_port);
 	return s->forward == FULLNAT;
 }
 
