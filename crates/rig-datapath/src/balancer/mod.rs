@@ -39,4 +39,4 @@ pub use shape::State;
 pub use sizes::{Memory, Sizes};
 pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
 pub use trace::{Begun, Direction, Found, Kind, Trace};
-pub use workers::{QUEUE_PACKETS, Spreading};
+pub use workers::{MOST_PACKETS, QUEUE_PACKETS, Spreading};
