@@ -23,6 +23,11 @@ fn the_picture_shows_work_and_says_how_much_was_idle() {
         assert!(drawn.contains(text), "no {text} in {drawn}");
     }
     assert!(drawn.contains("<script") && !drawn.contains(IDLE), "{drawn}");
+    // What the addition to the script stands on, which is another program's.
+    for text in ["function search_prompt()", "function search(term)", "searching = 0", ".hide { display:none; }"] {
+        assert!(drawn.contains(text), "no {text} in {drawn}");
+    }
+    assert!(drawn.trim_end().ends_with("]]></script>\n</svg>"), "{drawn}");
     assert_eq!(drawn, svg(&profile(&stacks), "One <worker>").unwrap(), "the same record gives the same picture");
 }
 
