@@ -5,6 +5,7 @@ use std::time::Duration;
 use libbpf_rs::{Object, ProgramInput};
 
 use crate::Error;
+use crate::balancer::program as find;
 
 /// What an XDP program decides (linux/bpf.h, `enum xdp_action`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,8 +61,6 @@ pub fn run(
     interface: Option<u32>,
     repeat: u32,
 ) -> Result<Outcome, Error> {
-    let handle = object.progs_mut().find(|candidate| candidate.name() == program);
-    let handle = handle.ok_or_else(|| Error::Missing { kind: "program", name: program.to_owned() })?;
     let mut out = vec![0; frame.len() + GROWTH];
     // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
     let words = [0, frame.len() as u32, 0, interface.unwrap_or(0), 0, 0];
@@ -73,7 +72,7 @@ pub fn run(
         repeat,
         ..ProgramInput::default()
     };
-    let output = handle.test_run(input).map_err(|source| Error::TestRun { program, source })?;
+    let output = find(object, program)?.test_run(input).map_err(|source| Error::TestRun { program, source })?;
     Ok(Outcome {
         verdict: output.return_value.into(),
         frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),

@@ -4,6 +4,7 @@
 mod common;
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::*;
@@ -283,15 +284,22 @@ fn connections_are_made_over_ipv6_and_on_schedule() {
 fn the_requester_keeps_its_ports() {
     // Were the requester's end to wait in TIME_WAIT, there would be one such socket for each transaction.
     // The third is a multiple of the largest segment on loopback.
-    for (connections, response) in [(1, 1), (3, 1), (1, 2 * 65_483), (3, 2 * 65_483)] {
+    let all = [(1, 1), (3, 1), (1, 2 * 65_483), (3, 2 * 65_483)];
+    for (number, (connections, response)) in (64..).zip(all) {
         let load = Transactions { connections, response, ..transactions() };
-        let (responder, requester) = run_load(&crr(&load));
+        // An address of its own: the port may be one that another load's listener had, whose connections wait still.
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let ip = [127, number, high, low];
+        let (mut listen, mut connect) = plans(&crr(&load), PHASES);
+        listen.role = Role::Listen { address: (ip, 0).into(), only_from: None };
+        connect.role = Role::Connect { to: (ip, 0).into() };
+        let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
         check_connections(&responder, &requester, &load);
-        let port = requester.connections[0].remote.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+        let remote: SocketAddr = requester.connections[0].remote.parse().unwrap();
+        let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(ip), remote.port());
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
-        let port_of = |field: &str| u16::from_str_radix(field.rsplit_once(':').unwrap().1, 16).unwrap();
         let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let waiting = rows.filter(|row| row[3] == "06" && port_of(row[2]) == port).count();
+        let waiting = rows.filter(|row| row[3] == "06" && row[2] == remote).count();
         // Those that stayed for the whole load.
         assert!(waiting <= connections as usize, "{waiting} of {load:?}");
         assert!(total_bytes(&requester) > u64::from(10 * connections), "{requester:?}");

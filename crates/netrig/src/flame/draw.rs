@@ -18,6 +18,9 @@ pub enum Unusable {
 /// A narrower frame, in percent of the width, could not be made out.
 const LEAST: f64 = 0.1;
 
+/// A field to search by, in the place of the script's own, which asks by a dialog.
+const SEARCH: &str = include_str!("search.svg");
+
 /// A flame graph as a document of its own, with zoom and search by a script inside it. Idle time is left out, and said in
 /// the line under the title. It takes the width that it is given.
 ///
@@ -41,7 +44,10 @@ pub fn svg(profile: &Profile, title: &str) -> Result<String, Unusable> {
     let lines: Vec<String> = busy().map(|(stack, count)| format!("{stack} {count}")).collect();
     let mut svg = Vec::new();
     from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
-    Ok(String::from_utf8(svg).map_err(std::io::Error::other)?)
+    let mut svg = String::from_utf8(svg).map_err(std::io::Error::other)?;
+    let end = svg.rfind("</svg>").unwrap_or(svg.len());
+    svg.insert_str(end, SEARCH);
+    Ok(svg)
 }
 
 /// The height of a picture that [`svg`] drew, pixels.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rig_sys::cpu::CpuSet;
 use rig_sys::perf::{Samples, Stack};
 
-use super::symbols::{Names, UNKNOWN};
+use super::symbols::{Addresses, Names, UNKNOWN};
 use crate::record::Profile;
 
 /// Ends of names that say what a function is, as other tools write them.
@@ -20,8 +20,8 @@ pub const OTHER: &str = "[other]";
 const STACKS: usize = 2000;
 const BYTES: usize = 256 * 1024;
 
-pub(super) fn profile(samples: &Samples, cpus: &CpuSet, hertz: u32) -> Profile {
-    let names = Names::of(samples.stacks.keys());
+pub(super) fn profile(samples: &Samples, addresses: Addresses, cpus: &CpuSet, hertz: u32) -> Profile {
+    let names = addresses.names();
     let mut folded = HashMap::<String, u64>::new();
     for (stack, count) in &samples.stacks {
         *folded.entry(fold(stack, &names, &samples.threads)).or_default() += count;

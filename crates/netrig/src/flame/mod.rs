@@ -5,8 +5,9 @@ mod fold;
 mod symbols;
 
 use rig_sys::cpu::CpuSet;
-use rig_sys::perf::Sampling;
+use rig_sys::perf::{Samples, Sampling};
 
+use self::symbols::Addresses;
 use crate::record::Profile;
 
 pub use draw::{Unusable, height, svg};
@@ -15,7 +16,7 @@ pub use fold::{IDLE, KERNEL, OTHER, PROGRAM};
 /// Samples a second on each CPU: odd, so that they do not keep step with the kernel's ticks.
 pub const HERTZ: u32 = 499;
 
-/// Samples some CPUs from its start to its finish.
+/// Samples some CPUs until it is told to stop.
 #[derive(Debug)]
 pub struct Profiler {
     cpus: CpuSet,
@@ -43,20 +44,43 @@ impl Profiler {
         })
     }
 
-    /// Ends it and gives addresses their names, which needs the processes, and the BPF programs, that ran: call it before
-    /// they are ended. Naming takes some tenths of a second of CPU time: call it after the window.
+    /// Ends it, and finds the files that the processes' code is in: call it before they are ended.
     ///
     /// # Errors
     /// When the samples could not be read.
-    pub fn finish(self) -> rig_sys::Result<Profile> {
-        match self.sampling {
-            Ok(sampling) => Ok(fold::profile(&sampling.finish()?, &self.cpus, self.hertz)),
-            Err(why) => Ok(Profile {
+    pub fn stop(self) -> rig_sys::Result<Sampled> {
+        let taken = match self.sampling {
+            Ok(sampling) => {
+                let samples = sampling.finish()?;
+                let addresses = Addresses::of(samples.stacks.keys());
+                Ok((samples, addresses))
+            }
+            Err(why) => Err(why),
+        };
+        Ok(Sampled { cpus: self.cpus, hertz: self.hertz, taken })
+    }
+}
+
+/// What was sampled, without names yet.
+#[derive(Debug)]
+pub struct Sampled {
+    cpus: CpuSet,
+    hertz: u32,
+    taken: Result<(Samples, Addresses), String>,
+}
+
+impl Sampled {
+    /// Gives addresses their names. That takes some tenths of a second of CPU time, which a load that still runs may have
+    /// to go without: call it when there is none, but before the BPF programs go whose names matter.
+    pub fn profile(self) -> Profile {
+        match self.taken {
+            Ok((samples, addresses)) => fold::profile(&samples, addresses, &self.cpus, self.hertz),
+            Err(why) => Profile {
                 hertz: self.hertz,
                 cpus: self.cpus.as_slice().to_vec(),
                 notes: vec![format!("No stacks could be sampled: {why}.")],
                 ..Profile::default()
-            }),
+            },
         }
     }
 }

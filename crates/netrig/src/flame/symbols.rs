@@ -1,10 +1,17 @@
 //! Names for addresses: of the kernel and its BPF programs from /proc/kallsyms, of processes from the files that they map.
+//!
+//! Which files those are only a living process tells; to read their symbols takes a hundred times as long, and can wait.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use blazesym::symbolize::source::{Kernel, Process, Source};
+use blazesym::normalize::{NormalizeOpts, Normalizer, UserMeta};
+use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
 use rig_sys::perf::Stack;
@@ -18,32 +25,90 @@ const LONGEST: usize = 160;
 /// Whose address it is; `None` is the kernel.
 type Owner = Option<u32>;
 
-/// The names of all functions that some stacks pass through.
-pub(super) struct Names {
+/// All addresses of some stacks. Files that they are in are held open: the processes may end, and others may take the
+/// files' places.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    kernel: BTreeSet<u64>,
+    /// By device and inode.
+    files: HashMap<(u64, u64), Mapped>,
+    /// What the kernel itself maps into processes has its names at once (vdso(7)).
     names: HashMap<(Owner, u64), String>,
-    pub notes: Vec<String>,
 }
 
-impl Names {
+#[derive(Debug)]
+struct Mapped {
+    file: File,
+    /// Whose address it is, the address, and its place in the file.
+    code: Vec<(u32, u64, u64)>,
+}
+
+impl Addresses {
     pub fn of<'a>(stacks: impl Iterator<Item = &'a Stack>) -> Self {
-        let mut wanted = HashMap::<Owner, BTreeSet<u64>>::new();
+        let mut all = Self::default();
+        let mut processes = HashMap::<u32, BTreeSet<u64>>::new();
         for stack in stacks {
-            wanted.entry(None).or_default().extend(inside(&stack.kernel));
+            all.kernel.extend(inside(&stack.kernel));
             if !stack.user.is_empty() {
-                wanted.entry(Some(stack.process)).or_default().extend(inside(&stack.user));
+                processes.entry(stack.process).or_default().extend(inside(&stack.user));
             }
         }
+        let normalizer = Normalizer::builder().enable_build_ids(false).build();
+        for (process, addresses) in processes {
+            all.find(&normalizer, process, &addresses.into_iter().collect::<Vec<_>>());
+        }
+        all
+    }
+
+    /// `addresses` in their order. Those of a process that has ended already stay unknown.
+    fn find(&mut self, normalizer: &Normalizer, process: u32, addresses: &[u64]) {
+        // By what is mapped, whatever else may be under its name by now, or in the process's own root.
+        let options = NormalizeOpts { sorted_addrs: true, map_files: true, ..NormalizeOpts::default() };
+        let Ok(found) = normalizer.normalize_user_addrs_opts(Pid::from(process), addresses, &options) else { return };
+        let files: Vec<_> =
+            found.meta.iter().map(|meta| self.open(meta.as_elf().map(|elf| elf.path.as_path()))).collect();
+        for (&address, &(offset, meta)) in addresses.iter().zip(&found.outputs) {
+            if let Some(mapped) = files[meta].and_then(|file| self.files.get_mut(&file)) {
+                mapped.code.push((process, address, offset));
+            } else if let UserMeta::Sym(symbol) = &found.meta[meta] {
+                self.names.insert((Some(process), address), written(Some(process), &symbol.name));
+            }
+        }
+    }
+
+    fn open(&mut self, path: Option<&Path>) -> Option<(u64, u64)> {
+        let file = File::open(path?).ok()?;
+        let metadata = file.metadata().ok()?;
+        let key = (metadata.dev(), metadata.ino());
+        if let Entry::Vacant(new) = self.files.entry(key) {
+            new.insert(Mapped { file, code: Vec::new() });
+        }
+        Some(key)
+    }
+
+    pub fn names(self) -> Names {
+        let Self { kernel, files, mut names } = self;
         let symbolizer = Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
-        let mut names = HashMap::new();
-        for (owner, addresses) in wanted {
-            let addresses: Vec<u64> = addresses.into_iter().collect();
+        let mut enter = |source: &Source<'_>, input: Input<&[u64]>, whose: &[(Owner, u64)]| {
             // Without the file's or the kernel's symbols there is nothing to say but that they are unknown.
-            let symbols = symbolizer.symbolize(&source(owner), Input::AbsAddr(&addresses)).unwrap_or_default();
-            for (address, symbol) in addresses.iter().zip(&symbols) {
+            let symbols = symbolizer.symbolize(source, input).unwrap_or_default();
+            for (&(owner, address), symbol) in whose.iter().zip(&symbols) {
                 if let Symbolized::Sym(symbol) = symbol {
-                    names.insert((owner, *address), written(owner, &symbol.name));
+                    names.insert((owner, address), written(owner, &symbol.name));
                 }
             }
+        };
+        let addresses: Vec<u64> = kernel.into_iter().collect();
+        let whose: Vec<_> = addresses.iter().map(|&address| (None, address)).collect();
+        // An image of another build that lies about would give wrong names.
+        let kernel = Kernel { vmlinux: MaybeDefault::None, debug_syms: false, ..Kernel::default() };
+        enter(&Source::Kernel(kernel), Input::AbsAddr(&addresses), &whose);
+        for Mapped { file, code } in files.into_values() {
+            let offsets: Vec<u64> = code.iter().map(|&(_, _, offset)| offset).collect();
+            let whose: Vec<_> = code.iter().map(|&(process, address, _)| (Some(process), address)).collect();
+            let mut elf = Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            elf.debug_syms = false;
+            enter(&Source::Elf(elf), Input::FileOffset(&offsets), &whose);
         }
         let kernel_unknown = || !names.keys().any(|(owner, _)| owner.is_none());
         let notes = if hidden() && kernel_unknown() {
@@ -55,9 +120,17 @@ impl Names {
         } else {
             Vec::new()
         };
-        Self { names, notes }
+        Names { names, notes }
     }
+}
 
+/// The names of all functions that some stacks pass through.
+pub(super) struct Names {
+    names: HashMap<(Owner, u64), String>,
+    pub notes: Vec<String>,
+}
+
+impl Names {
     /// Functions of the kernel's part of a stack, innermost first.
     pub fn kernel(&self, stack: &Stack) -> Vec<&str> {
         self.all(None, &stack.kernel)
@@ -79,20 +152,6 @@ impl Names {
 /// A return address stands behind its call, and may be that of the next function.
 fn inside(addresses: &[u64]) -> impl Iterator<Item = u64> {
     addresses.iter().enumerate().map(|(depth, &address)| if depth == 0 { address } else { address.wrapping_sub(1) })
-}
-
-fn source(owner: Owner) -> Source<'static> {
-    match owner {
-        None => {
-            // An image of another build that lies about would give wrong names.
-            Source::Kernel(Kernel { vmlinux: MaybeDefault::None, debug_syms: false, ..Kernel::default() })
-        }
-        Some(process) => {
-            let mut process = Process::new(Pid::from(process));
-            process.debug_syms = false;
-            Source::Process(process)
-        }
-    }
 }
 
 /// As the folded form has it: without `;`, and with what flame graphs tell kernel functions and BPF programs by.

@@ -1,3 +1,4 @@
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -22,6 +23,11 @@ fn the_picture_shows_work_and_says_how_much_was_idle() {
         assert!(drawn.contains(text), "no {text} in {drawn}");
     }
     assert!(drawn.contains("<script") && !drawn.contains(IDLE), "{drawn}");
+    // What the addition to the script stands on, which is another program's.
+    for text in ["function search_prompt()", "function search(term)", "searching = 0", ".hide { display:none; }"] {
+        assert!(drawn.contains(text), "no {text} in {drawn}");
+    }
+    assert!(drawn.trim_end().ends_with("]]></script>\n</svg>"), "{drawn}");
     assert_eq!(drawn, svg(&profile(&stacks), "One <worker>").unwrap(), "the same record gives the same picture");
 }
 
@@ -60,7 +66,7 @@ fn a_busy_loop_is_found_by_its_name() {
     }
     let profiler = Profiler::start(&CpuSet::allowed().unwrap(), HERTZ).unwrap();
     spin_for_the_flame_graph(Instant::now() + Duration::from_secs(60), Duration::from_millis(400));
-    let profile = profiler.finish().unwrap();
+    let profile = profiler.stop().unwrap().profile();
     let found: u64 =
         profile.stacks.iter().filter(|(stack, _)| stack.contains("spin_for_the_flame_graph")).map(|(_, n)| n).sum();
     assert!(found > 20, "{found} of {}: {:#?}", profile.samples, profile.stacks);
@@ -71,11 +77,43 @@ fn a_busy_loop_is_found_by_its_name() {
     assert!(svg(&profile, "A busy loop").unwrap().contains("spin_for_the_flame_graph"));
 }
 
+/// This program once more, as another process.
+#[test]
+fn a_process_that_has_ended_keeps_its_names() {
+    const SPIN: &str = "NETRIG_TEST_SPINS";
+    if std::env::var_os(SPIN).is_some() {
+        spin_for_the_flame_graph(Instant::now() + Duration::from_secs(60), Duration::MAX);
+        return;
+    }
+    if let Err(error) = rig_sys::perf::probe() {
+        eprintln!("skipped, nothing can be sampled here: {error}");
+        return;
+    }
+    let profiler = Profiler::start(&CpuSet::allowed().unwrap(), HERTZ).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "flame::tests::a_process_that_has_ended_keeps_its_names"]).env(SPIN, "");
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let ticks = || {
+        let line = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        line.rsplit(')').next().unwrap().split_whitespace().nth(11).unwrap().parse::<u64>().unwrap()
+    };
+    while ticks() < 50 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let sampled = profiler.stop().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let profile = sampled.profile();
+    let of_it = |stack: &str| stack.starts_with("flame::tests::a") && stack.contains("spin_for_the_flame_graph");
+    let found: u64 = profile.stacks.iter().filter(|(stack, _)| of_it(stack)).map(|(_, count)| count).sum();
+    assert!(found > 20, "{found} of {}: {:#?}", profile.samples, profile.stacks);
+}
+
 #[test]
 fn a_machine_that_does_not_let_stacks_be_sampled_gives_a_profile_that_says_so() {
     let nowhere = CpuSet::new([CpuSet::MAX]);
     let error = Profiler::start(&nowhere, HERTZ).unwrap_err();
-    let profile = Profiler::attempt(&nowhere, HERTZ).finish().unwrap();
+    let profile = Profiler::attempt(&nowhere, HERTZ).stop().unwrap().profile();
     assert_eq!((profile.samples, profile.cpus.as_slice()), (0, &[CpuSet::MAX][..]));
     assert_eq!(profile.notes, [format!("No stacks could be sampled: {error}.")]);
 }

@@ -16,7 +16,7 @@ use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::meter::Reading;
-use super::middle::Standing;
+use super::middle::{Ended, Standing};
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
 use super::{Execute, Stopped};
@@ -297,6 +297,7 @@ impl Rig {
             _ => None,
         };
         let mut workers = running.finish().map_err(stopped_or)?;
+        let middle = middle.map(Ended::record);
         for worker in &mut workers[measured..] {
             worker.name.truncate(worker.name.len() - UNDER.len());
             worker.background = true;

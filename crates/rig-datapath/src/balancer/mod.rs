@@ -34,9 +34,10 @@ pub use config::{
 };
 pub use control::{Balancer, Clock};
 pub use handle::{Handle, Swept};
+pub(crate) use load::program;
 pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{Memory, Sizes};
 pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
 pub use trace::{Begun, Direction, Found, Kind, Trace};
-pub use workers::{QUEUE_PACKETS, Spreading};
+pub use workers::{MOST_PACKETS, QUEUE_PACKETS, Spreading};

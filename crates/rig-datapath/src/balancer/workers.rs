@@ -39,7 +39,7 @@ pub enum Spreading {
         workers: Vec<u32>,
         /// The worker that takes packets from the interface as well, if one of them does: its share is handled at once.
         receiver: Option<u32>,
-        /// Length of each queue in packets, 1 to 16,384; see [`QUEUE_PACKETS`]. Packets that find it full are dropped and
+        /// Length of each queue in packets, 1 to [`MOST_PACKETS`]; see [`QUEUE_PACKETS`]. Packets that find it full are dropped and
         /// counted ([`Drop::WorkerBusy`](super::Drop::WorkerBusy)).
         packets: u32,
     },
@@ -47,7 +47,8 @@ pub enum Spreading {
 
 /// A good length of a worker's queue: some milliseconds of its work.
 pub const QUEUE_PACKETS: u32 = 2048;
-const MOST_PACKETS: u32 = 16_384;
+/// The longest queue that the kernel makes (kernel/bpf/cpumap.c).
+pub const MOST_PACKETS: u32 = 16_384;
 
 /// The programs that spread, upon the balancer's tables.
 pub(crate) struct Spreader {

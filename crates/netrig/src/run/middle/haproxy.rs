@@ -1,7 +1,10 @@
 //! HAProxy in TCP mode in the middle.
 
+mod errors;
+
+use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
+use std::io::{self, Read, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
@@ -9,11 +12,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::{NetNs, NsFile};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
+use self::errors::Errors;
 use super::{CLOSING, Carrier, ESTABLISHED, Job, Protocol, SYN_RECEIVED, State, WEIGHT, said_by};
 use crate::record::{MiddleBackend, MiddleService};
 
@@ -23,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const STATISTICS: &str = "netrig-haproxy";
 /// `sun_path` without its first byte.
 const NAME_LENGTH: usize = 107;
+/// How long it may take to be gone after its socket is.
+const DYING: Duration = Duration::from_millis(200);
 
 /// The process, its configuration and the socket that it tells about itself by.
 #[derive(Debug)]
@@ -30,7 +36,8 @@ pub struct Proxy {
     version: String,
     threads: usize,
     services: Vec<SocketAddr>,
-    process: Child,
+    process: RefCell<Child>,
+    errors: Errors,
     ns: NetNs,
     listening: NsFile,
 }
@@ -58,21 +65,26 @@ impl Proxy {
         let version = said_by(ns, "haproxy", &["-v"], "")?;
         let (configuration, listening) = (configuration(job)?, ns.run(|| NsFile::here("netstat"))??);
         let own = ns.try_clone()?;
+        let (said, says) = io::pipe().context("make a pipe")?;
+        let errors = Errors::of(said).context("start a thread")?;
         // No file and no named socket, so that there is nothing to be left behind.
         let mut command = Command::new("haproxy");
         command.args(["-db", "-f", "/dev/stdin"]).current_dir("/");
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(says);
         let process = in_namespace(die_with_parent(in_own_group(&mut command)), ns).spawn();
+        // With it goes this end of the pipe, which would keep it from ending.
+        drop(command);
         let mut process = process.context("run haproxy (apt-get install haproxy)")?;
         let mut stdin = process.stdin.take().context("speak to haproxy")?;
         // Should it not read all of it, it says why on standard error.
         let _ = stdin.write_all(configuration.as_bytes());
         drop(stdin);
-        let mut proxy = Self {
+        let proxy = Self {
             version: version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned(),
             threads: job.workers.len(),
             services: job.services.clone(),
-            process,
+            process: RefCell::new(process),
+            errors,
             ns: own,
             listening,
         };
@@ -80,27 +92,43 @@ impl Proxy {
         Ok(proxy)
     }
 
-    fn wait_until_it_listens(&mut self) -> Result<()> {
+    fn wait_until_it_listens(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         // All that it listens to is bound before its socket answers.
-        while self.ask("show info").is_err() {
-            if let Some(status) = self.process.try_wait().context("watch haproxy")? {
-                let mut said = String::new();
-                if let Some(errors) = &mut self.process.stderr {
-                    let _ = errors.read_to_string(&mut said);
-                }
-                bail!("haproxy ended with {status}: {}", said.trim());
+        while self.try_to_ask("show info").is_err() {
+            if let Some(end) = self.end()? {
+                return Err(end);
             }
             if Instant::now() > deadline {
-                bail!("haproxy does not listen after {} s", PATIENCE.as_secs());
+                bail!("haproxy does not listen after {} s: {}", PATIENCE.as_secs(), self.errors.last_lines());
             }
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
-    /// A command of its management guide, and the answer.
+    /// How it ended, if it has.
+    fn end(&self) -> Result<Option<Error>> {
+        let status = self.process.borrow_mut().try_wait().context("watch haproxy")?;
+        Ok(status.map(|status| anyhow!("haproxy ended with {status}: {}", self.errors.all_that_came())))
+    }
+
+    /// As [`Self::try_to_ask`]; the error is the reason for the silence, if it has ended.
     fn ask(&self, command: &str) -> Result<String> {
+        self.try_to_ask(command).or_else(|error| {
+            let deadline = Instant::now() + DYING;
+            while Instant::now() < deadline {
+                if let Some(end) = self.end()? {
+                    return Err(end);
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(error.context(format!("haproxy does not answer: {}", self.errors.last_lines())))
+        })
+    }
+
+    /// A command of its management guide, and the answer.
+    fn try_to_ask(&self, command: &str) -> Result<String> {
         // haproxy fills the name up with zeroes.
         let mut name = [0; NAME_LENGTH];
         name[..STATISTICS.len()].copy_from_slice(STATISTICS.as_bytes());
@@ -116,9 +144,10 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
+        let process = self.process.get_mut();
         // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = process.kill();
+        let _ = process.wait();
     }
 }
 

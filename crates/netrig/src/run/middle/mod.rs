@@ -21,7 +21,7 @@ use rig_sys::netns::NetNs;
 use rig_sys::process::{die_with_parent, in_namespace};
 
 use crate::doctor::Lack;
-use crate::flame::{HERTZ, Profiler};
+use crate::flame::{HERTZ, Profiler, Sampled};
 use crate::record::{MiddleBackend, MiddleRecord, MiddleService, NodeRecord};
 use crate::suite::Scenario;
 use crate::testbed::topology::Path;
@@ -102,6 +102,20 @@ impl Protocol {
 pub(crate) struct Edge {
     drops: Vec<(String, u64)>,
     profiler: Option<Profiler>,
+}
+
+/// What was read at the window's end.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    record: MiddleRecord,
+    sampled: Option<Sampled>,
+}
+
+impl Ended {
+    /// To be called when the load has ended, whose CPUs it may use.
+    pub fn record(self) -> MiddleRecord {
+        MiddleRecord { profile: self.sampled.map(Sampled::profile), ..self.record }
+    }
 }
 
 /// Why a scenario cannot be run on this machine, however it is configured; `None` when nothing speaks against it.
@@ -204,7 +218,8 @@ impl Standing {
     }
 
     /// To be called at the window's end; `node` is what the testbed's counters say of the window.
-    pub fn end(&self, begin: Edge, node: &NodeRecord) -> Result<MiddleRecord> {
+    pub fn end(&self, begin: Edge, node: &NodeRecord) -> Result<Ended> {
+        let sampled = begin.profiler.map(Profiler::stop).transpose()?;
         let drops = self.carrier.drops()?;
         let State { connections, memory_bytes, services } = self.carrier.state()?;
         let before = |reason: &str| begin.drops.iter().find(|(of, _)| of == reason).map_or(0, |(_, count)| *count);
@@ -218,7 +233,7 @@ impl Standing {
             ]
         }));
         drops.retain(|(_, count)| *count > 0);
-        Ok(MiddleRecord {
+        let record = MiddleRecord {
             workers: self.job.workers.as_slice().to_vec(),
             shared: self.job.shared.as_slice().to_vec(),
             system: self.carrier.system()?,
@@ -230,8 +245,9 @@ impl Standing {
             memory_bytes,
             services,
             drops,
-            profile: begin.profiler.map(Profiler::finish).transpose()?,
-        })
+            profile: None,
+        };
+        Ok(Ended { record, sampled })
     }
 }
 

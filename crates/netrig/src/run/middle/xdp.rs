@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rig_datapath::balancer::{
-    Attachment, Back, Backend, BackendStatus, Balancer, Config, Forward, Generic, Handle, Protocol as Carried,
-    Scheduler, Service, Sizes, Spreading,
+    Attachment, Back, Backend, BackendStatus, Balancer, Config, Forward, Generic, Handle, MOST_PACKETS,
+    Protocol as Carried, Scheduler, Service, Sizes, Spreading,
 };
 use rig_sys::cpu::run_before_others;
 use rig_sys::netlink::Netlink;
@@ -24,8 +24,6 @@ const CONNECTIONS: u32 = 1 << 21;
 /// during one, some tens of microseconds.
 const ROUND: Duration = Duration::from_secs(2);
 const PARTS: u32 = 1000;
-/// Packets that may wait for a worker: some ten milliseconds of its work, as virtual machines may lose their CPU so long.
-const QUEUE: u32 = 16_384;
 /// Of real time, see sched(7).
 const WORKERS_PRIORITY: u8 = 1;
 const ASK: Duration = Duration::from_secs(1);
@@ -63,7 +61,8 @@ impl Balancing {
         balancer.spread_over(&Spreading::Queues {
             workers: job.workers.as_slice().to_vec(),
             receiver: None,
-            packets: QUEUE,
+            // Some ten milliseconds of a worker's work, as virtual machines may lose their CPU so long.
+            packets: MOST_PACKETS,
         })?;
         // Others of its CPU would have it for longer than there is room in a queue.
         for thread in balancer.queue_threads()? {

@@ -1,0 +1,189 @@
+//! The addresses of all that a testbed consists of, and who takes packets next.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Endpoint, Family, MIDDLE, Path, Topology};
+
+/// The middle's pools stand beside those of the ends' first containers.
+const MIDDLES_POOL: u8 = 1;
+
+impl Topology {
+    /// The address of a node on the wire, and the length of its subnet's prefix; of the middle, that on the client's
+    /// wire.
+    pub fn node_address(&self, node: usize) -> (IpAddr, u8) {
+        let host = 11 + node as u8;
+        if self.path.has_middle() && node > MIDDLE {
+            return self.on_servers_wire(host);
+        }
+        match self.family {
+            // A node that stands beside containers on one wire is in their subnet.
+            Family::Ipv4 if matches!(self.path, Path::Bridge | Path::Macvlan) => (v4(172, 16, 0, host), 16),
+            Family::Ipv4 => (v4(172, 16, 0, host), 24),
+            // Written, the last group looks as the host does in IPv4.
+            Family::Ipv6 => (v6(0, 0, 0x11 + node as u16), 64),
+        }
+    }
+
+    /// The middle's address on the server's wire, and the length of its subnet's prefix.
+    pub fn middle_address(&self) -> (IpAddr, u8) {
+        self.on_servers_wire(11 + MIDDLE as u8)
+    }
+
+    fn on_servers_wire(&self, host: u8) -> (IpAddr, u8) {
+        match self.family {
+            Family::Ipv4 => (v4(172, 16, 1, host), 24),
+            Family::Ipv6 => (v6(1, 0, u16::from(host - 11) + 0x11), 64),
+        }
+    }
+
+    /// Addresses of the middle that clients connect to. No interface has them unless something there listens to them;
+    /// the client's packets reach the middle as those of any router do.
+    pub fn virtual_pool(&self) -> Pool {
+        self.pool_of(0, MIDDLES_POOL)
+    }
+
+    /// Addresses of the middle that its packets to servers may come from.
+    pub fn local_pool(&self) -> Pool {
+        self.pool_of(1, MIDDLES_POOL)
+    }
+
+    /// The address of a container, and the length of its subnet's prefix.
+    pub fn container_address(&self, node: usize, container: usize) -> (IpAddr, u8) {
+        let (node, number) = (node as u8, container as u8);
+        let (wide_node, wide_number) = (u16::from(node), u16::from(number));
+        match (self.family, self.path) {
+            (Family::Ipv4, Path::Etun) => {
+                let [high, low] = (wide_number * 4 + 2).to_be_bytes();
+                (v4(10, 1 + node, high, low), 30)
+            }
+            (Family::Ipv4, Path::Vxlan) => (v4(10, 0, 1 + node, 3 + number), 16),
+            (Family::Ipv4, _) => (v4(172, 16, 1 + node, 3 + number), 16),
+            (Family::Ipv6, Path::Etun) => (v6((1 + wide_node) << 8 | wide_number, 0, 2), 64),
+            (Family::Ipv6, Path::Vxlan) => (v6(0xff, 1 + wide_node, 3 + wide_number), 64),
+            (Family::Ipv6, _) => (v6(0, 1 + wide_node, 3 + wide_number), 64),
+        }
+    }
+
+    /// Path etun: the node's address on its link to a container, the first of that subnet.
+    pub fn gateway_address(&self, node: usize, container: usize) -> IpAddr {
+        match self.container_address(node, container).0 {
+            IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() - 1).into(),
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() - 1).into(),
+        }
+    }
+
+    /// Path etun: the subnet that all links between a node and its containers are in, so that other nodes need one
+    /// route, and the length of its prefix.
+    pub fn containers_subnet(&self, node: usize) -> (IpAddr, u8) {
+        match self.family {
+            Family::Ipv4 => (v4(10, 1 + node as u8, 0, 0), 16),
+            Family::Ipv6 => (v6((1 + node as u16) << 8, 0, 0), 56),
+        }
+    }
+
+    /// The pool of addresses of an endpoint that makes its packets itself: none of them is the kernel's. Pools are of
+    /// 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180, 8), which are set apart for such tests.
+    pub fn pool(&self, endpoint: &Endpoint) -> Option<Pool> {
+        let (node, container) = self.place_of(endpoint)?;
+        let side = if self.path.has_middle() { node / 2 } else { node };
+        Some(self.pool_of(side as u8, container.unwrap_or(0) as u8))
+    }
+
+    fn pool_of(&self, side: u8, number: u8) -> Pool {
+        Pool(match self.family {
+            Family::Ipv4 => v4(198, 18 + side, number, 0),
+            Family::Ipv6 => Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + side, number]), 0, 0, 0, 0).into(),
+        })
+    }
+
+    /// The subnet that all pools of a node are in, and the length of its prefix.
+    pub fn pools_subnet(&self, node: usize) -> (IpAddr, u8) {
+        let node = node as u8;
+        match self.family {
+            Family::Ipv4 => (v4(198, 18 + node, 0, 0), 16),
+            Family::Ipv6 => (Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + node, 0]), 0, 0, 0, 0).into(), 56),
+        }
+    }
+
+    /// Who takes what `endpoint` sends to `peer`.
+    pub fn next_hop(&self, endpoint: &Endpoint, peer: &Endpoint) -> Option<NextHop> {
+        let (node, container) = self.place_of(endpoint)?;
+        Some(match (self.path, container) {
+            (Path::Etun, Some(container)) => NextHop::Router(self.gateway_address(node, container)),
+            // A node without containers: the other one routes to its own.
+            (Path::Etun, None) => NextHop::Router(self.node_address(1 - node).0),
+            (path, _) if path.has_middle() && node < MIDDLE => NextHop::Router(self.node_address(MIDDLE).0),
+            (path, _) if path.has_middle() => NextHop::Router(self.middle_address().0),
+            _ => NextHop::Peer(peer.clone()),
+        })
+    }
+
+    /// Its node, and its container there.
+    fn place_of(&self, endpoint: &Endpoint) -> Option<(usize, Option<usize>)> {
+        let node = self.nodes.iter().position(|n| n.name == endpoint.node)?;
+        let Some(name) = &endpoint.container else { return Some((node, None)) };
+        Some((node, Some(self.nodes[node].containers.iter().position(|c| c == name)?)))
+    }
+
+    /// The address at which load reaches `endpoint`.
+    pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
+        match self.place_of(endpoint)? {
+            (node, None) => Some(self.node_address(node).0),
+            (node, Some(container)) => Some(self.container_address(node, container).0),
+        }
+    }
+}
+
+/// The addresses of an endpoint that makes its packets itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool(IpAddr);
+
+impl Pool {
+    /// Addresses beside the port's own.
+    pub const SIZE: u32 = 253;
+
+    /// The first address; the others follow.
+    pub fn first(self) -> IpAddr {
+        self.at(1)
+    }
+
+    /// The port's own address, which asks for the router.
+    pub fn port(self) -> IpAddr {
+        self.at(Self::SIZE + 1)
+    }
+
+    /// The first `count` addresses.
+    pub fn addresses(self, count: u32) -> impl Iterator<Item = IpAddr> {
+        (1..=count.min(Self::SIZE)).map(move |host| self.at(host))
+    }
+
+    /// The subnet and the length of its prefix.
+    pub fn subnet(self) -> (IpAddr, u8) {
+        (self.0, if self.0.is_ipv4() { 24 } else { 64 })
+    }
+
+    fn at(self, host: u32) -> IpAddr {
+        match self.0 {
+            IpAddr::V4(subnet) => Ipv4Addr::from_bits(subnet.to_bits() + host).into(),
+            IpAddr::V6(subnet) => Ipv6Addr::from_bits(subnet.to_bits() + u128::from(host)).into(),
+        }
+    }
+}
+
+/// Who takes the packets of an endpoint that makes them itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextHop {
+    /// The other end, on the same link.
+    Peer(Endpoint),
+    /// A kernel that routes.
+    Router(IpAddr),
+}
+
+fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    Ipv4Addr::new(a, b, c, d).into()
+}
+
+/// An address of fd72:6967::/48, which RFC 4193 leaves to local use; the global ID spells "rig".
+fn v6(subnet: u16, high: u16, low: u16) -> IpAddr {
+    Ipv6Addr::new(0xfd72, 0x6967, 0, subnet, 0, 0, high, low).into()
+}

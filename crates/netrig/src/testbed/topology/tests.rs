@@ -1,0 +1,147 @@
+use std::net::IpAddr;
+
+use super::*;
+
+fn topology(nodes: &[&str], wire: bool, path: Path, endpoints: &[&str]) -> Result<Topology, TopologyError> {
+    let names: Vec<String> = nodes.iter().map(|&n| n.to_owned()).collect();
+    let endpoints: Vec<Endpoint> = endpoints.iter().map(|e| e.parse().unwrap()).collect();
+    Topology::new(&names, wire.then(WireOptions::default), path, &endpoints)
+}
+
+#[test]
+fn impossible_topologies_are_refused_with_a_next_step() {
+    let refused = |nodes: &[&str], wire, path, endpoints: &[&str], expected: &str| {
+        let error = topology(nodes, wire, path, endpoints).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
+        assert!(!error.hint.is_empty());
+    };
+    refused(&["a", "b"], true, Path::Raw, &["a/x", "b"], "not containers");
+    refused(&["a"], false, Path::Raw, &["a"], "needs two nodes");
+    refused(&["a", "b"], true, Path::Bridge, &["a", "b"], "not nodes");
+    refused(&["a", "b"], true, Path::Colocated, &["a/x", "a/y"], "one node");
+    refused(&["a"], false, Path::Vxlan, &["a/x", "a/y"], "needs a wire");
+    refused(&["a"], true, Path::Bridge, &["a/x", "a/y"], "two nodes");
+    refused(&["a", "b"], false, Path::Bridge, &["a/x", "b/y"], "without a wire");
+    refused(&["a", "a"], true, Path::Raw, &["a", "a"], "named twice");
+    refused(&["a", "b"], true, Path::Bridge, &["a/x", "c/y"], "unknown node");
+    refused(&["a", "b"], true, Path::Vxlan, &["a/x", "b"], "not nodes");
+    refused(&["a", "b"], true, Path::Etun, &["a/x", "a", "b/y", "b"], "endpoint a is a node with containers");
+}
+
+#[test]
+fn one_end_of_a_path_may_be_a_node_without_containers() {
+    for path in [Path::Etun, Path::Bridge, Path::Macvlan] {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let topology = topology(&["a", "b"], true, path, &["a/x", "b"]).unwrap().with_family(family).unwrap();
+            let node = topology.address(&"b".parse().unwrap()).unwrap();
+            let container = topology.address(&"a/x".parse().unwrap()).unwrap();
+            assert_ne!(node, container, "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_wire_is_large_enough_for_what_the_path_and_the_family_need() {
+    let least = |path, family, mtu| {
+        let ends = if path == Path::Raw { ["a", "b"] } else { ["a/x", "b/y"] };
+        let ends = ends.map(|end| end.parse().unwrap());
+        let wire = WireOptions { mtu, ..Default::default() };
+        Topology::new(&["a".into(), "b".into()], Some(wire), path, &ends)?.with_family(family)
+    };
+    for (path, family, mtu) in [
+        (Path::Raw, Family::Ipv4, 576),
+        (Path::Vxlan, Family::Ipv4, 626),
+        (Path::Raw, Family::Ipv6, 1280),
+        (Path::Bridge, Family::Ipv6, 1280),
+        (Path::Vxlan, Family::Ipv6, 1350),
+    ] {
+        assert_eq!(least(path, family, mtu).unwrap().endpoint_mtu(), family.mtu_min(), "{path} {family:?}");
+        let error = least(path, family, mtu - 1).unwrap_err();
+        assert!(error.to_string().contains("MTU"), "{path} {family:?}: {error}");
+    }
+}
+
+#[test]
+fn wire_options_have_ranges() {
+    let names = ["a".to_owned(), "b".to_owned()];
+    let ends = ["a".parse().unwrap(), "b".parse().unwrap()];
+    let good = WireOptions::default();
+    let bad = [
+        WireOptions { mtu: 100, ..good },
+        WireOptions { mtu: 70_000, ..good },
+        WireOptions { queues: 0, ..good },
+        WireOptions { queues: 1000, ..good },
+        WireOptions { rate: Some(10), ..good },
+    ];
+    for wire in bad {
+        assert!(Topology::new(&names, Some(wire), Path::Raw, &ends).is_err(), "{wire:?} was taken");
+    }
+    assert!(Topology::new(&names, Some(good), Path::Raw, &ends).is_ok());
+}
+
+#[test]
+fn every_endpoint_has_an_address_of_its_own() {
+    let endpoints: Vec<String> = (0..100).flat_map(|i| [format!("a/c{i}"), format!("b/c{i}")]).collect();
+    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    for path in [Path::Etun, Path::Bridge, Path::Macvlan, Path::Vxlan] {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let topology = topology(&["a", "b"], true, path, &endpoints).unwrap().with_family(family).unwrap();
+            let addresses: BTreeSet<_> =
+                endpoints.iter().map(|e| topology.address(&e.parse().unwrap()).unwrap()).collect();
+            assert_eq!(addresses.len(), endpoints.len(), "{path} {family:?}");
+            assert!(!addresses.contains(&topology.node_address(0).0));
+        }
+    }
+}
+
+#[test]
+fn a_middle_stands_between_client_and_server() {
+    let three = ["client", "lb", "server"];
+    let refused = |nodes: &[&str], wire, path, ends: &[&str], expected: &str| {
+        let error = topology(nodes, wire, path, ends).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
+    };
+    refused(&["a", "b"], true, Path::Balancer, &["a", "b"], "testbed of 2 nodes");
+    refused(&three, true, Path::Raw, &["client", "server"], "three nodes");
+    refused(&three, false, Path::Direct, &["client", "server"], "without a wire");
+    refused(&three, true, Path::Nftables, &["client/c", "server"], "is a container");
+    refused(&three, true, Path::Haproxy, &["client", "lb"], "stands between");
+    refused(&three, true, Path::Ipvs, &["server", "client"], "whose client is client");
+    for path in Path::ALL.into_iter().filter(|path| path.is_of_three()) {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let t = topology(&three, true, path, &["client", "server"]).unwrap().with_family(family).unwrap();
+            let ends: [Endpoint; 2] = ["client", "server"].map(|end| end.parse().unwrap());
+            assert_eq!(t.middle().is_some(), path != Path::Direct, "{path}");
+            assert_eq!(t.nodes().len(), if path == Path::Direct { 2 } else { 3 }, "{path}");
+            let mut pools: BTreeSet<IpAddr> = ends.iter().map(|end| t.pool(end).unwrap().first()).collect();
+            pools.extend([t.virtual_pool().first(), t.local_pool().first()]);
+            assert_eq!(pools.len(), 4, "{path} {family:?}: {pools:?}");
+            let mut own: BTreeSet<IpAddr> = ends.iter().map(|end| t.address(end).unwrap()).collect();
+            if path.has_middle() {
+                own.extend([t.node_address(1).0, t.middle_address().0]);
+                assert_eq!(own.len(), 4, "{path} {family:?}: {own:?}");
+                // The link to either end is a subnet of its own.
+                assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Router(t.node_address(1).0)));
+                assert_eq!(t.next_hop(&ends[1], &ends[0]), Some(NextHop::Router(t.middle_address().0)));
+            } else {
+                assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Peer(ends[1].clone())));
+            }
+        }
+    }
+    // RFC 2544 has set apart 198.18.0.0/15.
+    let t = topology(&three, true, Path::Balancer, &["client", "server"]).unwrap();
+    let server = t.pool(&"server".parse().unwrap()).unwrap();
+    let all = [t.virtual_pool(), t.local_pool(), server];
+    for address in all.into_iter().flat_map(|pool| pool.addresses(Pool::SIZE).chain([pool.port()])) {
+        let IpAddr::V4(address) = address else { panic!("{address}") };
+        assert!(address.octets()[0] == 198 && matches!(address.octets()[1], 18 | 19), "{address}");
+    }
+}
+
+#[test]
+fn names_are_checked() {
+    for bad in ["", "a b", "a/b/c", "-x", "x;y", "/", "a/", &"n".repeat(33)] {
+        assert!(bad.parse::<Endpoint>().is_err(), "{bad:?} was taken");
+    }
+    assert_eq!("a/sender".parse::<Endpoint>().unwrap().to_string(), "a/sender");
+}

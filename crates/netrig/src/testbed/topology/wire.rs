@@ -1,0 +1,45 @@
+//! What is chosen of a wire.
+
+use super::TopologyError;
+
+/// The properties of a wire between two nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WireOptions {
+    /// Bits per second that either end may send. `None`: as fast as the CPUs are.
+    pub rate: Option<u64>,
+    /// Largest packet in bytes without the Ethernet header.
+    pub mtu: u32,
+    /// Whether packets of up to 64 KiB may travel unsegmented (TSO and GSO at the sender, GRO at the receiver). When
+    /// off, every packet is one segment from the sender's socket to the receiver's, on each interface of the path.
+    pub segmentation_offload: bool,
+    /// Transmit and receive queues of each end.
+    pub queues: u32,
+}
+
+impl Default for WireOptions {
+    fn default() -> Self {
+        Self { rate: None, mtu: 1500, segmentation_offload: true, queues: 1 }
+    }
+}
+
+impl WireOptions {
+    pub const MTU: std::ops::RangeInclusive<u32> = 576..=65_535;
+    pub const QUEUES: std::ops::RangeInclusive<u32> = 1..=64;
+    /// A rate below this would need minutes to carry one message.
+    pub const RATE_MIN: u64 = 100_000;
+
+    pub(super) fn check(&self) -> Result<(), TopologyError> {
+        if !Self::MTU.contains(&self.mtu) {
+            let hint = format!("choose {} to {} bytes", Self::MTU.start(), Self::MTU.end());
+            return Err(TopologyError::new(format!("an MTU of {} bytes is impossible", self.mtu), hint));
+        }
+        if !Self::QUEUES.contains(&self.queues) {
+            let hint = format!("choose {} to {}", Self::QUEUES.start(), Self::QUEUES.end());
+            return Err(TopologyError::new(format!("{} queues are impossible", self.queues), hint));
+        }
+        if self.rate.is_some_and(|rate| rate < Self::RATE_MIN) {
+            return Err(TopologyError::new("the wire's rate is too low", "choose at least 100kbit, or leave rate out"));
+        }
+        Ok(())
+    }
+}
