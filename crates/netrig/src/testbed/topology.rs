@@ -7,6 +7,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+mod lanes;
+
+pub use lanes::{client_link, server_link, uplink};
+
 /// How two endpoints are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -243,6 +247,7 @@ pub struct Topology {
     wire: Option<WireOptions>,
     path: Path,
     family: Family,
+    lanes: u32,
 }
 
 /// An impossible topology, with what to do about it.
@@ -279,7 +284,7 @@ impl Topology {
             if path == Path::Direct {
                 nodes.remove(MIDDLE);
             }
-            return Self { nodes, wire, path, family: Family::Ipv4 }.with_family(Family::Ipv4);
+            return Self { nodes, wire, path, family: Family::Ipv4, lanes: 1 }.with_family(Family::Ipv4);
         }
         match (nodes.len(), wire) {
             (1, Some(_)) => {
@@ -324,7 +329,7 @@ impl Topology {
             let what = format!("endpoint {both} is a node with containers");
             return Err(TopologyError::new(what, "put all its endpoints into containers, or none"));
         }
-        Self { nodes, wire, path, family: Family::Ipv4 }.with_family(Family::Ipv4)
+        Self { nodes, wire, path, family: Family::Ipv4, lanes: 1 }.with_family(Family::Ipv4)
     }
 
     /// The same testbed with addresses of `family`; [`Self::new`] makes one of IPv4.
