@@ -8,6 +8,7 @@ use netrig::suite::Suite;
 use netrig::testbed::topology::Path;
 use netrig::testbed::{Middle, Testbed};
 use rig_load::record::{End, PacketRecord, PacketWorker};
+use rig_sys::cpu::CpuSet;
 use rig_sys::napi;
 
 use crate::middle::as_root;
@@ -146,21 +147,40 @@ fn a_search_with_two_workers_at_each_end_finds_a_limit() {
     });
 }
 
-/// The middle's threads that stand for the ends' network cards are each on the CPU of the worker that they serve.
+/// On the CPU of the worker that they serve are the threads that receive for an end, and those of a balancer's node that
+/// stand for its network cards. Client and server have both CPUs here, and take them from the first and from the last on.
 #[test]
-fn what_a_worker_sends_to_a_balancer_is_received_on_its_own_cpu() {
+fn what_is_received_for_a_worker_or_from_it_is_received_on_its_own_cpu() {
     as_root(|| {
-        let Some(rig) = world::rig() else { return };
-        let suite = suite(Path::Balancer, "ipv4", "protocol = \"tcp\"");
-        let topology = &suite.scenarios[0].topology;
-        let testbed = Testbed::build(topology, &rig.shares().of(topology, Some(MIDDLE)).unwrap()).unwrap();
-        let turns = [testbed.turns(0), testbed.turns(2)];
-        for (number, link) in ["eth0", "eth1", "eth2", "eth3"].into_iter().enumerate() {
-            let threads = napi::threads(&testbed.places(1).next().unwrap().ns, link).unwrap();
-            assert_eq!(threads.len(), 1, "{link}");
-            let cpus = &turns[number % 2];
-            let expected = cpus[(number / 2) % cpus.len()];
-            assert_eq!(crate::middle::allowed(threads[0]), expected.to_string(), "{link}");
+        let allowed = CpuSet::allowed().unwrap();
+        let &[first, second, ..] = allowed.as_slice() else { return world::skip("two nodes need two CPUs") };
+        let both = CpuSet::new([first, second]);
+        let shares = [both.clone(), CpuSet::new([first]), both];
+        let order = |node| if node == 0 { [first, second] } else { [second, first] };
+        let threads = |testbed: &Testbed, node, link: &str| {
+            let threads = napi::threads(&testbed.places(node).next().unwrap().ns, link).unwrap();
+            threads.into_iter().map(crate::middle::allowed).collect::<Vec<_>>()
+        };
+        for path in [Path::Balancer, Path::Nftables, Path::Direct] {
+            let suite = suite(path, "ipv4", "protocol = \"tcp\"");
+            let topology = &suite.scenarios[0].topology;
+            let ends = if path.has_middle() { [0, 2] } else { [0, 1] };
+            let shares = if path.has_middle() { &shares[..] } else { &[shares[0].clone(), shares[2].clone()] };
+            let testbed = Testbed::build(topology, shares).unwrap();
+            for (side, end) in ends.into_iter().enumerate() {
+                assert_eq!(testbed.turns(end), order(end), "{path}");
+                for (lane, cpu) in order(end).into_iter().enumerate() {
+                    let what = format!("{path}, node {end}, lane {lane}");
+                    // Who hands over what a balancer sends are its workers.
+                    let own = if path == Path::Balancer { vec![] } else { vec![cpu.to_string()] };
+                    assert_eq!(threads(&testbed, end, &format!("eth{lane}")), own, "{what}");
+                    if path.has_middle() {
+                        let takes = if path == Path::Balancer { cpu } else { first };
+                        let link = format!("eth{}", 2 * lane + side);
+                        assert_eq!(threads(&testbed, 1, &link), [takes.to_string()], "{what}");
+                    }
+                }
+            }
         }
     });
 }

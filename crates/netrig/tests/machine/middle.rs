@@ -165,7 +165,7 @@ fn what_a_node_receives_is_processed_on_its_own_cpus() {
             .collect();
         assert_eq!(threads.len(), 4, "{threads:?}");
         for (node, thread) in &threads {
-            assert_eq!(allowed(*thread), testbed.cpus(*node).as_slice()[0].to_string(), "node {node}");
+            assert_eq!(allowed(*thread), testbed.turns(*node)[0].to_string(), "node {node}");
         }
         // Its kernel answers, by way of the middle's.
         let before: Vec<u64> = threads.iter().map(|(_, thread)| ran(*thread)).collect();
