@@ -67,9 +67,9 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
 pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
     let registry = Registry::open().or_exit(Exit::Failed)?;
     let (suite, scenario_found) = find(scenario)?;
-    let shares = Shares::new(&usable_cpus(cpus)?, &shared_cores(), suite.nodes)
-        .and_then(|shares| shares.of(&scenario_found.topology, scenario_found.middle))
-        .or_exit(Exit::Lacking)?;
+    let shares = Shares::new(&usable_cpus(cpus)?, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
+    let scenario_found = scenario_found.on(&shares).or_exit(Exit::BadInput)?;
+    let shares = shares.of(&scenario_found.topology, scenario_found.middle).or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
     refuse_if_lacking(&suite.only(std::slice::from_ref(&scenario_found.id))?, Purpose::Build)?;
     let mut testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;

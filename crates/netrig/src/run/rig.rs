@@ -22,8 +22,8 @@ use super::suspicion::flags;
 use super::{Execute, Stopped};
 use crate::figures::node_of;
 use crate::record::{MiddleRecord, NodeRecord, RigCost, SearchRecord, TrialRecord};
-use crate::suite::{PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
-use crate::testbed::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions};
+use crate::suite::{EndWorkers, PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
+use crate::testbed::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions, uplink};
 use crate::testbed::{Middle, Shares, Testbed};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
@@ -246,14 +246,19 @@ impl Rig {
         let topology = &scenario.topology;
         let ends = generator_ends();
         let mut bare = Scenario { under: None, traffic: generator.traffic.clone(), ..scenario.clone() };
-        let queues = bare.traffic.packets.as_ref().map_or(1, |packets| packets.workers);
+        let of_three = topology.path().is_of_three();
+        // Of three nodes each worker has a wire of its own.
+        let workers = bare.traffic.packets.as_ref().filter(|_| !of_three).map(|packets| packets.workers);
+        let queues = workers.map_or(1, EndWorkers::least);
         let wire = WireOptions { rate: None, mtu: generator.mtu, segmentation_offload: true, queues };
         let mut names = ends.each_ref().map(|end| end.node.clone()).to_vec();
-        let path = if topology.path().is_of_three() { Path::Direct } else { Path::Raw };
+        let path = if of_three { Path::Direct } else { Path::Raw };
         if path == Path::Direct {
             names.insert(MIDDLE, "between".to_owned());
         }
-        bare.topology = Topology::new(&names, Some(wire), path, &ends).and_then(|t| t.with_family(generator.family))?;
+        bare.topology = Topology::new(&names, Some(wire), path, &ends)?
+            .with_family(generator.family)?
+            .with_lanes(topology.lanes())?;
         bare.middle = None;
         let node = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node).unwrap_or(0);
         let all = self.shares.of(topology, scenario.middle)?;
@@ -381,16 +386,14 @@ fn ported(
     from: &Endpoint,
     to: &Endpoint,
 ) -> Result<[Load; 2]> {
+    let topology = testbed.topology();
     let end = |own: &Endpoint, peer: &Endpoint, load: &Load, is_client: bool| {
-        let (_, cpus) = testbed.endpoint(own).with_context(|| format!("find endpoint {own}"))?;
+        let number = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node);
+        let cpus = testbed.turns(number(own).with_context(|| format!("find endpoint {own}"))?);
         let (home, _) = testbed.endpoint(peer).with_context(|| format!("find endpoint {peer}"))?;
-        let mut cpus = cpus.as_slice().to_vec();
-        // Where both ends have the same CPUs, they take them from the first and from the last on.
-        if testbed.topology().path().is_of_three() && !is_client {
-            cpus.reverse();
-        }
-        let port = PortOf { own, peer, is_client, cpus: &cpus, peer_mac: Some(home.mac()?), middle };
-        with_port(load, packets, testbed.topology(), &port).with_context(|| format!("find the addresses of {own}"))
+        let peer_macs: Vec<_> = (0..topology.lanes()).map(|lane| home.mac(&uplink(lane))).collect::<Result<_, _>>()?;
+        let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, middle };
+        with_port(load, packets, topology, &port).with_context(|| format!("find the addresses of {own}"))
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])
 }
@@ -408,6 +411,7 @@ impl Execute for Rig {
         }
         let started_unix_ms = Timestamp::now().as_millisecond();
         let started = Instant::now();
+        let scenario = &scenario.on(&self.shares)?;
         let generator = self.generator_limit(scenario, timing)?;
         let building = Instant::now();
         let (testbed, middle) = self.build(scenario)?;
@@ -433,6 +437,7 @@ impl Execute for Rig {
     }
 
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
+        let scenario = &scenario.on(&self.shares)?;
         let (testbed, middle) = self.build(scenario)?;
         let phases = Phases {
             warm_up: Duration::ZERO,

@@ -13,7 +13,7 @@ use rig_stats::units::{ByteRate, Bytes, Span};
 use serde::Deserialize;
 
 use super::file::OneOrMany;
-use super::packets::{self, PacketTraffic, PortsFile, Protocol, SearchFile};
+use super::packets::{self, EndWorkersFile, PacketTraffic, PortsFile, Protocol, SearchFile};
 
 /// Of a load that does not say after how long it gives up waiting for a response.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -126,7 +126,7 @@ load_file! {
     hop: bool,
     driver: Driver,
     /// Queues of each end that are used, each with a thread.
-    workers: u32,
+    workers: EndWorkersFile,
     search: SearchFile,
 }
 

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-pub use self::packets::{PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
+pub use self::packets::{EndWorkers, PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
 use rig_load::plan::{Flow, Load, Phases};

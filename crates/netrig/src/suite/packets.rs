@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rig_load::packet::http::{self, Method};
-use rig_load::packet::plan::{Answer, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+use rig_load::packet::plan::{Driver, Packets, Timeline};
 use rig_load::packet::search::Search;
 use rig_load::packet::{
     Client, Close, Expect, Flood, Load as Opening, Payload, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes,
@@ -17,8 +17,15 @@ use serde::Deserialize;
 use super::QuickSearch;
 use super::load::{LoadError, LoadFile, Rate, error};
 use crate::record::Searched;
-use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology};
-use crate::testbed::{Middle, UPLINK};
+use crate::testbed::topology::Pool;
+
+mod ends;
+mod ports;
+
+pub use self::ends::EndWorkers;
+pub(super) use self::ends::{EndWorkersFile, with_lanes};
+pub(super) use self::ports::check_path;
+pub use self::ports::{PortOf, with_port};
 
 /// Of loads that do not say it.
 const MESSAGE: u64 = 64;
@@ -36,7 +43,6 @@ const SEND_WINDOW: u8 = 4;
 /// Where clients' ports begin unless told: below are those that a network may treat in its own way.
 const CLIENT_PORTS: RangeInclusive<u16> = 1024..=65_535;
 const SERVER_PORTS: RangeInclusive<u16> = 80..=80;
-const HOP_LIMIT: u8 = 64;
 /// The largest body of an HTTP response, which travels to its worker as it is: the plan has room for it.
 const BODY: u32 = 64 << 10;
 
@@ -114,8 +120,7 @@ pub struct PacketTraffic {
     pub client_addresses: u32,
     pub server_addresses: u32,
     pub driver: Driver,
-    /// Of each end: queues that are used, each with a thread.
-    pub workers: u32,
+    pub workers: EndWorkers,
     pub search: Option<SearchPlan>,
 }
 
@@ -144,7 +149,9 @@ pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadE
         return error("the load has no protocol", "write protocol = \"tcp\", \"udp\" or \"http\"");
     };
     let search = load.search.map(|search| searched(search, load)).transpose()?;
+    let workers = load.workers.map_or(Ok(EndWorkers::ONE), EndWorkers::try_from)?;
     let client = client(load, search.as_ref())?;
+    workers.check_held(&client)?;
     let (connect, listen) = match protocol {
         Protocol::Tcp => tcp(load, client, Messages::plain(load)?)?,
         Protocol::Http => tcp(load, client.clone(), Messages::http(load, client.repeat.is_none())?)?,
@@ -163,12 +170,9 @@ pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadE
         client_addresses: addresses("client_addresses", load.client_addresses)?,
         server_addresses: addresses("server_addresses", load.server_addresses)?,
         driver: load.driver.unwrap_or_default(),
-        workers: load.workers.unwrap_or(1),
+        workers,
         search,
     };
-    if traffic.workers == 0 {
-        return error("a load without workers", "leave 'workers' out, or give at least 1");
-    }
     Ok((end(connect), end(listen), traffic))
 }
 
@@ -481,110 +485,6 @@ pub fn at_rate(load: &Load, of: Searched, rate: f64) -> Load {
         _ => client.load.rate = rate,
     }
     load
-}
-
-/// One end of a pair.
-#[derive(Debug, Clone, Copy)]
-pub struct PortOf<'a> {
-    pub own: &'a Endpoint,
-    pub peer: &'a Endpoint,
-    pub is_client: bool,
-    /// The CPUs of its node, which workers take in turn; none before a testbed stands.
-    pub cpus: &'a [u32],
-    /// Of the peer's interface, where that is known.
-    pub peer_mac: Option<[u8; 6]>,
-    /// What stands between both, on the paths that have such.
-    pub middle: Option<Middle>,
-}
-
-/// `load` with the port that `end` has in `topology`.
-pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>) -> Option<Load> {
-    let Load::Packets(packets) = load else { return Some(load.clone()) };
-    let (pool, far) = (topology.pool(end.own)?, topology.pool(end.peer)?);
-    let local = if end.is_client { traffic.client_addresses } else { traffic.server_addresses };
-    let remote = match (topology.path().has_middle(), end.is_client) {
-        // What clients connect to is the middle's, and so is what servers hear from.
-        (true, true) => vec![Range {
-            first: topology.virtual_pool().first(),
-            count: end.middle.map_or(1, |middle| middle.service_addresses),
-        }],
-        (true, false) => vec![
-            Range { first: topology.local_pool().first(), count: Pool::SIZE },
-            Range { first: topology.middle_address().0, count: 1 },
-            // IPVS leaves the client's address as it is.
-            Range { first: far.first(), count: traffic.client_addresses },
-        ],
-        (false, true) => vec![Range { first: far.first(), count: traffic.server_addresses }],
-        (false, false) => vec![Range { first: far.first(), count: traffic.client_addresses }],
-    };
-    let gateway = match (topology.next_hop(end.own, end.peer)?, end.peer_mac) {
-        (NextHop::Router(address), _) => GatewayPlan::Address(address),
-        (NextHop::Peer(_), Some(mac)) => GatewayPlan::Mac(mac),
-        (NextHop::Peer(_), None) => GatewayPlan::Address(far.port()),
-    };
-    let mtu = u16::try_from(topology.endpoint_mtu()).unwrap_or(u16::MAX);
-    let place = |queue: u32| Place {
-        cpu: end.cpus.get(queue as usize % end.cpus.len().max(1)).copied(),
-        queue,
-        response: None,
-    };
-    let mut packets = packets.clone();
-    let headers = if topology.family() == Family::Ipv4 { 40 } else { 60 };
-    match &mut packets.service {
-        Service::TcpClient(tcp) => tcp.mss = mtu - headers,
-        Service::TcpServer(tcp) => tcp.mss = mtu - headers,
-        Service::UdpClient(_) | Service::UdpServer(_) => {}
-    }
-    packets.ports = vec![PortPlan {
-        interface: UPLINK.to_owned(),
-        driver: traffic.driver,
-        address: pool.port(),
-        gateway,
-        vlan: None,
-        vxlan: None,
-        local: vec![Range { first: pool.first(), count: local }],
-        remote,
-        workers: (0..traffic.workers).map(place).collect(),
-        mtu,
-        // A thread receives at one end of each of their wires.
-        live: !topology.path().is_of_three(),
-        burst: 64,
-        take: Take::Own,
-        answer: Answer::All,
-        hop_limit: HOP_LIMIT,
-        tos: 0,
-    }];
-    Some(Load::Packets(packets))
-}
-
-/// Whether the path can carry the load; else why not, and what to do.
-pub(super) fn check_path(traffic: &PacketTraffic, topology: &Topology) -> Result<(), LoadError> {
-    let queues = match topology.path() {
-        path if path == Path::Raw || path.is_of_three() => topology.wire().map_or(1, |wire| wire.queues),
-        _ => 1,
-    };
-    if traffic.workers > queues {
-        let hint = match topology.path() {
-            path if path == Path::Raw || path.is_of_three() => {
-                format!("give the wire as many: wire = {{ queues = {} }}", traffic.workers)
-            }
-            _ => "a container's interface has one queue: use one worker, or path raw".to_owned(),
-        };
-        return error(format!("{} workers on an interface of {queues} queues", traffic.workers), hint);
-    }
-    if topology.path() == Path::Macvlan && traffic.driver == Driver::Xdp {
-        return error(
-            "driver 'xdp' on a macvlan interface, which has no hook for it",
-            "use driver \"xdp-generic\", \"packet\" or \"auto\"",
-        );
-    }
-    if topology.endpoint_mtu() > 9000 {
-        return error(
-            format!("packets of up to {} bytes", topology.endpoint_mtu()),
-            "a frame has room for 9000: choose a smaller MTU",
-        );
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -179,15 +179,18 @@ impl Resolver<'_> {
         let load = self.load_of(file, scenario)?;
         let own = load.map(|load| load.get_ref().clone()).unwrap_or_default();
         let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
-        let traffic = self.traffic(span, own, defaults, pairs)?;
-        let under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
+        let mut traffic = self.traffic(span, own, defaults, pairs)?;
+        let mut under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
         let wire = self.wire(testbed.wire.as_ref(), scenario)?;
         let in_order: Vec<Endpoint> = std::iter::once(&traffic).chain(&under).flat_map(Traffic::endpoints).collect();
-        let topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
+        let mut topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
             .map_err(|e| self.topology_error(scenario.path.span(), e))?;
         let middles = self.middles(scenario, path)?;
         let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
+        for traffic in std::iter::once(&mut traffic).chain(&mut under) {
+            topology = packets::with_lanes(topology, traffic).map_err(|e| self.load_error(span.clone(), e))?;
+        }
         self.check_packets(span, file, &traffic, &topology)?;
         if let (Some(under), Some(at)) = (&under, &scenario.under) {
             self.check_packets(at.span(), file, under, &topology)?;
@@ -296,7 +299,7 @@ impl Resolver<'_> {
             return Err(self.error(span, what, Some(hint)));
         }
         for (from, to) in &traffic.pairs {
-            let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_mac: None, middle: None };
+            let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], middle: None };
             let ported = |load, end| packets::with_port(load, packets, topology, &end);
             let ends = (ported(&traffic.connect, end(from, to, true)), ported(&traffic.listen, end(to, from, false)));
             let (Some(connect), Some(listen)) = ends else { continue };

@@ -7,7 +7,7 @@ use rig_load::packet::{Close, Expect, Service, Walk};
 use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Load, Pacing, Schedule, TcpStream, Transactions};
 use rig_stats::units::{ByteRate, Bytes, Span};
 
-use super::{PacketTraffic, Traffic};
+use super::{EndWorkers, PacketTraffic, Traffic};
 use crate::record::Searched;
 
 impl fmt::Display for Traffic {
@@ -174,7 +174,11 @@ fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>)
     if let Some(traffic) = traffic {
         let (clients, servers) = (traffic.client_addresses, traffic.server_addresses);
         parts.extend((clients > 1 || servers > 1).then(|| format!("{clients} client and {servers} server addresses")));
-        parts.extend((traffic.workers > 1).then(|| format!("{} workers at each end", traffic.workers)));
+        parts.extend(match traffic.workers {
+            EndWorkers::ONE => None,
+            EndWorkers::Number(workers) => Some(format!("{workers} workers at each end")),
+            EndWorkers::All => Some("all workers that each end has CPUs for".into()),
+        });
         parts.extend(match traffic.driver {
             Driver::Auto => None,
             Driver::Xdp => Some("AF_XDP".into()),

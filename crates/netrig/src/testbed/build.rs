@@ -1,21 +1,23 @@
 //! Testbeds that stand: namespaces, interfaces and addresses, alive as long as a [`Testbed`].
 
+mod three;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::napi::{self, Urgency};
 use rig_sys::netlink::{Netlink, QueueStats, TokenBucket, VethPair, Vxlan};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 
-use super::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions};
+use super::topology::{Endpoint, Family, Path, Topology, WireOptions};
 
-/// The interface that joins an endpoint or a node to the outside; of a middle, to the client.
+/// The interface that joins an endpoint or a node to the outside; of a middle, to the client. Where there are several lanes,
+/// that of the first.
 pub const UPLINK: &str = "eth0";
-/// The interface that joins a middle to the server.
+/// The interface that joins a middle to the server, of the first lane.
 pub const SERVER_LINK: &str = "eth1";
 const BRIDGE: &str = "br0";
 const VXLAN: &str = "vxlan0";
@@ -113,7 +115,7 @@ impl Testbed {
             Path::Bridge | Path::Colocated => testbed.bridge_containers(Uplink::Wire)?,
             Path::Macvlan => testbed.add_macvlans()?,
             Path::Vxlan => testbed.bridge_containers(Uplink::Vxlan)?,
-            Path::Direct => testbed.address_nodes(|_| true)?,
+            Path::Direct => testbed.address_lanes()?,
             Path::Balancer | Path::Nftables | Path::Haproxy | Path::Ipvs => testbed.route_through_middle()?,
         }
         testbed.finish()?;
@@ -126,17 +128,8 @@ impl Testbed {
     /// # Errors
     /// When a kernel refuses a route.
     pub fn route_pools(&mut self) -> Result<()> {
-        if let [client, middle, server] = &mut self.nodes[..] {
-            for (link, number, end) in [(UPLINK, 0, client), (SERVER_LINK, 2, server)] {
-                let endpoint = Endpoint { node: end.place.name.clone(), container: None };
-                let Some(pool) = self.topology.pool(&endpoint) else { continue };
-                let (subnet, prefix) = pool.subnet();
-                let via = self.topology.node_address(number).0;
-                middle.place.netlink.add_route(subnet, prefix, via)?;
-                // XDP programs cannot ask where it is: their first packets would be lost.
-                middle.place.netlink.add_neighbor(link, via, end.place.mac()?)?;
-            }
-            return Ok(());
+        if self.topology.path().has_middle() {
+            return self.route_lane_pools();
         }
         if self.topology.path() != Path::Etun {
             return Ok(());
@@ -195,8 +188,10 @@ impl Testbed {
 
     fn lay_wire(&mut self) -> Result<()> {
         let Some(wire) = self.topology.wire() else { return Ok(()) };
+        if self.topology.path().is_of_three() {
+            return self.lay_lanes(wire);
+        }
         match &mut self.nodes[..] {
-            [a, b] if self.topology.path() == Path::Direct => lay(wire, (a, UPLINK), (b, UPLINK)),
             [a, b] => {
                 for node in [&*a, &*b] {
                     node.place.announce_steering(&node.cpus);
@@ -204,34 +199,8 @@ impl Testbed {
                 lay(wire, (a, UPLINK), (b, UPLINK))?;
                 [a, b].iter().try_for_each(|node| node.place.steer_receive(UPLINK, wire, &node.cpus))
             }
-            [client, middle, server] => {
-                lay(wire, (client, UPLINK), (middle, UPLINK))?;
-                lay(wire, (middle, SERVER_LINK), (server, UPLINK))
-            }
             _ => Ok(()),
         }
-    }
-
-    /// Client, middle and server: the ends' kernels reach each other and the middle's pools through the middle.
-    fn route_through_middle(&mut self) -> Result<()> {
-        let forwarding = match self.topology.family() {
-            Family::Ipv4 => "net.ipv4.ip_forward",
-            Family::Ipv6 => "net.ipv6.conf.all.forwarding",
-        };
-        self.set_all_up()?;
-        self.address_nodes(|_| true)?;
-        let topology = &self.topology;
-        let [client, middle, server] = &mut self.nodes[..] else { return Ok(()) };
-        middle.place.ns.sysctl(forwarding, "1")?;
-        let (to_client, (to_server, prefix)) = (topology.node_address(MIDDLE), topology.middle_address());
-        middle.place.netlink.add_address(SERVER_LINK, to_server, prefix)?;
-        for subnet in [topology.virtual_pool().subnet(), network((to_server, prefix))] {
-            client.place.netlink.add_route(subnet.0, subnet.1, to_client.0)?;
-        }
-        for subnet in [topology.local_pool().subnet(), network(to_client)] {
-            server.place.netlink.add_route(subnet.0, subnet.1, to_server)?;
-        }
-        Ok(())
     }
 
     /// Interfaces made from now on can use their addresses at once, and do not look for routers.
@@ -363,42 +332,6 @@ impl Testbed {
         self.wait_until_operational()
     }
 
-    /// Places what nodes do to receive, each as it can carry most; see docs/decisions/three-nodes.md.
-    fn place_receiving(&self) -> Result<()> {
-        let middle = self.topology.middle();
-        for (number, node) in self.nodes.iter().enumerate() {
-            for (turn, interface) in node.place.interfaces.iter().enumerate() {
-                let ns = &node.place.ns;
-                // A veth interface that takes unsegmented TCP hands everything to the sender's softirq and not to the
-                // peer's thread, as nothing would be left for the peer to merge (veth_xmit of drivers/net/veth.c).
-                ethtool::set(ns, &interface.name, Offload::Tso, false)?;
-                // Ends first, for they have little room for what waits.
-                let (cpus, urgency) = match (self.topology.path(), middle == Some(number)) {
-                    // Its workers have queues, which the ends' CPUs fill, as a network card would.
-                    (Path::Balancer, true) => (&self.nodes[0].cpus, Urgency::RealTime(1)),
-                    // Workers hand frames over themselves, which a veth takes with GRO only.
-                    (Path::Balancer, false) => {
-                        ethtool::set(ns, &interface.name, Offload::Gro, true)?;
-                        continue;
-                    }
-                    // A proxy on the same CPU has to get its turn.
-                    (Path::Haproxy, true) => (&node.cpus, Urgency::Normal),
-                    (_, true) => (&node.cpus, Urgency::RealTime(1)),
-                    (_, false) => (&node.cpus, Urgency::RealTime(2)),
-                };
-                // The middle's second interface begins with the second CPU.
-                let mut turns = cpus.as_slice().to_vec();
-                turns.rotate_left(turn % cpus.len().max(1));
-                napi::place(ns, &interface.name, &turns, urgency)?;
-                let steered = middle == Some(number) && self.topology.path() != Path::Balancer && node.cpus.len() > 1;
-                if let Some(wire) = self.topology.wire().filter(|_| steered) {
-                    node.place.steer_receive(&interface.name, wire, &node.cpus)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Waits for the interfaces that have a carrier; a packet that is sent earlier is lost, and costs its sender a second.
     fn wait_until_operational(&mut self) -> Result<()> {
         let deadline = Instant::now() + CARRIER_PATIENCE;
@@ -447,36 +380,21 @@ fn lay(wire: WireOptions, a: (&mut LiveNode, &str), b: (&mut LiveNode, &str)) ->
     Ok(())
 }
 
-/// The subnet that an address is in, with its prefix' length.
-fn network((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
-    let network = match address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-            Ipv4Addr::from_bits(address.to_bits() & mask).into()
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
-            Ipv6Addr::from_bits(address.to_bits() & mask).into()
-        }
-    };
-    (network, prefix)
-}
-
 fn port_name(container: usize) -> String {
     format!("port{container}")
 }
 
 impl Place {
-    /// The hardware address of an endpoint's interface.
+    /// The hardware address of an interface.
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub fn mac(&self) -> Result<[u8; 6]> {
-        let text = self.ns.sysfs()?.read(UPLINK, "address")?;
+    pub fn mac(&self, interface: &str) -> Result<[u8; 6]> {
+        let text = self.ns.sysfs()?.read(interface, "address")?;
         let mut mac = [0; 6];
         for (byte, digits) in mac.iter_mut().zip(text.trim().split(':')) {
             *byte = u8::from_str_radix(digits, 16).map_err(|error| {
-                Error::new(format!("read the address of {UPLINK} of {}", self.name), std::io::Error::other(error))
+                Error::new(format!("read the address of {interface} of {}", self.name), std::io::Error::other(error))
             })?;
         }
         Ok(mac)

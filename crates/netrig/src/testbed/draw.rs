@@ -20,7 +20,7 @@ impl Topology {
             }
             return text;
         };
-        let label = format!("├── {} ──┤", wire_label(wire));
+        let label = format!("├── {} ──┤", wire_label(wire, self.lanes()));
         let gap = " ".repeat(label.chars().count() - 2);
         let height = boxes.iter().map(Vec::len).max().unwrap_or(0);
         let boxes: Vec<Vec<String>> = boxes.iter().map(|lines| pad(lines, height)).collect();
@@ -103,9 +103,10 @@ impl Topology {
     }
 }
 
-fn wire_label(wire: WireOptions) -> String {
+fn wire_label(wire: WireOptions, lanes: u32) -> String {
     let mut label = match wire.rate {
         Some(rate) => format!("wire {}", rig_stats::units::BitRate(rate)),
+        None if lanes > 1 => format!("{lanes} wires"),
         None => "wire".into(),
     };
     if wire.mtu != WireOptions::default().mtu {

@@ -104,6 +104,13 @@ impl Shares {
         workers as usize <= self.all.len()
     }
 
+    /// How many packet workers client and server can have each, so that every worker has a CPU of the ends for itself; where
+    /// there is only one, both have it.
+    pub fn of_each_end(&self) -> u32 {
+        let ends = self.all.len() - self.all.len() / 2;
+        u32::try_from(ends / 2).unwrap_or(u32::MAX).max(1)
+    }
+
     /// The equal shares; of a suite without such, those of client, middle and server.
     pub fn all(&self) -> Vec<CpuSet> {
         match self.three(1) {
@@ -202,6 +209,8 @@ mod tests {
         assert_eq!(three("5", &[], 1), ["5", "5", "5"]);
         // Threads of a core stay together.
         assert_eq!(three("0-7", &["0,4", "1,5", "2,6", "3,7"], 2), ["2-3,6-7", "0,4", ""]);
+        let each = |cpus| Shares::new(&CpuSet::new(0..cpus), &[], 0).unwrap().of_each_end();
+        assert_eq!([1, 2, 3, 4, 6, 7, 8, 16, 64].map(each), [1, 1, 1, 1, 1, 2, 2, 4, 16]);
         let two = Shares::new(&set([0, 1]), &[], 0).unwrap();
         assert!(two.has_cpus_for(2) && !two.has_cpus_for(4));
         let error = two.three(4).unwrap_err().to_string();

@@ -2,6 +2,7 @@
 
 mod address;
 mod endpoint;
+mod lanes;
 mod path;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ use std::collections::BTreeSet;
 
 pub use address::{NextHop, Pool};
 pub use endpoint::{Endpoint, check_name};
+pub use lanes::{client_link, server_link, uplink};
 pub use path::{Family, Path};
 pub use wire::WireOptions;
 
@@ -32,6 +34,7 @@ pub struct Topology {
     wire: Option<WireOptions>,
     path: Path,
     family: Family,
+    lanes: u32,
 }
 
 /// An impossible topology, with what to do about it.
@@ -68,7 +71,7 @@ impl Topology {
             if path == Path::Direct {
                 nodes.remove(MIDDLE);
             }
-            return Self { nodes, wire, path, family: Family::Ipv4 }.with_family(Family::Ipv4);
+            return Self { nodes, wire, path, family: Family::Ipv4, lanes: 1 }.with_family(Family::Ipv4);
         }
         match (nodes.len(), wire) {
             (1, Some(_)) => {
@@ -113,7 +116,7 @@ impl Topology {
             let what = format!("endpoint {both} is a node with containers");
             return Err(TopologyError::new(what, "put all its endpoints into containers, or none"));
         }
-        Self { nodes, wire, path, family: Family::Ipv4 }.with_family(Family::Ipv4)
+        Self { nodes, wire, path, family: Family::Ipv4, lanes: 1 }.with_family(Family::Ipv4)
     }
 
     /// The same testbed with addresses of `family`; [`Self::new`] makes one of IPv4.

@@ -8,6 +8,7 @@ mod files;
 mod kept;
 mod killed;
 mod lacking;
+mod lanes;
 mod limits;
 mod loads;
 mod middle;

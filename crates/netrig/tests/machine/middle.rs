@@ -42,7 +42,7 @@ fn total(record: &TrialRecord, end: End, name: &str) -> u64 {
 }
 
 /// Runs `body` where the kernel's threads are to be seen, which is not in a world of its own.
-fn as_root(body: impl FnOnce()) {
+pub fn as_root(body: impl FnOnce()) {
     let _alone = world::one_at_a_time();
     match napi::may_place() {
         _ if !rig_sys::netns::may_create_namespaces() => world::skip("needs root"),
@@ -122,7 +122,7 @@ fn ran(thread: u32) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-fn allowed(thread: u32) -> String {
+pub fn allowed(thread: u32) -> String {
     let text = fs::read_to_string(format!("/proc/{thread}/status")).unwrap();
     text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
 }
@@ -165,7 +165,7 @@ fn what_a_node_receives_is_processed_on_its_own_cpus() {
             .collect();
         assert_eq!(threads.len(), 4, "{threads:?}");
         for (node, thread) in &threads {
-            assert_eq!(allowed(*thread), testbed.cpus(*node).as_slice()[0].to_string(), "node {node}");
+            assert_eq!(allowed(*thread), testbed.turns(*node)[0].to_string(), "node {node}");
         }
         // Its kernel answers, by way of the middle's.
         let before: Vec<u64> = threads.iter().map(|(_, thread)| ran(*thread)).collect();

@@ -1,6 +1,8 @@
 //! How a limit was found.
 
 use rig_load::packet::search::{Ending, GeneratorBound, Purpose, Step};
+use rig_load::record::WorkerRecord;
+use rig_sys::cpu::CpuSet;
 
 use crate::record::{SearchRecord, Searched, TrialRecord};
 use crate::report::document::{Cell, Column, Label, Row, Table};
@@ -20,7 +22,16 @@ pub(super) fn trail(trial: &TrialRecord) -> Option<Table> {
     ];
     table.rows = search.outcome.steps.iter().enumerate().map(|(n, step)| row(n + 1, step)).collect();
     table.notes = notes(search);
+    table.notes.extend(trial.workers.iter().filter_map(workers));
     Some(table)
+}
+
+/// How many of an end's workers were at it, where there were several, and on which CPUs.
+fn workers(end: &WorkerRecord) -> Option<String> {
+    let workers = end.packets.as_ref().map(|packets| &packets.workers).filter(|workers| workers.len() > 1)?;
+    let cpus = CpuSet::new(workers.iter().filter_map(|worker| worker.cpu));
+    let on = if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") };
+    Some(format!("{} had {} workers on {on}.", end.name, workers.len()))
 }
 
 fn row(number: usize, step: &Step) -> Row {

@@ -24,7 +24,7 @@ use crate::doctor::Lack;
 use crate::flame::{HERTZ, Profiler, Sampled};
 use crate::record::{MiddleBackend, MiddleRecord, MiddleService, NodeRecord};
 use crate::suite::Scenario;
-use crate::testbed::topology::Path;
+use crate::testbed::topology::{Path, client_link, server_link};
 use crate::testbed::{Middle, Shares, Testbed};
 
 /// Weight of each backend: they are alike.
@@ -72,6 +72,9 @@ struct Job {
     backends: Vec<IpAddr>,
     /// Where packets to servers may come from.
     local: Vec<IpAddr>,
+    /// Interfaces to the client and to the server, one on each lane.
+    client_links: Vec<String>,
+    server_links: Vec<String>,
     /// CPUs that carry packets.
     workers: CpuSet,
     /// Those of them that the ends have too.
@@ -194,8 +197,10 @@ impl Standing {
         let job = Job {
             protocol,
             services: virtuals.flat_map(|ip| ports.clone().map(move |port| (ip, port).into())).collect(),
-            backends: topology.pool(to).context("find the servers")?.addresses(packets.server_addresses).collect(),
+            backends: topology.addresses(to, packets.server_addresses).context("find the servers")?,
             local: topology.local_pool().addresses(middle.local_addresses).collect(),
+            client_links: (0..topology.lanes()).map(client_link).collect(),
+            server_links: (0..topology.lanes()).map(server_link).collect(),
             workers: workers.clone(),
             shared: workers.without(&workers.without(ends)),
             control: control.clone(),

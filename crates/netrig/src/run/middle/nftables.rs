@@ -7,7 +7,6 @@ use rig_sys::netns::{NetNs, NsFile};
 
 use super::{CLOSING, Carrier, DATAGRAMS, ESTABLISHED, Job, SYN_RECEIVED, State, said_by};
 use crate::record::MiddleService;
-use crate::testbed::SERVER_LINK;
 
 /// Ended connections are forgotten after a second, and not after the seven that the balancer has: how many the table has
 /// room for is the machine's to say (`net.netfilter.nf_conntrack_max`), and seven seconds of them would be the limit, in
@@ -78,7 +77,11 @@ fn ruleset(job: &Job) -> Result<String> {
         [first, .., last] => format!("snat to {first}-{last}"),
         _ => "masquerade".to_owned(),
     };
-    writeln!(text, "    oifname \"{SERVER_LINK}\" ct status dnat {source}\n  }}\n}}")?;
+    let links = match &job.server_links[..] {
+        [link] => format!("\"{link}\""),
+        links => format!("{{ {} }}", links.iter().map(|link| format!("\"{link}\"")).collect::<Vec<_>>().join(", ")),
+    };
+    writeln!(text, "    oifname {links} ct status dnat {source}\n  }}\n}}")?;
     Ok(text)
 }
 

@@ -16,7 +16,6 @@ use rig_sys::netns::NetNs;
 
 use super::{Carrier, Job, Protocol, State, WEIGHT};
 use crate::record::{MiddleBackend, MiddleService};
-use crate::testbed::{SERVER_LINK, UPLINK};
 
 /// Room for connections: some seconds of closed ones at the highest rates, and all that the study holds open.
 const CONNECTIONS: u32 = 1 << 21;
@@ -71,11 +70,12 @@ impl Balancing {
         // Who cannot be asked for shows as drops for want of a neighbour.
         let _ = ns.run(|| balancer.ask_for_neighbors())?;
         let links = Netlink::open(ns)?;
-        let mut attach = |link| -> Result<Attachment> {
+        let mut attach = |link: &str| -> Result<Attachment> {
             let index = links.index(link)?;
             Ok(ns.run(|| balancer.attach(index, Generic::Refused))??)
         };
-        let attachments = vec![attach(UPLINK)?, attach(SERVER_LINK)?];
+        let links = job.client_links.iter().chain(&job.server_links);
+        let attachments = links.map(|link| attach(link)).collect::<Result<_>>()?;
         let (handle, control) = (balancer.handle(), job.control.clone());
         let over = Arc::<AtomicBool>::default();
         let mut keeping = Self { balancer, keeper: None, over: Arc::clone(&over), _attachments: attachments };

@@ -1,5 +1,7 @@
 use std::net::IpAddr;
 
+use rig_load::packet::plan::{GatewayPlan, PortPlan, Range};
+
 use super::*;
 use crate::suite::{Scenario, Suite, SuiteError};
 
@@ -191,7 +193,7 @@ fn ports_have_addresses_of_their_own() {
         let scenario = parse(path, &load).unwrap();
         let (from, to) = &scenario.traffic.pairs[0];
         let packets = scenario.traffic.packets.as_ref().unwrap();
-        let end = PortOf { own: from, peer: to, is_client: true, cpus: &[4, 5], peer_mac: Some([2; 6]), middle: None };
+        let end = PortOf { own: from, peer: to, is_client: true, cpus: &[4, 5], peer_macs: &[[2; 6]], middle: None };
         let load = with_port(&scenario.traffic.connect, packets, &scenario.topology, &end).unwrap();
         let port = port(&load);
         assert_eq!(port.local, [Range { first: own("198.18.0.1"), count: 9 }], "{path}");

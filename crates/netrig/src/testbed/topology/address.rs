@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::{Endpoint, Family, MIDDLE, Path, Topology};
 
 /// The middle's pools stand beside those of the ends' first containers.
-const MIDDLES_POOL: u8 = 1;
+pub(super) const MIDDLES_POOL: u8 = 1;
 
 impl Topology {
     /// The address of a node on the wire, and the length of its subnet's prefix; of the middle, that on the client's
@@ -136,7 +136,7 @@ impl Topology {
 
 /// The addresses of an endpoint that makes its packets itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool(IpAddr);
+pub struct Pool(pub(super) IpAddr);
 
 impl Pool {
     /// Addresses beside the port's own.
@@ -162,7 +162,7 @@ impl Pool {
         (self.0, if self.0.is_ipv4() { 24 } else { 64 })
     }
 
-    fn at(self, host: u32) -> IpAddr {
+    pub(super) fn at(self, host: u32) -> IpAddr {
         match self.0 {
             IpAddr::V4(subnet) => Ipv4Addr::from_bits(subnet.to_bits() + host).into(),
             IpAddr::V6(subnet) => Ipv6Addr::from_bits(subnet.to_bits() + u128::from(host)).into(),

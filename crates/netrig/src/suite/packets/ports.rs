@@ -1,0 +1,149 @@
+//! The interfaces and addresses that the two ends of a packet load have in a testbed.
+
+use rig_load::packet::Service;
+use rig_load::packet::plan::{Answer, Driver, GatewayPlan, Place, PortPlan, Range, Take};
+use rig_load::plan::Load;
+
+use super::super::load::{LoadError, error};
+use super::{EndWorkers, PacketTraffic};
+use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology, uplink};
+use crate::testbed::{Middle, UPLINK};
+
+const HOP_LIMIT: u8 = 64;
+
+/// One end of a pair.
+#[derive(Debug, Clone, Copy)]
+pub struct PortOf<'a> {
+    pub own: &'a Endpoint,
+    pub peer: &'a Endpoint,
+    pub is_client: bool,
+    /// The CPUs of its node, which workers take in turn; none before a testbed stands.
+    pub cpus: &'a [u32],
+    /// Of the peer's interface on each lane, where that is known.
+    pub peer_macs: &'a [[u8; 6]],
+    /// What stands between both, on the paths that have such.
+    pub middle: Option<Middle>,
+}
+
+impl PortOf<'_> {
+    fn place(&self, worker: u32, queue: u32) -> Place {
+        Place { cpu: self.cpus.get(worker as usize % self.cpus.len().max(1)).copied(), queue, response: None }
+    }
+}
+
+/// `load` with the ports that `end` has in `topology`: on the paths of three nodes a port on each lane, with one worker.
+pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>) -> Option<Load> {
+    let Load::Packets(packets) = load else { return Some(load.clone()) };
+    let mtu = u16::try_from(topology.endpoint_mtu()).unwrap_or(u16::MAX);
+    let mut packets = packets.clone();
+    let headers = if topology.family() == Family::Ipv4 { 40 } else { 60 };
+    match &mut packets.service {
+        Service::TcpClient(tcp) => tcp.mss = mtu - headers,
+        Service::TcpServer(tcp) => tcp.mss = mtu - headers,
+        Service::UdpClient(_) | Service::UdpServer(_) => {}
+    }
+    let port = |lane: u32| {
+        let (pool, far) = (topology.lane_pool(end.own, lane)?, topology.lane_pool(end.peer, lane)?);
+        let local = if end.is_client { traffic.client_addresses } else { traffic.server_addresses };
+        let gateway = match (topology.next_hop(end.own, end.peer)?, end.peer_macs.get(lane as usize)) {
+            (NextHop::Router(address), _) => GatewayPlan::Address(topology.on_lane(address, lane)),
+            (NextHop::Peer(_), Some(mac)) => GatewayPlan::Mac(*mac),
+            (NextHop::Peer(_), None) => GatewayPlan::Address(far.port()),
+        };
+        let (interface, workers) = match topology.path().is_of_three() {
+            true => (uplink(lane), vec![end.place(lane, 0)]),
+            false => (UPLINK.to_owned(), (0..traffic.workers.least()).map(|queue| end.place(queue, queue)).collect()),
+        };
+        Some(PortPlan {
+            interface,
+            driver: traffic.driver,
+            address: pool.port(),
+            gateway,
+            vlan: None,
+            vxlan: None,
+            local: vec![Range { first: pool.first(), count: topology.part(local, lane) }],
+            remote: remote(traffic, topology, end, lane)?,
+            workers,
+            mtu,
+            // A thread receives at one end of each of their wires.
+            live: !topology.path().is_of_three(),
+            burst: 64,
+            take: Take::Own,
+            answer: Answer::All,
+            hop_limit: HOP_LIMIT,
+            tos: 0,
+        })
+    };
+    packets.ports = (0..topology.lanes()).map(port).collect::<Option<_>>()?;
+    Some(Load::Packets(packets))
+}
+
+/// Whom an end talks to on a lane.
+fn remote(traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>, lane: u32) -> Option<Vec<Range>> {
+    let total = if end.is_client { traffic.server_addresses } else { traffic.client_addresses };
+    let far = |lane| {
+        let first = topology.lane_pool(end.peer, lane)?.first();
+        Some(Range { first, count: topology.part(total, lane) })
+    };
+    match (topology.path().has_middle(), end.is_client) {
+        // What clients connect to is the middle's, and so is what servers hear from.
+        (true, true) => Some(vec![Range {
+            first: topology.virtual_pool().first(),
+            count: end.middle.map_or(1, |middle| middle.service_addresses),
+        }]),
+        (true, false) => {
+            let own = [
+                Range { first: topology.local_pool().first(), count: Pool::SIZE },
+                Range { first: topology.on_lane(topology.middle_address().0, lane), count: 1 },
+            ];
+            // IPVS leaves the client's address as it is, and any client's connection may come to any server.
+            own.into_iter().map(Some).chain((0..topology.lanes()).map(far)).collect()
+        }
+        (false, _) => Some(vec![far(lane)?]),
+    }
+}
+
+/// Whether the path can carry the load; else why not, and what to do.
+pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology) -> Result<(), LoadError> {
+    let queues = topology.wire().map_or(1, |wire| wire.queues);
+    match (topology.path(), traffic.workers) {
+        (path, workers) if path.is_of_three() => {
+            if queues > 1 {
+                return error(
+                    format!("packets on wires of {queues} queues over path {path}"),
+                    "what comes out of a middle would come to the queue of any CPU: remove queues, and give the load workers",
+                );
+            }
+            workers.check_addresses(traffic)?;
+        }
+        (path, EndWorkers::All) => {
+            return error(
+                format!("workers = \"all\" over path {path}"),
+                "all is for client, middle and server: give a number, and the wire as many queues",
+            );
+        }
+        (path, EndWorkers::Number(workers)) => {
+            let queues = if path == Path::Raw { queues } else { 1 };
+            if workers.get() > queues {
+                let hint = match path {
+                    Path::Raw => format!("give the wire as many: wire = {{ queues = {workers} }}"),
+                    _ => "a container's interface has one queue: use one worker, or path raw".to_owned(),
+                };
+                return error(format!("{workers} workers on an interface of {queues} queues"), hint);
+            }
+        }
+    }
+    if topology.path() == Path::Macvlan && traffic.driver == Driver::Xdp {
+        return error(
+            "driver 'xdp' on a macvlan interface, which has no hook for it",
+            "use driver \"xdp-generic\", \"packet\" or \"auto\"",
+        );
+    }
+    if topology.endpoint_mtu() > 9000 {
+        return error(
+            format!("packets of up to {} bytes", topology.endpoint_mtu()),
+            "a frame has room for 9000: choose a smaller MTU",
+        );
+    }
+    Ok(())
+}
