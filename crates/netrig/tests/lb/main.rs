@@ -192,7 +192,14 @@ fn a_service_is_made_by_commands() {
         exchange(&mut lab.connect(), 10_000).unwrap();
         let (traced, _) = edit(0, &["trace", "tcp", "10.1.0.2:1000", "10.9.0.1:80"]);
         assert!(traced.contains("chooses backend 10.2.0.2:8080") && traced.contains("verdict: forward"), "{traced}");
-        assert!(traced.contains("> 10.2.0.2:8080"), "{traced}");
+        assert!(traced.contains("> 10.2.0.2:8080") && traced.contains(", in by lb0\n"), "{traced}");
+        let by = |status, device| {
+            edit(status, &["trace", "--json", "--device", device, "tcp", "10.1.0.2:1000", "10.9.0.1:80"])
+        };
+        let (traced, _) = by(0, "lb1");
+        assert!(traced.contains("\"device\": \"lb1\"") && traced.contains("\"forward\""), "{traced}");
+        let (_, refused) = by(2, "eth0");
+        assert!(refused.contains("the balancer is not on a device eth0"), "{refused}");
         // What nobody understands changes nothing and ends nothing.
         assert!(ask(&socket, "{\"edit\":{}}").contains("refused"));
         assert!(ask(&socket, "\u{0}").contains("refused"));

@@ -332,9 +332,9 @@ impl Devices {
         self.on.iter().map(|on| on.device.clone()).collect()
     }
 
-    /// The name and number of the first that is there.
-    pub(super) fn first(&self) -> Option<(&str, u32)> {
-        self.attached().next().map(|(device, attached)| (device.name.as_str(), attached.attachment.interface()))
+    /// The names and numbers of those that are there.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.attached().map(|(device, attached)| (device.name.as_str(), attached.attachment.interface()))
     }
 
     /// Each device's name with its driver's.
