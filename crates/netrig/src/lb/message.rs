@@ -150,7 +150,7 @@ pub struct Status {
     /// The configuration file, where there is one.
     pub file: Option<String>,
     pub devices: Vec<DeviceStatus>,
-    /// CPUs that run the program.
+    /// CPUs that run the program; none where it is any CPU that takes packets from a device.
     pub workers: Vec<u32>,
     pub table: TableStatus,
     /// Of services without timeouts of their own.

@@ -196,6 +196,8 @@ fn a_service_is_made_by_commands() {
         let by = |status, device| {
             edit(status, &["trace", "--json", "--device", device, "tcp", "10.1.0.2:1000", "10.9.0.1:80"])
         };
+        let (status, _) = edit(0, &["status"]);
+        assert!(status.contains("workers   not set: any CPU that takes packets from a device\n"), "{status}");
         let (traced, _) = by(0, "lb1");
         assert!(traced.contains("\"device\": \"lb1\"") && traced.contains("\"forward\""), "{traced}");
         let (_, refused) = by(2, "eth0");

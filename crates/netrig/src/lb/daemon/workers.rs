@@ -75,10 +75,10 @@ impl Plan {
         }
     }
 
-    /// The CPUs that run the program.
+    /// The CPUs that run the program; none where it is any that receives.
     pub(super) fn workers(&self) -> Vec<u32> {
         match self {
-            Self::AsReceived => CpuSet::online().map_or_else(|_| Vec::new(), |cpus| cpus.as_slice().to_vec()),
+            Self::AsReceived => Vec::new(),
             Self::Queues(cpus) | Self::Handed { cpus, .. } => cpus.clone(),
         }
     }
