@@ -70,6 +70,7 @@ fn without_root_a_user_namespace_serves_where_it_may() {
     assert_eq!(state(&findings, "network namespaces"), if allowed { "ok" } else { "missing" });
     assert_eq!(state(&findings, "veth"), if allowed { "ok" } else { "unknown" });
     assert_eq!(state(&findings, "runs"), "missing", "nobody can keep a store there");
+    assert_eq!(state(&findings, "XDP programs"), "lacking", "in a user namespace none can be loaded");
 }
 
 #[test]
@@ -93,6 +94,8 @@ fn as_root_the_testbeds_pieces_are_tried_for_real() {
     let here = doctor(&["env"]);
     assert_eq!((state(&here, "network namespaces"), state(&here, "runs")), ("ok", "ok"));
     assert_ne!(state(&here, "receive steering (RPS)"), "unknown");
+    // Where packet load by XDP works, the balancer does.
+    assert_eq!(state(&here, "XDP programs"), state(&here, "AF_XDP"));
     // One CPU is too few for two nodes, however many the machine has.
     let cpu = here.iter().find(|finding| finding["name"] == "number").unwrap()["found"].as_str().unwrap();
     let first: String = cpu.split("CPUs ").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();

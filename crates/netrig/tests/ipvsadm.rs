@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use assert_cmd::Command;
-use netrig::lb::message::{ConnectionEntry, Edit, Flow, Protocol, Reply, Request, Trace};
+use netrig::lb::message::{ConnectionEntry, Edit, Flow, Protocol, Reply, Request, Trace, Traced};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -163,11 +163,22 @@ fn a_flow_is_traced() {
     let reply = || [Reply::Trace(Box::new(trace.clone()))];
     let line = "lb trace tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn|ack]";
     let (output, asked) = Fake::new("lb", reply()).run(line, "");
-    let Request::Trace(Flow { tcp_flags, length, .. }) = asked else { panic!("{asked:?}") };
+    let Request::Trace(Traced { flow: Flow { tcp_flags, length, .. }, device: None }) = asked else {
+        panic!("{asked:?}")
+    };
     assert_eq!((tcp_flags, length), (0x12, 40));
     assert!(text(&output.stdout).ends_with("  1. no service\nverdict: pass\n"), "{}", text(&output.stdout));
     let (output, _) = Fake::new("lb", reply()).run("lb trace --json tcp 198.51.100.9:40000 192.0.2.1:80", "");
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["verdict"], "pass");
+    // In by a device that is said; an answer for another one is that of an older version.
+    let (output, asked) =
+        Fake::new("lb", reply()).run("lb trace --device eth0 tcp 198.51.100.9:40000 192.0.2.1:80", "");
+    assert!(
+        output.status.success() && matches!(asked, Request::Trace(Traced { device: Some(name), .. }) if name == "eth0")
+    );
+    let (output, _) = Fake::new("lb", reply()).run("lb trace --device eth1 tcp 198.51.100.9:40000 192.0.2.1:80", "");
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(4) && said.contains("restart it with this version"), "{said}");
 }
 
 #[test]

@@ -54,6 +54,11 @@ impl Map {
         Ok(bytes.map(|bytes| self.decode(&bytes)))
     }
 
+    /// Those of a hash.
+    pub(crate) fn keys<K: FromBytes>(&self) -> Vec<K> {
+        self.handle.keys().map(|bytes| self.decode(&bytes)).collect()
+    }
+
     /// The element of an array, which is always there.
     pub(crate) fn at<V: FromBytes>(&self, index: u32) -> Result<V, Error> {
         self.get(&index)?.ok_or_else(|| Error::Missing { kind: "element in map", name: self.name.to_owned() })

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 
 use rustix::process::Pid;
-use rustix::thread::sched_setaffinity;
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::cpu::{CpuSet, run_before_others};
 use crate::error::{During, Error, Result};
@@ -55,6 +55,24 @@ pub fn place(ns: &NetNs, interface: &str, cpus: &[u32], urgency: Urgency) -> Res
         }
     }
     Ok(())
+}
+
+/// Whether the receiving threads of `interface` of `ns` are where [`place`] puts them; `None` while there are none. The
+/// kernel makes them anew when the link goes down and up again, and then they run anywhere.
+///
+/// # Errors
+/// Also when they went away meanwhile.
+pub fn is_placed(ns: &NetNs, interface: &str, cpus: &[u32]) -> Result<Option<bool>> {
+    let threads = threads(ns, interface)?;
+    let mut placed = (!threads.is_empty()).then_some(true);
+    for (thread, cpu) in threads.iter().zip(cpus.iter().cycle()) {
+        let at = sched_getaffinity(Pid::from_raw(*thread as i32));
+        let at = at.during(|| format!("ask where receiving thread {thread} of {interface} runs"))?;
+        if at != CpuSet::new([*cpu]).kernel_set() {
+            placed = Some(false);
+        }
+    }
+    Ok(placed)
 }
 
 /// Why receive processing cannot be placed by this process.

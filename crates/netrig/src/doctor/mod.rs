@@ -2,6 +2,7 @@
 //!
 //! [`Facts`] come from rig-sys; what they mean to a user of netrig is decided here, by pure functions of the facts.
 
+mod balancer;
 mod findings;
 mod packets;
 mod print;
@@ -41,6 +42,7 @@ pub enum Area {
     Clock,
     LoadGenerator,
     PacketLoad,
+    Balancer,
     Store,
     OtherLoad,
     Tools,
@@ -116,6 +118,7 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     let mut all = findings(&Facts::gather(WATCH), &store);
     // After the facts: now the process is what a run would be.
     all.extend(packets::findings(&Packets::try_out()));
+    all.push(balancer::finding(&balancer::try_out()));
     all.push(profile::finding(&rig_sys::perf::probe()));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
     all.push(tools::ipvs(crate::run::middle::ipvs_lack()));

@@ -31,6 +31,7 @@ impl Area {
             Self::Clock => "Clock",
             Self::LoadGenerator => "Load generator",
             Self::PacketLoad => "Packet load",
+            Self::Balancer => "Balancer",
             Self::Store => "Store",
             Self::OtherLoad => "Other load",
             Self::Tools => "Tools to compare with",

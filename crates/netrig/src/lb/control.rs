@@ -147,7 +147,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
                 let error = anyhow!("no balancer named {name} runs or persists here: there is nothing to stop");
                 return Err(Failure::new(Exit::Lacking, error));
             }
-            print(&format!("balancer {name} persisted without a control plane; it has been removed\n"))?;
+            print(&format!("what balancer {name} had left without a control plane has been removed\n"))?;
             Ok(Exit::Done)
         }
         Err(error) => Err(error.into()),

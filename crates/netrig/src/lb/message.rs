@@ -26,7 +26,7 @@ pub enum Request {
     /// The configuration in force as a file. Answered by [`Reply::Text`].
     Configuration,
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
-    Trace(Flow),
+    Trace(Traced),
     /// The control plane ends; with `detach`, packets are no longer balanced although the balancer was to persist.
     Stop { detach: bool },
 }
@@ -150,7 +150,7 @@ pub struct Status {
     /// The configuration file, where there is one.
     pub file: Option<String>,
     pub devices: Vec<DeviceStatus>,
-    /// CPUs that run the program.
+    /// CPUs that run the program; none where it is any CPU that takes packets from a device.
     pub workers: Vec<u32>,
     pub table: TableStatus,
     /// Of services without timeouts of their own.
@@ -300,6 +300,15 @@ pub struct Flow {
     pub tcp_flags: u8,
     /// Of the IP packet, bytes.
     pub length: u16,
+}
+
+/// A packet, and the device that it is taken to come in by; the first that is there where none is said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traced {
+    #[serde(flatten)]
+    pub flow: Flow,
+    #[serde(default)]
+    pub device: Option<String>,
 }
 
 /// What would happen to a packet, and why.

@@ -37,7 +37,12 @@ pub fn render(status: &Status) -> String {
     let mut gauge = |name, unit, help, value| text.add("gauge", name, unit, help, &balancer, value);
     gauge("lb_up", "seconds", "Since the control plane was started.", status.up_ms as f64 / 1000.0);
     gauge("lb_persists", "", "1 if packets are balanced on when the control plane ends.", f64::from(status.persist));
-    gauge("lb_workers", "", "CPUs that run the program.", status.workers.len() as f64);
+    gauge(
+        "lb_workers",
+        "",
+        "CPUs that run the program; 0 for any that takes packets from a device.",
+        status.workers.len() as f64,
+    );
     let table = status.table;
     gauge(
         "lb_table_connections",

@@ -22,7 +22,7 @@ pub fn write(status: &Status, width: usize) -> String {
         line("device", &value);
     }
     let workers = match status.workers.as_slice() {
-        [] => "the CPUs that take packets from the devices".to_owned(),
+        [] => "not set: any CPU that takes packets from a device".to_owned(),
         [only] => format!("1, on CPU {only}"),
         several => format!("{}, on CPUs {}", several.len(), ranges(several)),
     };
@@ -190,7 +190,7 @@ mod tests {
         status.workers.clear();
         let text = write(&status, 80);
         assert!(text.contains("sh Route, NOT IN FORCE: it lacks a local address\n"), "{text}");
-        assert!(text.contains("workers   the CPUs that take packets"), "{text}");
+        assert!(text.contains("workers   not set: any CPU that takes packets from a device\n"), "{text}");
     }
 
     #[test]

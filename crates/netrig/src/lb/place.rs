@@ -81,6 +81,11 @@ impl Place {
         self.file("toml")
     }
 
+    /// What was changed of network devices, to be put back.
+    pub fn placements(&self) -> PathBuf {
+        self.file("placed")
+    }
+
     /// Where tables and links of a balancer that persists are pinned.
     pub fn pins(&self) -> PathBuf {
         Path::new(BPF_FILE_SYSTEM).join("netrig").join(&self.name.0)

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use super::client;
 use super::ipvsadm::{print_json, status};
-use super::message::{ReasonCount, Reply, Request};
+use super::message::{ReasonCount, Reply, Request, Traced};
 use super::place::Name;
 use super::{drops, flow, metrics, overview, trace_text};
 use crate::command;
@@ -41,6 +41,9 @@ pub enum View {
         /// as needed, or the same without the >
         #[arg(required = true)]
         flow: Vec<String>,
+        /// The balancer's device that it comes in by [default: the first that is there]
+        #[arg(long, value_name = "DEV")]
+        device: Option<String>,
         /// Print it as docs/schema/lb-trace.json describes it
         #[arg(long)]
         json: bool,
@@ -111,15 +114,21 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
         }
         View::Drops { all, .. } => command::print(&drops::write(&status(&name)?, *all, width()))?,
         View::Metrics { .. } => command::print(&metrics::render(&status(&name)?))?,
-        View::Trace { flow, json, .. } => trace(&name, flow, *json)?,
+        View::Trace { flow, device, json, .. } => trace(&name, flow, device.as_deref(), *json)?,
     }
     Ok(Exit::Done)
 }
 
-fn trace(name: &Name, words: &[String], json: bool) -> Result<(), Failure> {
+fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Result<(), Failure> {
     let flow = flow::parse(words).or_exit(Exit::BadInput)?;
-    let Reply::Trace(trace) = client::ask(name, &Request::Trace(flow))? else {
-        return Err(client::AskError::Foreign { name: name.clone() }.into());
+    let asked = Traced { flow, device: device.map(str::to_owned) };
+    let foreign = || client::AskError::Foreign { name: name.clone() };
+    let Reply::Trace(trace) = client::ask(name, &Request::Trace(asked))? else {
+        return Err(foreign().into());
     };
+    // An older control plane does not know that it was asked for one.
+    if device.is_some_and(|device| device != trace.device) {
+        return Err(foreign().into());
+    }
     if json { print_json(&trace) } else { command::print(&trace_text::write(&flow, &trace, width())) }
 }

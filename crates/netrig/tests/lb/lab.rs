@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::{fs, net};
 
 use rig_sys::ethtool::{self, Offload};
+use rig_sys::napi;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::process::in_namespace;
@@ -97,10 +98,35 @@ impl Lab {
 
     /// Takes the link towards the client away.
     pub fn unplug(&self) {
-        let deleted = Command::new("ip");
-        let mut deleted = deleted;
-        let status = in_namespace(deleted.args(["link", "delete", CLIENT_SIDE.0]), &self.balancer).status().unwrap();
-        assert!(status.success());
+        self.ip(&format!("link delete {}", CLIENT_SIDE.0));
+    }
+
+    /// Of the balancer's machine.
+    #[track_caller]
+    pub fn ip(&self, arguments: &str) {
+        let mut command = Command::new("ip");
+        let status = in_namespace(command.args(arguments.split(' ')), &self.balancer).status().unwrap();
+        assert!(status.success(), "ip {arguments}");
+    }
+
+    /// Another device of the balancer, with so many queues, whose other end is nobody's.
+    pub fn add_device(&self, name: &str, queues: u32) {
+        let mut here = Netlink::open(&self.balancer).unwrap();
+        let peer = format!("{name}peer");
+        here.add_veth(&VethPair { name, peer: &peer, peer_ns: &self.balancer, queues, mtu: 1500 }).unwrap();
+        here.set_up(&peer).unwrap();
+        here.set_up(name).unwrap();
+    }
+
+    /// Whether the queues of a device of the balancer have threads on these CPUs in turn; none at all for no CPUs.
+    pub fn is_placed(&self, device: &str, cpus: &[u32]) -> bool {
+        let threaded = self.balancer.sysfs().unwrap().read(device, "threaded").unwrap();
+        let gro = ethtool::get(&self.balancer, device, Offload::Gro).unwrap();
+        match cpus {
+            [] => threaded == "0" && !gro,
+            // The threads may be exchanged just now.
+            cpus => napi::is_placed(&self.balancer, device, cpus).is_ok_and(|placed| placed == Some(true)),
+        }
     }
 
     pub fn plug(&self) {

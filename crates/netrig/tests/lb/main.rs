@@ -15,7 +15,7 @@ use std::{fs, thread};
 use rustix::process::Signal;
 
 use crate::lab::{Lab, PATIENCE, exchange, is_pinned};
-use crate::world::{is_root, own, skip, until};
+use crate::world::{is_root, own, own_among_processes, skip, until};
 
 /// A test in a world of its own, with a bpf file system of its own that goes with it.
 fn with_lab(test: impl FnOnce(&Lab)) {
@@ -23,6 +23,17 @@ fn with_lab(test: impl FnOnce(&Lab)) {
         return skip("eBPF programs need root of the machine");
     }
     own(|| {
+        mount_bpf();
+        test(&Lab::new());
+    });
+}
+
+/// [`with_lab`], where queues can be put onto CPUs.
+fn with_placing_lab(test: impl FnOnce(&Lab)) {
+    if let Err(why) = rig_sys::napi::may_place() {
+        return skip(&why.to_string());
+    }
+    own_among_processes(|| {
         mount_bpf();
         test(&Lab::new());
     });
@@ -133,7 +144,7 @@ fn one_of_a_name_runs_and_what_persists_is_not_run_over() {
         assert!(lab.answers());
         // Without a control plane.
         let (said, _) = lab.netrig(0, &["stop", "--detach"]);
-        assert!(said.contains("persisted without a control plane"), "{said}");
+        assert!(said.contains("without a control plane has been removed"), "{said}");
         assert!(!is_pinned("lb") && !lab.answers());
         let _running = lab.run(&[&file]);
         lab.connect();
@@ -181,7 +192,16 @@ fn a_service_is_made_by_commands() {
         exchange(&mut lab.connect(), 10_000).unwrap();
         let (traced, _) = edit(0, &["trace", "tcp", "10.1.0.2:1000", "10.9.0.1:80"]);
         assert!(traced.contains("chooses backend 10.2.0.2:8080") && traced.contains("verdict: forward"), "{traced}");
-        assert!(traced.contains("> 10.2.0.2:8080"), "{traced}");
+        assert!(traced.contains("> 10.2.0.2:8080") && traced.contains(", in by lb0\n"), "{traced}");
+        let by = |status, device| {
+            edit(status, &["trace", "--json", "--device", device, "tcp", "10.1.0.2:1000", "10.9.0.1:80"])
+        };
+        let (status, _) = edit(0, &["status"]);
+        assert!(status.contains("workers   not set: any CPU that takes packets from a device\n"), "{status}");
+        let (traced, _) = by(0, "lb1");
+        assert!(traced.contains("\"device\": \"lb1\"") && traced.contains("\"forward\""), "{traced}");
+        let (_, refused) = by(2, "eth0");
+        assert!(refused.contains("the balancer is not on a device eth0"), "{refused}");
         // What nobody understands changes nothing and ends nothing.
         assert!(ask(&socket, "{\"edit\":{}}").contains("refused"));
         assert!(ask(&socket, "\u{0}").contains("refused"));
@@ -282,6 +302,105 @@ fn workers_get_the_packets() {
         }
         let (_, refused) = lab.netrig(2, &["run", &file, "--workers", "1000"]);
         assert!(refused.contains("1000 workers, and this process may use"), "{refused}");
+    });
+}
+
+/// The last CPU, which one worker gets.
+fn last_cpu() -> u32 {
+    *rig_sys::cpu::CpuSet::allowed().unwrap().as_slice().last().unwrap()
+}
+
+#[test]
+fn queues_stay_where_they_were_put_when_a_link_goes_down_and_up() {
+    with_placing_lab(|lab| {
+        let running = lab.run(&[&lab.file(FIRST), "--workers", "1"]);
+        let cpu = last_cpu();
+        assert!(lab.is_placed("lb0", &[cpu]) && lab.is_placed("lb1", &[cpu]));
+        lab.ip("link set lb0 down");
+        thread::sleep(Duration::from_millis(1500));
+        assert!(!running.said().contains("again"), "{}", running.said());
+        lab.ip("link set lb0 up");
+        let again = format!("device lb0: its queues' threads are on CPU {cpu}, again");
+        assert!(until(PATIENCE, || running.said().contains(&again).then_some(())).is_some(), "{}", running.said());
+        assert!(lab.is_placed("lb0", &[cpu]));
+        exchange(&mut lab.connect(), 10_000).unwrap();
+        // One that comes back before it is up.
+        lab.ip("link delete lb1");
+        let gone = until(PATIENCE, || running.said().contains("device lb1 has gone").then_some(()));
+        assert!(gone.is_some(), "{}", running.said());
+        lab.ip("link add lb1 type veth peer name lb1peer");
+        let back = until(PATIENCE, || running.said().contains("device lb1 is back").then_some(()));
+        assert!(back.is_some(), "{}", running.said());
+        lab.ip("link set lb1 up");
+        assert!(until(PATIENCE, || lab.is_placed("lb1", &[cpu]).then_some(())).is_some(), "{}", running.said());
+        assert!(!running.said().contains("cannot put"), "{}", running.said());
+    });
+}
+
+#[test]
+fn devices_are_put_back_by_whoever_ends_the_balancer() {
+    with_placing_lab(|lab| {
+        let file = lab.file(FIRST);
+        let cpu = last_cpu();
+        let placed = |cpus: &[u32]| lab.is_placed("lb0", cpus) && lab.is_placed("lb1", cpus);
+        assert!(placed(&[]));
+        let persist = |more: &[&str]| lab.run(&[&[file.as_str(), "--persist"], more].concat());
+        let mut running = persist(&["--workers", "1"]);
+        lab.netrig(0, &["stop"]);
+        assert_eq!(running.ended(), Some(0));
+        assert!(placed(&[cpu]));
+        // By one that found them changed.
+        let mut running = persist(&["--workers", "1"]);
+        lab.netrig(0, &["stop", "--detach"]);
+        assert_eq!(running.ended(), Some(0));
+        assert!(placed(&[]));
+        // Without a control plane, after one was killed.
+        persist(&["--workers", "1"]).kill();
+        assert!(placed(&[cpu]));
+        lab.netrig(0, &["stop", "--detach"]);
+        assert!(placed(&[]));
+        // By one that has no workers.
+        lab.run(&[&file, "--workers", "1"]).kill();
+        assert!(placed(&[cpu]));
+        let mut running = lab.run(&[&file]);
+        assert!(placed(&[]));
+        lab.netrig(0, &["stop"]);
+        assert_eq!(running.ended(), Some(0));
+        assert!(!lab.path("lb/lb.placed").exists());
+        lab.netrig(3, &["stop", "--detach"]);
+    });
+}
+
+#[test]
+fn workers_follow_the_devices_that_a_reload_names() {
+    with_placing_lab(|lab| {
+        let cpus = rig_sys::cpu::CpuSet::allowed().unwrap();
+        let [.., first, last] = *cpus.as_slice() else { return skip("one CPU") };
+        lab.add_device("lb2", 2);
+        let file = lab.file(FIRST);
+        let text = fs::read_to_string(&file).unwrap();
+        let devices = |names: &str| fs::write(&file, text.replace("\"lb0\", \"lb1\"", names)).unwrap();
+        let _running = lab.run(&[&file, "--workers", "2"]);
+        let talk = lab.talk(4);
+        assert!(lab.is_placed("lb0", &[first]) && lab.is_placed("lb2", &[]));
+        // Not all have one queue now, so whoever takes packets hands them over.
+        devices("\"lb0\", \"lb1\", \"lb2\"");
+        let (said, _) = lab.netrig(0, &["reload"]);
+        let handed = format!("whoever takes packets from it hands flows over to CPUs {first}-{last} by their hash");
+        assert!(said.contains("device lb2 added") && said.contains(&handed), "{said}");
+        assert!(lab.is_placed("lb0", &[]) && lab.is_placed("lb2", &[]));
+        exchange(&mut lab.connect(), 300_000).unwrap();
+        talk.end();
+        devices("\"lb2\"");
+        let (said, _) = lab.netrig(0, &["reload"]);
+        assert!(said.contains(&format!("of each device, its queues' threads are on CPUs {first}-{last}")), "{said}");
+        assert!(lab.is_placed("lb0", &[]) && lab.is_placed("lb2", &[first, last]));
+        devices("\"lb0\", \"lb1\"");
+        let (said, _) = lab.netrig(0, &["reload"]);
+        let handed = format!("its queue's thread on CPU {first} hands flows over to CPUs {first}-{last}");
+        assert!(said.contains("device lb2 removed") && said.contains(&handed), "{said}");
+        assert!(lab.is_placed("lb0", &[first]) && lab.is_placed("lb2", &[]));
+        exchange(&mut lab.connect(), 300_000).unwrap();
     });
 }
 

@@ -54,13 +54,23 @@ pub fn is_root() -> bool {
 /// Runs `body`, the whole of a test, as root of new PID, network and mount namespaces: this test binary is started again
 /// there, for this test alone. Without root it needs a user namespace too; where there is none the test is skipped.
 pub fn own(body: impl FnOnce()) {
+    inside(&["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"], body);
+}
+
+/// [`own`], but with the machine's processes, among which are the kernel's threads.
+#[allow(dead_code, reason = "not all test binaries that have this module look at them")]
+pub fn own_among_processes(body: impl FnOnce()) {
+    inside(&["--mount", "--net"], body);
+}
+
+fn inside(namespaces: &[&str], body: impl FnOnce()) {
     if env::var_os(INSIDE).is_some() {
         bring_up_loopback();
         return body();
     }
     let _alone = one_at_a_time();
     let test = this_test();
-    let mut namespaces = vec!["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let mut namespaces = namespaces.to_vec();
     if !is_root() {
         namespaces.extend(["--user", "--map-root-user"]);
     }

@@ -155,6 +155,17 @@ struct {
 	__type(value, struct control);
 } controls SEC(".maps");
 
+/*
+ * Next hops that packets were dropped for because the kernel had no neighbour entry. The control plane has it ask for them,
+ * as many as there is room for each second, and takes them out; what finds no room will when its next packet comes.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, struct next_hop);
+	__type(value, __u32);
+} missed SEC(".maps");
+
 /* How often this CPU has told senders. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -172,8 +172,7 @@ struct traffic {
 };
 _Static_assert(sizeof(struct traffic) == 40, "");
 
-/* MISSED: there was a packet, and the kernel had no neighbour entry. The control plane sees to it. */
-enum knowledge { UNKNOWN = 0, KNOWN = 1, MISSED = 2 };
+enum knowledge { UNKNOWN = 0, KNOWN = 1 };
 
 /* The way to a backend as one CPU knows it. */
 struct hop {
@@ -185,6 +184,14 @@ struct hop {
 	__u16 known;
 };
 _Static_assert(sizeof(struct hop) == 24, "");
+
+/* To whom on which link a packet was to go. */
+struct next_hop {
+	struct address address;
+	__u32 ifindex;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct next_hop) == 24, "");
 
 /* ICMP messages that one CPU has sent in this tick. */
 struct telling {

@@ -17,11 +17,32 @@ struct way {
 	__u16 pad;
 };
 
-/* Asks the kernel; 0 or a reason for a drop. */
+static always_inline void note_missed(struct bpf_fib_lookup *fib)
+{
+	struct next_hop hop = { .ifindex = fib->ifindex };
+	__u32 noted = 1;
+
+	if (DRY)
+		return;
+	/* The kernel has put the gateway in the destination's place, which IPv4 may have of IPv6 (RFC 5549). */
+	if (fib->family == AF_INET6)
+		set_v6(&hop.address, (struct in6_addr *)fib->ipv6_dst);
+	else
+		set_v4(&hop.address, fib->ipv4_dst);
+	/* Most packets find it noted, by other CPUs too: looking takes no lock. */
+	if (!bpf_map_lookup_elem(&missed, &hop))
+		bpf_map_update_elem(&missed, &hop, &noted, BPF_NOEXIST);
+}
+
+/*
+ * Asks the kernel; 0 or a reason for a drop. The interface that `way` has before is one whose link is reached without a
+ * neighbour entry.
+ */
 static __noinline int look_up(struct xdp_md *ctx, const struct address *from, const struct address *to, int ipv6,
 			      struct way *way)
 {
 	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
+	__u32 reached = way->ifindex;
 	long result;
 
 	if (ipv6) {
@@ -36,8 +57,11 @@ static __noinline int look_up(struct xdp_md *ctx, const struct address *from, co
 	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	way->ifindex = fib.ifindex;
 	way->mtu = fib.mtu_result;
-	if (result == BPF_FIB_LKUP_RET_NO_NEIGH)
+	if (result == BPF_FIB_LKUP_RET_NO_NEIGH) {
+		if (fib.ifindex != reached)
+			note_missed(&fib);
 		return DROP_NO_NEIGHBOR;
+	}
 	if (result != BPF_FIB_LKUP_RET_SUCCESS)
 		return DROP_NO_ROUTE;
 	__builtin_memcpy(way->source, fib.smac, 6);
@@ -62,7 +86,7 @@ static always_inline int way_to_backend(struct xdp_md *ctx, const struct address
 	int reason = look_up(ctx, from, &b->address, ipv6, &way);
 
 	if (reason) {
-		hop->known = reason == DROP_NO_NEIGHBOR ? MISSED : UNKNOWN;
+		hop->known = UNKNOWN;
 		return reason;
 	}
 	hop->ifindex = way.ifindex;
@@ -112,8 +136,8 @@ static always_inline void remember_arrival(struct xdp_md *ctx, struct connection
 static always_inline int way_to_client(struct xdp_md *ctx, struct connection *c, const struct address *from, int ipv6,
 				       __u32 tick)
 {
-	struct way way = {};
 	__u64 known = *(volatile __u64 *)&c->hop;
+	struct way way = { .ifindex = HOP_MAC(known) ? c->hop_ifindex : 0 };
 	int reason = look_up(ctx, from, &c->client, ipv6, &way);
 
 	if (reason == DROP_NO_NEIGHBOR && HOP_MAC(known) && way.ifindex == c->hop_ifindex) {

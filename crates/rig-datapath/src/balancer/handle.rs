@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -15,7 +15,7 @@ use crate::test_run::{self, Outcome};
 use super::control::{PROGRAM, SWEEP};
 use super::known::Known;
 use super::load::{Tables, program};
-use super::shape::{Hop, MISSED, Sweep, Tuning};
+use super::shape::{NextHop, Sweep, Tuning};
 use super::sizes::{Memory, Sizes};
 use super::trace::Tracer;
 
@@ -90,35 +90,42 @@ impl Handle {
         self.sizes.memory_here()
     }
 
-    /// Has the kernel ask for the neighbours towards backends that are new, and towards those to which packets were dropped
-    /// for want of one, by sending each backend an empty datagram to the discard port (RFC 863) from the calling thread's
-    /// network namespace; says to how many. To be called after each change of the configuration, which spares the first
-    /// packets, and about once a second: a program cannot ask itself.
+    /// Has the kernel ask for the neighbours towards backends that are new, and for next hops, of backends and clients, for
+    /// which packets were dropped for want of one, by sending each an empty datagram to the discard port (RFC 863) from the
+    /// calling thread's network namespace; says to how many. To be called after each change of the configuration, which
+    /// spares the first packets, and about once a second: a program cannot ask itself.
     ///
     /// # Errors
-    /// The first backend that nothing could be sent to, when all have been tried.
+    /// The first one that nothing could be sent to, when all have been tried.
     pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
         let (mut asked, mut failed) = (0, None);
+        let mut ask = |at: SocketAddr| {
+            let any: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let sent = UdpSocket::bind((any, 0)).and_then(|socket| socket.send_to(&[], at));
+            // One that cannot be asked for is in no other's way.
+            let went = sent.is_ok();
+            match sent {
+                Ok(_) => asked += 1,
+                Err(source) => failed = failed.take().or(Some(Error::Neighbor { address: at.ip(), source })),
+            }
+            went
+        };
         let known = self.known();
         let mut introduced = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
         introduced.retain(|at| known.backends.contains_key(at));
-        for (at, backend) in &known.backends {
-            let address = at.1;
-            let hops: Vec<Hop> = self.tables.hops.per_cpu(backend.number)?;
-            if !introduced.contains(at) || hops.iter().any(|hop| hop.known == MISSED) {
-                let unspecified: IpAddr =
-                    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-                let sent =
-                    UdpSocket::bind((unspecified, 0)).and_then(|socket| socket.send_to(&[], (address.ip(), DISCARD)));
-                // One that cannot be asked for is in no other's way.
-                match sent {
-                    Ok(_) => {
-                        introduced.insert(*at);
-                        asked += 1;
-                    }
-                    Err(source) => failed = failed.or(Some(Error::Neighbor { address: address.ip(), source })),
-                }
+        for at in known.backends.keys() {
+            if !introduced.contains(at) && ask(SocketAddr::new(at.1.ip(), DISCARD)) {
+                introduced.insert(*at);
             }
+        }
+        for hop in self.tables.missed.keys::<NextHop>() {
+            // First, so that it is noted again where a packet comes before the answer.
+            self.tables.missed.remove(&hop)?;
+            ask(match hop.address.into() {
+                IpAddr::V4(address) => (address, DISCARD).into(),
+                // Routers' addresses hold on their links.
+                IpAddr::V6(address) => SocketAddrV6::new(address, DISCARD, 0, hop.ifindex).into(),
+            });
         }
         failed.map_or(Ok(asked), Err)
     }

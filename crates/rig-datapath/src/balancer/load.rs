@@ -40,6 +40,8 @@ pub(crate) struct Tables {
     pub(crate) drops: Map,
     pub(crate) passes: Map,
     pub(crate) controls: Map,
+    /// Next hops, by themselves.
+    pub(crate) missed: Map,
     pub(crate) tellings: Map,
     pub(crate) shards: Map,
     /// Only programs use these.
@@ -67,6 +69,7 @@ impl Tables {
             drops: map("drops", long)?,
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
+            missed: map("missed", number)?,
             tellings: map("tellings", size_of::<shape::Telling>())?,
             shards: map("shards", size_of::<shape::Shard>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
@@ -80,7 +83,7 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 20] {
+    pub(crate) fn all(&self) -> [&Map; 21] {
         let [a, b, c] = &self.others;
         [
             &self.connections,
@@ -98,6 +101,7 @@ impl Tables {
             &self.drops,
             &self.passes,
             &self.controls,
+            &self.missed,
             &self.tellings,
             &self.shards,
             a,
@@ -184,10 +188,12 @@ impl Balancer {
             }
         })?;
         let tables = Tables::of(&object)?;
-        // An older version's have no room for reasons that came later; every entry is there, so nothing else tells.
+        // An older version's have no room for reasons that came later, and lack tables that did; every entry is there, so
+        // nothing else tells.
         let counts = (Drop::ALL.len() + 1, Pass::ALL.len() + 1);
         if let Some(directory) = kept
-            && (tables.drops.entries() as usize, tables.passes.entries() as usize) != counts
+            && ((tables.drops.entries() as usize, tables.passes.entries() as usize) != counts
+                || tables.all().iter().any(|table| !directory.join(table.name()).exists()))
         {
             return Err(Error::PinnedOtherwise { path: directory.display().to_string() });
         }

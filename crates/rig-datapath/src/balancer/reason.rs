@@ -60,7 +60,7 @@ reasons! {
         NoRoute = 10, "no_route", "the kernel has no route, or does not forward on the interface",
             "add a route; set net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1";
         NoNeighbor = 11, "no_neighbor", "the kernel does not know the next hop's link-layer address",
-            "see that it is up and answers: `ip neigh`, `ip route get ADDRESS`; towards a backend the control plane has the kernel ask";
+            "see that it is up and answers: `ip neigh`, `ip route get ADDRESS`; the control plane has the kernel ask";
         TooBig = 12, "too_big", "the packet is larger than the next link's MTU, and its sender was not told: IPv4 without DF, IPv6 of up to 1280 bytes, or more than 477 a second",
             "raise the MTU, or lower the senders' (MSS), by 20 bytes for IPv4 tunnels and 40 for IPv6";
         Contended = 13, "contended", "the index was being written to by other CPUs for too long",

@@ -82,9 +82,6 @@ pub(crate) mod ownership {
 pub(crate) const AT_ONCE: u32 = u32::MAX;
 pub(crate) const MAX_WORKERS: usize = 128;
 
-/// `known` of a way to a backend to whom a packet could not be sent for want of a neighbour entry.
-pub(crate) const MISSED: u16 = 2;
-
 pub(crate) const STATES: usize = 10;
 /// Records of a set, which is an element of the map `connections`.
 pub(crate) const WAYS: usize = 4;
@@ -189,6 +186,12 @@ plain! {
         destination: [u8; 6],
         mtu: u16,
         known: u16,
+    }
+
+    pub(crate) struct NextHop: 24 {
+        address: Address,
+        ifindex: u32,
+        pad: u32,
     }
 
     pub(crate) struct Control: 8 {

@@ -12,7 +12,7 @@ use super::shape::Tuning;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unsent.bpf.o"));
 /// Programs, and what their attachments are called where they are kept.
-const COUNTING: [&str; 2] = ["count_unsent", "count_refused_redirect"];
+const COUNTING: [&str; 3] = ["count_unsent", "count_refused_redirect", "count_unsent_back"];
 
 /// Programs at the tracepoints.
 pub(crate) struct Unsent {

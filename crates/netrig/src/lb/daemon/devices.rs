@@ -10,10 +10,12 @@ use rig_sys::netlink::Netlink;
 
 use super::engine::Trouble;
 use super::keep::Pins;
-use super::workers::{Placed, Plan};
+use super::placed::{Placements, Put};
+use super::workers::Plan;
 use crate::command::note;
 use crate::exit::in_words;
 use crate::lb::message::DeviceStatus;
+use crate::lb::place::Place;
 use crate::lb::settings::Device;
 
 pub(super) struct Devices {
@@ -23,7 +25,14 @@ pub(super) struct Devices {
     pins: Option<Pins>,
     /// For all devices, beside what each of them says.
     generic: bool,
+    /// The workers; none where packets are handled as received.
+    cpus: Vec<u32>,
+    /// Whether this machine lets queues be put onto CPUs, as far as is known.
+    may_place: bool,
     plan: Plan,
+    placements: Placements,
+    /// Why workers are not as they shall be.
+    trouble: Trouble,
 }
 
 struct On {
@@ -38,15 +47,8 @@ struct Attached {
     attachment: Attachment,
     queues: u32,
     driver: String,
-    placed: Option<Placed>,
-}
-
-impl On {
-    /// Puts its queues back to where they were.
-    fn unplace(&self) {
-        let placed = self.attached.iter().filter_map(|attached| attached.placed.as_ref());
-        placed.for_each(|placed| placed.undo(&self.device.name));
-    }
+    /// Its queues were put where the plan wants them.
+    placed: bool,
 }
 
 fn receive_queues(device: &str) -> u32 {
@@ -56,14 +58,26 @@ fn receive_queues(device: &str) -> u32 {
 
 impl Devices {
     /// Of a balancer whose workers shall be `cpus`, all where there are none; `wanted` are the devices that it begins with.
-    pub(super) fn new(pins: Option<Pins>, generic: bool, cpus: Vec<u32>, wanted: &[Device]) -> Result<Self> {
-        let queues: Vec<u32> = wanted.iter().map(|device| receive_queues(&device.name)).collect();
+    pub(super) fn new(
+        place: &Place,
+        pins: Option<Pins>,
+        generic: bool,
+        cpus: Vec<u32>,
+        wanted: &[Device],
+    ) -> Result<Self> {
+        let netlink = Netlink::here().context("talk to the kernel of network devices")?;
+        let there = wanted.iter().filter(|device| netlink.index(&device.name).is_ok());
+        let queues: Vec<u32> = there.map(|device| receive_queues(&device.name)).collect();
         Ok(Self {
-            netlink: Netlink::here().context("talk to the kernel of network devices")?,
+            netlink,
             on: Vec::new(),
             pins,
             generic,
-            plan: Plan::of(cpus, &queues),
+            plan: Plan::of(cpus.clone(), &queues),
+            cpus,
+            may_place: true,
+            placements: Placements::recall(place),
+            trouble: Trouble::default(),
         })
     }
 
@@ -82,40 +96,42 @@ impl Devices {
     /// an error it is as before.
     pub(super) fn set(&mut self, balancer: &mut Balancer, wanted: &[Device]) -> Result<Vec<String>> {
         let mut said = Vec::new();
-        let mut new: Vec<On> = Vec::new();
+        let before = self.on.len();
         let unknown = |device: &&Device| !self.on.iter().any(|on| on.device.name == device.name);
         let unknown: Vec<&Device> = wanted.iter().filter(unknown).collect();
         for device in unknown {
             let attached = match self.attach(balancer, device) {
                 Ok(attached) => attached,
                 Err(error) => {
-                    new.iter().for_each(On::unplace);
-                    drop(new);
+                    self.on.truncate(before);
                     self.forget_links()?;
                     return Err(error);
                 }
             };
             let state = if attached.is_some() { "added" } else { "is not there; it is attached to when it comes" };
             said.push(format!("device {} {state}", device.name));
-            new.push(On { device: device.clone(), attached, refused: Trouble::default() });
+            self.on.push(On { device: device.clone(), attached, refused: Trouble::default() });
         }
-        let (stay, leave) = std::mem::take(&mut self.on)
-            .into_iter()
-            .partition(|on| wanted.iter().any(|device| device.name == on.device.name));
-        self.on = stay;
-        self.on.extend(new);
+        // Before anything leaves, for which another way for the others is not worth a failure.
+        let grown = self.on.len() > before;
+        if grown && let Err(error) = self.follow(balancer, &mut said) {
+            self.on.truncate(before);
+            self.forget_links()?;
+            return Err(error);
+        }
         for on in &mut self.on {
             if let Some(device) = wanted.iter().find(|device| device.name == on.device.name) {
                 on.device = device.clone();
             }
         }
-        let leave: Vec<On> = leave;
-        for on in leave {
-            on.unplace();
-            said.push(format!("device {} removed", on.device.name));
-        }
+        let leaves = |on: &mut On| !wanted.iter().any(|device| device.name == on.device.name);
+        let leave: Vec<On> = self.on.extract_if(.., leaves).collect();
+        said.extend(leave.iter().map(|on| format!("device {} removed", on.device.name)));
+        drop(leave);
         self.forget_links()?;
         self.leave_by_what_works(balancer)?;
+        let followed = self.follow(balancer, &mut said);
+        said.extend(followed.err().map(|error| in_words(&error)));
         Ok(said)
     }
 
@@ -149,6 +165,8 @@ impl Devices {
             let after = self.forget_links().and_then(|()| self.leave_by_what_works(balancer));
             said.extend(after.err().map(|error| in_words(&error)));
         }
+        let trouble = self.follow(balancer, &mut said).err().map(|error| in_words(&error));
+        said.extend(self.trouble.now(trouble).map(str::to_owned));
         said
     }
 
@@ -170,12 +188,7 @@ impl Devices {
             anyhow!("{what}\n  {}", self.remedy(name, &what))
         })?;
         let driver = ethtool::driver(name).unwrap_or_default();
-        let mut attached = Attached { attachment, queues: receive_queues(name), driver, placed: None };
-        match Placed::put(&self.plan, name) {
-            Ok(placed) => attached.placed = placed,
-            Err(error) => self.give_up_placing(balancer, &mut attached, name, &error)?,
-        }
-        Ok(Some(attached))
+        Ok(Some(Attached { attachment, queues: receive_queues(name), driver, placed: false }))
     }
 
     fn attach_anew(
@@ -191,32 +204,83 @@ impl Devices {
         Ok(attachment)
     }
 
-    /// Has packets handed over in another way, for all devices, when queues cannot be put onto CPUs.
-    fn give_up_placing(
-        &mut self,
-        balancer: &mut Balancer,
-        new: &mut Attached,
-        name: &str,
-        why: &anyhow::Error,
-    ) -> Result<()> {
-        let Some(plan) = self.plan.without_placing() else { return Ok(()) };
-        note(format_args!("cannot put the queues of {name} onto CPUs ({}): {}", in_words(why), plan.sentence()));
-        balancer.spread_over(&plan.spreading())?;
-        self.plan = plan;
+    /// Has packets come to the workers in the way that suits the devices as they are: which ones there are, how many
+    /// queues they have, and whether links went down, with which the kernel forgets where their threads were. Says what
+    /// has changed. On an error packets come to workers as before.
+    fn follow(&mut self, balancer: &mut Balancer, said: &mut Vec<String>) -> Result<()> {
+        let mut queues = Vec::new();
         for on in &mut self.on {
-            let Some(attached) = &mut on.attached else { continue };
-            balancer.renew(&mut attached.attachment)?;
-            if let Some(placed) = attached.placed.take() {
-                placed.undo(&on.device.name);
+            if let Some(attached) = &mut on.attached {
+                attached.queues = receive_queues(&on.device.name);
+                queues.push(attached.queues);
             }
         }
-        balancer.renew(&mut new.attachment)?;
+        let mut plan = Plan::of(self.cpus.clone(), &queues);
+        if !self.may_place {
+            plan = plan.without_placing().unwrap_or(plan);
+        }
+        if plan != self.plan && !queues.is_empty() {
+            self.change(balancer, plan)?;
+            said.push(format!("workers: of each device, {}", self.plan.sentence()));
+        }
+        self.place(balancer, said)
+    }
+
+    fn change(&mut self, balancer: &mut Balancer, plan: Plan) -> Result<()> {
+        let before = std::mem::replace(&mut self.plan, plan);
+        let changed = self.renew(balancer);
+        if changed.is_err() {
+            self.plan = before;
+            self.renew(balancer).context("put the programs back that were there before")?;
+        }
+        changed
+    }
+
+    fn renew(&mut self, balancer: &mut Balancer) -> Result<()> {
+        balancer.spread_over(&self.plan.spreading()).context("have packets come to the workers in another way")?;
+        for attached in self.on.iter_mut().filter_map(|on| on.attached.as_mut()) {
+            balancer.renew(&mut attached.attachment)?;
+        }
+        Ok(())
+    }
+
+    /// Has the devices' queues where the plan wants them, all others where they were; by another plan where this machine
+    /// does not let queues be put anywhere.
+    fn place(&mut self, balancer: &mut Balancer, said: &mut Vec<String>) -> Result<()> {
+        let places = self.plan.places();
+        let attached = self.on.iter().filter_map(|on| Some((on.attached.as_ref()?, on.device.name.as_str())));
+        let stay: Vec<_> = attached.map(|(attached, name)| (attached.attachment.interface(), name)).collect();
+        self.placements.undo_but(if places.is_empty() { &[] } else { &stay });
+        if places.is_empty() {
+            return Ok(());
+        }
+        for On { device: Device { name, .. }, attached, .. } in &mut self.on {
+            let Some(attached) = attached else { continue };
+            match self.placements.put(name, attached.attachment.interface(), &places) {
+                Ok(Put::Later) => {}
+                Ok(put) => {
+                    if put == Put::Again && attached.placed {
+                        said.push(format!("device {name}: {}, again", self.plan.sentence()));
+                    }
+                    attached.placed = true;
+                }
+                Err(error) if attached.placed => return Err(error.context("have packets come to the workers")),
+                Err(error) => {
+                    let Some(plan) = self.plan.without_placing() else { return Ok(()) };
+                    let (why, otherwise) = (in_words(&error), plan.sentence());
+                    note(format_args!("cannot put the queues of {name} onto CPUs ({why}): {otherwise}"));
+                    self.may_place = false;
+                    self.change(balancer, plan)?;
+                    return self.place(balancer, said);
+                }
+            }
+        }
         Ok(())
     }
 
     /// Puts the devices' queues back to where they were.
-    pub(super) fn unplace(&self) {
-        self.on.iter().for_each(On::unplace);
+    pub(super) fn unplace(&mut self) {
+        self.placements.undo_but(&[]);
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -268,9 +332,9 @@ impl Devices {
         self.on.iter().map(|on| on.device.clone()).collect()
     }
 
-    /// The name and number of the first that is there.
-    pub(super) fn first(&self) -> Option<(&str, u32)> {
-        self.attached().next().map(|(device, attached)| (device.name.as_str(), attached.attachment.interface()))
+    /// The names and numbers of those that are there.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.attached().map(|(device, attached)| (device.name.as_str(), attached.attachment.interface()))
     }
 
     /// Each device's name with its driver's.

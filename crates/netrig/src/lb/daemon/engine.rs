@@ -171,7 +171,7 @@ impl Engine {
             Request::Reload => self.reload().map(Reply::Done),
             Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
             Request::Connections(filter) => return list(self.balancer.handle(), filter.clone(), ask.reply.clone()),
-            Request::Trace(flow) => self.trace(flow).map(|trace| Reply::Trace(Box::new(trace))),
+            Request::Trace(traced) => self.trace(traced).map(|trace| Reply::Trace(Box::new(trace))),
             Request::Stop { .. } => return,
         };
         let reply = reply.unwrap_or_else(|Refusal { what, hint }| Reply::Refused { what, hint });

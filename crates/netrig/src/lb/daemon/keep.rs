@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
+use super::placed::Placements;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::lb::place::Place;
 
@@ -81,8 +82,14 @@ impl Lock {
 #[derive(Debug, Clone)]
 pub(in crate::lb) struct Pins {
     directory: PathBuf,
-    /// Of this process's network namespace: interfaces have numbers of their own in each.
     namespace: u64,
+}
+
+/// The number of this process's network namespace: interfaces have numbers of their own in each.
+pub(super) fn namespace() -> u64 {
+    let inode = fs::read_link("/proc/thread-self/ns/net").ok();
+    let inode = inode.and_then(|link| link.to_str()?.trim_start_matches("net:[").trim_end_matches(']').parse().ok());
+    inode.unwrap_or(0)
 }
 
 /// linux/magic.h, `BPF_FS_MAGIC`.
@@ -93,10 +100,7 @@ const LINK: &str = "link_";
 
 impl Pins {
     pub(in crate::lb) fn of(place: &Place) -> Self {
-        let inode = fs::read_link("/proc/thread-self/ns/net").ok();
-        let inode =
-            inode.and_then(|link| link.to_str()?.trim_start_matches("net:[").trim_end_matches(']').parse().ok());
-        Self { directory: place.pins(), namespace: inode.unwrap_or(0) }
+        Self { directory: place.pins(), namespace: namespace() }
     }
 
     pub(in crate::lb) fn directory(&self) -> &Path {
@@ -190,16 +194,17 @@ pub(super) fn write_configuration(place: &Place, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes everything that a balancer has left that persists and whose control plane has ended. False when there was
-/// nothing.
+/// Removes everything that a balancer has left whose control plane has ended, and puts its devices' queues back. False
+/// when there was nothing.
 pub(in crate::lb) fn remove_all(place: &Place) -> Result<bool, Failure> {
     let pins = Pins::of(place);
     let there = pins.resumable();
     let removed = pins.remove().with_context(|| format!("remove {}", pins.directory().display()));
     removed.or_exit(Exit::Failed)?;
+    let placed = Placements::recall(place).undo_but(&[]);
     for path in [place.configuration(), place.socket()] {
         let removed = fs::remove_file(&path).or_else(|error| gone(&error, error.kind()));
         removed.with_context(|| format!("remove {}", path.display())).or_exit(Exit::Failed)?;
     }
-    Ok(there)
+    Ok(there || placed)
 }

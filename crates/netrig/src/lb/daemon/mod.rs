@@ -12,6 +12,7 @@ mod engine;
 mod http;
 pub(super) mod keep;
 mod pace;
+pub(super) mod placed;
 mod socket;
 mod status;
 mod trace;
@@ -145,7 +146,7 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
         Err(failure) => {
             // What was there before stays, with its connections.
             if !resumes {
-                let Engine { place, devices, pins, .. } = engine;
+                let Engine { place, mut devices, pins, .. } = engine;
                 devices.unplace();
                 drop(devices);
                 pins.map_or(Ok(false), |_| keep::remove_all(&place))?;
@@ -154,7 +155,7 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
         }
     };
     let (end, asked) = engine.work(&events);
-    let Engine { place, devices, balancer, pins, .. } = engine;
+    let Engine { place, mut devices, balancer, pins, .. } = engine;
     if end == End::Detach {
         if pins.is_some() {
             keep::remove_all(&place)?;
@@ -209,7 +210,8 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     let Settings { mut start, rules } = settings;
     let kept = run.persist.then(|| pins.clone());
     let cpus = workers::cpus(&start.workers).or_exit(Exit::BadInput)?;
-    let mut devices = Devices::new(kept.clone(), run.overlay.generic, cpus, &start.devices).or_exit(Exit::Failed)?;
+    let devices = Devices::new(&place, kept.clone(), run.overlay.generic, cpus, &start.devices);
+    let mut devices = devices.or_exit(Exit::Failed)?;
     if !resumes {
         devices.must_exist(&start.devices).or_exit(Exit::Lacking)?;
     }
@@ -237,7 +239,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     let sizes = balancer.sizes();
     let now = Instant::now();
-    let engine = Engine {
+    let mut engine = Engine {
         place,
         memory: balancer.memory().or_exit(Exit::Failed)?.total(),
         pace: Pace::new(balancer.places(), sizes.connections.into(), now),

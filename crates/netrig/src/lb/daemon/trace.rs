@@ -14,7 +14,7 @@ use rig_wire::{ipv4, ipv6, protocol, tcp, udp};
 
 use super::counts::Snapshot;
 use super::engine::{Engine, Refusal};
-use crate::lb::message::{Flow, PacketOut, Protocol, Trace};
+use crate::lb::message::{Flow, PacketOut, Protocol, Trace, Traced as Asked};
 use crate::lb::settings::{Shown, scheduler_name};
 
 /// Of a packet that has come one hop.
@@ -24,10 +24,15 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
 impl Engine {
-    /// Runs the program on the packet, as if it came in by the first of the devices.
-    pub(super) fn trace(&self, flow: &Flow) -> Result<Trace, Refusal> {
-        let (name, index) = self.devices.first().ok_or_else(|| Refusal {
-            what: "the balancer is on no device now, so no packet comes to it".into(),
+    /// Runs the program on the packet, as if it came in by the device, or by the first that is there.
+    pub(super) fn trace(&self, Asked { flow, device }: &Asked) -> Result<Trace, Refusal> {
+        let mut there = self.devices.numbers();
+        let found = there.find(|(name, _)| device.as_ref().is_none_or(|device| device == name));
+        let (name, index) = found.ok_or_else(|| Refusal {
+            what: match device {
+                Some(device) => format!("the balancer is not on a device {device} now, so no packet comes to it there"),
+                None => "the balancer is on no device now, so no packet comes to it".into(),
+            },
             hint: Some("see `netrig lb status`".into()),
         })?;
         let mac =

@@ -7,9 +7,6 @@
 use anyhow::{Result, anyhow};
 use rig_datapath::balancer::{QUEUE_PACKETS, Spreading};
 use rig_sys::cpu::CpuSet;
-use rig_sys::ethtool::{self, Offload};
-use rig_sys::napi::{self, Urgency};
-use rig_sys::netns::NetNs;
 
 use crate::lb::settings::Workers;
 
@@ -78,16 +75,16 @@ impl Plan {
         }
     }
 
-    /// The CPUs that run the program.
+    /// The CPUs that run the program; none where it is any that receives.
     pub(super) fn workers(&self) -> Vec<u32> {
         match self {
-            Self::AsReceived => CpuSet::online().map_or_else(|_| Vec::new(), |cpus| cpus.as_slice().to_vec()),
+            Self::AsReceived => Vec::new(),
             Self::Queues(cpus) | Self::Handed { cpus, .. } => cpus.clone(),
         }
     }
 
     /// Where a device's queues are put.
-    fn places(&self) -> Vec<u32> {
+    pub(super) fn places(&self) -> Vec<u32> {
         match self {
             Self::AsReceived => Vec::new(),
             Self::Queues(cpus) => cpus.clone(),
@@ -108,40 +105,6 @@ impl Plan {
             Self::Handed { cpus, receiver: None } => {
                 format!("whoever takes packets from it hands flows over to CPUs {} by their hash", list(cpus))
             }
-        }
-    }
-}
-
-/// What was changed of a device so that its queues have threads, to be undone.
-#[derive(Debug)]
-pub(super) struct Placed {
-    threaded: String,
-    gro: bool,
-}
-
-impl Placed {
-    /// Puts the queues of a device that is up where the plan wants them; `None` when it wants them nowhere.
-    pub(super) fn put(plan: &Plan, device: &str) -> Result<Option<Self>> {
-        let places = plan.places();
-        if places.is_empty() {
-            return Ok(None);
-        }
-        let here = NetNs::of_current_thread()?;
-        let before =
-            Self { threaded: here.sysfs()?.read(device, "threaded")?, gro: ethtool::get(&here, device, Offload::Gro)? };
-        if let Err(error) = napi::place(&here, device, &places, Urgency::Normal) {
-            before.undo(device);
-            return Err(error.into());
-        }
-        Ok(Some(before))
-    }
-
-    /// As it was. The device may be gone.
-    pub(super) fn undo(&self, device: &str) {
-        let Ok(here) = NetNs::of_current_thread() else { return };
-        let _gone = here.sysfs().and_then(|sysfs| sysfs.write(device, "threaded", &self.threaded));
-        if !self.gro {
-            let _gone = ethtool::set(&here, device, Offload::Gro, false);
         }
     }
 }
