@@ -177,6 +177,14 @@ static always_inline int local_of(const struct service *s, __u64 nth, struct loc
 	return 1;
 }
 
+/* Where a backend's local addresses and ports go on, in whichever service it is: they are taken for all of them. */
+static always_inline __u64 *cursor_of(const struct backend *b)
+{
+	__u32 key = hash_place(&b->address, b->port) % CURSORS;
+
+	return bpf_map_lookup_elem(&cursors, &key);
+}
+
 static always_inline int next_local(struct connection *c, const struct service *s, __u64 *cursor)
 {
 	struct local l;
@@ -201,16 +209,16 @@ __noinline int ask_early(__u32 number, const struct tuple *client)
 	struct local l = {};
 	struct backend *b;
 	struct bucket *bucket;
-	__u32 backend;
 	__u64 *cursor;
 
 	if (!s || !client)
 		return 0;
 	l.port = client->source_port;
-	backend = due(s, number, client);
-	b = backend_at(backend);
-	cursor = bpf_map_lookup_elem(&cursors, &backend);
-	if (!b || !cursor)
+	b = backend_at(due(s, number, client));
+	if (!b)
+		return 0;
+	cursor = cursor_of(b);
+	if (!cursor)
 		return 0;
 	if (s->forward == FULLNAT) {
 		if (!local_of(s, *cursor, &l))
@@ -231,16 +239,18 @@ __noinline int insert_outward(__u32 slot)
 {
 	struct connection *c = connection_at(slot);
 	struct service *s;
+	struct backend *b;
 	struct tuple t = {};
 	__u64 *cursor, next;
-	__u32 number;
 
 	if (!c)
 		return DROP_INTERNAL;
-	number = c->backend;
 	s = service_at(c->service);
-	cursor = bpf_map_lookup_elem(&cursors, &number);
-	if (!s || !cursor)
+	b = backend_at(c->backend);
+	if (!s || !b)
+		return DROP_INTERNAL;
+	cursor = cursor_of(b);
+	if (!cursor)
 		return DROP_INTERNAL;
 	if (DRY) {
 		next = *cursor;

@@ -112,10 +112,10 @@ struct {
 	__type(value, struct load);
 } loads SEC(".maps");
 
-/* Where each backend's local addresses and ports go on. */
+/* Where backends' local addresses and ports go on. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, CURSORS);
 	__type(key, __u32);
 	__type(value, __u64);
 } cursors SEC(".maps");

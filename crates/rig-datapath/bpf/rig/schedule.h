@@ -12,15 +12,18 @@
 #define LENGTH(list) ((__u32)((list) >> 32))
 
 /* Numbers in a list must be found again by the model: the same finish as the table's hash, with keys of its own. */
-static always_inline __u32 hash_source(const struct tuple *t, int with_port)
+static always_inline __u32 hash_place(const struct address *a, __u16 port)
 {
-	__u64 h = t->source.hi * 0x9e3779b97f4a7c15ULL + t->source.lo * 0xc2b2ae3d27d4eb4fULL;
+	__u64 h = a->hi * 0x9e3779b97f4a7c15ULL + a->lo * 0xc2b2ae3d27d4eb4fULL + port * 0x165667b19e3779f9ULL;
 
-	if (with_port)
-		h += t->source_port * 0x165667b19e3779f9ULL;
 	h ^= h >> 32;
 	h *= 0xd6e8feb86659fd93ULL;
 	return h >> 32;
+}
+
+static always_inline __u32 hash_source(const struct tuple *t, int with_port)
+{
+	return hash_place(&t->source, with_port ? t->source_port : 0);
 }
 
 static always_inline __u32 list_at(__u64 list, __u32 at)

@@ -26,6 +26,8 @@
 #define PATH_BUCKETS 12
 /* Local ports that are tried for one new connection before it is refused. */
 #define PORT_TRIES 32
+/* More than there mostly are backends: those that share one leave out what the others have taken. */
+#define CURSORS 4096
 /* Entries of a schedule that are tried when backends are at their limit. */
 #define SCHEDULE_TRIES 32
 #define MAX_SHARDS 64

@@ -16,7 +16,7 @@ use super::known::{Identity, Known, KnownBackend, KnownService, Part};
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, Control, Hop, Load, ServiceKey, TICK_SHIFT, Telling, TrafficCount, ownership, port_of,
+    self, Address, CURSORS, Control, Hop, Load, ServiceKey, TICK_SHIFT, Telling, TrafficCount, ownership, port_of,
 };
 use super::unsent::Unsent;
 use super::workers::Spreader;
@@ -211,7 +211,6 @@ impl Balancer {
         self.handle.tables.loads.set(&new, &Load::default())?;
         self.handle.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
         self.handle.tables.hops.set_all_cpus(new, &Hop::default())?;
-        self.handle.tables.cursors.set_all_cpus(new, &0_u64)?;
         self.handle.tables.backends.set(&new, &value)?;
         self.known.backends.insert(at, KnownBackend { number: new, leaving: None });
         Ok((new, None))
@@ -339,7 +338,7 @@ impl Balancer {
         Ok(())
     }
 
-    /// Removes all services, ends all connections and sets all counters to zero. While the program is attached, a packet
+    /// Removes all services, ends all connections and sets all counters to zero, local ports begin anew. While the program is attached, a packet
     /// that comes meanwhile may still be forwarded.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.apply(&Config::default())?;
@@ -355,6 +354,9 @@ impl Balancer {
             self.handle.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
         }
         self.handle.tables.tellings.set_all_cpus(0, &Telling::default())?;
+        for cursor in 0..CURSORS {
+            self.handle.tables.cursors.set_all_cpus(cursor, &0_u64)?;
+        }
         for reason in Pass::ALL {
             self.handle.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
         }

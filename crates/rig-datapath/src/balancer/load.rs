@@ -295,7 +295,6 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "turns" => ("turns", sizes.services + 1),
         "backends" => ("backends", sizes.backends + 1),
         "loads" => ("loads", sizes.backends + 1),
-        "cursors" => ("cursors", sizes.backends + 1),
         "hops" => ("hops", sizes.backends + 1),
         "traffic" => ("traffic", sizes.backends + 1),
         "locals" => ("locals", sizes.local_addresses + 1),

@@ -133,16 +133,20 @@ fn maglev(backends: &[(usize, SocketAddr, u64)]) -> Vec<usize> {
     }
 }
 
-/// Which entry of a list the program's hash of a client chooses (bpf/rig/schedule.h, `hash_source`).
-pub(crate) fn hash_source(client: SocketAddr, with_port: bool) -> u32 {
-    let words = Address::from(client.ip()).bytes;
-    let mut hash =
-        words[0].wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(words[1].wrapping_mul(0xc2b2_ae3d_27d4_eb4f));
-    if with_port {
-        hash = hash.wrapping_add(u64::from(client.port().to_be()).wrapping_mul(0x1656_67b1_9e37_79f9));
-    }
+/// The program's hash of an address and a port (bpf/rig/schedule.h, `hash_place`).
+pub(crate) fn hash_place(place: SocketAddr) -> u32 {
+    let words = Address::from(place.ip()).bytes;
+    let mut hash = words[0]
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(words[1].wrapping_mul(0xc2b2_ae3d_27d4_eb4f))
+        .wrapping_add(u64::from(place.port().to_be()).wrapping_mul(0x1656_67b1_9e37_79f9));
     hash ^= hash >> 32;
     (hash.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
+}
+
+/// Which entry of a list the program's hash of a client chooses (bpf/rig/schedule.h, `hash_source`).
+pub(crate) fn hash_source(client: SocketAddr, with_port: bool) -> u32 {
+    hash_place(if with_port { client } else { SocketAddr::new(client.ip(), 0) })
 }
 
 #[cfg(test)]

@@ -89,6 +89,8 @@ pub(crate) type Set = [Connection; WAYS];
 pub(crate) const MAX_SHARDS: usize = 64;
 /// Bits of the kernel's monotonic clock in nanoseconds that a tick leaves out: 134 ms.
 pub(crate) const TICK_SHIFT: u32 = 27;
+/// Places in which local addresses and ports go on; backends share one by chance.
+pub(crate) const CURSORS: u32 = 4096;
 
 macro_rules! plain {
     ($($(#[$meta:meta])* $visibility:vis struct $name:ident: $size:literal { $($field:ident: $type:ty,)* })*) => {$(

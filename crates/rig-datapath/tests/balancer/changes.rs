@@ -172,6 +172,21 @@ fn local_ports_run_out_by_backend() {
     lab.sent(&tcp(SYN, "10.0.0.60:5000", "10.0.0.201:80").bytes());
 }
 
+/// The ports that one service has taken towards a backend are not tried again for another.
+#[test]
+fn services_with_the_same_backend_take_ports_in_turn() {
+    let of = |address| service(address, full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)]);
+    let other = "10.0.0.201:80";
+    let Some(lab) = Lab::new(small(), &config(&[of(V), of(other)])) else { return };
+    let port = |frame: Vec<u8>| see(&frame).source.port();
+    let mut last = 0;
+    for n in 0..40 {
+        last = port(lab.sent(&tcp(SYN, &client(5000 + n), V).bytes()));
+    }
+    let next = port(lab.sent(&tcp(SYN, &client(5000), other).bytes()));
+    assert_eq!(next, last + 1);
+}
+
 #[test]
 fn limits_count_connections_and_let_new_ones_in_when_others_end() {
     let backends = [limited("10.0.0.10:8080", 2), limited("10.0.0.11:8080", 1)];

@@ -4,6 +4,7 @@
 
 mod packet;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +16,7 @@ use crate::test_run::Verdict;
 use super::config::{Config, Forward, Policy, Protocol, Scheduler, Service, Unhandled};
 use super::reason::{Drop, Pass};
 use super::schedule;
-use super::shape::State;
+use super::shape::{CURSORS, State};
 use packet::{Kind, Packet, Parsed, Tuple};
 
 const FIN: u8 = 0x01;
@@ -75,7 +76,6 @@ struct KnownBackend {
     address: SocketAddr,
     weight: u32,
     limit: u32,
-    cursor: u64,
     /// Removed; true once it was seen without connections.
     leaving: Option<bool>,
     /// Nothing is known of it any more.
@@ -101,6 +101,8 @@ pub type Ways = Box<dyn Fn(IpAddr) -> Result<Way, Drop>>;
 pub struct Model {
     services: Vec<KnownService>,
     backends: Vec<KnownBackend>,
+    /// Where local addresses and ports go on.
+    cursors: HashMap<u32, u64>,
     connections: Vec<Connection>,
     /// When the slots of ended connections were ended.
     dead: Vec<u32>,
@@ -126,6 +128,7 @@ impl Model {
         Self {
             services: Vec::new(),
             backends: Vec::new(),
+            cursors: HashMap::new(),
             connections: Vec::new(),
             dead: Vec::new(),
             capacity,
@@ -197,7 +200,7 @@ impl Model {
     fn backend(&mut self, service: ServiceId, address: SocketAddr) -> usize {
         let same = |known: &KnownBackend| known.service == service && known.address == address && !known.gone;
         self.backends.iter().position(same).unwrap_or_else(|| {
-            let new = KnownBackend { service, address, weight: 0, limit: 0, cursor: 0, leaving: None, gone: false };
+            let new = KnownBackend { service, address, weight: 0, limit: 0, leaving: None, gone: false };
             self.backends.push(new);
             self.backends.len() - 1
         })
@@ -368,7 +371,8 @@ impl Model {
     }
 
     fn next_local(&mut self, backend: usize, pool: &[IpAddr]) -> SocketAddr {
-        let cursor = &mut self.backends[backend].cursor;
+        let place = self.backends[backend].address;
+        let cursor = self.cursors.entry(schedule::hash_place(place) % CURSORS).or_default();
         let at = *cursor;
         *cursor += 1;
         let address = pool[(at % pool.len() as u64) as usize];
