@@ -80,6 +80,10 @@ fn connections_live_through_reload_edits_death_and_restart() {
         talk.goes_on();
         thread::sleep(Duration::from_millis(300));
         talk.goes_on();
+        // Who cannot go on leaves what is there alone.
+        let (_, refused) = lab.netrig(3, &["run", "--persist", "--device", "lb0", "--device", "lo"]);
+        assert!(refused.contains("attach to lo"), "{refused}");
+        talk.goes_on();
         // With what was in force, because no file is said.
         let mut running = lab.run(&["--persist"]);
         assert!(running.said().contains("going on with the connections"), "{}", running.said());

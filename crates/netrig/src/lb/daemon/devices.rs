@@ -97,14 +97,15 @@ impl Devices {
     pub(super) fn set(&mut self, balancer: &mut Balancer, wanted: &[Device]) -> Result<Vec<String>> {
         let mut said = Vec::new();
         let before = self.on.len();
+        // Those of a control plane that is gone may be on devices which have not had their turn yet.
+        let kept = self.pins.as_ref().map_or(Ok(Vec::new()), Pins::links).context("list the links that are kept")?;
         let unknown = |device: &&Device| !self.on.iter().any(|on| on.device.name == device.name);
         let unknown: Vec<&Device> = wanted.iter().filter(unknown).collect();
         for device in unknown {
             let attached = match self.attach(balancer, device) {
                 Ok(attached) => attached,
                 Err(error) => {
-                    self.on.truncate(before);
-                    self.forget_links()?;
+                    self.undo(before, &kept)?;
                     return Err(error);
                 }
             };
@@ -115,8 +116,7 @@ impl Devices {
         // Before anything leaves, for which another way for the others is not worth a failure.
         let grown = self.on.len() > before;
         if grown && let Err(error) = self.follow(balancer, &mut said) {
-            self.on.truncate(before);
-            self.forget_links()?;
+            self.undo(before, &kept)?;
             return Err(error);
         }
         for on in &mut self.on {
@@ -312,7 +312,13 @@ impl Devices {
     fn forget_links(&self) -> Result<()> {
         let Some(pins) = &self.pins else { return Ok(()) };
         let wanted: Vec<PathBuf> = self.attached().map(|(_, at)| pins.link(at.attachment.interface())).collect();
-        pins.remove_links_but(&wanted).context("remove links of devices that are used no more")
+        forget_links_but(pins, &wanted)
+    }
+
+    /// Leaves the devices from that number on, and of the links those that there were before.
+    fn undo(&mut self, before: usize, kept: &[PathBuf]) -> Result<()> {
+        self.on.truncate(before);
+        self.pins.as_ref().map_or(Ok(()), |pins| forget_links_but(pins, kept))
     }
 
     /// veth does not wake its peer for packets that are turned round.
@@ -375,4 +381,8 @@ impl Devices {
         }
         text
     }
+}
+
+fn forget_links_but(pins: &Pins, wanted: &[PathBuf]) -> Result<()> {
+    pins.remove_links_but(wanted).context("remove links of devices that are used no more")
 }

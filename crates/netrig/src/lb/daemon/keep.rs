@@ -118,13 +118,13 @@ impl Pins {
 
     /// Kept links that are none of `wanted`: their interfaces are the balancer's no more.
     pub(in crate::lb) fn remove_links_but(&self, wanted: &[PathBuf]) -> io::Result<()> {
-        for entry in fs::read_dir(&self.directory)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(LINK) && !wanted.contains(&entry.path()) {
-                fs::remove_file(entry.path())?;
-            }
-        }
-        Ok(())
+        self.links()?.iter().filter(|link| !wanted.contains(link)).try_for_each(fs::remove_file)
+    }
+
+    pub(in crate::lb) fn links(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(&self.directory)?.collect::<io::Result<Vec<_>>>()?;
+        let links = entries.iter().filter(|entry| entry.file_name().to_string_lossy().starts_with(LINK));
+        Ok(links.map(fs::DirEntry::path).collect())
     }
 
     /// Makes the directory, on a bpf file system that is mounted when there is none; says what it has done.

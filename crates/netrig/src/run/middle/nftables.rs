@@ -73,9 +73,10 @@ fn ruleset(job: &Job) -> Result<String> {
         )?;
     }
     text.push_str("  }\n  chain from_here {\n    type nat hook postrouting priority srcnat;\n");
+    // A port that is kept as long as it is free is the same for two CPUs at once, and one of the connections is dropped.
     let source = match &job.local[..] {
-        [first, .., last] => format!("snat to {first}-{last}"),
-        _ => "masquerade".to_owned(),
+        [first, .., last] => format!("snat to {first}-{last} fully-random"),
+        _ => "masquerade fully-random".to_owned(),
     };
     let links = match &job.server_links[..] {
         [link] => format!("\"{link}\""),
