@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 
+use rustix::net::{AddressFamily, SocketType, netdevice};
 use rustix::process::Pid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
@@ -113,9 +114,8 @@ pub fn may_place() -> std::result::Result<(), NotPlaceable> {
 /// The threads that process what `interface` of `ns` receives, by the order of their queues; none unless it is up and its
 /// processing is threaded.
 pub fn threads(ns: &NetNs, interface: &str) -> Result<Vec<u32>> {
-    let index = ns.sysfs()?.read(interface, "ifindex")?;
-    let index: u32 = index.parse().map_err(io::Error::other).during(|| format!("read the number of {interface}"))?;
-    let mut threads = ns.run(|| pids(index))?.during(|| format!("ask for the receiving threads of {interface}"))?;
+    let mut threads =
+        ns.run(|| pids(number(interface)?))?.during(|| format!("ask for the receiving threads of {interface}"))?;
     // The newest is the first that is told; they are created in the queues' order.
     threads.sort_unstable();
     for thread in &threads {
@@ -133,6 +133,12 @@ pub fn threads(ns: &NetNs, interface: &str) -> Result<Vec<u32>> {
 /// false where the kernel does not tell.
 pub(crate) fn is_threaded(index: u32) -> bool {
     pids(index).is_ok_and(|threads| !threads.is_empty())
+}
+
+/// The number of an interface of the calling thread's network namespace.
+fn number(interface: &str) -> io::Result<u32> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    Ok(netdevice::name_to_index(socket, interface)?)
 }
 
 /// The threads of an interface of the calling thread's network namespace.

@@ -338,8 +338,8 @@ impl Balancer {
         Ok(())
     }
 
-    /// Removes all services, ends all connections and sets all counters to zero, local ports begin anew. While the program is attached, a packet
-    /// that comes meanwhile may still be forwarded.
+    /// Removes all services, ends all connections and sets all counters to zero; local ports begin anew. While the program
+    /// is attached, a packet that comes meanwhile may still be forwarded.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.apply(&Config::default())?;
         // What is gone is seen to be gone twice.

@@ -119,8 +119,8 @@ impl Handle {
             }
         }
         for hop in self.tables.missed.keys::<NextHop>() {
-            // First, so that it is noted again where a packet comes before the answer.
-            self.tables.missed.remove(&hop)?;
+            // First, so that it is noted again where a packet comes before the answer. One that stays is asked for again.
+            let _stays = self.tables.missed.remove(&hop);
             ask(match hop.address.into() {
                 IpAddr::V4(address) => (address, DISCARD).into(),
                 // Routers' addresses hold on their links.

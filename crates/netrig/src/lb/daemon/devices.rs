@@ -29,6 +29,8 @@ pub(super) struct Devices {
     cpus: Vec<u32>,
     /// Whether this machine lets queues be put onto CPUs, as far as is known.
     may_place: bool,
+    /// Queues were put there once: what fails later is tried again.
+    has_placed: bool,
     plan: Plan,
     placements: Placements,
     /// Why workers are not as they shall be.
@@ -68,6 +70,7 @@ impl Devices {
         let netlink = Netlink::here().context("talk to the kernel of network devices")?;
         let there = wanted.iter().filter(|device| netlink.index(&device.name).is_ok());
         let queues: Vec<u32> = there.map(|device| receive_queues(&device.name)).collect();
+        let placements = Placements::recall(place);
         Ok(Self {
             netlink,
             on: Vec::new(),
@@ -76,7 +79,8 @@ impl Devices {
             plan: Plan::of(cpus.clone(), &queues),
             cpus,
             may_place: true,
-            placements: Placements::recall(place),
+            has_placed: !placements.is_empty(),
+            placements,
             trouble: Trouble::default(),
         })
     }
@@ -263,8 +267,9 @@ impl Devices {
                         said.push(format!("device {name}: {}, again", self.plan.sentence()));
                     }
                     attached.placed = true;
+                    self.has_placed = true;
                 }
-                Err(error) if attached.placed => return Err(error.context("have packets come to the workers")),
+                Err(error) if self.has_placed => return Err(error.context("have packets come to the workers")),
                 Err(error) => {
                     let Some(plan) = self.plan.without_placing() else { return Ok(()) };
                     let (why, otherwise) = (in_words(&error), plan.sentence());
@@ -351,7 +356,7 @@ impl Devices {
     pub(super) fn status(&self) -> Vec<DeviceStatus> {
         let status = |on: &On| {
             let name = on.device.name.clone();
-            let Some(Attached { attachment, queues, .. }) = &on.attached else {
+            let Some(Attached { attachment, queues, placed, .. }) = &on.attached else {
                 let placement = "there is no such interface now".to_owned();
                 return DeviceStatus { name, mode: "absent".to_owned(), queues: 0, placement };
             };
@@ -359,7 +364,8 @@ impl Devices {
                 Mode::Native => "native",
                 Mode::Generic => "generic",
             };
-            let placement = self.plan.sentence();
+            let waits = !self.plan.places().is_empty() && !*placed;
+            let placement = self.plan.sentence() + if waits { ", as soon as the link is up" } else { "" };
             DeviceStatus { name, mode: mode.to_owned(), queues: *queues, placement }
         };
         self.on.iter().map(status).collect()

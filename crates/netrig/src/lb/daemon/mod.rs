@@ -32,6 +32,7 @@ use self::devices::Devices;
 use self::engine::{End, Engine, Options, Troubles};
 use self::keep::{Lock, Pins};
 use self::pace::Pace;
+use self::placed::Placements;
 use self::socket::{Ask, Event, Server};
 use super::message::Reply;
 use super::place::{Name, Place};
@@ -132,7 +133,10 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     }
     settings.start.sizes.validate().or_exit(Exit::BadInput)?;
     let metrics = settings.start.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-    let built = build(run, place, &pins, settings, resumes);
+    let built = build(run, place.clone(), &pins, settings, resumes);
+    if built.is_err() && !resumes {
+        Placements::recall(&place).undo_but(&[]);
+    }
     if built.is_err() && run.persist && !resumes {
         // Half of something would be in the way of the next one.
         pins.remove().with_context(|| format!("remove {}", pins.directory().display())).or_exit(Exit::Failed)?;
@@ -239,7 +243,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     let sizes = balancer.sizes();
     let now = Instant::now();
-    let mut engine = Engine {
+    let engine = Engine {
         place,
         memory: balancer.memory().or_exit(Exit::Failed)?.total(),
         pace: Pace::new(balancer.places(), sizes.connections.into(), now),
@@ -254,15 +258,8 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
         counts: Counts::default(),
         troubles: Troubles::default(),
     };
-    match engine.write_down() {
-        Ok(()) => Ok(engine),
-        Err(what) => {
-            if !resumes {
-                engine.devices.unplace();
-            }
-            Err(Failure::new(Exit::Failed, anyhow!(what)))
-        }
-    }
+    engine.write_down().map_err(|what| Failure::new(Exit::Failed, anyhow!(what)))?;
+    Ok(engine)
 }
 
 fn refused(error: rig_datapath::Error, name: &Name) -> Failure {

@@ -72,9 +72,13 @@ impl Placements {
         match napi::place(&here, device, cpus, Urgency::Normal) {
             Ok(()) if known => Ok(Put::Again),
             Ok(()) => Ok(Put::New),
-            Err(_) if !is_up(&here, device)? => Ok(Put::Later),
+            Err(_) if !is_up(&here, device).unwrap_or(false) => Ok(Put::Later),
             Err(error) => Err(error.into()),
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changed.is_empty()
     }
 
     fn is_of(&self, interface: u32, device: &str) -> bool {

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::{NetNs, NsFile};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
@@ -138,6 +138,8 @@ impl Proxy {
         writeln!(stream, "{command}").context("ask haproxy")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).context("hear from haproxy")?;
+        // As one does that is about to end.
+        ensure!(!answer.is_empty(), "haproxy hung up");
         Ok(answer)
     }
 }

@@ -224,9 +224,10 @@ impl Standing {
 
     /// To be called at the window's end; `node` is what the testbed's counters say of the window.
     pub fn end(&self, begin: Edge, node: &NodeRecord) -> Result<Ended> {
-        let sampled = begin.profiler.map(Profiler::stop).transpose()?;
         let drops = self.carrier.drops()?;
         let State { connections, memory_bytes, services } = self.carrier.state()?;
+        // Last, for it takes some milliseconds.
+        let sampled = begin.profiler.map(Profiler::stop).transpose()?;
         let before = |reason: &str| begin.drops.iter().find(|(of, _)| of == reason).map_or(0, |(_, count)| *count);
         let drops = drops.into_iter().map(|(reason, count)| (count.saturating_sub(before(&reason)), reason));
         let wires = || node.interfaces.iter().filter(|interface| !interface.name.ends_with(":lo"));

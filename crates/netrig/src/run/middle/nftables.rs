@@ -43,8 +43,8 @@ impl Rules {
             ns.sysctl(&format!("net.netfilter.{name}"), &seconds.to_string())?;
         }
         let source = match job.local.len() {
-            1 => "masquerade".to_owned(),
-            count => format!("SNAT to {count} addresses"),
+            1 => "masquerade with random ports".to_owned(),
+            count => format!("SNAT to {count} addresses with random ports"),
         };
         let version = said_by(ns, "nft", &["--version"], "")?;
         Ok(Self {
