@@ -32,9 +32,8 @@ pub(super) fn finding(tried: &Result<()>) -> Finding {
             found: in_words(error),
             effect: "no `netrig lb run`, and `netrig run balancer` cannot work".to_owned(),
             remedy:
-                "run netrig as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and for this trial, which makes namespaces, \
-                     CAP_SYS_ADMIN; a kernel with CONFIG_BPF_SYSCALL \
-                     and CONFIG_DEBUG_INFO_BTF is needed"
+                "run netrig as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and for this trial, which makes \
+                     namespaces, CAP_SYS_ADMIN; a kernel with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF is needed"
                     .to_owned(),
         }),
     };

@@ -393,6 +393,12 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash,
 	return publish(ctx, p, hash, slot, tick);
 }
 
+/* A client's first packet of TCP. */
+static always_inline int is_opening(const struct packet *p, enum kind kind)
+{
+	return kind == FLOW && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
 /*
  * A client that uses a port again after its connection has closed goes on with the same backend, unless that one gets
  * no new connections: then the old one ends here.
@@ -403,7 +409,7 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 	struct backend *b;
 	__u64 live;
 
-	if (kind == ERROR || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN || DIRECTION(entry) == OUTWARD)
+	if (!is_opening(p, kind) || DIRECTION(entry) == OUTWARD)
 		return 0;
 	c = connection_at(SLOT(entry));
 	if (!c)
@@ -460,7 +466,7 @@ static always_inline __u32 *service_for(const struct tuple *t)
 static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum rung rung)
 {
 	const struct control *control = settings();
-	int opens = kind == FLOW && (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	int opens = is_opening(packet, kind);
 	__u32 *number = 0;
 	__u64 hash;
 	__u32 tick, entry;

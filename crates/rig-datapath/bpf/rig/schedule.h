@@ -84,6 +84,19 @@ static long least_of(__u32 i, struct least *least)
 	return 0;
 }
 
+/* Where in a list of this length, which the least loaded is not found by, a service's next connection begins to look. */
+static always_inline __u32 start_in(const struct service *s, __u32 service, const struct tuple *t, __u32 length, int take)
+{
+	__u64 *turn;
+
+	if (s->scheduler != ROUND_ROBIN)
+		return hash_source(t, s->scheduler == FLOW_HASH) % length;
+	turn = bpf_map_lookup_elem(&turns, &service);
+	if (!turn)
+		return 0;
+	return (take ? fetch_and_add(turn, 1) : *turn) % length;
+}
+
 /* The backend's number, with the connection counted towards it; or a negative reason for a drop. */
 __noinline int schedule(__u32 service, const struct tuple *t)
 {
@@ -103,15 +116,7 @@ __noinline int schedule(__u32 service, const struct tuple *t)
 			return least.backend;
 		return -DROP_BACKENDS_FULL;
 	}
-	if (s->scheduler == ROUND_ROBIN) {
-		__u64 *turn = bpf_map_lookup_elem(&turns, &service);
-
-		if (!turn)
-			return -DROP_INTERNAL;
-		at = fetch_and_add(turn, 1) % length;
-	} else {
-		at = hash_source(t, s->scheduler == FLOW_HASH) % length;
-	}
+	at = start_in(s, service, t, length, 1);
 	for (int i = 0; i < SCHEDULE_TRIES; i++) {
 		__u32 number = list_at(s->schedule, at);
 
@@ -125,18 +130,9 @@ __noinline int schedule(__u32 service, const struct tuple *t)
 /* Whose turn it is likely to be, with nothing changed; 0 when that takes a look at all of them. */
 static always_inline __u32 due(const struct service *s, __u32 service, const struct tuple *t)
 {
-	__u32 length = LENGTH(s->schedule), at;
+	__u32 length = LENGTH(s->schedule);
 
-	if (!length || s->scheduler == LEAST)
-		return 0;
-	if (s->scheduler == ROUND_ROBIN) {
-		__u64 *turn = bpf_map_lookup_elem(&turns, &service);
-
-		at = turn ? *turn % length : 0;
-	} else {
-		at = hash_source(t, s->scheduler == FLOW_HASH) % length;
-	}
-	return list_at(s->schedule, at);
+	return length && s->scheduler != LEAST ? list_at(s->schedule, start_in(s, service, t, length, 0)) : 0;
 }
 
 #endif

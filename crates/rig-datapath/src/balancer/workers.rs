@@ -39,8 +39,8 @@ pub enum Spreading {
         workers: Vec<u32>,
         /// The worker that takes packets from the interface as well, if one of them does: its share is handled at once.
         receiver: Option<u32>,
-        /// Length of each queue in packets, 1 to [`MOST_PACKETS`]; see [`QUEUE_PACKETS`]. Packets that find it full are dropped and
-        /// counted ([`Drop::WorkerBusy`](super::Drop::WorkerBusy)).
+        /// Length of each queue in packets, 1 to [`MOST_PACKETS`]; see [`QUEUE_PACKETS`]. Packets that find it full are
+        /// dropped and counted ([`Drop::WorkerBusy`](super::Drop::WorkerBusy)).
         packets: u32,
     },
 }

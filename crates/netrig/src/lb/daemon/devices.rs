@@ -29,8 +29,6 @@ pub(super) struct Devices {
     cpus: Vec<u32>,
     /// Whether this machine lets queues be put onto CPUs, as far as is known.
     may_place: bool,
-    /// Queues were put there once: what fails later is tried again.
-    has_placed: bool,
     plan: Plan,
     placements: Placements,
     /// Why workers are not as they shall be.
@@ -43,14 +41,14 @@ struct On {
     attached: Option<Attached>,
     /// Why it could not be attached to when it came.
     refused: Trouble,
+    /// Its queues were put where the plan wants them once: what fails later is tried again.
+    placed: bool,
 }
 
 struct Attached {
     attachment: Attachment,
     queues: u32,
     driver: String,
-    /// Its queues were put where the plan wants them.
-    placed: bool,
 }
 
 fn receive_queues(device: &str) -> u32 {
@@ -70,7 +68,6 @@ impl Devices {
         let netlink = Netlink::here().context("talk to the kernel of network devices")?;
         let there = wanted.iter().filter(|device| netlink.index(&device.name).is_ok());
         let queues: Vec<u32> = there.map(|device| receive_queues(&device.name)).collect();
-        let placements = Placements::recall(place);
         Ok(Self {
             netlink,
             on: Vec::new(),
@@ -79,8 +76,7 @@ impl Devices {
             plan: Plan::of(cpus.clone(), &queues),
             cpus,
             may_place: true,
-            has_placed: !placements.is_empty(),
-            placements,
+            placements: Placements::recall(place),
             trouble: Trouble::default(),
         })
     }
@@ -115,7 +111,7 @@ impl Devices {
             };
             let state = if attached.is_some() { "added" } else { "is not there; it is attached to when it comes" };
             said.push(format!("device {} {state}", device.name));
-            self.on.push(On { device: device.clone(), attached, refused: Trouble::default() });
+            self.on.push(On { device: device.clone(), attached, refused: Trouble::default(), placed: false });
         }
         // Before anything leaves, for which another way for the others is not worth a failure.
         let grown = self.on.len() > before;
@@ -192,7 +188,7 @@ impl Devices {
             anyhow!("{what}\n  {}", self.remedy(name, &what))
         })?;
         let driver = ethtool::driver(name).unwrap_or_default();
-        Ok(Some(Attached { attachment, queues: receive_queues(name), driver, placed: false }))
+        Ok(Some(Attached { attachment, queues: receive_queues(name), driver }))
     }
 
     fn attach_anew(
@@ -258,18 +254,17 @@ impl Devices {
         if places.is_empty() {
             return Ok(());
         }
-        for On { device: Device { name, .. }, attached, .. } in &mut self.on {
+        for On { device: Device { name, .. }, attached, placed, .. } in &mut self.on {
             let Some(attached) = attached else { continue };
             match self.placements.put(name, attached.attachment.interface(), &places) {
                 Ok(Put::Later) => {}
                 Ok(put) => {
-                    if put == Put::Again && attached.placed {
+                    if put == Put::Again && *placed {
                         said.push(format!("device {name}: {}, again", self.plan.sentence()));
                     }
-                    attached.placed = true;
-                    self.has_placed = true;
+                    *placed = true;
                 }
-                Err(error) if self.has_placed => return Err(error.context("have packets come to the workers")),
+                Err(error) if *placed => return Err(error.context("have packets come to the workers")),
                 Err(error) => {
                     let Some(plan) = self.plan.without_placing() else { return Ok(()) };
                     let (why, otherwise) = (in_words(&error), plan.sentence());
@@ -356,7 +351,7 @@ impl Devices {
     pub(super) fn status(&self) -> Vec<DeviceStatus> {
         let status = |on: &On| {
             let name = on.device.name.clone();
-            let Some(Attached { attachment, queues, placed, .. }) = &on.attached else {
+            let Some(Attached { attachment, queues, .. }) = &on.attached else {
                 let placement = "there is no such interface now".to_owned();
                 return DeviceStatus { name, mode: "absent".to_owned(), queues: 0, placement };
             };
@@ -364,7 +359,7 @@ impl Devices {
                 Mode::Native => "native",
                 Mode::Generic => "generic",
             };
-            let waits = !self.plan.places().is_empty() && !*placed;
+            let waits = !self.plan.places().is_empty() && !on.placed;
             let placement = self.plan.sentence() + if waits { ", as soon as the link is up" } else { "" };
             DeviceStatus { name, mode: mode.to_owned(), queues: *queues, placement }
         };

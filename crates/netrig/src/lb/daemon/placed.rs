@@ -77,10 +77,6 @@ impl Placements {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.changed.is_empty()
-    }
-
     fn is_of(&self, interface: u32, device: &str) -> bool {
         self.changed.iter().any(|before| before.is_of(self.namespace, interface, device))
     }
