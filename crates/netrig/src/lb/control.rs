@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
+use rig_sys::netlink::Netlink;
 
 use super::client::{AskError, ask};
 use super::daemon::keep::{Lock, remove_all};
 use super::daemon::{self, Overlay, Run};
 use super::message::{Reply, Request};
 use super::place::{Name, Place};
-use super::settings::{Completeness, Settings, Workers};
+use super::settings::{Completeness, Device, Settings, Workers};
 use super::views::Which;
 use crate::command::{note, print};
 use crate::exit::{Exit, Failure, OrExit};
@@ -27,6 +28,8 @@ pub enum Control {
     /// SIGHUP has it read its file again. docs/BALANCER.md describes the file.
     Run(RunArgs),
     /// Check a configuration file and say what it would do, without touching anything
+    ///
+    /// Ends with status 2 when the file is wrong, and with 3 when it is correct and names devices that are not there.
     Check {
         /// The configuration file
         file: PathBuf,
@@ -108,11 +111,20 @@ fn check(file: &Path) -> Result<Exit, Failure> {
     let settings = Settings::load(file, Completeness::Required)?;
     let sizes = settings.start.sizes;
     let memory = sizes.memory_here().or_exit(Exit::Failed)?.total();
-    let mut text = format!("{}: correct\n", file.display());
+    let netlink = Netlink::here().context("ask the kernel which network devices there are").or_exit(Exit::Failed)?;
+    let is_missing = |device: &Device| netlink.index(&device.name).is_err();
+    let missing = settings.start.devices.iter().filter(|device| is_missing(device)).count();
+    let verdict = match missing {
+        0 => "correct",
+        1 => "correct, but a device is missing here",
+        _ => "correct, but devices are missing here",
+    };
+    let mut text = format!("{}: {verdict}\n", file.display());
     text.push_str(&format!("  table for {}\n", daemon::memory_words(sizes.connections.into(), memory)));
     for device in &settings.start.devices {
         let generic = if device.generic { ", in generic mode where its driver has no XDP" } else { "" };
-        text.push_str(&format!("  device {}{generic}\n", device.name));
+        let missing = if is_missing(device) { ": there is none in this network namespace, see `ip link`" } else { "" };
+        text.push_str(&format!("  device {}{generic}{missing}\n", device.name));
     }
     if settings.start.devices.is_empty() {
         text.push_str("  no devices: `netrig lb run` has to be told some by --device\n");
@@ -127,7 +139,7 @@ fn check(file: &Path) -> Result<Exit, Failure> {
     }
     text.push_str(&daemon::services(&settings.rules));
     print(&text)?;
-    Ok(Exit::Done)
+    Ok(if missing == 0 { Exit::Done } else { Exit::Lacking })
 }
 
 fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {

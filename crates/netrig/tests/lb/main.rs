@@ -460,7 +460,7 @@ fn a_file_is_checked_without_privileges() {
         (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };
     let (status, said, _) = check(
-        "devices = ['eth0']\nconnections = 8_000_000\n[[service]]\nlisten = '192.0.2.1-192.0.2.2:80'\nforward = 'nat'\n\
+        "devices = ['lo']\nconnections = 8_000_000\n[[service]]\nlisten = '192.0.2.1-192.0.2.2:80'\nforward = 'nat'\n\
          backend = ['10.0.0.1']",
     );
     assert_eq!(status, Some(0));
@@ -469,7 +469,15 @@ fn a_file_is_checked_without_privileges() {
             && said.contains("service tcp 192.0.2.2:80: wlc, nat, 1 backend"),
         "{said}"
     );
-    let (status, _, said) = check("devices = ['eth0']\n[[service]]\nlisten = '192.0.2.1:80'\nforward = 'natt'\n");
+    let (status, said, _) = check("devices = ['lo', 'not-there']");
+    assert_eq!(status, Some(3), "{said}");
+    assert!(said.contains("lb.toml: correct, but a device is missing here\n"), "{said}");
+    assert!(said.contains("  device lo\n  device not-there: there is none in this network namespace"), "{said}");
+    // Of which 10 GB would be made.
+    let (status, _, said) = check("[[service]]\nlisten = '192.0.0.0-192.0.255.255:1-65535'\n");
+    assert_eq!(status, Some(2));
+    assert!(said.contains("lb.toml:2: ") && said.contains("4294901760 more services"), "{said}");
+    let (status, _, said) = check("devices = ['lo']\n[[service]]\nlisten = '192.0.2.1:80'\nforward = 'natt'\n");
     assert_eq!(status, Some(2));
     assert!(said.contains("lb.toml:4: there is no way to forward 'natt'"), "{said}");
 }

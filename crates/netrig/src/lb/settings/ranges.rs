@@ -49,8 +49,32 @@ impl Addresses {
         Ok(Self { first, last })
     }
 
-    pub(super) fn each(self) -> impl Iterator<Item = IpAddr> {
+    fn count(self) -> u64 {
+        // Parsing has seen to it that it is small.
+        (number(self.last) - number(self.first)) as u64 + 1
+    }
+
+    /// Each of them, unless that is more than there is `room` for.
+    pub(super) fn each(self, room: usize) -> Result<impl Iterator<Item = IpAddr>, TooMany> {
+        TooMany::unless_within(self.count(), room)?;
+        Ok(self.all())
+    }
+
+    fn all(self) -> impl Iterator<Item = IpAddr> {
         std::iter::successors(Some(self.first), move |at| if *at == self.last { None } else { next(*at) })
+    }
+}
+
+/// What a range has, where there is no room for that: 65,536 addresses with as many ports would take hundreds of gigabytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooMany {
+    pub(super) count: u64,
+    pub(super) room: usize,
+}
+
+impl TooMany {
+    pub(super) fn unless_within(count: u64, room: usize) -> Result<(), Self> {
+        if count > room as u64 { Err(Self { count, room }) } else { Ok(()) }
     }
 }
 
@@ -93,10 +117,12 @@ impl Endpoints {
         Ok(Self { addresses: Addresses::parse(address)?, ports: port.map(ports).transpose()? })
     }
 
-    /// Each address with each port; `port` where none is said.
-    pub(super) fn each(&self, port: u16) -> impl Iterator<Item = SocketAddr> {
+    /// Each address with each port, `port` where none is said, unless that is more than there is `room` for.
+    pub(super) fn each(&self, port: u16, room: usize) -> Result<impl Iterator<Item = SocketAddr>, TooMany> {
         let ports = self.ports.clone().unwrap_or(port..=port);
-        self.addresses.each().flat_map(move |address| ports.clone().map(move |port| SocketAddr::new(address, port)))
+        TooMany::unless_within(self.addresses.count() * ports.len() as u64, room)?;
+        let each = move |address| ports.clone().map(move |port| SocketAddr::new(address, port));
+        Ok(self.addresses.all().flat_map(each))
     }
 }
 
@@ -132,7 +158,7 @@ mod tests {
 
     #[track_caller]
     fn each(text: &str) -> Vec<String> {
-        Endpoints::parse(text).unwrap().each(7).map(|endpoint| endpoint.to_string()).collect()
+        Endpoints::parse(text).unwrap().each(7, 3).unwrap().map(|endpoint| endpoint.to_string()).collect()
     }
 
     #[test]
@@ -164,6 +190,19 @@ mod tests {
         ] {
             assert!(Endpoints::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn no_more_is_made_of_a_range_than_there_is_room_for() {
+        let refused = |text: &str, room| Endpoints::parse(text).unwrap().each(7, room).map(Iterator::count);
+        let count = 65_536 * 65_535;
+        assert_eq!(refused("192.0.0.0-192.0.255.255:1-65535", 65_535), Err(TooMany { count, room: 65_535 }));
+        assert_eq!(refused("[fd00::-fd00::ffff]:80", 65_535), Err(TooMany { count: 65_536, room: 65_535 }));
+        assert_eq!(refused("192.0.2.0-192.0.2.3:80-81", 8), Ok(8));
+        assert_eq!(refused("192.0.2.0-192.0.2.3:80-81", 7), Err(TooMany { count: 8, room: 7 }));
+        let locals = Addresses::parse("192.0.2.0-192.0.2.255").unwrap();
+        assert_eq!(locals.each(256).map(Iterator::count), Ok(256));
+        assert_eq!(locals.each(255).map(Iterator::count), Err(TooMany { count: 256, room: 255 }));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rig_sys::cpu::CpuSet;
 use toml::Spanned;
 
 use super::file::{BackendFile, File, OneOrMany, ServiceFile, TextOr, TimeoutsFile, Unhandled};
-use super::ranges::{Addresses, Endpoints};
+use super::ranges::{Addresses, Endpoints, TooMany};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, FORWARDS, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, FileError, Said, Settings, Start, Workers};
 use crate::lb::message::{Forward, Protocol, ServiceKey};
@@ -19,7 +19,7 @@ use crate::lb::message::{Forward, Protocol, ServiceKey};
 type Result<T, E = FileError> = std::result::Result<T, E>;
 
 pub(super) fn settings(file: &str, text: &str, completeness: Completeness) -> Result<Settings> {
-    Reader { file, text, completeness, lines: Lines::default() }.settings()
+    Reader { file, text, completeness, lines: Lines::default(), left: Sizes::default() }.settings()
 }
 
 struct Reader<'a> {
@@ -27,6 +27,18 @@ struct Reader<'a> {
     text: &'a str,
     completeness: Completeness,
     lines: Lines,
+    /// Room that nothing has taken yet, so that no range is made into more than the tables could hold.
+    left: Sizes,
+}
+
+/// What there may be too many of.
+#[derive(Debug, Clone, Copy)]
+enum Room {
+    Services,
+    Backends,
+    BackendsOfOne,
+    Locals,
+    LocalsOfAll,
 }
 
 /// Where things of services were said, for errors that are found when all is read.
@@ -45,6 +57,7 @@ impl Reader<'_> {
             hint: None,
         })?;
         let start = self.start(&file)?;
+        self.left = start.sizes;
         let mut services = Vec::new();
         for service in &file.service {
             services.extend(self.services(service)?);
@@ -173,7 +186,9 @@ impl Reader<'_> {
         if let Some(said) = &service.local {
             for (span, text) in texts(said) {
                 let hint = "write 198.51.100.1 or 198.51.100.1-198.51.100.50";
-                local.extend(Addresses::parse(text).map_err(|what| self.error(span, what, Some(hint)))?.each());
+                let range = Addresses::parse(text).map_err(|what| self.error(span.clone(), what, Some(hint)))?;
+                let room = (self.left.local_addresses as usize).saturating_sub(local.len());
+                local.extend(range.each(room).map_err(|many| self.too_many(span, text, many, Room::Locals))?);
             }
             if !local.is_empty() && matches!(forward, Some(Forward::Nat | Forward::Route)) {
                 let what = "local addresses are of no use to a service that does not translate clients' addresses";
@@ -184,6 +199,11 @@ impl Reader<'_> {
         let mut services = Vec::new();
         for (span, text) in texts(&service.listen) {
             for key in self.keys(text, &span)? {
+                // Each service has a list of its own.
+                let room = self.left.list_entries as usize;
+                TooMany::unless_within(local.len() as u64, room)
+                    .map_err(|many| self.too_many(span.clone(), text, many, Room::LocalsOfAll))?;
+                self.left.list_entries -= local.len() as u32;
                 if self.lines.services.insert(key, span.clone()).is_some() {
                     let what = format!("{} is there twice", rules::Shown(key));
                     return Err(self.error(span, what, Some("remove one")));
@@ -206,7 +226,7 @@ impl Reader<'_> {
     }
 
     /// `tcp 192.0.2.1:80`, `udp 192.0.2.1:53`, `192.0.2.1-192.0.2.8:80`.
-    fn keys(&self, text: &str, span: &Range<usize>) -> Result<Vec<ServiceKey>> {
+    fn keys(&mut self, text: &str, span: &Range<usize>) -> Result<Vec<ServiceKey>> {
         let hint = "write \"tcp 192.0.2.1:80\", \"udp [2001:db8::1]:53\", \"192.0.2.1-192.0.2.8:80\" or \"192.0.2.1:8000-8003\"";
         let error = |what: String| self.error(span.clone(), what, Some(hint));
         let (protocol, endpoints) = match text.trim().split_once(char::is_whitespace) {
@@ -221,7 +241,11 @@ impl Reader<'_> {
         if endpoints.ports.is_none() {
             return Err(error(format!("'{text}' has no port")));
         }
-        Ok(endpoints.each(0).map(|address| ServiceKey { protocol, address }).collect())
+        let each = endpoints.each(0, self.left.services as usize);
+        let each = each.map_err(|many| self.too_many(span.clone(), text, many, Room::Services))?;
+        let keys: Vec<ServiceKey> = each.map(|address| ServiceKey { protocol, address }).collect();
+        self.left.services -= keys.len() as u32;
+        Ok(keys)
     }
 
     fn backends(&mut self, key: ServiceKey, said: &[Spanned<TextOr<BackendFile>>]) -> Result<Vec<Backend>> {
@@ -241,7 +265,13 @@ impl Reader<'_> {
             }
             let hint = "write 10.0.0.1:80, 10.0.0.1-10.0.0.8:80, [fd00::1]:80, or no port for the service's";
             let endpoints = Endpoints::parse(text).map_err(|what| self.error(entry.span(), what, Some(hint)))?;
-            for address in endpoints.each(key.address.port()) {
+            let own = balancer::MAX_BACKENDS.saturating_sub(backends.len());
+            let (room, of) = match self.left.backends as usize {
+                all if all < own => (all, Room::Backends),
+                _ => (own, Room::BackendsOfOne),
+            };
+            let each = endpoints.each(key.address.port(), room);
+            for address in each.map_err(|many| self.too_many(entry.span(), text, many, of))? {
                 if self.lines.backends.insert((key.address, address), entry.span()).is_some()
                     && backends.iter().any(|known: &Backend| known.address == address)
                 {
@@ -249,9 +279,24 @@ impl Reader<'_> {
                     return Err(self.error(entry.span(), what, Some("remove one")));
                 }
                 backends.push(Backend { address, ..template });
+                self.left.backends -= 1;
             }
         }
         Ok(backends)
+    }
+
+    fn too_many(&self, span: Range<usize>, text: &str, many: TooMany, of: Room) -> FileError {
+        let TooMany { count, room } = many;
+        let (what, hint) = match of {
+            Room::Services => ("services", "choose fewer, or say more by [room] services, up to 65535"),
+            Room::Backends => ("backends", "choose fewer, or say more by [room] backends, up to 65535"),
+            Room::BackendsOfOne => ("backends of one service", "a service can have 1024"),
+            Room::Locals => ("local addresses", "choose fewer, or say more by [room] local_addresses, up to 65535"),
+            Room::LocalsOfAll => {
+                ("local addresses in the lists of services", "choose fewer, or say more by [room] schedule_entries")
+            }
+        };
+        self.error(span, format!("'{text}' wants {count} more {what}, and there is room for {room}"), Some(hint))
     }
 
     /// What the datapath cannot do, and where it was said.

@@ -176,6 +176,8 @@ pub enum EditError {
     Forward { service: ServiceKey, backend: SocketAddr, has: Forward, wanted: Forward },
     #[error("{0} is no port of a destination")]
     Port(SocketAddr),
+    #[error("there are {most} {what} already, and there can be no more")]
+    TooMany { what: &'static str, most: usize },
 }
 
 impl EditError {
@@ -191,8 +193,16 @@ impl EditError {
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
             Self::Port(_) => "say the destination's port",
+            Self::TooMany { .. } => "delete some first",
         }
     }
+}
+
+/// What tables can be made for at most, see [`datapath::Sizes`]; how large they are is known when it comes into force.
+const MOST: usize = 65_535;
+
+fn room_for_one_more(what: &'static str, there: usize, most: usize) -> Result<(), EditError> {
+    if there < most { Ok(()) } else { Err(EditError::TooMany { what, most }) }
 }
 
 impl Rules {
@@ -223,6 +233,7 @@ impl Rules {
                 if self.service(*key).is_some() {
                     return Err(EditError::ServiceExists(*key));
                 }
+                room_for_one_more("services", self.services.len(), MOST)?;
                 let mut service = Service::new(*key);
                 service.set(options)?;
                 self.services.push(service);
@@ -244,6 +255,7 @@ impl Rules {
                 if service.local.contains(address) {
                     return Err(EditError::LocalExists(*key, *address));
                 }
+                room_for_one_more("local addresses of the service", service.local.len(), MOST)?;
                 service.local.push(*address);
             }
             Edit::DeleteLocal { service: key, address } => {
@@ -290,6 +302,7 @@ impl Service {
         if address.port() == 0 {
             return Err(EditError::Port(address));
         }
+        room_for_one_more("destinations of the service", self.backends.len(), datapath::MAX_BACKENDS)?;
         let forward = if self.backends.is_empty() {
             options.forward.or(self.forward).unwrap_or(Forward::Route)
         } else {
@@ -435,6 +448,15 @@ mod tests {
         let service = &rules.services[0];
         assert_eq!((service.forward, service.backends[0].weight), (Some(Forward::Nat), 7));
         assert_eq!(service.backends[0].limit, NonZeroU32::new(3));
+    }
+
+    #[test]
+    fn commands_add_no_more_than_there_can_be() {
+        let mut rules = rules(&[add_service("192.0.2.1:80")]);
+        let backend = |n: usize| add_backend(&format!("10.0.{}.{}:80", n / 256, n % 256), None);
+        (0..datapath::MAX_BACKENDS).for_each(|n| rules.edit(&backend(n)).unwrap());
+        let most = EditError::TooMany { what: "destinations of the service", most: 1024 };
+        assert_eq!(rules.edit(&backend(datapath::MAX_BACKENDS)), Err(most));
     }
 
     #[test]

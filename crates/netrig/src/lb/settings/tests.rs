@@ -131,6 +131,37 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "lb.toml:2: tcp 192.0.2.2:80 is there twice",
             "",
         ),
+        (
+            "[[service]]\nlisten = '192.0.0.0-192.0.255.255:1-65535'".to_owned(),
+            "lb.toml:2: '192.0.0.0-192.0.255.255:1-65535' wants 4294901760 more services, and there is room for 256",
+            "[room] services",
+        ),
+        (
+            "[room]\nservices = 65_535\n[[service]]\nlisten = ['192.0.0.0-192.0.127.255:80', '192.1.0.0-192.1.127.255:80']"
+                .to_owned(),
+            "wants 32768 more services, and there is room for 32767",
+            "65535",
+        ),
+        (
+            with("forward = 'nat'\nbackend = ['10.0.0.0-10.0.255.255:1-65535']"),
+            "lb.toml:5: '10.0.0.0-10.0.255.255:1-65535' wants 4294901760 more backends of one service",
+            "1024",
+        ),
+        (
+            // Each of 256 services would have 1,024.
+            "[[service]]\nlisten = '192.0.2.0-192.0.2.255:80'\nforward = 'nat'\nbackend = ['10.0.0.0-10.0.3.255:80']"
+                .to_owned(),
+            "lb.toml:4: '10.0.0.0-10.0.3.255:80' wants 1024 more backends, and there is room for 0",
+            "[room] backends",
+        ),
+        (with("local = ['10.0.0.0-10.0.255.255']"), "lb.toml:4: '10.0.0.0-10.0.255.255' wants 65536 more local", "1024"),
+        (
+            "[room]\nservices = 65_535\nlocal_addresses = 65_535\n[[service]]\nlisten = '192.0.0.0-192.0.127.255:80'\n\
+             local = '10.0.0.0-10.0.127.255'"
+                .to_owned(),
+            "lb.toml:5: '192.0.0.0-192.0.127.255:80' wants 32768 more local addresses in the lists of services",
+            "schedule_entries",
+        ),
         ("[[service]]\nlisten = ['sctp 192.0.2.1:80']".to_owned(), "lb.toml:2: 'sctp' is no protocol", "udp"),
         ("[[service]]\nlisten = ['192.0.2.1']".to_owned(), "lb.toml:2: '192.0.2.1' has no port", "192.0.2.1:80"),
         (
