@@ -120,7 +120,9 @@ pub struct TransactionRecord {
     /// Open loop: transactions that were due inside the window and had not begun when it was over.
     pub overdue: u64,
     /// Nanoseconds from the request's sending (closed loop) or its scheduled time (open loop) to the end of the
-    /// response; for tcp-crr the connecting is part of it. Requesting end only.
+    /// response; for tcp-crr the connecting is part of it. Requesting end only. Of the closed loop those that ended inside
+    /// the window. Of the open loop those that were due inside it, all of them: answers that came later, too, and the
+    /// `censored` ones. (Of records without `censored`, those that ended inside it.)
     pub latency: Option<Histogram>,
     /// Open loop: the same from the moment of sending, which hides what the schedule had to wait.
     pub service: Option<Histogram>,
@@ -129,6 +131,10 @@ pub struct TransactionRecord {
     /// Requests that had no response yet when the load was over and had been waited for a second more.
     #[serde(default)]
     pub unanswered: u64,
+    /// Open loop: of `latency`, transactions without an answer, which are entered with the age that they had when they
+    /// were given up. They took that long or longer.
+    #[serde(default)]
+    pub censored: u64,
     /// Length of the window that `completed` was counted over, nanoseconds.
     #[serde(default)]
     pub window_ns: u64,
@@ -158,6 +164,7 @@ impl TransactionRecord {
         self.failed += other.failed;
         self.overdue += other.overdue;
         self.unanswered += other.unanswered;
+        self.censored += other.censored;
         self.window_ns = self.window_ns.max(other.window_ns);
         self.seed = self.seed.or(other.seed);
     }

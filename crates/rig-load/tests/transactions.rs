@@ -12,6 +12,7 @@ use rig_load::driver::{Cancel, Driver, Worker};
 use rig_load::plan::{Arrivals, Load, Phases, Role, Schedule, Transactions, WorkerPlan};
 use rig_load::protocol::{Event, Order};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
+use rig_stats::histogram::Histogram;
 
 fn transactions() -> Transactions {
     Transactions {
@@ -76,11 +77,15 @@ fn check(record: &WorkerRecord, load: &Transactions, direction: Direction) {
     match direction {
         Direction::Request => {
             assert_eq!(transactions.window_ns, PHASES.window.as_nanos() as u64);
-            assert_eq!(transactions.latency.as_ref().unwrap().count(), transactions.completed);
+            let latency = transactions.latency.as_ref().unwrap().count();
             let is_open = load.schedule != Schedule::Closed;
             assert_eq!(transactions.service.is_some(), is_open);
-            if let Some(service) = &transactions.service {
-                assert_eq!(service.count(), transactions.completed);
+            match &transactions.service {
+                Some(service) => assert_eq!(latency, service.count() + transactions.censored),
+                None => assert_eq!((latency, transactions.censored), (transactions.completed, 0)),
+            }
+            if let Schedule::Open { rate, arrivals: Arrivals::Uniform } = load.schedule {
+                assert_eq!(latency as f64, rate * PHASES.window.as_secs_f64(), "all that was due");
             }
         }
         _ => {
@@ -228,9 +233,12 @@ fn check_connections(responder: &WorkerRecord, requester: &WorkerRecord, load: &
     assert!(total_bytes(requester) > 0);
     let asked = seen(requester);
     assert_eq!((asked.lost, asked.failed, asked.unanswered), (0, 0, 0));
-    for histogram in [&asked.latency, &asked.connect] {
-        assert_eq!(histogram.as_ref().unwrap().count(), asked.completed);
+    let count = |histogram: &Option<Histogram>| histogram.as_ref().unwrap().count();
+    match load.schedule {
+        Schedule::Closed => assert_eq!(count(&asked.latency), asked.completed),
+        Schedule::Open { .. } => assert_eq!(count(&asked.latency), count(&asked.service) + asked.censored),
     }
+    assert_eq!(count(&asked.connect) + asked.censored, count(&asked.latency));
     assert!(asked.connect.as_ref().unwrap().max() <= asked.latency.as_ref().unwrap().max());
     let answered = seen(responder);
     assert_eq!((&answered.latency, &answered.connect), (&None, &None));
@@ -435,8 +443,13 @@ fn ends_that_do_not_agree_about_sizes_find_out() {
 
 /// Runs `load` while its responder stands still for `stall` at the window's begin. Returns the requester's record.
 fn run_stalled(load: &Load, stall: Duration) -> WorkerRecord {
+    run_stalled_from(load, 4 * stall, Duration::ZERO, stall)
+}
+
+/// Runs `load` for a window while its responder stands still for `stall`, `after` the window's begin.
+fn run_stalled_from(load: &Load, window: Duration, after: Duration, stall: Duration) -> WorkerRecord {
     use rustix::process::{Pid, Signal, kill_process};
-    let phases = Phases { window: 4 * stall, ..PHASES };
+    let phases = Phases { window, ..PHASES };
     let (listen, connect) = plans(load, phases);
     let pid = Cell::new(0);
     let spawn_responder = || spawn().inspect(|child| pid.set(child.id()));
@@ -444,7 +457,7 @@ fn run_stalled(load: &Load, stall: Duration) -> WorkerRecord {
     let connect = Worker { plan: connect, spawn: Box::new(spawn) };
     let pair = rig_load::driver::Pair { listen, connect };
     let mut running = Driver::new(&Cancel::new().unwrap()).start(vec![pair]).unwrap();
-    running.wait_until(running.window().0).unwrap();
+    running.wait_until(running.window().0 + after.as_nanos() as u64).unwrap();
     let responder = Pid::from_raw(pid.get() as i32).unwrap();
     kill_process(responder, Signal::STOP).unwrap();
     std::thread::sleep(stall);
@@ -488,7 +501,49 @@ fn datagrams_without_an_answer_in_time_are_lost_and_the_load_goes_on() {
             let slowest = transactions.service.as_ref().or(transactions.latency.as_ref()).unwrap().max();
             // The histogram is exact to a thousandth.
             assert!(slowest.is_none_or(|ns| ns as f64 <= timeout.as_nanos() as f64 * 1.001), "{transactions:?}");
-            assert_eq!(transactions.latency.as_ref().unwrap().count(), transactions.completed);
+            let latency = transactions.latency.as_ref().unwrap();
+            match &transactions.service {
+                None => assert_eq!(latency.count(), transactions.completed),
+                // What is lost took as long as was waited for it, or longer.
+                Some(service) => {
+                    assert_eq!(latency.count(), service.count() + transactions.censored);
+                    assert!(transactions.censored >= transactions.lost && latency.max() >= service.max());
+                }
+            }
+        }
+    }
+}
+
+/// What a stall delays ends after the window, if at all. It was due inside of it, so that its latency belongs there.
+#[test]
+fn a_stall_at_the_windows_end_shows_in_the_percentiles() {
+    let window = Duration::from_millis(600);
+    let third = window / 3;
+    for arrivals in [Arrivals::Uniform, Arrivals::Poisson] {
+        let schedule = Schedule::Open { rate: 1000.0, arrivals };
+        // The second stall outlasts all waiting: those without an answer are entered with their age.
+        for stall in [third + Duration::from_millis(100), third + Duration::from_millis(1800)] {
+            for (connections, in_flight) in [(1, 1), (2, 8)] {
+                let load = Transactions { schedule, connections, in_flight, ..transactions() };
+                // A connection for each carries one.
+                let possible = |kind: &Load| in_flight == 1 || !matches!(kind, Load::TcpCrr(_));
+                for load in kinds(&load).into_iter().filter(possible) {
+                    let requester = run_stalled_from(&load, window, 2 * third, stall);
+                    let transactions = seen(&requester);
+                    let latency = transactions.latency.as_ref().unwrap();
+                    if arrivals == Arrivals::Uniform {
+                        assert_eq!(latency.count(), 600, "each that was due: {load:?} {transactions:?}");
+                    }
+                    let slow = |percent: f64| latency.percentile(percent).unwrap();
+                    // A third was due while nobody answered, on average half a third before the window was over.
+                    let least = Duration::from_millis(100).as_nanos() as u64;
+                    assert!(slow(99.0) >= 2 * least, "{load:?} {transactions:?}");
+                    assert!(slow(90.0) >= least, "{load:?} {transactions:?}");
+                    if stall > Duration::from_secs(1) {
+                        assert!(transactions.censored > 0, "{load:?} {transactions:?}");
+                    }
+                }
+            }
         }
     }
 }

@@ -62,9 +62,9 @@ impl Agenda {
     pub(super) fn next_in(&mut self, book: &mut Book, room: impl Fn(usize) -> Option<usize>) -> Next {
         loop {
             let next = self.next(monotonic_ns(), book);
-            let Next::Begin { place, .. } = next else { return next };
+            let Next::Begin { place, due_ns, now_ns } = next else { return next };
             match room(place) {
-                None => book.unanswered += 1,
+                None => book.abandon(due_ns, now_ns),
                 Some(room) => {
                     if room > 1 {
                         self.release(place);
@@ -83,8 +83,10 @@ impl Agenda {
     /// Enters what will not be begun any more.
     pub(super) fn close(&mut self, book: &mut Book) {
         if let Some(timetable) = &mut self.timetable {
-            let times = book.times();
-            book.overdue += timetable.remaining(times.begin_ns, times.end_ns);
+            let (times, now_ns) = (book.times(), monotonic_ns());
+            timetable.remaining(times.begin_ns, times.end_ns, |due_ns, count| {
+                book.never_began(due_ns, now_ns, count);
+            });
             book.seed = timetable.seed();
         }
     }

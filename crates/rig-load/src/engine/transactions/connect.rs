@@ -88,7 +88,7 @@ impl Blocking {
         let now_ns = monotonic_ns();
         kept.tally.add(self.request.size + self.response);
         self.book.complete(began_ns, began_ns, now_ns);
-        self.book.connected(began_ns, connected_ns, now_ns);
+        self.book.connected(began_ns, began_ns, connected_ns, now_ns);
         while self.response >= SMALLEST_SEGMENT && !course.is_stopped() {
             match recv(&socket, self.inbox.get_mut(), RecvFlags::empty()) {
                 Ok((_, 0)) => break,
@@ -242,8 +242,9 @@ impl Polling {
     }
 
     fn give_up(&mut self, place: usize) {
-        let is_answered = self.calls[place].as_ref().is_some_and(|call| call.is_answered);
-        self.book.unanswered += u64::from(!is_answered);
+        if let Some(Call { due_ns, is_answered: false, .. }) = self.calls[place] {
+            self.book.abandon(due_ns, monotonic_ns());
+        }
         self.release(place);
     }
 
@@ -310,7 +311,7 @@ impl Polling {
             *is_answered = true;
             kept.tally.add(self.request.size + self.response);
             self.book.complete(*due_ns, *begun_ns, now_ns);
-            self.book.connected(*begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
+            self.book.connected(*due_ns, *begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
         }
     }
 
@@ -338,8 +339,10 @@ impl Engine for Polling {
                 self.turn(ready, connections[ready.index], course)?;
             }
         }
-        let answered = self.calls.iter().flatten().filter(|call| call.is_answered).count();
-        self.book.unanswered += (self.under_way - answered) as u64;
+        let now_ns = monotonic_ns();
+        for call in self.calls.iter().flatten().filter(|call| !call.is_answered) {
+            self.book.abandon(call.due_ns, now_ns);
+        }
         self.agenda.close(&mut self.book);
         Ok(())
     }

@@ -154,7 +154,7 @@ impl Engine for BlockingRequester {
                 if now_ns >= began_ns + self.timeout_ns {
                     lost += 1;
                     connection.tally.set_lost(lost);
-                    self.book.lost(began_ns);
+                    self.book.lost(began_ns, began_ns, now_ns);
                     break now_ns;
                 }
                 if answered {
@@ -316,15 +316,21 @@ impl PollingRequester {
         flow.is_closed = true;
         self.open -= 1;
         self.under_way -= flow.asked.len();
-        self.book.unanswered += flow.asked.len() as u64;
-        flow.asked.clear();
+        self.abandon(index, monotonic_ns());
     }
 
-    fn lose(&mut self, connection: &Connection, index: usize, sent_ns: u64) {
+    /// Gives up what is under way over a flow.
+    fn abandon(&mut self, index: usize, now_ns: u64) {
+        for Asked { due_ns, .. } in self.flows[index].asked.drain(..) {
+            self.book.abandon(due_ns, now_ns);
+        }
+    }
+
+    fn lose(&mut self, connection: &Connection, index: usize, asked: Asked, now_ns: u64) {
         let flow = &mut self.flows[index];
         flow.lost += 1;
         connection.tally.set_lost(flow.lost);
-        self.book.lost(sent_ns);
+        self.book.lost(asked.due_ns, asked.sent_ns, now_ns);
     }
 
     /// A transaction has left a flow: the closed loop lets the next one begin.
@@ -357,11 +363,12 @@ impl PollingRequester {
             let asked = &mut self.flows[index].asked;
             let place = asked.iter().position(|asked| asked.digits == digits);
             // Else it is late and has been counted as lost, or came twice.
-            let Some(Asked { due_ns, sent_ns, .. }) = place.and_then(|place| asked.remove(place)) else { continue };
+            let Some(answered) = place.and_then(|place| asked.remove(place)) else { continue };
+            let Asked { due_ns, sent_ns, .. } = answered;
             let is_last = asked.is_empty();
             let now_ns = monotonic_ns();
             if now_ns >= sent_ns + self.timeout_ns {
-                self.lose(connection, index, sent_ns);
+                self.lose(connection, index, answered, now_ns);
             } else {
                 connection.tally.add(self.bytes);
                 self.book.complete(due_ns, sent_ns, now_ns);
@@ -379,11 +386,11 @@ impl PollingRequester {
     fn sweep(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let now_ns = monotonic_ns();
         for (index, connection) in connections.iter().enumerate() {
-            while let Some(&Asked { sent_ns, .. }) = self.flows[index].asked.front()
-                && now_ns >= sent_ns + self.timeout_ns
+            while let Some(&oldest) = self.flows[index].asked.front()
+                && now_ns >= oldest.sent_ns + self.timeout_ns
             {
                 self.flows[index].asked.pop_front();
-                self.lose(connection, index, sent_ns);
+                self.lose(connection, index, oldest, now_ns);
                 self.follow(connection, index, now_ns, course)?;
             }
         }
@@ -441,7 +448,8 @@ impl Engine for PollingRequester {
                 sweep_ns = monotonic_ns() + distance_ns;
             }
         }
-        self.book.unanswered += self.under_way as u64;
+        let now_ns = monotonic_ns();
+        (0..self.flows.len()).for_each(|index| self.abandon(index, now_ns));
         if let Some(agenda) = &mut self.agenda {
             agenda.close(&mut self.book);
         }

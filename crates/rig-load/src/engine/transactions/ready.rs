@@ -156,10 +156,15 @@ impl Requester {
     fn close(&mut self, index: usize) {
         self.lines[index].is_closed = true;
         self.open -= 1;
-        let lost = self.begun[index].len();
-        self.begun[index].clear();
-        self.under_way -= lost;
-        self.book.unanswered += lost as u64;
+        self.under_way -= self.begun[index].len();
+        self.abandon(index, monotonic_ns());
+    }
+
+    /// Gives up what is under way on a line.
+    fn abandon(&mut self, index: usize, now_ns: u64) {
+        for Begun { due_ns, .. } in self.begun[index].drain(..) {
+            self.book.abandon(due_ns, now_ns);
+        }
     }
 
     /// Takes what has come over one connection and, in the closed loop, lets the next transactions begin.
@@ -261,7 +266,8 @@ impl Engine for Requester {
                 self.turn(connections[ready.index], ready, course)?;
             }
         }
-        self.book.unanswered += self.under_way as u64;
+        let now_ns = monotonic_ns();
+        (0..self.begun.len()).for_each(|index| self.abandon(index, now_ns));
         if let Some(agenda) = &mut self.agenda {
             agenda.close(&mut self.book);
         }

@@ -7,6 +7,8 @@ use crate::plan::Arrivals;
 
 /// After so many random distances the rest is counted by its mean, which is then exact to a thousandth.
 const COUNTED: u64 = 1_000_000;
+/// In how many parts that rest is given.
+const SLICES: u64 = 1000;
 
 /// The times of one thread: its share of the worker's rate.
 #[derive(Debug)]
@@ -72,19 +74,28 @@ impl Timetable {
         }
     }
 
-    /// How many times from here on lie between the two.
-    pub(super) fn remaining(&mut self, begin_ns: u64, end_ns: u64) -> u64 {
-        let mut count = 0;
+    /// Gives the times from here on that lie between the two, each with how many it stands for.
+    pub(super) fn remaining(&mut self, begin_ns: u64, end_ns: u64, mut with: impl FnMut(u64, u64)) {
         for _ in 0..COUNTED {
             let due_ns = self.due_ns();
             if due_ns >= end_ns {
-                return count;
+                return;
             }
-            count += u64::from(due_ns >= begin_ns);
+            if due_ns >= begin_ns {
+                with(due_ns, 1);
+            }
             self.advance();
         }
         let from_ns = self.due_ns().max(begin_ns);
-        count + (end_ns.saturating_sub(from_ns) as f64 / self.distance_ns).ceil() as u64
+        let count = (end_ns.saturating_sub(from_ns) as f64 / self.distance_ns).ceil() as u64;
+        // Evenly over what is left.
+        let at = |n: u64| (u128::from(count) * u128::from(n) / u128::from(SLICES)) as u64;
+        for slice in 0..SLICES {
+            let share = at(slice + 1) - at(slice);
+            if share > 0 {
+                with(from_ns + ((at(slice) as f64) * self.distance_ns) as u64, share);
+            }
+        }
     }
 
     /// What random times were made of.
@@ -157,16 +168,24 @@ mod tests {
 
     #[test]
     fn what_remains_is_counted() {
+        let count = |timetable: &mut Timetable, begin_ns, end_ns| {
+            let mut all = 0;
+            timetable.remaining(begin_ns, end_ns, |due_ns, count| {
+                assert!((begin_ns..end_ns).contains(&due_ns), "{due_ns}");
+                all += count;
+            });
+            all
+        };
         // Every microsecond: 5 000 before the window of 10 000.
         let mut timetable = Timetable::new(1e6, Arrivals::Uniform, (0, 1), 0);
-        assert_eq!(timetable.remaining(5_000_000, 15_000_000), 10_000);
+        assert_eq!(count(&mut timetable, 5_000_000, 15_000_000), 10_000);
         // More than are counted one by one.
         for (arrivals, slack) in [(Arrivals::Uniform, 1.0), (Arrivals::Poisson, 20_000.0)] {
             let mut timetable = Timetable::new(1e8, arrivals, (0, 1), 3);
-            let count = timetable.remaining(1_000_000_000, 2_000_000_000) as f64;
-            assert!((count - 1e8).abs() <= slack, "{count}");
+            let all = count(&mut timetable, 1_000_000_000, 2_000_000_000) as f64;
+            assert!((all - 1e8).abs() <= slack, "{all}");
         }
         let mut timetable = Timetable::new(1.0, Arrivals::Uniform, (0, 1), 0);
-        assert_eq!(timetable.remaining(1, 1_000_000_000), 0);
+        assert_eq!(count(&mut timetable, 1, 1_000_000_000), 0);
     }
 }
