@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::env;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -16,7 +18,19 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
+    println!("cargo:rustc-env=EBPF_OBJECTS={}", hash());
     ExitCode::SUCCESS
+}
+
+/// Of all objects. The hasher may be another one in another version of Rust.
+fn hash() -> String {
+    let directory = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    for program in PROGRAMS {
+        program.hash(&mut hasher);
+        fs::read(directory.join(format!("{program}.bpf.o"))).unwrap_or_default().hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
 }
 
 fn compile(program: &str) -> Result<(), String> {
@@ -25,6 +39,11 @@ fn compile(program: &str) -> Result<(), String> {
     let object = Path::new(&variable("OUT_DIR")?).join(format!("{program}.bpf.o"));
     let mut command = Command::new(&clang);
     command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-Wshadow"]);
+    // The same sources make the same object, wherever they lie.
+    command.arg("-fdebug-compilation-dir=.");
+    if let Some(include) = env::var_os("DEP_BPF_INCLUDE") {
+        command.arg(format!("-ffile-prefix-map={}=libbpf", Path::new(&include).display()));
+    }
     // Callbacks and programs have the arguments that the kernel gives them, needed or not.
     command.args(["-Wno-unused-parameter", "-Ibpf", "-I"]).arg(variable("DEP_BPF_INCLUDE")?);
     // Debian keeps <asm/types.h>, which the kernel's headers include, where only the machine's own compiler looks.

@@ -13,6 +13,10 @@
 //! the wrong side, and is undecided when the interval reaches across. With a two-sided 95 % interval a one-sided claim is
 //! thus proved or refuted with 97.5 % confidence. Intervals are those of [`rig_stats::propagate`], ratios on a logarithmic
 //! scale.
+//!
+//! A figure may be no more than a limit: the rate at which the load generator itself gave up says that the path carries
+//! *at least* that ([`Bound`]). So does what is computed from it, on the side that it bounds: with a numerator that is "at
+//! least" so much, `A.limit >= 2 * B.limit` can hold, and can never be refuted; of two limits the ratio says nothing.
 
 mod expression;
 mod figure;
@@ -22,11 +26,12 @@ use std::fmt;
 
 use rig_stats::confidence::{Interval, Level};
 use rig_stats::propagate::{PropagateError, Scale, Series, propagate};
+use rig_stats::sample::{Bound, Range, Sample};
 use rig_stats::units::BitRate;
 use serde::{Deserialize, Serialize};
 
 use expression::{Dimension, Expr, Operator};
-pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_scenario_id};
+pub use figure::{BEYOND, FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_scenario_id};
 use parse::{Parsed, Test};
 
 /// A statement with the expression that says when it holds.
@@ -63,6 +68,9 @@ pub struct Judgement {
     pub effect: Option<f64>,
     /// `None` when there is no effect or a scenario has a single trial.
     pub interval: Option<Interval>,
+    /// Of what the effect is a limit only, because a figure is; the interval is then that of the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
     pub threshold: Threshold,
     /// All of this in a sentence, with the reason when it is undecided.
     pub words: String,
@@ -207,21 +215,22 @@ impl Claim {
     ///
     /// `values` gives a figure's values in trial order, so that those of all figures of a scenario belong together, or
     /// `None` when it was not measured.
-    pub fn evaluate(&self, level: Level, values: &dyn Fn(&FigureRef) -> Option<Vec<f64>>) -> Judgement {
-        let measured: Vec<Vec<f64>> = self.figures.iter().map(|figure| values(figure).unwrap_or_default()).collect();
-        let effect = self.effect(measured.iter().flatten().all(|value| *value > 0.0));
+    pub fn evaluate(&self, level: Level, values: &dyn Fn(&FigureRef) -> Option<Sample>) -> Judgement {
+        let measured: Vec<Sample> = self.figures.iter().map(|figure| values(figure).unwrap_or_default()).collect();
+        let effect = self.effect(measured.iter().flat_map(Sample::values).all(|value| *value > 0.0));
         let unmeasured = Judgement {
             verdict: Verdict::Undecided,
             effect_is: effect.expr.written(&self.figures).to_string(),
             unit: effect.unit,
             effect: None,
             interval: None,
+            bound: None,
             threshold: effect.threshold,
             words: String::new(),
         };
         let because = |reason: String| Judgement { words: reason, ..unmeasured.clone() };
 
-        let missing: Vec<_> = self.figures.iter().zip(&measured).filter(|(_, values)| values.is_empty()).collect();
+        let missing: Vec<_> = self.figures.iter().zip(&measured).filter(|(_, sample)| sample.is_empty()).collect();
         if !missing.is_empty() {
             let names: Vec<_> = missing.iter().map(|(figure, _)| figure.to_string()).collect();
             return because(format!("not measured: {}", names.join(", ")));
@@ -231,7 +240,7 @@ impl Claim {
             .figures
             .iter()
             .zip(&measured)
-            .map(|(figure, values)| Series { group: scenario(figure).unwrap_or(0), values })
+            .map(|(figure, sample)| Series { group: scenario(figure).unwrap_or(0), sample })
             .collect();
         let estimate = match propagate(&series, level, effect.scale, |means| effect.expr.value(means)) {
             Ok(estimate) => estimate,
@@ -241,26 +250,45 @@ impl Claim {
             Err(error) => return because(format!("{} cannot be computed: {error}", unmeasured.effect_is)),
         };
         let Judgement { effect_is, unit, threshold, .. } = &unmeasured;
-        let value = unit.show(estimate.value);
+        let bound = estimate.bound;
+        let value = format!("{}{}", bound.map_or("", Bound::sign), unit.show(estimate.value));
         let claimed = threshold.show(*unit);
-        let (verdict, words) = match estimate.interval {
+        let interval = estimate.interval.map(|interval| interval.within(self.range(&effect)));
+        let (verdict, words) = match interval {
             None => {
-                let single = self.figures.iter().zip(&measured).find(|(_, values)| values.len() == 1);
+                let single = self.figures.iter().zip(&measured).find(|(_, sample)| sample.len() == 1);
                 let scenario = single.map_or("", |(figure, _)| &figure.scenario);
                 let reason = format!("scenario {scenario} has a single trial, which gives no interval");
                 (Verdict::Undecided, format!("{effect_is} is {value}, claimed {claimed}; {reason}"))
             }
             Some(interval) => {
-                let verdict = threshold.verdict(interval.low, interval.high);
+                let least = if bound.is_some_and(Bound::is_open_below) { f64::NEG_INFINITY } else { interval.low };
+                let most = if bound.is_some_and(Bound::is_open_above) { f64::INFINITY } else { interval.high };
+                let verdict = threshold.verdict(least, most);
                 let (low, high) = (unit.show(interval.low), unit.show(interval.high));
                 let mut words = format!("{effect_is} is {value} ({level} interval {low} to {high}), claimed {claimed}");
                 if verdict == Verdict::Undecided {
-                    words += "; the interval reaches across, more trials would narrow it";
+                    words += match bound {
+                        None => "; the interval reaches across, more trials would narrow it",
+                        Some(Bound::Open) => {
+                            "; figures on both sides are limits only, so that their relation is not known"
+                        }
+                        Some(_) => "; it is a limit only, and what lies beyond it is not known",
+                    };
                 }
                 (verdict, words)
             }
         };
-        Judgement { verdict, effect: Some(estimate.value), interval: estimate.interval, words, ..unmeasured }
+        Judgement { verdict, effect: Some(estimate.value), interval, bound, words, ..unmeasured }
+    }
+
+    /// Where the effect can lie at all.
+    fn range(&self, effect: &Effect) -> Range {
+        match &effect.expr {
+            Expr::Figure(index) => self.figures[*index].metric.range(),
+            expr if expr.is_positive() => Range::NOT_NEGATIVE,
+            _ => Range::ANY,
+        }
     }
 
     /// The form in which the claim is judged; `positive` when all values of all figures are.

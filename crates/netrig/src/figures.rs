@@ -15,7 +15,7 @@ use rig_load::packet::Client;
 use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
 use rig_load::record::{Direction, End, Sample as Interim, WorkerRecord};
 use rig_stats::histogram::Histogram;
-use rig_stats::sample::Sample;
+use rig_stats::sample::{Bound, Reading, Resolution, Sample};
 
 use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
 use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
@@ -60,9 +60,34 @@ fn found(record: &TrialRecord, is_meant: impl Fn(Searched) -> bool) -> Option<f6
     record.search.as_ref().filter(|search| is_meant(search.of))?.outcome.held
 }
 
+/// One figure of one trial with what is known of it beside its value; `None` as [`figure`].
+///
+/// Of a limit that was searched that is the grid of the rates tried, since the true one lies between the highest that was
+/// held and the lowest that was not. Where the search ended at the generator's own limit, or was not allowed to go on, the
+/// true limit is at least what was held.
+pub fn reading(record: &TrialRecord, side: Side, metric: Metric) -> Option<Reading> {
+    let value = figure(record, side, metric)?;
+    let search = record.search.as_ref().filter(|_| matches!(metric, Metric::Limit | Metric::LimitHeld));
+    let Some(search) = search else { return Some(value.into()) };
+    let not_held = search.outcome.lost.filter(|lost| *lost >= value);
+    Some(match not_held {
+        Some(lost) if search.bound.is_none() => {
+            Reading { value, resolution: Resolution { below: 0.0, above: lost - value }, bound: None }
+        }
+        _ => Reading { value, resolution: Resolution::EXACT, bound: Some(Bound::AtLeast) },
+    })
+}
+
 /// The figure in all trials that have it, in their order.
 pub fn sample<'a>(records: impl IntoIterator<Item = &'a TrialRecord>, side: Side, metric: Metric) -> Sample {
-    records.into_iter().filter_map(|record| figure(record, side, metric)).collect()
+    sample_of(records.into_iter().filter_map(|record| reading(record, side, metric)), metric)
+}
+
+/// These values of the metric.
+pub fn sample_of(readings: impl IntoIterator<Item = Reading>, metric: Metric) -> Sample {
+    let mut sample = Sample::within(metric.range());
+    sample.extend(readings);
+    sample
 }
 
 /// Whether trials of `load` have the figure; where not, why not and what to write instead.

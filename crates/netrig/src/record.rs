@@ -374,6 +374,15 @@ impl fmt::Display for Flag {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     pub netrig_version: String,
+    /// What netrig was built from and how: a hash of its sources, the profile, the compiler, flags beyond those.
+    #[serde(default)]
+    pub netrig_build: Option<String>,
+    /// What git calls those sources, e.g. `v0.1.0-12-gbb260ef-dirty`, where a release was built inside a repository.
+    #[serde(default)]
+    pub netrig_commit: Option<String>,
+    /// A hash of the eBPF programs that it carries.
+    #[serde(default)]
+    pub ebpf_objects: Option<String>,
     pub kernel: String,
     pub cpu_model: String,
     pub cpus_online: u32,

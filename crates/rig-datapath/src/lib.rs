@@ -6,6 +6,9 @@
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+/// A hash of the eBPF objects that are built in: it tells builds apart whose programs differ.
+pub const OBJECTS: &str = env!("EBPF_OBJECTS");
+
 mod error;
 mod maps;
 pub mod test_run;

@@ -12,6 +12,10 @@
 //!   many-peaked sample, but for few values is too narrow by itself (T. Hesterberg, The American Statistician 69(4),
 //!   2015).
 //!
+//! Where a sample is known only to a [`Resolution`](crate::sample::Resolution), that uncertainty is in Welch's interval
+//! ([`crate::propagate`]) and is added to either side of the bootstrap's in quadrature (GUM, JCGM 100:2008, 4.3.7 and
+//! 5.1.2).
+//!
 //! Neither method may be surer than the other. A permutation test (R. A. Fisher, The Design of Experiments, 1935), which
 //! assumes no distribution at all, has a veto: see below.
 //!
@@ -19,7 +23,9 @@
 //! The *minimum effect* is what matters at all: a change by the share [`Rule::minimum`] or by [`Rule::resolution`],
 //! whichever is more, of the smaller mean. A ratio matters beyond 1 + minimum or below its inverse. The *noise floor* is
 //! what two runs of the same thing differ by ([`Noise`]). In this order:
-//! 1. a value that is missing, fewer than two trials, or a zero against which nothing can be measured: undecided;
+//! 1. a value that is missing, fewer than two trials, or a zero against which nothing can be measured: undecided; so are
+//!    two samples that are both [bounds](Bound), and one bound unless what is known proves the change: new figures of at
+//!    least 200 are better than old ones of 100, but never the same as them;
 //! 2. the whole interval beyond the minimum effect: better or worse; but undecided where a sample has fewer than
 //!    [`TRIALS_MIN`] trials, where the permutation test's p exceeds both 1 - level and the least p that so many trials
 //!    can give (which they give only when all of one sample lie above all of the other), or where the effect is within
@@ -43,7 +49,7 @@ pub use self::noise::Noise;
 pub use self::resample::Resampling;
 use crate::confidence::{Interval, Level};
 use crate::propagate::{Scale, Series, propagate};
-use crate::sample::Sample;
+use crate::sample::{Bound, Range, Sample};
 use crate::units::Percent;
 
 /// Trials in each sample without which nothing is called better or worse: any two of two can lie apart by chance.
@@ -111,6 +117,8 @@ pub struct Effect {
     pub minimum: f64,
     /// Two runs of the same thing differ by less: a ratio above 1, or a difference above 0. `None` when not known.
     pub noise_floor: Option<f64>,
+    /// Of what the value is a limit only, since one of the samples is; the interval is then that of the limit.
+    pub bound: Option<Bound>,
 }
 
 /// One of the two samples.
@@ -132,10 +140,14 @@ pub enum Reason {
     SingleTrial(Which),
     /// A mean is zero, and the figure has no resolution: no change is small against it.
     ZeroMean,
+    /// A figure is a limit of the true one only, and what is known of that proves no change.
+    Bound(Which),
     /// Mean or interval cannot be computed in floating point.
     NotFinite,
     /// The interval has changes in it that matter and others that do not.
     Wide,
+    /// So it has, and would have without any scatter: the figures are known too coarsely.
+    Coarse,
     /// The interval lies beyond the minimum effect, but on fewer than [`TRIALS_MIN`] trials.
     FewTrials,
     /// Chance alone does this too often.
@@ -175,10 +187,11 @@ impl Kind {
     }
 }
 
-/// Judges the change from `old` to `new`, the values of one figure in the trials of two runs; NaN stands for a trial
-/// without a value.
-pub fn compare(old: &[f64], new: &[f64], rule: &Rule, noise: &Noise) -> Judgement {
+/// Judges the change from `old_sample` to `new_sample`, the values of one figure in the trials of two runs; NaN stands for
+/// a trial without a value.
+pub fn compare(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &Noise) -> Judgement {
     let undecided = |reason, effect| Judgement { verdict: Verdict::Undecided, reason: Some(reason), effect };
+    let (old, new) = (old_sample.values(), new_sample.values());
     if let Some(reason) = incomplete(old, new) {
         return undecided(reason, None);
     }
@@ -194,12 +207,16 @@ pub fn compare(old: &[f64], new: &[f64], rule: &Rule, noise: &Noise) -> Judgemen
     if !value.is_finite() || !minimum.is_finite() {
         return undecided(Reason::NotFinite, None);
     }
-    let noise_floor = noise.floor(kind, rule.level);
-    let mut effect = Effect { kind, value, interval: None, p: None, minimum, noise_floor };
+    let noise_floor = noise.floor(kind, rule.level, smaller);
+    let bound = match (old_sample.bound().map(Bound::mirrored), new_sample.bound()) {
+        (Some(_), Some(_)) => Some(Bound::Open),
+        (one, other) => one.or(other),
+    };
+    let mut effect = Effect { kind, value, interval: None, p: None, minimum, noise_floor, bound };
     if let Some(which) = Which::where_true(old.len() < 2, new.len() < 2) {
         return undecided(Reason::SingleTrial(which), Some(effect));
     }
-    let Some(interval) = interval(kind, old, new, rule) else {
+    let Some(interval) = interval(kind, old_sample, new_sample, rule) else {
         return undecided(Reason::NotFinite, Some(effect));
     };
     let permutation = rule.resampling.permutation(old, new);
@@ -208,16 +225,26 @@ pub fn compare(old: &[f64], new: &[f64], rule: &Rule, noise: &Noise) -> Judgemen
 
     let (below, above) = (kind.mirrored(minimum), minimum);
     let unknown = smaller == 0.0 && minimum == 0.0 && interval.width() > 0.0;
-    let inside = interval.low >= below && interval.high <= above;
-    let beyond = interval.high < below || interval.low > above;
+    let is_open_below = bound.is_some_and(Bound::is_open_below);
+    let is_open_above = bound.is_some_and(Bound::is_open_above);
+    let inside = bound.is_none() && interval.low >= below && interval.high <= above;
+    let beyond = (interval.high < below && !is_open_above) || (interval.low > above && !is_open_below);
     let alpha = 1.0 - rule.level.percent() / 100.0;
     let size = value.max(kind.mirrored(value));
+    let of_bounds = Which::where_true(old_sample.bound().is_some(), new_sample.bound().is_some());
     let reason = if unknown {
         Some(Reason::ZeroMean)
+    } else if let (Some(which), false) = (of_bounds, beyond) {
+        Some(Reason::Bound(which))
     } else if !beyond && noise_floor.is_some_and(|floor| floor > minimum) {
         Some(Reason::NoiseAboveMinimum)
     } else if !beyond {
-        (!inside).then_some(Reason::Wide)
+        let grid = grid(kind, old_sample, new_sample, rule.level).unwrap_or(0.0);
+        let coarse = match kind {
+            Kind::Ratio => grid.exp() > minimum,
+            Kind::Difference => grid > minimum,
+        };
+        (!inside).then_some(if coarse { Reason::Coarse } else { Reason::Wide })
     } else if old.len().min(new.len()) < TRIALS_MIN {
         Some(Reason::FewTrials)
     } else if permutation.p > alpha.max(permutation.least) {
@@ -262,15 +289,62 @@ fn change(kind: Kind, old: f64, new: f64) -> f64 {
 }
 
 /// The hull of Welch's interval and the bootstrap's; `None` where they cannot be computed.
-fn interval(kind: Kind, old: &[f64], new: &[f64], rule: &Rule) -> Option<Interval> {
+fn interval(kind: Kind, old: &Sample, new: &Sample, rule: &Rule) -> Option<Interval> {
     let scale = match kind {
         Kind::Ratio => Scale::Logarithmic,
         Kind::Difference => Scale::Linear,
     };
-    let series = [Series { group: 0, values: old }, Series { group: 1, values: new }];
+    let series = [Series { group: 0, sample: old }, Series { group: 1, sample: new }];
     let welch = propagate(&series, rule.level, scale, |means| change(kind, means[0], means[1])).ok()?.interval?;
-    let (low, high) = rule.resampling.bootstrap(old, new, rule.level, |old, new| change(kind, old, new));
-    Some(Interval { low: welch.low.min(low), high: welch.high.max(high), level: rule.level })
+    let (low, high) =
+        rule.resampling.bootstrap(old.values(), new.values(), rule.level, |old, new| change(kind, old, new));
+    let (low, high) = with_resolution(kind, old, new, (low, high), rule.level)?;
+    let hull = Interval { low: welch.low.min(low), high: welch.high.max(high), level: rule.level };
+    // The most that a figure can change by.
+    let span = (new.range().high - new.range().low).max(old.range().high - old.range().low);
+    Some(match kind {
+        Kind::Ratio => hull,
+        Kind::Difference => hull.within(Range { low: -span, high: span }),
+    })
+}
+
+/// Half the width of an interval that comes of the resolution of both samples alone: of a ratio, that of its logarithm.
+fn grid(kind: Kind, old: &Sample, new: &Sample, level: Level) -> Option<f64> {
+    let of = |sample: &Sample| {
+        let per = if kind == Kind::Ratio { sample.mean()? } else { 1.0 };
+        Some(sample.resolution().uncertainty() / per)
+    };
+    Some(level.normal() * of(old)?.hypot(of(new)?))
+}
+
+/// The bootstrap's interval, which knows of scatter alone, with the resolution of both samples: added in quadrature on
+/// the scale on which the change is about normal.
+fn with_resolution(
+    kind: Kind,
+    old: &Sample,
+    new: &Sample,
+    (low, high): (f64, f64),
+    level: Level,
+) -> Option<(f64, f64)> {
+    let (before, after) = (old.resolution(), new.resolution());
+    if before.width() == 0.0 && after.width() == 0.0 {
+        return Some((low, high));
+    }
+    let grid = grid(kind, old, new, level)?;
+    let (old, new) = (old.mean()?, new.mean()?);
+    let value = change(kind, old, new);
+    // On the logarithmic scale d(ln x) = dx / x.
+    let (per_old, per_new, low, middle, high) = match kind {
+        Kind::Ratio => (old, new, low.ln(), value.ln(), high.ln()),
+        Kind::Difference => (1.0, 1.0, low, value, high),
+    };
+    let offset = after.offset() / per_new - before.offset() / per_old;
+    let (down, up) = (offset - (middle - low).hypot(grid), offset + (high - middle).hypot(grid));
+    let (low, high) = (middle + down.min(0.0), middle + up.max(0.0));
+    Some(match kind {
+        Kind::Ratio => (low.exp(), high.exp()),
+        Kind::Difference => (low, high),
+    })
 }
 
 impl fmt::Display for Verdict {
@@ -309,8 +383,21 @@ impl fmt::Display for Reason {
             Self::SingleTrial(Which::Both) => write!(f, "a single trial in each run shows no scatter: make at least {TRIALS_MIN}"),
             Self::SingleTrial(which) => write!(f, "a single trial in {which} shows no scatter: make at least {TRIALS_MIN}"),
             Self::ZeroMean => f.write_str("a mean is zero, so that no change is small against it"),
+            Self::Bound(Which::Both) => f.write_str(
+                "both runs have only a limit of the figure, which the load generator or the search set: what lies beyond it \
+                 is not known",
+            ),
+            Self::Bound(which) => write!(
+                f,
+                "{which} has only a limit of the figure, which the load generator or the search set, and that proves no \
+                 change"
+            ),
             Self::NotFinite => f.write_str("the values are too large or too small to compute with"),
             Self::Wide => f.write_str("the interval reaches across the minimum effect: more trials narrow it"),
+            Self::Coarse => f.write_str(
+                "the interval reaches across the minimum effect because the search's steps are too coarse for it: ask for a \
+                 finer `precision`, more trials do not narrow it",
+            ),
             Self::FewTrials => write!(f, "a run has fewer than {TRIALS_MIN} trials, which lie apart by chance too often: make more"),
             Self::Chance { p } => write!(f, "the trials of both runs lie among each other too much (p = {p:.2}): make more"),
             Self::WithinNoise => f.write_str("runs under the same conditions differ by as much (noise floor)"),

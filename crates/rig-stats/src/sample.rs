@@ -1,14 +1,133 @@
-//! The values of one figure over the trials of one scenario.
+//! The values of one figure over the trials of one scenario, and what is known of them beside themselves.
 
 use serde::{Deserialize, Serialize};
+
+/// Where the values of a figure can lie at all, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Range {
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Range {
+    pub const ANY: Self = Self { low: f64::NEG_INFINITY, high: f64::INFINITY };
+    pub const NOT_NEGATIVE: Self = Self { low: 0.0, high: f64::INFINITY };
+    pub const PERCENT: Self = Self { low: 0.0, high: 100.0 };
+
+    /// The nearest value that is possible; NaN stays what it is.
+    pub fn nearest(self, value: f64) -> f64 {
+        value.clamp(self.low, self.high)
+    }
+}
+
+/// How finely a value is known by the way it was found: the true one lies between `value - below` and `value + above`,
+/// anywhere there with equal probability. All zero where the value is known as finely as it is written.
+///
+/// Its standard uncertainty is the width by the square root of 12 (a rectangular distribution: GUM, JCGM 100:2008,
+/// 4.3.7). It does not become smaller by repetition, because each trial rounds in the same way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Resolution {
+    pub below: f64,
+    pub above: f64,
+}
+
+impl Resolution {
+    pub const EXACT: Self = Self { below: 0.0, above: 0.0 };
+
+    pub fn width(self) -> f64 {
+        self.below + self.above
+    }
+
+    /// From the value to the middle of where the true one may lie.
+    pub fn offset(self) -> f64 {
+        (self.above - self.below) / 2.0
+    }
+
+    /// The standard uncertainty.
+    pub fn uncertainty(self) -> f64 {
+        self.width() / 12f64.sqrt()
+    }
+}
+
+/// A value that is no more than a limit of the true one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// The true value is this or more.
+    AtLeast,
+    /// The true value is this or less.
+    AtMost,
+    /// The true value may be more or less: what was computed from several bounds says nothing.
+    Open,
+}
+
+impl Bound {
+    /// What is known of a value that depends on one with each of these bounds.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self == other { self } else { Self::Open }
+    }
+
+    /// The same of a value that falls as this one rises.
+    #[must_use]
+    pub fn mirrored(self) -> Self {
+        match self {
+            Self::AtLeast => Self::AtMost,
+            Self::AtMost => Self::AtLeast,
+            Self::Open => Self::Open,
+        }
+    }
+
+    /// Whether the true value may lie below.
+    pub fn is_open_below(self) -> bool {
+        self != Self::AtLeast
+    }
+
+    /// Whether the true value may lie above.
+    pub fn is_open_above(self) -> bool {
+        self != Self::AtMost
+    }
+
+    /// What is written before the value.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::AtLeast => ">= ",
+            Self::AtMost => "<= ",
+            Self::Open => "? ",
+        }
+    }
+}
+
+/// One value of a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading {
+    pub value: f64,
+    pub resolution: Resolution,
+    pub bound: Option<Bound>,
+}
+
+impl From<f64> for Reading {
+    fn from(value: f64) -> Self {
+        Self { value, resolution: Resolution::EXACT, bound: None }
+    }
+}
 
 /// Values in the order in which they were measured; all are kept.
 ///
 /// A value that is not finite is kept too and shows in every figure derived from it: nothing is dropped in silence.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     values: Vec<f64>,
+    /// Summed over the values.
+    resolution: Resolution,
+    bound: Option<Bound>,
+    range: Range,
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        Self { values: Vec::new(), resolution: Resolution::EXACT, bound: None, range: Range::ANY }
+    }
 }
 
 /// Mean and sum of squared deviations by B. P. Welford's recurrence (Technometrics 4(3), 1962), which does not
@@ -25,8 +144,58 @@ fn moments(values: &[f64]) -> (f64, f64) {
 }
 
 impl Sample {
-    pub fn push(&mut self, value: f64) {
+    /// An empty sample of a figure whose values can lie here only.
+    pub fn within(range: Range) -> Self {
+        Self { range, ..Self::default() }
+    }
+
+    /// The same sample with every value and all that is known of it times a factor above zero.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        Self {
+            values: self.values.iter().map(|value| value * factor).collect(),
+            resolution: Resolution { below: self.resolution.below * factor, above: self.resolution.above * factor },
+            bound: self.bound,
+            range: Range { low: self.range.low * factor, high: self.range.high * factor },
+        }
+    }
+
+    /// The same values with another resolution and bound, of each of them.
+    #[must_use]
+    pub fn with(mut self, resolution: Resolution, bound: Option<Bound>) -> Self {
+        let n = self.len() as f64;
+        self.resolution = Resolution { below: resolution.below * n, above: resolution.above * n };
+        self.bound = bound;
+        self
+    }
+
+    pub fn push(&mut self, reading: impl Into<Reading>) {
+        let Reading { value, resolution, bound } = reading.into();
         self.values.push(value);
+        self.resolution.below += resolution.below;
+        self.resolution.above += resolution.above;
+        self.bound = match (self.bound, bound) {
+            (Some(one), Some(other)) => Some(one.and(other)),
+            (one, other) => one.or(other),
+        };
+    }
+
+    /// How finely the mean is known by the way its values were found.
+    pub fn resolution(&self) -> Resolution {
+        if self.is_empty() {
+            return Resolution::EXACT;
+        }
+        let n = self.len() as f64;
+        Resolution { below: self.resolution.below / n, above: self.resolution.above / n }
+    }
+
+    /// What the mean is a limit of, where any of the values is one.
+    pub fn bound(&self) -> Option<Bound> {
+        self.bound
+    }
+
+    pub fn range(&self) -> Range {
+        self.range
     }
 
     pub fn values(&self) -> &[f64] {
@@ -84,19 +253,21 @@ impl Sample {
 
 impl From<Vec<f64>> for Sample {
     fn from(values: Vec<f64>) -> Self {
-        Self { values }
+        Self { values, ..Self::default() }
     }
 }
 
-impl FromIterator<f64> for Sample {
-    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
-        Self { values: values.into_iter().collect() }
+impl<R: Into<Reading>> FromIterator<R> for Sample {
+    fn from_iter<I: IntoIterator<Item = R>>(readings: I) -> Self {
+        let mut sample = Self::default();
+        sample.extend(readings);
+        sample
     }
 }
 
-impl Extend<f64> for Sample {
-    fn extend<I: IntoIterator<Item = f64>>(&mut self, values: I) {
-        self.values.extend(values);
+impl<R: Into<Reading>> Extend<R> for Sample {
+    fn extend<I: IntoIterator<Item = R>>(&mut self, readings: I) {
+        readings.into_iter().for_each(|reading| self.push(reading));
     }
 }
 
@@ -145,10 +316,24 @@ mod tests {
     }
 
     #[test]
-    fn travels_as_a_list() {
-        let sample = Sample::from(vec![1.5, 2.0]);
-        assert_eq!(serde_json::to_string(&sample).unwrap(), "[1.5,2.0]");
-        assert_eq!(serde_json::from_str::<Sample>("[1.5,2.0]").unwrap(), sample);
+    fn what_is_known_of_values_is_known_of_their_mean() {
+        let reading = |value, above, bound| Reading { value, resolution: Resolution { below: 0.0, above }, bound };
+        let mut sample = Sample::within(Range::NOT_NEGATIVE);
+        assert_eq!((sample.resolution(), sample.bound()), (Resolution::EXACT, None));
+        sample.push(reading(100.0, 4.0, None));
+        sample.push(reading(104.0, 2.0, Some(Bound::AtLeast)));
+        assert_eq!(
+            (sample.resolution(), sample.bound()),
+            (Resolution { below: 0.0, above: 3.0 }, Some(Bound::AtLeast))
+        );
+        let halved = sample.scaled(0.5);
+        assert_eq!((halved.values(), halved.resolution().above), (&[50.0, 52.0][..], 1.5));
+        sample.push(reading(104.0, 3.0, Some(Bound::AtMost)));
+        assert_eq!(sample.bound(), Some(Bound::Open));
+        // A rectangle from 100 to 103: the middle is 1.5 above, the standard deviation 3 / sqrt(12).
+        assert_eq!(sample.resolution().offset(), 1.5);
+        assert!((sample.resolution().uncertainty() - 0.866_025_4).abs() < 1e-7);
+        assert_eq!(Range::PERCENT.nearest(148.8), 100.0);
     }
 
     proptest! {

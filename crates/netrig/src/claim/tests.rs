@@ -2,6 +2,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use rig_stats::sample::Resolution;
+
 use super::*;
 
 fn claim(expression: &str) -> Claim {
@@ -18,7 +20,16 @@ fn error(expression: &str) -> ClaimError {
 /// Judges with 95 % confidence; `figures` are given by name.
 fn judge(expression: &str, figures: &[(&str, &[f64])]) -> Judgement {
     claim(expression).evaluate(Level::default(), &|wanted| {
-        figures.iter().find(|(name, _)| wanted.to_string() == *name).map(|(_, values)| values.to_vec())
+        figures.iter().find(|(name, _)| wanted.to_string() == *name).map(|(_, values)| values.to_vec().into())
+    })
+}
+
+/// Judges where the figures of these scenarios are at least what they are.
+fn judge_limits(expression: &str, figures: &[(&str, &[f64])], bound: &[&str]) -> Judgement {
+    claim(expression).evaluate(Level::default(), &|wanted| {
+        let (_, values) = figures.iter().find(|(id, _)| wanted.scenario == *id)?;
+        let bound = bound.contains(&wanted.scenario.as_str()).then_some(Bound::AtLeast);
+        Some(Sample::from(values.to_vec()).with(Resolution::EXACT, bound))
     })
 }
 
@@ -43,6 +54,46 @@ fn value(left: &str) -> f64 {
 
 fn near(actual: f64, expected: f64) {
     assert!((actual - expected).abs() <= 1e-4 * expected.abs(), "{actual} is not {expected}");
+}
+
+/// Where the generator set the limit, more may be possible: that proves a floor and refutes none.
+#[test]
+fn a_limit_of_the_generator_proves_at_least_and_refutes_nothing() {
+    let figures: [(&str, &[f64]); 3] =
+        [("A", &[100.0, 101.0, 99.0]), ("B", &[50.0, 50.5, 49.5]), ("C", &[200.0, 201.0, 199.0])];
+    let verdict = |expression: &str, bound: &[&str]| judge_limits(expression, &figures, bound).verdict;
+    assert_eq!(verdict("A.limit >= 1.5 * B.limit", &["A"]), Verdict::Holds);
+    assert_eq!(verdict("A.limit >= 3 * B.limit", &["A"]), Verdict::Undecided);
+    assert_eq!(verdict("A.limit >= 3 * B.limit", &[]), Verdict::Refuted);
+    assert_eq!(verdict("A.limit <= 3 * B.limit", &["A"]), Verdict::Undecided);
+    assert_eq!(verdict("A.limit <= 1.5 * B.limit", &["A"]), Verdict::Refuted);
+    assert_eq!(verdict("A.limit within 0.1 .. 900", &["A"]), Verdict::Undecided);
+    // As the divisor it proves the other way round.
+    assert_eq!(verdict("A.limit >= 1.5 * B.limit", &["B"]), Verdict::Undecided);
+    assert_eq!(verdict("A.limit <= 3 * B.limit", &["B"]), Verdict::Holds);
+    for expression in ["A.limit >= 1.5 * B.limit", "A.limit >= 3 * B.limit", "A.limit - B.limit >= 10"] {
+        assert_eq!(verdict(expression, &["A", "B"]), Verdict::Undecided, "{expression}");
+    }
+    assert_eq!(verdict("A.limit + B.limit >= 100", &["A", "B"]), Verdict::Holds);
+    // The larger of both is known, and the other may be larger still.
+    assert_eq!(verdict("max(A.limit, C.limit) <= 300", &["A"]), Verdict::Undecided);
+    let judgement = judge_limits("A.limit >= 3 * B.limit", &figures, &["A"]);
+    assert_eq!(judgement.bound, Some(Bound::AtLeast));
+    assert!(judgement.words.contains("is >= 2 ("), "{}", judgement.words);
+    assert!(
+        judgement.words.ends_with("it is a limit only, and what lies beyond it is not known"),
+        "{}",
+        judgement.words
+    );
+}
+
+#[test]
+fn an_effect_cannot_lie_where_its_figure_cannot() {
+    let judge = |expression, values: &[f64]| judge(expression, &[(expression.split(' ').next().unwrap(), values)]);
+    let interval = judge("A.sender.cpu <= 50", &[10.0, 90.0]).interval.unwrap();
+    assert_eq!((interval.low, interval.high), (0.0, 100.0));
+    let interval = judge("A.throughput >= 1Mbit", &[1e6, 5e6]).interval.unwrap();
+    assert!(interval.low == 0.0 && interval.high > 6e6, "{interval:?}");
 }
 
 #[test]
@@ -390,9 +441,9 @@ proptest! {
     ) {
         let judge = |expression: String| Claim::parse("", &expression).map(|claim| {
             claim.evaluate(Level::default(), &|figure| match figure.scenario.as_str() {
-                "A" => Some(a.clone()),
-                "B" => Some(b.clone()),
-                _ => Some(c.clone()),
+                "A" => Some(a.clone().into()),
+                "B" => Some(b.clone().into()),
+                _ => Some(c.clone().into()),
             }).verdict
         });
         // An expression of numbers alone, or a division by a constant of zero, is no claim.

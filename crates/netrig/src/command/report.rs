@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_stats::confidence::Level;
+use rig_stats::sample::Sample;
 use rig_sys::cpu::CpuSet;
 
 use super::output::Output;
@@ -14,7 +15,7 @@ use super::suites::{load_text, repeat_text};
 use crate::claim::{FigureRef, Metric, Verdict};
 use crate::cli::{ReportArgs, StoreArgs};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::figures::figure;
+use crate::figures::{reading, sample_of};
 use crate::record::TrialRecord;
 use crate::report::build;
 use crate::report::document::Claim;
@@ -134,10 +135,10 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             certainty: certainty(settled.iter().find(|s| s.scenario == scenario.id)),
         })
         .collect();
-    let values = |wanted: &FigureRef| -> Option<Vec<f64>> {
+    let values = |wanted: &FigureRef| -> Option<Sample> {
         let trials = run.trials.iter().filter(|trial| trial.scenario == wanted.scenario);
-        let values: Option<Vec<f64>> = trials.map(|trial| figure(trial, wanted.side, wanted.metric)).collect();
-        values.filter(|values| !values.is_empty())
+        let readings: Option<Vec<_>> = trials.map(|trial| reading(trial, wanted.side, wanted.metric)).collect();
+        readings.filter(|readings| !readings.is_empty()).map(|readings| sample_of(readings, wanted.metric))
     };
     // A claim about a scenario that was left out on purpose says nothing.
     let claims = suite

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Difference;
+use super::{Difference, Doubt, Flagged};
 use crate::record::Environment;
 use crate::report::build::environment as described;
 use crate::report::export::{PhasesData, RunData, ScenarioData};
@@ -18,16 +18,23 @@ pub(super) struct Conditions {
     cpus: Vec<String>,
     /// `None` when this netrig cannot read the run's suite.
     suite: Option<Suite>,
+    /// What stood in the middle, by scenario.
+    middles: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Conditions {
     pub fn of(run: &RunData) -> Self {
         Self {
-            // The load is no setting: it is noise itself.
-            environment: Environment { load_average_hundredths: 0, ..run.environment.clone() },
+            // The load is no setting: it is noise itself. A commit names the sources, whose contents the build tells.
+            environment: Environment { load_average_hundredths: 0, netrig_commit: None, ..run.environment.clone() },
             phases: run.run.phases_s,
             cpus: run.run.cpus.clone(),
             suite: Suite::parse(&run.run.suite_file, &run.run.suite_text).ok(),
+            middles: run
+                .scenarios
+                .iter()
+                .map(|scenario| (scenario.id.clone(), systems(scenario).into_iter().map(str::to_owned).collect()))
+                .collect(),
         }
     }
 
@@ -35,11 +42,12 @@ impl Conditions {
         self.suite.as_ref()?.scenario(id).cloned().map(bare)
     }
 
-    /// Whether a scenario was run under the same conditions in both.
+    /// Whether a scenario was run under the same conditions in both, the same build of netrig among them.
     pub fn alike(&self, other: &Self, scenario: &str) -> bool {
         self.phases == other.phases
             && self.cpus == other.cpus
             && self.environment == other.environment
+            && self.middles.get(scenario) == other.middles.get(scenario)
             && self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own))
     }
 }
@@ -70,8 +78,21 @@ pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData,
     found.extend(load(&old.environment, &new.environment));
     let suites = (Conditions::of(old), Conditions::of(new));
     found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, &suites)));
+    found.extend(scenarios.iter().filter_map(|(one, other)| middle(one, other)));
     found.extend(scenarios.iter().flat_map(|(one, other)| doubts(one, other)));
     found
+}
+
+/// What stood between the ends, with its version, in the words of the trials: each kind once.
+fn systems(scenario: &ScenarioData) -> BTreeSet<&str> {
+    scenario.trials.iter().filter_map(|trial| trial["middle"]["system"].as_str()).collect()
+}
+
+fn middle(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {
+    let (one, other) = (systems(old), systems(new));
+    let words = |systems: &BTreeSet<&str>| systems.iter().copied().collect::<Vec<_>>().join("; ");
+    let what = || format!("In the middle of scenario {}", old.id);
+    (one != other).then(|| Difference { what: what(), old: words(&one), new: words(&other) })
 }
 
 /// Machine and settings, in the words of the report.
@@ -129,32 +150,45 @@ fn definition(old: &ScenarioData, new: &ScenarioData, suites: &(Conditions, Cond
     }
 }
 
-/// Flags of the trials: something disturbed one run more than the other.
-fn doubts(old: &ScenarioData, new: &ScenarioData) -> Vec<Difference> {
-    let count = |scenario: &ScenarioData| {
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for trial in &scenario.trials {
-            let flags = trial["flags"].as_array().into_iter().flatten();
-            let kinds: BTreeSet<&str> = flags.filter_map(|flag| flag["flag"].as_str()).collect();
-            for kind in kinds {
-                *counts.entry(kind.to_owned()).or_default() += 1;
-            }
+/// In how many trials of a scenario there was which flag.
+fn flags(scenario: &ScenarioData) -> BTreeMap<&str, Flagged> {
+    let mut counts: BTreeMap<&str, Flagged> = BTreeMap::new();
+    for trial in &scenario.trials {
+        let flags = trial["flags"].as_array().into_iter().flatten();
+        let kinds: BTreeSet<&str> = flags.filter_map(|flag| flag["flag"].as_str()).collect();
+        for kind in kinds {
+            counts.entry(kind).or_insert(Flagged { trials: 0, of: scenario.trials.len() }).trials += 1;
         }
-        counts
-    };
-    let (one, other) = (count(old), count(new));
-    let kinds: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-    let (old_trials, new_trials) = (old.trials.len(), new.trials.len());
+    }
+    counts
+}
+
+/// Each flag of either run, with how often it was in both.
+fn flagged<'a>(old: &'a ScenarioData, new: &'a ScenarioData) -> impl Iterator<Item = (&'a str, Flagged, Flagged)> {
+    let (one, other) = (flags(old), flags(new));
+    let kinds: BTreeSet<&str> = one.keys().chain(other.keys()).copied().collect();
+    let none = |of: &ScenarioData| Flagged { trials: 0, of: of.trials.len() };
+    let (in_old, in_new) = (none(old), none(new));
     kinds
         .into_iter()
-        .filter_map(|kind| {
-            let (before, after) = (one.get(kind).copied().unwrap_or(0), other.get(kind).copied().unwrap_or(0));
-            // The same share of the trials in both is no difference.
-            (before * new_trials != after * old_trials).then(|| Difference {
-                what: format!("Trials of {} flagged {kind}", old.id),
-                old: format!("{before} of {old_trials}"),
-                new: format!("{after} of {new_trials}"),
-            })
-        })
+        .map(move |kind| (kind, one.get(kind).copied().unwrap_or(in_old), other.get(kind).copied().unwrap_or(in_new)))
+}
+
+/// Something disturbed one run more than the other.
+fn doubts(old: &ScenarioData, new: &ScenarioData) -> Vec<Difference> {
+    // The same share of the trials in both is no difference.
+    let differs = |before: Flagged, after: Flagged| before.trials * after.of != after.trials * before.of;
+    let difference = |(kind, before, after): (&str, Flagged, Flagged)| Difference {
+        what: format!("Trials of {} flagged {kind}", old.id),
+        old: before.to_string(),
+        new: after.to_string(),
+    };
+    flagged(old, new).filter(|(_, before, after)| differs(*before, *after)).map(difference).collect()
+}
+
+/// Something disturbed both runs.
+pub(super) fn of_both(old: &ScenarioData, new: &ScenarioData) -> Vec<Doubt> {
+    let both = flagged(old, new).filter(|(_, before, after)| before.trials > 0 && after.trials > 0);
+    both.map(|(flag, before, after)| Doubt { scenario: old.id.clone(), flag: flag.to_owned(), old: before, new: after })
         .collect()
 }

@@ -1,6 +1,7 @@
 //! A comparison as a report.
 
 use rig_stats::compare::{Kind, Verdict};
+use rig_stats::sample::Bound;
 
 use super::{Comparison, EffectData, FigureComparison, RunRef, SampleData};
 use crate::claim::Metric;
@@ -42,6 +43,9 @@ fn run(which: &str, run: &RunRef) -> String {
         text += &format!(" ({own_name} of its store)");
     }
     text += &format!(" of suite {}, {}, netrig {}", run.suite, time(run.started_unix_ms), run.netrig_version);
+    if let Some(build) = &run.netrig_build {
+        text += &format!(" (build {build})");
+    }
     if !run.kernel.is_empty() {
         text += &format!(", Linux {}", run.kernel);
     }
@@ -98,6 +102,10 @@ fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
     if !undecided.is_empty() {
         blocks.push(Block::heading(level, "Undecided"));
         blocks.push(Block::List { items: undecided });
+    }
+    if !comparison.doubts.is_empty() {
+        blocks.push(Block::heading(level, "Doubts about both"));
+        blocks.push(Block::Table(doubts(comparison)));
     }
     blocks.push(Block::heading(level, "What else differs"));
     blocks.extend(differences(comparison));
@@ -161,6 +169,32 @@ fn differences(comparison: &Comparison) -> Vec<Block> {
     blocks
 }
 
+/// Flags that trials of both runs carry.
+fn doubts(comparison: &Comparison) -> Table {
+    let mut table = Table::new("Trials of both runs with the same reason to doubt them", "Reason");
+    table.columns = [&comparison.old.name, &comparison.new.name].map(|run| Column::text(Label::new(run))).into();
+    table.rows = comparison
+        .doubts
+        .iter()
+        .map(|doubt| Row {
+            label: format!("{}: {}", doubt.scenario, flag_words(&doubt.flag)),
+            unit: None,
+            cells: vec![Cell::text(doubt.old.to_string()), Cell::text(doubt.new.to_string())],
+        })
+        .collect();
+    table.notes.push(
+        "What disturbed both runs alike may hide a change, or be all that was measured; the reports of the runs have the \
+         details."
+            .to_owned(),
+    );
+    table
+}
+
+/// `generator bound` of `generator-bound`.
+fn flag_words(flag: &str) -> String {
+    flag.replace('-', " ")
+}
+
 fn shown(value: &str) -> &str {
     if value.is_empty() { "not recorded" } else { value }
 }
@@ -202,6 +236,12 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
     } else {
         "not known, at least 3 are needed"
     };
+    let builds = match (&comparison.old.netrig_build, &comparison.new.netrig_build) {
+        (Some(old), Some(new)) if old == new => "both runs were made by the same build",
+        (Some(_), Some(_)) => "the runs were made by different builds, each held against runs of its own",
+        (None, None) => "neither run says which build made it",
+        _ => "only one run says which build made it, so that they count as made by different ones",
+    };
     let like = match noise.runs_like_new {
         0 => format!("{} under these conditions", count(noise.runs_like_old, "run", "runs")),
         new => format!(
@@ -225,6 +265,7 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
                 .to_owned(),
         ),
         ("Noise floor", format!("from {like}; {known}")),
+        ("Builds of netrig", builds.to_owned()),
     ];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
@@ -253,7 +294,7 @@ fn number(sample: Option<&SampleData>, look: &Look) -> Cell {
     let Some(sample) = sample else { return Cell::missing("not measured in that run") };
     let interval = sample.low.zip(sample.high);
     let interval = interval.map(|(low, high)| Interval { low: low * look.scale, high: high * look.scale });
-    Number::new(sample.mean * look.scale, look.decimals).with_interval(interval).into()
+    Number::new(sample.mean * look.scale, look.decimals).with_interval(interval).with_bound(sample.bound).into()
 }
 
 fn row(figure: &FigureComparison, comparison: &Comparison) -> Row {
@@ -263,12 +304,15 @@ fn row(figure: &FigureComparison, comparison: &Comparison) -> Row {
         None => Cell::missing(why),
         Some(effect) if effect.kind == Kind::Ratio => {
             let interval = effect.low.zip(effect.high).map(|(low, high)| Interval { low, high });
-            Number::new(effect.value, 3).with_interval(interval).into()
+            Number::new(effect.value, 3).with_interval(interval).with_bound(effect.bound).into()
         }
         Some(effect) => Cell::text(amount(effect, &look)),
     };
     let floor = figure.effect.and_then(|effect| Some((effect.kind, effect.noise_floor?)));
     let floor = match floor {
+        None if figure.old.as_ref().or(figure.new.as_ref()).is_some_and(|sample| sample.bound.is_some()) => {
+            Cell::missing("limits of the load generator say nothing about how runs differ")
+        }
         None => Cell::missing("fewer than 3 runs under the same conditions have this figure"),
         Some((Kind::Ratio, floor)) => Cell::text(format!("±{:.1} %", (floor - 1.0) * 100.0)),
         Some((Kind::Difference, floor)) => {
@@ -291,7 +335,8 @@ fn change(figure: &FigureComparison) -> String {
     let look = look(figure);
     let Some(effect) = &figure.effect else { return String::new() };
     let show = |sample: Option<&SampleData>| {
-        sample.map_or("–".to_owned(), |s| Number::new(s.mean * look.scale, look.decimals).to_string())
+        let shown = |s: &SampleData| Number::new(s.mean * look.scale, look.decimals).with_bound(s.bound).to_string();
+        sample.map_or("–".to_owned(), shown)
     };
     let (old, new) = (show(figure.old.as_ref()), show(figure.new.as_ref()));
     format!("{}, from {old} to {new} {}", amount(effect, &look), look.unit)
@@ -308,8 +353,11 @@ fn amount(effect: &EffectData, look: &Look) -> String {
         let text = number.to_string();
         if number.value > 0.0 && text.contains(|c: char| ('1'..='9').contains(&c)) { format!("+{text}") } else { text }
     };
-    match effect.low.zip(effect.high) {
-        Some((low, high)) => format!("{} {unit} ({} to {})", show(effect.value), show(low), show(high)),
-        None => format!("{} {unit}", show(effect.value)),
+    let value = format!("{}{} {unit}", effect.bound.map_or("", Bound::sign), show(effect.value));
+    match (effect.low, effect.high) {
+        (Some(low), Some(high)) => format!("{value} ({} to {})", show(low), show(high)),
+        (Some(low), None) => format!("{value} ({} or more)", show(low)),
+        (None, Some(high)) => format!("{value} ({} or less)", show(high)),
+        (None, None) => value,
     }
 }

@@ -14,13 +14,14 @@ use std::collections::BTreeSet;
 
 use rig_stats::compare::{Effect, Judgement, Noise, Resampling, Rule};
 use rig_stats::confidence::Level;
+use rig_stats::sample::Sample;
 use rig_stats::units::Percent;
 
 pub use self::document::{append, document};
 pub use self::policy::{Policy, policy};
 pub use self::result::{
-    Comparison, ComparisonKind, Difference, EffectData, FigureComparison, Method, NoiseData, RunRef, SampleData,
-    ScenarioRef, Totals,
+    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, Method, NoiseData, RunRef,
+    SampleData, ScenarioRef, Totals,
 };
 use crate::claim::{Metric, Side};
 use crate::report::export::{FigureData, RunData, ScenarioData};
@@ -159,6 +160,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         only_in_old: missing(&old.data, &new.data),
         only_in_new: missing(&new.data, &old.data),
         differences: differences::between(&old.data, &new.data, &chosen),
+        doubts: chosen.iter().flat_map(|(one, other)| differences::of_both(one, other)).collect(),
         figures,
     })
 }
@@ -209,17 +211,17 @@ fn compare_scenario(
                 resampling: Resampling::default(),
             };
             let means = |runs: &[&RunData]| -> Vec<f64> {
-                let figure = |run: &&RunData| run.scenario(&old.id)?.figure(side, metric).map(|figure| figure.mean);
+                // Limits of the generator scatter as the generator does, not as what was measured.
+                let figure = |run: &&RunData| {
+                    let figure = run.scenario(&old.id)?.figure(side, metric)?;
+                    figure.bound.is_none().then_some(figure.mean)
+                };
                 runs.iter().filter_map(figure).collect()
             };
             let noise = Noise::new([means(&alike.old), means(&alike.new)]);
-            let judgement = rig_stats::compare::compare(&values(before), &values(after), &rule, &noise);
+            let sample = |figure: Option<&FigureData>| figure.map_or_else(Sample::default, FigureData::sample);
+            let judgement = rig_stats::compare::compare(&sample(before), &sample(after), &rule, &noise);
             FigureComparison::new(&old.id, side, metric, &judgement, before, after)
         })
         .collect()
-}
-
-/// The figure of every trial, NaN where a trial does not have it.
-fn values(figure: Option<&FigureData>) -> Vec<f64> {
-    figure.map_or(Vec::new(), |figure| figure.values.iter().map(|value| value.unwrap_or(f64::NAN)).collect())
 }

@@ -1,6 +1,7 @@
 //! What a comparison found, as plain values; the JSON is published as a JSON Schema in docs/schema.
 
 use rig_stats::compare::{Better, Kind, Verdict};
+use rig_stats::sample::Bound;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,9 @@ pub struct Comparison {
     pub only_in_new: Vec<String>,
     /// What differs between the runs besides the figures, and may explain them.
     pub differences: Vec<Difference>,
+    /// Reasons to doubt trials of both runs: what disturbed both alike is no difference, and no less a disturbance.
+    #[serde(default)]
+    pub doubts: Vec<Doubt>,
     pub figures: Vec<FigureComparison>,
 }
 
@@ -45,6 +49,9 @@ pub struct RunRef {
     /// Milliseconds since the Unix epoch.
     pub started_unix_ms: i64,
     pub netrig_version: String,
+    /// What netrig was built from; null of runs that did not record it.
+    #[serde(default)]
+    pub netrig_build: Option<String>,
     pub kernel: String,
     /// Whether the run made all its trials.
     pub complete: bool,
@@ -93,6 +100,29 @@ pub struct Difference {
     pub new: String,
 }
 
+/// A flag that trials of both runs carry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Doubt {
+    pub scenario: String,
+    /// As in the trials, e.g. `generator-bound`, `dropped`.
+    pub flag: String,
+    /// Trials that carry it, of all trials of the scenario in that run.
+    pub old: Flagged,
+    pub new: Flagged,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Flagged {
+    pub trials: usize,
+    pub of: usize,
+}
+
+impl std::fmt::Display for Flagged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.trials, self.of)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FigureComparison {
     pub scenario: String,
@@ -122,9 +152,13 @@ pub struct EffectData {
     #[schemars(with = "String", extend("enum" = ["ratio", "difference"]))]
     pub kind: Kind,
     pub value: f64,
-    /// The confidence interval; null for a single trial.
+    /// The confidence interval; null for a single trial, and at an end that `bound` leaves open.
     pub low: Option<f64>,
     pub high: Option<f64>,
+    /// Of what the value is a limit only, because the figure of a run is: `open` where that of both is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("enum" = ["at-least", "at-most", "open", null]))]
+    pub bound: Option<Bound>,
     /// Of a permutation test, two-sided.
     pub p: Option<f64>,
     /// From here on a change matters: a ratio above 1 (and its inverse below), or a difference above 0 (and below).
@@ -136,11 +170,16 @@ pub struct EffectData {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SampleData {
     pub mean: f64,
-    /// The confidence interval of the mean, at the run's own level; null for a single trial.
+    /// The confidence interval of the mean, at the run's own level; null for a single trial, and at an end that `bound`
+    /// leaves open.
     pub low: Option<f64>,
     pub high: Option<f64>,
     /// One for each trial; null where the trial does not have the figure.
     pub values: Vec<Option<f64>>,
+    /// `at-least` where the figure is a limit only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("enum" = ["at-least", "at-most", "open", null]))]
+    pub bound: Option<Bound>,
 }
 
 impl RunRef {
@@ -152,6 +191,7 @@ impl RunRef {
             suite: data.run.suite.clone(),
             started_unix_ms: data.run.started_unix_ms,
             netrig_version: data.environment.netrig_version.clone(),
+            netrig_build: data.environment.netrig_build.clone(),
             kernel: data.environment.kernel.clone(),
             complete: data.run.status == crate::report::export::RunStatus::Complete,
         }
@@ -175,8 +215,9 @@ impl From<Effect> for EffectData {
         Self {
             kind: effect.kind,
             value: effect.value,
-            low: effect.interval.map(|i| i.low),
-            high: effect.interval.map(|i| i.high),
+            low: effect.interval.filter(|_| !effect.bound.is_some_and(Bound::is_open_below)).map(|i| i.low),
+            high: effect.interval.filter(|_| !effect.bound.is_some_and(Bound::is_open_above)).map(|i| i.high),
+            bound: effect.bound,
             p: effect.p,
             minimum: effect.minimum,
             noise_floor: effect.noise_floor,
@@ -198,6 +239,7 @@ impl FigureComparison {
             low: figure.low,
             high: figure.high,
             values: figure.values.clone(),
+            bound: figure.bound,
         };
         Self {
             scenario: scenario.to_owned(),

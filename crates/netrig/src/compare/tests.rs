@@ -378,3 +378,115 @@ fn every_kind_of_load_is_compared_by_its_own_figures() {
     }
     assert!(text(&document(&comparison)).contains("Of "));
 }
+
+fn in_markdown(document: &crate::report::document::Document) -> String {
+    let mut text = Vec::new();
+    crate::report::write(document, crate::report::Format::Markdown, crate::report::Options::default(), &mut text)
+        .unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// A run whose scenario B found these limits, the generator's own where `bound`.
+fn searched(id: u32, limits: &[f64], above: f64, bound: bool) -> RunData {
+    use rig_stats::sample::{Bound, Reading, Resolution};
+    let mut run = run(id, &FAST);
+    let bound = bound.then_some(Bound::AtLeast);
+    let resolution = Resolution { below: 0.0, above };
+    let readings = limits.iter().map(|&value| Some(Reading { value, resolution, bound }));
+    run.scenarios[1].figures =
+        FigureData::new(Side::Local, Metric::Limit, readings, Level::default()).into_iter().collect();
+    // As from a file: what is known of the figure has to travel with it.
+    serde_json::from_value(serde_json::to_value(run).unwrap()).unwrap()
+}
+
+#[test]
+fn limits_of_the_generator_are_never_the_same() {
+    let of = |old: &RunData, new: &RunData| {
+        let comparison = compared(old, new);
+        (figure(&comparison, "B", "limit").clone(), document(&comparison))
+    };
+    let (old, new) = (searched(1, &[1e5; 4], 0.0, true), searched(2, &[1e5; 4], 0.0, true));
+    let (both, written) = of(&old, &new);
+    assert_eq!(both.verdict, Verdict::Undecided);
+    assert!(both.reason.unwrap().starts_with("both runs have only a limit"));
+    assert_eq!((both.old.as_ref().unwrap().high, both.old.as_ref().unwrap().low), (None, Some(1e5)));
+    assert!(serde_json::to_string(&written.details).unwrap().contains("\"bound\":\"at-least\""));
+    let text = in_markdown(&written);
+    assert!(text.contains(">= 100000"), "{text}");
+    let (half, _) = of(&searched(1, &[5e4; 4], 0.0, false), &new);
+    assert_eq!(half.verdict, Verdict::Better);
+    let effect = half.effect.unwrap();
+    assert!(effect.low.is_some_and(|low| low > 1.9) && effect.high.is_none());
+}
+
+#[test]
+fn the_grid_of_a_search_is_in_the_comparison() {
+    let verdict = |above: f64, new: f64| {
+        let comparison = compared(&searched(1, &[1e5; 4], above, false), &searched(2, &[new; 4], above, false));
+        figure(&comparison, "B", "limit").verdict
+    };
+    assert_eq!(verdict(0.0, 1.08e5), Verdict::Better, "an exact figure would have changed");
+    assert_eq!(verdict(8e3, 1.08e5), Verdict::Undecided);
+    assert_eq!(verdict(2e3, 1e5), Verdict::Same);
+}
+
+#[test]
+fn what_disturbed_both_runs_is_told() {
+    let with = |id, flags: &[&str]| {
+        let mut run = run(id, &FAST);
+        let flags: Vec<_> = flags.iter().map(|flag| json!({"flag": flag, "node": "a", "percent": 5.0})).collect();
+        run.scenarios[1].trials.iter_mut().for_each(|trial| trial["flags"] = json!(flags));
+        run
+    };
+    let comparison = compared(&with(1, &["stolen", "generator-bound"]), &with(2, &["stolen", "saturated"]));
+    let all = Flagged { trials: 4, of: 4 };
+    assert_eq!(comparison.doubts, [Doubt { scenario: "B".into(), flag: "stolen".into(), old: all, new: all }]);
+    assert_eq!(difference(&comparison, "Trials of B flagged stolen"), None, "it is no difference");
+    assert_eq!(difference(&comparison, "Trials of B flagged saturated"), Some(("0 of 4", "4 of 4")));
+    let text = in_markdown(&document(&comparison));
+    assert!(text.contains("Doubts about both") && text.contains("B: stolen"), "{text}");
+    assert!(compared(&run(1, &FAST), &with(2, &["stolen"])).doubts.is_empty());
+}
+
+/// Another build of netrig, or another version of what stands in the middle, is another condition: such runs say nothing
+/// about what repetitions differ by.
+#[test]
+fn builds_and_middles_are_conditions() {
+    let history: Vec<RunData> = [3, 4, 5].map(|id| run(id, &FAST)).into();
+    let alike = |change: &dyn Fn(&mut RunData)| {
+        let (mut old, new) = (run(1, &FAST), run(2, &FAST));
+        change(&mut old);
+        let comparison = compared_with(&old, &new, &history, &options());
+        (comparison.noise.runs_like_old, comparison)
+    };
+    assert_eq!(alike(&|_| ()).0, 4);
+    let (runs, comparison) = alike(&|run| run.environment.netrig_build = Some("abc1234, release, rustc 1.90.0".into()));
+    assert_eq!((runs, comparison.noise.runs_like_new), (1, 4));
+    assert!(difference(&comparison, "netrig's build").is_some());
+    let method = serde_json::to_string(&document(&comparison).details).unwrap();
+    assert!(method.contains("only one run says which build made it"), "{method}");
+    let (runs, comparison) = alike(&|run| {
+        run.scenarios[1].trials.iter_mut().for_each(|trial| trial["middle"] = json!({"system": "HAProxy 2.6.12"}));
+    });
+    assert_eq!(difference(&comparison, "In the middle of scenario B"), Some(("HAProxy 2.6.12", "")));
+    assert_eq!(runs, 4, "scenario A has none and is as it was");
+}
+
+/// One run of the history in which nothing happened is no reason to know no floor, and none to say that runs are few.
+#[test]
+fn a_mean_of_zero_in_the_history_leaves_a_noise_floor() {
+    let with = |id, retransmits: f64| {
+        let mut run = run(id, &FAST);
+        let values = [retransmits; 4].map(Some);
+        let figure = FigureData::new(Side::Sender, Metric::Retransmits, values, Level::default()).unwrap();
+        *run.scenarios[1].figures.iter_mut().find(|f| f.metric == "retransmits").unwrap() = figure;
+        run
+    };
+    let history = [with(3, 0.0), with(4, 90.0), with(5, 100.0)];
+    let comparison = compared_with(&with(1, 100.0), &with(2, 200.0), &history, &options());
+    let retransmits = figure(&comparison, "B", "retransmits");
+    let floor = retransmits.effect.unwrap().noise_floor.unwrap();
+    assert!(floor > 2.0, "{floor}");
+    assert_eq!(retransmits.verdict, Verdict::Undecided);
+    assert!(!serde_json::to_string(&document(&comparison)).unwrap().contains("fewer than 3 runs"));
+}

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use rig_stats::sample::Bound;
+
 use super::document::{Block, Cell, Chart, Claim, Document, Percentiles, Table};
 
 const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"];
@@ -35,11 +37,15 @@ fn write_table(csv: &mut csv::Writer<&mut dyn io::Write>, table: &Table) -> io::
                 }
                 Cell::Number(n) => [
                     n.value.to_string(),
-                    number(n.interval.map(|i| i.low)),
-                    number(n.interval.map(|i| i.high)),
+                    number(n.interval.filter(|_| !n.bound.is_some_and(Bound::is_open_below)).map(|i| i.low)),
+                    number(n.interval.filter(|_| !n.bound.is_some_and(Bound::is_open_above)).map(|i| i.high)),
                     table.unit(row, i).unwrap_or_default().to_owned(),
                     number(n.reference),
-                    String::new(),
+                    n.bound.map_or(String::new(), |bound| match bound {
+                        Bound::AtLeast => "at least: the value is a limit only".to_owned(),
+                        Bound::AtMost => "at most: the value is a limit only".to_owned(),
+                        Bound::Open => "made of limits on both sides: says nothing".to_owned(),
+                    }),
                 ],
             };
             let column = column.label.to_string();

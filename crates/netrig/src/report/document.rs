@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rig_stats::histogram::Histogram;
+use rig_stats::sample::Bound;
 use serde::{Deserialize, Serialize};
 
 pub use crate::claim::Verdict;
@@ -249,7 +250,11 @@ impl Cell {
 
 impl From<Number> for Cell {
     fn from(number: Number) -> Self {
-        if number.value.is_finite() { Self::Number(number) } else { Self::missing("not a finite number") }
+        match number {
+            Number { bound: Some(Bound::Open), .. } => Self::missing("it is made of limits on both sides"),
+            number if number.value.is_finite() => Self::Number(number),
+            _ => Self::missing("not a finite number"),
+        }
     }
 }
 
@@ -264,11 +269,20 @@ pub struct Number {
     /// The figure that this one is held against, e.g. a study's published one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reference: Option<f64>,
+    /// Of what the value is a limit only; it is written before it, `>= 12.3`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bound: Option<Bound>,
 }
 
 impl Number {
     pub fn new(value: f64, decimals: u8) -> Self {
-        Self { value, decimals, interval: None, reference: None }
+        Self { value, decimals, interval: None, reference: None, bound: None }
+    }
+
+    #[must_use]
+    pub fn with_bound(mut self, bound: Option<Bound>) -> Self {
+        self.bound = bound;
+        self
     }
 
     #[must_use]
@@ -289,7 +303,11 @@ impl fmt::Display for Number {
         let text = format!("{:.*}", usize::from(self.decimals), self.value);
         // "-0.0" is a rounding artefact, not a figure.
         let zero = text.strip_prefix('-').filter(|t| t.chars().all(|c| c == '0' || c == '.'));
-        f.pad(zero.unwrap_or(&text))
+        let text = zero.unwrap_or(&text);
+        match self.bound {
+            None => f.pad(text),
+            Some(bound) => f.pad(&format!("{}{text}", bound.sign())),
+        }
     }
 }
 

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 use rig_stats::confidence::Level;
 use rig_stats::histogram::Histogram;
-use rig_stats::sample::Sample;
+use rig_stats::sample::{Bound, Reading, Resolution, Sample};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::claim::{Metric, Side};
 use crate::compare::Comparison;
+use crate::figures::sample_of;
 use crate::frontend::dperf::record::Record;
 use crate::lb;
 use crate::record::{Environment, RigCost};
@@ -157,11 +158,26 @@ pub struct FigureData {
     pub unit: String,
     /// Over the trials that have the figure.
     pub mean: f64,
-    /// The confidence interval of the mean; null for a single trial.
+    /// The confidence interval of the mean; null for a single trial, and at an end that `bound` leaves open.
     pub low: Option<f64>,
     pub high: Option<f64>,
     /// One for each trial, in order; null where the trial does not have it.
     pub values: Vec<Option<f64>>,
+    /// `at-least` where the figure is a limit only, e.g. because the load generator could not drive more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("enum" = ["at-least", "at-most", "open", null]))]
+    pub bound: Option<Bound>,
+    /// How finely the mean is known by the way its values were found: the true one lies between `mean - below` and
+    /// `mean + above`. Left out where it is known as finely as it is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<ResolutionData>,
+}
+
+/// In the figure's unit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResolutionData {
+    pub below: f64,
+    pub above: f64,
 }
 
 /// Times of all trials together. A percentile is null where there are too few values for it.
@@ -273,18 +289,38 @@ pub fn schemas() -> [(&'static str, Schema); 7] {
 
 impl FigureData {
     /// `None` when no trial has the figure.
-    pub fn new(side: Side, metric: Metric, values: Vec<Option<f64>>, level: Level) -> Option<Self> {
-        let sample: Sample = values.iter().copied().flatten().collect();
+    pub fn new<R: Into<Reading>>(
+        side: Side,
+        metric: Metric,
+        values: impl IntoIterator<Item = Option<R>>,
+        level: Level,
+    ) -> Option<Self> {
+        let readings: Vec<Option<Reading>> = values.into_iter().map(|reading| reading.map(Into::into)).collect();
+        let values = readings.iter().map(|reading| reading.map(|reading| reading.value)).collect();
+        let sample = sample_of(readings.into_iter().flatten(), metric);
         let interval = level.mean_interval(&sample);
+        let (bound, Resolution { below, above }) = (sample.bound(), sample.resolution());
+        let is_known = |is_open: fn(Bound) -> bool| !bound.is_some_and(is_open);
         Some(Self {
             side: side.name().to_owned(),
             metric: metric.name().to_owned(),
             unit: metric.unit().to_owned(),
             mean: sample.mean()?,
-            low: interval.map(|i| i.low),
-            high: interval.map(|i| i.high),
+            low: interval.filter(|_| is_known(Bound::is_open_below)).map(|i| i.low),
+            high: interval.filter(|_| is_known(Bound::is_open_above)).map(|i| i.high),
             values,
+            bound,
+            resolution: (below + above > 0.0).then_some(ResolutionData { below, above }),
         })
+    }
+
+    /// The figure of every trial, NaN where a trial does not have it, with what is known of them.
+    pub fn sample(&self) -> Sample {
+        let mut sample =
+            self.metric.parse::<Metric>().map_or_else(|_| Sample::default(), |m| Sample::within(m.range()));
+        sample.extend(self.values.iter().map(|value| value.unwrap_or(f64::NAN)));
+        let of = |ResolutionData { below, above }: ResolutionData| Resolution { below, above };
+        sample.with(self.resolution.map_or(Resolution::EXACT, of), self.bound)
     }
 }
 

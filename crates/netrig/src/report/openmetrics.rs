@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::{fmt, io};
 
+use rig_stats::sample::Bound;
 use serde::Deserialize;
 
 use super::document::Document;
@@ -143,7 +144,12 @@ impl Exposition {
     }
 
     fn figure(&mut self, suite: &str, scenario: &str, figure: &FigureData) {
-        let labels = [("suite", suite), ("scenario", scenario), ("side", &figure.side)];
+        let mut labels = vec![("suite", suite), ("scenario", scenario), ("side", figure.side.as_str())];
+        labels.extend(figure.bound.map(|bound| match bound {
+            Bound::AtLeast => ("bound", "at-least"),
+            Bound::AtMost => ("bound", "at-most"),
+            Bound::Open => ("bound", "open"),
+        }));
         self.mean(&figure.metric, &figure.unit, &labels, figure.mean, [figure.low, figure.high]);
     }
 

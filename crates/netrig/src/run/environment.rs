@@ -54,6 +54,9 @@ pub fn environment(rootless: bool) -> Environment {
     let governors: Vec<String> = machine.governors.into_iter().collect();
     Environment {
         netrig_version: env!("CARGO_PKG_VERSION").into(),
+        netrig_build: Some(env!("NETRIG_BUILD").into()),
+        netrig_commit: Some(env!("NETRIG_COMMIT").to_owned()).filter(|commit| !commit.is_empty()),
+        ebpf_objects: Some(rig_datapath::OBJECTS.into()),
         kernel: machine.kernel,
         cpu_model: machine.cpu_model.unwrap_or_default(),
         cpus_online: machine.online.len() as u32,
@@ -126,6 +129,12 @@ mod tests {
     #[test]
     fn this_machine_is_described_and_reads_back() {
         let here = environment(true);
+        let build = here.netrig_build.as_deref().unwrap();
+        assert!(
+            build.contains("rustc ") && build.split(", ").next().is_some_and(|source| source.len() == 16),
+            "{build}"
+        );
+        assert_eq!(here.ebpf_objects.as_deref().map(str::len), Some(16), "{here:?}");
         assert!(here.rootless && here.cpus_online > 0 && here.kernel_build.is_some());
         assert!(here.sysctls.iter().any(|(key, _)| key == "kernel.io_uring_disabled" || key == "net.core.somaxconn"));
         let json = serde_json::to_string(&here).unwrap();

@@ -16,7 +16,7 @@ use rig_stats::sample::Sample;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Metric;
-use crate::figures::figure;
+use crate::figures::reading;
 use crate::record::{RigCost, TrialRecord};
 use crate::store::{RunId, Store};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
@@ -179,7 +179,8 @@ struct Progressing<'a> {
 
 impl<'a> Progressing<'a> {
     fn new(scenario: &'a Scenario) -> Self {
-        Self { scenario, trials: 0, cpus: 1, figures: vec![Sample::default(); scenario.watched.len()] }
+        let figures = scenario.watched.iter().map(|(_, metric)| Sample::within(metric.range()));
+        Self { scenario, trials: 0, cpus: 1, figures: figures.collect() }
     }
 
     fn settled(&self, outcome: Outcome) -> Settled {
@@ -190,7 +191,7 @@ impl<'a> Progressing<'a> {
         self.trials += 1;
         self.cpus = record.nodes.iter().map(|node| node.cpus.len()).fold(self.cpus, usize::max);
         for (sample, (side, metric)) in self.figures.iter_mut().zip(&self.scenario.watched) {
-            sample.push(figure(record, *side, *metric).unwrap_or(f64::NAN));
+            sample.push(reading(record, *side, *metric).unwrap_or_else(|| f64::NAN.into()));
         }
     }
 
@@ -234,6 +235,10 @@ impl std::fmt::Display for Outcome {
                 for (index, (name, width)) in missed.iter().enumerate() {
                     let separator = if index == 0 { " " } else { ", " };
                     match width {
+                        // More to either side than the mean itself is not possible on one of them.
+                        Some(width) if *width > 2.0 => {
+                            write!(f, "{separator}{name} (its interval is {width:.1} times its mean wide)")?;
+                        }
                         Some(width) => write!(f, "{separator}{name} +-{:.1} %", width * 50.0)?,
                         None => write!(f, "{separator}{name} unknown")?,
                     }

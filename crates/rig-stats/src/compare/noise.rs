@@ -26,16 +26,18 @@ impl Noise {
     }
 
     /// The largest change that two further runs of the same thing show with the probability of `level`, as a ratio above 1
-    /// or a difference above 0; `None` for fewer than three alike runs, or where a ratio has no meaning.
+    /// or a difference above 0; `None` for fewer than three alike runs.
     ///
     /// With s the pooled standard deviation of the groups' run means (of their logarithms, for a ratio) and d its degrees
     /// of freedom, t(level, d) * sqrt(2) * s: the prediction interval of the difference of two means, of which s has the
     /// scatter of trials in it as well.
-    pub(super) fn floor(&self, kind: Kind, level: Level) -> Option<f64> {
-        let scaled = |value: f64| match kind {
-            Kind::Ratio => value.ln(),
-            Kind::Difference => value,
-        };
+    ///
+    /// A mean of zero has no logarithm. Where the history has one, the spread is that of the means themselves, and the
+    /// ratio is what it makes of `smaller`, the smaller mean of the two that are compared.
+    pub(super) fn floor(&self, kind: Kind, level: Level, smaller: f64) -> Option<f64> {
+        let is_positive = self.groups.iter().flat_map(Sample::values).all(|&mean| mean > 0.0);
+        let by_logarithm = kind == Kind::Ratio && is_positive;
+        let scaled = |value: f64| if by_logarithm { value.ln() } else { value };
         let groups: Vec<Sample> =
             self.groups.iter().map(|group| group.values().iter().copied().map(scaled).collect()).collect();
         let degrees: usize = groups.iter().map(|group| group.len() - 1).sum();
@@ -46,10 +48,12 @@ impl Noise {
         let spread = (squares / degrees as f64).sqrt();
         let largest = level.student_t(degrees as f64) * std::f64::consts::SQRT_2 * spread;
         let floor = match kind {
-            Kind::Ratio => largest.exp(),
+            Kind::Ratio if by_logarithm => largest.exp(),
+            Kind::Ratio => 1.0 + largest / smaller,
             Kind::Difference => largest,
         };
-        floor.is_finite().then_some(floor)
+        // Infinity would not survive JSON.
+        (!floor.is_nan()).then_some(floor.min(f64::MAX))
     }
 }
 
@@ -59,7 +63,7 @@ mod tests {
     use crate::normal::Normal;
 
     fn floor(groups: &[&[f64]], kind: Kind) -> Option<f64> {
-        Noise::new(groups.iter().map(|group| group.to_vec())).floor(kind, Level::default())
+        Noise::new(groups.iter().map(|group| group.to_vec())).floor(kind, Level::default(), 2.0)
     }
 
     #[test]
@@ -82,8 +86,17 @@ mod tests {
         assert_eq!(floor(&[&[1.0], &[2.0], &[3.0]], Kind::Ratio), None, "alone in their groups");
         assert_eq!(floor(&[&[1.0, 2.0]], Kind::Ratio), None);
         assert!(floor(&[&[1.0, 2.0], &[3.0, 4.0]], Kind::Ratio).is_some(), "two pairs have two degrees of freedom");
-        assert_eq!(floor(&[&[0.0, 2.0, 3.0]], Kind::Ratio), None, "zero has no logarithm");
         assert_eq!(Noise::new([vec![1.0], vec![1.0, 2.0]]).runs(), 2);
+    }
+
+    /// One idle run among them: its spread counts, and the comparison is with a mean of 2.
+    #[test]
+    fn a_zero_in_the_history_does_not_hide_its_spread() {
+        // s of 0, 2, 4 is 2: a floor of 2 * 6.084870 around a mean of 2.
+        let found = floor(&[&[0.0, 2.0, 4.0]], Kind::Ratio).unwrap();
+        assert!((found - 7.084_870).abs() < 1e-5, "{found}");
+        let found = floor(&[&[0.0, 2.0, 4.0]], Kind::Difference).unwrap();
+        assert!((found - 12.169_739).abs() < 1e-4, "{found}");
     }
 
     #[test]

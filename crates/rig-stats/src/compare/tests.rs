@@ -1,8 +1,13 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::*;
+use super::{compare as compare_samples, *};
 use crate::normal::Normal;
+use crate::sample::Resolution;
+
+fn compare(old: &[f64], new: &[f64], rule: &Rule, noise: &Noise) -> Judgement {
+    compare_samples(&old.to_vec().into(), &new.to_vec().into(), rule, noise)
+}
 
 fn rule() -> Rule {
     Rule {
@@ -56,7 +61,8 @@ fn the_interval_is_never_narrower_than_welchs_or_the_bootstraps() {
     // One in five trials runs at triple speed: the bootstrap reaches further up than Welch's logarithm does down.
     let (old, new) = ([10.0, 10.1, 9.9, 10.0, 30.0], [10.0, 10.2, 9.8, 10.1, 10.0]);
     let interval = judged(&old, &new).effect.unwrap().interval.unwrap();
-    let series = [Series { group: 0, values: &old }, Series { group: 1, values: &new }];
+    let samples = [old, new].map(|values| Sample::from(values.to_vec()));
+    let series = [0, 1].map(|group| Series { group, sample: &samples[group] });
     let welch = propagate(&series, Level::default(), Scale::Logarithmic, |m| m[1] / m[0]).unwrap().interval.unwrap();
     let boot = rule().resampling.bootstrap(&old, &new, Level::default(), |old, new| new / old);
     assert_eq!((interval.low, interval.high), (welch.low.min(boot.0), welch.high.max(boot.1)));
@@ -401,4 +407,72 @@ proptest! {
         let finite = old.iter().chain(&new).all(|value| value.is_finite()) && old.len().min(new.len()) > 1;
         prop_assert!(finite || judgement.verdict == Verdict::Undecided);
     }
+}
+
+fn found(values: &[f64], above: f64, bound: Option<Bound>) -> Sample {
+    Sample::from(values.to_vec()).with(Resolution { below: 0.0, above }, bound)
+}
+
+/// What a search's grid hides is no certainty: neighbours on it are neither a change nor the same.
+#[test]
+fn a_grid_is_part_of_the_comparison() {
+    let judge = |old: f64, new: f64, step: f64| {
+        compare_samples(&found(&[old; 4], step, None), &found(&[new; 4], step, None), &rule(), &silent())
+    };
+    // Without it these would be a change of 8 % with an interval of no width.
+    assert_eq!(judge(100.0, 108.0, 0.0).verdict, Verdict::Better);
+    let near = judge(100.0, 108.0, 8.0);
+    assert_eq!((near.verdict, near.reason), (Verdict::Undecided, Some(Reason::Coarse)));
+    assert_eq!(judge(100.0, 100.0, 8.0).reason, Some(Reason::Coarse), "equal on so coarse a grid says little");
+    assert_eq!(judge(100.0, 105.0, 2.0).reason, Some(Reason::Wide));
+    let interval = judge(100.0, 100.0, 8.0).effect.unwrap().interval.unwrap();
+    assert!(interval.low < 0.96 && interval.high > 1.04, "{interval:?}");
+    assert_eq!(judge(100.0, 100.0, 2.0).verdict, Verdict::Same);
+    assert_eq!(judge(100.0, 130.0, 8.0).verdict, Verdict::Better);
+    // A difference, where one of both is zero.
+    let judgement = compare_samples(&found(&[0.0; 4], 1.0, None), &found(&[1.0; 4], 1.0, None), &rule(), &silent());
+    let interval = judgement.effect.unwrap().interval.unwrap();
+    assert!(interval.low < 0.3 && interval.high > 1.7, "{interval:?}");
+}
+
+#[test]
+fn bounds_prove_changes_but_never_that_nothing_changed() {
+    let exact = |value: f64| found(&[value, value * 1.001, value * 0.999, value], 0.0, None);
+    let least = |value: f64| exact(value).with(Resolution::EXACT, Some(Bound::AtLeast));
+    let judge = |old: &Sample, new: &Sample| compare_samples(old, new, &rule(), &silent());
+    let of = |old: &Sample, new: &Sample| (judge(old, new).verdict, judge(old, new).reason);
+    // At least twice as much is better, whatever the limit is; at least half as much may be anything.
+    assert_eq!(of(&exact(100.0), &least(200.0)), (Verdict::Better, None));
+    assert_eq!(of(&exact(100.0), &least(50.0)), (Verdict::Undecided, Some(Reason::Bound(Which::New))));
+    assert_eq!(of(&exact(100.0), &least(100.0)), (Verdict::Undecided, Some(Reason::Bound(Which::New))));
+    // What was at least 200 is now 100.
+    assert_eq!(of(&least(200.0), &exact(100.0)), (Verdict::Worse, None));
+    assert_eq!(of(&least(100.0), &exact(200.0)), (Verdict::Undecided, Some(Reason::Bound(Which::Old))));
+    for new in [50.0, 100.0, 200.0] {
+        let judgement = judge(&least(100.0), &least(new));
+        assert_eq!((judgement.verdict, judgement.reason), (Verdict::Undecided, Some(Reason::Bound(Which::Both))));
+        assert_eq!(judgement.effect.unwrap().bound, Some(Bound::Open));
+    }
+}
+
+#[test]
+fn a_share_cannot_change_by_more_than_all_of_it() {
+    let percent = |values: [f64; 2]| {
+        let mut sample = Sample::within(Range::PERCENT);
+        sample.extend(values);
+        sample
+    };
+    let judgement = compare_samples(&percent([0.0, 40.0]), &percent([50.0, 90.0]), &rule(), &silent());
+    let interval = judgement.effect.unwrap().interval.unwrap();
+    assert_eq!(interval.high, 100.0, "by no more than from nothing to all: {interval:?}");
+    assert!(interval.low > -100.0 && interval.low < 0.0, "{interval:?}");
+}
+
+/// The history has a run in which nothing happened: the floor is what the others and it scatter by, not none.
+#[test]
+fn a_zero_in_the_history_leaves_a_noise_floor() {
+    let noise = Noise::new([vec![0.0, 10.0, 11.0, 10.5]]);
+    let judgement = compare(&[10.0, 10.1, 9.9], &[20.0, 20.1, 19.9], &rule(), &noise);
+    assert!(judgement.effect.unwrap().noise_floor.is_some_and(|floor| floor > 2.0));
+    assert_eq!(judgement.reason, Some(Reason::WithinNoise));
 }

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::normal::Normal;
+use crate::sample::Resolution;
 
 fn level(percent: f64) -> Level {
     Level::new(percent).unwrap()
@@ -245,5 +246,60 @@ proptest! {
         prop_assert_eq!(level(percent).to_string().parse(), Ok(level(percent)));
         let width = Width::full(width).unwrap();
         prop_assert_eq!(width.to_string().parse(), Ok(width));
+    }
+}
+
+/// An interval cannot reach where its figure cannot be; what is left of it holds the true value as often.
+#[test]
+fn intervals_end_where_their_figure_does() {
+    let of = |range, values: [f64; 2]| {
+        let mut sample = Sample::within(range);
+        sample.extend(values);
+        let interval = Level::default().mean_interval(&sample).unwrap();
+        (interval.low, interval.high)
+    };
+    assert_eq!(of(Range::PERCENT, [40.0, 70.0]), (0.0, 100.0));
+    assert_eq!(of(Range::NOT_NEGATIVE, [40.0, 70.0]).0, 0.0);
+    assert!(of(Range::NOT_NEGATIVE, [40.0, 70.0]).1 > 200.0);
+    assert!(of(Range::ANY, [40.0, 70.0]).0 < 0.0);
+    let near = of(Range::PERCENT, [99.0, 99.1]);
+    assert!(near.0 > 98.0 && near.1 < 100.0, "{near:?}");
+}
+
+/// A search finds one of the rates 100, 104, 108 ... that is carried: three of the same are no certainty.
+#[test]
+fn equal_values_of_a_grid_are_no_exact_figure() {
+    let grid = Resolution { below: 0.0, above: 8.0 };
+    let same = |n: usize| Sample::from(vec![100.0; n]).with(grid, None);
+    let goal = Goal::default();
+    let decide = |n: usize| goal.decide(&[Watched { sample: &same(n), floor: 0.0 }]);
+    assert!(Level::default().relative_width(&same(3)).unwrap() > 0.08);
+    assert_eq!(decide(3), Decision::More);
+    assert!(matches!(decide(10), Decision::GaveUp(_)), "more trials do not make a grid finer");
+    let fine = Resolution { below: 0.0, above: 4.0 };
+    let fine = |n: usize| Sample::from(vec![100.0; n]).with(fine, None);
+    let decide = |n: usize| goal.decide(&[Watched { sample: &fine(n), floor: 0.0 }]);
+    assert_eq!((decide(3), decide(8)), (Decision::More, Decision::Reached));
+}
+
+/// Limits that scatter by less than, about, and more than the grid that they are found on: the interval holds the true
+/// mean as often as it says.
+#[test]
+fn intervals_of_a_grid_hold_the_true_mean() {
+    let mut normal = Normal(20_260_402);
+    let step = 4.0;
+    for scatter in [0.01, 0.3, 1.0, 3.0, 8.0] {
+        for trials in [3, 6] {
+            let held = (0..2000)
+                .filter(|i| {
+                    let mean = 100.0 + step * f64::from(*i) / 2000.0;
+                    let floor = |x: f64| (x / step).floor() * step;
+                    let found: Vec<f64> = normal.draws(trials, mean, scatter).into_iter().map(floor).collect();
+                    let sample = Sample::from(found).with(Resolution { below: 0.0, above: step }, None);
+                    Level::default().mean_interval(&sample).unwrap().contains(mean)
+                })
+                .count();
+            assert!(held >= 1880, "{held} of 2000 with a scatter of {scatter} and {trials} trials");
+        }
     }
 }

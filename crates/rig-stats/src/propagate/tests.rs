@@ -3,13 +3,19 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::normal::Normal;
+use crate::sample::Resolution;
 
 fn level() -> Level {
     Level::default()
 }
 
-fn series(group: usize, values: &[f64]) -> Series<'_> {
-    Series { group, values }
+/// A series that lives as long as the test.
+fn series(group: usize, values: &[f64]) -> Series<'static> {
+    of(group, values.to_vec().into())
+}
+
+fn of(group: usize, sample: Sample) -> Series<'static> {
+    Series { group, sample: Box::leak(Box::new(sample)) }
 }
 
 fn linear(series: &[Series<'_>], f: impl Fn(&[f64]) -> f64) -> Estimate {
@@ -83,7 +89,7 @@ fn covariance_within_a_group_counts() {
 #[test]
 fn a_single_trial_gives_no_interval() {
     let estimate = linear(&[series(0, &[3.0]), series(1, &[1.0, 2.0])], |x| x[0] + x[1]);
-    assert_eq!(estimate, Estimate { value: 4.5, interval: None, degrees_of_freedom: None });
+    assert_eq!(estimate, Estimate { value: 4.5, interval: None, degrees_of_freedom: None, bound: None });
 }
 
 #[test]
@@ -202,4 +208,45 @@ proptest! {
         prop_assert!((here.low / there.low - 1.0).abs() < 1e-6);
         prop_assert!((here.high / there.high - 1.0).abs() < 1e-6);
     }
+}
+
+/// A figure known to 4 of 100 without any scatter: u = 4 / sqrt(12), and as much counts as its scatter.
+#[test]
+fn the_resolution_of_a_figure_is_in_the_interval() {
+    let grid = Resolution { below: 0.0, above: 4.0 };
+    let sample = Sample::from(vec![100.0; 3]).with(grid, None);
+    let estimate = linear(&[of(0, sample.clone())], |x| x[0]);
+    let u = 4.0 / 12f64.sqrt();
+    let half = (4.302_653 * u / 3f64.sqrt()).hypot(1.959_964 * u);
+    assert_near(estimate.interval.unwrap().low, 102.0 - half, 1e-5);
+    assert_near(estimate.interval.unwrap().high, 102.0 + half, 1e-5);
+    let own = level().mean_interval(&sample).unwrap();
+    assert_near(own.low, 102.0 - half, 1e-5);
+    // Of a ratio of two such figures, twice the variance of the logarithm around nothing changed.
+    let both = ratio(&[of(0, sample.clone()), of(1, sample)]);
+    let u = (2.0f64 * (0.04f64).powi(2) / 12.0).sqrt();
+    let interval = both.interval.unwrap();
+    assert!(interval.high > (1.96 * u).exp() && interval.high < (2.8 * u).exp(), "{interval:?}");
+    assert_near(interval.low * interval.high, 1.0, 1e-9);
+}
+
+#[test]
+fn a_function_of_bounds_is_a_bound_itself() {
+    let bound = |values: &[f64], bound| of(0, Sample::from(values.to_vec()).with(Resolution::EXACT, bound));
+    let exact = bound(&[2.0, 2.1], None);
+    let least = bound(&[4.0, 4.1], Some(Bound::AtLeast));
+    let of = |series: &[Series<'_>], f: fn(&[f64]) -> f64| linear(series, f).bound;
+    assert_eq!(of(&[exact], |x| x[0]), None);
+    assert_eq!(of(&[least], |x| x[0]), Some(Bound::AtLeast));
+    assert_eq!(of(&[least, exact], |x| x[0] / x[1]), Some(Bound::AtLeast));
+    assert_eq!(of(&[exact, least], |x| x[0] / x[1]), Some(Bound::AtMost));
+    assert_eq!(of(&[exact, least], |x| x[0] - x[1]), Some(Bound::AtMost));
+    assert_eq!(of(&[least, least], |x| x[0] / x[1]), Some(Bound::Open));
+    assert_eq!(of(&[least, least], |x| x[0] + x[1]), Some(Bound::AtLeast));
+    // The larger one is exact, but the smaller one may be larger still.
+    let small = bound(&[1.0, 1.1], Some(Bound::AtLeast));
+    assert_eq!(of(&[exact, small], |x| x[0].max(x[1])), Some(Bound::AtLeast));
+    assert_eq!(of(&[small, exact], |x| x[0].min(x[1])), Some(Bound::AtLeast));
+    // The smaller one is exact, and the larger one can only be larger: a bound that does not matter.
+    assert_eq!(of(&[exact, least], |x| x[0].min(x[1])), None);
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rig_stats::sample::Range;
 use serde::{Deserialize, Serialize};
 
 use super::{FigureError, Side, named};
@@ -104,6 +105,11 @@ pub enum Quantity {
     Time,
 }
 
+/// Values that a percentile needs beyond it. How many of n values lie beyond a percentile p scatters about
+/// n * (1 - p / 100) as a binomial variable does: of ten by a third of it. With one, the percentile would be the maximum
+/// under another name, which one disturbance decides.
+pub const BEYOND: u64 = 10;
+
 impl Statistic {
     pub const ALL: [Self; 7] = [Self::Mean, Self::P50, Self::P90, Self::P99, Self::P99_9, Self::P99_99, Self::Max];
 
@@ -120,16 +126,16 @@ impl Statistic {
         }
     }
 
-    /// The least number of values with which it says something: of a percentile p, as many as have one beyond it,
-    /// 100 / (100 - p). With fewer it would be the maximum under another name.
+    /// The least number of values with which it says something: of a percentile p as many as have [`BEYOND`] beyond it,
+    /// BEYOND * 100 / (100 - p).
     pub fn least_values(self) -> u64 {
         match self {
             Self::Mean | Self::Max => 1,
-            Self::P50 => 2,
-            Self::P90 => 10,
-            Self::P99 => 100,
-            Self::P99_9 => 1_000,
-            Self::P99_99 => 10_000,
+            Self::P50 => 2 * BEYOND,
+            Self::P90 => 10 * BEYOND,
+            Self::P99 => 100 * BEYOND,
+            Self::P99_9 => 1_000 * BEYOND,
+            Self::P99_99 => 10_000 * BEYOND,
         }
     }
 }
@@ -340,6 +346,11 @@ impl Metric {
             | Self::MiddleCpu
             | Self::MiddleDrops => Quantity::Number,
         }
+    }
+
+    /// Where its values can lie at all. None is negative: times and counts are not, and shares are of a whole.
+    pub fn range(self) -> Range {
+        if self.unit() == "%" { Range::PERCENT } else { Range::NOT_NEGATIVE }
     }
 
     /// The sides that have it, whatever the load.

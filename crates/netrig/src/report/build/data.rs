@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::claim::{Metric, Side, Statistic};
-use crate::figures::{self, Kind, figure};
+use crate::figures::{self, Kind, reading};
 use crate::report::export::{
     CertaintyKind, DistributionData, FigureData, PhasesData, RunData, RunHead, RunKind, RunStatus, ScenarioData,
 };
@@ -60,7 +60,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
         Certainty::Missed(words) => (CertaintyKind::Missed, Some(words.clone())),
         Certainty::Unfinished => (CertaintyKind::Unfinished, None),
     };
-    let values = |side, metric| scenario.trials.iter().map(|trial| figure(trial, side, metric)).collect();
+    let values = |side, metric| scenario.trials.iter().map(move |trial| reading(trial, side, metric));
     // Where payload goes one way, the ends that connect and listen are the sender and the receiver under other names.
     let ends = Kind::of(&scenario.plan).map_or([Side::Local, Side::Remote], Kind::ends);
     let has = |side: &Side, metric: &Metric| ends.contains(side) || metric.sides() == [*side];

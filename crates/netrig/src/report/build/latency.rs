@@ -2,7 +2,7 @@
 
 use rig_stats::histogram::Histogram;
 
-use crate::claim::{Metric, Side, Statistic};
+use crate::claim::{BEYOND, Metric, Side, Statistic};
 use crate::figures::{self, Kind};
 use crate::record::TrialRecord;
 use crate::report::document::{Axis, Chart, Distribution, Mark, Percentiles};
@@ -63,8 +63,7 @@ pub(super) fn distributions(title: &str, kind: Kind, columns: &[(&LayoutColumn, 
 
 fn distribution(label: &str, histogram: Histogram) -> Distribution {
     let count = histogram.count();
-    // With n values there is one beyond the share 1 - 1/n.
-    let known = |tenfolds: f64| count as f64 >= 10f64.powf(tenfolds);
+    let known = |tenfolds: f64| count as f64 >= BEYOND as f64 * 10f64.powf(tenfolds);
     let steps = (0..=TENFOLDS * STEPS).map(|step| f64::from(step) / f64::from(STEPS)).filter(|t| known(*t));
     let points = steps.filter_map(|tenfolds| {
         let percentile = 100.0 - 100.0 / 10f64.powf(tenfolds);

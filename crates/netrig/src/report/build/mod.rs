@@ -237,6 +237,9 @@ pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
     // Runs of older versions did not record these.
     let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
     let recorded = [
+        ("netrig's build", environment.netrig_build.clone()),
+        ("netrig's commit", environment.netrig_commit.clone()),
+        ("netrig's eBPF objects", environment.ebpf_objects.clone()),
         ("Kernel build", environment.kernel_build.clone()),
         ("CPUs usable", environment.cpus_usable.clone()),
         ("CPU limit", environment.cpu_quota.clone()),
@@ -390,7 +393,7 @@ pub(crate) fn decimals(metric: Metric) -> u8 {
 
 /// The figure in all trials, in the unit it is shown in.
 fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
-    figures::sample(trials, side, metric).values().iter().map(|value| shown(metric, *value)).collect()
+    figures::sample(trials, side, metric).scaled(shown(metric, 1.0))
 }
 
 /// Mean and interval over all trials, or why there is none.
@@ -417,7 +420,7 @@ fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Re
 pub(crate) fn mean_of(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
     let sample = sample(trials, side, metric);
     let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
-    Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval))
+    Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval).with_bound(sample.bound()))
 }
 
 #[cfg(test)]

@@ -216,10 +216,10 @@ pub(super) fn ratio(
     let [own, other] = [scenario, base].map(|s| figures::sample(&s.trials, side, metric));
     // The baseline is not compared with itself as if it were measured twice.
     let group = usize::from(scenario.id != base.id);
-    let series = [Series { group, values: own.values() }, Series { group: 0, values: other.values() }];
+    let series = [Series { group, sample: &own }, Series { group: 0, sample: &other }];
     let ratio = propagate(&series, level, Scale::Logarithmic, |means| means[0] / means[1]).ok()?;
     let interval = ratio.interval.map(|i| Interval { low: i.low, high: i.high });
-    Some(Number::new(ratio.value, 2).with_interval(interval))
+    Some(Number::new(ratio.value, 2).with_interval(interval).with_bound(ratio.bound))
 }
 
 fn row(level: Level, group: &Group<'_>, side: Side, metric: Metric, label: &str) -> Row {

@@ -1,12 +1,13 @@
 //! One scenario: its testbed, its load, its trials.
 
 use rig_stats::confidence::Level;
+use rig_stats::sample::Reading;
 
 use super::{decimals, doubts, latency, middle, name, sample, search, servers, sheets, shown, unit};
 use crate::claim::{Metric, Side};
-use crate::figures::{Kind, figure, over_time};
+use crate::figures::{Kind, over_time, reading};
 use crate::record::TrialRecord;
-use crate::report::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Row, Table};
+use crate::report::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Number, Row, Table};
 use crate::report::view::{Certainty, ScenarioView};
 
 pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
@@ -85,8 +86,10 @@ fn trials(scenario: &ScenarioView, level: Level) -> Table {
 }
 
 fn figures(trials: &[TrialRecord], label: &str, side: Side, metric: Metric) -> Row {
-    let cell = |trial: &TrialRecord| match figure(trial, side, metric) {
-        Some(value) => Cell::number(shown(metric, value), decimals(metric)),
+    let cell = |trial: &TrialRecord| match reading(trial, side, metric) {
+        Some(Reading { value, bound, .. }) => {
+            Cell::from(Number::new(shown(metric, value), decimals(metric)).with_bound(bound))
+        }
         None => Cell::missing(
             latency::too_few(std::slice::from_ref(trial), side, metric)
                 .unwrap_or_else(|| "the trial did not give this figure".to_owned()),

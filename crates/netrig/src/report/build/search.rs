@@ -58,8 +58,11 @@ fn notes(search: &SearchRecord) -> Vec<String> {
         Searched::Connections | Searched::Requests => format!("{value:.0} {}/s", search.of),
     };
     let limit = match (search.outcome.ending, search.outcome.held) {
+        (Ending::Found, Some(held)) if search.bound.is_some() => format!("The limit is at least {}.", amount(held)),
         (Ending::Found, Some(held)) => format!("The limit is {}.", amount(held)),
-        (Ending::Ceiling, Some(held)) => format!("The most allowed, {}, was carried.", amount(held)),
+        (Ending::Ceiling, Some(held)) => {
+            format!("The most allowed, {}, was carried: the limit is at least that.", amount(held))
+        }
         (Ending::Nothing, _) => "No rate was carried without loss.".to_owned(),
         (_, held) => match held {
             Some(held) => format!("The search ended after too many steps; {} were carried.", amount(held)),

@@ -1,8 +1,6 @@
 //! What a node in the middle carries with each number of workers, in the form of studies of balancers: the figures of the
 //! system that the table is about with the published ones, the same figures of the other systems, and all side by side.
 
-use rig_stats::sample::Sample;
-
 use super::results::{STUDY, ratio, remarks};
 use super::{count, gibibytes};
 use crate::claim::{Metric, Side};
@@ -96,10 +94,9 @@ impl<'a> Rows<'a> {
 
     /// Mean over the trials in the column's unit.
     fn figure(&self, scenario: &ScenarioView, column: &WorkersColumn) -> Option<Number> {
-        let values = figures::sample(&scenario.trials, column.side, column.metric);
-        let sample: Sample = values.values().iter().map(|value| value / column.per).collect();
+        let sample = figures::sample(&scenario.trials, column.side, column.metric).scaled(1.0 / column.per);
         let interval = self.view.level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
-        Some(Number::new(sample.mean()?, 0).with_interval(interval))
+        Some(Number::new(sample.mean()?, 0).with_interval(interval).with_bound(sample.bound()))
     }
 
     /// What the others carry with as many workers, and how much more the subject does.

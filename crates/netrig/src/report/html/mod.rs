@@ -275,9 +275,10 @@ fn cell_html(cell: &Cell) -> String {
         Cell::Number(number) => match number.interval {
             Some(interval) => {
                 let interval = interval.describe(number.value, number.decimals);
+                let number = escape(&number.to_string()).replace(' ', "\u{a0}");
                 format!("{number} <span class=\"interval\">{}</span>", interval.replace(' ', "\u{a0}"))
             }
-            None => number.to_string(),
+            None => escape(&number.to_string()).replace(' ', "\u{a0}"),
         },
     }
 }
