@@ -143,7 +143,7 @@ mod tests {
     fn packets() -> impl Strategy<Value = Packets> {
         let service = prop_oneof![
             (1.0..1e9f64, option::of(any::<u32>()), option::of(any::<u16>())).prop_map(|(rate, hold, launch)| {
-                let load = packet::Load { rate, ramp: Duration::ZERO, hold, launch };
+                let load = packet::Load { hold, launch, ..packet::Load::new(rate) };
                 let client =
                     Client { ports: 1..=2, server_ports: 80..=81, load, repeat: None, walk: Walk::Hop, flood: None };
                 let request = Payload::from(b"question");

@@ -157,13 +157,11 @@ pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadE
         Protocol::Http => tcp(load, client.clone(), Messages::http(load, client.repeat.is_none())?)?,
         Protocol::Udp => udp(load, client)?,
     };
-    let settle = load.retransmit.or(load.timeout).map_or(RETRANSMIT, |time| time.0);
     let course = Timeline {
         wait: Duration::ZERO,
         // The phases of the trial say it.
         duration: Duration::ZERO,
-        // What is lost last is found lost when its time is over.
-        drain: settle + settle / 2,
+        drain: connect.drain(),
     };
     let end = |service| Load::Packets(Box::new(Packets { ports: Vec::new(), service, capacity: None, course }));
     let traffic = PacketTraffic {
@@ -213,10 +211,10 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadEr
         ports: load.client_ports.map_or(CLIENT_PORTS, Into::into),
         server_ports: load.server_ports.map_or(SERVER_PORTS, Into::into),
         load: Opening {
-            rate,
             ramp: load.ramp.map_or(Duration::ZERO, |ramp| ramp.0),
             hold: load.hold,
             launch: load.launch,
+            ..Opening::new(rate)
         },
         repeat: repeat(load)?,
         walk: if load.hop == Some(true) { Walk::Hop } else { Walk::Ports },

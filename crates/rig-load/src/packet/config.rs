@@ -157,6 +157,14 @@ pub struct Load {
     /// How many are opened together, at the time at which the first of them is due. `None`: each at its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u16>,
+    /// How much of the time between two connections, or between two requests where these have a rate, passes before the
+    /// first: 0 to 1. Workers that share a rate have different ones, so that they take turns.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub phase: f64,
+}
+
+fn is_zero(phase: &f64) -> bool {
+    *phase == 0.0
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -190,7 +198,7 @@ impl Stride {
 impl Load {
     /// So many connections per second, from the start and however many are open.
     pub fn new(rate: f64) -> Self {
-        Self { rate, ramp: Duration::ZERO, hold: None, launch: None }
+        Self { rate, ramp: Duration::ZERO, hold: None, launch: None, phase: 0.0 }
     }
 }
 
@@ -310,6 +318,8 @@ pub enum ConfigError {
     Ports(&'static str),
     #[error("{connections} connections are to be held open, and there are only {available} ({by})")]
     Hold { connections: u32, available: u64, by: &'static str },
+    #[error("a phase of {0}: give 0 to 1")]
+    Phase(f64),
     #[error("a rate of {rate} {of} per second: give more than zero")]
     Rate { rate: f64, of: &'static str },
     #[error("{0}: give one of both")]
@@ -395,6 +405,9 @@ impl<F: Family> Config<F> {
         ports("source", &client.ports)?;
         ports("server", &client.server_ports)?;
         rate(client.load.rate, "connections")?;
+        if !(0.0..=1.0).contains(&client.load.phase) {
+            return Err(ConfigError::Phase(client.load.phase));
+        }
         if let Some(launch) = client.load.launch {
             count("connections opened together", launch.into(), u16::MAX.into())?;
         }

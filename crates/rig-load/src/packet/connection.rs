@@ -132,7 +132,7 @@ pub struct Connection {
     pub(super) key: Key,
     /// The sequence number that is sent next.
     pub(super) next: u32,
-    /// The first that is not acknowledged.
+    /// The first that is not acknowledged. Of UDP, as `next`: the numbers of the requests that are out.
     pub(super) unacknowledged: u32,
     /// The one that is expected from the peer.
     pub(super) expected: u32,
@@ -161,9 +161,29 @@ impl Connection {
         Self { key, timer, ..Self::default() }
     }
 
+    /// Whether a client waits here for something of its peer.
+    pub(super) fn is_waiting(&self) -> bool {
+        match self.state {
+            State::Free | State::TimeWait => false,
+            State::Resting => self.retries() > 0,
+            _ => true,
+        }
+    }
+
     #[inline]
     pub(super) fn in_flight(&self) -> u32 {
         self.next.wrapping_sub(self.unacknowledged)
+    }
+
+    /// Of UDP: the number of the first request that is out, and how many are.
+    #[inline]
+    pub(super) fn numbers(&self) -> (u32, u32) {
+        (self.unacknowledged, self.in_flight())
+    }
+
+    #[inline]
+    pub(super) fn set_numbers(&mut self, first: u32, count: u32) {
+        (self.unacknowledged, self.next) = (first, first.wrapping_add(count));
     }
 
     /// Whether a FIN has been sent that may not have been acknowledged.
@@ -172,8 +192,17 @@ impl Connection {
         matches!(self.state, State::FinWait1 | State::Closing | State::LastAck) && self.in_flight() > 0
     }
 
-    pub(super) fn set_scale(&mut self, scale: u8) {
-        self.scale_and_retries = self.scale_and_retries & 0xf0 | scale & 0xf;
+    /// Of a peer that announced `scale`, or none. More than 14 counts as 14 (RFC 7323, 2.3).
+    pub(super) fn set_scale(&mut self, scale: Option<u8>) {
+        self.scale_and_retries = self.scale_and_retries & 0xf0 | scale.unwrap_or(0).min(14);
+    }
+
+    /// Takes the window of a SYN, which is never scaled (RFC 7323, 2.2), so that [`Self::peer_bytes`] is no more than it,
+    /// and enough for a message of `bytes` if it is.
+    pub(super) fn set_first_window(&mut self, window: u16, bytes: u32) {
+        let scale = self.scale_and_retries & 0xf;
+        let fits = u32::from(window) >= bytes;
+        self.peer_window = if fits { bytes.div_ceil(1 << scale) as u16 } else { window >> scale };
     }
 
     /// Bytes that the peer takes.

@@ -84,6 +84,12 @@ counters! {
     udp_rt = "udpRt",
     /// Datagrams that nobody waits for: answers that come late or twice, and those to ports that nobody listens to.
     udp_drop = "udpDrop",
+    /// Of these, first answers to requests that had been given up, as their numbers tell.
+    udp_late = "udpLate",
+    /// Of these, further answers to requests that had been answered, as their numbers tell.
+    udp_dup = "udpDup",
+    /// Answers that carry no request's number, and were taken for those that their flows waited for.
+    udp_unnumbered = "udpUnnumbered",
     /// Errors of ICMP and ICMPv6 about a segment that was under way, a datagram, or the packets of a tunnel.
     unreachable = "unreachable",
     sk_open = "skOpen",
@@ -99,6 +105,9 @@ counters! {
     http_2xx = "http2XX",
     /// A client's responses with another status, that are no HTTP, or cut short; a server's requests of the last two kinds.
     http_err = "httpErr",
+    /// A client's connections that waited for their peer when the engine ended, counted only then: what became of the
+    /// last that they sent is not known.
+    unfinished = "skUnfinished",
     /// Connections that could not be opened: none free, or all combinations of addresses and ports in use.
     no_socket = "noSocket",
     /// Round trips that were timed, from when the SYN or datagram was due to its answer, and their sum in nanoseconds.

@@ -165,7 +165,9 @@ impl<F: Family> Engine<F> {
         };
         let running = match (&service, client.and_then(|client| client.flood.as_ref())) {
             (Service::TcpClient(tcp), None) => Running::Tcp(TcpService::client(&link, tcp, opener(&tcp.client))),
-            (Service::UdpClient(udp), None) => Running::Udp(UdpService::client(&link, udp, opener(&udp.client))),
+            (Service::UdpClient(udp), None) => {
+                Running::Udp(UdpService::client(&link, udp, opener(&udp.client), (remote.len(), now)))
+            }
             (Service::TcpClient(tcp), Some(flood)) => {
                 Running::Flood(FloodService::tcp(&link, tcp, flood, opener(&tcp.client)))
             }
@@ -220,6 +222,14 @@ impl<F: Family> Engine<F> {
     /// Connections that the table has: as many as were opened and not closed.
     pub(super) fn in_use(&self) -> usize {
         self.core.table.in_use()
+    }
+
+    /// Counts what of a client's connections is unfinished. Looks at each of them: for the end of a run.
+    pub fn count_unfinished(&mut self) {
+        if self.opener().is_some() {
+            let waiting = self.core.table.all.iter().filter(|connection| connection.is_waiting());
+            self.core.counters.unfinished = waiting.count() as u64;
+        }
     }
 
     /// Whether it is known where the gateway is; before that nothing is sent to it.
@@ -475,7 +485,7 @@ impl<F: Family> Engine<F> {
         let key = self.key(packet, datagram.source_port(), datagram.destination_port());
         match (key, &mut self.running) {
             (Some(key), Running::Udp(udp)) if self.ready => {
-                udp.datagram(&mut self.core, now, key, transmit);
+                udp.datagram(&mut self.core, now, key, datagram.payload(), transmit);
             }
             (Some(_), _) => self.core.counters.udp_drop += 1,
             (None, _) => self.core.counters.other_rx += 1,

@@ -17,9 +17,15 @@ pub(super) struct Opener {
     steer: Option<Steer>,
     schedule: Schedule,
     hold: Option<u32>,
+    /// When the schedule was told to begin.
+    origin: Option<Nanos>,
     /// What is due from then on is not begun.
     until: Nanos,
     pub stopped: bool,
+    /// How long after the end connections that rest are left as they are; `None`: all are closed in their turn.
+    leaves: Option<Nanos>,
+    /// When that is.
+    left_at: Option<Nanos>,
 }
 
 impl Opener {
@@ -35,10 +41,13 @@ impl Opener {
         Self {
             walk: Walker::new(client, addresses),
             steer,
-            schedule: Schedule::new(load.rate).with(load.ramp.as_secs_f64(), together),
+            schedule: Schedule::new(load.rate).with(load.ramp.as_secs_f64(), together).shifted(load.phase),
             hold: load.hold,
+            origin: None,
             until: Nanos::MAX,
             stopped: false,
+            leaves: client.leaves().map(nanos),
+            left_at: None,
         }
     }
 
@@ -49,6 +58,7 @@ impl Opener {
 
     /// The schedule begins then, and nothing is opened before.
     pub fn begin(&mut self, at: Nanos) {
+        self.origin = Some(at);
         self.schedule.begin(at);
     }
 
@@ -56,6 +66,11 @@ impl Opener {
     pub fn end(&mut self, at: Nanos) {
         self.until = at;
         self.stopped = at == 0;
+    }
+
+    /// Whether a connection that rests now is left as it is, because there is no time any more to close it.
+    pub fn leaves(&self, now: Nanos) -> bool {
+        self.left_at.is_some_and(|left_at| now >= left_at)
     }
 
     pub fn set_hold(&mut self, hold: Option<u32>) {
@@ -90,6 +105,9 @@ impl Opener {
             self.stopped = true;
         }
         if self.stopped {
+            if self.left_at.is_none() {
+                self.left_at = self.leaves.map(|leaves| now.saturating_add(leaves));
+            }
             return None;
         }
         let due = self.schedule.due(now)?;
@@ -243,7 +261,7 @@ impl Pace {
     pub fn new(client: &Client, capacity: u32) -> Self {
         match client.repeat.map(|repeat| (repeat.rate, nanos(repeat.interval))) {
             Some((Some(rate), _)) => {
-                let schedule = Schedule::new(rate).with(client.load.ramp.as_secs_f64(), 1);
+                let schedule = Schedule::new(rate).with(client.load.ramp.as_secs_f64(), 1).shifted(client.load.phase);
                 Self::Rate(Requests { schedule, resting: Resting::new(capacity), begun: false })
             }
             Some((None, interval)) => Self::Interval(interval),
@@ -308,9 +326,12 @@ impl Requests {
     /// `opener` ends is none any more.
     #[inline]
     pub fn next<F: Family>(&mut self, core: &Core<F>, now: Nanos, opener: &Opener) -> Option<(u32, Turn)> {
-        self.begun |= self.resting.len() > 0;
         if !self.begun {
-            return None;
+            if self.resting.len() == 0 {
+                return None;
+            }
+            self.begun = true;
+            self.schedule.join(opener.origin, now);
         }
         let turn = if now >= opener.until && !self.schedule.is_due_before(opener.until) {
             Turn::End

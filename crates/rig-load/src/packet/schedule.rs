@@ -14,6 +14,8 @@ pub(super) struct Schedule {
     ramp: f64,
     /// How many are due together, with the first of them.
     together: u64,
+    /// How much of the time between two passes before the first, 0 to 1.
+    phase: f64,
     /// When the rate began, or would have begun, to rise.
     start: Option<Nanos>,
     /// How many have been given out since.
@@ -27,7 +29,7 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Evenly spaced, `rate` per second, from the first look on.
     pub fn new(rate: f64) -> Self {
-        Self { rate, ramp: 0.0, together: 1, start: None, given: 0, next: 0, span: 0 }
+        Self { rate, ramp: 0.0, together: 1, phase: 0.0, start: None, given: 0, next: 0, span: 0 }
     }
 
     /// `ramp` in seconds; `together` are due at the time at which the first of them is.
@@ -35,9 +37,24 @@ impl Schedule {
         Self { ramp, together: together.max(1), ..self }
     }
 
-    /// The first one is due `at`, and nothing before.
+    /// The same, a part of the time between two later, 0 to 1.
+    pub fn shifted(self, phase: f64) -> Self {
+        Self { phase, ..self }
+    }
+
+    /// The first one is due `at`, or its phase later, and nothing before.
     pub fn begin(&mut self, at: Nanos) {
-        (self.start, self.given, self.next, self.span) = (Some(at), 0, at, 0);
+        (self.start, self.given, self.span) = (Some(at), 0, 0);
+        self.next = at.saturating_add(self.offset(0));
+    }
+
+    /// Begins `now`. A schedule with a phase waits for the next time that is a whole number of intervals after `origin`:
+    /// those of the same rate, wherever between they begin, then take turns.
+    pub fn join(&mut self, origin: Option<Nanos>, now: Nanos) {
+        let interval = self.together as f64 / self.rate * SECOND;
+        let past = origin.filter(|_| self.phase > 0.0 && interval.is_finite()).map(|origin| now.saturating_sub(origin));
+        let wait = past.map_or(0.0, |past| interval - past as f64 % interval);
+        self.begin(now.saturating_add(wait as Nanos));
     }
 
     pub fn is_due_before(&self, time: Nanos) -> bool {
@@ -91,7 +108,8 @@ impl Schedule {
             missed = self.until(now - start).saturating_sub(self.given);
             carried = 0;
         }
-        (self.rate, self.ramp) = (rate, 0.0);
+        // The phase is in what is left of the interval.
+        (self.rate, self.ramp, self.phase) = (rate, 0.0, 0.0);
         (self.start, self.given, self.span) = (Some(begin), carried, interval.max(1));
         self.next = if rate > 0.0 { begin } else { Nanos::MAX };
         missed
@@ -105,7 +123,7 @@ impl Schedule {
     /// When number `n` is due, nanoseconds after the start. While the rate rises in proportion to time, the number of
     /// connections grows with its square.
     fn offset(&self, n: u64) -> Nanos {
-        let (n, rate) = (n as f64, self.rate);
+        let (n, rate) = (n as f64 + self.phase * self.together as f64, self.rate);
         let in_ramp = rate * self.ramp / 2.0;
         let seconds = if n < in_ramp { (2.0 * n * self.ramp / rate).sqrt() } else { self.ramp + (n - in_ramp) / rate };
         (seconds * SECOND) as Nanos
@@ -116,8 +134,11 @@ impl Schedule {
         let time = time as f64 / SECOND;
         let ramp = time.min(self.ramp);
         let rising = if self.ramp > 0.0 { self.rate * ramp * ramp / 2.0 / self.ramp } else { 0.0 };
-        let due = (rising + (time - ramp) * self.rate) as u64;
-        (due / self.together + 1) * self.together
+        let due = rising + (time - ramp) * self.rate - self.phase * self.together as f64;
+        if due < 0.0 {
+            return 0;
+        }
+        (due as u64 / self.together + 1) * self.together
     }
 }
 
@@ -233,6 +254,49 @@ mod tests {
         schedule.take();
         assert_eq!(schedule.set_rate(2000.0, 1000), 0);
         assert_eq!(times(&mut schedule, 2_000_000), [0, 0, 0, 2_000_000, 2_000_000, 2_000_000, 2_000_000]);
+    }
+
+    #[test]
+    fn schedules_that_share_a_rate_take_turns() {
+        for (together, ramp) in [(1, 0.0), (1, 2.0), (4, 0.0)] {
+            let all = begun(Schedule::new(1200.0).with(ramp, together));
+            let part = |n: usize| {
+                let phase = (n as f64 + 0.5) / 3.0;
+                begun(Schedule::new(400.0).with(ramp, together).shifted(phase))
+            };
+            let mut given: Vec<Nanos> = (0..3).flat_map(|n| times(&mut part(n), 3_000_000_000)).collect();
+            given.sort_unstable();
+            let mut all = all.shifted(0.5);
+            all.begin(0);
+            let alone = times(&mut all, 3_000_000_000);
+            assert_eq!(given.len(), alone.len());
+            assert!(given.iter().zip(&alone).all(|(a, b)| a.abs_diff(*b) <= 1), "{together} together, {ramp} s");
+        }
+        // As many in a time as without a phase, and what was missed of them is known as exactly.
+        let mut schedule = begun(Schedule::new(1000.0).shifted(0.75));
+        assert_eq!(schedule.until(700_000), 0);
+        assert_eq!(schedule.until(999_999_999), 1000);
+        assert_eq!(times(&mut schedule, 2_000_000), [750_000, 1_750_000]);
+        assert_eq!(schedule.set_rate(100.0, 10_500_000), 8);
+        assert_eq!(times(&mut schedule, 25_000_000), [10_500_000, 20_500_000]);
+    }
+
+    #[test]
+    fn schedules_that_begin_at_different_times_take_turns() {
+        let origin = 7_000_000_000;
+        let mut next = [(0.25, 123_456_789), (0.75, 987_654)].map(|(phase, after)| {
+            let mut schedule = Schedule::new(1000.0).shifted(phase);
+            schedule.join(Some(origin), origin + after);
+            let first = schedule.next;
+            assert!((origin + after..origin + after + 2 * MILLISECOND).contains(&first));
+            (first - origin) % MILLISECOND
+        });
+        next.sort_unstable();
+        assert!(next[0].abs_diff(250_000) <= 2 && next[1].abs_diff(750_000) <= 2, "{next:?}");
+        // One that is alone begins at once.
+        let mut schedule = Schedule::new(1000.0);
+        schedule.join(Some(origin), origin + 1234);
+        assert_eq!(schedule.next, origin + 1234);
     }
 
     #[test]

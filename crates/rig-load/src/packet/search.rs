@@ -283,7 +283,7 @@ impl Finder {
 }
 
 /// The counters that say that something was lost, by their names in [`Counters::fields`].
-const LOSSES: [&str; 13] = [
+const LOSSES: [&str; 17] = [
     "dropTx",
     "badRx",
     "synRt",
@@ -293,7 +293,11 @@ const LOSSES: [&str; 13] = [
     "tcpDrop",
     "udpRt",
     "udpDrop",
+    "udpLate",
+    "udpDup",
     "skErr",
+    "skUnfinished",
+    "httpErr",
     "noSocket",
     "unreachable",
     "missed",

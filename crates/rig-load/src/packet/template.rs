@@ -129,6 +129,17 @@ impl Template {
         frame[self.link + F::HEADER..][udp::CHECKSUM..][..2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
     }
 
+    /// Fills `frame`, which is as long as this, with a datagram whose payload begins with `number`. The template's begins
+    /// with four bytes of zero.
+    #[inline(always)]
+    pub fn fill_numbered<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, number: u32) {
+        frame.copy_from_slice(&self.frame);
+        let sum = self.ends::<F>(frame, ends, 0).long(number);
+        let datagram = &mut frame[self.link + F::HEADER..];
+        datagram[udp::HEADER..][..4].copy_from_slice(&number.to_be_bytes());
+        datagram[udp::CHECKSUM..][..2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
+    }
+
     /// Puts addresses and ports in; returns the transport's sum with them.
     #[inline(always)]
     fn ends<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, added: u16) -> Sum {

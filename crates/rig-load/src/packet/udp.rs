@@ -1,4 +1,4 @@
-//! UDP requests and responses. A server keeps nothing of a client.
+//! UDP requests and responses. A server keeps nothing of a client, and gives the number of a request back in its answer.
 
 use std::ops::RangeInclusive;
 
@@ -8,13 +8,17 @@ use super::connection::{Key, Stamp, State};
 use super::engine::{Core, LATE};
 use super::family::Family;
 use super::link::Link;
+use super::numbers::{Numbers, Told};
 use super::opener::{Opener, Pace, Turn};
+use super::payload::Payload;
 use super::port::Transmit;
 use super::template::Template;
 
 #[derive(Debug)]
 pub(super) struct UdpService {
     message: Template,
+    /// Where messages have room for a number: what stands in its place when there is none.
+    filler: Option<u32>,
     role: Role,
 }
 
@@ -34,24 +38,43 @@ struct ClientRole {
     requests: u16,
     /// Datagrams back to back.
     pipeline: u16,
+    /// Where requests have room for one.
+    numbers: Option<Numbers>,
+}
+
+/// A message, and the bytes in the place of its number, if it has one.
+fn message<F: Family>(link: &Link<F>, payload: &Payload) -> (Template, Option<u32>) {
+    let mut bytes = payload.bytes().to_vec();
+    let place = bytes.first_chunk_mut().filter(|_| payload.takes_number());
+    let filler = place.map(|place: &mut [u8; Numbers::BYTES]| u32::from_be_bytes(std::mem::take(place)));
+    (Template::udp(link, &bytes), filler)
 }
 
 impl UdpService {
-    pub fn client<F: Family>(link: &Link<F>, udp: &UdpClient, (opener, pace): (Opener, Pace)) -> Self {
+    /// `servers` are how many addresses there are, and `now` is not after any time to come.
+    pub fn client<F: Family>(
+        link: &Link<F>,
+        udp: &UdpClient,
+        (opener, pace): (Opener, Pace),
+        (servers, now): (usize, Nanos),
+    ) -> Self {
         let repeat = udp.client.repeat;
+        let (message, filler) = message(link, &udp.request);
         let client = ClientRole {
             opener,
             pace,
             timeout: nanos(udp.timeout),
             requests: repeat.map_or(1, |repeat| repeat.requests.unwrap_or(0)),
             pipeline: repeat.map_or(1, |repeat| repeat.pipeline),
+            numbers: filler.map(|_| Numbers::new(now, servers)),
         };
-        Self { message: Template::udp(link, &udp.request.bytes()), role: Role::Client(client) }
+        Self { message, filler, role: Role::Client(client) }
     }
 
     pub fn server<F: Family>(link: &Link<F>, udp: &UdpServer) -> Self {
         let ports = udp.server.ports.clone();
-        Self { message: Template::udp(link, &udp.response.bytes()), role: Role::Server { ports } }
+        let (message, filler) = message(link, &udp.response);
+        Self { message, filler, role: Role::Server { ports } }
     }
 
     pub fn template(&mut self) -> &mut Template {
@@ -105,21 +128,46 @@ impl UdpService {
     }
 
     #[inline]
-    pub fn datagram<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, key: Key, transmit: &mut impl Transmit) {
-        match &self.role {
+    pub fn datagram<F: Family>(
+        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
+        key: Key,
+        payload: &[u8],
+        transmit: &mut impl Transmit,
+    ) {
+        let number = payload.first_chunk().map(|bytes: &[u8; Numbers::BYTES]| u32::from_be_bytes(*bytes));
+        let client = match &mut self.role {
+            Role::Client(client) => client,
             Role::Server { ports } if ports.contains(&key.local_port()) => {
                 core.exchanged(key, 1, 1);
-                self.send(core, key, transmit);
+                let number = number.or(self.filler);
+                return self.send(core, key, number, transmit);
             }
-            Role::Server { .. } => core.counters.udp_drop += 1,
-            Role::Client(_) => {
-                let asked = |&slot: &u32| core.table.all[slot as usize].state == State::Asked;
-                match core.table.find(key).filter(asked) {
-                    Some(slot) => self.answered(core, now, slot, transmit),
-                    None => core.counters.udp_drop += 1,
-                }
+            Role::Server { .. } => {
+                core.counters.udp_drop += 1;
+                return;
             }
+        };
+        let asked = core.table.find(key).filter(|&slot| core.table.all[slot as usize].state == State::Asked);
+        let told = match (&mut client.numbers, number) {
+            (Some(numbers), Some(number)) => {
+                let awaited = asked.map(|slot| core.table.all[slot as usize].numbers());
+                numbers.judge(number, awaited, key.remote())
+            }
+            _ => Told::Nothing,
+        };
+        match (told, asked) {
+            (Told::Awaited, Some(slot)) => return self.answered(core, now, slot, transmit),
+            (Told::Nothing, Some(slot)) => {
+                core.counters.udp_unnumbered += 1;
+                return self.answered(core, now, slot, transmit);
+            }
+            (Told::Late, _) => core.counters.udp_late += 1,
+            (Told::Again, _) => core.counters.udp_dup += 1,
+            (Told::Awaited | Told::Nothing, None) | (Told::Stray, _) => {}
         }
+        core.counters.udp_drop += 1;
     }
 
     #[inline]
@@ -160,10 +208,11 @@ impl UdpService {
 
     #[inline]
     fn ask<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
-        let Role::Client(client) = &self.role else { return };
+        let Role::Client(client) = &mut self.role else { return };
+        let pipeline = u32::from(client.pipeline);
         let connection = &mut core.table.all[slot as usize];
         connection.state = State::Asked;
-        connection.left = client.pipeline.into();
+        connection.left = pipeline;
         let key = connection.key;
         // What is not answered when the next request is due, is lost: a flow does not wait for it.
         let wait = match client.pace {
@@ -171,17 +220,26 @@ impl UdpService {
             _ => client.timeout,
         };
         core.set_timer(slot, now + wait);
-        core.exchanged(key, client.pipeline.into(), 0);
-        for _ in 0..client.pipeline {
-            self.send(core, key, transmit);
+        core.exchanged(key, pipeline.into(), 0);
+        for n in 0..pipeline {
+            let Role::Client(client) = &mut self.role else { return };
+            let number = client.numbers.as_mut().map(Numbers::give);
+            if let (0, Some(number)) = (n, number) {
+                core.table.all[slot as usize].set_numbers(number, pipeline);
+            }
+            self.send(core, key, number, transmit);
         }
     }
 
+    /// Sends a message, with `number` where it has room for one.
     #[inline]
-    fn send<F: Family>(&self, core: &mut Core<F>, key: Key, transmit: &mut impl Transmit) {
+    fn send<F: Family>(&self, core: &mut Core<F>, key: Key, number: Option<u32>, transmit: &mut impl Transmit) {
         let ends = core.ends(key);
         if let Some(frame) = core.claim(transmit, self.message.len()) {
-            self.message.fill_udp::<F>(frame, ends);
+            match number.filter(|_| self.filler.is_some()) {
+                Some(number) => self.message.fill_numbered::<F>(frame, ends, number),
+                None => self.message.fill_udp::<F>(frame, ends),
+            }
             core.counters.udp_tx += 1;
         }
     }

@@ -69,7 +69,10 @@ impl<W: Write> Control<'_, W> {
         };
         let measured = self.measure_packets(plan, packets, &mut fleet, start_ns)?;
         let outcome = fleet.stop().failing(|| "end the packet load".into())?;
-        let ports = ports.into_iter().map(|port| record_of(port, packets)).collect::<Result<_, _>>()?;
+        let mut ports = ports.into_iter().map(|port| record_of(port, packets)).collect::<Result<Vec<_>, _>>()?;
+        if let Some((port, _)) = ports.first_mut() {
+            port.notes.extend(packets.service.doubts(&outcome.totals.counters));
+        }
         let record = measured.into_record(plan, &packets.service, &outcome, ports);
         self.report(&Event::Done(Box::new(record)))
     }

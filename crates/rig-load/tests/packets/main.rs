@@ -12,3 +12,4 @@ mod sequences;
 mod shapes;
 mod tcp;
 mod tunnels;
+mod udp;

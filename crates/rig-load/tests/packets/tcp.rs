@@ -356,6 +356,38 @@ fn a_request_waits_for_the_window() {
     peer.assert_closed(1);
 }
 
+/// RFC 7323, 2.2.
+#[test]
+fn the_window_of_a_syn_is_not_scaled() {
+    let answered = |window, scale| {
+        let mut peer = calling::<V4>(tcp_client());
+        (peer.window, peer.scale) = (window, scale);
+        peer.send(SYN | ACK, b"");
+        peer
+    };
+    // The request has 32 bytes.
+    for scale in [0, 7, 14, 255] {
+        assert_eq!(answered(32, scale).sent(), ["PSH ACK 32"], "{scale}");
+        assert_eq!(answered(31, scale).sent(), ["ACK"], "{scale}: which asks for the window");
+    }
+    // All others are: of 128 bytes, and by no more than 2^14.
+    for (scale, window) in [(7, 1), (255, 1)] {
+        let mut peer = answered(0, scale);
+        assert_eq!(peer.sent(), ["ACK"]);
+        peer.window = window;
+        peer.send(ACK, b"");
+        assert_eq!(peer.sent(), ["PSH ACK 32"], "{scale}");
+    }
+    // A server's response waits for the acknowledgment of its SYN, and goes by the window of that.
+    let mut peer = Peer::<V4>::new(server(Service::TcpServer(staying(5000))), true);
+    (peer.window, peer.scale) = (1, 9);
+    peer.send(SYN, b"");
+    assert_eq!(peer.sent(), ["SYN ACK"]);
+    peer.window = 2;
+    peer.send(PSH | ACK, REQUEST);
+    assert_eq!(peer.sent(), ["PSH ACK 1000"]);
+}
+
 #[test]
 fn time_wait_answers_and_gives_way() {
     let mut tcp = tcp_client();

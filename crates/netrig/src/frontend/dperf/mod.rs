@@ -32,6 +32,7 @@ use self::console::Console;
 use self::language::Warning;
 use self::record::{FORMAT, Mode, Record, SearchRecord, Total, VERSION};
 use self::resolve::Job;
+use self::run::Gateways;
 use crate::command;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::frontend;
@@ -48,7 +49,7 @@ pub struct DperfArgs {
     /// Run with this configuration file
     #[arg(short = 'c', long = "conf", value_name = "FILE", required_unless_present_any = ["manual", "version"])]
     pub file: Option<PathBuf>,
-    /// Check the file, and what of it is not here, and end
+    /// Check the file, and that this machine has what it names, and end
     #[arg(short, long)]
     pub test: bool,
     /// Show all keywords of the configuration
@@ -126,6 +127,10 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
     if options.test {
         let all = warnings.iter().map(ToString::to_string).chain(lacks.iter().map(ToString::to_string));
         all.for_each(|warning| command::note(format_args!("{}: {warning}", path.display())));
+        if !lacks.is_empty() {
+            let what = "the file can be read, but not be run on this machine, which lacks what is named above";
+            return Err(Failure::new(Exit::Lacking, anyhow!("{}: {what}", path.display())));
+        }
         command::print("Config file OK\n")?;
         return Ok(Exit::Done);
     }
@@ -156,7 +161,7 @@ fn perform(options: &DperfArgs, path: &Path, text: String, job: &Job, console: &
     let cancel = command::cancel_on_signal()?;
     let started = Timestamp::now();
     let (finished, search) = match options.search {
-        None => (run::run(job, &job.packets, &cancel, console)?.ok_or_else(run::stopped)?, None),
+        None => (run::run(job, &job.packets, Gateways::Unknown, &cancel, console)?.ok_or_else(run::stopped)?, None),
         Some(Goal::LossFree) => {
             // Each step says for itself what came of it.
             console.quiet = true;
@@ -166,6 +171,7 @@ fn perform(options: &DperfArgs, path: &Path, text: String, job: &Job, console: &
             (found.last, Some(record))
         }
     };
+    job.packets.service.doubts(&finished.outcome.totals.counters).iter().for_each(|doubt| console.warn(doubt));
     let failures = match &search {
         None => run::failures(&job.packets.service, &finished.outcome),
         Some(search) => search_failures(search),

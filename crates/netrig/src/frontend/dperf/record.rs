@@ -85,7 +85,9 @@ pub struct Second {
 pub struct Total {
     /// From when all gateways were known to the end.
     pub span_s: f64,
-    /// Those that are zero are left out.
+    /// Those that are zero are left out. Beside dperf's: `udpLate` and `udpDup`, the answers of `udpDrop` that came
+    /// after their request was given up, or again; `udpUnnumbered`, answers that were matched by addresses and ports
+    /// alone; `skUnfinished`, connections that waited for the other end when the run ended.
     pub counters: BTreeMap<String, u64>,
     /// Frames that were no packets, by reason; `badRx` is their sum.
     pub malformed: BTreeMap<String, u64>,

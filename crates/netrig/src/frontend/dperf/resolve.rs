@@ -17,8 +17,6 @@ use super::statistics::{Layout, Messages};
 
 type Result<T> = std::result::Result<T, FileError>;
 
-/// How long open connections have to come to their end.
-const DRAIN: Duration = Duration::from_secs(4);
 /// A server's connection that is silent for so many retransmission time-outs, and `keepalive`, is closed.
 const IDLE: u32 = 4;
 /// Bytes of the Ethernet, IPv4, UDP and VXLAN headers around a packet (RFC 7348).
@@ -93,10 +91,10 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
     let (ports, devices) = (ports.collect(), settings.ports.iter().map(|(_, port)| port.device.clone()).collect());
     let duration = settings.duration.unwrap_or(Duration::from_secs(60));
     let course = if settings.server {
-        Timeline { wait: Duration::ZERO, duration, drain: DRAIN }
+        Timeline { wait: Duration::ZERO, duration, drain: service.drain() }
     } else {
         let wait = settings.wait.unwrap_or(Duration::from_secs(3));
-        Timeline { wait, duration: duration + ramp(settings), drain: DRAIN }
+        Timeline { wait, duration: duration + ramp(settings), drain: service.drain() }
     };
     let layout = Layout {
         udp: settings.protocol == Protocol::Udp,
@@ -348,7 +346,7 @@ fn client(settings: &Settings) -> Result<Client> {
     Ok(Client {
         ports: first..=last,
         server_ports: listen..=listen + (count - 1),
-        load: Load { rate, ramp: ramp(settings), hold, launch: settings.launch },
+        load: Load { ramp: ramp(settings), hold, launch: settings.launch, ..Load::new(rate) },
         repeat: settings.keepalive.map(|(interval, requests)| Repeat {
             interval: if rps.is_some() { Duration::ZERO } else { interval },
             requests,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use rig_load::driver::Cancel;
-use rig_load::packet::fleet::{Fleet, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals, launch};
+use rig_load::packet::fleet::{
+    Fleet, FleetError, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals, launch,
+};
 use rig_load::packet::plan::Packets;
 use rig_load::packet::{Counters, Service, Usage, device};
 use rig_sys::clock;
@@ -18,8 +20,24 @@ use super::resolve::Job;
 use super::statistics::{Figures, Layout, Nic, heading, percentiles};
 use crate::exit::{Exit, Failure, OrExit};
 
-/// How long gateways may take to say where they are, as in dperf.
-const GATEWAY: Duration = Duration::from_secs(60);
+/// What is known of the gateways before a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gateways {
+    Unknown,
+    /// They said where they are in a run shortly before.
+    Answered,
+}
+
+impl Gateways {
+    /// How long they may take to say where they are: at first as long as in dperf.
+    fn patience(self) -> Duration {
+        match self {
+            Self::Unknown => Duration::from_secs(60),
+            Self::Answered => Duration::from_secs(5),
+        }
+    }
+}
+
 /// How long workers may take to hand over a second's latencies.
 const HAND_OVER: Duration = Duration::from_millis(100);
 /// Between two looks at what ends a run early.
@@ -52,7 +70,13 @@ impl Finished {
 }
 
 /// Runs `packets`, which may be another load than the job's own. `None`: stopped before it began.
-pub fn run(job: &Job, packets: &Packets, cancel: &Cancel, console: &mut Console) -> Result<Option<Finished>, Failure> {
+pub fn run(
+    job: &Job,
+    packets: &Packets,
+    gateways: Gateways,
+    cancel: &Cancel,
+    console: &mut Console,
+) -> Result<Option<Finished>, Failure> {
     let options = device::Options { busy_poll: job.busy_poll, ..device::Options::default() };
     let Launched { fleet, ports, bytes } = launch(packets, &options).map_err(refused)?;
     console.debug(&format!("room for connections: {} MB, taken as they come", bytes.div_ceil(1_000_000)));
@@ -66,11 +90,22 @@ pub fn run(job: &Job, packets: &Packets, cancel: &Cancel, console: &mut Console)
             tell = false;
             let waiting = fleet.unresolved();
             let names: Vec<_> = waiting.iter().map(|port| format!("{} ({})", port.gateway, port.interface)).collect();
-            console.info(&format!("waiting for the gateway {} to say where it is", names.join(", ")));
+            let names = names.join(", ");
+            console.info(&match gateways {
+                Gateways::Unknown => format!("waiting for the gateway {names} to say where it is"),
+                Gateways::Answered => format!("the gateway {names}, which answered before, does not answer"),
+            });
         }
         !cancel.is_cancelled()
     };
-    if !fleet.wait_ready(GATEWAY, &mut go_on).or_exit(Exit::Failed)? {
+    let ready = fleet.wait_ready(gateways.patience(), &mut go_on).map_err(|error| match (gateways, &error) {
+        (Gateways::Answered, FleetError::Gateway(..)) => {
+            let why = "the other end answered before and does not any more: it has ended, or the link is down";
+            Failure::new(Exit::Failed, anyhow!("{why}: {error}"))
+        }
+        _ => Failure::new(Exit::Failed, error),
+    })?;
+    if !ready {
         return Ok(None);
     }
     let course = Course::new(job.layout, packets, &fleet, ports)?;
@@ -272,13 +307,7 @@ pub fn failures(service: &Service, outcome: &Outcome) -> Vec<String> {
     count(counters.udp_rt, "datagrams had no answer in time (udpRt)");
     count(counters.http_err, "responses were no success (httpErr)");
     count(counters.no_socket, "connections could not be opened (noSocket): no addresses and ports were free");
-    let established = outcome.latencies.handshake.count();
-    let waiting = match (service, client.repeat) {
-        (Service::TcpClient(_), Some(_)) => counters.sk_open.saturating_sub(established + counters.sk_err),
-        (_, None) => counters.sk_con(),
-        (_, Some(_)) => 0,
-    };
-    count(waiting, "connections were without an answer at the end");
+    count(counters.unfinished, "connections were without an answer at the end (skUnfinished)");
     if counters.sk_open == 0 {
         failures.push("no connection was opened".to_owned());
     }
@@ -298,11 +327,15 @@ pub fn totals(layout: Layout, finished: &Finished, colour: bool, columns: Option
     if !latencies.is_empty() {
         let _ = write!(text, "\n{latencies}");
     }
-    for (name, value) in
-        [("noSocket", counters.no_socket), ("late", counters.late), ("unreachable", counters.unreachable)]
-    {
+    for (name, value) in [
+        ("noSocket", counters.no_socket),
+        ("late", counters.late),
+        ("unreachable", counters.unreachable),
+        ("skUnfinished", counters.unfinished),
+        ("udpUnnumbered", counters.udp_unnumbered),
+    ] {
         if value > 0 {
-            let _ = writeln!(text, "{name:<9}{}", super::statistics::thousands(value));
+            let _ = writeln!(text, "{name:<8} {}", super::statistics::thousands(value));
         }
     }
     for (reason, count) in counters.reasons() {

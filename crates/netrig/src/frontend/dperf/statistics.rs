@@ -88,7 +88,7 @@ const RETRANSMITS: [Line; 2] = [
     &[("synRt", Error), ("finRt", Error), ("ackRt", Error), ("pushRt", Error)],
     &[("tcpDrop", Error), ("udpDrop", Error), ("ackDup", Error)],
 ];
-const UDP: Line = &[("udpRt", Error), ("udpDrop", Error), ("tcpDrop", Error)];
+const UDP: Line = &[("udpRt", Error), ("udpDrop", Error), ("tcpDrop", Error), ("udpLate", Error), ("udpDup", Error)];
 const SOCKETS: Line = &[("skOpen", Count), ("skClose", Count), ("skCon", Count), ("skErr", Error)];
 const HTTP: Line = &[("httpGet", Count), ("httpPost", Count), ("http2XX", Count), ("httpErr", Error)];
 const TCP: Line = &[("tcpReq", Count), ("tcpRsp", Count)];

@@ -14,12 +14,13 @@ use rig_wire::{tcp, udp};
 use super::config::{AnyConfig, Client, Config, Service};
 use super::family::{Family, V4, V6};
 use super::link::{Gateway, Link, Tunnel};
+use super::numbers::Numbers;
 use super::plan::{GatewayPlan, Packets, Place, PortPlan, Range, VxlanPlan};
 use super::schedule::Resting;
 use super::steering::{Rss, Steer, Steering};
 use super::table::Table;
 pub use error::DivideError;
-use shares::{share, share_of_rate};
+use shares::{phase, share, share_of_rate};
 
 /// What a plan does not say of an interface.
 #[derive(Debug, Clone)]
@@ -105,6 +106,8 @@ pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideE
         }
         division.notes.extend(notes(plan, port, hardware).into_iter().map(|note| (n, note)));
     }
+    // It is the same at all ports.
+    division.notes.extend(plan.service.unnumbered().map(|note| (0, note)));
     Ok(division)
 }
 
@@ -127,6 +130,7 @@ impl Worker {
         if let Some(client) = service.client_mut() {
             let (n, of) = among.all;
             client.load.rate = share_of_rate(client.load.rate, of, n);
+            client.load.phase = phase(of, n);
             client.load.hold = client.load.hold.map(|hold| share(hold.into(), of, n) as u32);
             if let Some(rate) = client.repeat.as_mut().and_then(|repeat| repeat.rate.as_mut()) {
                 *rate = share_of_rate(*rate, of, n);
@@ -478,7 +482,8 @@ fn service_bytes(service: &Service, capacity: u32) -> u64 {
         Service::UdpServer(udp) => udp.response.len(),
     };
     let rests = service.client().and_then(|client| client.repeat).is_some_and(|repeat| repeat.rate.is_some());
-    message + if rests { Resting::bytes(capacity) } else { 0 }
+    let numbers = if matches!(service, Service::UdpClient(_)) { Numbers::MEMORY } else { 0 };
+    message + numbers + if rests { Resting::bytes(capacity) } else { 0 }
 }
 
 #[cfg(test)]

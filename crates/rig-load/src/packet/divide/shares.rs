@@ -16,3 +16,9 @@ pub(super) fn share_of_rate(total: f64, of: usize, n: usize) -> f64 {
     let rest = if n == 0 { total.fract() } else { 0.0 };
     share(total as u64, of, n) as f64 + rest
 }
+
+/// Where in the time between two of its own part `n` of `of` parts of a rate begins, 0 to 1: in the middle of its turn, so
+/// that all parts together are as evenly spaced as one.
+pub(super) fn phase(of: usize, n: usize) -> f64 {
+    if of <= 1 { 0.0 } else { (n as f64 + 0.5) / of as f64 }
+}

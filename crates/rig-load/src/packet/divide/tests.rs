@@ -288,6 +288,33 @@ fn capacity_follows_from_what_is_asked_for() {
 }
 
 #[test]
+fn workers_take_turns() {
+    let phases = |ports: Vec<PortPlan>| -> Vec<f64> {
+        let hardware = hardware(Spread::Mirrored, ports.len());
+        let workers = divide(&plan(ports, Service::UdpClient(client())), &hardware).unwrap().workers;
+        workers.iter().map(|worker| worker.config.service().client().unwrap().load.phase).collect()
+    };
+    assert_eq!(phases(vec![port(1, 1, 4)]), [0.0], "one that is alone begins at once");
+    assert_eq!(phases(vec![port(1, 2, 4)]), [0.25, 0.75]);
+    assert_eq!(phases(vec![port(1, 2, 4), port(2, 2, 4)]), [0.125, 0.375, 0.625, 0.875], "of all ports together");
+}
+
+#[test]
+fn requests_without_a_number_are_told() {
+    let notes = |request: Payload| {
+        let plan = plan(vec![port(1, 1, 4)], Service::UdpClient(UdpClient { request, ..client() }));
+        divide(&plan, &hardware(Spread::Mirrored, 1)).unwrap().notes
+    };
+    assert_eq!(notes(Payload::Filler(4)), []);
+    for (request, why) in
+        [(Payload::Filler(3), "requests of 3 bytes have no room"), (b"ping".into(), "as they were given")]
+    {
+        let notes = notes(request);
+        assert!(notes.len() == 1 && notes[0].1.contains(why), "{notes:?}");
+    }
+}
+
+#[test]
 fn parts_of_a_rate() {
     assert_eq!([0, 1, 2].map(|n| share_of_rate(1000.5, 3, n)), [334.5, 333.0, 333.0]);
     assert_eq!([0, 1, 2, 3].map(|n| share_of_rate(1.0, 4, n)), [0.25; 4]);

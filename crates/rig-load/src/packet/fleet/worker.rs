@@ -127,6 +127,7 @@ impl Work<'_> {
             std::thread::yield_now();
             Then::Rested
         });
+        engine.count_unfinished();
         let mut latencies = Latencies::default();
         engine.exchange_latencies(&mut latencies);
         let rows = engine.rows().collect();

@@ -122,6 +122,8 @@ fn every_loss_counts_and_lateness_from_its_share_on() {
     };
     assert_eq!(of(&[("skOpen", 1000), ("tcpRsp", 1000)], 0.0), "");
     assert_eq!(of(&[("skOpen", 1000), ("synRt", 1), ("skErr", 2)], 0.0), "local synRt 1, local skErr 2");
+    let unseen = [("skOpen", 1000), ("httpErr", 3), ("skUnfinished", 1), ("udpLate", 2), ("udpUnnumbered", 9)];
+    assert_eq!(of(&unseen, 0.0), "local udpLate 2, local skUnfinished 1, local httpErr 3");
     assert_eq!(of(&[("skOpen", 1000), ("late", 10)], 0.01), "");
     assert_eq!(of(&[("skOpen", 1000), ("late", 11)], 0.01), "local late 11");
     assert_eq!(of(&[("skOpen", 1), ("tcpReq", 10_000), ("late", 11)], 0.01), "");

@@ -263,6 +263,14 @@ impl TcpService {
         true
     }
 
+    /// Bytes of what this end has to say.
+    fn message_bytes(&self) -> u32 {
+        match &self.role {
+            Role::Client(client) => client.request,
+            Role::Server(server) => server.response.len() as u32,
+        }
+    }
+
     /// How long a connection waits for what a peer must do that acknowledges everything: as long as it would have
     /// repeated itself.
     fn patience(&self) -> Nanos {
@@ -294,7 +302,10 @@ impl TcpService {
             return;
         }
         if client.opener.stopped {
-            return self.finish(core, now, slot, transmit);
+            if !client.opener.leaves(now) {
+                self.finish(core, now, slot, transmit);
+            }
+            return;
         }
         self.send_request(core, now, slot, transmit);
     }

@@ -134,7 +134,7 @@ impl TcpService {
         window: u8,
         transmit: &mut impl Transmit,
     ) -> Result<(), Malformed> {
-        let options = segment.options()?;
+        let (options, message) = (segment.options()?, self.message_bytes());
         let Some(slot) = core.table.insert(key) else {
             core.counters.no_socket += 1;
             return Ok(());
@@ -146,9 +146,9 @@ impl TcpService {
         connection.unacknowledged = first_number(key, now);
         connection.next = connection.unacknowledged.wrapping_add(1);
         connection.requests_or_mss = options.mss.unwrap_or(DEFAULT_MSS).min(self.mss).max(1);
-        connection.peer_window = segment.window();
         // Without the peer's scale ours does not count either (RFC 7323, 2.2), which is its loss alone.
-        connection.set_scale(options.window_scale.unwrap_or(0));
+        connection.set_scale(options.window_scale);
+        connection.set_first_window(segment.window(), message);
         connection.set_window(window);
         self.send_syn(core, slot, transmit);
         core.set_timer(slot, now + self.retransmit);
@@ -167,11 +167,11 @@ impl TcpService {
         let acks = segment.flags() & flags::ACK != 0;
         match connection.state {
             State::SynSent if acks && segment.acknowledgment() == connection.next => {
-                let options = segment.options()?;
+                let (options, message) = (segment.options()?, self.message_bytes());
                 connection.expected = segment.sequence().wrapping_add(1);
                 connection.unacknowledged = connection.next;
-                connection.peer_window = segment.window();
-                connection.set_scale(options.window_scale.unwrap_or(0));
+                connection.set_scale(options.window_scale);
+                connection.set_first_window(segment.window(), message);
                 connection.set_retries(0);
                 let age = self.unit.age(connection.stamp, now);
                 connection.stamp = self.unit.of(now);
