@@ -34,6 +34,11 @@ pub struct ByteRate(pub u64);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);
 
+/// How many per second: of transactions, connections, packets; more than zero and at most 10^12. Reads `10000`, `0.5`,
+/// `1e6`, `10k`, `1.5M/s`; k, M and G are decimal, in either case, and `/s` may be left out.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct PerSecond(f64);
+
 /// A share in percent, finite and not negative; may exceed 100. Reads `5%`, `2.5 %`, `2.5`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
 pub struct Percent(f64);
@@ -60,6 +65,30 @@ impl From<Duration> for Span {
 impl From<Span> for Duration {
     fn from(span: Span) -> Self {
         span.0
+    }
+}
+
+impl PerSecond {
+    const MOST: f64 = 1e12;
+
+    /// # Errors
+    /// When `value` is not more than zero, or above 10^12.
+    pub fn new(value: f64) -> Result<Self, UnitError> {
+        Self::checked(value).map_err(|why| PER_SECOND.refuse(value.to_string(), why))
+    }
+
+    fn checked(value: f64) -> Result<Self, Why> {
+        match value {
+            value if value.is_nan() => Err(Why::NotFinite),
+            value if value < 0.0 => Err(Why::Negative),
+            0.0 => Err(Why::Zero),
+            value if value > Self::MOST => Err(Why::TooLarge { most: PER_SECOND.most }),
+            value => Ok(Self(value)),
+        }
+    }
+
+    pub fn get(self) -> f64 {
+        self.0
     }
 }
 
@@ -111,6 +140,8 @@ pub enum Why {
     NoNumber,
     #[error("it is negative")]
     Negative,
+    #[error("it has to be more than zero")]
+    Zero,
     #[error("it is not a finite number")]
     NotFinite,
     #[error("the unit is missing (one of {known})")]
@@ -205,6 +236,15 @@ const SPAN: Notation = Notation {
         ("min", 60_000_000_000),
         ("h", 3_600_000_000_000),
     ],
+};
+
+const PER_SECOND: Notation = Notation {
+    expected: "a number per second",
+    example: "10k",
+    base: "",
+    most: "1000G",
+    known: "k, M, G; 1k = 1000 a second",
+    units: &[("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)],
 };
 
 const PERCENT: Notation = Notation {
@@ -329,6 +369,33 @@ impl fmt::Display for BitRate {
     }
 }
 
+impl FromStr for PerSecond {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let canonical = |unit: &str| {
+            let unit = unit.to_ascii_lowercase();
+            unit.strip_suffix("/s").unwrap_or(&unit).trim_end().to_owned()
+        };
+        let read = || {
+            // Only that form has an exponent.
+            if let Ok(number) = text.trim().parse::<f64>() {
+                return Self::checked(number);
+            }
+            let (number, size) = PER_SECOND.split(text, canonical)?;
+            let number: f64 = number.parse().map_err(|_| Why::NoNumber)?;
+            Self::checked(number * size as f64)
+        };
+        read().map_err(|why| PER_SECOND.refuse(text, why))
+    }
+}
+
+impl fmt::Display for PerSecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0.to_string())
+    }
+}
+
 impl FromStr for ByteRate {
     type Err = UnitError;
 
@@ -422,6 +489,10 @@ as_text!(Bytes, BYTES.expected, BYTES.example,
 as_text!(BitRate, BIT_RATE.expected, BIT_RATE.example);
 as_text!(ByteRate, BYTE_RATE.expected, BYTE_RATE.example);
 as_text!(Span, SPAN.expected, SPAN.example);
+as_text!(PerSecond, PER_SECOND.expected, PER_SECOND.example,
+    visit_u64(u64) => |n| PerSecond::new(n as f64),
+    visit_i64(i64) => |n| PerSecond::new(n as f64),
+    visit_f64(f64) => PerSecond::new);
 as_text!(Percent, PERCENT.expected, PERCENT.example,
     visit_u64(u64) => |n| Percent::new(n as f64),
     visit_i64(i64) => |n| Percent::new(n as f64),
@@ -452,6 +523,33 @@ mod tests {
         assert_eq!(bytes("1G"), 1_073_741_824);
         assert_eq!(bytes("1.5k"), 1536);
         assert_eq!(bytes("16777215T"), 18_446_742_974_197_923_840);
+    }
+
+    #[test]
+    fn rates_count_in_1000s() {
+        let rate = |text: &str| text.parse::<PerSecond>().map(PerSecond::get).map_err(|error| error.to_string());
+        for text in ["10000", "10k", "10K", "10 k", "1e4", "0.01M", "10k/s", "10000 /s", " 1.0e4 "] {
+            assert_eq!(rate(text), Ok(10_000.0), "{text}");
+        }
+        assert_eq!((rate("0.5"), rate("1.5m"), rate("1G")), (Ok(0.5), Ok(1.5e6), Ok(1e9)));
+        for (text, why) in [
+            ("0", "it has to be more than zero"),
+            ("-5", "it is negative"),
+            ("-5k", "it is negative"),
+            ("nan", "it is not a finite number"),
+            ("inf", "it is too large, the most is 1000G"),
+            ("2000g", "it is too large, the most is 1000G"),
+            ("ten", "it does not begin with a number"),
+            ("10kbit", "the unit `kbit` is unknown (known: k, M, G; 1k = 1000 a second)"),
+            ("", "it is empty"),
+        ] {
+            let expected = format!("`{text}` is not a number per second: {why}; write for example `10k`");
+            assert_eq!(rate(text), Err(expected));
+        }
+        assert_eq!(serde_json::from_str::<PerSecond>("10000").unwrap().get(), 10_000.0);
+        assert_eq!(serde_json::from_str::<PerSecond>("0.5").unwrap().get(), 0.5);
+        assert_eq!(serde_json::from_str::<PerSecond>("\"10k\"").unwrap().get(), 10_000.0);
+        assert!(serde_json::from_str::<PerSecond>("0").is_err());
     }
 
     #[test]
@@ -602,6 +700,8 @@ mod tests {
                 let span = Span(Duration::from_nanos(n));
                 prop_assert_eq!(span.to_string().parse(), Ok(span));
             }
+            let rate = PerSecond::new(percent.max(1e-9)).unwrap();
+            prop_assert_eq!(rate.to_string().parse(), Ok(rate));
             let percent = Percent::new(percent).unwrap();
             prop_assert_eq!(percent.to_string().parse(), Ok(percent));
         }
@@ -614,6 +714,7 @@ mod tests {
                 let _ = text.parse::<ByteRate>();
                 let _ = text.parse::<Span>();
                 let _ = text.parse::<Percent>();
+                let _ = text.parse::<PerSecond>();
             }
         }
     }

@@ -9,8 +9,9 @@ use rig_load::plan::{
     Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
     Transactions, WorkerPlan,
 };
-use rig_stats::units::{ByteRate, Bytes, Span};
-use serde::Deserialize;
+use rig_stats::units::{ByteRate, Bytes, PerSecond, Span};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::file::OneOrMany;
 use super::packets::{self, EndWorkersFile, PacketTraffic, PortsFile, Protocol, SearchFile};
@@ -47,18 +48,15 @@ macro_rules! load_file {
     };
 }
 
-/// An enum only for the words with which anything else is refused.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged, expecting = "expected a number of transactions per second; `throttle` is what limits streams")]
-pub(super) enum PerSecond {
-    Number(f64),
-}
+/// Transactions per second. Whoever writes bits or bytes means another key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rate(PerSecond);
 
-/// The same for packets.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged, expecting = "expected a number per second such as 10000")]
-pub(super) enum Rate {
-    PerSecond(f64),
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let hint = |error| D::Error::custom(format!("{error}; `throttle` is what limits streams"));
+        PerSecond::deserialize(deserializer).map(Self).map_err(hint)
+    }
 }
 
 load_file! {
@@ -76,7 +74,7 @@ load_file! {
     response: Bytes,
     in_flight: u32,
     /// Transactions per second of each pair; as fast as they are answered unless told.
-    rate: PerSecond,
+    rate: Rate,
     arrivals: Arrivals,
     timeout: Span,
     batch: u32,
@@ -94,7 +92,7 @@ load_file! {
     /// Of packets, as all that follow.
     protocol: Protocol,
     /// New connections, of UDP first datagrams, per second.
-    connections_per_second: Rate,
+    connections_per_second: PerSecond,
     /// Connections that are open at once; no more are opened.
     hold: u32,
     /// Requests of each connection; without end unless told, where there are several.
@@ -102,7 +100,7 @@ load_file! {
     /// From request to request of a connection.
     interval: Span,
     /// Of all connections together, on those that are held.
-    requests_per_second: Rate,
+    requests_per_second: PerSecond,
     client_addresses: u32,
     server_addresses: u32,
     client_ports: PortsFile,
@@ -343,7 +341,7 @@ fn bulk(load: &LoadFile, flow: Flow) -> Result<(Load, Load), LoadError> {
 }
 
 fn transactions(load: &LoadFile) -> Result<Transactions, LoadError> {
-    let schedule = match (load.rate.map(|PerSecond::Number(rate)| rate), load.arrivals) {
+    let schedule = match (load.rate.map(|Rate(rate)| rate.get()), load.arrivals) {
         (None, None) => Schedule::Closed,
         (Some(rate), arrivals) => Schedule::Open { rate, arrivals: arrivals.unwrap_or_default() },
         (None, Some(_)) => return error("'arrivals' without a rate", "write for instance rate = 10000"),

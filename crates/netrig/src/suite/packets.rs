@@ -11,11 +11,11 @@ use rig_load::packet::{
     UdpClient, UdpServer, Walk,
 };
 use rig_load::plan::Load;
-use rig_stats::units::{Percent, Span};
+use rig_stats::units::{PerSecond, Percent, Span};
 use serde::Deserialize;
 
 use super::QuickSearch;
-use super::load::{LoadError, LoadFile, Rate, error};
+use super::load::{LoadError, LoadFile, error};
 use crate::record::Searched;
 use crate::testbed::topology::Pool;
 
@@ -95,14 +95,31 @@ pub(super) enum Goal {
 pub(super) struct SearchTable {
     #[expect(dead_code, reason = "there is one goal, and a file names it")]
     pub goal: Goal,
-    pub start: Option<f64>,
+    pub start: Option<Searchable>,
     pub growth: Option<f64>,
     pub precision: Option<Percent>,
     pub step: Option<Span>,
-    pub most: Option<f64>,
+    pub most: Option<Searchable>,
     pub late: Option<Percent>,
     pub measure_at: Option<Percent>,
     pub raise: Option<Raise>,
+}
+
+/// Where a search begins or ends: its own check says what is wrong with a number.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Searchable {
+    Number(f64),
+    Text(PerSecond),
+}
+
+impl Searchable {
+    fn get(self) -> f64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Text(rate) => rate.get(),
+        }
+    }
 }
 
 /// The key of the load that a search raises; the rate of requests where there is one, else that of connections.
@@ -183,7 +200,7 @@ fn addresses(key: &str, asked: Option<u32>) -> Result<u32, LoadError> {
 }
 
 fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
-    let given = load.connections_per_second.map(|Rate::PerSecond(rate)| rate);
+    let given = load.connections_per_second.map(PerSecond::get);
     let searches = |what| search.filter(|search| search.of == what).map(|search| search.options.start);
     let rate = match (given, searches(Searched::Connections)) {
         (Some(rate), None) | (None, Some(rate)) => rate,
@@ -223,7 +240,7 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadEr
 }
 
 fn repeat(load: &LoadFile) -> Result<Option<Repeat>, LoadError> {
-    let rate = load.requests_per_second.map(|Rate::PerSecond(rate)| rate);
+    let rate = load.requests_per_second.map(PerSecond::get);
     if rate.is_some() && load.interval.is_some() {
         return error(
             "both 'interval' and 'requests_per_second'",
@@ -372,21 +389,21 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
     let of = raised(table.raise, load)?;
     let (key, given) = match of {
         Searched::Connections => ("", None),
-        Searched::Requests => ("requests_per_second", load.requests_per_second.map(|Rate::PerSecond(rate)| rate)),
+        Searched::Requests => ("requests_per_second", load.requests_per_second.map(PerSecond::get)),
         Searched::Held => ("hold", load.hold.map(f64::from)),
     };
     if given.is_some() && table.start.is_some() {
         return error("two first values", format!("'{key}' is where the search begins: remove 'start'"));
     }
     let most = match of {
-        Searched::Held => Some(most_held(load)?.min(table.most.unwrap_or(f64::MAX))),
-        Searched::Connections | Searched::Requests => table.most,
+        Searched::Held => Some(most_held(load)?.min(table.most.map_or(f64::MAX, Searchable::get))),
+        Searched::Connections | Searched::Requests => table.most.map(Searchable::get),
     };
     let share = |percent: Option<Percent>, default: f64| percent.map_or(default, Percent::fraction);
     let plan = SearchPlan {
         of,
         options: Search {
-            start: given.or(table.start).unwrap_or(1000.0),
+            start: given.or(table.start.map(Searchable::get)).unwrap_or(1000.0),
             growth: table.growth.unwrap_or(2.0),
             precision: share(table.precision, 0.02),
             most,
@@ -450,7 +467,7 @@ fn most_held(load: &LoadFile) -> Result<f64, LoadError> {
         * ports(load.client_ports, CLIENT_PORTS)
         * f64::from(addresses("server_addresses", load.server_addresses)?)
         * ports(load.server_ports, SERVER_PORTS);
-    let opened = load.connections_per_second.map_or(f64::MAX, |Rate::PerSecond(rate)| rate * OPENING_MAX.as_secs_f64());
+    let opened = load.connections_per_second.map_or(f64::MAX, |rate| rate.get() * OPENING_MAX.as_secs_f64());
     Ok(pairs.min(opened).floor())
 }
 

@@ -241,8 +241,8 @@ fn keys_that_a_kind_does_not_know_are_refused_by_name() {
         refused(&with(kind, key), &[named, kind, "remove it"]);
     }
     refused(&with("tcp-rr", "arrivals = \"poisson\""), &["'arrivals' without a rate"]);
-    refused(&with("tcp-rr", "rate = 0"), &["rate is 0"]);
-    refused(&with("udp-stream", "rate = \"1gbit\""), &["a number of transactions per second", "`throttle`"]);
+    refused(&with("tcp-rr", "rate = 0"), &["`0` is not a number per second", "more than zero"]);
+    refused(&with("udp-stream", "rate = \"1gbit\""), &["`1gbit` is not a number per second", "`throttle`"]);
     refused(&with("udp-rr", "request = \"65k\""), &["request", "65507"]);
     refused(&with("udp-stream", "batch = 2"), &["no message size"]);
     refused(&with("udp-stream", "message = \"8\""), &["datagram is 8"]);

@@ -8,7 +8,7 @@ use clap::{Arg, Args, value_parser};
 use rig_load::plan::{
     Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream, Transactions,
 };
-use rig_stats::units::{BitRate, Bytes, Span};
+use rig_stats::units::{BitRate, Bytes, PerSecond, Span};
 use rig_sys::cpu::CpuSet;
 
 use crate::cli::OutputArgs;
@@ -319,7 +319,7 @@ pub struct RrLoad {
     /// Begin this many transactions per second, whether answered or not; latency then counts from the scheduled time
     /// [default: the next as soon as one is answered]
     #[arg(long, value_name = "PER_SECOND")]
-    rate: Option<f64>,
+    rate: Option<PerSecond>,
     /// Exponentially distributed distances between the transactions of a --rate, as from many independent users
     #[arg(long, requires = "rate")]
     poisson: bool,
@@ -343,7 +343,7 @@ impl RrLoad {
             request: self.request,
             response: self.response,
             in_flight: self.in_flight,
-            schedule: self.rate.map_or(Schedule::Closed, |rate| Schedule::Open { rate, arrivals }),
+            schedule: self.rate.map_or(Schedule::Closed, |rate| Schedule::Open { rate: rate.get(), arrivals }),
             timeout: self.timeout.0,
             send_buffer: common.send_buffer,
             receive_buffer: common.receive_buffer,

@@ -9,7 +9,7 @@ use rig_load::packet::plan::{Driver, VxlanPlan};
 
 use super::language::Refusal;
 use super::settings::{Device, LogLevel, Port, Protocol, Settings};
-use super::values::{address, amount, byte, count, cpus, long_time, mac, nth, range, short_time, whole};
+use super::values::{address, byte, count, cpus, long_time, mac, nth, range, rate, short_time, whole};
 
 /// `None`, or a warning.
 pub type Set = Result<Option<String>, Refusal>;
@@ -262,7 +262,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "1000 with cc",
         1..=1,
         "New connections per second of all workers together.",
-        value!(cps, |text| amount(text).map(Some)),
+        value!(cps, |text| rate(text).map(Some)),
     ),
     word(
         "cc",
@@ -530,7 +530,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "",
         1..=1,
         "Requests per second of all connections together, in place of the interval of keepalive.",
-        value!(rps, |text| amount(text).map(Some)),
+        value!(rps, |text| rate(text).map(Some)),
     )
     .ours(),
     word(
@@ -539,7 +539,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "",
         1..=1,
         "UDP and flood: packets per second that are sent.",
-        value!(pps, |text| amount(text).map(Some)),
+        value!(pps, |text| rate(text).map(Some)),
     )
     .ours(),
     word(

@@ -236,7 +236,7 @@ fn bad_arguments_are_refused_where_they_are() {
         "wait x",
         "cps 0",
         "cps -1",
-        "cps 1g",
+        "cps 1t",
         "cps 1kk",
         "cps inf",
         "cps 1 2",

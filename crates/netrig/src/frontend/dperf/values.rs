@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rig_load::packet::plan::Range;
+use rig_stats::units::{PerSecond, UnitError};
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -16,8 +17,13 @@ pub fn whole<T: FromStr + PartialOrd + std::fmt::Display>(text: &str, range: Ran
     within.ok_or_else(|| format!("'{text}' is not a number from {} to {}", range.start(), range.end()))
 }
 
+/// A number per second, as suites and options have it, too.
+pub fn rate(text: &str) -> Result<f64> {
+    text.parse().map(PerSecond::get).map_err(|error: UnitError| error.to_string())
+}
+
 /// A number above zero, with `k` or `m` for a thousand or a million of it, in either case.
-pub fn amount(text: &str) -> Result<f64> {
+fn amount(text: &str) -> Result<f64> {
     let (digits, scale) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1e6),

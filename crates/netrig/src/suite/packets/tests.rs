@@ -41,8 +41,8 @@ fn what_packets_cannot_be_is_refused_with_line_and_next_step() {
         ("protocol = \"http\", connections_per_second = 9, request = \"20\"".to_owned(), &["HTTP request of 20", "85"]),
         ("protocol = \"http\", connections_per_second = 9, response = \"1M\"".to_owned(), &["body", "65536"]),
         ("protocol = \"tcp\"".to_owned(), &["connections_per_second"]),
-        ("protocol = \"tcp\", connections_per_second = \"1k\"".to_owned(), &["a number per second"]),
-        ("protocol = \"tcp\", connections_per_second = 0".to_owned(), &["rate of 0"]),
+        ("protocol = \"tcp\", connections_per_second = \"1kbit\"".to_owned(), &["a number per second", "`kbit`"]),
+        ("protocol = \"tcp\", connections_per_second = 0".to_owned(), &["`0` is not", "more than zero"]),
         (with("message = \"1k\""), &["'message'", "connections_per_second"]),
         (with("threads = 2"), &["'threads'", "workers"]),
         (with("hold = 10"), &["'interval'"]),
@@ -76,6 +76,20 @@ fn what_packets_cannot_be_is_refused_with_line_and_next_step() {
     }
     refused("etun", &with("workers = 2"), &["2 workers", "one queue"]);
     refused("macvlan", &with("driver = \"xdp\""), &["macvlan", "xdp-generic"]);
+}
+
+#[test]
+fn rates_are_written_as_everywhere() {
+    let client = |load: &str| match raw(load).traffic.connect {
+        Load::Packets(packets) => packets.service.client().unwrap().clone(),
+        _ => panic!("no packets"),
+    };
+    let load =
+        client("protocol = \"tcp\", connections_per_second = \"10k\", hold = 5, requests_per_second = \"1.5M/s\"");
+    assert_eq!((load.load.rate, load.repeat.unwrap().rate), (10_000.0, Some(1.5e6)));
+    let searched = raw("protocol = \"tcp\", search = { goal = \"loss-free\", start = \"2k\", most = \"1M\" }");
+    let options = searched.traffic.packets.unwrap().search.unwrap().options;
+    assert_eq!((options.start, options.most), (2000.0, Some(1e6)));
 }
 
 #[test]
