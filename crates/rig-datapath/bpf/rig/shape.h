@@ -218,7 +218,8 @@ _Static_assert(sizeof(struct control) == 8, "");
 
 /* Constants of a loaded program. */
 struct tuning {
-	__u64 key[5];
+	/* Of the hash. */
+	__u64 key[11];
 	__u32 bucket_mask;
 	__u32 shards;
 	__u32 connections_per_shard;
@@ -230,7 +231,7 @@ struct tuning {
 	__u32 overflow;
 	__u32 pad;
 };
-_Static_assert(sizeof(struct tuning) == 72, "");
+_Static_assert(sizeof(struct tuning) == 120, "");
 
 /* Workers that packets are spread over. */
 #define MAX_WORKERS 128

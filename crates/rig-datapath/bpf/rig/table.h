@@ -10,36 +10,13 @@
 #ifndef RIG_TABLE_H
 #define RIG_TABLE_H
 
-#include "maps.h"
-
-struct tuple {
-	struct address source, destination;
-	__u16 source_port, destination_port;
-	__u8 protocol;
-	__u8 pad[3];
-};
+#include "hash.h"
 
 #define SLOT(entry) ((__u32)(entry)&0x7fffffff)
 #define DIRECTION(entry) ((enum direction)(((__u32)(entry)) >> 31))
 #define STATE(live) ((enum state)(((live) >> 32) & 0xff))
 #define TICK(live) ((__u32)(live))
 #define LIVE(state, tick) ((__u64)(state) << 32 | (tick))
-
-/*
- * Multilinear over words with keys drawn at load, so that nobody outside can make buckets collide on purpose (Lemire
- * and Kaser, "Strongly universal string hashing is fast", 2014), and a finish that brings what only the upper bits
- * know down to those that choose the bucket.
- */
-static always_inline __u64 hash_tuple(const struct tuple *t)
-{
-	__u64 ports = (__u64)t->protocol << 32 | (__u32)t->destination_port << 16 | t->source_port;
-	__u64 h = t->source.hi * tuning.key[0] + t->source.lo * tuning.key[1] + t->destination.hi * tuning.key[2] +
-		  t->destination.lo * tuning.key[3] + ports * tuning.key[4];
-
-	h ^= h >> 32;
-	h *= 0x9e3779b97f4a7c15ULL;
-	return h ^ h >> 29;
-}
 
 static always_inline struct bucket *bucket_at(__u64 hash, int step)
 {

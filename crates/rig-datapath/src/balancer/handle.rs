@@ -12,7 +12,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::Error;
 use crate::test_run::{self, Outcome};
 
+use super::config::Protocol;
 use super::control::{PROGRAM, SWEEP};
+use super::hash::Hasher;
 use super::known::Known;
 use super::load::{Tables, program};
 use super::shape::{NextHop, Sweep, Tuning};
@@ -83,6 +85,12 @@ impl Handle {
     /// Room in the tables.
     pub fn sizes(&self) -> Sizes {
         self.sizes
+    }
+
+    /// The hash of a packet's addresses, ports and protocol, see [`Trace::hash`](super::Trace::hash): keys are drawn anew
+    /// for each balancer.
+    pub fn hash(&self, protocol: Protocol, source: SocketAddr, destination: SocketAddr) -> u64 {
+        Hasher { key: self.tuning.key }.hash(protocol, source, destination)
     }
 
     /// What its maps take.

@@ -14,6 +14,7 @@ mod attach;
 mod config;
 mod control;
 mod handle;
+mod hash;
 mod known;
 pub mod ladder;
 mod load;

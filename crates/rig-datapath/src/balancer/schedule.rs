@@ -135,7 +135,7 @@ fn maglev(backends: &[(usize, SocketAddr, u64)]) -> Vec<usize> {
 
 /// The program's hash of an address and a port (bpf/rig/schedule.h, `hash_place`).
 pub(crate) fn hash_place(place: SocketAddr) -> u32 {
-    let words = Address::from(place.ip()).bytes;
+    let words = Address::from(place.ip()).words();
     let mut hash = words[0]
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(words[1].wrapping_mul(0xc2b2_ae3d_27d4_eb4f))

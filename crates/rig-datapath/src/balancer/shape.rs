@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::hash::KEYS;
+
 /// States of a connection; numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -204,8 +206,8 @@ plain! {
         redirects_back: u8,
     }
 
-    pub(crate) struct Tuning: 72 {
-        key: [u64; 5],
+    pub(crate) struct Tuning: 120 {
+        key: [u64; KEYS],
         bucket_mask: u32,
         shards: u32,
         connections_per_shard: u32,
@@ -305,6 +307,13 @@ pub(crate) fn port_of(port: u16) -> u16 {
 
 pub(crate) fn socket(address: Address, port: u16) -> SocketAddr {
     SocketAddr::new(address.into(), u16::from_be(port))
+}
+
+impl Address {
+    /// As the program has them.
+    pub(crate) fn words(self) -> [u64; 2] {
+        self.bytes
+    }
 }
 
 /// The two halves of a list's word: offset and length.

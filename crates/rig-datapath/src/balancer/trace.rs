@@ -76,6 +76,8 @@ pub struct Trace {
     pub kind: Kind,
     /// The CPU that it was found out on: CPUs differ in their local ports.
     pub cpu: u32,
+    /// Of addresses, ports and protocol: what its worker and the places of its connection are chosen by.
+    pub hash: u64,
     /// The CPU to whose queue it would go; none when it is handled where it comes in.
     pub worker: Option<u32>,
     pub found: Option<Found>,
@@ -171,6 +173,7 @@ impl Handle {
         Ok(Trace {
             kind,
             cpu: notes.cpu,
+            hash: notes.hash,
             worker: self.worker(&notes),
             found,
             begun: self.begun(&names, &notes),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rig_datapath::balancer::{
-    Direction, Drop, Forward, Kind, Pass, Scheduler, Service, Sizes, Spreading, State, Trace,
+    Direction, Drop, Forward, Kind, Pass, Protocol, Scheduler, Service, Sizes, Spreading, State, Trace,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -229,4 +229,28 @@ fn the_worker_is_named() {
     seen.dedup();
     assert_eq!(seen, cpus);
     assert_eq!(worker(&traced, &tcp(SYN, "10.0.0.60:1", "10.0.0.1:22").bytes()), None);
+}
+
+/// The program's hash is the one whose evenness is tested.
+#[test]
+fn the_hash_is_the_one_in_rust() {
+    let Some(lab) = Lab::new(small(), &config(&[])) else { return };
+    let ends = [
+        ("10.0.0.60:5000", "10.0.0.200:80"),
+        ("192.0.2.255:65535", "203.0.113.128:1"),
+        ("255.255.255.254:128", "128.0.0.128:32768"),
+        ("[fd00::60]:5000", "[fd00::200]:80"),
+        ("[2001:db8:80:ff80:8000:8080:80:8081]:40000", "[8000:80:80ff:80:80:ffff:80:fffe]:443"),
+    ];
+    for (a, b) in ends {
+        for (source, destination) in [(a, b), (b, a)] {
+            for (frame, protocol) in
+                [(tcp(SYN, source, destination), Protocol::Tcp), (udp(source, destination), Protocol::Udp)]
+            {
+                let hash = lab.balancer.trace(&frame.bytes(), Some(lab.interface)).unwrap().hash;
+                let expected = lab.balancer.hash(protocol, source.parse().unwrap(), destination.parse().unwrap());
+                assert_eq!(hash, expected, "{protocol:?} {source} {destination}");
+            }
+        }
+    }
 }
