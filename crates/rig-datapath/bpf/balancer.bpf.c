@@ -12,6 +12,15 @@ int balance(struct xdp_md *ctx)
 	return balance_to(ctx, THROUGH);
 }
 
+/* Notes that the local address is one that a record names. */
+static always_inline void meet_local(const struct connection *c, __u32 round)
+{
+	__u32 number = c->local, *met = number ? bpf_map_lookup_elem(&locals_met, &number) : 0;
+
+	if (met && *met != round)
+		*met = round;
+}
+
 static long sweep_one(__u32 i, struct sweep *s)
 {
 	__u32 slot = s->from + i;
@@ -24,8 +33,10 @@ static long sweep_one(__u32 i, struct sweep *s)
 		return 1;
 	live = *(volatile __u64 *)&c->live;
 	age = s->tick - TICK(live);
+	if (STATE(live) == FREE)
+		return 0;
+	meet_local(c, s->round);
 	switch (STATE(live)) {
-	case FREE:
 	case RESERVED:
 		return 0;
 	case DEAD:
@@ -61,7 +72,7 @@ static long sweep_one(__u32 i, struct sweep *s)
 SEC("syscall")
 int sweep(struct sweep *ctx)
 {
-	struct sweep s = { .from = ctx->from, .count = ctx->count, .all = ctx->all };
+	struct sweep s = { .from = ctx->from, .count = ctx->count, .all = ctx->all, .round = ctx->round };
 	const struct control *c = settings();
 
 	if (!c)

@@ -82,7 +82,7 @@ impl Map {
     }
 
     /// Consecutive elements of an array from `first`.
-    pub(crate) fn set_range(&self, first: u32, values: &[u32]) -> Result<(), Error> {
+    pub(crate) fn set_range<V: IntoBytes + Immutable>(&self, first: u32, values: &[V]) -> Result<(), Error> {
         if values.is_empty() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 #ifndef RIG_BALANCE_H
 #define RIG_BALANCE_H
 
-#include "schedule.h"
+#include "places.h"
 #include "state.h"
 #include "too_big.h"
 #include "translate.h"
@@ -158,50 +158,11 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	return leave_by(ctx, p, ifindex, control);
 }
 
-/* Local address, by its number, and port of a backend's nth connection; each CPU has its own part of the ports. */
-struct local {
-	__u32 address;
-	__u16 port;
-};
-
-static always_inline int local_of(const struct service *s, __u64 nth, struct local *l)
-{
-	__u32 addresses = LENGTH(s->locals);
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	if (!addresses || !tuning.cpus || !tuning.ports_per_cpu)
-		return 0;
-	l->address = list_at(s->locals, nth % addresses);
-	l->port = bpf_htons(tuning.port_low + (cpu % tuning.cpus) * tuning.ports_per_cpu +
-			    nth / addresses % tuning.ports_per_cpu);
-	return 1;
-}
-
-/* Where a backend's local addresses and ports go on, in whichever service it is: they are taken for all of them. */
-static always_inline __u64 *cursor_of(const struct backend *b)
-{
-	__u32 key = hash_place(&b->address, b->port) % CURSORS;
-
-	return bpf_map_lookup_elem(&cursors, &key);
-}
-
-static always_inline int next_local(struct connection *c, const struct service *s, __u64 *cursor)
-{
-	struct local l;
-
-	if (!local_of(s, *cursor, &l))
-		return 0;
-	*cursor += 1;
-	c->local = l.address;
-	c->local_port = l.port;
-	return 1;
-}
-
 /*
  * Asks for the bucket that a connection's second entry will most likely go to, ahead of the look-up: the memory of both is
  * waited for at once then, and not one after the other. Nothing depends on it, so it may be wrong when others are quicker.
  */
-__noinline int ask_early(__u32 number, const struct tuple *client)
+__noinline int ask_early(__u32 number, const struct tuple *client, __u64 hash)
 {
 	const struct service *s = service_at(number);
 	const struct address *to = client ? &client->source : 0;
@@ -210,18 +171,19 @@ __noinline int ask_early(__u32 number, const struct tuple *client)
 	struct backend *b;
 	struct bucket *bucket;
 	__u64 *cursor;
+	__u32 key;
 
 	if (!s || !client)
 		return 0;
 	l.port = client->source_port;
-	b = backend_at(due(s, number, client));
+	b = backend_at(due(s, number, client, hash));
 	if (!b)
 		return 0;
-	cursor = cursor_of(b);
-	if (!cursor)
-		return 0;
 	if (s->forward == FULLNAT) {
-		if (!local_of(s, *cursor, &l))
+		key = cursor_of(b);
+		cursor = bpf_map_lookup_elem(&cursors, &key);
+		/* Which lease is next is not known before it is taken. */
+		if (!cursor || *cursor % LEASE == 0 || !local_of(s, *cursor, &l))
 			return 0;
 		to = local_at(l.address);
 	} else if (s->forward != NAT) {
@@ -234,49 +196,108 @@ __noinline int ask_early(__u32 number, const struct tuple *client)
 	return bucket ? *(volatile __u32 *)&bucket->head : 0;
 }
 
+/* Gives a connection its backend's nth place, and puts in the entry for it: INSERTED, EXISTS... or -1 without any address. */
+__noinline int insert_at(__u32 slot, __u64 nth)
+{
+	struct connection *c = connection_at(slot);
+	struct service *s;
+	struct tuple t = {};
+	struct local l;
+
+	if (!c)
+		return -1;
+	s = service_at(c->service);
+	if (!s || !local_of(s, nth, &l))
+		return -1;
+	c->local = l.address;
+	c->local_port = l.port;
+	if (!tuple_of(c, OUTWARD, &t))
+		return -1;
+	return insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0);
+}
+
+/* A place of its own; 0 or a reason for a drop. */
+__noinline int insert_translated(__u32 slot)
+{
+	struct connection *c = connection_at(slot);
+	struct backend *b;
+	__u64 *cursor, next, taken = 0;
+	__u32 key;
+	int result;
+
+	if (!c)
+		return DROP_INTERNAL;
+	b = backend_at(c->backend);
+	if (!b)
+		return DROP_INTERNAL;
+	key = cursor_of(b);
+	cursor = bpf_map_lookup_elem(&cursors, &key);
+	if (!cursor)
+		return DROP_INTERNAL;
+	next = *cursor;
+	for (int i = 0; i < PLACE_TRIES; i++) {
+		/* Many that are taken are those of connections that last: ever longer leaps pass over them. */
+		__u32 leap = i < NEAR_TRIES ? 0 : i - NEAR_TRIES;
+
+		if (i >= NEAR_TRIES || next % LEASE == 0) {
+			next = take_lease(c->service, c->backend, leap ? 1 << (leap < LEAP_SHIFT ? leap : LEAP_SHIFT) : 0, taken);
+			if (DRY)
+				taken = next + LEASE;
+		}
+		result = insert_at(slot, next++);
+		if (result != EXISTS && result != NO_ROOM)
+			goto done;
+	}
+	next = search_place(c->service, c->backend);
+	if (!next)
+		return DROP_NO_LOCAL_PORT;
+	result = insert_at(slot, next - 1);
+done:
+	if (!DRY)
+		*cursor = next;
+	if (result < 0)
+		return DROP_NO_LOCAL_ADDRESS;
+	return result == INSERTED ? 0 : result == CONTENDED ? DROP_CONTENDED : DROP_NO_LOCAL_PORT;
+}
+
 /* The entry for packets from the backend, and with it the local address and port; 0 or a reason for a drop. */
 __noinline int insert_outward(__u32 slot)
 {
 	struct connection *c = connection_at(slot);
 	struct service *s;
-	struct backend *b;
 	struct tuple t = {};
-	__u64 *cursor, next;
 
 	if (!c)
 		return DROP_INTERNAL;
 	s = service_at(c->service);
-	b = backend_at(c->backend);
-	if (!s || !b)
+	if (!s)
 		return DROP_INTERNAL;
-	cursor = cursor_of(b);
-	if (!cursor)
-		return DROP_INTERNAL;
-	if (DRY) {
-		next = *cursor;
-		cursor = &next;
-	}
-	if (s->forward == ROUTE)
-		return 0;
-	if (s->forward == TUNNEL)
-		return next_local(c, s, cursor) ? 0 : DROP_NO_LOCAL_ADDRESS;
-	for (int i = 0; i < PORT_TRIES; i++) {
-		int result;
+	if (s->forward == FULLNAT)
+		return insert_translated(slot);
+	if (s->forward == TUNNEL) {
+		__u32 addresses = LENGTH(s->locals);
 
-		if (s->forward == FULLNAT && !next_local(c, s, cursor))
+		/* A flow's outer source stays, and flows have different ones. */
+		if (!addresses)
 			return DROP_NO_LOCAL_ADDRESS;
-		if (!tuple_of(c, OUTWARD, &t))
-			return DROP_INTERNAL;
-		result = insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0);
-		if (result == INSERTED)
-			return 0;
-		if (result == CONTENDED)
-			return DROP_CONTENDED;
-		/* With NAT the client's own port is what there is. */
-		if (s->forward == NAT)
-			return result == EXISTS ? DROP_NAT_CLASH : DROP_INDEX_FULL;
+		c->local = list_at(s->locals, hash_place(&c->client, c->client_port) % addresses);
+		return 0;
 	}
-	return DROP_NO_LOCAL_PORT;
+	if (s->forward != NAT)
+		return 0;
+	/* The client's own port is what there is. */
+	if (!tuple_of(c, OUTWARD, &t))
+		return DROP_INTERNAL;
+	switch (insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0)) {
+	case INSERTED:
+		return 0;
+	case CONTENDED:
+		return DROP_CONTENDED;
+	case EXISTS:
+		return DROP_NAT_CLASH;
+	default:
+		return DROP_INDEX_FULL;
+	}
 }
 
 /*
@@ -297,7 +318,7 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->tcp_flags & TCP_RST || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK)))
 		return -DROP_NO_CONNECTION;
-	backend = schedule(number, &p->tuple);
+	backend = schedule(number, &p->tuple, hash);
 	if (backend < 0)
 		return backend;
 	share = take_share();
@@ -488,7 +509,7 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	if (opens && rung == THROUGH) {
 		number = service_for(&packet->tuple);
 		if (number)
-			ask_early(*number, &packet->tuple);
+			ask_early(*number, &packet->tuple, hash);
 	}
 	entry = find(&packet->tuple, hash);
 	if (rung == FOUND)

@@ -112,13 +112,45 @@ struct {
 	__type(value, struct load);
 } loads SEC(".maps");
 
-/* Where backends' local addresses and ports go on. */
+/* The next of backends' places on this CPU; at the beginning of a lease another one is to be taken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, CURSORS);
 	__type(key, __u32);
 	__type(value, __u64);
 } cursors SEC(".maps");
+
+/* Where backends' places go on for all CPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CURSORS);
+	__type(key, __u32);
+	__type(value, struct order);
+} orders SEC(".maps");
+
+/* Leases that rest; one that falls on another's place takes it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rest);
+} rests SEC(".maps");
+
+/* Searches of this CPU for a free place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct telling);
+} searches SEC(".maps");
+
+/* The round of sweeping that has last met a connection with this local address. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} locals_met SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

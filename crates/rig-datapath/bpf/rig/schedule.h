@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Which backend gets a new connection. What differs between schedulers is in their lists, made by the control plane:
- * round robin, weighted or not, goes round one; the hashes point into a Maglev table; the least loaded is looked for.
+ * round robin, weighted or not, goes round one; the hashes point into a Maglev table; the least loaded is looked for among few,
+ * and of many it is the less loaded of two (Mitzenmacher, "The power of two choices in randomized load balancing", 2001), which
+ * are drawn from a round in which each is as often as its weight says.
  */
 #ifndef RIG_SCHEDULE_H
 #define RIG_SCHEDULE_H
@@ -10,16 +12,6 @@
 
 #define OFFSET(list) ((__u32)(list))
 #define LENGTH(list) ((__u32)((list) >> 32))
-
-/* Numbers in a list must be found again by the model: the same finish as the table's hash, with keys of its own. */
-static always_inline __u32 hash_place(const struct address *a, __u16 port)
-{
-	__u64 h = a->hi * 0x9e3779b97f4a7c15ULL + a->lo * 0xc2b2ae3d27d4eb4fULL + port * 0x165667b19e3779f9ULL;
-
-	h ^= h >> 32;
-	h *= 0xd6e8feb86659fd93ULL;
-	return h >> 32;
-}
 
 static always_inline __u32 hash_source(const struct tuple *t, int with_port)
 {
@@ -84,6 +76,23 @@ static long least_of(__u32 i, struct least *least)
 	return 0;
 }
 
+/*
+ * The less loaded of two for its weight; 0 when both are at their limits. They are drawn by the hash of the client's packets,
+ * which nobody outside knows, so that a packet that is traced has the same.
+ */
+static always_inline __u32 less_loaded(const struct service *s, __u64 hash)
+{
+	struct least least = { .list = s->schedule };
+	__u64 length = LENGTH(s->schedule);
+	__u32 one = (hash & 0xffffffff) * length >> 32, other = (hash >> 32) * length >> 32;
+
+	if (other == one)
+		other = one + 1 < length ? one + 1 : 0;
+	least_of(one, &least);
+	least_of(other, &least);
+	return least.backend;
+}
+
 /* Where in a list of this length, which the least loaded is not found by, a service's next connection begins to look. */
 static always_inline __u32 start_in(const struct service *s, __u32 service, const struct tuple *t, __u32 length, int take)
 {
@@ -98,7 +107,7 @@ static always_inline __u32 start_in(const struct service *s, __u32 service, cons
 }
 
 /* The backend's number, with the connection counted towards it; or a negative reason for a drop. */
-__noinline int schedule(__u32 service, const struct tuple *t)
+__noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 {
 	const struct service *s = service_at(service);
 	__u32 length, at;
@@ -111,6 +120,11 @@ __noinline int schedule(__u32 service, const struct tuple *t)
 	if (s->scheduler == LEAST) {
 		struct least least = { .list = s->schedule };
 
+		if (length > LEAST_LOOKED_AT) {
+			at = less_loaded(s, hash);
+			if (at && admit(at))
+				return at;
+		}
 		bpf_loop(length, least_of, &least, 0);
 		if (least.backend && admit(least.backend))
 			return least.backend;
@@ -128,11 +142,13 @@ __noinline int schedule(__u32 service, const struct tuple *t)
 }
 
 /* Whose turn it is likely to be, with nothing changed; 0 when that takes a look at all of them. */
-static always_inline __u32 due(const struct service *s, __u32 service, const struct tuple *t)
+static always_inline __u32 due(const struct service *s, __u32 service, const struct tuple *t, __u64 hash)
 {
 	__u32 length = LENGTH(s->schedule);
 
-	return length && s->scheduler != LEAST ? list_at(s->schedule, start_in(s, service, t, length, 0)) : 0;
+	if (s->scheduler == LEAST)
+		return length > LEAST_LOOKED_AT ? less_loaded(s, hash) : 0;
+	return length ? list_at(s->schedule, start_in(s, service, t, length, 0)) : 0;
 }
 
 #endif

@@ -24,10 +24,28 @@
 #define BUCKET_ENTRIES 7
 /* Buckets in which an entry may lie: its own and those that it may spill to. */
 #define PATH_BUCKETS 12
-/* Local ports that are tried for one new connection before it is refused. */
-#define PORT_TRIES 32
+/*
+ * Places are what connections to a backend can have: a local address and a port. A CPU takes a lease of so many of them, all
+ * of one address, from the one order that all CPUs share, and gives them out one after the other. Each lease is taken again
+ * when all others have been.
+ */
+#define LEASE 64
+/* Places that are tried for one new connection: so many one after the other, and the others ever further ahead. */
+#define PLACE_TRIES 32
+#define NEAR_TRIES 4
+/* Leases that the longest leap passes over. */
+#define LEAP_SHIFT 10
+/* Leases of which one is sought that no closed connection rests in. */
+#define LEASES_LOOKED_AT 8
+/* Where most places are taken: how many are looked through for one new connection, and for how many in a tick on a CPU. */
+#define PLACES_SEARCHED 4096
+#define SEARCHES_PER_TICK 16
+/* Ticks for which a backend that closed first keeps the connection in TIME-WAIT, 60 s (RFC 9293, 3.4.2; Linux). */
+#define REST_TICKS 448
 /* More than there mostly are backends: those that share one leave out what the others have taken. */
 #define CURSORS 4096
+/* The least loaded backend of so many is looked for among all; of more, the less loaded of two. */
+#define LEAST_LOOKED_AT 16
 /* Entries of a schedule that are tried when backends are at their limit. */
 #define SCHEDULE_TRIES 32
 #define MAX_SHARDS 64
@@ -223,15 +241,27 @@ struct tuning {
 	__u32 bucket_mask;
 	__u32 shards;
 	__u32 connections_per_shard;
-	__u32 cpus;
-	__u16 port_low;
-	__u16 ports_per_cpu;
+	/* Local ports: the first, and leases of them. */
+	__u16 port_low, port_leases;
+	__u32 rest_mask;
 	/* Sets that are homes, and slots of overflow behind them. */
 	__u32 homes;
 	__u32 overflow;
 	__u32 pad;
 };
 _Static_assert(sizeof(struct tuning) == 120, "");
+
+/* Where a backend's places go on: the first of the next lease, and the first that has not been searched yet. */
+struct order {
+	__u64 lease, search;
+};
+_Static_assert(sizeof(struct order) == 16, "");
+
+/* A lease in which a connection was that its backend has closed first: which, and the tick of its last packet. */
+struct rest {
+	__u32 check, tick;
+};
+_Static_assert(sizeof(struct rest) == 8, "");
 
 /* Workers that packets are spread over. */
 #define MAX_WORKERS 128
@@ -282,7 +312,8 @@ struct sweep {
 	__u32 live;
 	/* 1: end all connections, whether they have expired or not, and let no place rest. */
 	__u32 all;
-	__u32 pad;
+	/* Which round through the table it is part of. */
+	__u32 round;
 };
 _Static_assert(sizeof(struct sweep) == 32, "");
 

@@ -10,6 +10,8 @@
 #ifndef RIG_TABLE_H
 #define RIG_TABLE_H
 
+#include <bpf/bpf_endian.h>
+
 #include "hash.h"
 
 #define SLOT(entry) ((__u32)(entry)&0x7fffffff)
@@ -468,6 +470,34 @@ static always_inline void add_load(__u32 backend, __s64 all, __s64 established)
 		fetch_and_add(&load->connections, all + (established << 32));
 }
 
+/* What stands for a lease of a backend's ports at a local address. */
+static always_inline struct rest *rest_of(const struct backend *b, __u32 local, __u16 port, __u32 *check)
+{
+	__u64 id = (__u64)hash_place(&b->address, b->port) << 32 | local << 16 | bpf_ntohs(port) / LEASE;
+	__u64 mixed = id * 0x9e3779b97f4a7c15ULL;
+	__u32 key = mixed >> 40 & tuning.rest_mask;
+
+	*check = mixed >> 8;
+	return bpf_map_lookup_elem(&rests, &key);
+}
+
+/* A connection has ended, of whose last packets the backend may still hear: it was the one to close, at least as well. */
+static always_inline void let_rest(const struct connection *c, __u64 live)
+{
+	const struct service *s = service_at(c->service);
+	const struct backend *b = backend_at(c->backend);
+	struct rest *rest;
+	__u32 check;
+
+	if (DRY || !s || !b || s->forward != FULLNAT || (STATE(live) != FIN_WAIT && STATE(live) != TIME_WAIT))
+		return;
+	rest = rest_of(b, c->local, c->local_port, &check);
+	if (!rest)
+		return;
+	rest->check = check;
+	rest->tick = TICK(live);
+}
+
 /*
  * Ends a connection: from here on no packet finds it. 0 when somebody else has changed it meanwhile.
  */
@@ -483,6 +513,7 @@ __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 	if (!is_home(slot) && tuple_of(c, INWARD, &t))
 		remove(hash_tuple(&t), slot);
 	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
+	let_rest(c, live);
 	return 1;
 }
 

@@ -1,6 +1,6 @@
 //! Configuring.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
@@ -12,11 +12,12 @@ use crate::Error;
 use super::attach::Back;
 use super::config::{Config, Forward, Policy, Protocol, Service, Unhandled};
 use super::handle::Handle;
-use super::known::{Identity, Known, KnownBackend, KnownService, Part};
+use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, CURSORS, Control, Hop, Load, ServiceKey, TICK_SHIFT, Telling, TrafficCount, ownership, port_of,
+    self, Address, CURSORS, Control, Hop, Load, Order, Rest, ServiceKey, TICK_SHIFT, Telling, TrafficCount, ownership,
+    port_of,
 };
 use super::unsent::Unsent;
 use super::workers::Spreader;
@@ -79,11 +80,13 @@ impl Balancer {
     fn apply_valid(&mut self, config: &Config) -> Result<(), Error> {
         self.known.resting.clear();
         self.reclaim()?;
+        self.reclaim_locals()?;
         // What is there first, so that at no moment a new connection finds less than before or after.
         for service in &config.services {
             self.apply_service(service)?;
         }
         self.close_others(config)?;
+        self.leave_locals(config);
         self.apply_owned(config)?;
         self.apply_policy(config.policy)
     }
@@ -217,13 +220,54 @@ impl Balancer {
     }
 
     fn local(&mut self, address: IpAddr) -> Result<u32, Error> {
-        if let Some(number) = self.known.locals.get(&address) {
-            return Ok(*number);
+        if let Some(known) = self.known.locals.get_mut(&address) {
+            known.left = None;
+            return Ok(known.number);
         }
         let number = self.known.new_local(self.handle.sizes.local_addresses)?;
         self.handle.tables.locals.set(&number, &Address::from(address))?;
-        self.known.locals.insert(address, number);
+        self.known.locals.insert(address, KnownLocal { number, left: None });
         Ok(number)
+    }
+
+    /// Local addresses that no service has any more.
+    fn leave_locals(&mut self, config: &Config) {
+        let round = self.handle.rounds().now;
+        let wanted: BTreeSet<IpAddr> =
+            config.services.iter().flat_map(|service| service.forward.local()).copied().collect();
+        let others = self.known.locals.iter_mut().filter(|(address, _)| !wanted.contains(*address));
+        others.for_each(|(_, known)| known.left = known.left.or(Some(round)));
+    }
+
+    /// Gives back the numbers of local addresses that no connection has: two whole rounds of sweeping since they were left
+    /// have met none.
+    fn reclaim_locals(&mut self) -> Result<(), Error> {
+        let done = self.handle.rounds().done;
+        let mut gone = Vec::new();
+        for (address, known) in &self.known.locals {
+            if let Some(left) = known.left {
+                let met: u32 = self.handle.tables.locals_met.at(known.number)?;
+                if done >= left.max(met) + 2 {
+                    gone.push((*address, known.number));
+                }
+            }
+        }
+        for (address, number) in gone {
+            self.handle.tables.locals.set(&number, &Address::default())?;
+            self.known.locals.remove(&address);
+        }
+        Ok(())
+    }
+
+    /// Local addresses and ports go on from `first` on every CPU, whichever the backend is, and none rests.
+    pub(super) fn begin_places(&self, first: u64) -> Result<(), Error> {
+        for cursor in 0..CURSORS {
+            self.handle.tables.cursors.set_all_cpus(cursor, &0_u64)?;
+        }
+        self.handle.tables.searches.set_all_cpus(0, &Telling::default())?;
+        self.handle.tables.orders.set_range(0, &vec![Order { lease: first, search: first }; CURSORS as usize])?;
+        let rests = self.handle.tables.rests.entries();
+        self.handle.tables.rests.set_range(0, &vec![Rest::default(); rests as usize])
     }
 
     /// The list with this content: the old one when it is the same, otherwise a new one beside it.
@@ -354,9 +398,7 @@ impl Balancer {
             self.handle.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
         }
         self.handle.tables.tellings.set_all_cpus(0, &Telling::default())?;
-        for cursor in 0..CURSORS {
-            self.handle.tables.cursors.set_all_cpus(cursor, &0_u64)?;
-        }
+        self.begin_places(0)?;
         for reason in Pass::ALL {
             self.handle.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
         }

@@ -45,10 +45,27 @@ pub struct Handle {
     known: Arc<RwLock<Arc<Known>>>,
     /// Backends that the kernel was once told to ask for.
     introduced: Arc<Mutex<BTreeSet<(u32, SocketAddr)>>>,
-    /// Where the next partial sweep begins; held while sweeping.
-    next_swept: Arc<Mutex<u32>>,
+    /// Held while sweeping.
+    sweeping: Arc<Mutex<Sweeping>>,
     /// Loaded when it is first of use.
     pub(super) tracer: Arc<Mutex<Option<Tracer>>>,
+}
+
+/// How far sweeping has come.
+#[derive(Debug, Clone, Copy)]
+struct Sweeping {
+    /// Where the next partial sweep begins.
+    next: u32,
+    rounds: Rounds,
+}
+
+/// Rounds of sweeping, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rounds {
+    /// The one that goes on, or is next.
+    pub(super) now: u32,
+    /// The last one that has been through all of the table.
+    pub(super) done: u32,
 }
 
 impl fmt::Debug for Handle {
@@ -59,7 +76,7 @@ impl fmt::Debug for Handle {
 
 impl Handle {
     pub(super) fn new(object: Object, tables: Tables, sizes: Sizes, tuning: Tuning, slots: Range<u32>) -> Self {
-        let next_swept = Arc::new(Mutex::new(slots.start));
+        let sweeping = Sweeping { next: slots.start, rounds: Rounds { now: 1, done: 0 } };
         let (object, tables) = (Arc::new(object), Arc::new(tables));
         Self {
             object,
@@ -69,7 +86,7 @@ impl Handle {
             slots,
             known: Arc::default(),
             introduced: Arc::default(),
-            next_swept,
+            sweeping: Arc::new(Mutex::new(sweeping)),
             tracer: Arc::default(),
         }
     }
@@ -142,7 +159,7 @@ impl Handle {
     /// that have been silent for their state's timeout end; the places of those that ended at least 2 ticks (268 ms) ago
     /// become free. To be called so that a round takes about a second, by one process at a time; threads wait for each other.
     pub fn sweep(&self, slots: u32) -> Result<Swept, Error> {
-        self.sweep_on(slots, &mut self.next_swept())
+        self.sweep_on(slots, &mut self.sweeping())
     }
 
     /// Places of the connection table: what a round of [`sweep`](Self::sweep) looks through.
@@ -152,21 +169,28 @@ impl Handle {
 
     /// All of the table.
     pub fn sweep_all(&self) -> Result<Swept, Error> {
-        let mut next = self.next_swept();
-        *next = self.slots.start;
-        self.sweep_on(u32::MAX, &mut next)
+        let mut sweeping = self.sweeping();
+        if sweeping.next != self.slots.start {
+            sweeping.next = self.slots.start;
+            sweeping.rounds.now += 1;
+        }
+        self.sweep_on(u32::MAX, &mut sweeping)
     }
 
-    fn next_swept(&self) -> MutexGuard<'_, u32> {
-        self.next_swept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sweeping(&self) -> MutexGuard<'_, Sweeping> {
+        self.sweeping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sweep_on(&self, slots: u32, next: &mut u32) -> Result<Swept, Error> {
+    pub(super) fn rounds(&self) -> Rounds {
+        self.sweeping().rounds
+    }
+
+    fn sweep_on(&self, slots: u32, Sweeping { next, rounds }: &mut Sweeping) -> Result<Swept, Error> {
         let mut swept = Swept::default();
         let mut left = slots.min(self.slots.end - self.slots.start);
         while left > 0 {
             let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - *next);
-            let sweep = self.run_sweep(Sweep { from: *next, count, ..Sweep::default() })?;
+            let sweep = self.run_sweep(Sweep { from: *next, count, round: rounds.now, ..Sweep::default() })?;
             swept.expired += sweep.expired;
             swept.freed += sweep.freed;
             swept.live += sweep.live;
@@ -174,6 +198,7 @@ impl Handle {
             *next += count;
             if *next == self.slots.end {
                 *next = self.slots.start;
+                *rounds = Rounds { now: rounds.now + 1, done: rounds.now };
             }
         }
         Ok(swept)
@@ -181,7 +206,7 @@ impl Handle {
 
     /// Ends all connections and frees all places, whether it is time or not.
     pub(super) fn end_all(&self) -> Result<(), Error> {
-        let _held = self.next_swept();
+        let _held = self.sweeping();
         // Once to end them, once to free their places.
         for _ in 0..2 {
             for from in self.slots.clone().step_by(SWEEP_AT_ONCE as usize) {

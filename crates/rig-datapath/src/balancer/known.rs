@@ -58,12 +58,19 @@ pub(crate) struct KnownBackend {
     pub(crate) leaving: Option<bool>,
 }
 
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KnownLocal {
+    pub(crate) number: u32,
+    /// No service has it any more; the round of sweeping at which that was so. It goes with the last connection that has it.
+    pub(crate) left: Option<u32>,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     pub(crate) services: BTreeMap<Identity, KnownService>,
     /// By service's number and address.
     pub(crate) backends: BTreeMap<(u32, SocketAddr), KnownBackend>,
-    pub(crate) locals: BTreeMap<IpAddr, u32>,
+    pub(crate) locals: BTreeMap<IpAddr, KnownLocal>,
     /// The map `owned`.
     pub(crate) owned: BTreeMap<IpAddr, u32>,
     /// How packets come to workers.
@@ -102,7 +109,7 @@ impl Known {
     }
 
     pub(crate) fn new_local(&self, room: u32) -> Result<u32, Error> {
-        within(free_number(self.locals.values().copied()), room, "local addresses")
+        within(free_number(self.locals.values().map(|local| local.number)), room, "local addresses")
     }
 
     /// Room for a list, first fit.

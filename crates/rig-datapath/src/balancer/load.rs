@@ -11,10 +11,10 @@ use crate::maps::Map;
 
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::Handle;
-use super::known::{Identity, Known, KnownBackend, KnownService, Part};
+use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
 use super::reason::{Drop, Pass};
-use super::shape::{self, Address, Control, Hop, Load, TrafficCount, Tuning, socket};
-use super::sizes::{BUCKET, Layout, Sizes};
+use super::shape::{self, Address, Control, Hop, LEASE, Load, TrafficCount, Tuning, socket};
+use super::sizes::{BUCKET, Layout, Sizes, random};
 use super::unsent::Unsent;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
@@ -34,6 +34,10 @@ pub(crate) struct Tables {
     pub(crate) lists: Map,
     pub(crate) loads: Map,
     pub(crate) cursors: Map,
+    pub(crate) orders: Map,
+    pub(crate) rests: Map,
+    pub(crate) searches: Map,
+    pub(crate) locals_met: Map,
     pub(crate) turns: Map,
     pub(crate) hops: Map,
     pub(crate) traffic: Map,
@@ -63,6 +67,10 @@ impl Tables {
             lists: map("lists", number)?,
             loads: map("loads", size_of::<Load>())?,
             cursors: map("cursors", long)?,
+            orders: map("orders", size_of::<shape::Order>())?,
+            rests: map("rests", size_of::<shape::Rest>())?,
+            searches: map("searches", size_of::<shape::Telling>())?,
+            locals_met: map("locals_met", number)?,
             turns: map("turns", long)?,
             hops: map("hops", size_of::<Hop>())?,
             traffic: map("traffic", size_of::<TrafficCount>())?,
@@ -83,7 +91,7 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 21] {
+    pub(crate) fn all(&self) -> [&Map; 25] {
         let [a, b, c] = &self.others;
         [
             &self.connections,
@@ -95,6 +103,10 @@ impl Tables {
             &self.lists,
             &self.loads,
             &self.cursors,
+            &self.orders,
+            &self.rests,
+            &self.searches,
+            &self.locals_met,
             &self.turns,
             &self.hops,
             &self.traffic,
@@ -217,6 +229,10 @@ impl Balancer {
             unsent,
             kept: kept.map(Path::to_path_buf),
         };
+        if kept.is_none() {
+            // Backends may remember the ports that another balancer has used last.
+            balancer.begin_places(random() / u64::from(LEASE) * u64::from(LEASE))?;
+        }
         if kept.is_some() {
             balancer.known = balancer.recall()?;
             balancer.handle.publish(&balancer.known);
@@ -269,7 +285,9 @@ impl Balancer {
         for number in 1..=self.sizes.local_addresses {
             let address: Address = self.tables.locals.at(number)?;
             if address != Address::default() {
-                known.locals.insert(address.into(), number);
+                known.locals.insert(address.into(), KnownLocal { number, left: Some(0) });
+                // Rounds are counted anew.
+                self.tables.locals_met.set(&number, &0_u32)?;
             }
         }
         let named = known.services.keys().map(|identity| identity.address.ip());
@@ -298,6 +316,8 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "hops" => ("hops", sizes.backends + 1),
         "traffic" => ("traffic", sizes.backends + 1),
         "locals" => ("locals", sizes.local_addresses + 1),
+        "rests" => ("rests", tuning.rest_mask + 1),
+        "locals_met" => ("locals_met", sizes.local_addresses + 1),
         "lists" => ("lists", sizes.list_entries),
         _ => return None,
     })

@@ -10,6 +10,9 @@ use super::shape::Address;
 /// kept to one part in this.
 const LONGEST_ROUND: u64 = 4096;
 
+/// The least loaded backend of so many is looked for among all; of more, the less loaded of two.
+pub(crate) const LEAST_LOOKED_AT: usize = 16;
+
 /// Sizes of Maglev tables, primes. The paper recommends a hundred entries for each backend, for an imbalance of 1 %.
 const TABLES: [usize; 5] = [251, 1021, 4093, 16_381, 65_537];
 const ENTRIES_PER_BACKEND: usize = 100;
@@ -19,10 +22,16 @@ pub(crate) fn list(scheduler: Scheduler, backends: &[Backend]) -> Vec<usize> {
     let weights: Vec<u64> = backends.iter().map(|backend| scheduler.weight(backend.weight).into()).collect();
     let with_weight = || (0..weights.len()).filter(|&at| weights[at] > 0);
     match scheduler {
-        Scheduler::RoundRobin | Scheduler::LeastConnections | Scheduler::WeightedLeastConnections => {
+        Scheduler::RoundRobin => with_weight().collect(),
+        Scheduler::LeastConnections | Scheduler::WeightedLeastConnections
+            if with_weight().count() <= LEAST_LOOKED_AT =>
+        {
             with_weight().collect()
         }
-        Scheduler::WeightedRoundRobin => interleaved(&shortened(&weights)),
+        // Of more, two are drawn from a round in which each is as often as its weight says.
+        Scheduler::LeastConnections | Scheduler::WeightedLeastConnections | Scheduler::WeightedRoundRobin => {
+            interleaved(&shortened(&weights))
+        }
         Scheduler::SourceHash | Scheduler::Maglev => {
             let weighted: Vec<_> = with_weight().map(|at| (at, backends[at].address, weights[at])).collect();
             maglev(&weighted)

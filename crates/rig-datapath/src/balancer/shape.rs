@@ -93,6 +93,8 @@ pub(crate) const MAX_SHARDS: usize = 64;
 pub(crate) const TICK_SHIFT: u32 = 27;
 /// Places in which local addresses and ports go on; backends share one by chance.
 pub(crate) const CURSORS: u32 = 4096;
+/// Ports of a lease.
+pub(crate) const LEASE: u32 = 64;
 
 macro_rules! plain {
     ($($(#[$meta:meta])* $visibility:vis struct $name:ident: $size:literal { $($field:ident: $type:ty,)* })*) => {$(
@@ -211,9 +213,9 @@ plain! {
         bucket_mask: u32,
         shards: u32,
         connections_per_shard: u32,
-        cpus: u32,
         port_low: u16,
-        ports_per_cpu: u16,
+        port_leases: u16,
+        rest_mask: u32,
         homes: u32,
         overflow: u32,
         pad: u32,
@@ -272,7 +274,17 @@ plain! {
         freed: u32,
         live: u32,
         all: u32,
-        pad: u32,
+        round: u32,
+    }
+
+    pub(crate) struct Order: 16 {
+        lease: u64,
+        search: u64,
+    }
+
+    pub(crate) struct Rest: 8 {
+        check: u32,
+        tick: u32,
     }
 }
 

@@ -5,7 +5,8 @@ use libbpf_rs::num_possible_cpus;
 use crate::Error;
 
 use super::shape::{
-    Address, Backend, Hop, Load, MAX_SHARDS, Service, ServiceKey, Set, Shard, TrafficCount, Tuning, WAYS,
+    Address, Backend, CURSORS, Hop, LEASE, Load, MAX_SHARDS, Rest, Service, ServiceKey, Set, Shard, TrafficCount,
+    Tuning, WAYS,
 };
 
 /// Room in the tables.
@@ -38,8 +39,8 @@ const LEAST_OVERFLOW: u32 = 1024;
 /// Small tables are uneven; this many cost nothing.
 const LEAST_BUCKETS: u64 = 1024;
 
-/// Ports 1025 to 65535, as DPVS has them.
-const PORT_LOW: u16 = 1025;
+/// Local ports: all but the well-known ones (RFC 6335, 6).
+const PORT_LOW: u16 = 1024;
 
 /// Bytes of the maps as asked for; the kernel's own headers come on top, for arrays some hundred bytes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +50,15 @@ pub struct Memory {
     /// Buckets of the index.
     pub index: u64,
     pub free_slots: u64,
+    /// Where local ports go on, and which rest.
+    pub places: u64,
     /// Services, backends, local addresses, schedules and counters.
     pub configuration: u64,
 }
 
 impl Memory {
     pub fn total(&self) -> u64 {
-        self.connections + self.index + self.free_slots + self.configuration
+        self.connections + self.index + self.free_slots + self.places + self.configuration
     }
 }
 
@@ -68,9 +71,9 @@ impl Sizes {
             bucket_mask: self.buckets() - 1,
             shards,
             connections_per_shard: self.connections.div_ceil(shards),
-            cpus,
             port_low: PORT_LOW,
-            ports_per_cpu: (u32::from(u16::MAX - PORT_LOW) + 1).checked_div(cpus).unwrap_or(1).max(1) as u16,
+            port_leases: ((1 + u32::from(u16::MAX) - u32::from(PORT_LOW)) / LEASE) as u16,
+            rest_mask: self.rests() - 1,
             homes: self.homes(),
             overflow: self.overflow(),
             pad: 0,
@@ -87,6 +90,11 @@ impl Sizes {
     /// Sets that are homes: one and a half times the records that there can be connections.
     fn homes(&self) -> u32 {
         (u64::from(self.connections) * 3).div_ceil(2 * WAYS as u64) as u32
+    }
+
+    /// Leases of ports that rest: one for each 16 connections, more than can be full.
+    pub(crate) fn rests(&self) -> u32 {
+        (self.connections / 16).next_power_of_two().clamp(64, 1 << 16)
     }
 
     fn overflow(&self) -> u32 {
@@ -127,10 +135,11 @@ impl Sizes {
             connections: Layout::of(self.homes(), self.overflow()).sets() * size_of::<Set>() as u64,
             index: u64::from(self.buckets()) * BUCKET as u64,
             free_slots: u64::from(self.overflow()) * 4 + (MAX_SHARDS * size_of::<Shard>()) as u64,
+            places: u64::from(self.rests()) * size_of::<Rest>() as u64 + u64::from(CURSORS) * (16 + 8 * cpus),
             configuration: bytes(self.services, size_of::<Service>() + size_of::<ServiceKey>() + 8 + HASHED)
                 + bytes(self.backends, backend)
                 + bytes(self.backends, backend_per_cpu) * cpus
-                + bytes(self.local_addresses, size_of::<Address>())
+                + bytes(self.local_addresses, size_of::<Address>() + 4)
                 + bytes(self.local_addresses + self.services + self.backends, size_of::<Address>() + 8 + HASHED)
                 + u64::from(self.list_entries) * 4,
         }
@@ -166,7 +175,7 @@ pub(super) fn possible_cpus() -> Result<usize, Error> {
 }
 
 /// The standard library draws its hash keys from the kernel's random numbers.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }

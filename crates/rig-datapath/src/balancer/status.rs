@@ -117,7 +117,7 @@ impl Names {
         let backend = |number| Ok((number, handle.tables.backends.at(number)?));
         let services = known.services.values().map(|known| service(known.number)).collect::<Result<_, Error>>()?;
         let backends = known.backends.values().map(|known| backend(known.number)).collect::<Result<_, Error>>()?;
-        let locals = known.locals.iter().map(|(address, number)| (*number, *address)).collect();
+        let locals = known.locals.iter().map(|(address, local)| (local.number, *address)).collect();
         Ok(Self { now, services, backends, locals })
     }
 

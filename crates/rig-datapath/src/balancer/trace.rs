@@ -23,7 +23,7 @@ const PROGRAM: &str = "trace";
 /// Of an entry of the index: the packet is from the backend.
 const OUTWARD: u32 = 1 << 31;
 /// Maps that the traced packet has for itself.
-const OWN: [&str; 5] = ["hops", "traffic", "drops", "passes", "tellings"];
+const OWN: [&str; 6] = ["hops", "traffic", "drops", "passes", "tellings", "searches"];
 
 /// What the frame was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

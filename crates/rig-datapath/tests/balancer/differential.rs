@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Way};
-use rig_datapath::balancer::{Config, Drop, Forward, Pass, Policy, Protocol, Scheduler, Service, Unhandled};
+use rig_datapath::balancer::{Backend, Config, Drop, Forward, Pass, Policy, Protocol, Scheduler, Service, Unhandled};
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
@@ -92,7 +92,7 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        16 => (0_u8..4, 0_u8..12, 0_u8..10, flags(), payload(), spoil()).prop_map(
+        16 => (0_u8..4, 0_u8..12, 0_u8..11, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
@@ -118,6 +118,9 @@ fn everything() -> Vec<Service> {
     let v4 = ["10.0.0.10:8080", "10.0.0.11:8080", "10.0.0.12:8080"].map(|address| backend(address, 2));
     let v6 = ["[fd00::10]:8080", "[fd00::11]:8080"].map(|address| backend(address, 1));
     let same = ["10.0.0.10:83", "10.0.0.11:83"].map(|address| backend(address, 1));
+    let many: Vec<_> = (0..20)
+        .map(|n| Backend { weight: 1 + n % 4, ..limited(&format!("10.0.0.{}:{}", 10 + n % 4, 9000 + n), n % 3) })
+        .collect();
     vec![
         service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4),
         with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
@@ -130,6 +133,8 @@ fn everything() -> Vec<Service> {
         with(Scheduler::SourceHash, service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &same)),
         udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
         udp_service("[fd00::205]:53", Forward::Nat, &v6),
+        // More backends than are all looked at, of which some are soon at their limits.
+        with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many)),
         // A backend in common with the other one.
         service("10.0.0.206:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
@@ -309,8 +314,7 @@ fn way_to(address: IpAddr, known: Way) -> Result<Way, Drop> {
 #[test]
 fn the_program_does_what_the_model_says() {
     let Some(lab) = Lab::new(small(), &config(&[])) else { return };
-    let cpu = stay_on_one_cpu();
-    let cpus = lab.cpus();
+    stay_on_one_cpu();
     let way = Way { source: lab.near, destination: lab.far, mtu: MTU as usize };
     // 32 cases of up to 250 steps take some seconds.
     let mut runner =
@@ -320,7 +324,9 @@ fn the_program_does_what_the_model_says() {
     let result = runner.run(&steps, |steps| {
         let lab = &mut *lab.borrow_mut();
         lab.balancer.clear().unwrap();
-        let mut model = Model::new(64, cpu, cpus, MTU as usize, Box::new(move |address| way_to(address, way)));
+        let handle = lab.balancer.handle();
+        let hash = Box::new(move |protocol, source, destination| handle.hash(protocol, source, destination));
+        let mut model = Model::new(64, MTU as usize, Box::new(move |address| way_to(address, way)), hash);
         let config = &configs()[0];
         lab.balancer.apply(config).unwrap();
         model.apply(config);
@@ -342,7 +348,7 @@ fn the_program_does_what_the_model_says() {
 
 #[test]
 fn the_model_leaves_arp_alone() {
-    let mut model = Model::new(64, 0, 1, 1500, Box::new(|_| Err(Drop::NoRoute)));
+    let mut model = Model::new(64, 1500, Box::new(|_| Err(Drop::NoRoute)), Box::new(|_, _, _| 0));
     let mut frame = ethernet(&[0x45; 20], None);
     frame[12..14].copy_from_slice(&[8, 6]);
     assert_eq!(model.packet(&frame, 1).pass, Some(Pass::NotIp));

@@ -167,7 +167,7 @@ impl Lab {
         assert!(count() > before, "not for {reason:?}");
     }
 
-    /// CPUs that there can be: parts that local ports are divided into.
+    /// CPUs that there can be.
     pub fn cpus(&self) -> u32 {
         let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
         let last = possible.trim().rsplit([',', '-']).next().unwrap();

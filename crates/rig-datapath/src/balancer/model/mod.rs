@@ -15,8 +15,8 @@ use crate::test_run::Verdict;
 
 use super::config::{Config, Forward, Policy, Protocol, Scheduler, Service, Unhandled};
 use super::reason::{Drop, Pass};
-use super::schedule;
-use super::shape::{CURSORS, State};
+use super::schedule::{self, LEAST_LOOKED_AT};
+use super::shape::{CURSORS, LEASE, State};
 use packet::{Kind, Packet, Parsed, Tuple};
 
 const FIN: u8 = 0x01;
@@ -24,8 +24,15 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
-const PORT_LOW: u16 = 1025;
-const PORT_TRIES: u32 = 32;
+const PORT_LOW: u16 = 1024;
+const PORT_LEASES: u64 = 1008;
+const PLACE_TRIES: u32 = 32;
+const NEAR_TRIES: u32 = 4;
+const LONGEST_LEAP: u64 = 1 << 10;
+const LEASES_LOOKED_AT: u64 = 8;
+const PLACES_SEARCHED: u64 = 4096;
+const SEARCHES_PER_TICK: u32 = 16;
+const REST_TICKS: u32 = 448;
 const SCHEDULE_TRIES: usize = 32;
 const TOLD_PER_TICK: u32 = 64;
 const IPV6_LEAST_MTU: usize = 1280;
@@ -97,22 +104,38 @@ struct Connection {
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
 pub type Ways = Box<dyn Fn(IpAddr) -> Result<Way, Drop>>;
 
+/// The order of a backend's places: local addresses and ports.
+#[derive(Debug, Clone, Copy, Default)]
+struct Order {
+    lease: u64,
+    search: u64,
+    /// On this CPU.
+    next: u64,
+}
+
+/// The balancer's hash of a packet's protocol, source and destination, see [`Handle::hash`](super::Handle::hash).
+pub type Hash = Box<dyn Fn(Protocol, SocketAddr, SocketAddr) -> u64>;
+
 /// The balancer on one interface and one CPU.
 pub struct Model {
     services: Vec<KnownService>,
     backends: Vec<KnownBackend>,
-    /// Where local addresses and ports go on.
-    cursors: HashMap<u32, u64>,
+    orders: HashMap<u32, Order>,
+    /// Leases, by backend, local address and number, with the tick of the last packet of a connection that its backend has
+    /// closed first.
+    rests: HashMap<(SocketAddr, IpAddr, u16), u32>,
+    /// The tick in which places were last searched, and how often.
+    searches: (u32, u32),
     connections: Vec<Connection>,
     /// When the slots of ended connections were ended.
     dead: Vec<u32>,
     capacity: usize,
-    ports: (u16, u64),
     policy: Policy,
     mtu: usize,
     /// The tick in which senders were last told that something was too big, and how often.
     told: (u32, u32),
     ways: Ways,
+    hash: Hash,
 }
 
 impl fmt::Debug for Model {
@@ -122,21 +145,22 @@ impl fmt::Debug for Model {
 }
 
 impl Model {
-    /// For `capacity` connections, as CPU `cpu` of `cpus`, on an interface that takes IP packets of up to `mtu` bytes.
-    pub fn new(capacity: usize, cpu: u32, cpus: u32, mtu: usize, ways: Ways) -> Self {
-        let each = ((u32::from(u16::MAX - PORT_LOW) + 1) / cpus) as u16;
+    /// For `capacity` connections, on an interface that takes IP packets of up to `mtu` bytes.
+    pub fn new(capacity: usize, mtu: usize, ways: Ways, hash: Hash) -> Self {
         Self {
             services: Vec::new(),
             backends: Vec::new(),
-            cursors: HashMap::new(),
+            orders: HashMap::new(),
+            rests: HashMap::new(),
+            searches: (0, 0),
             connections: Vec::new(),
             dead: Vec::new(),
             capacity,
-            ports: (PORT_LOW + (cpu % cpus) as u16 * each, each.into()),
             policy: Policy::default(),
             mtu,
             told: (0, 0),
             ways,
+            hash,
         }
     }
 
@@ -215,6 +239,7 @@ impl Model {
             tick.saturating_sub(connection.seen) < timeouts[connection.state as usize]
         });
         self.connections = live;
+        expired.iter().for_each(|connection| self.let_rest(connection));
         self.dead.extend(expired.iter().map(|_| tick));
     }
 
@@ -280,7 +305,8 @@ impl Model {
             let connection = &self.connections[at];
             let gone = self.backends[connection.backend].weight == 0;
             if tcp_flags & (SYN | ACK) == SYN && is_closing(connection.state) && gone {
-                self.connections.remove(at);
+                let ended = self.connections.remove(at);
+                self.let_rest(&ended);
                 self.dead.push(tick);
                 found = None;
             }
@@ -339,7 +365,7 @@ impl Model {
     }
 
     fn schedule(&mut self, service: ServiceId, client: SocketAddr) -> Result<usize, Drop> {
-        let known = &mut self.services[service.0];
+        let known = &self.services[service.0];
         let length = known.list.len();
         if length == 0 {
             return Err(Drop::NoBackend);
@@ -347,20 +373,31 @@ impl Model {
         let first = match known.service.scheduler {
             Scheduler::LeastConnections | Scheduler::WeightedLeastConnections => {
                 let list = known.list.clone();
-                let open = list.into_iter().filter(|backend| self.admits(*backend));
+                let open = list.iter().copied().filter(|backend| self.admits(*backend));
                 let cost = |backend: usize| {
                     let (all, established) = self.load(backend);
                     (established * 256 + all - established, u64::from(self.backends[backend].weight))
                 };
-                let least = open.reduce(|best, next| {
+                let less = |best: usize, next: usize| {
                     let ((a, a_weight), (b, b_weight)) = (cost(best), cost(next));
                     if b * a_weight < a * b_weight { next } else { best }
+                };
+                let of_two = (length > LEAST_LOOKED_AT).then(|| {
+                    let hash = (self.hash)(known.service.protocol, client, known.service.address);
+                    let (one, other) = (hash as u32, (hash >> 32) as u32);
+                    let [one, mut other] = [one, other].map(|half| ((u64::from(half) * length as u64) >> 32) as usize);
+                    if other == one {
+                        other = (one + 1) % length;
+                    }
+                    [list[one], list[other]].into_iter().filter(|backend| self.admits(*backend)).reduce(less)
                 });
+                let least = of_two.flatten().or_else(|| open.reduce(less));
                 return least.ok_or(Drop::BackendsFull);
             }
             Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => {
-                known.turn += 1;
-                (known.turn - 1) as usize % length
+                let turn = &mut self.services[service.0].turn;
+                *turn += 1;
+                (*turn - 1) as usize % length
             }
             Scheduler::SourceHash => schedule::hash_source(client, false) as usize % length,
             Scheduler::Maglev => schedule::hash_source(client, true) as usize % length,
@@ -370,14 +407,76 @@ impl Model {
         tried.copied().find(|backend| self.admits(*backend)).ok_or(Drop::BackendsFull)
     }
 
-    fn next_local(&mut self, backend: usize, pool: &[IpAddr]) -> SocketAddr {
-        let place = self.backends[backend].address;
-        let cursor = self.cursors.entry(schedule::hash_place(place) % CURSORS).or_default();
-        let at = *cursor;
-        *cursor += 1;
-        let address = pool[(at % pool.len() as u64) as usize];
-        let port = self.ports.0 + (at / pool.len() as u64 % self.ports.1) as u16;
-        SocketAddr::new(address, port)
+    /// The local address and port of a backend's nth place.
+    fn place(pool: &[IpAddr], nth: u64) -> SocketAddr {
+        let (lease, length) = (nth / u64::from(LEASE), pool.len() as u64);
+        let port = lease / length % PORT_LEASES * u64::from(LEASE) + nth % u64::from(LEASE);
+        SocketAddr::new(pool[(lease % length) as usize], PORT_LOW + port as u16)
+    }
+
+    fn let_rest(&mut self, connection: &Connection) {
+        let translated = matches!(self.services[connection.service.0].service.forward, Forward::FullNat { .. });
+        if let (true, Some(local)) = (translated, connection.local)
+            && matches!(connection.state, State::FinWait | State::TimeWait)
+        {
+            let backend = self.backends[connection.backend].address;
+            self.rests.insert((backend, local.ip(), local.port() / LEASE as u16), connection.seen);
+        }
+    }
+
+    /// The first place of a lease, `ahead` leases further on or later.
+    fn lease(&mut self, backend: SocketAddr, pool: &[IpAddr], ahead: u64, tick: u32) -> u64 {
+        let order = self.orders.entry(schedule::hash_place(backend) % CURSORS).or_default();
+        let lease = u64::from(LEASE);
+        let first = order.lease + ahead * lease;
+        let rests = |at: &u64| {
+            let place = Self::place(pool, first + at * lease);
+            let rest = self.rests.get(&(backend, place.ip(), place.port() / LEASE as u16));
+            rest.is_some_and(|since| tick - since < REST_TICKS)
+        };
+        let taken = first + (0..LEASES_LOOKED_AT).find(|at| !rests(at)).unwrap_or(0) * lease;
+        order.lease = taken + lease;
+        taken
+    }
+
+    /// Gives a connection a local address and port that no other one to its backend has.
+    fn give_place(&mut self, connection: &mut Connection, pool: &[IpAddr], tick: u32) -> Result<(), Drop> {
+        let backend = self.backends[connection.backend].address;
+        let slot = schedule::hash_place(backend) % CURSORS;
+        let mut next = self.orders.entry(slot).or_default().next;
+        for tried in 0..PLACE_TRIES {
+            if tried >= NEAR_TRIES || next % u64::from(LEASE) == 0 {
+                let leap = match tried.saturating_sub(NEAR_TRIES) {
+                    0 => 0,
+                    leap => LONGEST_LEAP.min(1 << leap),
+                };
+                next = self.lease(backend, pool, leap, tick);
+            }
+            next += 1;
+            connection.local = Some(Self::place(pool, next - 1));
+            if self.outward(connection).and_then(|tuple| self.find(tuple)).is_none() {
+                self.orders.entry(slot).or_default().next = next;
+                return Ok(());
+            }
+        }
+        if self.searches.0 != tick {
+            self.searches = (tick, 0);
+        }
+        if self.searches.1 >= SEARCHES_PER_TICK {
+            return Err(Drop::NoLocalPort);
+        }
+        self.searches.1 += 1;
+        let order = self.orders.entry(slot).or_default();
+        let from = order.search;
+        order.search += PLACES_SEARCHED;
+        for nth in from..from + PLACES_SEARCHED {
+            connection.local = Some(Self::place(pool, nth));
+            if self.outward(connection).and_then(|tuple| self.find(tuple)).is_none() {
+                self.orders.entry(slot).or_default().next = nth + 1;
+                return Ok(());
+            }
+        }
+        Err(Drop::NoLocalPort)
     }
 
     fn begin(&mut self, packet: &Packet, frame: &[u8], tick: u32) -> Result<usize, Refused> {
@@ -406,7 +505,10 @@ impl Model {
         let mut connection = Connection { client, service, backend, local: None, state, seen: tick, client_way: None };
         match self.services[service.0].service.forward.clone() {
             Forward::Route => {}
-            Forward::Tunnel { local } => connection.local = Some(self.next_local(backend, &local)),
+            Forward::Tunnel { local } => {
+                let at = schedule::hash_source(client, true) as usize % local.len();
+                connection.local = Some(SocketAddr::new(local[at], 0));
+            }
             Forward::Nat => {
                 if self.outward(&connection).and_then(|tuple| self.find(tuple)).is_some() {
                     self.dead.push(tick);
@@ -414,17 +516,9 @@ impl Model {
                 }
             }
             Forward::FullNat { local } => {
-                let mut free = false;
-                for _ in 0..PORT_TRIES {
-                    connection.local = Some(self.next_local(backend, &local));
-                    free = self.outward(&connection).and_then(|tuple| self.find(tuple)).is_none();
-                    if free {
-                        break;
-                    }
-                }
-                if !free {
+                if let Err(reason) = self.give_place(&mut connection, &local, tick) {
                     self.dead.push(tick);
-                    return Err(Drop::NoLocalPort.into());
+                    return Err(reason.into());
                 }
             }
         }
