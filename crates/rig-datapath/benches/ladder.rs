@@ -56,6 +56,7 @@ fn main() {
         scheduler: Scheduler::RoundRobin,
         forward: Forward::FullNat { local: (100..132).map(|host| IpAddr::from([10, 0, 0, host])).collect() },
         backends: backends.collect(),
+        limit: None,
         timeouts: Timeouts::default(),
     };
     let config = Config { services: vec![service], ..Config::default() };

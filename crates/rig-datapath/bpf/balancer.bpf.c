@@ -51,6 +51,9 @@ static long sweep_one(__u32 i, struct sweep *s)
 		if (service && STATE(live) < STATES && !s->all) {
 			__u32 timeout = service->timeout[STATE(live)];
 
+			if (s->unanswered && s->unanswered < timeout && is_unanswered(STATE(live)))
+				timeout = s->unanswered;
+
 			/* A packet may have come after the sweep began: then the age is negative. */
 			if (age < timeout || age >> 31) {
 				s->live++;
@@ -72,7 +75,7 @@ static long sweep_one(__u32 i, struct sweep *s)
 SEC("syscall")
 int sweep(struct sweep *ctx)
 {
-	struct sweep s = { .from = ctx->from, .count = ctx->count, .all = ctx->all, .round = ctx->round };
+	struct sweep s = { .from = ctx->from, .count = ctx->count, .all = ctx->all, .round = ctx->round, .unanswered = ctx->unanswered };
 	const struct control *c = settings();
 
 	if (!c)

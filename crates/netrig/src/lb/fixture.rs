@@ -1,8 +1,8 @@
 //! A balancer's status for tests of what is printed.
 
 use super::message::{
-    BackendEntry, Counters, DefaultTimeouts, DeviceStatus, Forward, Protocol, Rates, ReasonCount, ServiceEntry,
-    ServiceKey, Status, TableStatus,
+    BackendEntry, Counters, DefaultTimeouts, DeviceStatus, Forward, Protocol, Rates, ReasonCount, Refused,
+    ServiceEntry, ServiceKey, Status, TableStatus,
 };
 
 /// Two services, one of each family and protocol, in an order that is not the listings'.
@@ -45,11 +45,13 @@ pub fn status() -> Status {
         forward: Forward::Route,
         local: Vec::new(),
         timeout: Some(10),
+        limit: None,
         open: true,
         lacks: None,
         counters: Counters::default(),
         total: Counters::default(),
         rates: Rates::default(),
+        refused: Vec::new(),
         backends: vec![backend("[2001:db8:0:1::53]:53", 0, 0)],
     };
     let tcp = ServiceEntry {
@@ -58,11 +60,13 @@ pub fn status() -> Status {
         forward: Forward::FullNat,
         local: vec![[10, 0, 0, 200].into(), [10, 0, 0, 201].into()],
         timeout: None,
+        limit: Some(100_000),
         open: true,
         lacks: None,
         counters,
         total: Counters { connections: 2_000_000, ..counters },
         rates,
+        refused: vec![Refused { reason: "service_full".to_owned(), packets: 1234 }],
         backends: vec![
             backend("10.0.0.12:8080", 1, 2048),
             backend("10.0.0.9:8080", 100, 4096),

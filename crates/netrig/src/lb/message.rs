@@ -205,6 +205,9 @@ pub struct ServiceEntry {
     pub local: Vec<IpAddr>,
     /// Of established connections or of UDP that was answered, seconds, where the service has its own.
     pub timeout: Option<u32>,
+    /// Connections, of all its backends, at which it gets no more.
+    #[serde(default)]
+    pub limit: Option<u32>,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.
@@ -213,7 +216,18 @@ pub struct ServiceEntry {
     /// The same since the balancer began, whatever was set to zero: what metrics say.
     pub total: Counters,
     pub rates: Rates,
+    /// New connections that were refused since the balancer began, by the reasons for which any were.
+    #[serde(default)]
+    pub refused: Vec<Refused>,
     pub backends: Vec<BackendEntry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Refused {
+    /// The key of a reason for drops.
+    pub reason: String,
+    /// Their packets: who is refused may try again.
+    pub packets: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -96,6 +96,21 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
     text.add("gauge", "lb_service_open", "", help, &labels, f64::from(service.open));
     let help = "Local addresses of the service.";
     text.add("gauge", "lb_service_local_addresses", "", help, &labels, service.local.len() as f64);
+    if let Some(limit) = service.limit {
+        text.add(
+            "gauge",
+            "lb_service_limit",
+            "",
+            "Connections at which the service gets no more.",
+            &labels,
+            limit.into(),
+        );
+    }
+    for refused in &service.refused {
+        let labels = [balancer, protocol, address, ("reason", refused.reason.as_str())];
+        let help = "Packets of new connections that were refused to the service, by reason.";
+        text.add("counter", "lb_service_refused_packets", "", help, &labels, refused.packets as f64);
+    }
     counters(text, OF_SERVICE, &labels, &service.total);
     for backend in &service.backends {
         of_backend(text, [balancer, protocol, address, ("backend", &backend.address.to_string())], backend);

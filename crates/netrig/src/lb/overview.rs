@@ -85,7 +85,14 @@ fn service_rows(service: &ServiceEntry) -> String {
     if let Some(lacks) = lacks {
         text += &format!(", NOT IN FORCE: it lacks {lacks}");
     }
+    if let Some(limit) = service.limit {
+        text += &format!(", at most {limit} connections");
+    }
     text.push('\n');
+    if !service.refused.is_empty() {
+        let reasons: Vec<_> = service.refused.iter().map(|of| format!("{} {}", of.reason, of.packets)).collect();
+        text += &format!("  refused: {}\n", reasons.join(", "));
+    }
     let sum = |count: fn(&BackendEntry) -> u32| service.backends.iter().map(|b| u64::from(count(b))).sum();
     text += &row("  all", cells(&service.rates, sum(|b| b.active), sum(|b| b.inactive)));
     for backend in &service.backends {

@@ -309,20 +309,26 @@ __noinline int insert_outward(__u32 slot)
 /* The slot, or a negative reason for a drop. */
 __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 {
+	const struct service *s = service_at(number);
 	struct connection *c;
 	__u32 slot;
 	int backend, share;
 
-	if (!p)
+	if (!p || !s)
 		return -DROP_INTERNAL;
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->tcp_flags & TCP_RST || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK)))
 		return -DROP_NO_CONNECTION;
+	if (!enter_service(s, number))
+		return -DROP_SERVICE_FULL;
 	backend = schedule(number, &p->tuple, hash);
-	if (backend < 0)
+	if (backend < 0) {
+		leave_service(number);
 		return backend;
+	}
 	share = take_share();
 	if (share < 0) {
+		leave_service(number);
 		add_load(backend, -1, 0);
 		return -DROP_TABLE_FULL;
 	}
@@ -330,6 +336,7 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 	c = connection_at(slot);
 	if (!slot || !c) {
 		give_share(share);
+		leave_service(number);
 		add_load(backend, -1, 0);
 		return -DROP_INDEX_FULL;
 	}
@@ -353,6 +360,7 @@ static always_inline int give_up(__u32 slot, __u32 tick, int reason)
 
 	if (c) {
 		add_load(c->backend, -1, 0);
+		leave_service(c->service);
 		c->live = LIVE(DEAD, tick);
 	}
 	return -reason;
@@ -483,6 +491,15 @@ static always_inline __u32 *service_for(const struct tuple *t)
 	return bpf_map_lookup_elem(&service_of, &key);
 }
 
+static always_inline int refuse(__u32 service, enum drop reason)
+{
+	struct refusals *r = DRY ? 0 : bpf_map_lookup_elem(&refusals, &service);
+
+	if (r)
+		r->of[reason % 32]++;
+	return drop(reason);
+}
+
 /* What `parse` has made of it. */
 static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum rung rung)
 {
@@ -534,7 +551,7 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		NOTE(service, *number);
 		made = begin(ctx, packet, hash, *number, tick);
 		if (made < 0)
-			return drop(-made);
+			return refuse(*number, -made);
 		entry = made;
 	}
 	return forward(ctx, packet, kind, entry, tick);

@@ -112,6 +112,21 @@ struct {
 	__type(value, struct load);
 } loads SEC(".maps");
 
+/* Connections of each service. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} held SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct refusals);
+} refusals SEC(".maps");
+
 /* The next of backends' places on this CPU; at the beginning of a lease another one is to be taken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

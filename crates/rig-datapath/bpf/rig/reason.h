@@ -26,7 +26,8 @@ enum drop {
 	DROP_WORKER_BUSY = 17,
 	DROP_TOO_BIG_TOLD = 18,
 	DROP_NOT_SENT = 19,
-	DROPS = 20,
+	DROP_SERVICE_FULL = 20,
+	DROPS = 21,
 };
 
 /* Why packets are left to the kernel. */

@@ -163,7 +163,10 @@ struct service {
 	__u64 locals;
 	/* Ticks by state. */
 	__u32 timeout[STATES];
-	__u64 pad2[2];
+	/* Connections at which it gets no more; 0: no limit. */
+	__u32 limit;
+	__u32 pad2;
+	__u64 pad3;
 };
 _Static_assert(sizeof(struct service) == 96, "");
 
@@ -184,6 +187,12 @@ _Static_assert(sizeof(struct backend) == 32, "");
 struct load {
 	__u64 connections;
 };
+
+/* New connections of a service that were refused on one CPU, by enum drop. */
+struct refusals {
+	__u64 of[32];
+};
+_Static_assert(sizeof(struct refusals) == 256, "");
 
 struct traffic {
 	__u64 connections;
@@ -314,7 +323,10 @@ struct sweep {
 	__u32 all;
 	/* Which round through the table it is part of. */
 	__u32 round;
+	/* 0, or the longest silence in ticks of connections that nobody has answered. */
+	__u32 unanswered;
+	__u32 pad;
 };
-_Static_assert(sizeof(struct sweep) == 32, "");
+_Static_assert(sizeof(struct sweep) == 40, "");
 
 #endif

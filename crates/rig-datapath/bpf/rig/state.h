@@ -10,6 +10,12 @@ static always_inline int is_closing(enum state state)
 	return state >= FIN_WAIT && state <= CLOSE;
 }
 
+/* All that a flood of packets with invented sources comes to. */
+static always_inline int is_unanswered(enum state state)
+{
+	return state == NONE || state == SYN_RECV || state == UDP_ONEWAY;
+}
+
 static always_inline enum state first_state(const struct packet *p)
 {
 	if (p->tuple.protocol == IPPROTO_UDP)

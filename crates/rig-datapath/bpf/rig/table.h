@@ -461,6 +461,27 @@ static always_inline void give_slot(struct connection *c, __u32 slot)
 	}
 }
 
+/* Counts a connection of the service, unless that is at its limit. */
+static always_inline int enter_service(const struct service *s, __u32 number)
+{
+	__u64 *count = bpf_map_lookup_elem(&held, &number);
+
+	if (!count)
+		return 0;
+	if (fetch_and_add(count, 1) < (s->limit ?: ~0U))
+		return 1;
+	fetch_and_add(count, -1);
+	return 0;
+}
+
+static always_inline void leave_service(__u32 number)
+{
+	__u64 *count = bpf_map_lookup_elem(&held, &number);
+
+	if (count)
+		fetch_and_add(count, -1);
+}
+
 static always_inline void add_load(__u32 backend, __s64 all, __s64 established)
 {
 	struct load *load = bpf_map_lookup_elem(&loads, &backend);
@@ -513,6 +534,7 @@ __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 	if (!is_home(slot) && tuple_of(c, INWARD, &t))
 		remove(hash_tuple(&t), slot);
 	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
+	leave_service(c->service);
 	let_rest(c, live);
 	return 1;
 }

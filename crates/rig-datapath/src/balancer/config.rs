@@ -57,6 +57,8 @@ pub struct Service {
     pub scheduler: Scheduler,
     pub forward: Forward,
     pub backends: Vec<Backend>,
+    /// Connections, of all its backends, at which it gets no more.
+    pub limit: Option<NonZeroU32>,
     pub timeouts: Timeouts,
 }
 
@@ -152,7 +154,7 @@ pub struct Backend {
 }
 
 /// After how long a silence a connection is forgotten, by its state: 1 s to 30 days, kept to 134 ms. The defaults are
-/// DPVS's.
+/// DPVS's, but that datagrams which nobody answers are remembered for 30 s, as Linux does (`nf_conntrack_udp_timeout`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// Picked up in the middle, nothing seen since.
@@ -178,7 +180,7 @@ impl Default for Timeouts {
             close_wait: seconds(7),
             time_wait: seconds(7),
             close: seconds(3),
-            udp_one_way: seconds(300),
+            udp_one_way: seconds(30),
             udp_normal: seconds(300),
         }
     }
@@ -307,6 +309,7 @@ mod tests {
             scheduler: Scheduler::RoundRobin,
             forward: Forward::FullNat { local: vec!["198.51.100.1".parse().unwrap()] },
             backends: vec![Backend { address: "203.0.113.1:8080".parse().unwrap(), weight: 1, limit: None }],
+            limit: None,
             timeouts: Timeouts::default(),
         }
     }

@@ -16,8 +16,8 @@ use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, CURSORS, Control, Hop, Load, Order, Rest, ServiceKey, TICK_SHIFT, Telling, TrafficCount, ownership,
-    port_of,
+    self, Address, CURSORS, Control, Hop, Load, Order, Refusals, Rest, ServiceKey, TICK_SHIFT, Telling, TrafficCount,
+    ownership, port_of,
 };
 use super::unsent::Unsent;
 use super::workers::Spreader;
@@ -130,6 +130,8 @@ impl Balancer {
             None => {
                 let new = self.known.new_service(self.handle.sizes.services)?;
                 self.handle.tables.turns.set(&new, &0_u64)?;
+                self.handle.tables.held.set(&new, &0_u64)?;
+                self.handle.tables.refusals.set_all_cpus(new, &Refusals::default())?;
                 (new, [Part::default(); 2])
             }
         };
@@ -165,6 +167,7 @@ impl Balancer {
             schedule: schedule.word(),
             locals: locals.word(),
             timeout: service.timeouts.ticks(),
+            limit: service.limit.map_or(0, std::num::NonZero::get),
             ..shape::Service::default()
         };
         self.handle.tables.services.set(&number, &value)?;
@@ -259,12 +262,8 @@ impl Balancer {
         Ok(())
     }
 
-    /// Local addresses and ports go on from `first` on every CPU, whichever the backend is, and none rests.
+    /// The next leases of local ports are from `first` on, whichever the backend is, and none rests.
     pub(super) fn begin_places(&self, first: u64) -> Result<(), Error> {
-        for cursor in 0..CURSORS {
-            self.handle.tables.cursors.set_all_cpus(cursor, &0_u64)?;
-        }
-        self.handle.tables.searches.set_all_cpus(0, &Telling::default())?;
         self.handle.tables.orders.set_range(0, &vec![Order { lease: first, search: first }; CURSORS as usize])?;
         let rests = self.handle.tables.rests.entries();
         self.handle.tables.rests.set_range(0, &vec![Rest::default(); rests as usize])
@@ -398,6 +397,10 @@ impl Balancer {
             self.handle.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
         }
         self.handle.tables.tellings.set_all_cpus(0, &Telling::default())?;
+        for cursor in 0..CURSORS {
+            self.handle.tables.cursors.set_all_cpus(cursor, &0_u64)?;
+        }
+        self.handle.tables.searches.set_all_cpus(0, &Telling::default())?;
         self.begin_places(0)?;
         for reason in Pass::ALL {
             self.handle.tables.passes.set_all_cpus(reason.number(), &0_u64)?;

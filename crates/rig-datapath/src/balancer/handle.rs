@@ -157,7 +157,8 @@ impl Handle {
 
     /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
     /// that have been silent for their state's timeout end; the places of those that ended at least 2 ticks (268 ms) ago
-    /// become free. To be called so that a round takes about a second, by one process at a time; threads wait for each other.
+    /// become free. While three quarters of the table are taken, connections that nobody has answered end after 3 s whatever
+    /// their timeouts say. To be called so that a round takes about a second, by one process at a time; threads wait for each other.
     pub fn sweep(&self, slots: u32) -> Result<Swept, Error> {
         self.sweep_on(slots, &mut self.sweeping())
     }
@@ -186,11 +187,13 @@ impl Handle {
     }
 
     fn sweep_on(&self, slots: u32, Sweeping { next, rounds }: &mut Sweeping) -> Result<Swept, Error> {
+        let unanswered = if self.is_filling()? { UNANSWERED } else { 0 };
         let mut swept = Swept::default();
         let mut left = slots.min(self.slots.end - self.slots.start);
         while left > 0 {
             let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - *next);
-            let sweep = self.run_sweep(Sweep { from: *next, count, round: rounds.now, ..Sweep::default() })?;
+            let sweep =
+                self.run_sweep(Sweep { from: *next, count, round: rounds.now, unanswered, ..Sweep::default() })?;
             swept.expired += sweep.expired;
             swept.freed += sweep.freed;
             swept.live += sweep.live;
@@ -202,6 +205,11 @@ impl Handle {
             }
         }
         Ok(swept)
+    }
+
+    /// Three quarters of the table are taken.
+    fn is_filling(&self) -> Result<bool, Error> {
+        Ok(self.occupancy()? * 4 > u64::from(self.sizes.connections) * 3)
     }
 
     /// Ends all connections and frees all places, whether it is time or not.
@@ -243,6 +251,10 @@ impl Handle {
         loaded.map(|program| (program.name().to_string_lossy().into_owned(), program.insn_cnt())).collect()
     }
 }
+
+/// Ticks after which a silent connection that nobody has answered is forgotten while the table fills, 3 s: the first time
+/// that TCP sends again is 1 s (RFC 6298, 2.1).
+const UNANSWERED: u32 = 23;
 
 /// The port whose datagrams are thrown away.
 const DISCARD: u16 = 9;

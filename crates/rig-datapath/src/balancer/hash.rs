@@ -156,9 +156,9 @@ mod tests {
                 let of = |place: &dyn Fn(u64) -> u64| longest(hashes.iter().map(|hash| place(*hash) as usize));
                 let all = [
                     of(&|hash| hash % BINS as u64),
-                    of(&|hash| (hash & 0xffff_ffff) * BINS as u64 >> 32),
+                    of(&|hash| ((hash & 0xffff_ffff) * BINS as u64) >> 32),
                     of(&|hash| (hash >> 32) % BINS as u64),
-                    of(&|hash| (hash >> 32) * BINS as u64 >> 32),
+                    of(&|hash| ((hash >> 32) * BINS as u64) >> 32),
                 ];
                 assert!(all.iter().all(|longest| *longest <= bound), "{name}, draw {draw}: {all:?} of {bound}");
             }

@@ -33,6 +33,8 @@ pub(crate) struct Tables {
     pub(crate) locals: Map,
     pub(crate) lists: Map,
     pub(crate) loads: Map,
+    pub(crate) held: Map,
+    pub(crate) refusals: Map,
     pub(crate) cursors: Map,
     pub(crate) orders: Map,
     pub(crate) rests: Map,
@@ -66,6 +68,8 @@ impl Tables {
             locals: map("locals", size_of::<Address>())?,
             lists: map("lists", number)?,
             loads: map("loads", size_of::<Load>())?,
+            held: map("held", long)?,
+            refusals: map("refusals", size_of::<shape::Refusals>())?,
             cursors: map("cursors", long)?,
             orders: map("orders", size_of::<shape::Order>())?,
             rests: map("rests", size_of::<shape::Rest>())?,
@@ -91,7 +95,7 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 25] {
+    pub(crate) fn all(&self) -> [&Map; 27] {
         let [a, b, c] = &self.others;
         [
             &self.connections,
@@ -102,6 +106,8 @@ impl Tables {
             &self.locals,
             &self.lists,
             &self.loads,
+            &self.held,
+            &self.refusals,
             &self.cursors,
             &self.orders,
             &self.rests,
@@ -310,6 +316,8 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "service_of" => ("service_of", sizes.services),
         "owned" => ("owned", sizes.services + sizes.local_addresses + sizes.backends),
         "services" => ("services", sizes.services + 1),
+        "held" => ("held", sizes.services + 1),
+        "refusals" => ("refusals", sizes.services + 1),
         "turns" => ("turns", sizes.services + 1),
         "backends" => ("backends", sizes.backends + 1),
         "loads" => ("loads", sizes.backends + 1),

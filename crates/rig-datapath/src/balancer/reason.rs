@@ -77,6 +77,8 @@ reasons! {
             "nothing where it is once for each path; otherwise see that ICMP reaches senders, or lower their MTU (MSS)";
         NotSent = 19, "not_sent", "the device that the packet was to leave by did not take it",
             "its queue was full, or its driver takes no frames of XDP programs: `ethtool -S DEV`; of a veth, the peer needs GRO or an XDP program";
+        ServiceFull = 20, "service_full", "a new connection of a service that is at its limit",
+            "raise the service's limit; where most of its connections are unanswered, see who begins them";
     }
 }
 

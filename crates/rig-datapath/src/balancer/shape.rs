@@ -160,7 +160,9 @@ plain! {
         schedule: u64,
         locals: u64,
         timeout: [u32; STATES],
-        pad2: [u64; 2],
+        limit: u32,
+        pad2: u32,
+        pad3: u64,
     }
 
     pub(crate) struct Backend: 32 {
@@ -175,6 +177,10 @@ plain! {
 
     pub(crate) struct Load: 8 {
         connections: u64,
+    }
+
+    pub(crate) struct Refusals: 256 {
+        of: [u64; 32],
     }
 
     pub(crate) struct TrafficCount: 40 {
@@ -266,7 +272,7 @@ plain! {
         frame: [u64; 32],
     }
 
-    pub(crate) struct Sweep: 32 {
+    pub(crate) struct Sweep: 40 {
         from: u32,
         count: u32,
         tick: u32,
@@ -275,6 +281,8 @@ plain! {
         live: u32,
         all: u32,
         round: u32,
+        unanswered: u32,
+        pad: u32,
     }
 
     pub(crate) struct Order: 16 {

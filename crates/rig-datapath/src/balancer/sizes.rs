@@ -5,8 +5,8 @@ use libbpf_rs::num_possible_cpus;
 use crate::Error;
 
 use super::shape::{
-    Address, Backend, CURSORS, Hop, LEASE, Load, MAX_SHARDS, Rest, Service, ServiceKey, Set, Shard, TrafficCount,
-    Tuning, WAYS,
+    Address, Backend, CURSORS, Hop, LEASE, Load, MAX_SHARDS, Refusals, Rest, Service, ServiceKey, Set, Shard,
+    TrafficCount, Tuning, WAYS,
 };
 
 /// Room in the tables.
@@ -136,7 +136,8 @@ impl Sizes {
             index: u64::from(self.buckets()) * BUCKET as u64,
             free_slots: u64::from(self.overflow()) * 4 + (MAX_SHARDS * size_of::<Shard>()) as u64,
             places: u64::from(self.rests()) * size_of::<Rest>() as u64 + u64::from(CURSORS) * (16 + 8 * cpus),
-            configuration: bytes(self.services, size_of::<Service>() + size_of::<ServiceKey>() + 8 + HASHED)
+            configuration: bytes(self.services, size_of::<Service>() + size_of::<ServiceKey>() + 16 + HASHED)
+                + bytes(self.services, size_of::<Refusals>()) * cpus
                 + bytes(self.backends, backend)
                 + bytes(self.backends, backend_per_cpu) * cpus
                 + bytes(self.local_addresses, size_of::<Address>() + 4)

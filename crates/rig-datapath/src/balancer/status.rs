@@ -57,6 +57,8 @@ pub struct ServiceStatus {
     pub open: bool,
     /// Of all its backends, those that are gone included.
     pub traffic: Traffic,
+    /// New connections that were refused, by the reasons for which any were.
+    pub refused: Vec<(Drop, u64)>,
     pub backends: Vec<BackendStatus>,
 }
 
@@ -187,10 +189,17 @@ impl Handle {
                 scheduler: known.scheduler,
                 open: known.open,
                 traffic: Traffic::from(&sum),
+                refused: self.refused(known.number)?,
                 backends,
             });
         }
         Ok(services)
+    }
+
+    fn refused(&self, service: u32) -> Result<Vec<(Drop, u64)>, Error> {
+        let cpus: Vec<shape::Refusals> = self.tables.refusals.per_cpu(service)?;
+        let sum = |reason: Drop| cpus.iter().map(|cpu| cpu.of[reason.number() as usize]).sum();
+        Ok(Drop::ALL.iter().map(|reason| (*reason, sum(*reason))).filter(|(_, count)| *count > 0).collect())
     }
 
     /// Gives each connection to `with`. Those that begin or end meanwhile may be among them or not.

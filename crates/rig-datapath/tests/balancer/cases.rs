@@ -68,6 +68,7 @@ pub fn config() -> Config {
                     scheduler: Scheduler::RoundRobin,
                     forward: forward.clone(),
                     backends: vec![backend],
+                    limit: None,
                     timeouts: Timeouts::default(),
                 });
             }

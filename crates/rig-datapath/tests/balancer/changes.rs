@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::num::NonZeroU32;
 use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
@@ -225,7 +226,7 @@ fn one_address(connections: u32) -> Option<Lab> {
 #[test]
 fn ports_of_connections_that_last_are_passed_over() {
     const LASTING: u32 = 5000;
-    let Some(mut lab) = one_address(80_000) else { return };
+    let Some(mut lab) = one_address(100_000) else { return };
     open_many(&lab, 0..PORTS);
     for n in 0..LASTING {
         lab.send(&tcp(ACK, &one_of_many(n), V).bytes());
@@ -243,7 +244,7 @@ fn ports_of_connections_that_last_are_passed_over() {
 /// One port in 64,512 is free: a search finds it, of which a CPU makes 16 in 134 ms.
 #[test]
 fn the_only_free_port_is_found() {
-    let Some(mut lab) = one_address(80_000) else { return };
+    let Some(mut lab) = one_address(100_000) else { return };
     open_many(&lab, 0..PORTS);
     for n in [40_000, 3] {
         // Nothing rests after a reset: 3 s are 23 ticks.
@@ -269,7 +270,7 @@ fn the_only_free_port_is_found() {
 /// The backend that closes first has the connection in TIME-WAIT for 60 s, and its port is not used again meanwhile.
 #[test]
 fn a_port_in_time_wait_rests() {
-    let Some(mut lab) = one_address(80_000) else { return };
+    let Some(mut lab) = one_address(100_000) else { return };
     let out = see(&lab.sent(&tcp(SYN, &client(5000), V).bytes()));
     lab.sent(&tcp(ACK, &client(5000), V).bytes());
     let closed = out.source.port();
@@ -611,8 +612,10 @@ fn many_backends_are_loaded_evenly_by_two_choices() {
     let status = lab.balancer.services().unwrap().remove(0);
     for backend in &status.backends {
         let (has, due) = (backend.inactive, 20 * backend.weight);
-        // One choice would leave some at twice their share (a deviation of 4.5 and 6.3).
-        assert!(has.abs_diff(due) <= 3 * backend.weight, "{} of {due}: {:?}", has, backend.address);
+        // One choice would leave the fullest some 11 and 16 above their share (a deviation of 4.5 and 6.3). Those with fewer
+        // are not pushed as hard: they wait to be drawn.
+        let weight = backend.weight;
+        assert!(has <= due + 4 * weight && has + 10 * weight >= due, "{has} of {due}: {:?}", backend.address);
     }
     assert_eq!(status.traffic.connections, u64::from(BACKENDS * 30));
 
@@ -625,4 +628,47 @@ fn many_backends_are_loaded_evenly_by_two_choices() {
     let places: HashSet<String> = (0..BACKENDS as u16).map(|n| open(&lab, 5000 + n)).collect();
     assert_eq!(places.len(), BACKENDS as usize);
     assert_eq!(lab.dropped(&tcp(SYN, &client(6000), V).bytes()), Drop::BackendsFull);
+}
+
+/// What one service is sent by nobody in particular leaves room for the others, and is counted as its own.
+#[test]
+fn a_service_at_its_limit_leaves_room_for_others() {
+    let limited = Service { limit: NonZeroU32::new(10), ..plan(&[backend("10.0.0.10:8080", 1)]) };
+    let other = service("10.0.0.201:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.11:8080", 1)]);
+    let Some(mut lab) = Lab::new(small(), &config(&[limited, other])) else { return };
+    (0..10).for_each(|n| drop(open(&lab, 5000 + n)));
+    for n in 0..100 {
+        assert_eq!(lab.dropped(&tcp(SYN, &client(6000 + n), V).bytes()), Drop::ServiceFull);
+    }
+    lab.sent(&tcp(SYN, &client(5000), "10.0.0.201:80").bytes());
+    let refused = |lab: &Lab| lab.balancer.services().unwrap().into_iter().map(|of| of.refused).collect::<Vec<_>>();
+    assert_eq!(refused(&lab), [vec![(Drop::ServiceFull, 100)], vec![]]);
+    // Its connections count until they end, whichever way it comes to that.
+    lab.sent(&tcp(RST, &client(5003), V).bytes());
+    lab.later(24);
+    assert_eq!(lab.balancer.sweep_all().unwrap().expired, 1);
+    open(&lab, 6000);
+    assert_eq!(lab.dropped(&tcp(SYN, &client(6001), V).bytes()), Drop::ServiceFull);
+    // Who is refused for another reason does not count either.
+    let none = Service { limit: NonZeroU32::new(11), ..plan(&[crate::limited("10.0.0.10:8080", 10)]) };
+    lab.balancer.apply(&config(&[none])).unwrap();
+    for n in 0..5 {
+        assert_eq!(lab.dropped(&tcp(SYN, &client(7000 + n), V).bytes()), Drop::BackendsFull);
+    }
+    assert_eq!(refused(&lab)[0], [(Drop::BackendsFull, 5), (Drop::ServiceFull, 101)]);
+}
+
+/// While the table fills, what nobody has answered goes after 3 s; before, and what was answered, when its time has come.
+#[test]
+fn unanswered_connections_go_first_when_the_table_fills() {
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(&[backend("10.0.0.10:8080", 1)])])) else { return };
+    (0..8).for_each(|n| drop(open(&lab, 5000 + n)));
+    (0..8).for_each(|n| drop(talk(&lab, 5000 + n)));
+    (0..40).for_each(|n| drop(open(&lab, 6000 + n)));
+    lab.later(23);
+    assert_eq!(lab.balancer.sweep_all().unwrap().expired, 0, "48 of 64");
+    open(&lab, 7000);
+    assert_eq!(lab.balancer.sweep_all().unwrap().expired, 40);
+    (0..8).for_each(|n| drop(talk(&lab, 5000 + n)));
+    assert_eq!(lab.connections().len(), 9);
 }

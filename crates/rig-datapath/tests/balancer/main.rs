@@ -40,6 +40,7 @@ pub fn service(address: &str, forward: Forward, backends: &[Backend]) -> Service
         scheduler: Scheduler::RoundRobin,
         forward,
         backends: backends.to_vec(),
+        limit: None,
         timeouts: Timeouts::default(),
     }
 }

@@ -42,6 +42,7 @@ pub fn tcp(address: &str, port: u16, forward: Forward, backends: Vec<Backend>) -
         scheduler: Scheduler::RoundRobin,
         forward,
         backends,
+        limit: None,
         timeouts: Timeouts::default(),
     }
 }

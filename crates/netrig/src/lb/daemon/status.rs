@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::SyncSender;
 
 use rig_datapath::balancer::{
-    self as datapath, BackendStatus, Connection, Forward as DatapathForward, Handle, ServiceStatus,
+    self as datapath, BackendStatus, Connection, Drop, Forward as DatapathForward, Handle, ServiceStatus,
 };
 
 use super::counts::{Figures, Snapshot, View, key_of};
 use super::engine::{Engine, Refusal};
 use crate::lb::message::{
-    BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Protocol, Reply, ServiceEntry, ServiceKey, Status,
-    TableStatus,
+    BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Protocol, Refused, Reply, ServiceEntry,
+    ServiceKey, Status, TableStatus,
 };
 use crate::lb::settings::{Service, protocol, scheduler_name};
 
@@ -174,13 +174,20 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         forward: service.forward.unwrap_or(Forward::Route),
         local: service.local.clone(),
         timeout: service.timeouts.main(protocol(service.key.protocol)).map(seconds),
+        limit: service.limit.map(Into::into),
         open: true,
         lacks: service.lacks().map(str::to_owned),
         counters,
         total,
         rates,
+        refused: alive.map(refused).unwrap_or_default(),
         backends,
     }
+}
+
+fn refused(status: &ServiceStatus) -> Vec<Refused> {
+    let of = |(reason, packets): &(Drop, u64)| Refused { reason: reason.key().to_owned(), packets: *packets };
+    status.refused.iter().map(of).collect()
 }
 
 fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
@@ -194,11 +201,13 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         forward: forward_of(status.forward),
         local: Vec::new(),
         timeout: None,
+        limit: None,
         open: false,
         lacks: None,
         counters,
         total,
         rates,
+        refused: refused(status),
         backends: backends.map(|backend| leaving_backend(key, status.forward, backend, view)).collect(),
     }
 }

@@ -78,7 +78,22 @@ fn of(
     backends: Vec<BackendEntry>,
 ) -> ServiceEntry {
     let (counters, total, rates) = (Counters::default(), Counters::default(), Rates::default());
-    ServiceEntry { key, scheduler, forward, local, timeout, open: true, lacks: None, counters, total, rates, backends }
+    let refused = Vec::new();
+    ServiceEntry {
+        key,
+        scheduler,
+        forward,
+        local,
+        timeout,
+        limit: None,
+        open: true,
+        lacks: None,
+        counters,
+        total,
+        rates,
+        refused,
+        backends,
+    }
 }
 
 fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEntry {

@@ -62,6 +62,11 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     if gone + come > 0 {
         said.push(format!("{come} local addresses added, {gone} removed"));
     }
+    let limited =
+        |limit: Option<std::num::NonZeroU32>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+    if old.limit != new.limit {
+        said.push(format!("limit of connections is now {}", limited(new.limit)));
+    }
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));
         said.push(format!("timeouts: {}", timeouts(&before, &now)));
@@ -79,7 +84,7 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
                     said.push(format!("backend {}: {} is now {}", backend.address, weight(before), weight(backend)));
                 }
                 if before.limit != backend.limit {
-                    let limit = backend.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+                    let limit = limited(backend.limit);
                     said.push(format!("backend {}: limit of connections is now {limit}", backend.address));
                 }
             }

@@ -71,6 +71,8 @@ pub(super) struct ServiceFile {
     pub scheduler: Option<Spanned<String>>,
     pub forward: Option<Spanned<String>>,
     pub local: Option<Spanned<OneOrMany>>,
+    /// 0: none.
+    pub limit: Option<u32>,
     #[serde(default)]
     pub timeouts: TimeoutsFile,
     #[serde(default)]

@@ -210,7 +210,8 @@ impl Reader<'_> {
                 }
                 let backends = self.backends(key, &service.backend)?;
                 let (local, timeouts) = (local.clone(), timeouts.clone());
-                let service = Service { key, scheduler, forward, local, timeouts, backends };
+                let limit = service.limit.and_then(NonZeroU32::new);
+                let service = Service { key, scheduler, forward, local, limit, timeouts, backends };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
                     && !service.backends.is_empty()
                 {

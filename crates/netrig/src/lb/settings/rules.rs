@@ -27,6 +27,8 @@ pub struct Service {
     /// `None` until its first backend decides it.
     pub forward: Option<Forward>,
     pub local: Vec<IpAddr>,
+    /// Connections, of all its backends, at which it gets no more.
+    pub limit: Option<NonZeroU32>,
     pub timeouts: Said,
     pub backends: Vec<Backend>,
 }
@@ -109,6 +111,7 @@ impl Service {
             scheduler: DEFAULT_SCHEDULER,
             forward: None,
             local: Vec::new(),
+            limit: None,
             timeouts: Said::default(),
             backends: Vec::new(),
         }
@@ -145,6 +148,7 @@ impl Service {
             scheduler: self.scheduler,
             forward,
             backends: backends.collect(),
+            limit: self.limit,
             timeouts: self.timeouts.over(defaults),
         })
     }

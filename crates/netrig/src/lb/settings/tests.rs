@@ -268,7 +268,7 @@ prop_compose! {
         udp in any::<bool>(), v6 in any::<bool>(), n in 1_u8..250, port in 1_u16..1000,
         scheduler in 0_usize..SCHEDULERS.len(), forward in proptest::option::of(0_usize..FORWARDS.len()),
         local in proptest::collection::btree_set(any::<u8>(), 0..6), shuffled in any::<bool>(),
-        timeouts in said(),
+        timeouts in said(), most in 0_u32..3,
         backends in proptest::collection::btree_map(1_u8..250, (0_u32..3, 0_u32..3, any::<bool>(), any::<bool>()), 0..8),
     ) -> Service {
         let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };
@@ -291,6 +291,7 @@ prop_compose! {
             }
         }
         service.timeouts = timeouts;
+        service.limit = most.try_into().ok();
         service.backends = backends.into_iter().map(|(n, (weight, limit, drain, other))| Backend {
             address: backend(v6, n, if other && !keeps_port { 8080 } else { port }),
             weight,

@@ -97,6 +97,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
         let local: Vec<String> = shorten(&service.local).iter().map(|text| quoted(text)).collect();
         list(out, "local", &local)?;
     }
+    if let Some(limit) = service.limit {
+        writeln!(out, "limit = {limit}")?;
+    }
     if !service.timeouts.is_empty() {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();
         writeln!(out, "timeouts = {{ {} }}", timeouts.join(", "))?;

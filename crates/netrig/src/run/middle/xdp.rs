@@ -52,6 +52,7 @@ impl Balancing {
                 .backends_of(*address)
                 .map(|address| Backend { address, weight: WEIGHT, limit: None })
                 .collect(),
+            limit: None,
             timeouts: Default::default(),
         };
         balancer.apply(&Config { services: job.services.iter().map(service).collect(), ..Config::default() })?;

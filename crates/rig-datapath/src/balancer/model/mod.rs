@@ -33,6 +33,7 @@ const LEASES_LOOKED_AT: u64 = 8;
 const PLACES_SEARCHED: u64 = 4096;
 const SEARCHES_PER_TICK: u32 = 16;
 const REST_TICKS: u32 = 448;
+const UNANSWERED: u32 = 23;
 const SCHEDULE_TRIES: usize = 32;
 const TOLD_PER_TICK: u32 = 64;
 const IPV6_LEAST_MTU: usize = 1280;
@@ -232,11 +233,15 @@ impl Model {
 
     /// See [`Balancer::sweep_all`](super::Balancer::sweep_all).
     pub fn sweep(&mut self, tick: u32) {
+        let filling = (self.connections.len() + self.dead.len()) * 4 > self.capacity * 3;
         self.dead.retain(|ended| tick - ended < 2);
         let services = &self.services;
         let (live, expired): (Vec<_>, Vec<_>) = self.connections.drain(..).partition(|connection| {
             let timeouts = services[connection.service.0].service.timeouts.ticks();
-            tick.saturating_sub(connection.seen) < timeouts[connection.state as usize]
+            let unanswered = matches!(connection.state, State::None | State::SynReceived | State::UdpOneWay);
+            let timeout = timeouts[connection.state as usize];
+            let timeout = if filling && unanswered { timeout.min(UNANSWERED) } else { timeout };
+            tick.saturating_sub(connection.seen) < timeout
         });
         self.connections = live;
         expired.iter().for_each(|connection| self.let_rest(connection));
@@ -445,7 +450,7 @@ impl Model {
         let slot = schedule::hash_place(backend) % CURSORS;
         let mut next = self.orders.entry(slot).or_default().next;
         for tried in 0..PLACE_TRIES {
-            if tried >= NEAR_TRIES || next % u64::from(LEASE) == 0 {
+            if tried >= NEAR_TRIES || next.is_multiple_of(u64::from(LEASE)) {
                 let leap = match tried.saturating_sub(NEAR_TRIES) {
                     0 => 0,
                     leap => LONGEST_LEAP.min(1 << leap),
@@ -493,6 +498,11 @@ impl Model {
             return Err(Drop::NoConnection.into());
         }
         let client = packet.tuple.source;
+        let of = |connection: &&Connection| connection.service == service;
+        let limit = self.services[service.0].service.limit.map_or(usize::MAX, |limit| limit.get() as usize);
+        if self.connections.iter().filter(of).count() >= limit {
+            return Err(Drop::ServiceFull.into());
+        }
         let backend = self.schedule(service, client)?;
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
