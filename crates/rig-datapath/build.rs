@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const PROGRAMS: &[&str] = &["balancer", "spread", "trace", "unsent"];
+const PROGRAMS: &[&str] = &["balancer", "cputime", "known_softirq", "spread", "trace", "unsent"];
 
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=bpf");

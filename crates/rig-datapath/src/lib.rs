@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+pub mod cputime;
+
 /// A hash of the eBPF objects that are built in: it tells builds apart whose programs differ.
 pub const OBJECTS: &str = env!("EBPF_OBJECTS");
 

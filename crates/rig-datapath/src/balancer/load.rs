@@ -131,7 +131,7 @@ impl Tables {
 
 /// Whether the process has CAP_BPF (39) or CAP_SYS_ADMIN (21), which includes it (capabilities(7)): the kernel's answer
 /// to a program that it does not find safe is the same "permission denied".
-fn may_load() -> bool {
+pub(crate) fn may_load() -> bool {
     const EITHER: u64 = 1 << 39 | 1 << 21;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Where each CPU's time goes, counted at each change of what it does: switches between tasks, softirqs, hard interrupts. Only
+ * the CPU that a state belongs to writes it. Hard interrupts and switches run with interrupts off; the others may be interrupted
+ * at any place, and take the time that passed by compare-and-swap, so that it is charged once.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#include "rig/cputime.h"
+
+#define always_inline inline __attribute__((always_inline))
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+/* What of the kernel's types is read here; their places are found when the program is loaded. */
+#define OF_THE_KERNEL __attribute__((preserve_access_index))
+
+struct ns_common {
+	unsigned int inum;
+} OF_THE_KERNEL;
+
+struct net {
+	struct ns_common ns;
+} OF_THE_KERNEL;
+
+struct nsproxy {
+	struct net *net_ns;
+} OF_THE_KERNEL;
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
+} OF_THE_KERNEL;
+
+struct task_struct {
+	unsigned int flags;
+	struct sched_entity se;
+	int pid;
+	int tgid;
+	char comm[16];
+	struct nsproxy *nsproxy;
+} OF_THE_KERNEL;
+
+typedef struct {
+	struct net *net;
+} OF_THE_KERNEL possible_net_t;
+
+struct net_device {
+	possible_net_t nd_net;
+} OF_THE_KERNEL;
+
+struct napi_struct {
+	struct net_device *dev;
+} OF_THE_KERNEL;
+
+/* include/linux/sched.h */
+#define PF_KTHREAD 0x00200000
+
+/* What was found out about a process or, with process 0, a device's namespace. */
+struct known {
+	__u32 process;
+	__u32 namespace;
+	__u32 generation;
+	__u32 place;
+};
+
+#define KNOWN 16
+
+struct cpu {
+	/* When `times` was last added to; 0 until the first reading. */
+	__u64 since;
+	/* Receive work since the last poll of a device, whose it is not known yet. */
+	__u64 pending;
+	/* The task that is believed to run, when it came, and for how long it had run before, nanoseconds. */
+	__u64 who;
+	__u64 came;
+	__u64 had;
+	/* Whether a hard interrupt is served; they do not nest, since handlers run with interrupts off. */
+	__u32 hard;
+	/* Kind of the softirq that is served, or 0. */
+	__u32 soft;
+	/* Kind of the task, and whose it is. */
+	__u32 task;
+	__u32 place;
+	/* Whose device was polled last. */
+	__u32 polled;
+	__u32 unused;
+	struct known known[KNOWN];
+	struct times times;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu);
+} cpus SEC(".maps");
+
+/* `times` as they were at a reading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct times);
+} readings SEC(".maps");
+
+/* Who is watched. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct watched);
+	__type(value, __u32);
+} places SEC(".maps");
+
+/* Rises when `places` changes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} generation SEC(".maps");
+
+static always_inline struct cpu *this_cpu(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&cpus, &key);
+}
+
+static always_inline void charge(struct cpu *cpu, __u64 from, __u64 until)
+{
+	__u32 kind = cpu->hard ? HARD : cpu->soft ? cpu->soft : cpu->task;
+	__u64 spent = until - from;
+
+	/* The clock may step back a little while it is being set (ktime_get_mono_fast_ns). */
+	if ((__s64)spent < 0)
+		return;
+	cpu->times.kinds[kind & (KINDS - 1)] += spent;
+	if (kind == PROCESS)
+		cpu->times.places[cpu->place & (PLACES - 1)].processes += spent;
+	else if (kind == NET_RX || kind == NAPI_THREAD)
+		cpu->pending += spent;
+}
+
+/* Counts an event, and measures what some cost: a prime number, so that all of a pattern have their turn. */
+static always_inline int done(struct cpu *cpu, __u64 begun)
+{
+	if (++cpu->times.events % 61 == 0) {
+		cpu->times.cost += bpf_ktime_get_ns() - begun;
+		cpu->times.measured++;
+	}
+	return 0;
+}
+
+static always_inline void settle(struct cpu *cpu, __u32 place)
+{
+	cpu->times.places[place & (PLACES - 1)].network += cpu->pending;
+	cpu->pending = 0;
+}
+
+static always_inline __u32 place_of(struct cpu *cpu, __u32 process, __u32 namespace)
+{
+	struct known *known = &cpu->known[(process ^ namespace) & (KNOWN - 1)];
+	__u32 key = 0, *current = bpf_map_lookup_elem(&generation, &key), *place;
+	struct watched watched = { .kind = WATCHED_PROCESS, .id = process };
+
+	if (!current)
+		return 0;
+	if (known->process == process && known->namespace == namespace && known->generation == *current)
+		return known->place;
+	place = process ? bpf_map_lookup_elem(&places, &watched) : 0;
+	if (!place) {
+		watched.kind = WATCHED_NAMESPACE;
+		watched.id = namespace;
+		place = bpf_map_lookup_elem(&places, &watched);
+	}
+	known->process = process;
+	known->namespace = namespace;
+	known->generation = *current;
+	known->place = place ? *place : 0;
+	return known->place;
+}
+
+static always_inline __u32 kind_of_thread(struct task_struct *task)
+{
+	char name[16];
+
+	bpf_probe_read_kernel(name, sizeof(name), task->comm);
+	if (!bpf_strncmp(name, 5, "napi/") || !bpf_strncmp(name, 8, "backlog_"))
+		return NAPI_THREAD;
+	if (!bpf_strncmp(name, 10, "ksoftirqd/"))
+		return SOFTIRQ_THREAD;
+	return KERNEL_THREAD;
+}
+
+static always_inline void takes_over(struct cpu *cpu, __u64 now, struct task_struct *task)
+{
+	cpu->who = (__u64)task;
+	cpu->came = now;
+	cpu->had = task->se.sum_exec_runtime;
+	cpu->place = 0;
+	cpu->polled = 0;
+	if (!task->pid) {
+		cpu->task = IDLE;
+	} else if (task->flags & PF_KTHREAD) {
+		cpu->task = kind_of_thread(task);
+	} else {
+		cpu->task = PROCESS;
+		/* An ending task has no namespaces any more, which reads as zero. */
+		cpu->place = place_of(cpu, task->tgid, task->nsproxy->net_ns->ns.inum);
+	}
+}
+
+/*
+ * Whoever runs now came unseen: some kernels keep a task's switches from tracing. How long the other one ran is known to the
+ * scheduler.
+ */
+static __noinline void repair(struct cpu *cpu, __u64 now, struct task_struct *task)
+{
+	struct task_struct *gone = (struct task_struct *)cpu->who;
+	__u64 ran = 0, left;
+
+	bpf_core_read(&ran, sizeof(ran), &gone->se.sum_exec_runtime);
+	left = cpu->came + (ran - cpu->had);
+	cpu->hard = 0;
+	cpu->soft = 0;
+	if (left > cpu->since && left < now) {
+		charge(cpu, cpu->since, left);
+		cpu->since = left;
+	}
+	cpu->times.unseen++;
+	if (cpu->pending)
+		settle(cpu, cpu->polled);
+	takes_over(cpu, cpu->since, task);
+}
+
+/* With interrupts off. */
+static always_inline __u64 advance(struct cpu *cpu, struct task_struct *task)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (cpu->who != (__u64)task)
+		repair(cpu, now, task);
+	charge(cpu, cpu->since, now);
+	cpu->since = now;
+	return now;
+}
+
+/* With interrupts on: what an interrupt charged in between is not charged again. */
+static always_inline __u64 advance_interruptible(struct cpu *cpu, struct task_struct *task)
+{
+	__u64 now = 0;
+
+	if (cpu->who != (__u64)task)
+		repair(cpu, bpf_ktime_get_ns(), task);
+	for (int i = 0; i < 4; i++) {
+		__u64 since = *(volatile __u64 *)&cpu->since;
+
+		now = bpf_ktime_get_ns();
+		if (__sync_val_compare_and_swap(&cpu->since, since, now) == since) {
+			charge(cpu, since, now);
+			break;
+		}
+	}
+	return now;
+}
+
+/* Arguments: whether the task was preempted, the one that leaves, the one that comes. */
+SEC("tp_btf/sched_switch")
+int cputime_switch(__u64 *arguments)
+{
+	struct cpu *cpu = this_cpu();
+	__u64 now;
+
+	if (!cpu || !cpu->since)
+		return 0;
+	now = advance(cpu, (struct task_struct *)arguments[1]);
+	if (cpu->pending)
+		settle(cpu, cpu->polled);
+	/* Neither is ever in the middle of a switch; whatever was missed ends here. */
+	cpu->hard = 0;
+	cpu->soft = 0;
+	takes_over(cpu, now, (struct task_struct *)arguments[2]);
+	return done(cpu, now);
+}
+
+/* Argument: the number of the softirq. */
+SEC("raw_tp/softirq_entry")
+int cputime_soft_in(struct bpf_raw_tracepoint_args *arguments)
+{
+	struct cpu *cpu = this_cpu();
+	__u64 now;
+
+	if (!cpu || !cpu->since)
+		return 0;
+	now = advance_interruptible(cpu, bpf_get_current_task_btf());
+	/* Softirqs are not served in hard interrupts. */
+	cpu->hard = 0;
+	cpu->soft = SOFTIRQ + ((__u32)arguments->args[0] < SOFTIRQS ? (__u32)arguments->args[0] : 0);
+	cpu->polled = 0;
+	return done(cpu, now);
+}
+
+SEC("raw_tp/softirq_exit")
+int cputime_soft_out(void *arguments)
+{
+	struct cpu *cpu = this_cpu();
+	__u64 now;
+
+	if (!cpu || !cpu->since)
+		return 0;
+	now = advance_interruptible(cpu, bpf_get_current_task_btf());
+	cpu->soft = 0;
+	if (cpu->pending)
+		settle(cpu, cpu->polled);
+	return done(cpu, now);
+}
+
+/* At the entries of device interrupts, and of those of the interrupt controller itself. */
+SEC("raw_tp")
+int cputime_hard_in(void *arguments)
+{
+	struct cpu *cpu = this_cpu();
+	__u64 now;
+
+	if (!cpu || !cpu->since)
+		return 0;
+	now = advance(cpu, bpf_get_current_task_btf());
+	cpu->hard = 1;
+	return done(cpu, now);
+}
+
+SEC("raw_tp")
+int cputime_hard_out(void *arguments)
+{
+	struct cpu *cpu = this_cpu();
+	__u64 now;
+
+	if (!cpu || !cpu->since)
+		return 0;
+	now = advance(cpu, bpf_get_current_task_btf());
+	cpu->hard = 0;
+	return done(cpu, now);
+}
+
+/* After a device's poll function. Arguments: its NAPI, what it did, and what it might have. */
+SEC("tp_btf/napi_poll")
+int cputime_poll(__u64 *arguments)
+{
+	struct napi_struct *napi = (struct napi_struct *)arguments[0];
+	struct cpu *cpu = this_cpu();
+	__u64 now;
+
+	if (!cpu || !cpu->since)
+		return 0;
+	/* Else it is a task that polls by itself, and the work is its own. */
+	if (cpu->hard || (cpu->soft != NET_RX && (cpu->soft || cpu->task != NAPI_THREAD)))
+		return 0;
+	now = advance_interruptible(cpu, bpf_get_current_task_btf());
+	/* The CPU's own queue has no device: packets of any may have been in it. */
+	cpu->polled = napi->dev ? place_of(cpu, 0, napi->dev->nd_net.net->ns.inum) : BACKLOG;
+	settle(cpu, cpu->polled);
+	return done(cpu, now);
+}
+
+/* Run on each CPU for a reading, with the time since the last change in it. */
+SEC("raw_tp")
+int cputime_read(void *arguments)
+{
+	struct cpu *cpu = this_cpu();
+	struct times *reading;
+	__u32 key = 0;
+
+	reading = bpf_map_lookup_elem(&readings, &key);
+	if (!cpu || !reading)
+		return 1;
+	if (cpu->since) {
+		advance_interruptible(cpu, bpf_get_current_task_btf());
+	} else {
+		__u64 now = bpf_ktime_get_ns();
+
+		takes_over(cpu, now, bpf_get_current_task_btf());
+		cpu->since = now;
+	}
+	cpu->times.at = cpu->since;
+	bpf_probe_read_kernel(reading, sizeof(*reading), &cpu->times);
+	return 0;
+}

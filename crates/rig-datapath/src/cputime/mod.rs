@@ -1,0 +1,249 @@
+//! CPU time, counted at each change of what a CPU does instead of at clock ticks.
+//!
+//! The kernel of most distributions and clouds looks 100 to 1000 times a second at what each CPU happens to do
+//! (CONFIG_TICK_CPU_ACCOUNTING), so that what keeps step with its tick is counted much too high or not at all. Here
+//! programs at the kernel's tracepoints count: switches between tasks, softirqs by their number, interrupts of devices and
+//! of the interrupt controller, polls of network devices. Nested time is subtracted; each nanosecond of a CPU goes to one
+//! [`Kind`]. What processes use, and what receive processing costs, is counted by [`Place`], too.
+//!
+//! Not seen: the entry of an interrupt before its tracepoint, which counts to what was interrupted (so idle time holds
+//! some hundred nanoseconds of each interrupt that ends it), and interrupts without a tracepoint, as those of some
+//! hypervisors. Some kernels hide tasks from tracing: whoever comes after them is noticed at the next event, and how long they
+//! ran is asked of the scheduler. With PREEMPT_RT, where softirqs can be switched away from, the rest of one that was counts to its task. Time that the
+//! hypervisor took counts to whatever ran.
+//!
+//! Nothing is pinned: the programs go when the [`CpuTime`] goes, or its process.
+
+mod shape;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::AsFd;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramInput, ProgramMut};
+
+use crate::Error;
+use crate::balancer::{may_load, program};
+use crate::maps::Map;
+
+pub use shape::{Kind, PlaceTime, Times};
+use shape::{Watched, WatchedKind};
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cputime.bpf.o"));
+const READ: &str = "cputime_read";
+/// Interrupts begin here: those of devices, and on x86 those of the interrupt controller (arch/x86/include/asm/trace/
+/// irq_vectors.h), as far as they have a handler in every kernel. Elsewhere, what is not there is left out.
+const HARD: [&str; 12] = [
+    "irq_handler",
+    "local_timer",
+    "reschedule",
+    "call_function",
+    "call_function_single",
+    "irq_work",
+    "x86_platform_ipi",
+    "error_apic",
+    "spurious_apic",
+    "thermal_apic",
+    "threshold_apic",
+    "deferred_error_apic",
+];
+/// `BPF_F_TEST_RUN_ON_CPU` (linux/bpf.h).
+const ON_CPU: u32 = 1;
+
+/// Whose time is counted apart: one of [`Place::MOST`] numbers. What is not watched has the number 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(u8);
+
+impl Place {
+    /// Places that can be watched.
+    pub const MOST: usize = shape::PLACES - 2;
+    /// Everybody who is not watched.
+    pub const ELSEWHERE: Self = Self(0);
+    /// The CPUs' own queues of packets (`netif_rx`, RPS), in which those of several devices may be: nobody's.
+    pub const BACKLOG: Self = Self(shape::BACKLOG);
+
+    /// The `index`th that can be watched, from 0; `None` beyond [`Self::MOST`].
+    pub fn new(index: usize) -> Option<Self> {
+        (index < Self::MOST).then_some(Self(index as u8 + 1))
+    }
+
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What belongs to a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Member {
+    /// A network namespace, by the inode number of its file: processes in it, and its interfaces.
+    Namespace(u32),
+    /// A process with all its threads, wherever it is. It goes before its namespace.
+    Process(u32),
+}
+
+impl From<Member> for Watched {
+    fn from(member: Member) -> Self {
+        match member {
+            Member::Namespace(id) => Self { kind: WatchedKind::NAMESPACE, id },
+            Member::Process(id) => Self { kind: WatchedKind::PROCESS, id },
+        }
+    }
+}
+
+/// Programs that count, at the tracepoints.
+pub struct CpuTime {
+    object: Object,
+    /// Before the object, whose programs they keep, goes.
+    links: Vec<Link>,
+    readings: Map,
+    places: Map,
+    generation: Map,
+    missing: Vec<&'static str>,
+}
+
+impl fmt::Debug for CpuTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuTime").field("links", &self.links.len()).field("missing", &self.missing).finish()
+    }
+}
+
+/// All CPUs at a moment of each, by number: nanoseconds since the programs were attached.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading(pub BTreeMap<u32, Times>);
+
+impl CpuTime {
+    /// Attaches the programs. They count from then on, on all CPUs.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`Error::Load`] where the kernel has no BTF or lacks a
+    /// tracepoint that it takes.
+    pub fn attach() -> Result<Self, Error> {
+        let failed = |source| match may_load() {
+            true => Error::Load { program: "cputime_switch", source },
+            false => Error::NotPermitted(source),
+        };
+        let mut builder = ObjectBuilder::default();
+        let open = builder.name("cputime").map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
+        let object = open.load().map_err(failed)?;
+        let mut new = Self {
+            readings: Map::of(&object, "readings", size_of::<Times>())?,
+            places: Map::of(&object, "places", size_of::<u32>())?,
+            generation: Map::of(&object, "generation", size_of::<u32>())?,
+            object,
+            links: Vec::new(),
+            missing: Vec::new(),
+        };
+        new.attach_all()?;
+        // From its first reading on a CPU counts.
+        new.read()?;
+        Ok(new)
+    }
+
+    /// Ends before begins, so that nothing begins that is not seen to end.
+    fn attach_all(&mut self) -> Result<(), Error> {
+        self.attach_raw("cputime_soft_out", "softirq_exit")?;
+        self.attach_raw("cputime_soft_in", "softirq_entry")?;
+        let kernel = Btf::from_vmlinux().map_err(|source| Error::Load { program: "cputime_hard_in", source })?;
+        for name in HARD {
+            // What libbpf cannot attach it complains of, so that it is not tried.
+            if kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}_entry")).is_none() {
+                self.missing.push(name);
+                continue;
+            }
+            self.attach_raw("cputime_hard_out", &format!("{name}_exit"))?;
+            self.attach_raw("cputime_hard_in", &format!("{name}_entry"))?;
+        }
+        self.attach_typed("cputime_poll")?;
+        self.attach_typed("cputime_switch")
+    }
+
+    fn attach_raw(&mut self, name: &'static str, tracepoint: &str) -> Result<(), Error> {
+        let link = self.program(name)?.attach_raw_tracepoint(tracepoint);
+        self.links.push(link.map_err(|source| Error::Load { program: name, source })?);
+        Ok(())
+    }
+
+    fn attach_typed(&mut self, name: &'static str) -> Result<(), Error> {
+        let link = self.program(name)?.attach_trace();
+        self.links.push(link.map_err(|source| Error::Load { program: name, source })?);
+        Ok(())
+    }
+
+    fn program(&self, name: &'static str) -> Result<ProgramMut<'_>, Error> {
+        program(&self.object, name)
+    }
+
+    /// The kernel's numbers of the programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`), which tell what each took when statistics are on.
+    pub fn programs(&self) -> Result<Vec<u32>, Error> {
+        let number = |program: ProgramMut<'_>| {
+            let failed = |source| Error::Map { map: "programs", operation: "find the number of", source };
+            Program::id_from_fd(program.as_fd()).map_err(failed)
+        };
+        self.object.progs_mut().map(number).collect()
+    }
+
+    /// Interrupts that this kernel has no tracepoint for, by the tracepoints' names. Their time counts to what they
+    /// interrupt.
+    pub fn missing(&self) -> &[&'static str] {
+        &self.missing
+    }
+
+    /// Whether device interrupts are among those that are seen.
+    pub fn sees_devices(&self) -> bool {
+        !self.missing.contains(&HARD[0])
+    }
+
+    /// Counts `member` to `place` from now on.
+    pub fn watch(&mut self, member: Member, place: Place) -> Result<(), Error> {
+        self.places.set(&Watched::from(member), &u32::from(place.0))?;
+        self.changed()
+    }
+
+    /// Counts `member` to no place of its own any more.
+    pub fn forget(&mut self, member: Member) -> Result<(), Error> {
+        self.places.remove(&Watched::from(member))?;
+        self.changed()
+    }
+
+    /// What the programs know of processes is looked up anew.
+    fn changed(&self) -> Result<(), Error> {
+        let generation: u32 = self.generation.at(0)?;
+        self.generation.set(&0_u32, &generation.wrapping_add(1))
+    }
+
+    /// Reads every CPU that is online, with what it has been doing until then.
+    pub fn read(&self) -> Result<Reading, Error> {
+        let possible = libbpf_rs::num_possible_cpus().map_err(|source| Error::Map {
+            map: "readings",
+            operation: "count the CPUs of",
+            source,
+        })?;
+        let program = self.program(READ)?;
+        let mut online = Vec::new();
+        for cpu in 0..possible as u32 {
+            let input = ProgramInput { cpu, flags: ON_CPU, ..ProgramInput::default() };
+            match program.test_run(input) {
+                Ok(_) => online.push(cpu),
+                // Of those that are offline the kernel says that there is no such device or address.
+                Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound || is_offline(&error) => {}
+                Err(source) => return Err(Error::TestRun { program: READ, source }),
+            }
+        }
+        let all: Vec<Times> = self.readings.per_cpu(0)?;
+        Ok(Reading(online.into_iter().filter_map(|cpu| Some((cpu, *all.get(cpu as usize)?))).collect()))
+    }
+}
+
+/// ENXIO.
+fn is_offline(error: &libbpf_rs::Error) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return error.raw_os_error() == Some(6);
+        }
+        source = error.source();
+    }
+    false
+}

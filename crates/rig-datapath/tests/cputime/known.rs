@@ -1,0 +1,106 @@
+//! Work of a known amount. Other programs may run meanwhile: each amount is held against what is counted for its own process
+//! or its own kind, and interrupts, which clocks of threads contain and these counts do not, are bounded by all of the CPU's.
+
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapFlags, ObjectBuilder};
+use rig_datapath::cputime::{Kind, Member, Place};
+use rig_datapath::test_run::{Verdict, run};
+use rig_sys::clock::own_cpu_ns;
+
+use crate::{attach, between, stay_on_one_cpu};
+
+const KNOWN_SOFTIRQ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/known_softirq.bpf.o"));
+
+fn own() -> Place {
+    Place::new(0).unwrap()
+}
+
+fn spin(length: Duration) {
+    let end = Instant::now() + length;
+    while Instant::now() < end {}
+}
+
+/// Does `work` on one CPU and holds the thread's own clock against the count for its process.
+fn found_within_two_percent(work: impl FnOnce()) {
+    let Some(mut counting) = attach() else { return };
+    let cpu = stay_on_one_cpu();
+    // Above whoever else is there.
+    let _ = rustix::process::nice(-20);
+    counting.watch(Member::Process(process::id()), own()).unwrap();
+    let before = own_cpu_ns();
+    let begin = counting.read().unwrap();
+    let first = own_cpu_ns();
+    work();
+    let last = own_cpu_ns();
+    let end = counting.read().unwrap();
+    let after = own_cpu_ns();
+    let times = between(&begin, &end, cpu);
+    let counted = times.place(own()).processes;
+    let interrupts = times.of(Kind::HardInterrupt) + times.softirqs();
+    let what = format!("{} to {} ns, counted {counted}, interrupts {interrupts}", last - first, after - before);
+    println!("{what}; {} switches unseen", times.unseen);
+    assert!(counted * 100 <= (after - before) * 102, "{what}");
+    assert!((counted + interrupts) * 100 >= (last - first) * 98, "{what}");
+    // An interrupt in the middle of an addition takes some nanoseconds of it.
+    let (total, whole) = (times.total(), times.at);
+    assert!(total.abs_diff(whole) <= whole / 1000, "{total} of {whole} ns are counted once");
+}
+
+#[test]
+fn a_spin_of_known_length() {
+    found_within_two_percent(|| spin(Duration::from_millis(500)));
+}
+
+/// Ticks of 100, 250 and 1000 Hz meet on multiples of 20 ms: each look at the clock finds this at rest.
+#[test]
+fn work_in_step_with_the_tick() {
+    found_within_two_percent(|| {
+        let end = Instant::now() + Duration::from_millis(800);
+        while Instant::now() < end {
+            let now = rig_sys::clock::monotonic_ns();
+            let next = now - now % 4_000_000 + 4_500_000;
+            thread::sleep(Duration::from_nanos(next - now));
+            spin(Duration::from_millis(1));
+        }
+    });
+}
+
+#[test]
+fn softirqs_of_known_length() {
+    const COUNT: u64 = 200;
+    let Some(counting) = attach() else { return };
+    let cpu = stay_on_one_cpu();
+    let _ = rustix::process::nice(-20);
+    let object = ObjectBuilder::default().open_memory(KNOWN_SOFTIRQ).unwrap().load().unwrap();
+    let loads = object.maps().find(|map| map.name() == "loads").unwrap();
+    let key = 0_u32.to_ne_bytes();
+    let word = |at: usize| -> u64 {
+        let value = loads.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+        u64::from_ne_bytes(value[at..at + 8].try_into().unwrap())
+    };
+    // struct load: a timer of 16 bytes, then length, pause, left, took.
+    let words = [0, 0, 500_000, 500_000, COUNT, 0_u64];
+    let value: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    loads.update(&key, &value, MapFlags::ANY).unwrap();
+    let begin = counting.read().unwrap();
+    let outcome = run(&object, "begin", &[0; 64], None, 1).unwrap();
+    assert_eq!(outcome.verdict, Verdict::Pass);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // The CPU is kept busy, so that its timers stay on it.
+    while word(32) > 0 {
+        assert!(Instant::now() < deadline, "{} softirqs are still to come", word(32));
+        spin(Duration::from_millis(1));
+    }
+    let end = counting.read().unwrap();
+    let (took, times) = (word(40), between(&begin, &end, cpu));
+    let (counted, hard) = (times.of(Kind::HrTimer), times.of(Kind::HardInterrupt));
+    let what = format!("{COUNT} softirqs took {took} ns, counted {counted}, hard interrupts {hard}");
+    println!("{what}");
+    assert!(took >= COUNT * 500_000);
+    // Other timers may have expired, too.
+    assert!(counted * 100 <= took * 102, "{what}");
+    assert!((counted + hard) * 100 >= took * 98, "{what}");
+}

@@ -1,0 +1,38 @@
+//! Known work is found in what the programs count.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod gone;
+mod known;
+
+use std::io::Write;
+use std::thread;
+
+use rig_datapath::Error;
+use rig_datapath::cputime::{CpuTime, Reading, Times};
+use rig_sys::cpu::CpuSet;
+
+/// The programs, unless this machine does not let them in, which is said.
+fn attach() -> Option<CpuTime> {
+    match CpuTime::attach() {
+        Ok(counting) => Some(counting),
+        Err(Error::NotPermitted(_)) => {
+            let test = thread::current().name().unwrap_or("a test").to_owned();
+            // Straight to the descriptor: the test harness keeps what eprintln! writes.
+            let _ = writeln!(std::io::stderr(), "SKIPPED {test}: only root may load eBPF programs");
+            None
+        }
+        Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
+    }
+}
+
+/// The last CPU that this thread may use, which it stays on from now on.
+fn stay_on_one_cpu() -> u32 {
+    let cpu = *CpuSet::allowed().unwrap().as_slice().last().unwrap();
+    CpuSet::new([cpu]).apply().unwrap();
+    cpu
+}
+
+/// What came to a CPU between two readings.
+fn between(begin: &Reading, end: &Reading, cpu: u32) -> Times {
+    end.0[&cpu].since(&begin.0[&cpu])
+}
