@@ -21,7 +21,8 @@ use rig_load::record::WorkerRecord;
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::Sample;
 
-use self::support::{Field, arguments, median, on_path, progress};
+use self::support::rounds::Failures;
+use self::support::{Field, arguments, median, on_path, or_dash, progress};
 
 /// For tools that cannot choose.
 const CONGESTION_CONTROL: &str = "reno";
@@ -55,14 +56,14 @@ fn main() -> Result<()> {
     for load in &mut loads {
         load.tools.retain(|tool| tool.missing().is_none());
     }
-    let mut last = None;
+    let (mut last, mut failures) = (None, Failures::default());
     for round in 1..=rounds {
         for load in &mut loads {
             for tool in &mut load.tools {
-                progress(round, rounds, &format!("{}, {}", load.name, tool.name));
-                let (rate, busy) = match &tool.how {
-                    How::Netrig => {
-                        let (record, busy) = run_netrig(&field, &load.load)?;
+                let name = format!("{}, {}", load.name, tool.name);
+                progress(round, rounds, &name);
+                let measured = match &tool.how {
+                    How::Netrig => run_netrig(&field, &load.load).map(|(record, busy)| {
                         let rate =
                             record.transactions.as_ref().map_or(0.0, rig_load::record::TransactionRecord::per_second);
                         // One at a time over one connection: the dearest place for anything more to do.
@@ -70,19 +71,20 @@ fn main() -> Result<()> {
                             last = Some(record);
                         }
                         (rate, busy)
-                    }
+                    }),
                     How::Peer { server, client, figure } => {
-                        let words = (server.as_slice(), client.as_slice());
-                        run_peer(&field, words, figure).with_context(|| format!("{} of {}", load.name, tool.name))?
+                        run_peer(&field, (server.as_slice(), client.as_slice()), figure)
                     }
                 };
-                tool.rate.push(rate);
-                tool.per_cpu_second.push(rate / busy);
+                if let Some((rate, busy)) = failures.heed(round, name, measured) {
+                    tool.rate.push(rate);
+                    tool.per_cpu_second.push(rate / busy);
+                }
             }
         }
     }
     eprintln!();
-    println!("{}", report(&loads, rounds));
+    println!("{}{}", report(&loads, rounds), failures.report());
     if let Some(record) = last {
         println!("{}", cost_of_recording(&record)?);
     }
@@ -283,9 +285,7 @@ fn report(loads: &[Case], rounds: usize) -> String {
         let own = load.tools.iter().find(|tool| matches!(tool.how, How::Netrig));
         for tool in &load.tools {
             let ratio = |of: fn(&Tool) -> &Sample| own.map_or(f64::NAN, |own| median(of(own)) / median(of(tool)));
-            table.add_row([
-                load.name.to_owned(),
-                tool.name.to_owned(),
+            let cells = [
                 format!(
                     "{:.0} ({:.0} .. {:.0})",
                     median(&tool.rate),
@@ -295,7 +295,8 @@ fn report(loads: &[Case], rounds: usize) -> String {
                 format!("{:.0}", median(&tool.per_cpu_second)),
                 format!("{:.2}", ratio(|tool| &tool.rate)),
                 format!("{:.2}", ratio(|tool| &tool.per_cpu_second)),
-            ]);
+            ];
+            table.add_row([load.name, tool.name].map(str::to_owned).into_iter().chain(cells.map(or_dash)));
         }
     }
     for column in 2..6 {

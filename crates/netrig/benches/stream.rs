@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use netrig::testbed::UPLINK;
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, SendMode, TcpStream};
 
+use support::rounds::Failures;
 use support::{Field, Outcome, arguments, median, on_path, progress, table};
 
 const MESSAGE: u32 = 128 * 1024;
@@ -35,16 +36,18 @@ fn main() -> Result<()> {
         println!("{} is not on PATH: left out", tool.name);
     }
     let mut results: Vec<Outcome> = present.iter().map(|_| Outcome::default()).collect();
+    let mut failures = Failures::default();
     for round in 1..=rounds {
         for (tool, outcome) in present.iter().zip(&mut results) {
             progress(round, rounds, tool.name);
-            let (gbit, seconds_per_gb) = bench.measure(tool).with_context(|| format!("measure {}", tool.name))?;
-            outcome.gbit.push(gbit);
-            outcome.cost.push(seconds_per_gb);
+            if let Some((gbit, seconds_per_gb)) = failures.heed(round, tool.name, bench.measure(tool)) {
+                outcome.gbit.push(gbit);
+                outcome.cost.push(seconds_per_gb);
+            }
         }
     }
     eprintln!();
-    println!("{}", report(&present, &results, rounds));
+    println!("{}{}", report(&present, &results, rounds), failures.report());
     Ok(())
 }
 

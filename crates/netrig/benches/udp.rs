@@ -17,6 +17,7 @@ use rig_load::plan::{Datagrams, Flow, Load, Pacing, Phases};
 use rig_load::record::WorkerRecord;
 use serde_json::Value;
 
+use support::rounds::Failures;
 use support::{Field, Outcome, arguments, median, on_path, progress, table};
 
 const MESSAGE: u32 = 1400;
@@ -39,17 +40,22 @@ fn main() -> Result<()> {
         println!("{} is not on PATH: left out", tool.name);
     }
     let mut results: Vec<Outcome> = present.iter().map(|_| Outcome::default()).collect();
+    let mut failures = Failures::default();
     for round in 1..=rounds {
         for (tool, outcome) in present.iter().zip(&mut results) {
             progress(round, rounds, tool.name);
-            let (gbit, cpus) = tool.measure(&field).with_context(|| format!("measure {}", tool.name))?;
-            ensure!(gbit > 0.0, "nothing arrived from {}", tool.name);
-            outcome.gbit.push(gbit);
-            outcome.cost.push(cpus / (gbit / 8.0));
+            let measured = tool.measure(&field).and_then(|(gbit, cpus)| {
+                ensure!(gbit > 0.0, "nothing arrived");
+                Ok((gbit, cpus))
+            });
+            if let Some((gbit, cpus)) = failures.heed(round, tool.name, measured) {
+                outcome.gbit.push(gbit);
+                outcome.cost.push(cpus / (gbit / 8.0));
+            }
         }
     }
     eprintln!();
-    println!("{}", report(&present, &results, rounds));
+    println!("{}{}", report(&present, &results, rounds), failures.report());
     Ok(())
 }
 

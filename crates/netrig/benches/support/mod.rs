@@ -2,6 +2,8 @@
 //! the CPU time that both nodes spend.
 #![allow(dead_code, reason = "each bench uses a part")]
 
+pub mod rounds;
+
 use std::io::{self, IsTerminal};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -165,6 +167,11 @@ pub struct Outcome {
     pub cost: Sample,
 }
 
+/// A cell without the figures that there are none of.
+pub fn or_dash(cell: String) -> String {
+    if cell.contains("NaN") { "-".into() } else { cell }
+}
+
 pub fn median(sample: &Sample) -> f64 {
     sample.median().unwrap_or(f64::NAN)
 }
@@ -182,13 +189,13 @@ pub fn table(tools: &[(&str, &Outcome)]) -> Table {
     for (name, outcome) in tools {
         let ratio = |of: fn(&Outcome) -> &Sample| median(of(tools[0].1)) / median(of(outcome));
         let (least, most) = (outcome.gbit.min().unwrap_or(f64::NAN), outcome.gbit.max().unwrap_or(f64::NAN));
-        table.add_row([
-            (*name).to_owned(),
+        let cells = [
             format!("{:.2} ({least:.2} .. {most:.2})", median(&outcome.gbit)),
             format!("{:.3}", median(&outcome.cost)),
             format!("{:.2}", ratio(|o| &o.gbit)),
             format!("{:.2}", ratio(|o| &o.cost)),
-        ]);
+        ];
+        table.add_row(std::iter::once((*name).to_owned()).chain(cells.map(or_dash)));
     }
     for column in 1..5 {
         if let Some(column) = table.column_mut(column) {
