@@ -35,11 +35,19 @@ impl From<Exit> for ExitCode {
 pub struct Failure {
     pub exit: Exit,
     pub error: anyhow::Error,
+    /// What the user may do next, told after the error.
+    pub next: Option<String>,
 }
 
 impl Failure {
     pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
-        Self { exit, error: error.into() }
+        Self { exit, error: error.into(), next: None }
+    }
+
+    /// With what the user may do next.
+    #[must_use]
+    pub fn with_next(self, next: impl Into<String>) -> Self {
+        Self { next: Some(next.into()), ..self }
     }
 }
 

@@ -16,6 +16,9 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             command::note(format_args!("netrig: {failure}"));
+            if let Some(next) = &failure.next {
+                command::note(format_args!("netrig: {next}"));
+            }
             failure.exit.into()
         }
     }

@@ -169,7 +169,7 @@ impl Link {
     fn expect_end(mut self, words: &str) {
         loop {
             match self.hears() {
-                Reply::Refused { why } | Reply::Failed { why } => {
+                Reply::Refused { why } | Reply::Failed { why } | Reply::Goodbye { why } => {
                     assert!(why.contains(words), "'{words}' is not in: {why}");
                     break;
                 }
@@ -602,6 +602,211 @@ fn a_client_that_is_stopped_reports_what_was_done() {
     assert!(report.contains("of 1000 trials were made") && report.contains("Throughput"), "{report}");
     drop(lines);
     server.has_workers(0);
+}
+
+#[test]
+fn a_trial_that_is_stopped_is_reported_as_far_as_it_came() {
+    let server = Server::new();
+    let mut command = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "100s", "--warm-up", "0s"]);
+    let mut client = command.args(["--interval", "100ms", "--format", "json"]).spawn().unwrap();
+    let mut lines = BufReader::new(client.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains(" 0.3 of 100.0 s")), "no third interval");
+    kill_process(Pid::from_child(&client), Signal::INT).unwrap();
+    let output = client.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["data"]["trials"].as_array().unwrap().is_empty());
+    let partial = &report["data"]["partial"];
+    let seconds = partial["seconds"].as_f64().unwrap();
+    assert!((0.29..100.0).contains(&seconds), "{partial}");
+    for end in ["client", "server"] {
+        let figures = partial["figures"].as_array().unwrap();
+        let found = figures.iter().find(|figure| figure["end"] == end && figure["metric"] == "throughput").unwrap();
+        assert!(found["value"].as_f64().unwrap() > 0.0, "{partial}");
+    }
+    let words = report.to_string();
+    assert!(words.contains("was stopped"), "{words}");
+}
+
+#[test]
+fn a_trial_that_is_stopped_before_its_window_says_that_nothing_was_measured() {
+    let mut server = Server::new();
+    let client = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "--warm-up", "100s"]).spawn().unwrap();
+    server.says("tcp-stream for");
+    kill_process(Pid::from_child(&client), Signal::INT).unwrap();
+    let output = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("nothing was measured") && output.stdout.is_empty(), "{said}");
+}
+
+#[test]
+fn a_client_that_is_done_is_not_refused() {
+    let mut server = Server::new();
+    let client = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "2s", "-q"]).spawn().unwrap();
+    server.has_workers(1);
+    kill_process(server.pid(), Signal::TERM).unwrap();
+    server.says("done");
+    assert!(client.wait_with_output().unwrap().status.success());
+    let rest: Vec<String> = server.log.iter().collect();
+    assert!(!rest.iter().any(|line| line.contains("refused")), "{rest:?}");
+}
+
+/// 1 Mbit/s in bytes per second.
+const MEGABIT: f64 = 125_000.0;
+
+/// What a server may have moved since `begin`, and a little for the headers of a datagram.
+fn allowance(begin: Instant) -> f64 {
+    begin.elapsed().as_secs_f64() * MEGABIT
+}
+
+#[test]
+fn what_the_kernel_is_told_to_pace_stays_below_the_limit_without_fq() {
+    let server = Server::with(&["--max-rate", "1mbit"]);
+    let begin = Instant::now();
+    // Loopback has no queueing discipline, so that nothing in the kernel holds the server's end to the rate.
+    let udp = ["udp", "-c", "127.0.0.1", "--reverse", "--rate", "1mbit", "--kernel-pacing", "--batch", "1"];
+    let data = report(&server, &udp);
+    let sent = moved(&data, 1);
+    assert!(sent > 0 && sent as f64 <= allowance(begin), "{sent} bytes sent");
+}
+
+#[test]
+fn the_first_message_of_a_stream_waits_for_its_time() {
+    let server = Server::with(&["--max-rate", "1mbit"]);
+    let begin = Instant::now();
+    let data = report(&server, &["stream", "-c", "127.0.0.1", "-R", "--rate", "1mbit", "--message", "60k"]);
+    let sent = moved(&data, 1);
+    assert!(sent > 0 && sent as f64 <= allowance(begin), "{sent} bytes sent");
+    let mut large = server.client(&["stream", "-c", "127.0.0.1", "-R", "--rate", "1mbit", "--message", "60M"]);
+    let output = large.args(SHORT).output().unwrap();
+    fails_with(&output, &["a message of 60", "longer than the test", "--max-rate"]);
+}
+
+/// A test of transactions whose client has agreed to a rate that it does not keep.
+fn greedy(load: fn(rig_load::plan::Transactions) -> Load, response: u32) -> Ask {
+    let rate = f64::from(1_000_000 / 8 / response.max(1));
+    let transactions = rig_load::plan::Transactions {
+        threads: 1,
+        connections: 2,
+        request: 1,
+        response,
+        in_flight: 1,
+        schedule: rig_load::plan::Schedule::Open { rate, arrivals: rig_load::plan::Arrivals::Uniform },
+        timeout: Duration::from_secs(1),
+        send_buffer: None,
+        receive_buffer: None,
+        no_delay: true,
+        congestion_control: None,
+    };
+    Ask { load: load(transactions), ..ask() }
+}
+
+/// Lets a test begin whose connections this process has made by hand.
+fn begins(link: &mut Link) {
+    assert_eq!(link.hears(), Reply::Connected);
+    link.says(&Request::Ping { number: 1 });
+    let Reply::Pong { now_ns, .. } = link.hears() else { panic!() };
+    link.says(&Request::Go { start_ns: now_ns + 20_000_000 });
+}
+
+#[test]
+fn a_responder_answers_no_faster_than_the_limit() {
+    let server = Server::with(&["--max-rate", "1mbit"]);
+    let (mut link, port) = server.opened(greedy(Load::TcpRr, 5_000));
+    let mut sockets: Vec<_> = (0..2).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let begin = Instant::now();
+    begins(&mut link);
+    let mut answered = 0;
+    'load: for turn in 0.. {
+        if begin.elapsed() > Duration::from_millis(800) {
+            break 'load;
+        }
+        let socket = &mut sockets[turn % 2];
+        if socket.write_all(b"?").is_err() {
+            break;
+        }
+        let mut left = 5_000;
+        while left > 0 {
+            let Ok(more @ 1..) = socket.read(&mut [0; 5_000][..left]) else { break 'load };
+            left -= more;
+            answered += more;
+        }
+        assert!(answered as f64 <= allowance(begin), "{answered} bytes in {:?}", begin.elapsed());
+    }
+    assert!(answered > 0);
+}
+
+#[test]
+fn a_responder_holds_no_more_connections_than_the_test_has() {
+    let server = Server::with(&["--max-rate", "1gbit"]);
+    let (mut link, port) = server.opened(greedy(Load::TcpCrr, 100));
+    let connect = || TcpStream::connect(("127.0.0.1", port));
+    let _kept = [connect().unwrap(), connect().unwrap()];
+    begins(&mut link);
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", server.workers()[0])).unwrap().count();
+    let before = descriptors();
+    // Connections that ask for nothing, as many as the kernel queues: they are not taken in beyond the test's own.
+    let mut most = before;
+    let guests: Vec<_> = (0..40)
+        .map(|_| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let _ = socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into());
+            std::thread::sleep(Duration::from_millis(5));
+            most = most.max(descriptors());
+            socket
+        })
+        .collect();
+    assert!(most > before, "no guest was taken in");
+    // Two connections, and what the load thread waits by.
+    assert!(most <= before + 2 + 4, "{most} descriptors, {before} before");
+    drop(guests);
+}
+
+#[test]
+fn a_client_that_sends_more_datagrams_than_it_may_loses_its_test() {
+    let server = Server::with(&["--max-rate", "1mbit"]);
+    let datagrams = rig_load::plan::Datagrams {
+        flow: Flow::Forward,
+        threads: 1,
+        connections: 1,
+        message: 1000,
+        batch: 1,
+        segments: 1,
+        coalesce: false,
+        throttle: Some(100_000),
+        pacing: rig_load::plan::Pacing::Thread,
+        shared_clock: false,
+        send_buffer: None,
+        receive_buffer: None,
+    };
+    let mut ask = Ask { load: Load::UdpStream(datagrams), ..ask() };
+    ask.phases.window = Duration::from_secs(60);
+    let (mut link, port) = server.opened(ask);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(("127.0.0.1", port)).unwrap();
+    // The greeting of a flow: docs of `rig_load::greeting`.
+    let mut hello = [0u8; 40];
+    hello[..8].copy_from_slice(b"netrig\0\x01");
+    hello[11] = 1;
+    hello[31] = 1;
+    socket.send(&hello).unwrap();
+    let welcome = socket.recv(&mut [0; 100]).unwrap();
+    assert_eq!(welcome, 40);
+    begins(&mut link);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let begin = Instant::now();
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) && begin.elapsed() < Duration::from_secs(30) {
+                let _ = socket.send(&[0; 1000]);
+            }
+        });
+        link.expect_end("more than");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        flood.join().unwrap();
+    });
 }
 
 #[test]

@@ -55,6 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             role,
             load: Load::TcpStream(stream.clone()),
             phases,
+            ceiling: None,
         },
         spawn: Box::new(|| {
             Command::new(std::env::current_exe()?.with_file_name("worker"))

@@ -31,6 +31,10 @@ pub struct WorkerPlan {
     pub role: Role,
     pub load: Load,
     pub phases: Phases,
+    /// Payload bytes per second that this end may move, whatever the load and the peer say: it sends no faster, reads a
+    /// TCP stream no faster than 9/8 of it, and fails when a stream of datagrams comes faster. `None`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<u64>,
 }
 
 impl WorkerPlan {

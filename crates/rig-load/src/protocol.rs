@@ -250,7 +250,7 @@ mod tests {
             interval,
         });
         let plan = (".*", any::<Vec<u32>>(), role, load, phases).prop_map(|(name, cpus, role, load, phases)| {
-            Order::Plan(WorkerPlan { name, cpus, role, load, phases }.into())
+            Order::Plan(WorkerPlan { name, cpus, role, load, phases, ceiling: None }.into())
         });
         prop_oneof![9 => plan, 1 => any::<u64>().prop_map(|start_ns| Order::Go { start_ns }), 1 => Just(Order::Done)]
     }

@@ -84,6 +84,14 @@ pub fn available() -> Result<(), UringError> {
     [Work::Send, Work::SendZeroCopy, Work::Receive, Work::Discard].into_iter().try_for_each(|work| probe(&ring, work))
 }
 
+/// What a ring with `operations` in flight takes beside its buffers, bytes: entries of 64 and, twice as many, of 16 bytes
+/// in a power of two (io_uring_setup(2)), and the kernel's own record of each operation in flight (struct io_kiocb, 256
+/// bytes).
+pub fn memory(operations: u64) -> u64 {
+    let entries = operations.saturating_add(1).checked_next_power_of_two().unwrap_or(u64::MAX);
+    entries.saturating_mul(64 + 2 * 16).saturating_add(operations.saturating_mul(256))
+}
+
 fn build(entries: u32) -> Result<IoUring, UringError> {
     let modern = IoUring::builder().setup_clamp().setup_single_issuer().setup_defer_taskrun().build(entries);
     match modern {

@@ -95,11 +95,17 @@ fn client(host: String, place: &Place, common: &Common, load: Load, output_args:
     let mut live = Live::new(&test, common.trials, common.quiet);
     let mut results = Vec::new();
     let result = client::run(&target, &test, common.trials, &program()?, &cancel, &mut live, &mut results);
-    if !results.is_empty() {
+    let stopped = result.as_ref().is_err_and(anyhow::Error::is::<Stopped>);
+    let partial = Some(live.partial()).filter(|partial| stopped && !partial.is_empty());
+    if stopped && results.is_empty() && partial.is_none() {
+        note("netrig: stopped before an interval of the window was over: nothing was measured");
+    }
+    if !results.is_empty() || partial.is_some() {
         let outcome = report::Outcome {
             host: &target.host,
             test: &test,
             trials: &results,
+            partial,
             planned: common.trials,
             started_unix_ms,
             server: live.server(),
@@ -113,7 +119,7 @@ fn client(host: String, place: &Place, common: &Common, load: Load, output_args:
     }
     match result {
         Ok(()) => Ok(Exit::Done),
-        Err(error) if error.is::<Stopped>() => Ok(Exit::Stopped),
+        Err(_) if stopped => Ok(Exit::Stopped),
         Err(error) if results.is_empty() => Err(error.into()),
         Err(error) => {
             let done = results.len();
@@ -131,7 +137,9 @@ fn check(test: &Test) -> Result<(), Failure> {
     ];
     for (role, load, cpus) in roles {
         let (load, cpus) = (load.clone(), cpus.clone());
-        WorkerPlan { name: NAME.into(), cpus, role, load, phases: test.phases }.validate().or_exit(Exit::BadInput)?;
+        WorkerPlan { name: NAME.into(), cpus, role, load, phases: test.phases, ceiling: None }
+            .validate()
+            .or_exit(Exit::BadInput)?;
     }
     Ok(())
 }

@@ -82,10 +82,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         None => format!("netrig report {id}"),
     };
     if let Err(error) = result {
-        if measured {
-            note(format_args!("netrig: what was measured is kept: {again}"));
-        }
-        return Err(error.into());
+        let failure = Failure::from(error);
+        return Err(if measured { failure.with_next(format!("what was measured is kept: {again}")) } else { failure });
     }
     finished.or_exit(Exit::Failed)?;
 

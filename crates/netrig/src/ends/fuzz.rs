@@ -248,6 +248,7 @@ fn assert_can_be_reported(ends: &guest::Ends, test: &Test) {
         host: "server",
         test,
         trials: std::slice::from_ref(ends),
+        partial: None,
         planned: 1,
         started_unix_ms: 0,
         server: None,

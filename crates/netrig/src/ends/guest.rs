@@ -188,6 +188,7 @@ impl Guest {
     fn replied(&mut self, reply: Reply, now_ns: u64) {
         match (reply, &mut self.state) {
             (Reply::Refused { why }, _) => self.leave(format!("the server refused: {}", wire::words(&why))),
+            (Reply::Goodbye { why }, _) => self.leave(format!("the server said goodbye: {}", wire::words(&why))),
             (Reply::Failed { why }, State::Failing(failing)) => {
                 failing.there = Some(wire::words(&why));
                 self.lament();
@@ -234,6 +235,7 @@ impl Guest {
                     Reply::Pong { .. } => "pong",
                     Reply::Sample(_) => "sample",
                     Reply::Done(_) => "done",
+                    Reply::Goodbye { .. } => "goodbye",
                     Reply::Refused { .. } => "refused",
                     Reply::Failed { .. } => "failed",
                 };
@@ -269,6 +271,7 @@ impl Guest {
             role: Role::Connect { to },
             load: client.clone(),
             phases: *phases,
+            ceiling: None,
         };
         self.actions.push_back(Action::Start(Box::new(plan)));
     }
@@ -441,7 +444,7 @@ impl Guest {
             let address = self.server;
             let role = Role::Listen { address, only_from: None };
             let (load, phases) = (self.test.server.clone(), self.test.phases);
-            WorkerPlan { name: String::new(), cpus: Vec::new(), role, load, phases }.direction()
+            WorkerPlan { name: String::new(), cpus: Vec::new(), role, load, phases, ceiling: None }.direction()
         };
         if let Err(what) = records::check(&done, &self.test.server, &self.test.phases, direction) {
             return self.fail(format!("the server's record does not fit the test: {what}"));

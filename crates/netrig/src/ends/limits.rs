@@ -79,6 +79,11 @@ pub enum Refusal {
          the socket buffers"
     )]
     Memory { asked: Bytes, limit: Bytes },
+    #[error(
+        "{what} of {asked} asked, which takes longer than the test at the {limit} that this server allows (--max-rate): \
+         lower it"
+    )]
+    Burst { what: &'static str, asked: Bytes, limit: BitRate },
     #[error("more than {SAMPLES} intervals asked: make --interval longer")]
     Samples,
     #[error("CPU {cpu} of the server asked, it offers {offered} (--cpus)")]
@@ -128,6 +133,7 @@ impl Limits {
             let asked = demand.rate.map_or_else(|| "no limit of the rate".into(), |rate| BitRate(rate).to_string());
             return Err(Refusal::Rate { asked, limit: BitRate(limit) });
         }
+        self.check_burst(ask)?;
         if demand.memory > self.memory {
             return Err(Refusal::Memory { asked: Bytes(demand.memory), limit: Bytes(self.memory) });
         }
@@ -142,6 +148,32 @@ impl Limits {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What a worker of a test may move, payload bytes per second.
+    pub fn ceiling(&self) -> Option<u64> {
+        self.rate.map(|rate| (rate / 8).max(1))
+    }
+
+    /// What goes out with one call is not sent before all of it may be.
+    fn check_burst(&self, ask: &Ask) -> Result<(), Refusal> {
+        let (Some(limit), Some(ceiling)) = (self.rate, self.ceiling()) else { return Ok(()) };
+        let (what, asked) = match &ask.load {
+            Load::TcpStream(stream) => ("a message", stream.message.into()),
+            Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => {
+                let both = u64::from(l.request.max(l.response));
+                ("transactions in flight", both.saturating_mul(l.in_flight.into()))
+            }
+            Load::UdpStream(l) => {
+                ("a batch", u64::from(l.message).saturating_mul(l.segments.into()).saturating_mul(l.batch.into()))
+            }
+            Load::Packets(_) | Load::Idle => return Ok(()),
+        };
+        let share = (ceiling / u64::from(ask.load.shape().0.max(1))).max(1);
+        if asked as f64 / share as f64 > ask.phases.total().as_secs_f64() {
+            return Err(Refusal::Burst { what, asked: Bytes(asked), limit: BitRate(limit) });
+        }
+        Ok(())
     }
 
     fn check_phases(&self, ask: &Ask) -> Result<(), Refusal> {
@@ -207,14 +239,16 @@ fn demand(load: &Load) -> Result<Demand, Refusal> {
 
 fn of_stream(stream: &TcpStream) -> Demand {
     let connections = stream.total_connections();
-    let ring = match stream.engine {
-        Engine::Uring { outstanding } if stream.receive_mode == ReceiveMode::Copy => {
-            u64::from(outstanding).saturating_mul(stream.connections.into())
+    let (buffers, ring) = match stream.engine {
+        Engine::Uring { outstanding } => {
+            let operations = u64::from(outstanding).saturating_mul(stream.connections.into());
+            let copies = stream.receive_mode == ReceiveMode::Copy;
+            (if copies { operations } else { 1 }, rig_sys::uring::memory(operations))
         }
-        _ => 1,
+        Engine::Blocking => (1, 0),
     };
-    let payload = u64::from(stream.message).saturating_mul(ring).saturating_mul(stream.threads.into());
-    let payload = payload.saturating_mul(ways(stream.flow));
+    let payload = u64::from(stream.message).saturating_mul(buffers).saturating_add(ring);
+    let payload = payload.saturating_mul(stream.threads.into()).saturating_mul(ways(stream.flow));
     Demand {
         threads: stream.threads,
         connections,

@@ -15,6 +15,7 @@ pub mod fuzz;
 pub mod guest;
 pub mod limits;
 pub mod machine;
+pub mod partial;
 pub mod report;
 pub mod server;
 pub mod session;

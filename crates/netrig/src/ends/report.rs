@@ -9,6 +9,7 @@ use rig_stats::units::{BitRate, Span};
 use serde_json::json;
 
 use super::guest::{Ends, NAME, Test};
+use super::partial::Partial;
 use super::session;
 use crate::claim::{FigureRef, Metric, Side};
 use crate::figures;
@@ -31,6 +32,8 @@ pub struct Outcome<'a> {
     pub host: &'a str,
     pub test: &'a Test,
     pub trials: &'a [Ends],
+    /// What is known of one more that was stopped.
+    pub partial: Option<&'a Partial>,
     /// Trials that were asked for.
     pub planned: u32,
     pub started_unix_ms: i64,
@@ -95,7 +98,19 @@ fn blocks(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
     if done < outcome.planned as usize {
         blocks.push(Block::warning(format!("Only {done} of {} trials were made.", outcome.planned)));
     }
-    blocks.push(Block::Table(results(&outcome.test.client, trials)));
+    if !trials.is_empty() {
+        blocks.push(Block::Table(results(&outcome.test.client, trials)));
+    }
+    if let Some(partial) = outcome.partial {
+        blocks.push(Block::warning(format!(
+            "Trial {} was stopped: of its window of {} the first {} are known, from the interim figures. CPU time and \
+             latency of a trial that was stopped are lost.",
+            done + 1,
+            Span(outcome.test.phases.window),
+            Span(partial.covered()),
+        )));
+        blocks.push(Block::Table(interim(&outcome.test.client, partial, done + 1)));
+    }
     let flags = trials.iter().flat_map(|trial| &trial.flags).map(ToString::to_string);
     blocks.extend(flags.fold(Vec::new(), once).into_iter().map(Block::warning));
     if outcome.server.is_some_and(|(address, _)| address.ip().is_loopback()) {
@@ -152,6 +167,24 @@ fn results(load: &Load, trials: &[TrialRecord]) -> Table {
         table.notes.push(format!("Means over the trials; ± is their {LEVEL} % confidence interval."));
     }
     table.notes.push("CPU is that of the whole machine, and so is the CPU time in the service demand.".into());
+    table
+}
+
+/// What samples tell of.
+const INTERIM: [Metric; 4] = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::Retransmits];
+
+/// The figures of a trial that was stopped.
+fn interim(load: &Load, partial: &Partial, ordinal: usize) -> Table {
+    let mut table = Table::new(format!("Trial {ordinal}, until it was stopped"), "Figure");
+    table.columns = ENDS.map(|(name, _)| Column::number(Label::new(name), None)).into();
+    table.rows = INTERIM
+        .into_iter()
+        .filter_map(|metric| {
+            let cell = |value| Cell::number(build::shown(metric, value), build::decimals(metric));
+            let cells = partial.figure(load, metric)?.map(cell).into();
+            Some(Row { label: build::name(metric).to_owned(), unit: Some(build::unit(metric).to_owned()), cells })
+        })
+        .collect();
     table
 }
 
@@ -237,7 +270,19 @@ fn data(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> serde_json::Value {
         "figures": figures_of(trials),
         "clocks": clocks,
         "trials": trials,
+        "partial": outcome.partial.map(|partial| partial_of(partial, &outcome.test.client)),
     })
+}
+
+/// What is known of a trial that was stopped: each figure of each end over the first `seconds` of the window.
+fn partial_of(partial: &Partial, load: &Load) -> serde_json::Value {
+    let figures = INTERIM.into_iter().filter_map(|metric| Some((metric, partial.figure(load, metric)?)));
+    let figures = figures.flat_map(|(metric, values)| {
+        ENDS.into_iter().zip(values).map(move |((end, _), value)| {
+            json!({ "end": end, "metric": metric.name(), "unit": metric.unit(), "value": value })
+        })
+    });
+    json!({ "seconds": partial.covered().as_secs_f64(), "figures": figures.collect::<Vec<_>>() })
 }
 
 /// Each figure of each end, in the unit of the metric: one value a trial, their mean and its confidence interval.

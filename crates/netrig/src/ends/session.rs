@@ -201,6 +201,7 @@ impl Session {
             role: Role::Listen { address, only_from: Some(self.peer.ip()) },
             load: ask.load,
             phases: ask.phases,
+            ceiling: self.limits.ceiling(),
         };
         if let Err(error) = plan.validate() {
             return self.refuse(&Refusal::Plan(error));
@@ -320,7 +321,7 @@ impl Session {
     /// Ends the session for the server's sake, unless a test runs: that one may finish.
     pub fn shut_down(&mut self) {
         if matches!(self.state, State::Greeting | State::Idle) {
-            self.refuse(&"the server is shutting down");
+            self.close(Reply::Goodbye { why: "the server is shutting down".into() });
         }
     }
 

@@ -15,7 +15,8 @@
 //!   done {record, machine}        ---->
 //!                                 <----     open ...  or the end of the connection
 //! ```
-//! Instead of any of its frames the server may send `refused` (it will not do that) or `failed` (it tried), and close.
+//! Instead of any of its frames the server may send `refused` (it will not do that) or `failed` (it tried), and close; a
+//! server that ends says `goodbye` to those who have no test running.
 
 use rig_load::plan::{Load, Phases};
 use rig_load::record::{Sample, WorkerRecord};
@@ -25,7 +26,7 @@ use super::machine::MachineUse;
 use crate::record::Environment;
 
 /// The version of this protocol. Both ends have to speak the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The port of the control connection unless told otherwise.
 pub const PORT: u16 = 12_620;
@@ -99,6 +100,10 @@ pub enum Reply {
     },
     Sample(Box<Sample>),
     Done(Box<Done>),
+    /// The server ends, and with it the connection; nothing that was asked for is left undone.
+    Goodbye {
+        why: String,
+    },
     /// The server does not do what it was asked for. The connection ends.
     Refused {
         why: String,

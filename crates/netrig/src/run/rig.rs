@@ -356,7 +356,14 @@ impl Rig {
         phases: Phases,
     ) -> Result<Worker<'a>> {
         let (home, cpus) = testbed.endpoint(place).with_context(|| format!("find endpoint {place}"))?;
-        let plan = WorkerPlan { name: format!("{place}{word}"), cpus: cpus.as_slice().to_vec(), role, load, phases };
+        let plan = WorkerPlan {
+            name: format!("{place}{word}"),
+            cpus: cpus.as_slice().to_vec(),
+            role,
+            load,
+            phases,
+            ceiling: None,
+        };
         let spawn = move || -> io::Result<Child> {
             let mut command = Command::new(&self.program);
             command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -405,6 +405,7 @@ pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
             role,
             load: load.clone(),
             phases: Phases { warm_up: second, window: second, cool_down: second, interval: second },
+            ceiling: None,
         };
         plan.validate().map_err(|e| LoadError { what: format!("{place}{e}"), hint: None })?;
     }

@@ -102,7 +102,9 @@ fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
             match (status.code(), status.signal()) {
                 (Some(130), _) => {
                     caught += 1;
-                    assert!(said.contains("stopped by the user"), "{when}");
+                    let reason = said.find("stopped by the user").unwrap_or_else(|| panic!("{when}"));
+                    let remains = said.find("what was measured is kept");
+                    assert!(remains.is_none_or(|remains| reason < remains), "the reason comes first {when}");
                     let told = trials_told(&said);
                     if let Some(run) = new {
                         assert_eq!(run.state, RunState::Interrupted, "{when}");

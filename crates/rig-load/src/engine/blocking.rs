@@ -9,6 +9,8 @@ use super::{Connection, Course, Engine, Trouble, receive_ended, send_ended};
 #[derive(Debug)]
 pub(super) struct Sender<P> {
     pub(super) push: P,
+    /// The most that one push sends.
+    pub(super) message: usize,
     pub(super) throttle: Option<u64>,
 }
 
@@ -20,7 +22,7 @@ pub(super) struct Receiver<P> {
 impl<P: Push> Engine for Sender<P> {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
-        let mut pace = Pace::new(self.throttle);
+        let mut pace = Pace::within(self.throttle, course.ceiling(), self.message);
         while !course.is_ending() {
             if let Some(pace) = &mut pace
                 && !pace.wait(course)
@@ -46,10 +48,21 @@ impl<P: Push> Engine for Sender<P> {
 impl<P: Pull> Engine for Receiver<P> {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
+        let mut pace = Pace::new(course.intake());
         while !course.is_stopped() {
+            if let Some(pace) = &mut pace
+                && !pace.wait_unless(|| course.is_stopped())
+            {
+                break;
+            }
             match self.pull.pull(connection) {
                 Ok(0) => return receive_ended(connection, course, Ok(())),
-                Ok(bytes) => connection.inbound.add(bytes),
+                Ok(bytes) => {
+                    connection.inbound.add(bytes);
+                    if let Some(pace) = &mut pace {
+                        pace.spend(bytes);
+                    }
+                }
                 Err(Errno::INTR) => {}
                 Err(errno) => return receive_ended(connection, course, Err(errno)),
             }

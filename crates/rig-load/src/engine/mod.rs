@@ -129,6 +129,8 @@ impl Times {
 pub(crate) struct Course {
     phase: AtomicU8,
     times: OnceLock<Times>,
+    /// Payload bytes per second that each load thread may move.
+    ceiling: Option<u64>,
     /// Rung when the load stops, for threads that wait for more than a socket.
     pub(crate) stop: Bell,
 }
@@ -139,8 +141,20 @@ const ENDING: u8 = 2;
 const STOPPED: u8 = 3;
 
 impl Course {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { phase: AtomicU8::new(WAITING), times: OnceLock::new(), stop: Bell::new()? })
+    /// With a ceiling for each load thread, payload bytes per second.
+    pub(crate) fn new(ceiling: Option<u64>) -> io::Result<Self> {
+        Ok(Self { phase: AtomicU8::new(WAITING), times: OnceLock::new(), ceiling, stop: Bell::new()? })
+    }
+
+    /// Payload bytes per second that a load thread may send.
+    pub(crate) fn ceiling(&self) -> Option<u64> {
+        self.ceiling
+    }
+
+    /// Payload bytes per second that a load thread may receive: a little more, so that one that was kept from receiving
+    /// for a while catches up with a sender that keeps to its rate.
+    pub(crate) fn intake(&self) -> Option<u64> {
+        self.ceiling.map(|rate| rate.saturating_add(rate / 8))
     }
 
     /// Lets the load begin. Whoever is parked in [`Self::wait_for_start`] has to be unparked.
@@ -326,10 +340,10 @@ pub(crate) fn deep_receiver(
 }
 
 fn sender(stream: &TcpStream, push: impl Push + 'static) -> Box<dyn Engine> {
-    let throttle = stream.throttle;
+    let (message, throttle) = (stream.message as usize, stream.throttle);
     match stream.connections {
-        1 => Box::new(blocking::Sender { push, throttle }),
-        _ => Box::new(ready::Sender { push, throttle }),
+        1 => Box::new(blocking::Sender { push, message, throttle }),
+        _ => Box::new(ready::Sender { push, message, throttle }),
     }
 }
 

@@ -31,6 +31,15 @@ impl Pace {
         Some(Self { ns_per_byte, origin_ns: monotonic_ns(), due_ns: 0.0, seen_ns: 0.0 })
     }
 
+    /// At most `rate` bytes per second from now on, as far as there is one, and never more than `ceiling`: what a peer
+    /// may not exceed has no first message for free, so that the first of up to `message` bytes waits for its time too.
+    pub(crate) fn within(rate: Option<u64>, ceiling: Option<u64>, message: usize) -> Option<Self> {
+        let Some(ceiling) = ceiling else { return Self::new(rate) };
+        let mut pace = Self::new(Some(rate.map_or(ceiling, |rate| rate.min(ceiling))))?;
+        pace.spend(message);
+        Some(pace)
+    }
+
     /// Accounts for `bytes` sent.
     #[inline]
     pub(crate) fn spend(&mut self, bytes: usize) {
@@ -55,14 +64,47 @@ impl Pace {
     /// Sleeps until the next send is due. False when the load ended meanwhile.
     #[inline]
     pub(crate) fn wait(&mut self, course: &Course) -> bool {
+        self.wait_unless(|| course.is_ending())
+    }
+
+    /// As [`Self::wait`], for a thread that goes on until the load is `over` in its own way.
+    #[inline]
+    pub(crate) fn wait_unless(&mut self, over: impl Fn() -> bool) -> bool {
         while let Some(due_ns) = self.due() {
-            if course.is_ending() {
+            if over() {
                 return false;
             }
             // Parking takes an absolute futex time-out of CLOCK_MONOTONIC and, unlike a sleep, can be cut short.
             std::thread::park_timeout(Duration::from_nanos(due_ns.saturating_sub(monotonic_ns())));
         }
         true
+    }
+}
+
+/// What a peer has sent that nothing here can slow down, beside what it may send.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    rate: u64,
+    since_ns: u64,
+    /// What may come at once.
+    spare: u64,
+    taken: u64,
+}
+
+impl Intake {
+    /// From now on at most `rate` bytes per second, with a second's worth and `burst` bytes to spare; `None` for no
+    /// limit.
+    pub(crate) fn new(rate: Option<u64>, burst: usize) -> Option<Self> {
+        let rate = rate?;
+        Some(Self { rate, since_ns: monotonic_ns(), spare: rate.saturating_add(burst as u64), taken: 0 })
+    }
+
+    /// Accounts for `bytes` that had come at `now_ns`. False when they are too many.
+    #[inline]
+    pub(crate) fn take(&mut self, bytes: usize, now_ns: u64) -> bool {
+        self.taken = self.taken.saturating_add(bytes as u64);
+        let seconds = now_ns.saturating_sub(self.since_ns) as f64 / 1e9;
+        self.taken as f64 <= self.spare as f64 + self.rate as f64 * seconds
     }
 }
 
@@ -75,6 +117,30 @@ mod tests {
 
     fn pace(rate: u64) -> Pace {
         Pace { ns_per_byte: 1e9 / rate as f64, origin_ns: 0, due_ns: 0.0, seen_ns: 0.0 }
+    }
+
+    #[test]
+    fn under_a_ceiling_nothing_is_free() {
+        // A message that takes ten seconds at this rate.
+        let mut pace = Pace { origin_ns: 0, ..Pace::within(Some(5_000), Some(1_000), 10_000).unwrap() };
+        assert!(pace.look(9_999_000_000).is_some());
+        assert_eq!(pace.look(10_000_000_000), None);
+        pace.spend(10_000);
+        assert!(pace.look(19_999_000_000).is_some());
+        assert_eq!(pace.look(20_000_000_000), None);
+        // The lower of the two holds, and a ceiling needs no rate.
+        let slow = Pace::within(Some(100), Some(1_000), 0).unwrap();
+        assert_eq!(slow.ns_per_byte, pace.ns_per_byte * 10.0);
+        assert_eq!(Pace::within(None, Some(1_000), 0).unwrap().ns_per_byte, pace.ns_per_byte);
+        assert!(Pace::within(None, None, 1).is_none());
+    }
+
+    #[test]
+    fn an_intake_has_a_second_to_spare() {
+        let mut intake = Intake { since_ns: 0, ..Intake::new(Some(1_000), 500).unwrap() };
+        assert!(intake.take(1_500, 0) && !intake.take(1, 0));
+        assert!(intake.take(999, 1_000_000_000) && !intake.take(1, 1_000_000_000));
+        assert!(Intake::new(None, 1).is_none());
     }
 
     proptest! {
@@ -135,7 +201,7 @@ mod tests {
 
     #[test]
     fn stopping_ends_the_wait_at_once() {
-        let course = std::sync::Arc::new(Course::new().unwrap());
+        let course = std::sync::Arc::new(Course::new(None).unwrap());
         course.start(Times::NEVER);
         let waiting = course.clone();
         let sender = std::thread::spawn(move || {

@@ -16,6 +16,8 @@ const BATCH: usize = 256;
 #[derive(Debug)]
 pub(super) struct Sender<P> {
     pub(super) push: P,
+    /// The most that one push sends.
+    pub(super) message: usize,
     pub(super) throttle: Option<u64>,
 }
 
@@ -26,7 +28,7 @@ pub(super) struct Receiver<P> {
 
 impl<P: Push> Engine for Sender<P> {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut pace = Pace::new(self.throttle);
+        let mut pace = Pace::within(self.throttle, course.ceiling(), self.message);
         serve(
             connections,
             || course.is_ending(),
@@ -59,14 +61,25 @@ impl<P: Push> Engine for Sender<P> {
 impl<P: Pull> Engine for Receiver<P> {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let over = || course.is_stopped();
-        serve(connections, over, EventFlags::IN, |_, connection, _| match self.pull.pull(connection) {
-            Ok(0) => receive_ended(connection, course, Ok(())).map(|()| Turn::Ended),
-            Ok(bytes) => {
-                connection.inbound.add(bytes);
-                Ok(Turn::Next)
+        let mut pace = Pace::new(course.intake());
+        serve(connections, over, EventFlags::IN, |_, connection, _| {
+            if let Some(pace) = &mut pace
+                && !pace.wait_unless(over)
+            {
+                return Ok(Turn::Next);
             }
-            Err(Errno::INTR | Errno::AGAIN) => Ok(Turn::Next),
-            Err(errno) => receive_ended(connection, course, Err(errno)).map(|()| Turn::Ended),
+            match self.pull.pull(connection) {
+                Ok(0) => receive_ended(connection, course, Ok(())).map(|()| Turn::Ended),
+                Ok(bytes) => {
+                    connection.inbound.add(bytes);
+                    if let Some(pace) = &mut pace {
+                        pace.spend(bytes);
+                    }
+                    Ok(Turn::Next)
+                }
+                Err(Errno::INTR | Errno::AGAIN) => Ok(Turn::Next),
+                Err(errno) => receive_ended(connection, course, Err(errno)).map(|()| Turn::Ended),
+            }
         })
     }
 }

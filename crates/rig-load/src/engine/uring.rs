@@ -62,7 +62,7 @@ pub(super) fn build(
 
 impl Engine for Sender {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut pace = Pace::new(self.throttle);
+        let mut pace = Pace::within(self.throttle, course.ceiling(), self.message);
         // Shutting the sockets down ends no zero-copy send that waits for the peer to acknowledge its pages.
         self.ring.wake_on(course.stop.as_fd()).map_err(|error| refused(&error))?;
         while !course.is_ending() {
@@ -141,17 +141,26 @@ impl Sender {
 impl Engine for Receiver {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut ended = vec![false; connections.len()];
+        let mut pace = Pace::new(course.intake());
         for socket in 0..connections.len() {
             self.ring.queue(socket, self.depth);
         }
         while self.ring.total_in_flight() > 0 {
+            if let Some(pace) = &mut pace {
+                pace.wait_unless(|| course.is_stopped());
+            }
             wait(&mut self.ring, None)?;
             while let Some(completion) = self.ring.completion() {
                 // Only zero-copy sends release anything later.
                 let Completion::Result { socket, result, .. } = completion else { continue };
                 let connection = connections[socket];
                 match result {
-                    Ok(bytes @ 1..) => connection.inbound.add(bytes),
+                    Ok(bytes @ 1..) => {
+                        connection.inbound.add(bytes);
+                        if let Some(pace) = &mut pace {
+                            pace.spend(bytes);
+                        }
+                    }
                     // The rest of the chain follows with the same verdict.
                     _ if ended[socket] => {}
                     Ok(_) => {

@@ -115,7 +115,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let phases = Phases { warm_up: second, window: second, cool_down: second, interval: second };
         let role = Role::Connect { to: ([127, 0, 0, 1], 0).into() };
-        WorkerPlan { name: "a".into(), cpus: vec![], role, load: kind(load), phases }.validate()
+        WorkerPlan { name: "a".into(), cpus: vec![], role, load: kind(load), phases, ceiling: None }.validate()
     }
 
     #[track_caller]

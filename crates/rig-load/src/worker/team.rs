@@ -63,9 +63,19 @@ impl Team {
         direction: Direction,
         is_udp: bool,
     ) -> Result<Self, WorkerError> {
+        Self::within(connections, direction, is_udp, None)
+    }
+
+    /// One whose threads may each move no more than `ceiling` bytes per second.
+    fn within(
+        connections: &Arc<[Connection]>,
+        direction: Direction,
+        is_udp: bool,
+        ceiling: Option<u64>,
+    ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(Shared {
-            course: Course::new().failing(eventfd)?,
+            course: Course::new(ceiling).failing(eventfd)?,
             bell: Bell::new().failing(eventfd)?,
             ready: AtomicU32::new(0),
             finished: AtomicU32::new(0),
@@ -81,7 +91,9 @@ impl Team {
         connections: &Arc<[Connection]>,
         listener: Option<Door>,
     ) -> Result<Self, WorkerError> {
-        let mut team = Self::new(connections, plan.direction(), plan.load.is_udp())?;
+        let threads = u64::from(plan.load.shape().0.max(1));
+        let share = plan.ceiling.map(|ceiling| (ceiling / threads).max(1));
+        let mut team = Self::within(connections, plan.direction(), plan.load.is_udp(), share)?;
         match &plan.load {
             Load::Packets(_) | Load::Idle => {}
             Load::TcpRr(load) => {

@@ -43,7 +43,7 @@ pub fn address() -> SocketAddr {
 }
 
 pub fn plan(name: &str, role: Role, load: Load, phases: Phases) -> WorkerPlan {
-    WorkerPlan { name: name.into(), cpus: vec![], role, load, phases }
+    WorkerPlan { name: name.into(), cpus: vec![], role, load, phases, ceiling: None }
 }
 
 pub fn listener(stream: &TcpStream, phases: Phases) -> WorkerPlan {

@@ -8,6 +8,7 @@ use rig_load::record::Sample;
 use crate::command::note;
 use crate::ends::client::Watch;
 use crate::ends::guest::{Ends, NAME, Test};
+use crate::ends::partial::Partial;
 use crate::record::Environment;
 
 /// Shows each interval once both ends have told of it.
@@ -20,6 +21,8 @@ pub struct Live {
     trial: u32,
     /// Samples that the other end has none for yet: of the client, and of the server.
     waiting: [Vec<Sample>; 2],
+    /// All of the trial that runs.
+    partial: Partial,
     server: Option<(SocketAddr, Environment)>,
 }
 
@@ -27,12 +30,17 @@ impl Live {
     pub fn new(test: &Test, trials: u32, quiet: bool) -> Self {
         let seconds = test.phases.window.as_secs_f64();
         let (load, waiting) = (test.client.clone(), Default::default());
-        Self { load, seconds, trials, quiet, trial: 1, waiting, server: None }
+        Self { load, seconds, trials, quiet, trial: 1, waiting, partial: Partial::default(), server: None }
     }
 
     /// The server, once it has introduced itself.
     pub fn server(&self) -> Option<&(SocketAddr, Environment)> {
         self.server.as_ref()
+    }
+
+    /// What is known of the trial that was running last, unless it is done.
+    pub fn partial(&self) -> &Partial {
+        &self.partial
     }
 
     fn say(&self, text: &str) {
@@ -73,6 +81,7 @@ impl Watch for Live {
     }
 
     fn interim(&mut self, end: &'static str, sample: &Sample) {
+        self.partial.add(end, sample);
         self.waiting[usize::from(end != NAME)].push(*sample);
         let [client, server] = &mut self.waiting;
         if !client.is_empty() && !server.is_empty() {
@@ -83,6 +92,7 @@ impl Watch for Live {
 
     fn done(&mut self, _: &Ends) {
         self.waiting = Default::default();
+        self.partial = Partial::default();
         self.trial += 1;
     }
 }

@@ -10,6 +10,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+use super::super::pace::Intake;
 use super::super::ready::{Turn, serve};
 use super::super::{Connection, Course, Engine, Report, Times, Trouble, trouble};
 use super::tracker::{Arrival, Jitter, Tracker};
@@ -23,6 +24,8 @@ use crate::record::DatagramRecord;
 pub(super) struct Receiver {
     batch: ReceiveBatch,
     message: usize,
+    /// Bytes of a batch as the peer may send it.
+    burst: usize,
     /// Another thread sends over the same connections, and waits for answers that arrive here.
     duplex: bool,
     flows: Vec<Flow>,
@@ -113,6 +116,7 @@ impl Receiver {
         Self {
             batch: ReceiveBatch::new(load.batch as usize, room(load), load.coalesce),
             message: load.message as usize,
+            burst: load.message as usize * load.segments as usize * load.batch as usize,
             duplex,
             flows: (0..flows).map(|_| Flow::new()).collect(),
             record: DatagramRecord::default(),
@@ -121,7 +125,14 @@ impl Receiver {
     }
 
     /// Takes what has arrived on a flow; blocks on a blocking socket.
-    fn take(&mut self, index: usize, connection: &Connection, course: &Course, times: &Times) -> Result<Turn, Trouble> {
+    fn take(
+        &mut self,
+        index: usize,
+        connection: &Connection,
+        course: &Course,
+        times: &Times,
+        intake: &mut Option<Intake>,
+    ) -> Result<Turn, Trouble> {
         match self.batch.receive(&connection.socket, true) {
             // The socket has been shut down.
             Ok(_) if course.is_stopped() => return Ok(Turn::Ended),
@@ -137,13 +148,15 @@ impl Receiver {
         let counts = u64::from(phase(times, now_ns) == Phase::Window);
         let Self { batch, message, flows, record, delay, .. } = self;
         let flow = &mut flows[index];
-        let (mut datagrams, mut of_window) = (0, false);
+        let (mut datagrams, mut of_window, mut bytes) = (0, false, 0);
         for arrived in batch.messages() {
             if arrived.truncated {
+                bytes += *message;
                 record.malformed += counts;
                 continue;
             }
             for datagram in arrived.datagrams() {
+                bytes += datagram.len();
                 match Header::read(datagram) {
                     Some(header) if datagram.len() == *message => {
                         datagrams += 1;
@@ -166,6 +179,12 @@ impl Receiver {
         connection.inbound.add(datagrams * *message);
         connection.inbound.add_units(datagrams as u64);
         connection.inbound.set_lost(flow.tracker.missing());
+        if let (Some(intake), Some(rate)) = (intake, course.ceiling())
+            && !intake.take(bytes, now_ns)
+        {
+            let why = format!("it sends more than the {rate} bytes per second that one thread's flows may");
+            return Err(trouble("receive from", connection, &why));
+        }
         let parted = flow.farewell.is_some() && (!self.duplex || connection.taken.load(Ordering::Relaxed));
         Ok(if parted { Turn::Ended } else { Turn::Next })
     }
@@ -194,12 +213,14 @@ impl Flow {
 impl Engine for Receiver {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let times = course.times();
+        // A sender may hand over a batch at once.
+        let mut intake = Intake::new(course.intake(), 2 * self.burst);
+        let mut take = |index, connection: &Connection| self.take(index, connection, course, &times, &mut intake);
         if let [connection] = connections {
-            while !course.is_stopped() && self.take(0, connection, course, &times)? == Turn::Next {}
+            while !course.is_stopped() && take(0, connection)? == Turn::Next {}
             return Ok(());
         }
-        let over = || course.is_stopped();
-        serve(connections, over, EventFlags::IN, |index, connection, _| self.take(index, connection, course, &times))
+        serve(connections, || course.is_stopped(), EventFlags::IN, |index, connection, _| take(index, connection))
     }
 
     fn report(&mut self) -> Report {

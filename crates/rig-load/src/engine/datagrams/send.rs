@@ -239,7 +239,9 @@ impl Engine for Sender {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let times = course.times();
         let began_ns = monotonic_ns();
-        let mut pace = Pace::new(self.throttle);
+        // What the kernel is told to pace, it does not without fq: a ceiling holds all the same.
+        let most = self.batch.messages() * self.segments * self.message;
+        let mut pace = Pace::within(self.throttle, course.ceiling(), most);
         let mut turn = |index: usize, connection: &Connection| {
             wait(&mut pace, course, &times);
             match self.burst(index, connection, course, &times)? {

@@ -11,7 +11,7 @@ use super::super::{receive_ended, send_ended};
 use super::dial::{GLANCE, has_peer};
 use super::line::{Arrival, Line};
 use super::watch::{Ready, Watch, refused};
-use super::{Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, inbox, too_much};
+use super::{Buffer, Connection, Course, Engine, Payload, Toll, Transactions, Trouble, inbox, too_much};
 use crate::door::Door;
 
 /// Prepares a listening socket, from which accepted ones inherit, for [`Blocking`] threads.
@@ -31,12 +31,13 @@ pub(super) struct Blocking {
     request: usize,
     response: Payload,
     inbox: Buffer,
+    toll: Toll,
 }
 
 impl Blocking {
     pub(super) fn new(load: &Transactions, listener: Arc<Door>) -> Self {
         let (request, response) = (load.request as usize, Payload::last(load.response));
-        Self { listener, request, response, inbox: inbox(load.request, 1) }
+        Self { listener, request, response, inbox: inbox(load.request, 1), toll: Toll::new(load, 1) }
     }
 
     /// Serves one connection. False when the load is over for this end.
@@ -75,9 +76,11 @@ impl Blocking {
 impl Engine for Blocking {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let kept = connections[0];
-        while !course.is_stopped() {
+        self.toll.begin(course);
+        while !course.is_stopped() && self.toll.wait(course) {
             match self.listener.accept(SocketFlags::CLOEXEC) {
                 Ok(guest) => {
+                    self.toll.pay(1);
                     if !self.answer(&guest, kept, course)? {
                         break;
                     }
@@ -121,23 +124,39 @@ pub(super) struct Polling {
     guests: Vec<Option<Guest>>,
     /// Places of `guests` that are empty.
     free: Vec<usize>,
+    /// Guests at once: as many as the peer has for one thread.
+    most: usize,
+    toll: Toll,
 }
 
 impl Polling {
     pub(super) fn new(load: &Transactions, listener: Arc<Door>) -> Self {
         let (request, response) = (load.request as usize, Payload::last(load.response));
-        Self { listener, request, response, inbox: inbox(load.request, 1), guests: Vec::new(), free: Vec::new() }
+        let (inbox, toll) = (inbox(load.request, 1), Toll::new(load, 1));
+        let most = load.connections as usize;
+        Self { listener, request, response, inbox, guests: Vec::new(), free: Vec::new(), most, toll }
     }
 
-    /// Takes in whoever waits.
-    fn accept(&mut self, watch: &Watch, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn has_room(&self) -> bool {
+        self.guests.len() - self.free.len() < self.most
+    }
+
+    /// Takes in whoever waits, as far as there is room. False when there is none left.
+    fn accept(&mut self, watch: &Watch, connections: &[&Connection], course: &Course) -> Result<bool, Trouble> {
         loop {
+            if !self.has_room() {
+                return Ok(false);
+            }
+            if !self.toll.wait(course) {
+                return Ok(true);
+            }
             let socket = match self.listener.accept(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => socket,
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(true),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => return Err(refused("accept a connection", errno)),
             };
+            self.toll.pay(1);
             let place = self.free.pop().unwrap_or_else(|| {
                 self.guests.push(None);
                 self.guests.len() - 1
@@ -198,11 +217,19 @@ impl Engine for Polling {
             .add_shared(&*self.listener, LISTENER)
             .and_then(|()| watch.add(&connections[0].socket, KEPT))
             .map_err(|errno| refused("watch the listening socket", errno))?;
+        self.toll.begin(course);
+        let mut listens = true;
         while !course.is_stopped() {
             watch.wait(None)?;
             while let Some(Ready { index, .. }) = watch.next() {
                 match index {
-                    LISTENER => self.accept(&watch, connections, course)?,
+                    LISTENER => {
+                        // Whoever comes beyond that waits until others have left, or for another thread.
+                        if listens && !self.accept(&watch, connections, course)? {
+                            watch.remove(&*self.listener).map_err(|errno| refused("stop watching", errno))?;
+                            listens = false;
+                        }
+                    }
                     KEPT => {
                         if !has_peer(connections[0], course)? {
                             return Ok(());
@@ -213,6 +240,12 @@ impl Engine for Polling {
                         self.serve(place, connections[place % connections.len()], course)?;
                     }
                 }
+            }
+            if !listens && self.has_room() {
+                watch
+                    .add_shared(&*self.listener, LISTENER)
+                    .map_err(|errno| refused("watch the listening socket", errno))?;
+                listens = true;
             }
         }
         Ok(())

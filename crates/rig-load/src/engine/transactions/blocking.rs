@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::super::{Report, receive_ended, send_ended};
-use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, dismiss, inbox, too_much};
+use super::{Book, Buffer, Connection, Course, Engine, Payload, Toll, Transactions, Trouble, dismiss, inbox, too_much};
 
 #[derive(Debug)]
 pub(super) struct Requester {
@@ -76,6 +76,7 @@ pub(super) struct Responder {
     response: Payload,
     inbox: Buffer,
     most: usize,
+    toll: Toll,
 }
 
 impl Responder {
@@ -85,6 +86,7 @@ impl Responder {
             response: Payload::new(load.response),
             inbox: inbox(load.request, load.in_flight),
             most: load.request as usize * load.in_flight as usize,
+            toll: Toll::new(load, load.in_flight as usize),
         }
     }
 }
@@ -94,7 +96,8 @@ impl Engine for Responder {
         let connection = connections[0];
         let bytes = self.request + self.response.size;
         let mut received = 0;
-        while !course.is_stopped() {
+        self.toll.begin(course);
+        while !course.is_stopped() && self.toll.wait(course) {
             match recv(&connection.socket, self.inbox.get_mut(), RecvFlags::empty()) {
                 Ok((_, 0)) => return receive_ended(connection, course, Ok(())),
                 Ok((_, more)) => received += more,
@@ -109,6 +112,7 @@ impl Engine for Responder {
                     return send_ended(connection, course, errno);
                 }
                 connection.tally.add(bytes);
+                self.toll.pay(1);
                 received -= self.request;
             }
         }

@@ -374,7 +374,7 @@ mod tests {
                 1 => Box::new(Blocking::new(&load, dial)),
                 _ => Box::new(Polling::new(&load, dial, None)),
             };
-            let course = Course::new().unwrap();
+            let course = Course::new(None).unwrap();
             let begin_ns = monotonic_ns();
             let stop_ns = begin_ns + Duration::from_millis(30).as_nanos() as u64;
             course.start(Times { start_ns: begin_ns, begin_ns, end_ns: stop_ns, stop_ns });

@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use super::super::{Report, receive_ended, send_ended};
 use super::agenda::{Agenda, Next};
 use super::watch::{Ready, Watch, refused};
-use super::{Book, Buffer, Connection, Course, Engine, Transactions, Trouble};
+use super::{Book, Buffer, Connection, Course, Engine, Toll, Transactions, Trouble};
 use crate::greeting::{self, Greeting, Kind};
 
 /// A sweep for requests that were lost comes so often while one may be.
@@ -184,6 +184,7 @@ pub(super) struct Responder {
     mail: Mail,
     bytes: usize,
     is_closed: Vec<bool>,
+    toll: Toll,
 }
 
 impl Responder {
@@ -192,13 +193,18 @@ impl Responder {
             mail: Mail::new(load.response, load.request),
             bytes: load.request as usize + load.response as usize,
             is_closed: vec![false; flows],
+            toll: Toll::new(load, 1),
         }
     }
 
     /// Answers one datagram. `None` when there was none; false when the flow has ended.
     fn answer(&mut self, connection: &Connection, course: &Course) -> Result<Option<bool>, Trouble> {
+        if !self.toll.wait(course) {
+            return Ok(Some(true));
+        }
         match self.mail.receive(connection)? {
             Ok(Letter::Payload(digits)) => {
+                self.toll.pay(1);
                 if let Err(errno) = self.mail.send(connection, digits) {
                     return send_ended(connection, course, errno).map(|()| Some(false));
                 }
@@ -215,6 +221,7 @@ impl Responder {
 
 impl Engine for Responder {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+        self.toll.begin(course);
         if let [connection] = connections {
             while !course.is_stopped() && self.answer(connection, course)? != Some(false) {}
             return Ok(());

@@ -28,6 +28,7 @@ use self::book::Book;
 use self::dial::Dial;
 use self::timetable::Timetable;
 use super::modes::Buffer;
+use super::pace::Pace;
 use super::{Connection, Course, Engine, Trouble};
 use crate::door::Door;
 use crate::plan::{Role, Schedule, Transactions};
@@ -138,6 +139,41 @@ pub(crate) fn over_connections(load: &Transactions, source: Source, (thread, see
             Box::new(connect::Blocking::new(load, Dial::new(load, to)))
         }
         Source::Dial(to) => Box::new(connect::Polling::new(load, Dial::new(load, to), timetable(load, thread, seed))),
+    }
+}
+
+/// Holds a responder to its ceiling. The larger message of a transaction counts: what comes in costs as well, and who asks
+/// for more than it may is answered later.
+#[derive(Debug)]
+struct Toll {
+    each: usize,
+    /// The most that is answered between two looks.
+    most: usize,
+    pace: Option<Pace>,
+}
+
+impl Toll {
+    fn new(load: &Transactions, at_once: usize) -> Self {
+        let each = load.request.max(load.response) as usize;
+        Self { each, most: each.saturating_mul(at_once), pace: None }
+    }
+
+    /// From now on.
+    fn begin(&mut self, course: &Course) {
+        self.pace = Pace::within(None, course.ceiling(), self.most);
+    }
+
+    /// Sleeps until the next transactions may be taken in. False when the load has stopped meanwhile.
+    #[inline]
+    fn wait(&mut self, course: &Course) -> bool {
+        self.pace.as_mut().is_none_or(|pace| pace.wait_unless(|| course.is_stopped()))
+    }
+
+    #[inline]
+    fn pay(&mut self, transactions: usize) {
+        if let Some(pace) = &mut self.pace {
+            pace.spend(self.each * transactions);
+        }
     }
 }
 

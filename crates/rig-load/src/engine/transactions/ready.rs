@@ -12,7 +12,7 @@ use super::super::{Report, receive_ended, send_ended};
 use super::agenda::{Agenda, Next};
 use super::line::{Arrival, Line};
 use super::watch::{Ready, Watch};
-use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, dismiss, inbox, too_much};
+use super::{Book, Buffer, Connection, Course, Engine, Payload, Toll, Transactions, Trouble, dismiss, inbox, too_much};
 
 /// Answers the requests of several connections.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub(super) struct Responder {
     in_flight: usize,
     lines: Vec<Line>,
     open: usize,
+    toll: Toll,
 }
 
 impl Responder {
@@ -34,17 +35,21 @@ impl Responder {
             in_flight: load.in_flight as usize,
             lines: vec![Line::default(); connections],
             open: connections,
+            toll: Toll::new(load, load.in_flight as usize),
         }
     }
 
     /// Answers what has come over one connection.
     fn turn(&mut self, connection: &Connection, ready: Ready, course: &Course) -> Result<(), Trouble> {
-        let Self { request, response, inbox, in_flight, lines, open } = self;
+        let Self { request, response, inbox, in_flight, lines, open, toll } = self;
         let line = &mut lines[ready.index];
         if line.is_closed {
             return Ok(());
         }
         loop {
+            if !toll.wait(course) {
+                return Ok(());
+            }
             let mut more = ready.has_ended;
             let end = match line.pull(&connection.socket, inbox, *request) {
                 Ok(Arrival::Messages { count, filled }) => {
@@ -52,6 +57,7 @@ impl Responder {
                         return Err(too_much(connection, "more requests than may be under way"));
                     }
                     line.queue(response, count);
+                    toll.pay(count);
                     more |= filled;
                     None
                 }
@@ -85,6 +91,7 @@ impl Responder {
 impl Engine for Responder {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut watch = Watch::new(connections.iter().map(|c| &c.socket), course)?;
+        self.toll.begin(course);
         while self.open > 0 && !course.is_stopped() {
             watch.wait(None)?;
             while let Some(ready) = watch.next() {

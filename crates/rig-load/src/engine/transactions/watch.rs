@@ -62,6 +62,10 @@ impl Watch {
         epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags)
     }
 
+    pub(super) fn remove(&self, socket: impl AsFd) -> Result<(), Errno> {
+        epoll::delete(&self.epoll, socket)
+    }
+
     /// Waits until something is ready, the load stops, or `until_ns` of CLOCK_MONOTONIC has come.
     pub(super) fn wait(&mut self, until_ns: Option<u64>) -> Result<(), Trouble> {
         if let Some(ns) = until_ns
