@@ -72,8 +72,10 @@ fn suite() {
 #[test]
 fn the_long_conversations_still_go_to_their_ends() {
     let read = |target, name: &str| fs::read_to_string(corpus(target).join(name)).unwrap();
-    assert_eq!(fuzz::server(read("server", "two-tests").as_bytes()), 2);
-    assert_eq!(fuzz::client(read("client", "two-tests").as_bytes()), 2);
+    for name in ["two-tests", "keyed"] {
+        assert_eq!(fuzz::server(read("server", name).as_bytes()), 2, "{name}");
+        assert_eq!(fuzz::client(read("client", name).as_bytes()), 2, "{name}");
+    }
     for (name, responses) in [("client-chunked", 4), ("server-requests", 4), ("server-large", 1)] {
         let bytes = fs::read(corpus("packets").join(name)).unwrap();
         assert_eq!(rig_load::packet::exercise(&bytes), responses, "{name}");

@@ -21,7 +21,8 @@ use crate::ends::client::{self, Target};
 use crate::ends::guest::{NAME, Test};
 use crate::ends::limits::Limits;
 use crate::ends::report;
-use crate::ends::server::{Server, listen};
+use crate::ends::seal::Key;
+use crate::ends::server::{Reach, Server, listen};
 use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::Format;
 use crate::run::{self, Stopped};
@@ -64,13 +65,27 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
         // The workers inherit it.
         cpus.apply().or_exit(Exit::Failed)?;
     }
-    let listeners = listen(serving.listen, place.port, place.family()).or_exit(Exit::Failed)?;
+    let key = key(place)?;
+    let reach = if key.is_some() { Reach::Everybody } else { Reach::OwnMachine };
+    let listeners = listen(serving.listen, place.port, place.family(), reach).or_exit(Exit::Failed)?;
     let stop = cancel_on_signal()?;
     for listener in &listeners {
         let address = listener.local_addr().context("find the server's own address").or_exit(Exit::Failed)?;
         note(format_args!("netrig {} serves on {address}", env!("CARGO_PKG_VERSION")));
     }
-    let mut server = Server::new(listeners, limits, run::environment(false), program()?, stop).or_exit(Exit::Failed)?;
+    match (&key, serving.listen) {
+        (Some(_), _) => note("only clients with the key of --key-file are served"),
+        (None, None) => note(
+            "only this machine can reach it: --key-file FILE serves everybody who has the key, --listen ADDRESS (`::` for \
+             all) everybody who reaches that address",
+        ),
+        (None, Some(address)) if address.is_loopback() => {}
+        (None, Some(_)) => note(
+            "without --key-file whoever reaches it can make this machine send and receive as much as the limits allow",
+        ),
+    }
+    let environment = run::environment(false);
+    let mut server = Server::new(listeners, limits, environment, program()?, key, stop).or_exit(Exit::Failed)?;
     server.run().or_exit(Exit::Failed)?;
     Ok(Exit::Done)
 }
@@ -90,7 +105,7 @@ fn client(host: String, place: &Place, common: &Common, load: Load, output_args:
     check(&test)?;
     let output = Output::choose(output_args)?;
     let cancel = cancel_on_signal()?;
-    let target = Target { host, port: place.port, family: place.family() };
+    let target = Target { host, port: place.port, family: place.family(), key: key(place)? };
     let started_unix_ms = Timestamp::now().as_millisecond();
     let mut live = Live::new(&test, common.trials, common.quiet);
     let mut results = Vec::new();
@@ -142,6 +157,11 @@ fn check(test: &Test) -> Result<(), Failure> {
             .or_exit(Exit::BadInput)?;
     }
     Ok(())
+}
+
+fn key(place: &Place) -> Result<Option<Key>, Failure> {
+    let Some(path) = &place.key_file else { return Ok(None) };
+    Key::read(path).with_context(|| format!("--key-file {}", path.display())).or_exit(Exit::BadInput).map(Some)
 }
 
 fn program() -> Result<PathBuf, Failure> {

@@ -19,8 +19,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use super::guest::{Action, Ends, Guest, Test};
 use super::machine::Meter;
+use super::seal::{Key, Nonce};
 use super::server::{Family, until};
-use super::wire;
 use crate::record::Environment;
 use crate::run::Stopped;
 
@@ -39,11 +39,13 @@ pub struct Target {
     pub host: String,
     pub port: u16,
     pub family: Family,
+    /// What the server has to have; `None`: nothing.
+    pub key: Option<Key>,
 }
 
 impl Target {
     fn addresses(&self) -> Result<Vec<SocketAddr>> {
-        let Self { host, port, family } = self;
+        let Self { host, port, family, .. } = self;
         let found = (host.trim_start_matches('[').trim_end_matches(']'), *port).to_socket_addrs();
         let all: Vec<_> = match found {
             Ok(found) => found.collect(),
@@ -89,7 +91,10 @@ pub fn run(
     let server = socket.peer_addr().context("find the server's address")?;
     // The counters are to be read at the window's edges, also where the load fills every CPU.
     clock::be_punctual();
-    let guest = Guest::new(server, test.clone(), monotonic_ns());
+    let mut guest = Guest::new(server, test.clone(), monotonic_ns());
+    if let Some(key) = &target.key {
+        guest = guest.with_key(key.clone(), Nonce::draw().context("draw a random number")?);
+    }
     let (program, cancel) = (program.to_owned(), cancel.clone());
     let mut link =
         Link { socket, server, server_listens: true, guest, worker: None, meter: Meter::new()?, program, cancel };
@@ -180,7 +185,8 @@ impl Link {
         while let Some(action) = self.guest.next_action() {
             match action {
                 Action::Send(request) => {
-                    if let Err(error) = self.socket.write_all(&wire::line(&request)) {
+                    let line = self.guest.line(&request);
+                    if let Err(error) = self.socket.write_all(&line) {
                         // What the server said before it went away may be waiting to be read.
                         self.server_is_gone(&error);
                     }

@@ -13,6 +13,8 @@
 //! | `x` | the worker dies |
 //! | `n` | the worker cannot be started |
 //! | `s` | the server shuts down, or the connection ends |
+//! | `=` | the rest of the line comes sealed, as the next that the other end says |
+//! | `k` | (first line alone) there is a key at both ends |
 //! | other | the whole line and a line feed come over the wire |
 
 use std::collections::BTreeMap;
@@ -28,8 +30,9 @@ use super::guest::{self, Guest, Test};
 use super::limits::Limits;
 use super::machine::Reading;
 use super::report;
+use super::seal::{End, Key, Nonce, PREFIX, Seal};
 use super::session::{self, Session};
-use super::wire::{self, Ask, LONGEST_REQUEST, Reply};
+use super::wire::{self, Ask, LONGEST_REQUEST, Reply, Version};
 use crate::record::Environment;
 use crate::report::{Format, Options};
 
@@ -39,6 +42,7 @@ const LONGEST: usize = 1 << 20;
 /// One event of a script.
 enum Step<'a> {
     Wire(Vec<u8>),
+    Sealed(&'a [u8]),
     Time(u64),
     Worker(&'a [u8]),
     Ended(Result<(), String>),
@@ -51,6 +55,7 @@ fn steps(script: &[u8]) -> impl Iterator<Item = Step<'_>> {
         let rest = line.get(1..).unwrap_or_default();
         match line.first() {
             Some(b'>') => Step::Wire([rest, b"\n"].concat()),
+            Some(b'=') => Step::Sealed(rest),
             Some(b'+') => Step::Wire(rest.to_vec()),
             Some(b't') => Step::Time(str::from_utf8(rest).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1)),
             Some(b'w') => Step::Worker(rest),
@@ -63,6 +68,25 @@ fn steps(script: &[u8]) -> impl Iterator<Item = Step<'_>> {
     })
 }
 
+/// The script, and whether both ends have a key.
+fn keyed(script: &[u8]) -> (&[u8], bool) {
+    script.strip_prefix(b"k\n").map_or((script, false), |rest| (rest, true))
+}
+
+/// The key of scripts that begin with `k`, and the nonces of the server and of the client.
+fn key() -> Key {
+    Key::new(&[b'k'; 32]).expect("it is long enough")
+}
+
+const NONCES: (Nonce, Nonce) = (Nonce::fixed(1), Nonce::fixed(2));
+
+/// What the other end says next.
+fn sealed(seal: &mut Option<Seal>, json: &[u8]) -> Vec<u8> {
+    let mut line = seal.as_mut().map_or_else(|| json.to_vec(), |seal| seal.seal(json));
+    line.push(b'\n');
+    line
+}
+
 /// A machine of one CPU that is busy half of the time.
 fn reading(now_ns: u64) -> Reading {
     let ticks = now_ns / 20_000_000;
@@ -73,7 +97,7 @@ fn reading(now_ns: u64) -> Reading {
 /// Plays a script against a server that a client has just connected to. Returns how many tests came to their end.
 ///
 /// # Panics
-/// When the server would start what its limits forbid, use anything that the client chose for a name or an address, keep
+/// When the server would start what its limits forbid, or anything for who does not have its key, use anything that the client chose for a name or an address, keep
 /// a second worker, go on after the end, or wait for ever.
 pub fn server(script: &[u8]) -> u32 {
     let peer: SocketAddr = ([192, 0, 2, 1], 4000).into();
@@ -84,10 +108,22 @@ pub fn server(script: &[u8]) -> u32 {
     let environment = Arc::new(Environment::default());
     let mut now_ns = 1_000_000_000_000;
     let mut session = Session::new(peer, local, Arc::new(limits.clone()), environment, now_ns);
+    let (script, is_keyed) = keyed(script);
+    let (mut seal, mut is_proven) = (None, !is_keyed);
+    if is_keyed {
+        session = session.with_key(key(), NONCES.0);
+        let welcome = wire::line(&Reply::Welcome(Version::with_nonce(NONCES.0)));
+        let welcome = welcome.strip_suffix(b"\n").unwrap_or(&welcome);
+        seal = Some(Seal::new(End::Client, &key(), NONCES.0, NONCES.1, welcome));
+    }
     let (mut worker, mut closed, mut done) = (None, false, 0);
     for step in steps(script) {
         match step {
             Step::Wire(bytes) => session.received(&bytes, now_ns),
+            Step::Sealed(json) => {
+                is_proven = true;
+                session.received(&sealed(&mut seal, json), now_ns);
+            }
             Step::Time(ms) => {
                 now_ns += ms.min(1_000_000) * 1_000_000;
                 session.time_is(now_ns);
@@ -106,10 +142,11 @@ pub fn server(script: &[u8]) -> u32 {
             match action {
                 session::Action::Reply(reply) => {
                     done += u32::from(matches!(reply, Reply::Done(_)));
-                    assert_is_a_line(&wire::line(&reply), wire::LONGEST_REPLY);
+                    assert_is_a_line(&session.line(&reply), wire::LONGEST_REPLY + PREFIX);
                 }
                 session::Action::Start(plan) => {
                     assert!(worker.is_none(), "a second worker");
+                    assert!(is_proven, "a worker for who has no key");
                     assert_is_harmless(&plan, local, peer, &limits);
                     worker = Some(false);
                 }
@@ -160,10 +197,26 @@ pub fn client(script: &[u8]) -> u32 {
     let test = test();
     let mut now_ns = 5_000_000_000;
     let mut guest = Guest::new(server, test.clone(), now_ns);
+    let (script, is_keyed) = keyed(script);
+    let (mut seal, mut is_proven) = (None, !is_keyed);
+    if is_keyed {
+        guest = guest.with_key(key(), NONCES.1);
+    }
     let (mut worker, mut over, mut done) = (false, false, 0);
     for step in steps(script) {
         match step {
-            Step::Wire(bytes) => guest.received(&bytes, now_ns),
+            Step::Wire(bytes) => {
+                if is_keyed && seal.is_none() {
+                    // The server's welcome, if it is one.
+                    let welcome = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+                    seal = Some(Seal::new(End::Server, &key(), NONCES.0, NONCES.1, welcome));
+                }
+                guest.received(&bytes, now_ns);
+            }
+            Step::Sealed(json) => {
+                is_proven = true;
+                guest.received(&sealed(&mut seal, json), now_ns);
+            }
             Step::Time(ms) => {
                 now_ns += ms.min(1_000_000) * 1_000_000;
                 guest.time_is(now_ns);
@@ -187,9 +240,12 @@ pub fn client(script: &[u8]) -> u32 {
         while let Some(action) = guest.next_action() {
             assert!(!over, "{action:?} after the end");
             match action {
-                guest::Action::Send(request) => assert_is_a_line(&wire::line(&request), LONGEST_REQUEST),
+                guest::Action::Send(request) => {
+                    assert_is_a_line(&guest.line(&request), LONGEST_REQUEST + PREFIX);
+                }
                 guest::Action::Start(plan) => {
                     assert!(!worker, "a second worker");
+                    assert!(is_proven, "a worker for a server that has no key");
                     plan.validate().expect("the client's own plan");
                     let Role::Connect { to } = plan.role else { panic!("a client does not listen") };
                     assert_eq!(to.ip(), server.ip());

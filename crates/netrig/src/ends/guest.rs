@@ -12,6 +12,7 @@ use rig_load::record::{Sample, WorkerRecord};
 use super::clocks::Clocks;
 use super::machine::{MachineUse, Reading};
 use super::records;
+use super::seal::{self, Broken, End, Key, Nonce, Seal};
 use super::session;
 use super::wire::{self, Ask, Done, LONGEST_REPLY, PROTOCOL, Reply, Request, Version};
 use crate::record::Environment;
@@ -119,11 +120,23 @@ struct Failing {
     there: Option<String>,
 }
 
+/// Whose lines are believed.
+#[derive(Debug)]
+enum Trust {
+    /// Whoever answers at the server's address.
+    Anybody,
+    /// Nobody before it has asked for the key.
+    Key { key: Key, nonce: Nonce },
+    /// Who has the key.
+    Sealed(Box<Seal>),
+}
+
 /// One control connection at the client.
 #[derive(Debug)]
 pub struct Guest {
     server: SocketAddr,
     test: Test,
+    trust: Trust,
     lines: Lines,
     state: State,
     deadline_ns: u64,
@@ -133,8 +146,23 @@ pub struct Guest {
 impl Guest {
     /// A connection to `server`, made at `now_ns`, over which `test` is to be run.
     pub fn new(server: SocketAddr, test: Test, now_ns: u64) -> Self {
-        let (lines, state) = (Lines::new(LONGEST_REPLY), State::Greeting);
-        Self { server, test, lines, state, deadline_ns: after(now_ns, ANSWER_TIMEOUT), actions: VecDeque::new() }
+        let (lines, state) = (Lines::new(LONGEST_REPLY + seal::PREFIX), State::Greeting);
+        let (deadline_ns, actions) = (after(now_ns, ANSWER_TIMEOUT), VecDeque::new());
+        Self { server, test, trust: Trust::Anybody, lines, state, deadline_ns, actions }
+    }
+
+    /// One that believes only a server that has the key. `nonce` is used for no other.
+    #[must_use]
+    pub fn with_key(self, key: Key, nonce: Nonce) -> Self {
+        Self { trust: Trust::Key { key, nonce }, ..self }
+    }
+
+    /// A request as it goes over the wire. To be called once for each [`Action::Send`], in their order.
+    pub fn line(&mut self, request: &Request) -> Vec<u8> {
+        match &mut self.trust {
+            Trust::Sealed(seal) => wire::sealed(request, seal),
+            _ => wire::line(request),
+        }
     }
 
     /// The next thing to do.
@@ -172,9 +200,14 @@ impl Guest {
         while !matches!(self.state, State::Over) {
             match self.lines.take() {
                 Ok(None) => return,
-                Ok(Some(line)) => match serde_json::from_slice(line) {
-                    Ok(reply) => self.replied(reply, now_ns),
-                    Err(error) => {
+                Ok(Some(line)) => match read(&mut self.trust, &self.state, line) {
+                    Ok(Said::Welcome(server, line)) => self.welcomed(&server, &line, now_ns),
+                    Ok(Said::Reply(reply)) => self.replied(*reply, now_ns),
+                    Ok(Said::Broken(broken)) => {
+                        let why = format!("{} does not have the key, or somebody is in between: {broken}", self.server);
+                        self.fail(why);
+                    }
+                    Err((line, error)) => {
                         let said = wire::words(&String::from_utf8_lossy(&line[..line.len().min(100)]));
                         let why = wire::words(&error.to_string());
                         self.fail(format!("{} does not speak netrig's protocol: {said:?}: {why}", self.server));
@@ -199,7 +232,6 @@ impl Guest {
             }
             // What else comes from a server that has not heard of the failure yet.
             (_, State::Failing(_)) => {}
-            (Reply::Welcome(server), State::Greeting) => self.welcomed(&server, now_ns),
             (Reply::Machine(environment), State::Introduced) => {
                 self.state = State::Idle;
                 self.actions.push_back(Action::Ready(environment));
@@ -244,7 +276,8 @@ impl Guest {
         }
     }
 
-    fn welcomed(&mut self, server: &Version, now_ns: u64) {
+    /// The server's first line.
+    fn welcomed(&mut self, server: &Version, line: &[u8], now_ns: u64) {
         let own = Version::own();
         if server.protocol != PROTOCOL {
             return self.fail(format!(
@@ -256,6 +289,25 @@ impl Guest {
                 own.version,
             ));
         }
+        let own = match (&self.trust, server.nonce) {
+            (Trust::Key { key, nonce }, Some(challenge)) => {
+                let own = Version::with_nonce(*nonce);
+                self.trust = Trust::Sealed(Seal::new(End::Client, key, challenge, *nonce, line).into());
+                own
+            }
+            (Trust::Anybody, None) => own,
+            (Trust::Anybody, Some(_)) => {
+                return self.fail(format!("the server at {} asks for its key: give it with --key-file", self.server));
+            }
+            (_, None) => {
+                return self.fail(format!(
+                    "the server at {} does not ask for a key, so that it cannot be told who answers: start it with \
+                     --key-file, or leave that out here",
+                    self.server
+                ));
+            }
+            (Trust::Sealed(_), Some(_)) => return self.fail("the server said 'welcome' out of turn".into()),
+        };
         self.state = State::Introduced;
         self.deadline_ns = after(now_ns, ANSWER_TIMEOUT);
         self.actions.push_back(Action::Send(Request::Hello(own)));
@@ -501,6 +553,37 @@ impl Guest {
         // What was done before stays done.
         self.actions.retain(|action| matches!(action, Action::Done(_)));
         self.actions.push_back(Action::Fail(why));
+    }
+}
+
+/// What a line says.
+enum Said {
+    /// The first line, and its bytes.
+    Welcome(Version, Vec<u8>),
+    Reply(Box<Reply>),
+    Broken(Broken),
+}
+
+/// Reads a line, as far as it is to be believed; else the line and what is wrong with it.
+fn read<'a>(trust: &mut Trust, state: &State, line: &'a [u8]) -> Result<Said, (&'a [u8], serde_json::Error)> {
+    let parse = |json| serde_json::from_slice::<Reply>(json).map_err(|error| (json, error));
+    let json = match trust {
+        Trust::Sealed(seal) => match seal.open(line) {
+            Ok(json) => json,
+            // A server without this key cannot seal its refusal. It may be anybody's; more than failing it does not do.
+            Err(Broken::Missing) if matches!(state, State::Introduced) => {
+                return Ok(match parse(line) {
+                    Ok(reply @ (Reply::Refused { .. } | Reply::Goodbye { .. })) => Said::Reply(reply.into()),
+                    _ => Said::Broken(Broken::Missing),
+                });
+            }
+            Err(broken) => return Ok(Said::Broken(broken)),
+        },
+        _ => line,
+    };
+    match parse(json)? {
+        Reply::Welcome(server) if matches!(state, State::Greeting) => Ok(Said::Welcome(server, line.to_vec())),
+        reply => Ok(Said::Reply(reply.into())),
     }
 }
 

@@ -7,7 +7,8 @@
 //! What is said and when is decided by two state machines that do no I/O: [`session::Session`] at the server and
 //! [`guest::Guest`] at the client: bytes and events go in, actions come out. [`server`] and [`client`] carry
 //! them out. Nothing that comes over the wire is trusted: a line has a longest length, a frame is one of a few values, a
-//! plan is made here from the numbers in it, and those are held against [`limits::Limits`].
+//! plan is made here from the numbers in it, and those are held against [`limits::Limits`]. With a key, a line that its
+//! place in the conversation's [`seal::Seal`] does not fit is not looked at.
 
 pub mod client;
 pub mod clocks;
@@ -17,6 +18,7 @@ pub mod limits;
 pub mod machine;
 pub mod partial;
 pub mod report;
+pub mod seal;
 pub mod server;
 pub mod session;
 pub mod wire;

@@ -25,9 +25,10 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use self::client::{Client, Part};
-pub use self::listen::{Family, listen};
+pub use self::listen::{Family, Reach, listen};
 use super::limits::{Limits, same_client};
 use super::machine::Meter;
+use super::seal::{Key, Nonce};
 use super::session::{Action, Session};
 use super::wire::{self, Reply};
 use crate::record::Environment;
@@ -55,6 +56,8 @@ pub struct Server {
     limits: Arc<Limits>,
     environment: Arc<Environment>,
     meter: Meter,
+    /// What clients have to have; `None`: nothing.
+    key: Option<Key>,
     /// The program whose `worker` subcommand is one end of a load: netrig itself.
     program: PathBuf,
     clients: HashMap<u64, Client>,
@@ -66,7 +69,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server on `listeners`, which are in non-blocking mode. `stop` makes it finish the tests that run, then end.
+    /// A server on `listeners`, which are in non-blocking mode, for clients that have the `key`. `stop` makes it finish the tests that run, then end.
     ///
     /// # Errors
     /// When the system has no file descriptor or no /proc left.
@@ -75,6 +78,7 @@ impl Server {
         limits: Limits,
         environment: Environment,
         program: PathBuf,
+        key: Option<Key>,
         stop: Cancel,
     ) -> Result<Self> {
         raise_file_limit();
@@ -86,6 +90,7 @@ impl Server {
             limits: Arc::new(limits),
             environment: Arc::new(environment),
             meter: Meter::new()?,
+            key,
             program,
             clients: HashMap::new(),
             next_client: 0,
@@ -229,10 +234,12 @@ impl Server {
         let client = admitted.map_err(|refusal| refusal.to_string()).and_then(|()| {
             let local = client::prepare(&socket).map_err(|error| error.to_string())?;
             let session = Session::new(peer, local, self.limits.clone(), self.environment.clone(), now_ns);
-            Ok((local, session))
+            let Some(key) = &self.key else { return Ok(session) };
+            let nonce = Nonce::draw().map_err(|error| format!("draw a random number: {error}"))?;
+            Ok(session.with_key(key.clone(), nonce))
         });
         match client {
-            Ok((_, session)) => {
+            Ok(session) => {
                 let id = self.next_client;
                 // Four numbers for each client, and no number twice: what was waited for cannot be mistaken.
                 self.next_client += 1;
@@ -282,8 +289,9 @@ impl Server {
             let Some(action) = session.next_action() else { break };
             match action {
                 Action::Reply(reply) => {
+                    let line = session.line(&reply);
                     self.log.reply(client.peer, &reply);
-                    client.say(&wire::line(&reply));
+                    client.say(&line);
                 }
                 Action::Count => match self.meter.read() {
                     Ok(reading) => session.counted(reading),

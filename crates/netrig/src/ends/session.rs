@@ -12,6 +12,7 @@ use rig_load::record::WorkerRecord;
 
 use super::limits::{Limits, Refusal};
 use super::machine::Reading;
+use super::seal::{self, End, Key, Nonce, Seal};
 use super::wire::{self, Ask, Done, LONGEST_REQUEST, PROTOCOL, Reply, Request, Version};
 use crate::record::Environment;
 
@@ -73,6 +74,45 @@ impl Running {
     }
 }
 
+/// Whose lines are heard.
+#[derive(Debug)]
+enum Lock {
+    /// Anybody's.
+    Open,
+    /// Of nobody before it has said hello with a seal that fits the welcome.
+    Challenge { key: Key, nonce: Nonce, welcome: Vec<u8> },
+    /// Of the client that has.
+    Sealed(Box<Seal>),
+}
+
+impl Lock {
+    /// The JSON of a line, or why it is not heard.
+    fn open<'a>(&mut self, line: &'a [u8]) -> Result<&'a [u8], String> {
+        let (key, nonce, welcome) = match self {
+            Self::Open => return Ok(line),
+            Self::Sealed(seal) => return seal.open(line).map_err(|broken| format!("the client sent {broken}")),
+            Self::Challenge { key, nonce, welcome } => (key, *nonce, welcome),
+        };
+        let hello = |json| match serde_json::from_slice(json) {
+            Ok(Request::Hello(hello)) => Some(hello),
+            _ => None,
+        };
+        let Some((_, json)) = seal::split(line) else {
+            // A stranger of another version is told about the version.
+            let is_other = hello(line).is_some_and(|hello| hello.protocol != PROTOCOL);
+            let refusal = "this server takes only clients that have its key (--key-file)";
+            return if is_other { Ok(line) } else { Err(refusal.into()) };
+        };
+        let Some(client) = hello(json).and_then(|hello| hello.nonce) else {
+            return Err("the client sealed something else before its hello".into());
+        };
+        let mut seal = Seal::new(End::Server, key, nonce, client, welcome);
+        seal.open(line).map_err(|_| "the client does not have this server's key (--key-file)".to_owned())?;
+        *self = Self::Sealed(seal.into());
+        Ok(json)
+    }
+}
+
 /// One control connection at the server.
 #[derive(Debug)]
 pub struct Session {
@@ -80,6 +120,7 @@ pub struct Session {
     local: SocketAddr,
     limits: Arc<Limits>,
     environment: Arc<Environment>,
+    lock: Lock,
     lines: Lines,
     state: State,
     /// When this state has lasted too long, nanoseconds of the server's clock.
@@ -97,10 +138,28 @@ impl Session {
         now_ns: u64,
     ) -> Self {
         let deadline_ns = after(now_ns, limits.handshake);
-        let (lines, state) = (Lines::new(LONGEST_REQUEST), State::Greeting);
+        let (lines, state) = (Lines::new(LONGEST_REQUEST + seal::PREFIX), State::Greeting);
         // The server speaks first, so that whoever is turned away learns why before having said anything.
         let actions = [Action::Reply(Reply::Welcome(Version::own()))].into();
-        Self { peer, local, limits, environment, lines, state, deadline_ns, actions }
+        Self { peer, local, limits, environment, lock: Lock::Open, lines, state, deadline_ns, actions }
+    }
+
+    /// One whose client has to have the key. `nonce` is used for no other.
+    #[must_use]
+    pub fn with_key(self, key: Key, nonce: Nonce) -> Self {
+        let welcome = Reply::Welcome(Version::with_nonce(nonce));
+        let mut line = wire::line(&welcome);
+        line.pop();
+        let lock = Lock::Challenge { key, nonce, welcome: line };
+        Self { lock, actions: [Action::Reply(welcome)].into(), ..self }
+    }
+
+    /// A reply as it goes over the wire. To be called once for each [`Action::Reply`], in their order.
+    pub fn line(&mut self, reply: &Reply) -> Vec<u8> {
+        match &mut self.lock {
+            Lock::Sealed(seal) if !matches!(reply, Reply::Welcome(_)) => wire::sealed(reply, seal),
+            _ => wire::line(reply),
+        }
     }
 
     /// The next thing to do.
@@ -129,14 +188,18 @@ impl Session {
         }
         self.lines.push(bytes);
         loop {
+            let strange = |why: String| format!("cannot understand the client: {}", wire::words(&why));
             let request = match self.lines.take() {
                 Ok(None) => return,
-                Ok(Some(line)) => serde_json::from_slice(line).map_err(|error| error.to_string()),
-                Err(too_long) => Err(too_long.to_string()),
+                Ok(Some(line)) => self
+                    .lock
+                    .open(line)
+                    .and_then(|json| serde_json::from_slice(json).map_err(|error| strange(error.to_string()))),
+                Err(too_long) => Err(strange(too_long.to_string())),
             };
             match request {
                 Ok(request) => self.requested(request, now_ns),
-                Err(why) => self.refuse(&format_args!("cannot understand the client: {}", wire::words(&why))),
+                Err(why) => self.refuse(&why),
             }
             if matches!(self.state, State::Closed) {
                 return;

@@ -15,7 +15,7 @@
 //!   done {record, machine}        ---->
 //!                                 <----     open ...  or the end of the connection
 //! ```
-//! Instead of any of its frames the server may send `refused` (it will not do that) or `failed` (it tried), and close; a
+//! With a key each line but the first has a seal before it. Instead of any of its frames the server may send `refused` (it will not do that) or `failed` (it tried), and close; a
 //! server that ends says `goodbye` to those who have no test running.
 
 use rig_load::plan::{Load, Phases};
@@ -23,6 +23,7 @@ use rig_load::record::{Sample, WorkerRecord};
 use serde::{Deserialize, Serialize};
 
 use super::machine::MachineUse;
+use super::seal::{Nonce, Seal};
 use crate::record::Environment;
 
 /// The version of this protocol. Both ends have to speak the same.
@@ -61,11 +62,18 @@ pub struct Version {
     pub protocol: u32,
     /// Of netrig.
     pub version: String,
+    /// The server's when it asks for a key; the client's, who then seals what it says ([`super::seal`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<Nonce>,
 }
 
 impl Version {
     pub fn own() -> Self {
-        Self { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into() }
+        Self { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), nonce: None }
+    }
+
+    pub fn with_nonce(nonce: Nonce) -> Self {
+        Self { nonce: Some(nonce), ..Self::own() }
     }
 }
 
@@ -125,6 +133,15 @@ pub struct Done {
 pub fn line(frame: &impl Serialize) -> Vec<u8> {
     // Plain values with text for keys: there is nothing in them that JSON cannot say.
     let mut line = serde_json::to_vec(frame).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// A frame as it goes over the wire with a seal.
+pub fn sealed(frame: &impl Serialize, seal: &mut Seal) -> Vec<u8> {
+    let mut json = line(frame);
+    json.pop();
+    let mut line = seal.seal(&json);
     line.push(b'\n');
     line
 }

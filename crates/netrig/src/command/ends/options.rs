@@ -1,6 +1,7 @@
 //! The options of `netrig stream`, `rr`, `udp` and `serve`, and the load that they describe.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -18,12 +19,13 @@ use crate::ends::wire::PORT;
 
 pub const AFTER_HELP: &str = "\
 One machine is the server, any number of others are its clients, which choose the load:
-  server$ netrig serve
-  client$ netrig stream --client SERVER --time 10s
-  client$ netrig rr --client SERVER --request 100 --response 1k
-  client$ netrig udp --client SERVER --rate 1gbit
+  server$ (umask 077; head -c 32 /dev/urandom | base64 > key)     and bring it to the client
+  server$ netrig serve --key-file key
+  client$ netrig stream --client SERVER --key-file key --time 10s
+  client$ netrig rr --client SERVER --key-file key --request 100 --response 1k
+  client$ netrig udp --client SERVER --key-file key --rate 1gbit
 
-One server serves all three kinds of load. The client's report has both ends' figures.";
+Without a key a server listens on loopback, unless --listen says otherwise. One server serves all three kinds of load. The client's report has both ends' figures.";
 
 const CLIENT: &str = "Options of the client";
 const SERVER: &str = "Options of the server: what clients may ask for";
@@ -63,6 +65,10 @@ pub struct Place {
     /// IPv6 only
     #[arg(long, short = '6')]
     pub ipv6: bool,
+    /// Key that both ends share, in a file that only its owner may read: a server then serves nobody else, a client
+    /// believes nobody else
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
     /// CPUs for this end of the load, e.g. 0-3; a server offers them to its clients [default: all that it may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
@@ -81,7 +87,7 @@ impl Place {
 #[derive(Debug, Args)]
 #[command(next_help_heading = SERVER)]
 pub struct Serving {
-    /// Listen on this address alone
+    /// Listen on this address alone, `::` for all [default: all with --key-file, else loopback]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<IpAddr>,
     /// Longest test, warm-up and cool-down included

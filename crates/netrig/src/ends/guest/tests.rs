@@ -37,6 +37,18 @@ impl World {
         Self { now_ns, offset_ns, guest, session, to_server, to_client, starts, done: Vec::new(), failed: None }
     }
 
+    /// With a server and a client that have keys.
+    fn with_keys(server: &[u8], client: &[u8]) -> Self {
+        let key = |bytes| Key::new(bytes).unwrap();
+        let mut world = Self::new(fuzz::test());
+        let server_ns = world.now_ns + world.offset_ns;
+        let (limits, environment) = (Arc::new(Limits::default()), Arc::new(Environment::default()));
+        let session = Session::new(([10, 0, 0, 1], 4000).into(), world.guest.server, limits, environment, server_ns);
+        world.session = session.with_key(key(server), Nonce::fixed(1));
+        world.guest = world.guest.with_key(key(client), Nonce::fixed(2));
+        world
+    }
+
     fn record(plan_name: &str, begin_ns: u64, end_ns: u64, direction: &str) -> Event {
         let text = format!(
             r#"{{"done":{{"name":"{plan_name}","direction":"{direction}","engine":"blocking","send_mode":"copy",
@@ -85,7 +97,10 @@ impl World {
         }
         while let Some(action) = self.session.next_action() {
             match action {
-                Served::Reply(reply) => self.to_client.push_back((self.now_ns + TRIP, wire::line(&reply))),
+                Served::Reply(reply) => {
+                    let line = self.session.line(&reply);
+                    self.to_client.push_back((self.now_ns + TRIP, line));
+                }
                 Served::Start(_) => {
                     self.session.worker_said(Event::Listening { port: 7 }, server_ns);
                     self.session.worker_said(Event::Connected, server_ns);
@@ -98,7 +113,10 @@ impl World {
         }
         while let Some(action) = self.guest.next_action() {
             match action {
-                Action::Send(request) => self.to_server.push_back((self.now_ns + TRIP, wire::line(&request))),
+                Action::Send(request) => {
+                    let line = self.guest.line(&request);
+                    self.to_server.push_back((self.now_ns + TRIP, line));
+                }
                 Action::Start(plan) => {
                     assert_eq!(plan.role, Role::Connect { to: ([10, 0, 0, 2], 7).into() });
                     self.guest.worker_said(Event::Connected, self.now_ns);
@@ -290,4 +308,87 @@ fn a_goodbye_before_the_own_worker_has_ended_takes_no_result_along() {
         assert_eq!(world.done.len(), 1);
         assert!(world.failed.unwrap().contains("shutting down"));
     }
+}
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+const OTHER: &[u8] = b"another key of thirty-two bytes!";
+
+#[test]
+fn ends_with_one_key_make_tests() {
+    let mut world = World::with_keys(SECRET, SECRET);
+    for trial in 1..=2 {
+        world.run(|world| world.done.len() == trial);
+        assert_eq!(world.failed, None);
+        world.guest.begin(world.now_ns);
+    }
+}
+
+#[test]
+fn ends_with_different_keys_or_one_key_are_told_so() {
+    let mut world = World::with_keys(SECRET, OTHER);
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("does not have this server's key"));
+    let mut world = World::with_keys(SECRET, SECRET);
+    world.guest = Guest::new(world.guest.server, fuzz::test(), world.now_ns);
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("asks for its key"));
+    let mut world = World::new(fuzz::test());
+    world.guest = world.guest.with_key(Key::new(SECRET).unwrap(), Nonce::fixed(2));
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("does not ask for a key"));
+}
+
+/// A client that has said its sealed hello to whoever answers, and what it said.
+fn introduced() -> (World, Vec<u8>) {
+    let mut world = World::with_keys(SECRET, SECRET);
+    world.run(|world| matches!(world.guest.state, State::Introduced));
+    let (_, hello) = world.to_server.pop_front().unwrap();
+    (world, hello)
+}
+
+#[test]
+fn a_server_that_cannot_seal_is_not_believed() {
+    // The client's own line, sent back.
+    let (mut world, hello) = introduced();
+    world.guest.received(&hello, world.now_ns);
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("seal does not fit"));
+    // What anybody may say.
+    let machine = Reply::Machine(Environment::default().into());
+    let (mut world, _) = introduced();
+    world.guest.received(&wire::line(&machine), world.now_ns);
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("without a seal"));
+    // Sealed with what another connection's welcome gave, or with another key.
+    for (key, nonce) in [(SECRET, 7), (OTHER, 1)] {
+        let (mut world, _) = introduced();
+        let mut seal = Seal::new(End::Server, &Key::new(key).unwrap(), Nonce::fixed(nonce), Nonce::fixed(2), b"{}");
+        world.guest.received(&wire::sealed(&machine, &mut seal), world.now_ns);
+        world.run(|_| false);
+        assert!(world.failed.unwrap().contains("seal does not fit"));
+    }
+}
+
+#[test]
+fn a_welcome_that_was_changed_on_the_way_fits_no_seal() {
+    let mut world = World::with_keys(SECRET, SECRET);
+    world.run(|world| !world.to_client.is_empty());
+    let (_, welcome) = world.to_client.pop_front().unwrap();
+    let welcome = String::from_utf8(welcome).unwrap().replace("\"version\":\"", "\"version\":\"9");
+    world.guest.received(welcome.as_bytes(), world.now_ns);
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("does not have this server's key"));
+}
+
+#[test]
+fn what_the_server_says_twice_or_too_late_is_not_believed() {
+    let mut world = World::with_keys(SECRET, SECRET);
+    world.run(|world| matches!(world.guest.state, State::Pinging { .. }));
+    world.run(|world| !world.to_client.is_empty());
+    let (_, pong) = world.to_client.pop_front().unwrap();
+    world.guest.received(&pong, world.now_ns);
+    assert_eq!(world.failed, None);
+    world.guest.received(&pong, world.now_ns);
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("seal does not fit"));
 }

@@ -27,24 +27,40 @@ impl Family {
     }
 }
 
-/// Listens on `address`, or on all addresses of the family when there is none. Port 0 lets the kernel choose.
+/// Who is to reach a server that is told no address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Programs on this machine, over loopback.
+    OwnMachine,
+    Everybody,
+}
+
+/// Attempts at finding a port that is free for both families, when the kernel chooses.
+const ATTEMPTS: u32 = 16;
+
+/// Listens on `address`, or on the addresses of the family within `reach` when there is none. Port 0 lets the kernel
+/// choose.
 ///
 /// # Errors
 /// When the address is not this machine's or of another family, or the port is in use.
-pub fn listen(address: Option<IpAddr>, port: u16, family: Family) -> Result<Vec<TcpListener>> {
+pub fn listen(address: Option<IpAddr>, port: u16, family: Family, reach: Reach) -> Result<Vec<TcpListener>> {
     let all_v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let all_v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     if let Some(address) = address.filter(|address| !family.has(*address)) {
         let option = if family == Family::V4 { "-4" } else { "-6" };
         bail!("{option} and --listen {address} exclude each other: leave one of them out");
     }
-    let listener = match (address, family) {
-        (Some(address), _) => listen_on(address, port, true),
-        (None, Family::V4) => listen_on(all_v4, port, true),
-        (None, Family::V6) => listen_on(all_v6, port, true),
+    let one = |address, only_v6| listen_on(address, port, only_v6).map(|listener| vec![listener]);
+    let listeners = match (address, family, reach) {
+        (Some(address), ..) => one(address, true),
+        (None, Family::Any, Reach::OwnMachine) => listen_on_loopback(port),
+        (None, Family::V4, Reach::OwnMachine) => one(Ipv4Addr::LOCALHOST.into(), true),
+        (None, Family::V6, Reach::OwnMachine) => one(Ipv6Addr::LOCALHOST.into(), true),
+        (None, Family::V4, Reach::Everybody) => one(all_v4, true),
+        (None, Family::V6, Reach::Everybody) => one(all_v6, true),
         // One socket for both families, where the kernel has IPv6.
-        (None, Family::Any) => match listen_on(all_v6, port, false) {
-            Err(error) if is_no_ipv6(&error) => listen_on(all_v4, port, true),
+        (None, Family::Any, Reach::Everybody) => match one(all_v6, false) {
+            Err(error) if is_no_ipv6(&error) => one(all_v4, true),
             result => result,
         },
     };
@@ -57,7 +73,22 @@ pub fn listen(address: Option<IpAddr>, port: u16, family: Family) -> Result<Vec<
         };
         anyhow!("listen on {place}: {error}: {next}")
     };
-    Ok(vec![listener.map_err(refuse)?])
+    listeners.map_err(refuse)
+}
+
+/// Both families' loopback addresses, where the kernel has IPv6, on one port.
+fn listen_on_loopback(port: u16) -> io::Result<Vec<TcpListener>> {
+    let mut attempts = 0..ATTEMPTS;
+    loop {
+        let v4 = listen_on(Ipv4Addr::LOCALHOST.into(), port, true)?;
+        match listen_on(Ipv6Addr::LOCALHOST.into(), v4.local_addr()?.port(), true) {
+            Ok(v6) => return Ok(vec![v4, v6]),
+            Err(error) if is_no_ipv6(&error) => return Ok(vec![v4]),
+            // The port that the kernel chose for the one family need not be free for the other.
+            Err(error) if port == 0 && error.kind() == io::ErrorKind::AddrInUse && attempts.next().is_some() => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn listen_on(address: IpAddr, port: u16, only_v6: bool) -> io::Result<TcpListener> {
@@ -86,11 +117,23 @@ mod tests {
     #[test]
     fn an_address_of_another_family_is_refused() {
         for (address, family, option) in [("::1", Family::V4, "-4"), ("127.0.0.1", Family::V6, "-6")] {
-            let error = listen(Some(address.parse().unwrap()), 0, family).unwrap_err().to_string();
+            let error = listen(Some(address.parse().unwrap()), 0, family, Reach::Everybody).unwrap_err().to_string();
             assert!(error.contains(option) && error.contains(address), "{error}");
         }
         for family in [Family::Any, Family::V4] {
-            listen(Some(Ipv4Addr::LOCALHOST.into()), 0, family).unwrap();
+            listen(Some(Ipv4Addr::LOCALHOST.into()), 0, family, Reach::Everybody).unwrap();
         }
+    }
+
+    #[test]
+    fn whom_nobody_shall_reach_from_outside_is_on_loopback_alone() {
+        for family in [Family::Any, Family::V4] {
+            let listeners = listen(None, 0, family, Reach::OwnMachine).unwrap();
+            let addresses: Vec<SocketAddr> = listeners.iter().map(|l| l.local_addr().unwrap()).collect();
+            assert!(addresses.iter().all(|address| address.ip().is_loopback()), "{addresses:?}");
+            assert!(addresses.iter().all(|address| address.port() == addresses[0].port()), "{addresses:?}");
+        }
+        let everybody = listen(None, 0, Family::V4, Reach::Everybody).unwrap();
+        assert!(everybody[0].local_addr().unwrap().ip().is_unspecified());
     }
 }

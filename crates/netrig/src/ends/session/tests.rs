@@ -91,8 +91,11 @@ impl Table {
     #[track_caller]
     fn closes_with(&mut self, words: &[&str]) {
         let actions = self.actions();
-        let [.., Action::Reply(Reply::Refused { why } | Reply::Failed { why }), Action::Close] = &actions[..] else {
+        let [.., Action::Reply(last), Action::Close] = &actions[..] else {
             panic!("it goes on: {actions:?}");
+        };
+        let (Reply::Refused { why } | Reply::Failed { why } | Reply::Goodbye { why }) = last else {
+            panic!("it does not say why: {last:?}");
         };
         for word in words {
             assert!(why.contains(word), "'{word}' is not in: {why}");
@@ -167,7 +170,7 @@ fn bytes_may_come_one_at_a_time() {
 #[test]
 fn who_speaks_another_version_is_told_both() {
     let mut table = Table::new();
-    table.says(&Request::Hello(Version { protocol: 99, version: "9.9\u{1b}[2J".into() }));
+    table.says(&Request::Hello(Version { protocol: 99, version: "9.9\u{1b}[2J".into(), nonce: None }));
     table.closes_with(&["version 99", "9.9", "version 1", "same netrig"]);
 }
 
@@ -368,4 +371,101 @@ fn the_longest_request_there_is_fits_into_a_line() {
     let cpus = (0..1024).collect();
     let line = wire::line(&Request::Open(Ask { cpus, ..ask() }.into()));
     assert!(line.len() < LONGEST_REQUEST && LONGEST_REQUEST < LONGEST_REPLY, "{}", line.len());
+}
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+/// A session that asks for a key, and its client's seal for a client with `key`.
+fn challenged(key: &[u8]) -> (Table, Seal) {
+    let mut table = Table::new();
+    table.session = Session::new(
+        ([10, 0, 0, 1], 4000).into(),
+        ([10, 0, 0, 2], 12_620).into(),
+        Limits::default().into(),
+        Environment::default().into(),
+        START,
+    )
+    .with_key(Key::new(SECRET).unwrap(), Nonce::fixed(1));
+    let [Action::Reply(welcome)] = &table.actions()[..] else { panic!() };
+    assert_eq!(*welcome, Reply::Welcome(Version::with_nonce(Nonce::fixed(1))));
+    let line = table.session.line(welcome);
+    let line = line.strip_suffix(b"\n").unwrap();
+    let seal = Seal::new(End::Client, &Key::new(key).unwrap(), Nonce::fixed(1), Nonce::fixed(2), line);
+    (table, seal)
+}
+
+fn hello() -> Request {
+    Request::Hello(Version::with_nonce(Nonce::fixed(2)))
+}
+
+#[test]
+fn who_has_the_key_is_served_and_hears_sealed_lines() {
+    let (mut table, mut seal) = challenged(SECRET);
+    table.session.received(&wire::sealed(&hello(), &mut seal), START);
+    let actions = table.actions();
+    let [Action::Reply(machine @ Reply::Machine(_))] = &actions[..] else { panic!("{actions:?}") };
+    let line = table.session.line(machine);
+    seal.open(line.strip_suffix(b"\n").unwrap()).unwrap();
+    table.session.received(&wire::sealed(&Request::Open(ask().into()), &mut seal), START);
+    assert!(matches!(table.actions()[..], [Action::Start(_)]));
+}
+
+#[test]
+fn who_has_no_key_or_another_is_refused() {
+    let (mut table, _) = challenged(SECRET);
+    table.says(&Request::Hello(Version::own()));
+    table.closes_with(&["--key-file"]);
+    let (mut table, _) = challenged(SECRET);
+    table.says(&Request::Open(ask().into()));
+    table.closes_with(&["--key-file"]);
+    let (mut table, mut seal) = challenged(b"another key of thirty-two bytes!");
+    table.session.received(&wire::sealed(&hello(), &mut seal), START);
+    table.closes_with(&["does not have this server's key"]);
+    // A stranger of another version learns that first.
+    let (mut table, _) = challenged(SECRET);
+    table.says(&Request::Hello(Version { protocol: 1, version: "0.1.0".into(), nonce: None }));
+    table.closes_with(&["version 1", "same netrig"]);
+}
+
+#[test]
+fn sealed_lines_count_once_in_their_order_and_in_their_direction() {
+    let ping = |number| Request::Ping { number };
+    let greeted = || {
+        let (mut table, mut seal) = challenged(SECRET);
+        let hello = wire::sealed(&hello(), &mut seal);
+        table.session.received(&hello, START);
+        let Some(Action::Reply(machine)) = table.actions().pop() else { panic!() };
+        let machine = table.session.line(&machine);
+        (table, seal, hello, machine)
+    };
+    // Said again.
+    let (mut table, _, hello, _) = greeted();
+    table.session.received(&hello, START);
+    table.closes_with(&["seal does not fit"]);
+    // In another order.
+    let (mut table, mut seal, ..) = greeted();
+    let (_, second) = (wire::sealed(&ping(1), &mut seal), wire::sealed(&Request::Open(ask().into()), &mut seal));
+    table.session.received(&second, START);
+    table.closes_with(&["seal does not fit"]);
+    // The server's own line, sent back.
+    let (mut table, _, _, machine) = greeted();
+    table.session.received(&machine, START);
+    table.closes_with(&["seal does not fit"]);
+    // Cut short, or without a seal.
+    let (mut table, mut seal, ..) = greeted();
+    let mut open = wire::sealed(&Request::Open(ask().into()), &mut seal);
+    open.truncate(open.len() - 10);
+    open.push(b'\n');
+    table.session.received(&open, START);
+    table.closes_with(&["seal does not fit"]);
+    let (mut table, ..) = greeted();
+    table.says(&Request::Open(ask().into()));
+    table.closes_with(&["without a seal"]);
+    // What was said to another session of the same server.
+    let (mut table, ..) = greeted();
+    let welcome = b"{\"welcome\":{\"protocol\":2,\"version\":\"0.1.0\",\"nonce\":\"another\"}}";
+    let mut other = Seal::new(End::Client, &Key::new(SECRET).unwrap(), Nonce::fixed(9), Nonce::fixed(2), welcome);
+    other.seal(b"the hello of that session");
+    table.session.received(&wire::sealed(&Request::Open(ask().into()), &mut other), START);
+    table.closes_with(&["seal does not fit"]);
 }
