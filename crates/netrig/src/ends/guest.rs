@@ -146,7 +146,7 @@ pub struct Guest {
 impl Guest {
     /// A connection to `server`, made at `now_ns`, over which `test` is to be run.
     pub fn new(server: SocketAddr, test: Test, now_ns: u64) -> Self {
-        let (lines, state) = (Lines::new(LONGEST_REPLY + seal::PREFIX), State::Greeting);
+        let (lines, state) = (Lines::new(LONGEST_REPLY), State::Greeting);
         let (deadline_ns, actions) = (after(now_ns, ANSWER_TIMEOUT), VecDeque::new());
         Self { server, test, trust: Trust::Anybody, lines, state, deadline_ns, actions }
     }
@@ -154,7 +154,7 @@ impl Guest {
     /// One that believes only a server that has the key. `nonce` is used for no other.
     #[must_use]
     pub fn with_key(self, key: Key, nonce: Nonce) -> Self {
-        Self { trust: Trust::Key { key, nonce }, ..self }
+        Self { trust: Trust::Key { key, nonce }, lines: Lines::new(LONGEST_REPLY + seal::PREFIX), ..self }
     }
 
     /// A request as it goes over the wire. To be called once for each [`Action::Send`], in their order.

@@ -138,7 +138,7 @@ impl Session {
         now_ns: u64,
     ) -> Self {
         let deadline_ns = after(now_ns, limits.handshake);
-        let (lines, state) = (Lines::new(LONGEST_REQUEST + seal::PREFIX), State::Greeting);
+        let (lines, state) = (Lines::new(LONGEST_REQUEST), State::Greeting);
         // The server speaks first, so that whoever is turned away learns why before having said anything.
         let actions = [Action::Reply(Reply::Welcome(Version::own()))].into();
         Self { peer, local, limits, environment, lock: Lock::Open, lines, state, deadline_ns, actions }
@@ -151,7 +151,8 @@ impl Session {
         let mut line = wire::line(&welcome);
         line.pop();
         let lock = Lock::Challenge { key, nonce, welcome: line };
-        Self { lock, actions: [Action::Reply(welcome)].into(), ..self }
+        let lines = Lines::new(LONGEST_REQUEST + seal::PREFIX);
+        Self { lock, lines, actions: [Action::Reply(welcome)].into(), ..self }
     }
 
     /// A reply as it goes over the wire. To be called once for each [`Action::Reply`], in their order.

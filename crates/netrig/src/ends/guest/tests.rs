@@ -217,8 +217,8 @@ fn another_program_on_the_port_is_named_as_such() {
     };
     let ssh = says(b"SSH-2.0-OpenSSH_9.2p1\r\n");
     assert!(ssh.contains("10.0.0.2:22 does not speak netrig's protocol") && ssh.contains("SSH-2.0"), "{ssh}");
-    let later = says(b"{\"welcome\":{\"protocol\":2,\"version\":\"1.0\"}}\n");
-    assert!(later.contains("version 2 of the protocol (netrig 1.0)") && later.contains("version 1"), "{later}");
+    let later = says(b"{\"welcome\":{\"protocol\":3,\"version\":\"1.0\"}}\n");
+    assert!(later.contains("version 3 of the protocol (netrig 1.0)") && later.contains("version 2"), "{later}");
     let rude = says(b"{\"refused\":{\"why\":\"\\u001b[2J\"}}\n");
     assert!(!rude.contains('\u{1b}'), "{rude}");
 }

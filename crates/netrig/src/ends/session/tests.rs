@@ -171,7 +171,7 @@ fn bytes_may_come_one_at_a_time() {
 fn who_speaks_another_version_is_told_both() {
     let mut table = Table::new();
     table.says(&Request::Hello(Version { protocol: 99, version: "9.9\u{1b}[2J".into(), nonce: None }));
-    table.closes_with(&["version 99", "9.9", "version 1", "same netrig"]);
+    table.closes_with(&["version 99", "9.9", "version 2", "same netrig"]);
 }
 
 #[test]
