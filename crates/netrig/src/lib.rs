@@ -15,6 +15,7 @@ pub mod lb;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod run_directory;
 pub mod store;
 pub mod suite;
 pub mod testbed;

@@ -17,7 +17,7 @@ use netrig::suite::Suite;
 fn netrig(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
     command.timeout(Duration::from_secs(60));
-    command.env("NETRIG_STORE", home.join("runs.sqlite")).env("XDG_RUNTIME_DIR", home);
+    command.env("NETRIG_STORE", home.join("runs.sqlite")).env("NETRIG_RUN", home);
     command.env_remove("COLUMNS").env_remove("NO_COLOR").current_dir(home);
     command
 }
@@ -25,7 +25,7 @@ fn netrig(home: &Path) -> Command {
 /// The same as a command of the standard library, which lets its output go where it likes.
 fn plain(home: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_netrig"));
-    command.env("NETRIG_STORE", home.join("runs.sqlite")).env("XDG_RUNTIME_DIR", home);
+    command.env("NETRIG_STORE", home.join("runs.sqlite")).env("NETRIG_RUN", home);
     command.stdin(Stdio::null()).current_dir(home);
     command
 }

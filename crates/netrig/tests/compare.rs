@@ -16,7 +16,7 @@ use serde_json::Value;
 fn netrig(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
     command.timeout(Duration::from_secs(120)).current_dir(home);
-    command.env("NETRIG_STORE", home.join("runs.sqlite")).env("XDG_RUNTIME_DIR", home);
+    command.env("NETRIG_STORE", home.join("runs.sqlite")).env("NETRIG_RUN", home);
     command.args(arguments).output().unwrap()
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::run_directory::{RunDirectory, RunDirectoryError};
+
 /// The balancer's name, by which several on one machine are told apart: 1 to 32 of `[A-Za-z0-9_-]`. No dot, because the
 /// names of directories on a bpf file system have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,27 +45,28 @@ impl FromStr for Name {
 /// The files of one balancer, and its directory on the bpf file system.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// `/run/netrig/lb`, or `$NETRIG_RUN/lb`.
-    directory: PathBuf,
+    run: RunDirectory,
     name: Name,
 }
+
+/// Of all balancers, in the directory of what runs.
+const DIRECTORY: &str = "lb";
 
 /// What persists is pinned below this.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
 impl Place {
     pub fn of(name: &Name) -> Self {
-        let run = std::env::var_os("NETRIG_RUN").filter(|path| !path.is_empty());
-        let run = run.map_or_else(|| PathBuf::from("/run/netrig"), PathBuf::from);
-        Self { directory: run.join("lb"), name: name.clone() }
+        Self { run: RunDirectory::of_machine(), name: name.clone() }
     }
 
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    /// Has a directory for the files.
+    pub fn make_directory(&self) -> Result<(), RunDirectoryError> {
+        self.run.make_below(DIRECTORY).map(drop)
     }
 
     /// Requests come by this one.
@@ -92,7 +95,7 @@ impl Place {
     }
 
     fn file(&self, extension: &str) -> PathBuf {
-        self.directory.join(format!("{}.{extension}", self.name))
+        self.run.path().join(DIRECTORY).join(format!("{}.{extension}", self.name))
     }
 }
 

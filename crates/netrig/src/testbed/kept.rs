@@ -5,8 +5,7 @@
 //! is left then is recognised by the process's start time and removed.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Testbed;
 use super::topology::check_name;
+use crate::run_directory::{self, RunDirectory, RunDirectoryError};
 
-/// Where the calling user's testbeds are written down: a directory that is the user's alone and does not outlive the
-/// boot.
+/// Where the calling user's testbeds are written down.
 #[derive(Debug)]
 pub struct Registry {
     directory: PathBuf,
@@ -60,27 +59,8 @@ pub struct NameTaken(pub String);
 
 impl Registry {
     /// The calling user's registry. To be opened before a user namespace is entered, in which every user is root.
-    pub fn open() -> Result<Self> {
-        let uid = process::user_id();
-        let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-            // Not another user's, as `sudo -E` would hand on: its owner could put something else in our directory's place.
-            Some(directory) if fs::metadata(&directory).is_ok_and(|metadata| metadata.uid() == uid) => {
-                PathBuf::from(directory).join("netrig")
-            }
-            _ if uid == 0 => PathBuf::from("/run/netrig"),
-            _ => std::env::temp_dir().join(format!("netrig-{uid}")),
-        };
-        match fs::DirBuilder::new().mode(0o700).create(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(error).with_context(|| format!("create {}", directory.display()));
-            }
-            _ => {}
-        }
-        let metadata = fs::symlink_metadata(&directory).with_context(|| format!("look at {}", directory.display()))?;
-        let private = metadata.is_dir() && metadata.uid() == uid && metadata.permissions().mode() & 0o077 == 0;
-        if !private {
-            bail!("{} must be a directory that only you may enter: remove it and try again", directory.display());
-        }
+    pub fn open() -> Result<Self, RunDirectoryError> {
+        let directory = RunDirectory::of_user().make()?.to_owned();
         Ok(Self { directory })
     }
 
@@ -100,14 +80,12 @@ impl Registry {
         }
         let start_time = process::start_time(pid).context("read the holder's start time")?;
         let kept = Kept { name: name.into(), origin: origin.into(), pid, start_time, rootless, places };
-        let mut file = tempfile::NamedTempFile::new_in(&self.directory).context("write down the testbed")?;
-        file.write_all(serde_json::to_string(&kept)?.as_bytes()).context("write down the testbed")?;
         let path = self.file(name)?;
         let _lock = self.lock()?;
         if read(&path)?.is_some() {
             return Err(NameTaken(name.to_owned()).into());
         }
-        file.persist(path).map_err(|error| error.error).context("write down the testbed")?;
+        run_directory::replace(&path, serde_json::to_string(&kept)?.as_bytes()).context("write down the testbed")?;
         Ok(())
     }
 

@@ -173,7 +173,13 @@ impl Lab {
     /// Runs the balancer until it is ready.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> Running {
-        let running = self.begin(arguments);
+        self.run_where(arguments, |_| {})
+    }
+
+    /// The same with something said to the command.
+    #[track_caller]
+    pub fn run_where(&self, arguments: &[&str], say: impl FnOnce(&mut Command)) -> Running {
+        let running = self.begin_where(arguments, say);
         let ready = until(PATIENCE, || running.said().contains("ready: ").then_some(()));
         assert!(ready.is_some(), "it does not come up: {}", running.said());
         running
@@ -181,10 +187,15 @@ impl Lab {
 
     /// Runs the balancer.
     pub fn begin(&self, arguments: &[&str]) -> Running {
+        self.begin_where(arguments, |_| {})
+    }
+
+    fn begin_where(&self, arguments: &[&str], say: impl FnOnce(&mut Command)) -> Running {
         let log = self.path(&format!("log{}", fs::read_dir(self.directory.path()).unwrap().count()));
         let file = fs::File::create(&log).unwrap();
         let mut command = self.command(&[&["run"], arguments].concat());
         command.stdout(file.try_clone().unwrap()).stderr(file);
+        say(&mut command);
         Running { child: command.spawn().unwrap(), log }
     }
 

@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow};
 use super::placed::Placements;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::lb::place::Place;
+use crate::run_directory;
 
 /// Held by the one process that runs the balancer of a name.
 #[derive(Debug)]
@@ -23,14 +24,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 impl Lock {
     pub(in crate::lb) fn take(place: &Place) -> Result<Self, Failure> {
-        let directory = place.directory();
-        let how = || {
-            let directory = directory.display();
-            format!("use {directory}: run as root, or say another directory in NETRIG_RUN")
-        };
-        let created = fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
-        created.with_context(how).or_exit(Exit::Lacking)?;
+        place.make_directory().or_exit(Exit::Lacking)?;
         let path = place.lock();
+        let how = || format!("open {}", path.display());
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut file = opened.with_context(how).or_exit(Exit::Lacking)?;
         let deadline = Instant::now() + LAST_WORDS;
@@ -186,12 +182,9 @@ fn gone(error: &io::Error, kind: io::ErrorKind) -> io::Result<()> {
     if kind == io::ErrorKind::NotFound { Ok(()) } else { Err(io::Error::new(kind, error.to_string())) }
 }
 
-/// Writes the configuration in force: whole or not at all.
+/// Writes the configuration in force. Whoever calls it holds the lock.
 pub(super) fn write_configuration(place: &Place, text: &str) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(place.directory())?;
-    file.write_all(text.as_bytes())?;
-    file.persist(place.configuration()).map_err(|error| error.error)?;
-    Ok(())
+    run_directory::replace(&place.configuration(), text.as_bytes())
 }
 
 /// Removes everything that a balancer has left whose control plane has ended, and puts its devices' queues back. False

@@ -2,7 +2,7 @@
 //! whoever puts it back may be another process: the control plane ended where the balancer persists, or was killed.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keep;
 use crate::lb::place::Place;
+use crate::run_directory;
 
 /// A device as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,9 +103,7 @@ impl Placements {
         if self.changed.is_empty() {
             return fs::remove_file(&self.path);
         }
-        let mut file = tempfile::NamedTempFile::new_in(self.path.parent().unwrap_or(&self.path))?;
-        file.write_all(&serde_json::to_vec(&self.changed)?)?;
-        file.persist(&self.path).map(drop).map_err(|error| error.error)
+        run_directory::replace(&self.path, &serde_json::to_vec(&self.changed)?)
     }
 }
 
