@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
@@ -32,11 +33,10 @@ struct Wire {
 
 impl Wire {
     /// `None`, said aloud, where namespaces may not be made.
-    fn new(test: &str) -> Option<Self> {
+    fn new() -> Option<Self> {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         if !netns::may_create_namespaces() {
-            // Past the test runner, which swallows what passing tests print.
-            let _ = writeln!(io::stderr(), "{test}: SKIPPED, because making network namespaces needs root");
+            skip(Lack::Root, "making network namespaces needs it");
             return None;
         }
         let ends = [NetNs::create().unwrap(), NetNs::create().unwrap()];
@@ -175,8 +175,7 @@ impl Ended {
 
 /// Both ends by one driver: a thousand connections, and the packets that they take.
 fn a_thousand_connections(driver: &str) {
-    let test = format!("a_thousand_connections_over_{driver}");
-    let Some(wire) = Wire::new(&test) else { return };
+    let Some(wire) = Wire::new() else { return };
     let server = wire.server(&["--json", "server.json"], &format!("driver {driver}\nduration 1h"));
     let client = wire.client(&["--json", "client.json"], &format!("driver {driver}\ncps 1k")).ends_with(0);
     server.signal(Signal::INT);
@@ -228,7 +227,7 @@ fn a_thousand_connections_over_packet_sockets() {
 
 #[test]
 fn connections_that_stay_and_datagrams_are_counted_exactly() {
-    let Some(wire) = Wire::new("connections_that_stay_and_datagrams_are_counted_exactly") else { return };
+    let Some(wire) = Wire::new() else { return };
     let server = wire.server(&[], "duration 1h\nkeepalive 60s");
     let client = wire.client(&[], "cps 100\nkeepalive 1ms 5").ends_with(0);
     let requests = client.total("httpGet");
@@ -247,12 +246,10 @@ fn connections_that_stay_and_datagrams_are_counted_exactly() {
 
 #[test]
 fn several_workers_share_a_port() {
-    const TEST: &str = "several_workers_share_a_port";
-    let Some(wire) = Wire::new(TEST) else { return };
+    let Some(wire) = Wire::new() else { return };
     let allowed = CpuSet::allowed().unwrap();
     let &[first, second, ..] = allowed.as_slice() else {
-        let _ = writeln!(io::stderr(), "{TEST}: SKIPPED, because there is one CPU only");
-        return;
+        return skip(Lack::Cpus, "there is one CPU only");
     };
     let cpus = format!("cpu {first} {second}");
     let server = wire.server(&[], &format!("{cpus}\nduration 1h"));
@@ -269,7 +266,7 @@ fn several_workers_share_a_port() {
 
 #[test]
 fn http_over_ipv6_with_a_tag_and_large_responses() {
-    let Some(wire) = Wire::new("http_over_ipv6_with_a_tag_and_large_responses") else { return };
+    let Some(wire) = Wire::new() else { return };
     let v6 = |text: &str| text.replace("10.99.", "fd00:99:").replace(".1", "::1").replace(".2", "::2");
     let v6 = |text: &str| v6(text).replace("fd00:99:0", "fd00:99:f");
     let both = "protocol http\nvlan 42\ndriver auto\nkeepalive 1ms";
@@ -288,7 +285,7 @@ fn http_over_ipv6_with_a_tag_and_large_responses() {
 
 #[test]
 fn who_has_no_answer_ends_with_status_1() {
-    let Some(wire) = Wire::new("who_has_no_answer_ends_with_status_1") else { return };
+    let Some(wire) = Wire::new() else { return };
     // It listens elsewhere, and sends no resets.
     let server = wire.server(&[], "duration 1h\nlisten 81 1\ntcp_rst 0");
     let client = wire.client(&["--json", "client.json"], "cps 20").ends_with(1);
@@ -307,7 +304,7 @@ fn who_has_no_answer_ends_with_status_1() {
 
 #[test]
 fn a_signal_ends_a_run_with_its_totals() {
-    let Some(wire) = Wire::new("a_signal_ends_a_run_with_its_totals") else { return };
+    let Some(wire) = Wire::new() else { return };
     let server = wire.server(&["--json", "server.json"], "duration 1h");
     let client = wire.client(&["--json", "client.json"], "cps 100\nduration 1h\nquiet");
     let json = wire.home.path().join("client.json");
@@ -328,7 +325,7 @@ fn a_signal_ends_a_run_with_its_totals() {
 
 #[test]
 fn one_that_is_killed_leaves_nothing_and_two_do_not_share_an_interface() {
-    let Some(wire) = Wire::new("one_that_is_killed_leaves_nothing_and_two_do_not_share_an_interface") else { return };
+    let Some(wire) = Wire::new() else { return };
     let server = wire.server(&[], "duration 1h\ndriver xdp");
     let begin = Instant::now();
     while !wire.has_program(1) {
@@ -353,7 +350,7 @@ fn one_that_is_killed_leaves_nothing_and_two_do_not_share_an_interface() {
 
 #[test]
 fn a_gateway_that_is_not_there_can_be_waited_for_and_given_up() {
-    let Some(wire) = Wire::new("a_gateway_that_is_not_there_can_be_waited_for_and_given_up") else { return };
+    let Some(wire) = Wire::new() else { return };
     let client = wire.client(&[], "cps 10");
     thread::sleep(Duration::from_secs(2));
     client.signal(Signal::INT);
@@ -363,7 +360,7 @@ fn a_gateway_that_is_not_there_can_be_waited_for_and_given_up() {
 
 #[test]
 fn the_highest_rate_without_loss_is_searched() {
-    let Some(wire) = Wire::new("the_highest_rate_without_loss_is_searched") else { return };
+    let Some(wire) = Wire::new() else { return };
     // 200 combinations of addresses and ports, each in use for 300 ms: no more than 667 connections a second can be
     // opened, whatever the machine is capable of.
     let server = wire.server(&[], "duration 1h\nkeepalive 60s");
@@ -420,7 +417,7 @@ fn count(record: &Value, counter: &str) -> u64 {
 
 #[test]
 fn every_shape_of_a_load_comes_from_the_file_to_the_wire() {
-    let Some(wire) = Wire::new("every_shape_of_a_load_comes_from_the_file_to_the_wire") else { return };
+    let Some(wire) = Wire::new() else { return };
     let kept = "cc 10\ncps 100\nkeepalive 10ms\nrps 200\nlaunch_num 5\nclient_hop\nprotocol http";
     let [(told, asked), _] = both(&wire, "keepalive", kept, "keepalive 60s\nprotocol http");
     assert_eq!(count(&asked, "skOpen"), 10, "{asked}");
@@ -457,11 +454,10 @@ fn every_shape_of_a_load_comes_from_the_file_to_the_wire() {
 
 #[test]
 fn two_ports_share_a_load() {
-    let Some(wire) = Wire::new("two_ports_share_a_load") else { return };
+    let Some(wire) = Wire::new() else { return };
     let allowed = CpuSet::allowed().unwrap();
     let &[first, second, ..] = allowed.as_slice() else {
-        let _ = writeln!(io::stderr(), "two_ports_share_a_load: SKIPPED, because there is one CPU only");
-        return;
+        return skip(Lack::Cpus, "there is one CPU only");
     };
     let pair = VethPair { name: "dp2", peer: "dp3", peer_ns: &wire.ends[1], queues: 1, mtu: 1500 };
     Netlink::open(&wire.ends[0]).unwrap().add_veth(&pair).unwrap();

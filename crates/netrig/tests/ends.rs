@@ -325,9 +325,8 @@ fn datagrams_are_counted_at_both_ends() {
 
 #[test]
 fn both_families_of_addresses() {
-    if TcpListener::bind("[::1]:0").is_err() {
-        io::stderr().write_all(b"SKIPPED: this machine has no IPv6 loopback\n").unwrap();
-        return;
+    if let Err(error) = TcpListener::bind("[::1]:0") {
+        return rig_skip::skip(rig_skip::Lack::Ipv6, error);
     }
     let server = Server::new();
     let data = report(&server, &["stream", "-c", "::1", "--rate", "8mbit"]);

@@ -10,6 +10,7 @@ use common::*;
 use rig_load::plan::{Datagrams, Flow, Load, Pacing, Phases, Role};
 use rig_load::protocol::{Event, Order};
 use rig_load::record::{DatagramRecord, Direction, WorkerRecord};
+use rig_skip::{Lack, skip};
 use rig_stats::histogram::Histogram;
 
 fn datagrams() -> Datagrams {
@@ -45,7 +46,7 @@ fn connecting(load: &Datagrams, to: SocketAddr) -> Bare {
 fn loopbacks() -> Vec<SocketAddr> {
     let all: [SocketAddr; 2] = ["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
     let (there, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|address| UdpSocket::bind(address).is_ok());
-    missing.iter().for_each(|address| eprintln!("skipped {address}: this machine has no such address"));
+    missing.iter().for_each(|address| skip(Lack::Ipv6, format_args!("no address {address}")));
     there
 }
 

@@ -12,6 +12,7 @@ use common::*;
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
 use rig_load::plan::{Engine, Load, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::protocol::{Event, Order};
+use rig_skip::{Lack, skip};
 
 /// A listening and a connecting worker whose connections stand.
 fn connected(stream: &TcpStream) -> (Bare, Bare) {
@@ -99,7 +100,7 @@ fn an_end_of_orders_stops_a_sender_whose_peer_does_not_read() {
             (uring, SendMode::Copy, Some(1)),
             (uring, SendMode::ZeroCopy, None),
         ]),
-        Err(error) => eprintln!("skipped what needs io_uring: {error}"),
+        Err(error) => skip(Lack::IoUring, error),
     }
     for (engine, send_mode, throttle) in ways {
         for connections in [1, 3] {

@@ -6,12 +6,13 @@ mod common;
 use common::*;
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream};
 use rig_load::record::{Direction, WorkerRecord};
+use rig_skip::{Lack, skip};
 
 fn engines() -> Vec<Engine> {
     let mut engines = vec![Engine::Blocking];
     match rig_sys::uring::available() {
         Ok(()) => engines.extend([1, 4].map(|outstanding| Engine::Uring { outstanding })),
-        Err(error) => eprintln!("skipped what needs io_uring: {error}"),
+        Err(error) => skip(Lack::IoUring, error),
     }
     engines
 }
@@ -108,9 +109,8 @@ fn a_throttle_holds_whichever_end_sends() {
 
 #[test]
 fn both_ways_over_ipv6() {
-    if std::net::TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("skipped: this machine has no IPv6 loopback");
-        return;
+    if let Err(error) = std::net::TcpListener::bind("[::1]:0") {
+        return skip(Lack::Ipv6, error);
     }
     let stream = TcpStream { flow: Flow::Both, ..stream() };
     let (mut listen, mut connect) = (listener(&stream, PHASES), connector(&stream, PHASES));

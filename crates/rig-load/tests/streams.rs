@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use common::*;
 use rig_load::plan::{Engine, Load, ReceiveMode, Role, SendMode, TcpStream};
 use rig_load::record::{Direction, WorkerRecord};
+use rig_skip::{Lack, skip};
 
 fn has_io_uring() -> bool {
     match rig_sys::uring::available() {
         Ok(()) => true,
         Err(error) => {
-            eprintln!("skipped what needs io_uring: {error}");
+            skip(Lack::IoUring, error);
             false
         }
     }
@@ -125,9 +126,8 @@ fn several_pairs_run_side_by_side() {
 
 #[test]
 fn ipv6_works_where_there_is_any() {
-    if std::net::TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("skipped: this machine has no IPv6 loopback");
-        return;
+    if let Err(error) = std::net::TcpListener::bind("[::1]:0") {
+        return skip(Lack::Ipv6, error);
     }
     let stream = stream();
     let (mut listen, mut connect) = (listener(&stream, PHASES), connector(&stream, PHASES));

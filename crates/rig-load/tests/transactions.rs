@@ -12,6 +12,7 @@ use rig_load::driver::{Cancel, Driver, Worker};
 use rig_load::plan::{Arrivals, Load, Phases, Role, Schedule, Transactions, WorkerPlan};
 use rig_load::protocol::{Event, Order};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
+use rig_skip::{Lack, skip};
 use rig_stats::histogram::Histogram;
 
 fn transactions() -> Transactions {
@@ -47,11 +48,8 @@ fn both(records: Vec<WorkerRecord>) -> (WorkerRecord, WorkerRecord) {
 }
 
 fn has_ipv6() -> bool {
-    let has = std::net::TcpListener::bind("[::1]:0").is_ok();
-    if !has {
-        eprintln!("skipped: this machine has no IPv6 loopback");
-    }
-    has
+    let bound = std::net::TcpListener::bind("[::1]:0");
+    bound.inspect_err(|error| skip(Lack::Ipv6, error)).is_ok()
 }
 
 fn seen(record: &WorkerRecord) -> &TransactionRecord {

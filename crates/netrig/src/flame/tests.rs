@@ -2,6 +2,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
+use rig_skip::{Lack, skip};
 
 fn profile(stacks: &[(&str, u64)]) -> Profile {
     Profile {
@@ -61,8 +62,7 @@ fn spin_for_the_flame_graph(limit: Instant, cpu_time: Duration) -> u64 {
 #[test]
 fn a_busy_loop_is_found_by_its_name() {
     if let Err(error) = rig_sys::perf::probe() {
-        eprintln!("skipped, nothing can be sampled here: {error}");
-        return;
+        return skip(Lack::Sampling, error);
     }
     let profiler = Profiler::start(&CpuSet::allowed().unwrap(), HERTZ).unwrap();
     spin_for_the_flame_graph(Instant::now() + Duration::from_secs(60), Duration::from_millis(400));
@@ -86,8 +86,7 @@ fn a_process_that_has_ended_keeps_its_names() {
         return;
     }
     if let Err(error) = rig_sys::perf::probe() {
-        eprintln!("skipped, nothing can be sampled here: {error}");
-        return;
+        return skip(Lack::Sampling, error);
     }
     let profiler = Profiler::start(&CpuSet::allowed().unwrap(), HERTZ).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());

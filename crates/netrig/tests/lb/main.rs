@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod lab;
+mod run_directory;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
 mod world;
@@ -12,15 +13,16 @@ use std::process::Command;
 use std::time::Duration;
 use std::{fs, thread};
 
+use rig_skip::{Lack, skip};
 use rustix::process::Signal;
 
 use crate::lab::{Lab, PATIENCE, exchange, is_pinned};
-use crate::world::{is_root, own, own_among_processes, skip, until};
+use crate::world::{is_root, own, own_among_processes, until};
 
 /// A test in a world of its own, with a bpf file system of its own that goes with it.
 fn with_lab(test: impl FnOnce(&Lab)) {
     if !is_root() {
-        return skip("eBPF programs need root of the machine");
+        return skip(Lack::Root, "eBPF programs need root of the machine");
     }
     own(|| {
         mount_bpf();
@@ -31,7 +33,7 @@ fn with_lab(test: impl FnOnce(&Lab)) {
 /// [`with_lab`], where queues can be put onto CPUs.
 fn with_placing_lab(test: impl FnOnce(&Lab)) {
     if let Err(why) = rig_sys::napi::may_place() {
-        return skip(&why.to_string());
+        return skip(Lack::ReceiveThreads, why);
     }
     own_among_processes(|| {
         mount_bpf();
@@ -379,7 +381,7 @@ fn devices_are_put_back_by_whoever_ends_the_balancer() {
 fn workers_follow_the_devices_that_a_reload_names() {
     with_placing_lab(|lab| {
         let cpus = rig_sys::cpu::CpuSet::allowed().unwrap();
-        let [.., first, last] = *cpus.as_slice() else { return skip("one CPU") };
+        let [.., first, last] = *cpus.as_slice() else { return skip(Lack::Cpus, "one CPU") };
         lab.add_device("lb2", 2);
         let file = lab.file(FIRST);
         let text = fs::read_to_string(&file).unwrap();

@@ -5,6 +5,7 @@ use netrig::run::Execute;
 use netrig::suite::Suite;
 use netrig::testbed::topology::Path;
 use netrig::testbed::{Testbed, UPLINK};
+use rig_skip::{Lack, skip};
 
 use crate::world;
 
@@ -97,7 +98,7 @@ fn a_receiver_that_is_not_steered_is_flagged() {
             let sysfs = testbed.places(1).next().unwrap().ns.sysfs().unwrap();
             if let Err(error) = sysfs.write(UPLINK, "queues/rx-0/rps_cpus", "0") {
                 assert!(error.is_permission(), "{error}");
-                return world::skip("only root may take the steering away");
+                return skip(Lack::Root, "only root may take the steering away");
             }
             let flagged = (1..=TRIALS).any(|ordinal| {
                 let record = rig.trial_in(&testbed, scenario, ordinal, &suite.timing, &mut |_, _| ()).unwrap();

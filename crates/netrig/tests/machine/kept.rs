@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -30,7 +31,7 @@ impl User {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = netrig();
-        command.args(arguments).env("XDG_RUNTIME_DIR", self.runtime.path());
+        command.args(arguments).env("NETRIG_RUN", self.registry());
         command
     }
 
@@ -70,7 +71,7 @@ fn cpus_in(status: &str) -> CpuSet {
 fn two_nodes_fit() -> bool {
     let fit = CpuSet::allowed().unwrap().len() >= 2;
     if !fit {
-        world::skip("two nodes need two CPUs");
+        skip(Lack::Cpus, "two nodes need two CPUs");
     }
     fit
 }
@@ -180,7 +181,7 @@ fn a_low_limit_of_open_files_does_not_limit_a_testbed() {
         let many = one_node(user.runtime.path(), "many", &names[..30], &names[30..]);
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -S -n 64 && exec \"$@\"", "sh"]).arg(netrig().get_program()).arg("up");
-        command.arg(many).env("XDG_RUNTIME_DIR", user.runtime.path());
+        command.arg(many).env("NETRIG_RUN", user.registry());
         expect(&command.output().unwrap(), 0);
         assert_eq!(world::network_namespaces().len(), 1 + 1 + 60);
         user.netrig(0, &["down"]);
@@ -329,8 +330,9 @@ fn a_registry_that_cannot_be_trusted_is_not_used() {
         let user = User::new();
         fs::create_dir(user.registry()).unwrap();
         fs::set_permissions(user.registry(), fs::Permissions::from_mode(0o777)).unwrap();
-        let (_, err) = user.netrig(4, &["up", &user.scenario]);
-        assert!(err.contains(user.registry().to_str().unwrap()) && err.contains("only you may enter"), "{err}");
+        let (_, err) = user.netrig(3, &["up", &user.scenario]);
+        let said = format!("others than its owner may write to {} (mode 0777)", user.registry().display());
+        assert!(err.contains(&said), "{err}");
         fs::set_permissions(user.registry(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(user.registry().join("testbed.json"), "{}").unwrap();
         let (_, err) = user.netrig(4, &["down"]);

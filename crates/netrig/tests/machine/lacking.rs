@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 
 use crate::world::{self, expect, netrig};
@@ -22,7 +23,7 @@ fn suite(path: &str, load: &str) -> String {
 /// A place for a suite, a store and kept testbeds, where two nodes fit.
 fn place() -> Option<tempfile::TempDir> {
     if CpuSet::allowed().unwrap().len() < 2 {
-        world::skip("two nodes need two CPUs");
+        skip(Lack::Cpus, "two nodes need two CPUs");
         return None;
     }
     Some(tempfile::tempdir().unwrap())
@@ -43,7 +44,7 @@ fn a_run_with_a_congestion_control_that_is_not_there_is_refused_and_a_testbed_is
         assert!(!store.exists(), "a store was made for a run that could not be");
         let scenario = format!("{}/A", file.display());
         for arguments in [&["up", &scenario][..], &["down"]] {
-            expect(&netrig().args(arguments).env("XDG_RUNTIME_DIR", directory.path()).output().unwrap(), 0);
+            expect(&netrig().args(arguments).env("NETRIG_RUN", directory.path()).output().unwrap(), 0);
         }
         world::assert_nothing_left("by a testbed that was taken down");
     });
@@ -57,13 +58,13 @@ fn a_testbed_that_cannot_be_built_here_is_refused_with_the_remedy() {
         for options in [&["--bind", "/proc/sys", "/proc/sys"][..], &["-o", "remount,bind,ro", "/proc/sys"]] {
             let output = Command::new("mount").args(options).output().unwrap();
             if !output.status.success() {
-                return world::skip(&format!("sysctls cannot be made read-only: {}", world::text(&output.stderr)));
+                return skip(Lack::Mounts, world::text(&output.stderr));
             }
         }
         let file = directory.path().join("suite.toml");
         fs::write(&file, suite("etun", "")).unwrap();
         let scenario = format!("{}/A", file.display());
-        let output = netrig().args(["up", &scenario]).env("XDG_RUNTIME_DIR", directory.path()).output().unwrap();
+        let output = netrig().args(["up", &scenario]).env("NETRIG_RUN", directory.path()).output().unwrap();
         let (out, err) = expect(&output, 3);
         assert_eq!(out, "");
         for said in ["no path etun", "outside the container", "netrig doctor"] {

@@ -6,6 +6,7 @@ use netrig::record::{Flag, TrialRecord};
 use netrig::run::{Execute, Rig};
 use netrig::suite::Suite;
 use rig_load::driver::Cancel;
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 
 use crate::world;
@@ -38,7 +39,7 @@ fn dropped_by_the_limit(record: &TrialRecord) -> Vec<(&str, u64)> {
 fn packets_that_the_wires_rate_limit_drops_are_flagged() {
     world::own(|| {
         if CpuSet::allowed().unwrap().len() < 2 {
-            return world::skip("two nodes need two CPUs");
+            return skip(Lack::Cpus, "two nodes need two CPUs");
         }
         // Eight connections have more under way than the limit's queue holds.
         let slow = trial("rate = \"50mbit\"");

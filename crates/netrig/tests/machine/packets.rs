@@ -12,6 +12,7 @@ use netrig::suite::Suite;
 use netrig::testbed::topology::Path;
 use rig_load::packet::search::{Ending, Purpose};
 use rig_load::record::{End, PacketRecord};
+use rig_skip::{Lack, skip};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::world;
@@ -188,7 +189,7 @@ fn a_run_that_is_stopped_leaves_no_program_and_no_namespace() {
                 let mut said = String::new();
                 run.stderr.take().unwrap().read_to_string(&mut said).unwrap();
                 if said.contains("two nodes") || said.contains("CPU") {
-                    return world::skip(&said);
+                    return skip(Lack::Cpus, said);
                 }
                 panic!("no load: {said}");
             }

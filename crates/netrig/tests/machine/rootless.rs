@@ -4,6 +4,7 @@ use std::process::Command;
 
 use netrig::record::Flag;
 use netrig::store::{RunState, Store};
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 
 use crate::bench::one_node;
@@ -12,7 +13,7 @@ use crate::world::{self, expect, netrig};
 fn two_nodes_fit() -> bool {
     let fit = CpuSet::allowed().unwrap().len() >= 2;
     if !fit {
-        world::skip("two nodes need two CPUs");
+        skip(Lack::Cpus, "two nodes need two CPUs");
     }
     fit
 }
@@ -103,13 +104,13 @@ fn where_namespaces_are_forbidden_the_way_out_is_named() {
         let hardened = |program: &str, arguments: &[&str]| {
             let mut command = Command::new("unshare");
             command.args(["--user", "--map-root-user", "sh", "-c", HARDEN, "sh", program]).args(arguments);
-            command.env("XDG_RUNTIME_DIR", directory.path());
+            command.env("NETRIG_RUN", directory.path());
             command.output().unwrap()
         };
         let probe = hardened("unshare", &["--user", "true"]);
         let refusal = world::text(&probe.stderr);
         if probe.status.success() || !refusal.contains("unshare failed") {
-            return world::skip(&format!("this machine cannot be hardened for a test: {refusal}"));
+            return skip(Lack::Hardening, refusal);
         }
         let store = directory.path().join("runs.sqlite");
         let program = netrig().get_program().to_str().unwrap().to_owned();

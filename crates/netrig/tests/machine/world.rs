@@ -14,6 +14,7 @@ use std::{env, fs, thread};
 
 use netrig::run::Rig;
 use rig_load::driver::Cancel;
+use rig_skip::{Lack, skip, this_test};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
@@ -30,16 +31,11 @@ pub fn one_at_a_time() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says, even where the test runner swallows what tests print, that the calling test is not made.
-pub fn skip(why: &str) {
-    let _ = writeln!(io::stderr(), "SKIPPED {}: {why}", this_test());
-}
-
 /// Two CPUs or more, and a rig over them; says why not where there are too few.
 pub fn rig() -> Option<Rig> {
     let cpus = CpuSet::allowed().unwrap();
     if cpus.len() < 2 {
-        skip("two nodes need two CPUs");
+        skip(Lack::Cpus, "two nodes need two CPUs");
         return None;
     }
     let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
@@ -77,8 +73,8 @@ fn inside(namespaces: &[&str], body: impl FnOnce()) {
     let probe = Command::new("unshare").args(&namespaces).arg("true").stdin(Stdio::null()).output();
     match probe {
         Ok(probe) if probe.status.success() => {}
-        Ok(probe) => return skip(&format!("no namespaces here: {}", text(&probe.stderr).trim())),
-        Err(error) => return skip(&format!("unshare (util-linux) does not run: {error}")),
+        Ok(probe) => return skip(Lack::Namespaces, text(&probe.stderr).trim()),
+        Err(error) => return skip(Lack::Program("unshare"), error),
     }
     let mut again = Command::new("unshare");
     again.args(&namespaces).arg(env::current_exe().expect("the test binary has a path"));
@@ -86,18 +82,13 @@ fn inside(namespaces: &[&str], body: impl FnOnce()) {
     let (status, said) = finish(&mut again, PATIENCE);
     for line in said.lines() {
         // The test runner may have begun the line.
-        match line.find("SKIPPED ") {
+        match line.find(rig_skip::MARK) {
             Some(at) => drop(writeln!(io::stderr(), "{}", &line[at..])),
             None => println!("{line}"),
         }
     }
     assert!(status, "the test failed in its own world");
     assert!(said.contains("1 passed"), "there is no test {test}");
-}
-
-/// The test runner names each test's thread after the test.
-fn this_test() -> String {
-    thread::current().name().unwrap_or("a test").to_owned()
 }
 
 /// Runs a command to its end and tells whether it succeeded and what it said on both outputs.
@@ -236,7 +227,7 @@ pub fn unprivileged(body: impl FnOnce(&Unprivileged)) {
 impl Unprivileged {
     const NOBODY: u32 = 65_534;
 
-    fn new(switch: bool) -> Self {
+    pub fn new(switch: bool) -> Self {
         let user = Self { directory: tempfile::tempdir().unwrap(), switch };
         // The place of the build may be closed to other users.
         fs::copy(env!("CARGO_BIN_EXE_netrig"), user.path("netrig")).unwrap();
@@ -272,11 +263,11 @@ impl Unprivileged {
         match probe {
             Ok(probe) if probe.status.success() => true,
             Ok(probe) => {
-                skip(&format!("no user namespaces here: {}", text(&probe.stderr).trim()));
+                skip(Lack::Namespaces, text(&probe.stderr).trim());
                 false
             }
             Err(error) => {
-                skip(&format!("unshare (util-linux) does not run: {error}"));
+                skip(Lack::Program("unshare"), error);
                 false
             }
         }

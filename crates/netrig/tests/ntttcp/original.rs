@@ -18,7 +18,7 @@ fn original(test: &str) -> Option<PathBuf> {
             found
         }
         _ => {
-            eprintln!("{test}: SKIPPED, because there is no ntttcp-for-linux on PATH");
+            rig_skip::skip(rig_skip::Lack::Program("ntttcp"), "no ntttcp-for-linux on PATH");
             None
         }
     }

@@ -10,6 +10,7 @@ use std::thread;
 use rig_datapath::Error;
 use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Mode, Scheduler, Service, Sizes};
 use rig_datapath::test_run::Verdict;
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
@@ -17,7 +18,7 @@ use rig_sys::process;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::frames::{Frame, L4, see, tcp};
-use crate::lab::{Lab, skip, until};
+use crate::lab::{Lab, until};
 use crate::{backend, config, full_nat, limited, service, small};
 
 const V: &str = "10.0.0.200:80";
@@ -390,7 +391,7 @@ impl BpfFs {
         let directory = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(directory.path()).status();
         if !mounted.is_ok_and(|status| status.success()) {
-            skip("cannot mount a bpf file system");
+            skip(Lack::BpfFs, "mount -t bpf fails");
             return None;
         }
         Some(Self(directory))
@@ -517,7 +518,7 @@ fn cpus_do_not_make_the_same_connection_twice() {
     };
     let cpus = CpuSet::online().unwrap().as_slice().to_vec();
     if cpus.len() < 2 {
-        return skip("a machine with one CPU does nothing at the same time");
+        return skip(Lack::Cpus, "a machine with one CPU does nothing at the same time");
     }
     let Some(directory) = BpfFs::mount() else { return };
     let tables = directory.0.path().join("tables");

@@ -1,12 +1,12 @@
 //! A balancer in a network namespace with one interface, and neighbours behind it that answer.
 
-use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_datapath::balancer::{Attachment, Balancer, Clock, Config, Drop, Generic, Mode, Pass, Sizes};
 use rig_datapath::test_run::{Outcome, Verdict};
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
@@ -31,12 +31,6 @@ pub struct Lab {
     pub tick: u32,
     /// Holds the far end.
     pub far_ns: NetNs,
-}
-
-pub fn skip(why: &str) {
-    let test = thread::current().name().unwrap_or("a test").to_owned();
-    // Straight to the descriptor: the test harness keeps what eprintln! writes.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
 }
 
 /// The first CPU that this thread may use, which it stays on from now on: ports and cursors are per CPU.
@@ -68,13 +62,13 @@ impl Lab {
 
     pub fn with(config: &Config, load: impl FnOnce() -> Result<Balancer, rig_datapath::Error>) -> Option<Self> {
         if !netns::may_create_namespaces() {
-            skip("needs root: network namespaces and eBPF programs");
+            skip(Lack::Root, "network namespaces and eBPF programs need it");
             return None;
         }
         let mut balancer = match load() {
             Ok(balancer) => balancer,
             Err(error @ rig_datapath::Error::NotPermitted(_)) => {
-                skip(&error.to_string());
+                skip(Lack::Root, error);
                 return None;
             }
             Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),

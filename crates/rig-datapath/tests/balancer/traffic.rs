@@ -7,13 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_datapath::balancer::{Back, Balancer, Clock, Connection, Drop, QUEUE_PACKETS, Service, Spreading};
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 
 use crate::changes::BpfFs;
-use crate::lab::{Lab, skip, until};
+use crate::lab::{Lab, until};
 use crate::too_big::ip_route;
 use crate::{backend, config, full_nat, service, small, udp_service};
 
@@ -149,7 +150,7 @@ fn workers_that_no_queue_reaches_share_the_work() {
     let Some(mut lab) = open(&services()) else { return };
     let cpus = CpuSet::online().unwrap().as_slice().to_vec();
     if cpus.len() < 2 {
-        return skip("two workers need two CPUs");
+        return skip(Lack::Cpus, "two workers need two CPUs");
     }
     for receiver in [None, Some(cpus[0])] {
         lab.balancer.spread_over(&queues(&cpus[..2], receiver, QUEUE_PACKETS)).unwrap();

@@ -1,12 +1,12 @@
 //! Client, balancer and servers in namespaces.
 
 use std::fs;
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_datapath::balancer::{Attachment, Balancer, Config, Drop, Generic, Mode, Sizes};
+use rig_skip::{Lack, skip};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
@@ -18,12 +18,6 @@ const CLIENT: u8 = 10;
 const SERVERS: u8 = 20;
 /// The interface of the client and of each server.
 pub const HOST: &str = "eth0";
-
-pub fn skip(why: &str) {
-    let test = thread::current().name().unwrap_or("a test").to_owned();
-    // Straight to the descriptor: the test harness keeps what eprintln! writes.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
-}
 
 #[track_caller]
 pub fn until(what: &str, mut look: impl FnMut() -> bool) {
@@ -128,7 +122,7 @@ impl Wires {
     /// `None`, said aloud, where there can be no namespaces.
     pub fn new(plan: Plan) -> Option<Self> {
         if rig_sys::process::user_id() != 0 || !netns::may_create_namespaces() {
-            skip("needs root: network namespaces and eBPF programs");
+            skip(Lack::Root, "network namespaces and eBPF programs need it");
             return None;
         }
         let new = || NetNs::create().unwrap();
@@ -253,7 +247,7 @@ pub fn load(sizes: Sizes) -> Option<Balancer> {
     match Balancer::load(sizes) {
         Ok(balancer) => Some(balancer),
         Err(error @ rig_datapath::Error::NotPermitted(_)) => {
-            skip(&error.to_string());
+            skip(Lack::Root, error);
             None
         }
         Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),

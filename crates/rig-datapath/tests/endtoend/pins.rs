@@ -3,9 +3,8 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
+use rig_skip::{Lack, skip};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
-
-use crate::lab::skip;
 
 pub struct Pins(OwnedFd);
 
@@ -19,7 +18,7 @@ impl Pins {
         match mount() {
             Ok(root) => Some(Self(root)),
             Err(error) => {
-                skip(&format!("cannot mount a bpf file system: {error}"));
+                skip(Lack::BpfFs, error);
                 None
             }
         }

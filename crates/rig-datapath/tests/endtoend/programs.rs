@@ -5,17 +5,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use rig_skip::{Lack, skip};
 use rig_sys::netns::NetNs;
 use rig_sys::process;
 use tempfile::TempDir;
 
-use crate::lab::{Random, skip, until};
+use crate::lab::{Random, until};
 
 /// Whether `program` is here; says aloud when it is not.
-pub fn has(program: &str, ask: &str, package: &str) -> bool {
+pub fn has(program: &'static str, ask: &str, package: &str) -> bool {
     let there = Command::new(program).arg(ask).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !there {
-        skip(&format!("needs {program} (Debian: apt-get install {package})"));
+        skip(Lack::Program(program), format_args!("Debian: apt-get install {package}"));
     }
     there
 }
@@ -28,7 +29,7 @@ pub fn has_web() -> bool {
         .iter()
         .any(|program| Command::new(program).arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok());
     if !nginx {
-        skip("needs nginx (Debian: apt-get install nginx-light)");
+        skip(Lack::Program("nginx"), "Debian: apt-get install nginx-light");
     }
     nginx && has("curl", "--version", "curl") && has("wrk", "-v", "wrk")
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rig_datapath::balancer::{Drop, Generic, Mode, Protocol, QUEUE_PACKETS, Service, Spreading};
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::{CpuSet, run_before_others};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::napi::{self, Urgency};
@@ -64,7 +65,7 @@ fn what_a_device_does_not_take_has_a_number() {
 #[test]
 fn what_a_stopped_queue_does_not_take_in_generic_mode_is_counted() {
     if let Err(why) = napi::may_place() {
-        return lab::skip(&why.to_string());
+        return skip(Lack::ReceiveThreads, why);
     }
     let Some(mut lab) = lab() else { return };
     lab.attachments.clear();
@@ -114,7 +115,7 @@ fn what_a_stopped_queue_does_not_take_in_generic_mode_is_counted() {
     lab::until("all packets", || received(&lab) - before.1 + lab.dropped(Drop::NotSent) >= forwarded);
     let arrived = received(&lab) - before.1;
     if arrived == forwarded {
-        return lab::skip("the queue was not stopped, which Linux does from 6.16 on");
+        return skip(Lack::StoppedQueues, "the queue was not stopped, which Linux does from 6.16 on");
     }
     assert_eq!(lab.dropped(Drop::NotSent), forwarded - arrived);
 }

@@ -1,10 +1,10 @@
 //! Frames from one port to another.
 
-use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
 use rig_load::packet::device::{Device, Losses, Options};
 use rig_load::packet::plan::{Driver, Place, PortPlan, Take, VxlanPlan};
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NetNs;
 use rig_sys::xdp::Sending;
@@ -134,8 +134,7 @@ fn workers_that_stay_on_their_cpus_send_live_frames_to_the_queue_of_their_number
     }
     let allowed = CpuSet::allowed().unwrap();
     if !allowed.as_slice().starts_with(&[0, 1]) {
-        let _ = writeln!(io::stderr(), "SKIPPED live frames by queue: CPUs 0 and 1 are needed, and {allowed} allowed");
-        return;
+        return skip(Lack::Cpus, format_args!("CPUs 0 and 1 are needed, and {allowed} allowed"));
     }
     let wire = Wire::new(2, 1500);
     let workers = |cpus: [u32; 2]| {

@@ -1,12 +1,13 @@
 //! How ports begin, are refused, and end.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rig_load::packet::device::{self, Device, Options};
 use rig_load::packet::plan::{Driver, Place, PortPlan};
+use rig_skip::{Lack, skip};
 use rig_sys::xdp::Sending;
 
 use crate::{Wire, is_root, plan, until};
@@ -136,8 +137,7 @@ fn packet_sockets_need_no_root() {
         return;
     }
     if std::env::var_os(CHILD).is_none() {
-        let _ = io::Write::write_all(&mut io::stderr(), b"SKIPPED packet_sockets_need_no_root: not root\n");
-        return;
+        return skip(Lack::Root, "only root can make the test's namespaces");
     }
     let wire = Wire::new(1, 1500);
     let opened = wire.open(&plan("near", Driver::Auto), &Options::default()).unwrap();

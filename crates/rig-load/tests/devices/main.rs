@@ -5,7 +5,6 @@ mod frames;
 mod life;
 mod stack;
 
-use std::io::{self, Write};
 use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 use rig_load::packet::device::{self, Device, Opened, Options, PortError};
 use rig_load::packet::plan::{Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_load::packet::{Answer, Port, Receive, Transmit};
+use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
 use rig_sys::probe::Privileges;
@@ -21,12 +21,11 @@ use rig_sys::xdp::Sending;
 /// What must come may take this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whether this test can be made here; otherwise it says why not, even where the test runner swallows what tests print.
+/// Whether this test can be made here; otherwise it says why not.
 fn is_root() -> bool {
     let root = netns::may_create_namespaces() && !Privileges::read().in_user_namespace;
     if !root {
-        let test = thread::current().name().unwrap_or("a test").to_owned();
-        let _ = writeln!(io::stderr(), "SKIPPED {test}: XDP needs root outside of user namespaces");
+        skip(Lack::Root, "XDP needs root outside of user namespaces");
     }
     root
 }

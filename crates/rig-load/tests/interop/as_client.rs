@@ -10,6 +10,7 @@ use rig_load::packet::plan::Driver;
 use rig_load::packet::{
     Client, Close, Counters, Expect, Latencies, Load, Repeat, Service, TcpClient, TcpTimes, V4, V6, Walk,
 };
+use rig_skip::{Lack, skip};
 use rig_sys::process;
 use tempfile::TempDir;
 
@@ -94,7 +95,7 @@ fn client(request: Vec<u8>, rate: f64, repeat: Option<Repeat>, close: Close) -> 
 /// What a client meets, that nginx serves; `None` where there is no nginx.
 fn with_nginx<F: Ends>(driver: Driver, service: Service, connections: u64) -> Option<(Counters, Latencies)> {
     if program().is_none() {
-        skip("there is no nginx (Debian: nginx-light)");
+        skip(Lack::Program("nginx"), "Debian: apt-get install nginx-light");
         return None;
     }
     let mut world = World::<F>::new(driver)?;

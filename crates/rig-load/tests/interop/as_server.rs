@@ -9,6 +9,7 @@ use std::time::Duration;
 use rig_load::packet::http::{HEADER, response};
 use rig_load::packet::plan::Driver;
 use rig_load::packet::{Counters, Expect, Server, Service, TcpServer, TcpTimes, V4, V6};
+use rig_skip::{Lack, skip};
 use socket2::SockRef;
 
 use crate::world::*;
@@ -203,7 +204,7 @@ fn resets_and_garbage() {
 #[test]
 fn curl() {
     if !has("curl", "--version") {
-        return skip("there is no curl");
+        return skip(Lack::Program("curl"), "Debian: apt-get install curl");
     }
     let counters = serving::<V4>(server(20_000, false), || {
         let curl = |arguments: &[&str]| {

@@ -1,7 +1,6 @@
 //! Two namespaces: an engine in the one, the kernel in the other.
 
 use std::fmt::Debug;
-use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +13,7 @@ use rig_load::packet::{
     Answer, Clock, Config, Counters, Engine, Family, Gateway, Latencies, Link, Monotonic, Pass, Port, Service, Then,
     V4, V6, drive,
 };
+use rig_skip::{Lack, skip};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
@@ -41,12 +41,6 @@ impl Ends for V6 {
     const PREFIX: u8 = 64;
 }
 
-pub fn skip(why: &str) {
-    // Not by a macro: the test runner swallows what those print.
-    let name = thread::current().name().unwrap_or("a test").to_owned();
-    let _ = writeln!(io::stderr(), "SKIPPED {name}: {why}");
-}
-
 /// Whether `program` is here.
 pub fn has(program: &str, ask: &str) -> bool {
     Command::new(program)
@@ -69,7 +63,7 @@ impl<F: Ends> World<F> {
     /// `None` where it cannot be built, which has been said.
     pub fn new(driver: Driver) -> Option<Self> {
         if rig_sys::process::user_id() != 0 || !netns::may_create_namespaces() {
-            skip("ports and namespaces need root");
+            skip(Lack::Root, "ports and namespaces need it");
             return None;
         }
         let [engine, kernel] = [NetNs::create().unwrap(), NetNs::create().unwrap()];

@@ -175,12 +175,8 @@ mod tests {
 
     #[test]
     fn what_a_veth_carries_is_tried_and_nothing_stays() {
-        if NetNs::create().is_err() {
-            // Straight to the descriptor: the test harness keeps what eprintln! writes.
-            let line =
-                b"SKIPPED what_a_veth_carries_is_tried_and_nothing_stays: creating network namespaces needs root\n";
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), line);
-            return;
+        if let Err(error) = NetNs::create() {
+            return rig_skip::skip(rig_skip::Lack::Root, error);
         }
         let links = || std::fs::read_to_string("/proc/net/dev").unwrap().lines().count();
         let before = links();

@@ -2,6 +2,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
+use rig_skip::{Lack, skip};
+
 use super::*;
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -15,7 +17,7 @@ fn ring(sockets: &[BorrowedFd<'_>], depth: u32, work: Work, message: &[u8]) -> O
     match Ring::new(sockets, depth, work, message) {
         Ok(ring) => Some(ring),
         Err(error @ (UringError::Disabled { .. } | UringError::Forbidden | UringError::Missing)) => {
-            eprintln!("skipped: {error}");
+            skip(Lack::IoUring, error);
             None
         }
         Err(error) => panic!("{error}"),

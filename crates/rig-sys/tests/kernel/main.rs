@@ -5,23 +5,18 @@ mod namespaces;
 mod napi;
 mod processes;
 
-use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
+use rig_skip::{Lack, skip, this_test};
 use rig_sys::netns;
 
 /// What must come may take this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The test's name: the test runner gives it to the thread.
-fn this_test() -> String {
-    thread::current().name().unwrap_or("a test").to_owned()
-}
-
 /// Runs `body`, the whole of a test, with the privilege to create namespaces: without root by starting the test again in
-/// a user namespace. Where that is forbidden it says so, even where the test runner swallows what tests print.
+/// a user namespace. Where that is forbidden it says so.
 fn privileged(body: impl FnOnce()) {
     if netns::may_create_namespaces() {
         return body();
@@ -32,8 +27,7 @@ fn privileged(body: impl FnOnce()) {
         command
     };
     if !inside("true".as_ref()).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-        let _ = writeln!(io::stderr(), "SKIPPED {}: neither root nor user namespaces here", this_test());
-        return;
+        return skip(Lack::Namespaces, "neither root nor user namespaces");
     }
     let output = again(inside(env::current_exe().unwrap().as_os_str())).output().unwrap();
     print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -209,9 +209,7 @@ fn the_ends_of_a_veth_pair_have_different_numbers() {
 fn an_ipv6_address_can_be_used_at_once() {
     privileged(|| {
         if !Path::new("/proc/sys/net/ipv6").exists() {
-            use io::Write;
-            let _ = writeln!(io::stderr(), "SKIPPED {}: no IPv6 here", crate::this_test());
-            return;
+            return rig_skip::skip(rig_skip::Lack::Ipv6, "the kernel has no IPv6");
         }
         let [(a, mut near), _b] = pair();
         let address: IpAddr = "fd00::1".parse().unwrap();

@@ -1,8 +1,8 @@
 //! Receive processing in threads.
 
 use std::fs;
-use std::io::{self, Write};
 
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi::{self, Urgency};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -11,18 +11,13 @@ use rig_sys::netns::{self, NetNs};
 /// SCHED_FIFO as /proc/PID/stat has it (proc_pid_stat(5), field 41).
 const FIFO: &str = "1";
 
-fn skip(why: &str) {
-    // The test runner swallows what eprintln! writes.
-    let _ = writeln!(io::stderr(), "SKIPPED receiving threads: {why}");
-}
-
 #[test]
 fn receiving_threads_are_found_and_put_onto_the_cpus_that_are_named() {
     if !netns::may_create_namespaces() {
-        return skip("needs root");
+        return skip(Lack::Root, "network namespaces need it");
     }
     if let Err(why) = napi::may_place() {
-        return skip(&why.to_string());
+        return skip(Lack::ReceiveThreads, why);
     }
     let (near, far) = (NetNs::create().unwrap(), NetNs::create().unwrap());
     let (mut here, mut there) = (Netlink::open(&near).unwrap(), Netlink::open(&far).unwrap());

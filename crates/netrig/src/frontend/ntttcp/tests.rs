@@ -129,7 +129,7 @@ fn every_option_of_windows_is_honoured_or_refused_by_name() {
     assert_eq!(known.len(), WINDOWS_WORDS.len() + 3, "netrig's own three are -h, --help and --dialect");
     let numa = std::path::Path::new("/sys/devices/system/node/node0").exists();
     if !numa {
-        eprintln!("-na: SKIPPED, because this kernel tells of no NUMA node");
+        rig_skip::skip(rig_skip::Lack::NumaNodes, "-na");
     }
     let options: Vec<Spec> = windows::OPTIONS.into_iter().filter(|spec| numa || spec.name != "-na").collect();
     every_option_counts(

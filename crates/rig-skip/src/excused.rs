@@ -1,0 +1,23 @@
+//! What may be missing even where all tests are required: what no privilege and no package of a distribution brings onto
+//! the machine that takes changes. Whoever adds a line says why it cannot be had there and what is tested in its place.
+
+use crate::Lack;
+
+/// A lack that does not fail.
+#[derive(Debug, Clone, Copy)]
+pub struct Excuse {
+    pub lack: Lack,
+    pub why: &'static str,
+}
+
+pub const EXCUSED: &[Excuse] = &[
+    Excuse {
+        lack: Lack::Ipvs,
+        why: "the kernel is built without IP_VS and loads no modules; the paths direct, balancer, nftables and haproxy \
+              stand for those of three nodes",
+    },
+    Excuse {
+        lack: Lack::Program("ntttcp"),
+        why: "no distribution packages ntttcp-for-linux; its recorded exchanges are played in tests/ntttcp/recorded.rs",
+    },
+];
