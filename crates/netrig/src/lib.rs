@@ -12,6 +12,7 @@ pub mod figures;
 pub mod flame;
 pub mod frontend;
 pub mod lb;
+pub mod mistakes;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -116,9 +116,10 @@ impl FigureRef {
             let what = format!("`{scenario}.{metric}` does not say whose {metric} it is");
             let hint = match metric.sides() {
                 [_, _] => format!("write {}", sides(" or ")),
+                // Not every load has a sender and a receiver.
                 _ => format!(
-                    "write `{scenario}.sender.{metric}` or `{scenario}.receiver.{metric}`, or for the end that connects \
-                     and the one that listens `{scenario}.local.{metric}` or `{scenario}.remote.{metric}`"
+                    "write `{scenario}.local.{metric}` for the end that connects, or `{scenario}.remote.{metric}` for the \
+                     one that listens; a load that goes one way also has a `sender` and a `receiver`"
                 ),
             };
             (at_metric, error(what, hint))

@@ -15,7 +15,7 @@ use super::{gain_privilege, print, refuse_if_lacking, usable_cpus};
 use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::run::middle::Standing;
-use crate::suite::{Scenario, Suite, SuiteError};
+use crate::suite::{Scenario, Suite};
 use crate::testbed::kept::{Kept, NameTaken, Registry};
 use crate::testbed::{Shares, Testbed};
 
@@ -26,7 +26,7 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
     // Mistakes are found here, where the user sees them.
     find(scenario)?;
     usable_cpus(cpus)?;
-    let registry = Registry::open().or_exit(Exit::Failed)?;
+    let registry = Registry::open().or_exit(Exit::Lacking)?;
     if registry.find(name).or_exit(Exit::BadInput)?.is_some() {
         return Err(Failure::new(Exit::BadInput, NameTaken(name.to_owned())));
     }
@@ -65,7 +65,7 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
 
 /// Builds the testbed and stays until killed.
 pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
-    let registry = Registry::open().or_exit(Exit::Failed)?;
+    let registry = Registry::open().or_exit(Exit::Lacking)?;
     let (suite, scenario_found) = find(scenario)?;
     let shares = Shares::new(&usable_cpus(cpus)?, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
     let scenario_found = scenario_found.on(&shares).or_exit(Exit::BadInput)?;
@@ -109,7 +109,7 @@ pub fn shell(place: &str, name: Option<&str>, command: &[String]) -> Result<Exit
 }
 
 pub fn down(name: Option<&str>) -> Result<Exit, Failure> {
-    let registry = Registry::open().or_exit(Exit::Failed)?;
+    let registry = Registry::open().or_exit(Exit::Lacking)?;
     let chosen = match name {
         None => registry.list()?,
         Some(name) => vec![known(&registry, name)?],
@@ -128,7 +128,7 @@ pub fn down(name: Option<&str>) -> Result<Exit, Failure> {
 
 /// The testbed named, or the only one.
 fn choose(name: Option<&str>) -> Result<Kept, Failure> {
-    let registry = Registry::open().or_exit(Exit::Failed)?;
+    let registry = Registry::open().or_exit(Exit::Lacking)?;
     if let Some(name) = name {
         return known(&registry, name);
     }
@@ -161,11 +161,6 @@ fn find(name: &str) -> Result<(Suite, Scenario), Failure> {
     let suite = Suite::load(suite)?;
     match suite.scenario(scenario).cloned() {
         Some(scenario) => Ok((suite, scenario)),
-        None => {
-            let ids: Vec<&str> = suite.scenarios.iter().map(|s| s.id.as_str()).collect();
-            let hint = Some(format!("the suite's scenarios are {}", ids.join(", ")));
-            let what = format!("no scenario '{scenario}'");
-            Err(SuiteError { file: suite.file.clone(), line: None, what, hint }.into())
-        }
+        None => Err(suite.no_scenario(scenario).into()),
     }
 }

@@ -3,7 +3,6 @@
 //! Values are in the unit that stands beside them; nothing is rounded. A field is added, never renamed or given another
 //! meaning without a new [`VERSION`].
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rig_stats::confidence::Level;
@@ -18,6 +17,7 @@ use crate::compare::Comparison;
 use crate::figures::sample_of;
 use crate::frontend::dperf::record::Record;
 use crate::lb;
+use crate::mistakes;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 
@@ -369,7 +369,7 @@ pub enum ImportError {
 /// When the file cannot be read or holds something else; the message names it and what to give instead.
 pub fn read(path: &Path) -> Result<RunData, ImportError> {
     let own = || path.to_owned();
-    let text = fs::read_to_string(path).map_err(|source| ImportError::Unreadable { path: own(), source })?;
+    let text = mistakes::read_text(path).map_err(|source| ImportError::Unreadable { path: own(), source })?;
     let mut report: Value =
         serde_json::from_str(&text).map_err(|source| ImportError::NotJson { path: own(), source })?;
     if report["format"] != FORMAT {

@@ -35,7 +35,7 @@ macro_rules! load_file {
             }
 
             /// What this load says under the keys that are `wanted`.
-            fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
+            pub fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
                 Self { $($key: self.$key.filter(|_| wanted(stringify!($key))),)* }
             }
 

@@ -1,6 +1,7 @@
 //! Suite files: TOML in, one validated value out that nothing checks again.
 
 mod file;
+mod keys;
 mod load;
 mod packets;
 mod resolve;
@@ -9,7 +10,6 @@ mod words;
 mod workers;
 
 use std::fmt;
-use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
+use crate::mistakes;
 use crate::record::Searched;
 use crate::testbed::Middle;
 use crate::testbed::topology::{Endpoint, Topology};
@@ -90,8 +91,16 @@ pub enum Repeat {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {hint}")]
 pub struct PhaseError {
+    /// How long the phase was to be.
+    phase: Duration,
     what: String,
     hint: &'static str,
+}
+
+impl PhaseError {
+    fn is_of(&self, phase: Duration) -> bool {
+        self.phase == phase
+    }
 }
 
 impl Timing {
@@ -101,10 +110,11 @@ impl Timing {
     fn new(window: Duration, warm_up: Duration, cool_down: Duration, repeat: Repeat) -> Result<Self, PhaseError> {
         if window < Self::WINDOW_MIN {
             let what = format!("a window of {} is too short to measure in", Span(window));
-            return Err(PhaseError { what, hint: "choose at least 100ms" });
+            return Err(PhaseError { phase: window, what, hint: "choose at least 100ms" });
         }
-        if [window, warm_up, cool_down].iter().any(|phase| *phase > Self::PHASE_MAX) {
-            return Err(PhaseError { what: "a phase longer than an hour".into(), hint: "choose at most 60m" });
+        if let Some(&phase) = [window, warm_up, cool_down].iter().find(|phase| **phase > Self::PHASE_MAX) {
+            let what = format!("a phase of {} is longer than an hour", Span(phase));
+            return Err(PhaseError { phase, what, hint: "choose at most 60m" });
         }
         // A window of a few seconds still shows a course over time.
         let interval = (window / 5).clamp(Duration::from_millis(100), Duration::from_secs(1));
@@ -354,7 +364,7 @@ impl Suite {
             return Self::parse(&format!("{name}.toml"), text);
         }
         let path = FilePath::new(name_or_path);
-        let text = fs::read_to_string(path).map_err(|error| {
+        let text = mistakes::read_text(path).map_err(|error| {
             let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
             SuiteError {
                 file: name_or_path.to_owned(),
@@ -375,6 +385,23 @@ impl Suite {
         self.scenarios.iter().find(|scenario| scenario.id == id)
     }
 
+    /// What is said of a scenario that the suite has not, under the name that the user knows the suite by.
+    pub fn no_scenario(&self, unknown: &str) -> SuiteError {
+        let known: Vec<&str> = self.scenarios.iter().map(|s| s.id.as_str()).collect();
+        let is_it = |name: &str, text: &str| text == self.text && self.file == format!("{name}.toml");
+        let built_in = BUILT_IN.iter().find(|(name, text)| is_it(name, text));
+        let hint = match mistakes::closest(unknown, known.iter().copied()) {
+            Some(meant) => format!("did you mean {meant}? "),
+            None => String::new(),
+        };
+        SuiteError {
+            file: built_in.map_or(&*self.file, |(name, _)| name).to_owned(),
+            line: None,
+            what: format!("no scenario '{unknown}'"),
+            hint: Some(format!("{hint}the suite's scenarios are {}", known.join(", "))),
+        }
+    }
+
     /// Has searches be those of a first look.
     pub fn hasten(&mut self) {
         let packets = self.scenarios.iter_mut().filter_map(|scenario| scenario.traffic.packets.as_mut());
@@ -386,13 +413,7 @@ impl Suite {
     /// This suite with only the scenarios named, in the suite's order.
     pub fn only(mut self, ids: &[String]) -> Result<Self, SuiteError> {
         if let Some(unknown) = ids.iter().find(|id| self.scenario(id).is_none()) {
-            let known: Vec<&str> = self.scenarios.iter().map(|s| s.id.as_str()).collect();
-            return Err(SuiteError {
-                file: self.file,
-                line: None,
-                what: format!("no scenario '{unknown}'"),
-                hint: Some(format!("the suite's scenarios are {}", known.join(", "))),
-            });
+            return Err(self.no_scenario(unknown));
         }
         self.scenarios.retain(|scenario| ids.contains(&scenario.id));
         Ok(self)

@@ -7,13 +7,15 @@ use rig_stats::units::{Percent, Span};
 use toml::Spanned;
 
 use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ScenarioFile, SuiteFile, WireFile};
-use super::load::{Ends, LoadError, LoadFile, LoadKind, ends, validate};
+use super::keys;
+use super::load::{Ends, LoadError, LoadFile, LoadKind, ends, error, validate};
 use super::packets::{self, PortOf};
 use super::workers::Middles;
 use super::{QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::claim::{Claim, FigureError, FigureRef, Metric};
 use crate::figures::check;
 use crate::figures::middle::check as check_middle;
+use crate::mistakes;
 use crate::record::Searched;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
@@ -30,14 +32,13 @@ pub(super) type Result<T, E = SuiteError> = std::result::Result<T, E>;
 
 impl Resolver<'_> {
     fn suite(&self) -> Result<Suite> {
-        let file: SuiteFile = toml::from_str(self.text).map_err(|error| SuiteError {
-            file: self.file.to_owned(),
-            line: error.span().map(|span| self.line(span)),
-            what: error.message().to_owned(),
-            hint: None,
+        let file: SuiteFile = toml::from_str(self.text).map_err(|error| {
+            let (what, hint) = mistakes::of_serde(error.message());
+            SuiteError { file: self.file.to_owned(), line: error.span().map(|span| self.line(span)), what, hint }
         })?;
         check_name(file.name.get_ref()).map_err(|e| self.topology_error(file.name.span(), e))?;
         let timing = self.timing(&file.defaults)?;
+        self.testbeds(&file)?;
         let quick = file.quick.as_ref().map(|quick| self.quick(quick)).transpose()?;
         let scenarios = self.scenarios(&file)?;
         let quick_search =
@@ -52,8 +53,10 @@ impl Resolver<'_> {
             .iter()
             .map(|claim| {
                 let span = claim.holds.span();
-                let parsed = Claim::parse(&claim.text, claim.holds.get_ref())
-                    .map_err(|e| self.error(span.clone(), e.to_string(), None))?;
+                let parsed = Claim::parse(&claim.text, claim.holds.get_ref()).map_err(|e| {
+                    let unknown = self.unknown_scenario(&known, &claim.holds);
+                    unknown.unwrap_or_else(|| self.error(span.clone(), e.to_string(), None))
+                })?;
                 for figure in parsed.figures() {
                     self.known_scenario(&known, &Spanned::new(span.clone(), figure.scenario.clone()))?;
                     for scenario in scenarios.iter().filter(|scenario| scenario.id == figure.scenario) {
@@ -87,8 +90,35 @@ impl Resolver<'_> {
 
     fn timing(&self, defaults: &Spanned<Defaults>) -> Result<Timing> {
         let d = defaults.get_ref();
-        Timing::new(d.window.get_ref().0, d.warm_up.0, d.cool_down.0, Repeat::Until(d.confidence))
-            .map_err(|e| self.error(d.window.span(), e.what, Some(e.hint)))
+        let phases = [d.window.get_ref().0, d.warm_up.0, d.cool_down.0];
+        Timing::new(phases[0], phases[1], phases[2], Repeat::Until(d.confidence)).map_err(|e| {
+            let key = ["window", "warm_up", "cool_down"].into_iter().zip(phases).find(|(_, phase)| e.is_of(*phase));
+            let at = key.and_then(|(key, _)| keys::of(self.text, &["defaults", key]));
+            self.error(at.unwrap_or_else(|| d.window.span()), e.what, Some(e.hint))
+        })
+    }
+
+    /// What is wrong with a testbed whatever stands in it is the testbed's mistake, and no scenario's.
+    fn testbeds(&self, file: &SuiteFile) -> Result<()> {
+        for (name, testbed) in &file.testbed {
+            let nodes = &testbed.nodes;
+            Topology::check_nodes(nodes.get_ref()).map_err(|e| self.topology_error(nodes.span(), e))?;
+            let Some(wire) = &testbed.wire else { continue };
+            let at = |key: &&str| keys::of(self.text, &["testbed", name, "wire", key]);
+            let check = |wire: &WireFile| options(wire, &WireFile::default()).check();
+            let Err(error) = check(wire) else { continue };
+            // The key without which all is well.
+            let without = [
+                ("mtu", WireFile { mtu: None, ..*wire }),
+                ("rate", WireFile { rate: None, ..*wire }),
+                ("queues", WireFile { queues: None, ..*wire }),
+            ];
+            let changes = |wire: &WireFile| check(wire).as_ref() != Err(&error);
+            let key = without.into_iter().find(|(_, wire)| changes(wire)).map(|(key, _)| key);
+            let span = key.as_ref().and_then(at).unwrap_or_else(|| nodes.span());
+            return Err(self.topology_error(span, error));
+        }
+        Ok(())
     }
 
     fn quick(&self, quick: &Spanned<Quick>) -> Result<Timing> {
@@ -179,26 +209,47 @@ impl Resolver<'_> {
         let load = self.load_of(file, scenario)?;
         let own = load.map(|load| load.get_ref().clone()).unwrap_or_default();
         let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
-        let mut traffic = self.traffic(span, own, defaults, pairs)?;
-        let mut under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
+        let of = Blamed { span, own, defaults };
+        let mut traffic = self.traffic(&of, pairs)?;
+        let under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
+        let mut under = under.map(|(traffic, own)| {
+            let span = scenario.under.as_ref().map_or_else(|| scenario.id.span(), Spanned::span);
+            (traffic, Blamed { span, own, defaults })
+        });
         let wire = self.wire(testbed.wire.as_ref(), scenario)?;
-        let in_order: Vec<Endpoint> = std::iter::once(&traffic).chain(&under).flat_map(Traffic::endpoints).collect();
+        let in_order: Vec<Endpoint> = std::iter::once(&traffic)
+            .chain(under.iter().map(|(under, _)| under))
+            .flat_map(Traffic::endpoints)
+            .collect();
         let mut topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
             .map_err(|e| self.topology_error(scenario.path.span(), e))?;
         let middles = self.middles(scenario, path)?;
-        let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
-        for traffic in std::iter::once(&mut traffic).chain(&mut under) {
-            topology = packets::with_lanes(topology, traffic).map_err(|e| self.load_error(span.clone(), e))?;
+        for (traffic, of) in
+            std::iter::once((&mut traffic, &of)).chain(under.iter_mut().map(|(under, of)| (under, &*of)))
+        {
+            let pairs = traffic.pairs.clone();
+            let again = |load: LoadFile, defaults: &LoadFile| {
+                packets::with_lanes(topology.clone(), &mut loaded(load, defaults, pairs.clone())?).map(drop)
+            };
+            let joined = packets::with_lanes(topology.clone(), traffic);
+            topology = joined.map_err(|e| self.blame(of, e, again))?;
         }
-        self.check_packets(span, file, &traffic, &topology)?;
-        if let (Some(under), Some(at)) = (&under, &scenario.under) {
-            self.check_packets(at.span(), file, under, &topology)?;
-            if under.packets.as_ref().is_some_and(|packets| packets.search.is_some()) {
-                let what = "a search under another load";
-                return Err(self.error(at.span(), what, Some("search with the scenario's own load")));
-            }
+        for (traffic, of) in std::iter::once((&traffic, &of)).chain(under.iter().map(|(under, of)| (under, of))) {
+            let again = |load: LoadFile, defaults: &LoadFile| {
+                let mut traffic = loaded(load, defaults, traffic.pairs.clone())?;
+                let topology = packets::with_lanes(topology.clone(), &mut traffic)?;
+                check_packets(file, &traffic, &topology)
+            };
+            check_packets(file, traffic, &topology).map_err(|e| self.blame(of, e, again))?;
         }
+        if let Some((under, of)) = &under
+            && under.packets.as_ref().is_some_and(|packets| packets.search.is_some())
+        {
+            let what = "a search under another load";
+            return Err(self.error(of.span.clone(), what, Some("search with the scenario's own load")));
+        }
+        let under = under.map(|(under, _)| under);
         self.check_shared(scenario, &traffic, under.as_ref())?;
         let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
@@ -268,44 +319,33 @@ impl Resolver<'_> {
             .map_err(|e| self.error(span, e.what, Some(&e.hint)))
     }
 
-    fn traffic(
-        &self,
-        span: Range<usize>,
-        load: LoadFile,
-        defaults: &LoadFile,
-        pairs: Vec<(Endpoint, Endpoint)>,
-    ) -> Result<Traffic> {
-        let Ends { connect, listen, packets } =
-            load.complete(defaults).and_then(|(kind, load)| ends(kind, &load)).map_err(|e| self.load_error(span, e))?;
-        Ok(Traffic { pairs, connect, listen, packets })
+    fn traffic(&self, of: &Blamed, pairs: Vec<(Endpoint, Endpoint)>) -> Result<Traffic> {
+        let again = |load: LoadFile, defaults: &LoadFile| loaded(load, defaults, Vec::new()).map(drop);
+        loaded(of.own.clone(), of.defaults, pairs).map_err(|e| self.blame(of, e, again))
     }
 
-    /// Whether the testbed can carry the packets, and the engine make them.
-    fn check_packets(
+    /// The error at the line of what caused it: of the load, or of a default without which it would not be. What the load
+    /// says itself comes first. `again` tries another load with other defaults.
+    fn blame(
         &self,
-        span: Range<usize>,
-        file: &SuiteFile,
-        traffic: &Traffic,
-        topology: &Topology,
-    ) -> Result<()> {
-        let Some(packets) = &traffic.packets else { return Ok(()) };
-        packets::check_path(packets, topology).map_err(|e| self.load_error(span.clone(), e))?;
-        let quick = file.quick.as_ref().map(|quick| quick.get_ref().warm_up);
-        let warm_up = quick.into_iter().chain([file.defaults.get_ref().warm_up]).map(|warm_up| warm_up.0).min();
-        let ramp = packets::ramp(&traffic.connect);
-        if let Some(warm_up) = warm_up.filter(|warm_up| ramp > *warm_up) {
-            let what = format!("a ramp of {} in a warm-up of {}", Span(ramp), Span(warm_up));
-            let hint = "the rate would still rise inside the window: choose a longer warm-up, quick's too";
-            return Err(self.error(span, what, Some(hint)));
-        }
-        for (from, to) in &traffic.pairs {
-            let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], middle: None };
-            let ported = |load, end| packets::with_port(load, packets, topology, &end);
-            let ends = (ported(&traffic.connect, end(from, to, true)), ported(&traffic.listen, end(to, from, false)));
-            let (Some(connect), Some(listen)) = ends else { continue };
-            validate(&connect, &listen).map_err(|e| self.load_error(span.clone(), e))?;
-        }
-        Ok(())
+        of: &Blamed,
+        error: LoadError,
+        again: impl Fn(LoadFile, &LoadFile) -> Result<(), LoadError>,
+    ) -> SuiteError {
+        let without = |load: &LoadFile, key: &str| load.clone().only(|other| other != key);
+        let gone = |key: &str, tried: Result<(), LoadError>| match tried {
+            Ok(()) => true,
+            // What must be there is missed then; the error that is looked for names it.
+            Err(other) => other != error && error.what.contains(key),
+        };
+        let own = of.own.given();
+        let at_own =
+            own.iter().any(|key| *key != "kind" && gone(key, again(without(&of.own, key), &without(of.defaults, key))));
+        let mut defaults = of.defaults.given().into_iter().filter(|key| *key != "kind" && !own.contains(key));
+        let mut at_default = || defaults.find(|key| gone(key, again(of.own.clone(), &without(of.defaults, key))));
+        let key = if at_own { None } else { at_default() };
+        let span = key.and_then(|key| keys::of(self.text, &["defaults", "load", key]));
+        self.load_error(span.unwrap_or_else(|| of.span.clone()), error)
     }
 
     /// An interface is the port of one packet load at most.
@@ -323,8 +363,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// The load that runs under `main`, between the same endpoints or others.
-    fn under(&self, under: &Spanned<LoadFile>, defaults: &LoadFile, main: &Traffic) -> Result<Traffic> {
+    /// The load that runs under `main`, between the same endpoints or others, and what the file says of it.
+    fn under(&self, under: &Spanned<LoadFile>, defaults: &LoadFile, main: &Traffic) -> Result<(Traffic, LoadFile)> {
         let span = under.span();
         let mut load = under.get_ref().clone();
         let pairs = match (load.from.take(), load.to.take()) {
@@ -335,7 +375,8 @@ impl Resolver<'_> {
                 return Err(self.error(span, "only one of 'from' and 'to'", Some(hint)));
             }
         };
-        self.traffic(span, load, defaults, pairs)
+        let of = Blamed { span, own: load, defaults };
+        Ok((self.traffic(&of, pairs)?, of.own))
     }
 
     fn pairs(&self, from: &Spanned<OneOrMany>, to: &Spanned<OneOrMany>) -> Result<Vec<(Endpoint, Endpoint)>> {
@@ -376,17 +417,18 @@ impl Resolver<'_> {
                 }
             };
         };
-        let change = change.unwrap_or_default();
-        let standard = WireOptions::default();
-        Ok(Some(WireOptions {
-            rate: change.rate.or(base.rate).map(|rate| rate.0),
-            mtu: change.mtu.or(base.mtu).unwrap_or(standard.mtu),
-            segmentation_offload: change
-                .segmentation_offload
-                .or(base.segmentation_offload)
-                .unwrap_or(standard.segmentation_offload),
-            queues: change.queues.or(base.queues).unwrap_or(standard.queues),
-        }))
+        Ok(Some(options(&change.unwrap_or_default(), base)))
+    }
+
+    /// Of a claim that cannot be read, the first name of a scenario that there is not: what is said of its figure would
+    /// be of no use.
+    fn unknown_scenario(&self, known: &BTreeSet<&str>, claim: &Spanned<String>) -> Option<SuiteError> {
+        let words = claim.get_ref().split(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c));
+        let ids = words.filter_map(|word| word.split_once('.')).map(|(id, _)| id);
+        let mut errors = ids
+            .filter(|id| crate::claim::is_scenario_id(id))
+            .map(|id| self.known_scenario(known, &Spanned::new(claim.span(), id.to_owned())));
+        errors.find_map(Result::err)
     }
 
     pub(super) fn known_scenario(&self, known: &BTreeSet<&str>, id: &Spanned<String>) -> Result<()> {
@@ -418,5 +460,51 @@ impl Resolver<'_> {
     fn line(&self, span: Range<usize>) -> usize {
         let end = span.start.min(self.text.len());
         self.text.as_bytes()[..end].iter().filter(|&&b| b == b'\n').count() + 1
+    }
+}
+
+/// A load as the file writes it, which is to blame for what is wrong with it unless a default is.
+struct Blamed<'f> {
+    span: Range<usize>,
+    own: LoadFile,
+    defaults: &'f LoadFile,
+}
+
+fn loaded(load: LoadFile, defaults: &LoadFile, pairs: Vec<(Endpoint, Endpoint)>) -> Result<Traffic, LoadError> {
+    let (kind, load) = load.complete(defaults)?;
+    let Ends { connect, listen, packets } = ends(kind, &load)?;
+    Ok(Traffic { pairs, connect, listen, packets })
+}
+
+/// Whether the testbed can carry the packets, and the engine make them.
+fn check_packets(file: &SuiteFile, traffic: &Traffic, topology: &Topology) -> Result<(), LoadError> {
+    let Some(packets) = &traffic.packets else { return Ok(()) };
+    packets::check_path(packets, topology)?;
+    let quick = file.quick.as_ref().map(|quick| quick.get_ref().warm_up);
+    let warm_up = quick.into_iter().chain([file.defaults.get_ref().warm_up]).map(|warm_up| warm_up.0).min();
+    let ramp = packets::ramp(&traffic.connect);
+    if let Some(warm_up) = warm_up.filter(|warm_up| ramp > *warm_up) {
+        let what = format!("a ramp of {} in a warm-up of {}", Span(ramp), Span(warm_up));
+        return error(what, "the rate would still rise inside the window: choose a longer warm-up, quick's too");
+    }
+    for (from, to) in &traffic.pairs {
+        let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], middle: None };
+        let ported = |load, end| packets::with_port(load, packets, topology, &end);
+        let ends = (ported(&traffic.connect, end(from, to, true)), ported(&traffic.listen, end(to, from, false)));
+        let (Some(connect), Some(listen)) = ends else { continue };
+        validate(&connect, &listen)?;
+    }
+    Ok(())
+}
+
+/// What `change` says of a wire, what it leaves open from `base`, and what both do as it is with every wire.
+fn options(change: &WireFile, base: &WireFile) -> WireOptions {
+    let standard = WireOptions::default();
+    let segmentation_offload = change.segmentation_offload.or(base.segmentation_offload);
+    WireOptions {
+        rate: change.rate.or(base.rate).map(|rate| rate.0),
+        mtu: change.mtu.or(base.mtu).unwrap_or(standard.mtu),
+        segmentation_offload: segmentation_offload.unwrap_or(standard.segmentation_offload),
+        queues: change.queues.or(base.queues).unwrap_or(standard.queues),
     }
 }

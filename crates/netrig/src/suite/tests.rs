@@ -70,15 +70,80 @@ fn layers_reproduces_the_studys_options() {
     assert_eq!(suite.timing.phases.window.as_secs(), 15);
 }
 
+/// A value that the scenario has from elsewhere is wrong there.
+#[test]
+fn a_wrong_default_is_told_at_its_own_line() {
+    let with = |defaults: &str, load: &str| {
+        let text = format!(
+            "name = 'small'\ntitle = 'Small'\n[defaults]\nwindow = '1s'\nwarm_up = '100ms'\ncool_down = '50ms'\n\
+             [defaults.load]\nkind = 'tcp-stream'\n{defaults}\n[testbed.two]\nnodes = ['a', 'b']\nwire = {{}}\n\
+             [[scenario]]\nid = 'A'\nname = 'Raw'\ntestbed = 'two'\npath = 'raw'\nfrom = 'a'\nto = 'b'\nload = {{ {load} }}\n"
+        );
+        Suite::parse("small.toml", &text).unwrap_err()
+    };
+    let packets = "kind = 'packets', protocol = 'tcp'";
+    for (defaults, load, line, said) in [
+        ("message = '128k'\nthreads = 0", "", 10, "threads is 0"),
+        ("message = '5G'\nthreads = 2", "", 9, "less than 4 GiB"),
+        ("message = '128k'\nthreads = 2000", "connections = 2", 10, "threads is 2000"),
+        // The load's own.
+        ("message = '128k'\nthreads = 2", "threads = 0", 21, "threads is 0"),
+        ("message = '128k'\nthreads = 0", "threads = 2000", 21, "threads is 2000"),
+        ("threads = 2\nconnections = 3", "", 21, "no message"),
+        ("threads = 2\nmessage = '128k'", "kind = 'tcp-rr', arrivals = 'poisson'", 21, "'arrivals' without a rate"),
+        // Found out on the testbed only.
+        ("message = '128k'\nramp = '9s'", packets, 10, "a ramp of 9s"),
+        ("message = '128k'\nclient_addresses = 0", packets, 10, "client_addresses"),
+        ("message = '128k'\nworkers = 9", packets, 10, "workers"),
+        ("message = '128k'\nserver_ports = '80-90'", &format!("{packets}, connections_per_second = 0"), 21, ""),
+    ] {
+        let error = with(defaults, load);
+        assert_eq!(error.line, Some(line), "{defaults:?}, {load:?}: {error}");
+        assert!(error.to_string().contains(said), "{error} lacks '{said}'");
+    }
+}
+
+#[test]
+fn a_misspelt_key_is_answered_with_the_one_that_was_meant() {
+    let error = parse_with("message = \"128k\"", "message = \"128k\", arival = \"poisson\"").unwrap_err();
+    assert_eq!(error.to_string(), "small.toml:18: unknown field `arival`\n  did you mean `arrivals`?");
+    let error = parse_with("kind = \"tcp-stream\"", "kind = \"tcp-steam\"").unwrap_err();
+    assert!(error.to_string().ends_with("did you mean `tcp-stream`?"), "{error}");
+    let error = parse_with("kind = \"tcp-stream\"", "kind = \"tcp-stream\", reqest = \"1\"").unwrap_err();
+    assert!(error.to_string().ends_with("did you mean `request`?"), "{error}");
+}
+
+#[test]
+fn a_suite_is_called_what_its_user_calls_it() {
+    let ids = ["TCP_STREAM-noen".to_owned()];
+    let error = Suite::load("namespaces").unwrap().only(&ids).unwrap_err().to_string();
+    assert!(
+        error.starts_with("namespaces: no scenario 'TCP_STREAM-noen'\n  did you mean TCP_STREAM-none? "),
+        "{error}"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mine.toml");
+    std::fs::write(&path, LAYERS).unwrap();
+    let error = Suite::load(path.to_str().unwrap()).unwrap().only(&ids).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}: no scenario 'TCP_STREAM-noen'", path.display())), "{error}");
+    std::fs::write(&path, b"\x7fELF\xff").unwrap();
+    let error = Suite::load(path.to_str().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("it is no text: byte 5 is not UTF-8"), "{error}");
+}
+
 #[test]
 fn mistakes_are_named_with_their_line_and_a_next_step() {
     let cases = [
         ("title = \"Small\"", "titel = \"Small\"", 2, "titel"),
         ("window = \"1s\"", "window = \"1 parsec\"", 4, "parsec"),
         ("window = \"1s\"", "window = \"1ms\"", 4, "too short"),
-        ("warm_up = \"100ms\"", "warm_up = \"2h\"", 4, "hour"),
+        ("warm_up = \"100ms\"", "warm_up = \"2h\"", 5, "a phase of 2h is longer than an hour"),
+        ("nodes = [\"a\", \"b\"]", "nodes = [\"a\", \"a\"]", 9, "twice"),
+        ("nodes = [\"a\", \"b\"]", "nodes = [\"a\", \"b\", \"c\", \"d\"]", 9, "4 nodes"),
+        ("wire = { mtu = 1500 }", "[testbed.two.wire]\nqueues = 0\nrate = \"1kbit\"", 11, "0 queues"),
+        ("wire = { mtu = 1500 }", "[testbed.two.wire]\nmtu = 1500\nrate = \"1kbit\"", 12, "rate is too low"),
         ("min = 3, max = 10", "min = 3, max = 1", 7, "max"),
-        ("wire = { mtu = 1500 }", "wire = { mtu = 15 }", 15, "15"),
+        ("wire = { mtu = 1500 }", "wire = { mtu = 15 }", 10, "15"),
         ("wire = { mtu = 1500 }", "wire = { rate = \"10KB\" }", 10, "10KB"),
         ("id = \"A\"", "id = \"A 1\"", 12, "A 1"),
         ("testbed = \"two\"", "testbed = \"three\"", 14, "three"),
@@ -97,6 +162,13 @@ fn mistakes_are_named_with_their_line_and_a_next_step() {
         ("kind = \"tcp-stream\"", "kind = \"tcp-steam\"", 18, "tcp-steam"),
         ("holds = \"A.throughput > 1Mbit\"", "holds = \"B.throughput > 1Mbit\"", 21, "no scenario 'B'"),
         ("holds = \"A.throughput > 1Mbit\"", "holds = \"A.throughput >\"", 21, ""),
+        ("holds = \"A.throughput > 1Mbit\"", "holds = \"0.5 * none.cpu < A.sender.cpu\"", 21, "no scenario 'none'"),
+        (
+            "holds = \"A.throughput > 1Mbit\"",
+            "holds = \"A.cpu > 1\"",
+            21,
+            "write `A.local.cpu` for the end that connects",
+        ),
     ];
     for (line, replacement, expected_line, expected) in cases {
         let error = parse_with(line, replacement).expect_err(replacement);

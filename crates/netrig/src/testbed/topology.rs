@@ -55,6 +55,15 @@ impl Topology {
     /// Containers that one node may have.
     pub const CONTAINERS_MAX: usize = 250;
 
+    /// What is wrong with nodes of these names whatever joins them.
+    pub fn check_nodes(names: &[String]) -> Result<(), TopologyError> {
+        let nodes = collect_nodes(names, &[])?;
+        match nodes.len() {
+            1..=3 => Ok(()),
+            n => Err(TopologyError::new(format!("a testbed of {n} nodes"), "use one, two or three nodes")),
+        }
+    }
+
     /// The testbed in which `endpoints` are joined by `path`: containers are those that the endpoints name.
     pub fn new(
         node_names: &[String],

@@ -31,6 +31,7 @@ pub use rules::{
 pub use timeouts::Said;
 
 use crate::exit::{Exit, Failure};
+use crate::mistakes;
 
 /// All that a configuration file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl Settings {
 
     pub fn load(path: &std::path::Path, completeness: Completeness) -> Result<Self, FileError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| FileError {
+        let text = mistakes::read_text(path).map_err(|error| FileError {
             file: file.clone(),
             line: None,
             what: format!("cannot read it: {error}"),

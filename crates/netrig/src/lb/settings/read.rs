@@ -15,6 +15,7 @@ use super::ranges::{Addresses, Endpoints, TooMany};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, FORWARDS, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, FileError, Said, Settings, Start, Workers};
 use crate::lb::message::{Forward, Protocol, ServiceKey};
+use crate::mistakes;
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
 
@@ -50,11 +51,9 @@ struct Lines {
 
 impl Reader<'_> {
     fn settings(mut self) -> Result<Settings> {
-        let file: File = toml::from_str(self.text).map_err(|error| FileError {
-            file: self.file.to_owned(),
-            line: error.span().map(|span| self.line(&span)),
-            what: error.message().trim().replace('\n', "; "),
-            hint: None,
+        let file: File = toml::from_str(self.text).map_err(|error| {
+            let (what, hint) = mistakes::of_serde(error.message());
+            FileError { file: self.file.to_owned(), line: error.span().map(|span| self.line(&span)), what, hint }
         })?;
         let start = self.start(&file)?;
         self.left = start.sizes;

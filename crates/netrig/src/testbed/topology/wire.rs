@@ -28,7 +28,7 @@ impl WireOptions {
     /// A rate below this would need minutes to carry one message.
     pub const RATE_MIN: u64 = 100_000;
 
-    pub(super) fn check(&self) -> Result<(), TopologyError> {
+    pub fn check(&self) -> Result<(), TopologyError> {
         if !Self::MTU.contains(&self.mtu) {
             let hint = format!("choose {} to {} bytes", Self::MTU.start(), Self::MTU.end());
             return Err(TopologyError::new(format!("an MTU of {} bytes is impossible", self.mtu), hint));

@@ -1,0 +1,88 @@
+//! Mistakes in files and words that users hand in, told so that the next step is clear.
+
+use std::io;
+use std::path::Path;
+
+/// The one of `known` that `word` is most likely meant to be.
+pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // One wrong letter in three: "arival" is `arrivals`, and "rate" is not `name`.
+    let most = word.chars().count().div_ceil(3).min(4);
+    let distance = |name: &str| strsim::damerau_levenshtein(word, name);
+    let near = known.into_iter().map(|name| (distance(name), name)).filter(|(distance, _)| *distance <= most);
+    near.min().map(|(_, name)| name)
+}
+
+/// What serde says of a file with a hint of its own: of many names that it expects, the one that was meant is enough.
+pub fn of_serde(message: &str) -> (String, Option<String>) {
+    let message = message.trim().replace('\n', "; ");
+    let Some((what, expected)) = message.split_once(", expected ") else { return (message, None) };
+    if !what.starts_with("unknown field `") && !what.starts_with("unknown variant `") {
+        return (message, None);
+    }
+    // Names stand between backticks, in both halves.
+    let word = what.split('`').nth(1).unwrap_or_default();
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let hint = match closest(word, known.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None if known.is_empty() => return (message, None),
+        None => format!("it is one of {}", known.join(", ")),
+    };
+    (what.to_owned(), Some(hint))
+}
+
+/// The text of a file; of one that holds none, where it ends to be text.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(std::fs::read(path)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        io::Error::new(io::ErrorKind::InvalidData, format!("it is no text: byte {} is not UTF-8", at + 1))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nearly_a_name_is_taken_for_it_and_nothing_else() {
+        let known = ["rate", "arrivals", "request", "response", "ramp", "retries"];
+        for (word, meant) in [
+            ("arival", Some("arrivals")),
+            ("arrivls", Some("arrivals")),
+            ("requests", Some("request")),
+            ("raet", Some("rate")),
+            ("x", None),
+            ("", None),
+            ("message", None),
+        ] {
+            assert_eq!(closest(word, known), meant, "{word}");
+        }
+    }
+
+    #[test]
+    fn of_many_names_the_one_that_was_meant_is_told() {
+        let message = "unknown field `mesage`, expected one of `kind`, `message`, `window`";
+        assert_eq!(
+            of_serde(message),
+            ("unknown field `mesage`".to_owned(), Some("did you mean `message`?".to_owned()))
+        );
+        let (_, hint) = of_serde("unknown variant `zzz`, expected `tcp` or `udp`");
+        assert_eq!(hint.unwrap(), "it is one of tcp, udp");
+        for other in
+            ["missing field `window`", "unknown field `x`, there are no fields", "invalid type: a, expected b\n"]
+        {
+            assert_eq!(of_serde(other), (other.trim().to_owned(), None));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_is_told_with_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("suite.toml");
+        std::fs::write(&path, b"name\xff\xfe").unwrap();
+        assert_eq!(read_text(&path).unwrap_err().to_string(), "it is no text: byte 5 is not UTF-8");
+        std::fs::write(&path, "näme").unwrap();
+        assert_eq!(read_text(&path).unwrap(), "näme");
+        assert_eq!(read_text(directory.path().join("none").as_path()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
