@@ -10,7 +10,7 @@ pub enum Error {
         "the kernel does not let this process load eBPF programs: run as root, or give it CAP_BPF, CAP_NET_ADMIN and \
          CAP_PERFMON"
     )]
-    NotPermitted(#[source] libbpf_rs::Error),
+    NotPermitted(#[source] std::io::Error),
     #[error("the kernel refuses the program `{program}`: it needs Linux 6.1 or later with BTF")]
     Load { program: &'static str, source: libbpf_rs::Error },
     #[error("cannot {operation} map `{map}`")]

@@ -1,6 +1,7 @@
 //! Whether the balancer's programs can run here.
 
 use anyhow::Result;
+use rig_datapath::Error;
 use rig_datapath::balancer::{Balancer, Generic, Sizes};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
@@ -31,10 +32,14 @@ pub(super) fn finding(tried: &Result<()>) -> Finding {
         Err(error) => State::Lacking(Lack {
             found: in_words(error),
             effect: "no `netrig lb run`, and `netrig run balancer` cannot work".to_owned(),
-            remedy:
-                "run netrig as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and for this trial, which makes \
-                     namespaces, CAP_SYS_ADMIN; a kernel with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF is needed"
-                    .to_owned(),
+            remedy: match error.downcast_ref() {
+                Some(Error::NotPermitted(_)) => {
+                    "run netrig as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and for this trial, which makes \
+                     namespaces, CAP_SYS_ADMIN"
+                }
+                _ => "use a kernel with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF",
+            }
+            .to_owned(),
         }),
     };
     Finding { area: Area::Balancer, name: "XDP programs", state }
@@ -49,5 +54,10 @@ mod tests {
         let State::Lacking(lack) = finding(&Err(anyhow::anyhow!("not permitted"))).state else { panic!("not a lack") };
         assert!(lack.found == "not permitted" && lack.effect.contains("netrig lb run"), "{lack:?}");
         assert!(matches!(finding(&Ok(())).state, State::Ok { .. }));
+        // Who may not is not told to use another kernel.
+        let denied = Error::NotPermitted(std::io::ErrorKind::PermissionDenied.into());
+        let State::Lacking(lack) = finding(&Err(denied.into())).state else { panic!("not a lack") };
+        assert!(lack.remedy.contains("as root") && !lack.remedy.contains("kernel"), "{lack:?}");
+        assert!(!lack.found.contains("Linux"), "{lack:?}");
     }
 }

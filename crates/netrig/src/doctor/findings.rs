@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi::{self, NotPlaceable};
-use rig_sys::probe::{Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Privileges, Refusal, Sockets};
+use rig_sys::probe::{
+    Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Owner, Privileges, Refusal, Sockets,
+};
 
 use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
 use crate::suite::{Scenario, Suite};
@@ -440,20 +442,33 @@ fn store(place: &Result<PathBuf, String>) -> State {
 const BUSY: f64 = 5.0;
 const STOLEN: f64 = 0.5;
 
+/// What to do about a busy machine: netrig's own work is waited for, and nobody ends the kernel's.
+fn quieten(activity: &Activity) -> String {
+    let of = |owner| {
+        let named = activity.busiest.iter().filter(|busy| busy.owner == owner).take(3);
+        let named =
+            named.map(|busy| format!("{} (process {}, {:.0} % of a CPU)", busy.command, busy.pid, busy.percent));
+        named.collect::<Vec<_>>().join(", ")
+    };
+    let ways = [
+        (Owner::User, "end what can be ended: "),
+        (Owner::Own, "wait until netrig's other work is done: "),
+        (Owner::Kernel, "find what keeps the kernel busy: "),
+    ];
+    let ways = ways.map(|(owner, way)| (way, of(owner)));
+    let said: Vec<_> = ways.iter().filter(|(_, who)| !who.is_empty()).map(|(way, who)| format!("{way}{who}")).collect();
+    match said.is_empty() {
+        true => "see with `top` what runs, and end it".to_owned(),
+        false => said.join("; "),
+    }
+}
+
 fn other_load(activity: &Activity) -> Vec<(&'static str, State)> {
     let found = format!("{:.0} % busy, load average {:.2}", activity.busy_percent, activity.load_average);
     let programs = if activity.busy_percent < BUSY {
         ok(found)
     } else {
-        let named = activity.busiest.iter().take(3);
-        let named: Vec<_> = named
-            .map(|busy| format!("{} (process {}, {:.0} % of a CPU)", busy.command, busy.pid, busy.percent))
-            .collect();
-        let remedy = match named.is_empty() {
-            true => "see with `top` what runs, and end it".to_owned(),
-            false => format!("end what can be ended: {}", named.join(", ")),
-        };
-        State::Doubtful(lack(found, "other programs take CPU time from the nodes", remedy))
+        State::Doubtful(lack(found, "other programs take CPU time from the nodes", quieten(activity)))
     };
     let stolen = format!("{:.1} %", activity.steal_percent);
     let steal = if activity.steal_percent < STOLEN {

@@ -115,9 +115,10 @@ const WATCH: Duration = Duration::from_millis(200);
 pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     // Before the user namespace, in which other users' files are nobody's.
     let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
-    let mut all = findings(&Facts::gather(WATCH), &store);
+    let facts = Facts::gather(WATCH);
+    let mut all = findings(&facts, &store);
     // After the facts: now the process is what a run would be.
-    all.extend(packets::findings(&Packets::try_out()));
+    all.extend(packets::findings(&facts.machine.kernel, &Packets::try_out()));
     all.push(balancer::finding(&balancer::try_out()));
     all.push(profile::finding(&rig_sys::perf::probe()));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));

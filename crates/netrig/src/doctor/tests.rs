@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use rig_sys::cpu::CpuSet;
-use rig_sys::probe::{Access, Activity, Busy, Feature, Machine, Namespaces, Privileges, Refusal, Sockets};
+use rig_sys::probe::{Access, Activity, Busy, Feature, Machine, Namespaces, Owner, Privileges, Refusal, Sockets};
 
 use super::*;
 
@@ -104,7 +104,7 @@ fn bad() -> Facts {
     facts.machine.receive_buffer_max = Some(212_992);
     facts.machine.hypervisor = Some("KVMKVMKVM".to_owned());
     facts.privileges = Privileges { filtered: true, ..Privileges::default() };
-    let busy = Busy { pid: 4711, command: "cc1plus".to_owned(), percent: 98.0 };
+    let busy = Busy { pid: 4711, command: "cc1plus".to_owned(), percent: 98.0, owner: Owner::User };
     facts.activity = Activity { load_average: 3.5, busy_percent: 61.0, steal_percent: 2.5, busiest: vec![busy] };
     facts.sockets.io_uring = Err(refusal("create an io_uring", EPERM));
     facts.sockets.zero_copy = Err(refusal("set SO_ZEROCOPY on a TCP socket", EOPNOTSUPP));
@@ -299,6 +299,30 @@ fn colour_changes_nothing_but_the_colour() {
 }
 
 #[test]
+fn who_keeps_the_machine_busy_decides_what_to_do_about_it() {
+    let mut facts = good();
+    let mut remedy = |busiest: &[(&str, Owner)]| {
+        let busy = busiest.iter().zip(1..).map(|((command, owner), pid)| Busy {
+            pid,
+            command: (*command).to_owned(),
+            percent: 98.0,
+            owner: *owner,
+        });
+        facts.activity =
+            Activity { load_average: 3.5, busy_percent: 61.0, steal_percent: 0.0, busiest: busy.collect() };
+        let found = findings(&facts, &Ok("/x".into())).into_iter().find(|finding| finding.name == "programs").unwrap();
+        let State::Doubtful(lack) = found.state else { panic!("{found:?}") };
+        lack.remedy
+    };
+    assert_eq!(remedy(&[]), "see with `top` what runs, and end it");
+    let said = remedy(&[("netrig", Owner::Own), ("cc1", Owner::User), ("kworker/0:1", Owner::Kernel)]);
+    let expected = "end what can be ended: cc1 (process 2, 98 % of a CPU); wait until netrig's other work is done: \
+                    netrig (process 1, 98 % of a CPU); find what keeps the kernel busy: kworker/0:1 (process 3, 98 % of \
+                    a CPU)";
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn only_what_a_suite_is_made_of_is_in_its_way() {
     let layers = Suite::load("layers").unwrap();
     let mut facts = good();
@@ -333,10 +357,17 @@ fn each_way_of_packets_that_is_not_there_says_what_it_costs_and_what_helps() {
         live_frames: not("load a program"),
         packet_sockets: Ok(()),
     };
-    let found = packets::findings(&without_root);
+    let found = packets::findings("6.18.44-cloud x86_64", &without_root);
     assert_eq!(Readiness::of(&found), Readiness::Ready);
     let said = write(&found, Format::Plain);
     assert_eq!(said.matches("  lacking ").count(), 3, "{said}");
-    assert_eq!(said.matches("CAP_BPF").count(), 2, "{said}");
+    // A kernel that is new enough is no way out.
+    assert_eq!(said.matches("CAP_BPF").count(), 3, "{said}");
+    assert!(!said.contains("newer"), "{said}");
+    let old = write(&packets::findings("6.6.0", &without_root), Format::Plain);
+    assert!(old.contains("use Linux 6.7 or newer, as root") && !old.contains("5.9"), "{old}");
+    assert!(
+        write(&packets::findings("5.4.0-150-generic", &without_root), Format::Plain).contains("Linux 5.9 or newer")
+    );
     assert!(said.starts_with("Packet load\n") && said.contains("packet sockets       works"), "{said}");
 }

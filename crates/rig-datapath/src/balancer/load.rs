@@ -129,13 +129,20 @@ impl Tables {
     }
 }
 
-/// Whether the process has CAP_BPF (39) or CAP_SYS_ADMIN (21), which includes it (capabilities(7)): the kernel's answer
-/// to a program that it does not find safe is the same "permission denied".
+/// Whether the process has CAP_BPF (39) or CAP_SYS_ADMIN (21), which includes it (capabilities(7)), of the machine and
+/// not of a user namespace, where neither counts (user_namespaces(7)): the kernel's answer to a program that it does not
+/// find safe is the same "permission denied".
 pub(crate) fn may_load() -> bool {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    is_permitted(&read("/proc/self/uid_map"), &read("/proc/self/status"))
+}
+
+fn is_permitted(uid_map: &str, status: &str) -> bool {
     const EITHER: u64 = 1 << 39 | 1 << 21;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let is_machines = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & EITHER != 0)
+    let mask = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    is_machines && mask.is_some_and(|mask| mask & EITHER != 0)
 }
 
 /// Loads `programs` of an object, with its maps as `prepare` makes them by their names.
@@ -146,10 +153,11 @@ pub(crate) fn load_object(
     mut prepare: impl FnMut(&str, &mut OpenMapMut<'_>) -> Result<(), Error>,
 ) -> Result<Object, Error> {
     let program = programs.first().copied().unwrap_or(PROGRAM);
-    let failed = |source| match may_load() {
-        true => Error::Load { program, source },
-        false => Error::NotPermitted(source),
-    };
+    if !may_load() {
+        // libbpf would find out by trying, and say so on standard error in its own words.
+        return Err(Error::NotPermitted(std::io::ErrorKind::PermissionDenied.into()));
+    }
+    let failed = |source| Error::Load { program, source };
     let mut builder = ObjectBuilder::default();
     builder.name("balancer").map_err(failed)?;
     let mut open = builder.open_memory(object).map_err(failed)?;
@@ -339,4 +347,21 @@ fn kept_tuning(directory: &Path) -> Result<Tuning, Error> {
     let bytes = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(read)?;
     let tuning = bytes.and_then(|bytes| Tuning::read_from_bytes(&bytes).ok());
     tuning.ok_or_else(|| Error::PinnedOtherwise { path: directory.display().to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_of_a_user_namespace_load_nothing() {
+        const MACHINE: &str = "         0          0 4294967295\n";
+        let status = |mask: &str| format!("Name:\tx\nCapEff:\t{mask}\nCapBnd:\t000001ffffffffff\n");
+        assert!(is_permitted(MACHINE, &status("000001ffffffffff")));
+        assert!(is_permitted(MACHINE, &status("0000008000000000")), "CAP_BPF alone");
+        assert!(is_permitted(MACHINE, &status("0000000000200000")), "CAP_SYS_ADMIN alone");
+        assert!(!is_permitted(MACHINE, &status("0000000000001000")), "CAP_NET_ADMIN alone");
+        assert!(!is_permitted("         0      65534          1\n", &status("000001ffffffffff")));
+        assert!(!is_permitted("", ""));
+    }
 }

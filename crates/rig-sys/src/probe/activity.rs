@@ -26,6 +26,17 @@ pub struct Busy {
     pub command: String,
     /// Percent of one CPU.
     pub percent: f64,
+    pub owner: Owner,
+}
+
+/// Whose a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    User,
+    /// A thread of the kernel's, which nobody can end.
+    Kernel,
+    /// Of the program that asks: another of its processes.
+    Own,
 }
 
 const WORTH_NAMING: f64 = 10.0;
@@ -83,7 +94,14 @@ impl Use {
 }
 
 /// User and system time of each process in clock ticks, with its command, by (id, start): a number may be used again.
-type Processes = BTreeMap<(u32, u64), (u64, String)>;
+type Processes = BTreeMap<(u32, u64), Process>;
+
+#[derive(Debug, PartialEq)]
+struct Process {
+    ticks: u64,
+    command: String,
+    is_kernels: bool,
+}
 
 fn process_ticks() -> Processes {
     let Ok(entries) = fs::read_dir("/proc") else { return Processes::new() };
@@ -91,30 +109,42 @@ fn process_ticks() -> Processes {
         .filter_map(|entry| {
             let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let (start, ticks, command) = parse_stat(&stat)?;
-            Some(((pid, start), (ticks, command)))
+            let (start, process) = parse_stat(&stat)?;
+            Some(((pid, start), process))
         })
         .collect()
 }
 
-/// Start, user plus system time, and command of proc_pid_stat(5); the command may hold spaces and parentheses.
-fn parse_stat(stat: &str) -> Option<(u64, u64, String)> {
+/// PF_KTHREAD of linux/sched.h among the flags of proc_pid_stat(5).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Start and the rest of proc_pid_stat(5); the command may hold spaces and parentheses.
+fn parse_stat(stat: &str) -> Option<(u64, Process)> {
     let (open, close) = (stat.find('(')?, stat.rfind(')')?);
     let fields: Vec<&str> = stat.get(close + 1..)?.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some((number(22)?, number(14)? + number(15)?, stat.get(open + 1..close)?.to_owned()))
+    let command = stat.get(open + 1..close)?.to_owned();
+    let is_kernels = number(9)? & KERNEL_THREAD != 0;
+    Some((number(22)?, Process { ticks: number(14)? + number(15)?, command, is_kernels }))
 }
 
 fn busiest(begin: &Processes, end: &Processes, ticks_per_cpu: f64) -> Vec<Busy> {
     if ticks_per_cpu <= 0.0 {
         return Vec::new();
     }
+    let own = end.iter().find(|((pid, _), _)| *pid == std::process::id()).map(|(_, own)| &*own.command);
     let mut busy: Vec<Busy> = end
         .iter()
-        .map(|(process, (ticks, command))| {
-            let before = begin.get(process).map_or(0, |(ticks, _)| *ticks);
-            let percent = ticks.saturating_sub(before) as f64 * 100.0 / ticks_per_cpu;
-            Busy { pid: process.0, command: command.clone(), percent }
+        .map(|(id, process)| {
+            let before = begin.get(id).map_or(0, |before| before.ticks);
+            let percent = process.ticks.saturating_sub(before) as f64 * 100.0 / ticks_per_cpu;
+            let owner = match process {
+                Process { is_kernels: true, .. } => Owner::Kernel,
+                // What another user's process executes is not told; its name is.
+                process if own == Some(&process.command) => Owner::Own,
+                _ => Owner::User,
+            };
+            Busy { pid: id.0, command: process.command.clone(), percent, owner }
         })
         .filter(|busy| busy.percent >= WORTH_NAMING && busy.pid != std::process::id())
         .collect();
@@ -137,27 +167,43 @@ mod tests {
         assert_eq!(nothing.percent(|t| t.user), 0.0);
     }
 
+    fn process(ticks: u64, command: &str, is_kernels: bool) -> Process {
+        Process { ticks, command: command.to_owned(), is_kernels }
+    }
+
     #[test]
     fn the_busiest_are_named_in_order() {
         let processes = |ticks: [u64; 3]| -> Processes {
-            (1..).zip(ticks).map(|(pid, ticks)| ((pid, 0), (ticks, format!("p{pid}")))).collect()
+            (1..).zip(ticks).map(|(pid, ticks)| ((pid, 0), process(ticks, &format!("p{pid}"), pid == 2))).collect()
         };
         let mut end = processes([101, 110, 120]);
         // The number of a process that ended, used again by one that worked since.
         end.remove(&(1, 0));
-        end.insert((1, 7), (4, "new".to_owned()));
+        end.insert((1, 7), process(4, "new", false));
+        // This process is left out, and another of the same program is known as such.
+        end.insert((std::process::id(), 1), process(20, "this", false));
+        end.insert((4, 1), process(8, "this", false));
         let names: Vec<_> = busiest(&processes([100, 100, 100]), &end, 20.0)
             .into_iter()
-            .map(|busy| (busy.command, busy.percent))
+            .map(|busy| (busy.command, busy.percent, busy.owner))
             .collect();
-        assert_eq!(names, [("p3".to_owned(), 100.0), ("p2".to_owned(), 50.0), ("new".to_owned(), 20.0)]);
+        let expected = [
+            ("p3", 100.0, Owner::User),
+            ("p2", 50.0, Owner::Kernel),
+            ("this", 40.0, Owner::Own),
+            ("new", 20.0, Owner::User),
+        ];
+        assert_eq!(names, expected.map(|(name, percent, owner)| (name.to_owned(), percent, owner)));
     }
 
     #[test]
     fn a_command_may_hold_anything() {
         let stat = "9 (a) (b c) S 1 9 9 0 -1 64 1 0 0 0 30 12 0 0 20 0 1 0 777 5 6";
-        assert_eq!(parse_stat(stat), Some((777, 42, "a) (b c".to_owned())));
-        assert_eq!(parse_stat("9 (cut) S 1"), None);
+        let (start, parsed) = parse_stat(stat).unwrap();
+        assert_eq!((start, parsed), (777, process(42, "a) (b c", false)));
+        let kernels = stat.replace(" -1 64 ", " -1 69238880 ");
+        assert!(parse_stat(&kernels).unwrap().1.is_kernels);
+        assert!(parse_stat("9 (cut) S 1").is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod sockets;
 use std::fmt;
 use std::time::Duration;
 
-pub use activity::{Activity, Busy, load_average};
+pub use activity::{Activity, Busy, Owner, load_average};
 pub use machine::Machine;
 pub use namespaces::{Access, Feature, Namespaces};
 pub use packets::Packets;
