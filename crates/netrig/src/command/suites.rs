@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::print;
 use crate::exit::{Exit, Failure};
+use crate::run::middle::nowhere;
 use crate::suite::{Repeat, Scenario, Suite};
 use crate::testbed::Middle;
 use crate::testbed::topology::Path;
@@ -73,6 +74,9 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         let _ = writeln!(text, "   {}", load_text(scenario));
         if let Some(middle) = &scenario.middle {
             let _ = writeln!(text, "   {}", middle_text(scenario.topology.path(), middle));
+        }
+        if let Some(why) = nowhere(scenario) {
+            let _ = writeln!(text, "   Every run leaves it out: {why}");
         }
         for note in &scenario.notes {
             let _ = writeln!(text, "   Note: {note}");

@@ -1,12 +1,17 @@
 use super::*;
 use rig_sys::cpu::CpuSet;
 
+use crate::run::middle::nowhere;
+
 use crate::record::MiddleRecord;
 
 /// What a run of the built-in suite goes without, when netrig has so many CPUs.
 fn left_out(cpus: u32, rootless: bool) -> Vec<LeftOut> {
+    left_out_of(Suite::load("balancer").unwrap(), cpus, rootless)
+}
+
+fn left_out_of(mut suite: Suite, cpus: u32, rootless: bool) -> Vec<LeftOut> {
     let shares = Shares::new(&CpuSet::new(0..cpus), &[], 0).unwrap();
-    let mut suite = Suite::load("balancer").unwrap();
     let before = suite.scenarios.len();
     let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rootless));
     let taken: usize = left_out.iter().map(|one| one.scenarios.len()).sum();
@@ -29,10 +34,21 @@ fn rows_that_need_more_cpus_than_there_are_go_together() {
     for (cpus, id) in [(1, "cps-balancer-1"), (2, "cps-balancer-2"), (16, "cps-balancer-16"), (1, "pps-direct")] {
         assert_eq!(why(cpus, id), None);
     }
-    // What no machine has is not told by its CPUs.
+}
+
+#[test]
+fn what_no_machine_can_do_is_not_told_by_its_cpus_and_no_built_in_suite_offers_it() {
+    for suite in Suite::built_in().map(Result::unwrap) {
+        assert!(suite.scenarios.iter().all(|scenario| nowhere(scenario).is_none()), "{}", suite.name);
+    }
+    let text = Suite::load("balancer").unwrap().text;
+    let (before, udp) = text.split_once("id = \"pps-nftables\"").unwrap();
+    let text = format!("{before}id = \"pps-nftables\"{}", udp.replacen("path = \"nftables\"", "path = \"haproxy\"", 1));
+    let suite = Suite::parse("balancer.toml", &text).unwrap();
     for cpus in [1, 16] {
-        let rows = why(cpus, "pps-haproxy-8").unwrap();
-        assert!(rows.starts_with("pps-haproxy-1/2/4/8: ") && rows.contains("TCP only"), "{rows}");
+        let all = left_out_of(suite.clone(), cpus, false);
+        let rows = all.iter().find(|one| one.reason.contains("TCP only")).unwrap().to_string();
+        assert!(rows.starts_with("pps-nftables-1/2/4/8: "), "{rows}");
     }
 }
 

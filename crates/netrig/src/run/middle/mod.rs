@@ -121,6 +121,12 @@ impl Ended {
     }
 }
 
+/// Why a scenario cannot be run on any machine; `None` when it can.
+pub fn nowhere(scenario: &Scenario) -> Option<&'static str> {
+    let is_udp = job_protocol(scenario) == Some(Protocol::Udp);
+    (is_udp && scenario.topology.path() == Path::Haproxy).then_some("HAProxy carries TCP only")
+}
+
 /// Why a scenario cannot be run on this machine, however it is configured; `None` when nothing speaks against it.
 pub fn not_here(scenario: &Scenario, shares: &Shares) -> Option<Lack> {
     let lack = |found: String, remedy: &str| {
@@ -135,11 +141,10 @@ pub fn not_here(scenario: &Scenario, shares: &Shares) -> Option<Lack> {
             "use a machine with more CPUs, or name more with --cpus",
         );
     }
-    let protocol = job_protocol(scenario);
+    if let Some(why) = nowhere(scenario) {
+        return lack(why.to_owned(), "choose another path for UDP");
+    }
     match path {
-        Path::Haproxy if protocol == Some(Protocol::Udp) => {
-            lack("HAProxy carries TCP only".to_owned(), "choose another path for UDP")
-        }
         Path::Nftables if !has_program("nft") => lack("no program nft".to_owned(), "apt-get install nftables"),
         Path::Haproxy if !has_program("haproxy") => lack("no program haproxy".to_owned(), "apt-get install haproxy"),
         Path::Ipvs => match ipvs::lack() {
