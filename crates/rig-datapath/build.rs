@@ -9,6 +9,11 @@ use std::process::{Command, ExitCode};
 
 const PROGRAMS: &[&str] = &["balancer", "cputime", "known_softirq", "spread", "trace", "unsent"];
 
+/// As xtask/src/packages.rs has it, which tests that.
+const NEEDED: &str = "what the build needs:
+  Debian, Ubuntu: sudo apt-get install -y gcc libc6-dev libelf-dev zlib1g-dev make pkg-config clang
+  Fedora: sudo dnf install gcc glibc-devel elfutils-libelf-devel zlib-devel make pkgconf-pkg-config clang";
+
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
@@ -54,11 +59,8 @@ fn compile(program: &str) -> Result<(), String> {
     }
     command.arg("-c").arg(format!("bpf/{program}.bpf.c")).arg("-o").arg(object);
     let status = command.status().map_err(|error| {
-        format!(
-            "cannot run `{}`, which compiles the eBPF programs: {error}\n\
-             install it (Debian, Ubuntu: apt-get install clang; Fedora: dnf install clang), or set CLANG",
-            Path::new(&clang).display()
-        )
+        let clang = Path::new(&clang).display();
+        format!("cannot run `{clang}`, which compiles the eBPF programs: {error}\nset CLANG, or install {NEEDED}")
     })?;
     if status.success() { Ok(()) } else { Err(format!("bpf/{program}.bpf.c does not compile: see above")) }
 }

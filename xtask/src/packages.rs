@@ -44,7 +44,7 @@ pub const BUILD: &[Need] = &[
     },
 ];
 
-/// Without these some tests say SKIPPED.
+/// Without these some tests say SKIPPED, or fail where all are required.
 pub const TESTS: &[Need] = &[
     Need {
         what: "nginx, which the packet engine's client and clients of the balancer ask in tests",
@@ -66,6 +66,7 @@ pub const TESTS: &[Need] = &[
         fedora: &["wrk"],
     },
     NFTABLES,
+    HAPROXY,
 ];
 
 const NFTABLES: Need = Need {
@@ -76,15 +77,14 @@ const NFTABLES: Need = Need {
 };
 
 /// What the balancer is compared with.
-pub const BALANCER: &[Need] = &[
-    NFTABLES,
-    Need {
-        what: "HAProxy, a peer of the balancer",
-        is_there: || ["haproxy", "/usr/sbin/haproxy"].iter().any(|program| works(Command::new(program).arg("-v"))),
-        debian: &["haproxy"],
-        fedora: &["haproxy"],
-    },
-];
+pub const BALANCER: &[Need] = &[NFTABLES, HAPROXY];
+
+const HAPROXY: Need = Need {
+    what: "HAProxy, a peer of the balancer",
+    is_there: || ["haproxy", "/usr/sbin/haproxy"].iter().any(|program| works(Command::new(program).arg("-v"))),
+    debian: &["haproxy"],
+    fedora: &["haproxy"],
+};
 
 fn starts(program: &str) -> bool {
     Command::new(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
@@ -139,4 +139,26 @@ pub fn ensure(needs: &[Need]) -> Result<bool> {
         eprintln!("install it with this system's package manager");
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever builds without `cargo xtask` reads it elsewhere.
+    #[test]
+    fn what_the_build_needs_is_said_alike_everywhere() {
+        let names =
+            |of: fn(&Need) -> &'static [&'static str]| BUILD.iter().flat_map(of).copied().collect::<Vec<_>>().join(" ");
+        let (debian, fedora) = (names(|need| need.debian), names(|need| need.fedora));
+        let commands = [format!("apt-get install -y {debian}\n"), format!("dnf install {fedora}")];
+        for (place, text) in [
+            ("README.md", include_str!("../../README.md")),
+            ("crates/rig-datapath/build.rs", include_str!("../../crates/rig-datapath/build.rs")),
+        ] {
+            for command in &commands {
+                assert!(text.contains(command.as_str()), "{place} lacks: {command}");
+            }
+        }
+    }
 }
