@@ -5,8 +5,9 @@ use std::path::Path;
 
 /// The one of `known` that `word` is most likely meant to be.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // One wrong letter in three: "arival" is `arrivals`, and "rate" is not `name`.
-    let most = word.chars().count().div_ceil(3).min(4);
+    // One wrong letter in three: "arival" is `arrivals`, and "rate" is not `name`. Of one letter nothing would be left.
+    let length = word.chars().count();
+    let most = length.div_ceil(3).min(4).min(length.saturating_sub(1));
     let distance = |name: &str| strsim::damerau_levenshtein(word, name);
     let near = known.into_iter().map(|name| (distance(name), name)).filter(|(distance, _)| *distance <= most);
     near.min().map(|(_, name)| name)
@@ -25,7 +26,7 @@ pub fn of_serde(message: &str) -> (String, Option<String>) {
     let hint = match closest(word, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None if known.is_empty() => return (message, None),
-        None => format!("it is one of {}", known.join(", ")),
+        None => format!("it is one of `{}`", known.join("`, `")),
     };
     (what.to_owned(), Some(hint))
 }
@@ -52,6 +53,7 @@ mod tests {
             ("requests", Some("request")),
             ("raet", Some("rate")),
             ("x", None),
+            ("C5", None),
             ("", None),
             ("message", None),
         ] {
@@ -67,7 +69,7 @@ mod tests {
             ("unknown field `mesage`".to_owned(), Some("did you mean `message`?".to_owned()))
         );
         let (_, hint) = of_serde("unknown variant `zzz`, expected `tcp` or `udp`");
-        assert_eq!(hint.unwrap(), "it is one of tcp, udp");
+        assert_eq!(hint.unwrap(), "it is one of `tcp`, `udp`");
         for other in
             ["missing field `window`", "unknown field `x`, there are no fields", "invalid type: a, expected b\n"]
         {

@@ -76,14 +76,19 @@ fn mistakes_in_a_suite_file_are_named_with_file_line_and_next_step() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("mine.toml");
     let cases: [(&str, &str, usize, &[&str]); 14] = [
-        ("title = \"Small\"", "title = \"Small\"\ncolour = \"red\"", 3, &["unknown field `colour`", "expected"]),
+        (
+            "title = \"Small\"",
+            "title = \"Small\"\ncolour = \"red\"",
+            3,
+            &["unknown field `colour`", "it is one of `name`, `title`"],
+        ),
         ("window = \"100ms\"", "window = \"100\"", 4, &["unit", "15s"]),
         ("window = \"100ms\"", "window = \"1us\"", 4, &["too short", "at least 100ms"]),
         ("confidence = {", "confidence = { sigma = 2,", 7, &["unknown field `sigma`"]),
         ("width = \"5%\"", "width = \"wide\"", 7, &["wide", "5%"]),
         ("rate = \"1gbit\"", "rate = \"1gbyte\"", 10, &["1gbyte", "10Gbit"]),
-        ("rate = \"1gbit\"", "rate = \"1bit\"", 15, &["rate is too low", "100kbit"]),
-        ("rate = \"1gbit\"", "mtu = 100", 15, &["MTU of 100", "576"]),
+        ("rate = \"1gbit\"", "rate = \"1bit\"", 10, &["rate is too low", "100kbit"]),
+        ("rate = \"1gbit\"", "mtu = 100", 10, &["MTU of 100", "576"]),
         ("id = \"A\"", "id = \"\"", 12, &["scenario id", "beginning with a letter"]),
         ("testbed = \"two\"", "testbed = \"three\"", 14, &["no testbed 'three'", "two"]),
         ("path = \"raw\"", "path = \"vxlan\"", 15, &["joins containers", "node/container"]),
@@ -119,7 +124,7 @@ fn suites_and_scenarios_that_do_not_exist_name_those_that_do() {
         refused(home, 2, &[command, "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]);
         refused(home, 2, &[command, "/"], &["/: cannot read", "directory"]);
     }
-    refused(home, 2, &["run", "layers", "--only", "A,Z"], &["layers.toml", "no scenario 'Z'", "A, B, C"]);
+    refused(home, 2, &["run", "layers", "--only", "A,Z"], &["layers: no scenario 'Z'", "A, B, C"]);
     refused(home, 2, &["run", "layers", "--only", "a"], &["no scenario 'a'"]);
     fs::write(home.join("mine.toml"), SUITE).unwrap();
     refused(home, 2, &["run", "mine.toml", "--quick"], &["'small' has no [quick] timing", "without --quick"]);

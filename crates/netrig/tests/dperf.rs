@@ -382,7 +382,7 @@ fn the_highest_rate_without_loss_is_searched() {
 
 #[test]
 fn a_search_whose_server_ends_before_says_so() {
-    let Some(wire) = Wire::new("a_search_whose_server_ends_before_says_so") else { return };
+    let Some(wire) = Wire::new() else { return };
     let server = wire.server(&[], "duration 1h");
     let file = wire.file("endless.conf", &place(&format!("{CLIENT}cps 50\n")));
     let search = wire.start(0, &["--search", "loss-free", "--json", "c.json"], &file);

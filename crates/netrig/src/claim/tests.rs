@@ -198,8 +198,8 @@ fn errors_read_well() {
     );
     assert_eq!(
         error("B.cpu <= 50").to_string(),
-        "column 3: `B.cpu` does not say whose cpu it is; write `B.sender.cpu` or `B.receiver.cpu`, or for the end that \
-         connects and the one that listens `B.local.cpu` or `B.remote.cpu`"
+        "column 3: `B.cpu` does not say whose cpu it is; write `B.local.cpu` for the end that connects, or \
+         `B.remote.cpu` for the one that listens; a load that goes one way also has a `sender` and a `receiver`"
     );
     assert_eq!(
         error("D.throughput >= 600").to_string(),

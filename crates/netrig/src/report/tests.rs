@@ -29,24 +29,6 @@ fn all() -> [Document; 4] {
     ]
 }
 
-/// Not the binary format for its own sake: the snapshot is a page that a browser opens.
-#[test]
-fn html_looks_as_it_did() {
-    insta::assert_binary_snapshot!("document.html", plain(&fixture::document(), Format::Html).into_bytes());
-    insta::assert_binary_snapshot!(
-        "run.html",
-        plain(&build::document(&fixture::run_view()), Format::Html).into_bytes()
-    );
-    insta::assert_binary_snapshot!(
-        "netperf.html",
-        plain(&build::document(&fixture::loads::netperf_view()), Format::Html).into_bytes()
-    );
-    insta::assert_binary_snapshot!(
-        "balancer.html",
-        plain(&build::document(&fixture::balancer::balancer_view()), Format::Html).into_bytes()
-    );
-}
-
 #[test]
 fn terminal_looks_as_it_did() {
     insta::assert_snapshot!("document.txt", plain(&fixture::document(), Format::Terminal));
@@ -149,65 +131,6 @@ fn every_figure_is_in_every_format() {
             assert!(text.contains(&needle), "{format} lacks {needle}");
         }
     }
-}
-
-#[test]
-fn html_stands_alone() {
-    for document in all() {
-        let html = plain(&document, Format::Html);
-        // A picture with a script, in a frame that can reach neither the page nor anything else.
-        let frame = "sandbox=\"allow-scripts\" style=\"height:";
-        let mut parts = html.split("<iframe ");
-        let mut rest = parts.next().unwrap().to_owned();
-        for part in parts {
-            let (attributes, after) = part.split_once("></iframe>").unwrap();
-            let (before, picture) = attributes.split_once(" src=\"data:image/svg+xml;base64,").unwrap();
-            assert!(before.contains(frame), "{before}");
-            assert!(picture.trim_end_matches('"').bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b)));
-            rest += after;
-        }
-        let html = rest;
-        for foreign in
-            ["<script", "<link", "<img", "<iframe", "<object", "<base", "src=", "@import", "url(", "http:", "https:"]
-        {
-            assert!(!html.contains(foreign), "{foreign}");
-        }
-        for href in html.split("href=\"").skip(1) {
-            assert!(href.starts_with('#'), "{}", &href[..20]);
-        }
-    }
-}
-
-/// Tags in the order of opening must close in the reverse order; text must be escaped for that to hold.
-#[test]
-fn html_is_well_formed() {
-    for document in all() {
-        let html = plain(&document, Format::Html);
-        let mut open: Vec<&str> = Vec::new();
-        for tag in html.split('<').skip(1) {
-            let (tag, _) = tag.split_once('>').expect("a tag ends");
-            let name = tag.split([' ', '\n']).next().unwrap();
-            if let Some(closed) = name.strip_prefix('/') {
-                assert_eq!(open.pop(), Some(closed));
-            } else if !tag.ends_with('/') && !matches!(name, "!DOCTYPE" | "meta") {
-                open.push(name);
-            }
-        }
-        assert!(open.is_empty(), "{open:?}");
-    }
-}
-
-#[test]
-fn html_names_are_unique_and_links_lead_somewhere() {
-    let html = plain(&build::document(&fixture::run_view()), Format::Html);
-    let mut ids: Vec<&str> = html.split(" id=\"").skip(1).map(|s| s.split('"').next().unwrap()).collect();
-    for href in html.split("href=\"#").skip(1).map(|s| s.split('"').next().unwrap()) {
-        assert!(ids.contains(&href), "{href}");
-    }
-    let count = ids.len();
-    ids.sort_unstable();
-    ids.dedup();
-    assert_eq!(ids.len(), count);
 }
 
 /// Each drawing has a version for phones, colours that follow the page, and words for those who cannot see it.

@@ -129,14 +129,19 @@ impl Tables {
     }
 }
 
-/// Whether the process has CAP_BPF (39) or CAP_SYS_ADMIN (21), which includes it (capabilities(7)), of the machine and
-/// not of a user namespace, where neither counts (user_namespaces(7)): the kernel's answer to a program that it does not
-/// find safe is the same "permission denied".
-pub(crate) fn may_load() -> bool {
+/// Refuses a process without the right to load programs before libbpf is asked, which would find out by trying and say so
+/// on standard error in its own words. The kernel's answer to a program that it does not find safe is the same "permission
+/// denied".
+pub(crate) fn check_may_load() -> Result<(), Error> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    is_permitted(&read("/proc/self/uid_map"), &read("/proc/self/status"))
+    match is_permitted(&read("/proc/self/uid_map"), &read("/proc/self/status")) {
+        true => Ok(()),
+        false => Err(Error::NotPermitted(std::io::ErrorKind::PermissionDenied.into())),
+    }
 }
 
+/// Whether there is CAP_BPF (39) or CAP_SYS_ADMIN (21), which includes it (capabilities(7)), of the machine and not of a
+/// user namespace, where neither counts (user_namespaces(7)).
 fn is_permitted(uid_map: &str, status: &str) -> bool {
     const EITHER: u64 = 1 << 39 | 1 << 21;
     let is_machines = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
@@ -153,10 +158,7 @@ pub(crate) fn load_object(
     mut prepare: impl FnMut(&str, &mut OpenMapMut<'_>) -> Result<(), Error>,
 ) -> Result<Object, Error> {
     let program = programs.first().copied().unwrap_or(PROGRAM);
-    if !may_load() {
-        // libbpf would find out by trying, and say so on standard error in its own words.
-        return Err(Error::NotPermitted(std::io::ErrorKind::PermissionDenied.into()));
-    }
+    check_may_load()?;
     let failed = |source| Error::Load { program, source };
     let mut builder = ObjectBuilder::default();
     builder.name("balancer").map_err(failed)?;

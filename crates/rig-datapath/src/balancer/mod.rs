@@ -35,7 +35,7 @@ pub use config::{
 };
 pub use control::{Balancer, Clock};
 pub use handle::{Handle, Swept};
-pub(crate) use load::{may_load, program};
+pub(crate) use load::{check_may_load, program};
 pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{Memory, Sizes};

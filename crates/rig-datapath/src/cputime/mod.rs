@@ -25,7 +25,7 @@ use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramInput, ProgramMut};
 
 use crate::Error;
-use crate::balancer::{may_load, program};
+use crate::balancer::{check_may_load, program};
 use crate::maps::Map;
 
 pub use shape::{Kind, PlaceTime, Times};
@@ -120,10 +120,8 @@ impl CpuTime {
     /// [`Error::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`Error::Load`] where the kernel has no BTF or lacks a
     /// tracepoint that it takes.
     pub fn attach() -> Result<Self, Error> {
-        let failed = |source| match may_load() {
-            true => Error::Load { program: "cputime_switch", source },
-            false => Error::NotPermitted(source),
-        };
+        check_may_load()?;
+        let failed = |source| Error::Load { program: "cputime_switch", source };
         let mut builder = ObjectBuilder::default();
         let open = builder.name("cputime").map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
         let object = open.load().map_err(failed)?;

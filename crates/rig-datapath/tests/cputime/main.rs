@@ -4,11 +4,9 @@
 mod gone;
 mod known;
 
-use std::io::Write;
-use std::thread;
-
 use rig_datapath::Error;
 use rig_datapath::cputime::{CpuTime, Reading, Times};
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 
 /// The programs, unless this machine does not let them in, which is said.
@@ -16,9 +14,7 @@ fn attach() -> Option<CpuTime> {
     match CpuTime::attach() {
         Ok(counting) => Some(counting),
         Err(Error::NotPermitted(_)) => {
-            let test = thread::current().name().unwrap_or("a test").to_owned();
-            // Straight to the descriptor: the test harness keeps what eprintln! writes.
-            let _ = writeln!(std::io::stderr(), "SKIPPED {test}: only root may load eBPF programs");
+            skip(Lack::Root, "eBPF programs need it");
             None
         }
         Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),

@@ -23,10 +23,10 @@ fn errors_name_the_next_step() {
     let message = |text: &str| text.parse::<FigureRef>().unwrap_err().to_string();
     assert_eq!(
         message("D.cpu"),
-        "`D.cpu` does not say whose cpu it is; write `D.sender.cpu` or `D.receiver.cpu`, or for the end that \
-         connects and the one that listens `D.local.cpu` or `D.remote.cpu`"
+        "`D.cpu` does not say whose cpu it is; write `D.local.cpu` for the end that connects, or \
+         `D.remote.cpu` for the one that listens; a load that goes one way also has a `sender` and a `receiver`"
     );
-    assert!(message("D.service_demand").contains("write `D.sender.service_demand` or `D.receiver.service_demand`"));
+    assert!(message("D.service_demand").contains("write `D.local.service_demand` for the end that connects"));
     assert!(
         message("D.transaction_demand")
             .ends_with("write `D.local.transaction_demand` or `D.remote.transaction_demand`")

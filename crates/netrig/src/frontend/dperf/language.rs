@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::keywords::KEYWORDS;
 use super::settings::Settings;
+use crate::mistakes;
 
 /// Longest line, in bytes, and most words of one, as in dperf.
 const LONGEST: usize = 2047;
@@ -53,7 +54,11 @@ pub fn read(text: &str) -> Result<(Settings, Vec<Warning>), FileError> {
             return Err(refuse(format!("the character {strange:?} is not of ASCII's printable ones: replace it")));
         }
         let Some(keyword) = KEYWORDS.iter().find(|keyword| keyword.name == name) else {
-            return Err(refuse(format!("there is no keyword '{name}': `netrig dperf -m` lists those there are")));
+            let meant = mistakes::closest(name, KEYWORDS.iter().map(|keyword| keyword.name));
+            let meant = meant.map_or_else(String::new, |meant| format!("did you mean '{meant}'? "));
+            return Err(refuse(format!(
+                "there is no keyword '{name}': {meant}`netrig dperf -m` lists those there are"
+            )));
         };
         if let Some(before) = settings.begin(name, line).filter(|_| !keyword.repeats) {
             return Err(refuse(format!("'{name}' was said in line {before} already: remove one of them")));

@@ -309,6 +309,7 @@ fn bad_arguments_are_refused_where_they_are() {
 #[test]
 fn what_is_refused_says_why() {
     bad("bond 1", 1, &["no keyword 'bond'", "-m"]);
+    bad("durations 1m", 1, &["no keyword 'durations': did you mean 'duration'?"]);
     bad("port bond1:0(0000:81:10.0,0000:81:10.1) 10.0.0.2 10.0.0.1", 1, &["port", "ip link add"]);
     bad("kni", 1, &["kni", "remove the line"]);
     bad("socket_mem 1024,0", 1, &["socket_mem", "remove the line"]);
