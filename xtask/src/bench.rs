@@ -9,9 +9,25 @@ use anyhow::{Context, Result};
 use crate::command::{BAD_INPUT, LACKING, cargo, root, run_all};
 use crate::packages;
 
-/// Of which several benchmarks are parts: the name, which is that of the last part, the parts, and the arguments of the
-/// first unless there are others.
-const WHOLE: (&str, [&str; 3], &str) = ("balancer", ["ladder", "cases", "balancer"], "8388608");
+/// Several benchmarks under one name, which is that of one of them.
+struct Whole {
+    name: &'static str,
+    parts: &'static [&'static str],
+    /// Arguments of the first part, unless there are others.
+    default: Option<&'static str>,
+    /// Beyond those that every build needs.
+    needs: &'static [packages::Need],
+}
+
+const WHOLES: [Whole; 2] = [
+    Whole {
+        name: "balancer",
+        parts: &["ladder", "cases", "balancer"],
+        default: Some("8388608"),
+        needs: packages::BALANCER,
+    },
+    Whole { name: "packets", parts: &["packets", "dperf"], default: None, needs: &[] },
+];
 
 pub fn bench(name: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
     let benches = benches()?;
@@ -19,8 +35,12 @@ pub fn bench(name: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
         benches.keys().for_each(|name| println!("{name}"));
         return Ok(ExitCode::SUCCESS);
     };
-    let (whole, parts, default) = WHOLE;
-    let parts = if name == whole { &parts[..] } else { &[name] };
+    let is_number = |argument: &String| argument.parse::<f64>().is_ok();
+    // What chooses among the cases of the first part is for that one alone, when it has the name.
+    let whole = WHOLES.iter().find(|whole| whole.name == name);
+    let whole = whole.filter(|whole| whole.parts[0] != name || arguments.iter().all(is_number));
+    let alone = [name];
+    let parts = whole.map_or(&alone[..], |whole| whole.parts);
     let mut commands = Vec::new();
     for part in parts {
         let Some(package) = benches.get(*part) else {
@@ -29,15 +49,13 @@ pub fn bench(name: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
             return Ok(ExitCode::from(BAD_INPUT));
         };
         let mut bench = cargo(["bench", "--package", package, "--bench", part, "--"]);
-        if name != whole || *part == parts[0] {
+        if *part == parts[0] {
             bench.args(arguments);
-        }
-        if name == whole && *part == parts[0] && arguments.is_empty() {
-            bench.arg(default);
+            bench.args(whole.and_then(|whole| whole.default).filter(|_| arguments.is_empty()));
         }
         commands.push(bench);
     }
-    let needs = if name == whole { [packages::BUILD, packages::BALANCER].concat() } else { packages::BUILD.to_vec() };
+    let needs = [packages::BUILD, whole.map_or(&[][..], |whole| whole.needs)].concat();
     if !packages::ensure(&needs)? {
         return Ok(ExitCode::from(LACKING));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rig_load::packet::Answer;
 use rig_load::packet::device::{self, Device, Meter, Options};
-use rig_load::packet::plan::{Driver, GatewayPlan, Place, PortPlan, Range, Take};
+use rig_load::packet::plan::{BURST, Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::xdp::Sending;
@@ -49,7 +49,7 @@ fn plan(interface: &str, ours: Ipv4Addr, theirs: Ipv4Addr, way: Way) -> PortPlan
         workers: vec![Place { cpu: None, queue: 0, response: None }],
         mtu: 1500,
         live: true,
-        burst: 1024,
+        burst: BURST,
         take: Take::Own,
         answer: Answer::All,
         hop_limit: 64,

@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::config::Service;
 use super::payload::Payload;
 
+/// Frames that are sent together at most, unless a plan has a reason for another number: as many as a pass of the engine
+/// receives. A smaller one only divides what a pass sends among more system calls (docs/decisions/af-xdp-ports.md).
+pub const BURST: u16 = 256;
+
 /// One end of a packet load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

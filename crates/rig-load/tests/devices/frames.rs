@@ -70,6 +70,36 @@ fn frames_arrive_whole_and_in_order_by_every_way() {
     }
 }
 
+/// Few frames go by the socket, more without socket buffers; and each receive buffer is used more than once.
+#[test]
+fn bursts_of_any_size_arrive_whole_and_in_order() {
+    if !is_root() {
+        return;
+    }
+    let wire = Wire::new(1, 1500);
+    let mut a = wire.device(&plan("near", Driver::Xdp), Sending::Any);
+    let mut b = wire.device(&plan("far", Driver::Xdp), Sending::Any);
+    await_live(&mut a);
+    let length = |n: u32| 60 + (n as usize * 7) % 1455;
+    let mut sent = 0;
+    for burst in (1..=40).cycle().take(400) {
+        let numbers = sent..sent + burst;
+        numbers.clone().for_each(|n| assert!(frames(&mut a).send(&frame(n, length(n)))));
+        frames(&mut a).flush();
+        let mut seen = Vec::new();
+        until(|| {
+            seen.extend(frames(&mut b).receive());
+            (seen.len() >= burst as usize).then_some(())
+        });
+        assert!(seen.into_iter().eq(numbers.map(|n| frame(n, length(n)))), "a burst of {burst} after {sent} frames");
+        sent += burst;
+    }
+    assert!(sent > 2 * 4096);
+    for device in [&a, &b] {
+        assert_eq!(device.meter().losses().unwrap(), Losses::default());
+    }
+}
+
 #[test]
 fn a_port_sends_on_when_its_peer_comes_and_goes() {
     if !is_root() {

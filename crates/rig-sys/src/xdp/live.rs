@@ -19,9 +19,12 @@ use super::socket::Sender;
 use crate::clock;
 use crate::mapping::Mapping;
 
-/// Frames that wait at most; a power of two. One flush must not overrun the 256 places that a veth interface has for
-/// what comes at once.
+/// Frames that wait at most; a power of two. A veth interface has room for 256 at once, but the kernel hands them over 64
+/// at a time, and the peer takes these before the next come.
 pub(super) const SLOTS: u32 = 256;
+/// So many frames, or fewer, go by the socket. Whatever their number, a system call that makes frames first makes 64 pages,
+/// their pool and its registration, and in the end undoes all of it, which is about what sixteen socket buffers cost.
+const FEW: u32 = 16;
 /// Bytes of a slot: the frame's length, and the frame.
 const SLOT: u32 = 4096;
 /// Where in a slot the frame begins.
@@ -131,7 +134,8 @@ pub(super) struct Counters {
     pub is_live: AtomicBool,
 }
 
-/// Frames to send by way of the program while the interface's peer takes them, and of the socket while it does not.
+/// Frames to send by way of the program while the interface's peer takes them and there are some, and of the socket
+/// otherwise.
 #[derive(Debug)]
 pub struct LiveSender {
     socket: Sender,
@@ -207,7 +211,7 @@ impl LiveSender {
             return self.socket.claim(length);
         }
         if self.put == self.burst {
-            self.run();
+            self.send();
         }
         let offset = HEAD + self.put * SLOT;
         self.word(offset).store(length as u32, Ordering::Relaxed);
@@ -225,7 +229,7 @@ impl LiveSender {
         let sends = self.put > 0 || self.socket.has_claimed();
         self.socket.flush();
         if self.put > 0 {
-            self.run();
+            self.send();
         }
         self.idle = if sends { IDLE } else { self.idle + 1 };
         if self.idle < IDLE {
@@ -243,6 +247,27 @@ impl LiveSender {
         self.is_live = features.takes_redirected();
         self.counters.is_live.store(self.is_live, Ordering::Relaxed);
         self.next_look = clock::monotonic_ns() + if self.is_live { LOOK_WHILE_LIVE } else { LOOK_WHILE_SLOW };
+    }
+
+    fn send(&mut self) {
+        if self.put <= FEW && self.socket.has_room(self.put) { self.hand_over() } else { self.run() }
+    }
+
+    /// Sends by the socket.
+    fn hand_over(&mut self) {
+        for n in 0..self.put {
+            let offset = HEAD + n * SLOT;
+            let length = self.word(offset).load(Ordering::Relaxed) as usize;
+            let frame = self.maps.memory.at((self.worker * VALUE + offset + FRAME) as usize);
+            // SAFETY: `claim` lent these bytes of the mapping, within a slot of this worker; nothing writes to them before
+            // the next `claim`, which needs this value alone.
+            let frame = unsafe { &*ptr::slice_from_raw_parts(frame.as_ptr(), length) };
+            if let Some(buffer) = self.socket.claim(length) {
+                buffer.copy_from_slice(frame);
+            }
+        }
+        self.socket.flush();
+        (self.put, self.longest) = (0, 0);
     }
 
     fn run(&mut self) {

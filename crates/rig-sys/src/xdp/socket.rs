@@ -26,6 +26,7 @@ const SEND: u32 = 2048;
 const BURST: u32 = 256;
 /// XDP_PACKET_HEADROOM of the kernel, which it leaves free before each received frame.
 const HEADROOM: usize = 256;
+const CACHE_LINE: usize = 64;
 /// Bytes of one page, the largest buffer.
 const PAGE: usize = 4096;
 /// How long a queue may take to be free again.
@@ -40,14 +41,60 @@ const SO_BUSY_POLL: libc::c_int = 46;
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
+/// Where buffers are in a socket's memory.
+#[derive(Debug, Clone, Copy)]
+struct Buffers {
+    /// Bytes of each, a power of two.
+    size: usize,
+    /// Bytes from the begin of one to that of the next.
+    stride: usize,
+}
+
+impl Buffers {
+    /// Where frames are copied, they are a cache line further apart than they are long. In buffers of 2 KiB side by side all
+    /// frames begin at two places of their pages, and a cache keeps lines by their place in a page: it has room for an
+    /// eighth of what it would hold otherwise.
+    fn new(size: usize, copy: bool) -> Self {
+        Self { size, stride: if copy { size + CACHE_LINE } else { size } }
+    }
+
+    /// Whether the kernel has to be told that buffers begin anywhere.
+    fn is_unaligned(self) -> bool {
+        self.stride != self.size
+    }
+
+    fn address(self, n: u32) -> u64 {
+        u64::from(n) * self.stride as u64
+    }
+
+    /// The begin of the buffer of a frame that the kernel says is at `address`.
+    fn begin(self, address: u64) -> u64 {
+        match self.is_unaligned() {
+            true => address & libc::XSK_UNALIGNED_BUF_ADDR_MASK,
+            // Where the frame begins in its buffer is for the kernel to ignore.
+            false => address & !(self.size as u64 - 1),
+        }
+    }
+
+    /// Where in the memory that frame is.
+    fn frame(self, address: u64) -> usize {
+        match self.is_unaligned() {
+            true => {
+                let offset = address >> libc::XSK_UNALIGNED_BUF_OFFSET_SHIFT;
+                (address & libc::XSK_UNALIGNED_BUF_ADDR_MASK) as usize + offset as usize
+            }
+            false => address as usize,
+        }
+    }
+}
+
 /// What both halves need as long as one of them is there.
 #[derive(Debug)]
 pub(super) struct Shared {
     fd: OwnedFd,
     /// Buffers to receive into, then buffers to send from.
     memory: Mapping,
-    /// Bytes of each, a power of two.
-    buffer: usize,
+    buffers: Buffers,
     /// The program goes with the last socket.
     _attachment: Arc<Attachment>,
 }
@@ -143,7 +190,9 @@ pub(super) fn open(
     options: &Options,
     attachment: &Arc<Attachment>,
 ) -> Result<(Receiver, Sender), OpenError> {
-    let buffer = buffer_for(options.frame)?;
+    // A veth interface always copies.
+    let copy = options.copy || link.is_veth;
+    let buffers = Buffers::new(buffer_for(options.frame)?, copy);
     // SAFETY: takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
@@ -156,33 +205,33 @@ pub(super) fn open(
     }
     // SAFETY: a new descriptor that nobody else has.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let bytes = (RECEIVE + SEND) as usize * buffer;
+    let bytes = ((RECEIVE + SEND) as usize * buffers.stride).next_multiple_of(PAGE);
     let memory = Mapping::memory(bytes).during(|| format!("take {bytes} bytes for frames"))?;
     let umem = libc::xdp_umem_reg {
         addr: memory.at(0).as_ptr() as u64,
         len: bytes as u64,
-        chunk_size: buffer as u32,
+        chunk_size: buffers.size as u32,
         headroom: 0,
-        flags: 0,
+        flags: if buffers.is_unaligned() { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG } else { 0 },
         tx_metadata_len: 0,
     };
     set(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOBUFS) => OpenError::LockedMemory { bytes },
         _ => Error::new("register memory for an AF_XDP socket", error).into(),
     })?;
-    let (mut receiver, sender) = halves(fd, memory, buffer, attachment, options)?;
+    let (mut receiver, sender) = halves(fd, memory, buffers, attachment, options)?;
     for n in 0..RECEIVE {
-        receiver.fill.put(u64::from(n) * buffer as u64);
+        receiver.fill.put(buffers.address(n));
     }
     receiver.fill.submit();
-    bind(&receiver.shared.fd, link, queue, options.copy)?;
+    bind(&receiver.shared.fd, link, queue, copy)?;
     Ok((receiver, sender))
 }
 
 fn halves(
     fd: OwnedFd,
     memory: Mapping,
-    buffer: usize,
+    buffers: Buffers,
     attachment: &Arc<Attachment>,
     options: &Options,
 ) -> Result<(Receiver, Sender)> {
@@ -211,9 +260,9 @@ fn halves(
     if let Some(budget) = options.busy_poll {
         busy_poll(&fd, budget)?;
     }
-    let shared = Arc::new(Shared { fd, memory, buffer, _attachment: attachment.clone() });
+    let shared = Arc::new(Shared { fd, memory, buffers, _attachment: attachment.clone() });
     let receiver = Receiver { shared: shared.clone(), rx, fill, burst: 0, busy_poll: options.busy_poll.is_some() };
-    let free = (RECEIVE..RECEIVE + SEND).map(|n| u64::from(n) * buffer as u64).collect();
+    let free = (RECEIVE..RECEIVE + SEND).map(|n| buffers.address(n)).collect();
     let burst = options.burst.clamp(1, SEND);
     Ok((receiver, Sender { shared, tx, completion, free, put: 0, burst, behind: false }))
 }
@@ -337,9 +386,8 @@ impl Receiver {
         if self.burst > 0 {
             for n in 0..self.burst {
                 let address = self.rx.get(n).addr;
-                // There are as many entries as buffers: it is never full. Where the frame begins in its buffer is for
-                // the kernel to ignore.
-                self.fill.put(address & !(self.shared.buffer as u64 - 1));
+                // There are as many entries as buffers: it is never full.
+                self.fill.put(self.shared.buffers.begin(address));
             }
             self.fill.submit();
             self.rx.release(self.burst);
@@ -358,8 +406,8 @@ impl Receiver {
             return &[];
         }
         let entry = self.rx.get(n as u32);
-        let (start, length) = (entry.addr as usize, entry.len as usize);
-        if start.saturating_add(length) > RECEIVE as usize * self.shared.buffer || length == 0 {
+        let (start, length) = (self.shared.buffers.frame(entry.addr), entry.len as usize);
+        if start.saturating_add(length) > RECEIVE as usize * self.shared.buffers.stride || length == 0 {
             return &[];
         }
         // SAFETY: within the half of the memory that is received into, in a buffer that the kernel filled and gave to
@@ -373,7 +421,7 @@ impl Sender {
     /// the frame is longer than a buffer.
     #[inline]
     pub fn claim(&mut self, length: usize) -> Option<&mut [u8]> {
-        if length > self.shared.buffer {
+        if length > self.shared.buffers.size {
             return None;
         }
         if self.put >= self.burst {
@@ -395,6 +443,15 @@ impl Sender {
 
     pub(super) fn has_claimed(&self) -> bool {
         self.put > 0
+    }
+
+    /// Whether so many more frames can be claimed.
+    pub(super) fn has_room(&mut self, frames: u32) -> bool {
+        if self.free.len() < frames as usize {
+            self.reclaim();
+        }
+        // The ring has an entry for each buffer.
+        self.free.len() >= frames as usize
     }
 
     /// Sends what was claimed, as far as the kernel takes it at once.

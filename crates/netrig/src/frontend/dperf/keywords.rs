@@ -409,7 +409,7 @@ pub static KEYWORDS: &[Keyword] = &[
     word(
         "tx_burst",
         "N[1-1024]",
-        "8",
+        "256",
         1..=1,
         "Packets that are handed over together at most.",
         value!(tx_burst, |text| whole(text, 1..=1024).map(Some)),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use rig_load::packet::plan::{Answer, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+use rig_load::packet::plan::{Answer, BURST, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
 use rig_load::packet::{
     Client, Close, Expect, Flood, Load, Payload, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient,
     UdpServer, Walk,
@@ -81,7 +81,7 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
             workers: workers.collect(),
             mtu,
             live: true,
-            burst: settings.tx_burst.unwrap_or(8),
+            burst: settings.tx_burst.unwrap_or(BURST),
             take: Take::Own,
             answer: if settings.neigh_ignore { Answer::Port } else { Answer::All },
             hop_limit: 64,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rig_load::packet::fleet::check_plan;
-use rig_load::packet::plan::{Answer, Driver, GatewayPlan};
+use rig_load::packet::plan::{Answer, BURST, Driver, GatewayPlan};
 use rig_load::packet::{Client, Close, Expect, Service, TcpClient, TcpServer, UdpClient, Walk};
 
 use super::keywords::{KEYWORDS, Origin, manual};
@@ -84,7 +84,7 @@ fn what_a_short_file_means() {
     let job = good(&client(""));
     let port = &job.packets.ports[0];
     assert_eq!(job.packets.ports.len(), 1);
-    assert_eq!((port.interface.as_str(), port.driver, port.mtu, port.burst), ("eth1", Driver::Auto, 1500, 8));
+    assert_eq!((port.interface.as_str(), port.driver, port.mtu, port.burst), ("eth1", Driver::Auto, 1500, BURST));
     assert_eq!(port.gateway, GatewayPlan::Address("10.0.0.1".parse().unwrap()));
     assert_eq!(
         port.workers.iter().map(|place| (place.cpu, place.queue)).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! The interfaces and addresses that the two ends of a packet load have in a testbed.
 
 use rig_load::packet::Service;
-use rig_load::packet::plan::{Answer, Driver, GatewayPlan, Place, PortPlan, Range, Take};
+use rig_load::packet::plan::{Answer, BURST, Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_load::plan::Load;
 
 use super::super::load::{LoadError, error};
@@ -67,7 +67,7 @@ pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end:
             mtu,
             // A thread receives at one end of each of their wires.
             live: !topology.path().is_of_three(),
-            burst: 64,
+            burst: BURST,
             take: Take::Own,
             answer: Answer::All,
             hop_limit: HOP_LIMIT,

@@ -25,6 +25,9 @@ const PATIENCE: u32 = 2;
 /// let it go on until its next tick, some milliseconds, in which rings overflow. On a CPU of its own the offer costs a
 /// system call of a hundredth of that.
 const OFFER: Nanos = 20_000;
+/// Who has the CPU for longer than this does not offer it in turn, as the other end of a load would. The scheduler lets it go
+/// on until a tick, so a worker that went on offering would have 20 us of each 4 ms.
+const ABSENCE: Nanos = 1_000_000;
 /// What the scheduler takes a turn to be that is given up, see [`rig_sys::cpu::set_slice`].
 pub(super) const TURN: Duration = Duration::from_micros(100);
 
@@ -119,12 +122,13 @@ impl Work<'_> {
                 self.compare(engine, &mut gateway);
             }
             idle = if busy { 0 } else { idle + 1 };
-            if idle < PATIENCE && end - offered_at < OFFER {
+            if idle < PATIENCE && end < offered_at + OFFER {
                 return Then::Next;
             }
             idle = 0;
-            offered_at = end;
             std::thread::yield_now();
+            let back = Monotonic.now();
+            offered_at = back + reserve(back - end);
             Then::Rested
         });
         engine.count_unfinished();
@@ -167,6 +171,12 @@ impl Work<'_> {
     }
 }
 
+/// How long a worker with work keeps its CPU to itself when it was without it for so long: half of that, so that two ends
+/// that share a CPU with somebody else soon have short turns again when they are alone.
+fn reserve(away: Nanos) -> Nanos {
+    if away > ABSENCE { away / 2 } else { 0 }
+}
+
 fn obey<F: Family>(engine: &mut Engine<F>, order: Order, before: Order) {
     if let Some(at) = order.open_from.filter(|_| before.open_from != order.open_from) {
         engine.open_from(at);
@@ -179,6 +189,16 @@ fn obey<F: Family>(engine: &mut Engine<F>, order: Order, before: Order) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_that_was_kept_from_its_cpu_keeps_it_for_a_while() {
+        assert_eq!(reserve(0), 0);
+        assert_eq!(reserve(ABSENCE), 0);
+        assert_eq!(reserve(4_000_000), 2_000_000);
+        // Two ends in turn: what one keeps, the other is without.
+        let turns = std::iter::successors(Some(100_000_000), |away| Some(reserve(*away))).take_while(|away| *away > 0);
+        assert!(turns.count() < 10);
+    }
 
     #[test]
     fn a_gateway_is_told_as_it_is() {
