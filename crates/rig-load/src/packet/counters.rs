@@ -4,6 +4,8 @@ use rig_stats::histogram::Histogram;
 use rig_wire::Malformed;
 use serde::{Deserialize, Serialize};
 
+use super::Nanos;
+
 macro_rules! counters {
     ($($(#[$meta:meta])* $field:ident = $name:literal,)*) => {
         /// Totals since the engine began. The names are those of dperf's statistics, where it has the field.
@@ -146,6 +148,30 @@ pub struct Latencies {
     pub first_byte: Histogram,
     /// From the request to the end of its response.
     pub transaction: Histogram,
+    /// Of all three, values of what had no answer when it was given up: it took that long or longer.
+    #[serde(default)]
+    pub censored: u64,
+}
+
+/// What is due from one time until before another: times of what is due elsewhere are not entered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    pub begin: Nanos,
+    pub end: Nanos,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { begin: 0, end: Nanos::MAX }
+    }
+}
+
+impl Window {
+    /// Whether what is so old `now` was due inside.
+    #[inline]
+    pub fn has(self, now: Nanos, age: Nanos) -> bool {
+        (self.begin..self.end).contains(&now.saturating_sub(age))
+    }
 }
 
 impl Latencies {
@@ -153,6 +179,13 @@ impl Latencies {
         self.handshake.merge(&other.handshake);
         self.first_byte.merge(&other.first_byte);
         self.transaction.merge(&other.transaction);
+        self.censored += other.censored;
+    }
+
+    /// Enters transactions of this age that are not waited for any more.
+    pub(super) fn give_up(&mut self, age: Nanos, count: u64) {
+        self.transaction.record_n(age, count);
+        self.censored += count;
     }
 
     /// Forgets all values and keeps the memory.
@@ -160,5 +193,6 @@ impl Latencies {
         for histogram in [&mut self.handshake, &mut self.first_byte, &mut self.transaction] {
             histogram.clear();
         }
+        self.censored = 0;
     }
 }

@@ -11,7 +11,7 @@ use rig_wire::{Malformed, protocol};
 use super::Nanos;
 use super::config::{Config, ConfigError, Service};
 use super::connection::Key;
-use super::counters::{Counters, Latencies};
+use super::counters::{Counters, Latencies, Window};
 use super::family::{Addresses, Family, Packet};
 use super::flood::FloodService;
 use super::link::{Link, Tunnel};
@@ -45,6 +45,8 @@ pub(super) struct Core<F: Family> {
     pub wheel: Wheel,
     pub counters: Counters,
     pub latencies: Latencies,
+    /// Of what is due then the latencies are entered, whenever it is answered.
+    pub window: Window,
     pub rows: Rows,
 }
 
@@ -184,6 +186,7 @@ impl<F: Family> Engine<F> {
             wheel: Wheel::new(now),
             counters: Counters::default(),
             latencies: Latencies::default(),
+            window: Window::default(),
             rows,
         };
         let resolver = Resolver::new(link.gateway);
@@ -198,6 +201,22 @@ impl<F: Family> Engine<F> {
 
     pub fn counters(&self) -> &Counters {
         &self.core.counters
+    }
+
+    /// From now on latencies are those of what is due from `begin` until before `end`, whenever it is answered: were they
+    /// assigned by the answer, a stall over the last part of a window would leave no trace in it.
+    pub fn measure(&mut self, begin: Nanos, end: Nanos) {
+        self.core.window = Window { begin, end };
+    }
+
+    /// Enters what has no answer `now` with its age, and what was due and did not begin: it took that long or longer.
+    /// Looks at each connection: for the end of a run.
+    pub fn give_up(&mut self, now: Nanos) {
+        match &mut self.running {
+            Running::Tcp(tcp) => tcp.give_up(&mut self.core, now),
+            Running::Udp(udp) => udp.give_up(&mut self.core, now),
+            Running::Flood(_) => {}
+        }
     }
 
     pub fn latencies(&self) -> &Latencies {

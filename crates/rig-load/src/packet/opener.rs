@@ -73,6 +73,18 @@ impl Opener {
         self.left_at.is_some_and(|left_at| now >= left_at)
     }
 
+    /// When what is due at `now` at the latest is no more.
+    pub fn due_until(&self, now: Nanos) -> Nanos {
+        self.until.min(now)
+    }
+
+    /// Gives out the connections that are due and were not begun; while a number of them is held, none is.
+    pub fn give_up(&mut self, now: Nanos, with: impl FnMut(Nanos)) {
+        if self.hold.is_none() {
+            self.schedule.give_up(self.due_until(now), with);
+        }
+    }
+
     pub fn set_hold(&mut self, hold: Option<u32>) {
         self.hold = hold;
     }
@@ -303,6 +315,11 @@ impl Requests {
     /// How many were given up.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) -> u64 {
         self.schedule.set_rate(rate, now)
+    }
+
+    /// Gives out the requests that are due and found no connection that rests.
+    pub fn give_up(&mut self, until: Nanos, with: impl FnMut(Nanos)) {
+        self.schedule.give_up(until, with);
     }
 
     /// A connection rests from now on.

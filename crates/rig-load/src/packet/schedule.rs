@@ -61,6 +61,18 @@ impl Schedule {
         self.start.is_some() && self.next < time
     }
 
+    /// Gives out all that are due before `time`, as many as are of use.
+    pub fn give_up(&mut self, time: Nanos, mut with: impl FnMut(Nanos)) {
+        const MOST: u64 = 1_000_000;
+        for _ in 0..MOST {
+            if self.rate <= 0.0 || !self.is_due_before(time) {
+                return;
+            }
+            with(self.next);
+            self.take();
+        }
+    }
+
     /// When the next one was due, if it is.
     #[inline]
     pub fn due(&mut self, now: Nanos) -> Option<Nanos> {

@@ -81,6 +81,27 @@ impl UdpService {
         &mut self.message
     }
 
+    /// Enters what has no answer, or did not begin.
+    pub fn give_up<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) {
+        let Role::Client(client) = &mut self.role else { return };
+        for connection in core.table.all.iter().filter(|connection| connection.state == State::Asked) {
+            let age = connection.stamp.age(now);
+            if core.window.has(now, age) {
+                core.latencies.give_up(age, connection.left.into());
+            }
+        }
+        let (window, latencies, until) = (core.window, &mut core.latencies, client.opener.due_until(now));
+        let mut never = |due: Nanos| {
+            if window.has(due, 0) {
+                latencies.give_up(now - due, 1);
+            }
+        };
+        client.opener.give_up(now, &mut never);
+        if let Some(requests) = client.pace.requests() {
+            requests.give_up(until, never);
+        }
+    }
+
     pub fn is_server(&self) -> bool {
         matches!(self.role, Role::Server { .. })
     }
@@ -175,7 +196,9 @@ impl UdpService {
         let connection = &mut core.table.all[slot as usize];
         connection.left -= 1;
         let (age, key, all) = (connection.stamp.age(now), connection.key, connection.left == 0);
-        core.latencies.transaction.record(age);
+        if core.window.has(now, age) {
+            core.latencies.transaction.record(age);
+        }
         core.round_trip(age);
         core.exchanged(key, 0, 1);
         if all {
@@ -255,7 +278,11 @@ impl UdpService {
                 self.ask(core, now, slot, transmit);
             }
             State::Asked => {
-                core.counters.udp_rt += u64::from(connection.left);
+                let (age, left) = (connection.stamp.age(now), u64::from(connection.left));
+                core.counters.udp_rt += left;
+                if core.window.has(now, age) {
+                    core.latencies.give_up(age, left);
+                }
                 self.unanswered(core, now, slot, transmit);
             }
             _ => {}

@@ -28,8 +28,6 @@ const RESOLVE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 /// Looks at a worker in a row that find it at work and nothing new, before it counts as done.
 const QUIET: u32 = 3;
-/// How long a worker may take to hand over its latencies. It does so about once in a millisecond, if it gets a CPU.
-const HAND_OVER: Duration = Duration::from_millis(100);
 
 /// All counters at one moment.
 struct Reading {
@@ -50,7 +48,7 @@ impl Reading {
 impl<W: Write> Control<'_, W> {
     pub(super) fn serve_packets(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<(), WorkerError> {
         let launched = fleet::launch(packets, &Options::default());
-        let Launched { mut fleet, ports, .. } = launched.failing(|| format!("open the ports of {}", plan.name))?;
+        let Launched { fleet, ports, .. } = launched.failing(|| format!("open the ports of {}", plan.name))?;
         if let Role::Listen { address, .. } = &plan.role {
             self.report(&Event::Listening { port: address.port() })?;
         }
@@ -67,7 +65,7 @@ impl<W: Write> Control<'_, W> {
             Order::Go { start_ns } => start_ns,
             order => return Err(refuse(&order)),
         };
-        let measured = self.measure_packets(plan, packets, &mut fleet, start_ns)?;
+        let measured = self.measure_packets(plan, packets, &fleet, start_ns)?;
         let outcome = fleet.stop().failing(|| "end the packet load".into())?;
         let mut ports = ports.into_iter().map(|port| record_of(port, packets)).collect::<Result<Vec<_>, _>>()?;
         if let Some((port, _)) = ports.first_mut() {
@@ -81,7 +79,7 @@ impl<W: Write> Control<'_, W> {
         &mut self,
         plan: &WorkerPlan,
         packets: &Packets,
-        fleet: &mut Fleet,
+        fleet: &Fleet,
         start_ns: u64,
     ) -> Result<Measured, WorkerError> {
         let ns = |time: Duration| time.as_nanos() as u64;
@@ -93,10 +91,8 @@ impl<W: Write> Control<'_, W> {
         if plan.end() == End::Connect {
             fleet.wind_down_at(stop_ns);
         }
-        fleet.make_room();
+        fleet.measure(begin_ns, end_ns);
         self.rest(fleet, begin_ns)?;
-        // Summed up here it would keep workers from their CPU for a millisecond of the window.
-        let before = fleet.hand_over(HAND_OVER);
         let begin = Reading::take(fleet);
         let mut last = begin.totals.clone();
         let mut samples = Vec::new();
@@ -109,15 +105,13 @@ impl<W: Write> Control<'_, W> {
             last = now;
         }
         let end = Reading::take(fleet);
-        let latencies = fleet.latencies(HAND_OVER);
-        fleet.sum(before);
         self.rest(fleet, stop_ns)?;
         let deadline_ns = stop_ns.saturating_add(ns(packets.course.drain));
         match plan.end() {
             End::Connect => self.drain(fleet, deadline_ns)?,
             End::Listen => self.dismissed(fleet, deadline_ns)?,
         }
-        Ok(Measured { begin, end, samples, latencies })
+        Ok(Measured { begin, end, samples })
     }
 
     /// Waits until what was opened has come to its end.
@@ -179,7 +173,6 @@ struct Measured {
     begin: Reading,
     end: Reading,
     samples: Vec<Sample>,
-    latencies: Latencies,
 }
 
 impl Measured {
@@ -190,7 +183,9 @@ impl Measured {
         last: &Outcome,
         ports: Vec<(PacketPort, Vec<String>)>,
     ) -> WorkerRecord {
-        let Self { begin, end, samples, latencies } = self;
+        let Self { begin, end, samples } = self;
+        // Of what was due in the window, whenever it was answered.
+        let Latencies { handshake, first_byte, transaction, censored } = last.latencies.clone();
         let (ports, notes): (Vec<PacketPort>, Vec<Vec<String>>) = ports.into_iter().unzip();
         let window = end.totals.counters.minus(&begin.totals.counters);
         let window_ns = end.at().saturating_sub(begin.at());
@@ -228,7 +223,8 @@ impl Measured {
             transactions: Some(TransactionRecord {
                 completed: answered(service, &window),
                 lost: window.udp_rt,
-                latency: measured(latencies.transaction),
+                censored,
+                latency: measured(transaction),
                 window_ns,
                 ..TransactionRecord::default()
             }),
@@ -238,8 +234,8 @@ impl Measured {
                 after: named(&last.totals.counters.minus(&end.totals.counters)),
                 total: named(&last.totals.counters),
                 open: end.totals.counters.sk_con(),
-                handshake: measured(latencies.handshake),
-                first_byte: measured(latencies.first_byte),
+                handshake: measured(handshake),
+                first_byte: measured(first_byte),
                 workers,
                 ports,
                 servers: last.servers.iter().map(server).collect(),

@@ -13,3 +13,4 @@ mod shapes;
 mod tcp;
 mod tunnels;
 mod udp;
+mod window;

@@ -229,7 +229,7 @@ pub fn named(counters: &Counters) -> BTreeMap<String, u64> {
 
 impl LatencySummaries {
     pub fn of(latencies: &Latencies) -> Self {
-        let Latencies { handshake, first_byte, transaction } = latencies;
+        let Latencies { handshake, first_byte, transaction, .. } = latencies;
         let [handshake, first_byte, transaction] = [handshake, first_byte, transaction].map(LatencySummary::of);
         Self { handshake, first_byte, transaction }
     }

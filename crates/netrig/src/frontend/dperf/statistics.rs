@@ -207,7 +207,7 @@ pub fn is_known(histogram: &Histogram, percent: f64) -> bool {
 
 /// A line for each latency that was measured, in microseconds; nothing when none was.
 pub fn percentiles(latencies: &Latencies) -> String {
-    let Latencies { handshake, first_byte, transaction } = latencies;
+    let Latencies { handshake, first_byte, transaction, .. } = latencies;
     let rows = [("handshake", handshake), ("first byte", first_byte), ("transaction", transaction)];
     let mut text = String::new();
     for (name, histogram) in rows.into_iter().filter(|(_, histogram)| !histogram.is_empty()) {

@@ -262,6 +262,12 @@ impl Fleet {
         self.orders.change(|order: &mut Order| order.open_from = Some(at));
     }
 
+    /// Latencies are those of what is due from `begin` until before `end`, of CLOCK_MONOTONIC, whenever it is answered.
+    /// What has no answer when the workers end is among them with its age.
+    pub fn measure(&self, begin: Nanos, end: Nanos) {
+        self.orders.change(|order| order.window = Some((begin, end)));
+    }
+
     /// From `at`, of CLOCK_MONOTONIC, on nothing more becomes due, and connections that rest are closed when their next
     /// request would be. What was due before is opened even when it is late, so that the number of connections at a
     /// given rate does not depend on how busy the machine is.
@@ -283,11 +289,6 @@ impl Fleet {
         Totals::of(workers.collect())
     }
 
-    /// Makes room for what the next [`hand_over`](Self::hand_over) takes, so that it need not.
-    pub fn make_room(&mut self) {
-        self.spare.resize_with(self.workers.len(), Latencies::default);
-    }
-
     /// The latencies since they were last handed over. Takes about a millisecond of CPU time; what a worker does not hand
     /// over within `patience` comes with the next call.
     pub fn latencies(&mut self, patience: Duration) -> Latencies {
@@ -295,8 +296,8 @@ impl Fleet {
         self.sum(taken)
     }
 
-    /// The same, worker by worker and not yet summed: for moments at which the CPU is the workers'.
-    pub fn hand_over(&mut self, patience: Duration) -> Vec<Latencies> {
+    /// The same, worker by worker and not yet summed.
+    fn hand_over(&mut self, patience: Duration) -> Vec<Latencies> {
         for hand in &self.workers {
             let mut published = lock(&hand.desk.published);
             if matches!(published.latencies, Exchange::Nothing) {
@@ -329,7 +330,7 @@ impl Fleet {
     }
 
     /// Sums up what was handed over.
-    pub fn sum(&mut self, taken: Vec<Latencies>) -> Latencies {
+    fn sum(&mut self, taken: Vec<Latencies>) -> Latencies {
         let mut interval = Latencies::default();
         for mut latencies in taken {
             interval.merge(&latencies);

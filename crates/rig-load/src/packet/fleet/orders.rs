@@ -11,6 +11,8 @@ pub(super) struct Order {
     pub open_from: Option<Nanos>,
     /// When winding down begins.
     pub until: Option<Nanos>,
+    /// From when until when what is due is measured.
+    pub window: Option<(Nanos, Nanos)>,
     pub stop: bool,
 }
 

@@ -132,6 +132,7 @@ impl Work<'_> {
             Then::Rested
         });
         engine.count_unfinished();
+        engine.give_up(Monotonic.now());
         let mut latencies = Latencies::default();
         engine.exchange_latencies(&mut latencies);
         let rows = engine.rows().collect();
@@ -180,6 +181,9 @@ fn reserve(away: Nanos) -> Nanos {
 fn obey<F: Family>(engine: &mut Engine<F>, order: Order, before: Order) {
     if let Some(at) = order.open_from.filter(|_| before.open_from != order.open_from) {
         engine.open_from(at);
+    }
+    if let Some((begin, end)) = order.window.filter(|_| before.window != order.window) {
+        engine.measure(begin, end);
     }
     if let Some(at) = order.until.filter(|_| before.until != order.until) {
         engine.wind_down_at(at);

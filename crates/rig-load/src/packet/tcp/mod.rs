@@ -230,6 +230,39 @@ impl TcpService {
         }
     }
 
+    /// Enters what has no answer, or did not begin.
+    pub fn give_up<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) {
+        let Role::Client(client) = &mut self.role else { return };
+        for connection in &core.table.all {
+            let age = self.unit.age(connection.stamp, now);
+            if !core.window.has(now, age) {
+                continue;
+            }
+            match connection.state {
+                State::SynSent => {
+                    core.latencies.handshake.record(age);
+                    core.latencies.censored += 1;
+                }
+                State::Established => core.latencies.give_up(age, 1),
+                _ => {}
+            }
+        }
+        let (window, latencies, until) = (core.window, &mut core.latencies, client.opener.due_until(now));
+        client.opener.give_up(now, |due| {
+            if window.has(due, 0) {
+                latencies.handshake.record(now - due);
+                latencies.censored += 1;
+            }
+        });
+        if let Some(requests) = client.pace.requests() {
+            requests.give_up(until, |due| {
+                if window.has(due, 0) {
+                    latencies.give_up(now - due, 1);
+                }
+            });
+        }
+    }
+
     pub fn is_server(&self) -> bool {
         matches!(self.role, Role::Server(_))
     }

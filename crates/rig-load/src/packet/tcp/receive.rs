@@ -175,7 +175,9 @@ impl TcpService {
                 connection.set_retries(0);
                 let age = self.unit.age(connection.stamp, now);
                 connection.stamp = self.unit.of(now);
-                core.latencies.handshake.record(age);
+                if core.window.has(now, age) {
+                    core.latencies.handshake.record(age);
+                }
                 core.round_trip(age);
                 let mss = options.mss.unwrap_or(DEFAULT_MSS);
                 if matches!(&self.role, Role::Client(client) if client.request > mss.into()) {
@@ -503,7 +505,8 @@ impl TcpService {
         let Role::Client(client) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
         let age = self.unit.age(connection.stamp, now);
-        if !data.is_empty() && is_untouched(connection, client.response) {
+        let measured = core.window.has(now, age);
+        if measured && !data.is_empty() && is_untouched(connection, client.response) {
             core.latencies.first_byte.record(age);
         }
         let http = client.response == Expect::Http;
@@ -526,7 +529,9 @@ impl TcpService {
             }
             return self.send_ack(core, slot, transmit);
         }
-        core.latencies.transaction.record(age);
+        if measured {
+            core.latencies.transaction.record(age);
+        }
         core.counters.tcp_rsp += 1;
         let key = connection.key;
         core.exchanged(key, 0, 1);
