@@ -126,6 +126,9 @@ pub(super) struct Timer {
     pub previous: u32,
 }
 
+/// In place of a shift, which is 14 at most: the peer announced none.
+const NO_SCALE: u8 = 15;
+
 /// A connection, in 48 bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Connection {
@@ -150,7 +153,7 @@ pub struct Connection {
     /// How far the message is read. A server's that it answers, as long as it does.
     pub(super) reading: Reading,
     pub(super) state: State,
-    /// The shift of the peer's window in the low half, retransmissions in a row in the high half.
+    /// The shift of the peer's window in the low half, or [`NO_SCALE`], retransmissions in a row in the high half.
     scale_and_retries: u8,
 }
 
@@ -194,13 +197,25 @@ impl Connection {
 
     /// Of a peer that announced `scale`, or none. More than 14 counts as 14 (RFC 7323, 2.3).
     pub(super) fn set_scale(&mut self, scale: Option<u8>) {
-        self.scale_and_retries = self.scale_and_retries & 0xf0 | scale.unwrap_or(0).min(14);
+        self.scale_and_retries = self.scale_and_retries & 0xf0 | scale.map_or(NO_SCALE, |scale| scale.min(14));
+    }
+
+    /// Whether the peer's SYN announced a scale.
+    #[inline]
+    pub(super) fn has_scale(&self) -> bool {
+        self.scale_and_retries & 0xf != NO_SCALE
+    }
+
+    /// By how many bits the peer's windows are shifted.
+    #[inline]
+    fn scale(&self) -> u8 {
+        if self.has_scale() { self.scale_and_retries & 0xf } else { 0 }
     }
 
     /// Takes the window of a SYN, which is never scaled (RFC 7323, 2.2), so that [`Self::peer_bytes`] is no more than it,
     /// and enough for a message of `bytes` if it is.
     pub(super) fn set_first_window(&mut self, window: u16, bytes: u32) {
-        let scale = self.scale_and_retries & 0xf;
+        let scale = self.scale();
         let fits = u32::from(window) >= bytes;
         self.peer_window = if fits { bytes.div_ceil(1 << scale) as u16 } else { window >> scale };
     }
@@ -208,7 +223,7 @@ impl Connection {
     /// Bytes that the peer takes.
     #[inline]
     pub(super) fn peer_bytes(&self) -> u32 {
-        u32::from(self.peer_window) << (self.scale_and_retries & 0xf)
+        u32::from(self.peer_window) << self.scale()
     }
 
     #[inline]

@@ -20,8 +20,8 @@ pub struct Peer<F: Ends> {
     pub next: u32,
     pub expected: u32,
     pub window: u16,
-    /// The scale of the window that its SYN offers.
-    pub scale: u8,
+    /// The scale of the window that its SYN offers, if it does.
+    pub scale: Option<u8>,
     /// Of the hand and of the engine.
     ports: (u16, u16),
     is_client: bool,
@@ -43,7 +43,7 @@ impl<F: Ends> Peer<F> {
             next: FIRST,
             expected: 0,
             window: u16::MAX,
-            scale: 0,
+            scale: Some(0),
             ports: if is_client { (40_000, 80) } else { (80, 10_000) },
             is_client,
             sent: Vec::new(),
@@ -90,7 +90,7 @@ impl<F: Ends> Peer<F> {
     pub fn segment(&mut self, sequence: u32, acknowledgment: u32, flags: u8, data: &[u8]) {
         let options = match flags & flags::SYN {
             0 => Options::default(),
-            _ => Options { mss: Some(MSS), window_scale: Some(self.scale), ..Options::default() },
+            _ => Options { mss: Some(MSS), window_scale: self.scale, ..Options::default() },
         };
         let (source_port, destination_port) = self.ports;
         let header =
@@ -178,6 +178,10 @@ fn numbers(frame: &[u8]) -> (u32, usize, u8) {
 /// Sequence and acknowledgment number.
 pub fn sequence(frame: &[u8]) -> (u32, u32) {
     tcp(frame, |tcp| (tcp.sequence(), tcp.acknowledgment())).unwrap()
+}
+
+pub fn options(frame: &[u8]) -> Options {
+    tcp(frame, |tcp| tcp.options().unwrap()).unwrap()
 }
 
 fn tcp<T>(frame: &[u8], of: impl FnOnce(Tcp<'_>) -> T) -> Option<T> {

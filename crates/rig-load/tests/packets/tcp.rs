@@ -6,9 +6,10 @@ use rig_load::packet::{Close, Expect, Repeat, Service, TcpClient, TcpServer, V4,
 use rig_wire::checksum;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::protocol;
+use rig_wire::tcp::Options;
 use rig_wire::tcp::flags::{ACK, FIN, PSH, RST, SYN, URG};
 
-use crate::peer::{FIRST, MSS, Peer, sequence};
+use crate::peer::{FIRST, MSS, Peer, options, sequence};
 use crate::rig::*;
 
 const NOTHING: [&str; 0] = [];
@@ -361,7 +362,7 @@ fn a_request_waits_for_the_window() {
 fn the_window_of_a_syn_is_not_scaled() {
     let answered = |window, scale| {
         let mut peer = calling::<V4>(tcp_client());
-        (peer.window, peer.scale) = (window, scale);
+        (peer.window, peer.scale) = (window, Some(scale));
         peer.send(SYN | ACK, b"");
         peer
     };
@@ -380,12 +381,39 @@ fn the_window_of_a_syn_is_not_scaled() {
     }
     // A server's response waits for the acknowledgment of its SYN, and goes by the window of that.
     let mut peer = Peer::<V4>::new(server(Service::TcpServer(staying(5000))), true);
-    (peer.window, peer.scale) = (1, 9);
+    (peer.window, peer.scale) = (1, Some(9));
     peer.send(SYN, b"");
     assert_eq!(peer.sent(), ["SYN ACK"]);
     peer.window = 2;
     peer.send(PSH | ACK, REQUEST);
     assert_eq!(peer.sent(), ["PSH ACK 1000"]);
+}
+
+/// RFC 7323, 1.3 and 2.2: an offer is answered by one, also in a SYN that comes again, and without one nothing is scaled.
+fn scales<F: Ends>() {
+    for (offered, answer) in [(Some(0), Some(7)), (Some(9), Some(7)), (None, None)] {
+        let mut peer = Peer::<F>::new(server(Service::TcpServer(staying(5000))), true);
+        (peer.window, peer.scale) = (500, offered);
+        peer.send(SYN, b"");
+        peer.wait(5 * SECOND);
+        peer.segment(FIRST, 0, SYN, b"");
+        let frames = peer.sent_frames();
+        assert!(frames.len() > 2, "{}", frames.len());
+        for frame in frames {
+            assert_eq!(describe(&frame), "SYN ACK");
+            let expected = Options { mss: Some(1460), window_scale: answer, ..Options::default() };
+            assert_eq!(options(&frame), expected);
+        }
+        let bytes = if offered == Some(9) { "PSH ACK 1000" } else { "PSH ACK 500" };
+        peer.send(PSH | ACK, REQUEST);
+        assert_eq!(peer.sent()[0], bytes, "{offered:?}");
+    }
+}
+
+#[test]
+fn a_server_offers_a_scale_to_whom_it_was_offered_one() {
+    scales::<V4>();
+    scales::<V6>();
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(super) struct TcpService {
     role: Role,
     /// SYN, or SYN and ACK.
     syn: Template,
+    /// SYN and ACK for a peer whose SYN had no window scale: an offer answers one (RFC 7323, 1.3 and 2.2).
+    syn_unscaled: Template,
     /// The request, or the response if it fits a segment.
     message: Template,
     ack: Template,
@@ -198,6 +200,7 @@ impl TcpService {
         Self {
             role,
             syn: Template::tcp(link, &header(syn, options), &[]),
+            syn_unscaled: Template::tcp(link, &header(syn, Options { window_scale: None, ..options }), &[]),
             message: Template::tcp(link, &header(message_flags, Options::default()), message),
             ack: bare(flags::ACK),
             fin: bare(flags::FIN | flags::ACK),
@@ -212,8 +215,9 @@ impl TcpService {
         }
     }
 
-    pub fn templates(&mut self) -> [&mut Template; 6] {
-        [&mut self.syn, &mut self.message, &mut self.ack, &mut self.fin, &mut self.reset, &mut self.reset_ack]
+    pub fn templates(&mut self) -> [&mut Template; 7] {
+        let Self { syn, syn_unscaled, message, ack, fin, reset, reset_ack, .. } = self;
+        [syn, syn_unscaled, message, ack, fin, reset, reset_ack]
     }
 
     pub fn opener(&mut self) -> Option<&mut Opener> {

@@ -146,7 +146,6 @@ impl TcpService {
         connection.unacknowledged = first_number(key, now);
         connection.next = connection.unacknowledged.wrapping_add(1);
         connection.requests_or_mss = options.mss.unwrap_or(DEFAULT_MSS).min(self.mss).max(1);
-        // Without the peer's scale ours does not count either (RFC 7323, 2.2), which is its loss alone.
         connection.set_scale(options.window_scale);
         connection.set_first_window(segment.window(), message);
         connection.set_window(window);

@@ -23,9 +23,11 @@ fn send<F: Family>(
 impl TcpService {
     pub(super) fn send_syn<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
-        let numbers = (connection.unacknowledged, connection.expected);
+        let (key, numbers) = (connection.key, (connection.unacknowledged, connection.expected));
+        let is_unscaled = connection.state == State::SynReceived && !connection.has_scale();
+        let template = if is_unscaled { &self.syn_unscaled } else { &self.syn };
         core.counters.syn_tx += 1;
-        send(core, &self.syn, core.table.all[slot as usize].key, numbers, transmit);
+        send(core, template, key, numbers, transmit);
     }
 
     #[inline]
