@@ -56,7 +56,17 @@ impl Reader<'_> {
             FileError { file: self.file.to_owned(), line: error.span().map(|span| self.line(&span)), what, hint }
         })?;
         let start = self.start(&file)?;
-        self.left = start.sizes;
+        self.left = match self.completeness {
+            Completeness::Required => start.sizes,
+            // What commands have begun takes no room of tables; what is in force found its room when it came to that.
+            Completeness::Optional => Sizes {
+                services: rules::MOST,
+                backends: u32::MAX,
+                local_addresses: rules::MOST,
+                list_entries: u32::MAX,
+                ..start.sizes
+            },
+        };
         let mut services = Vec::new();
         for service in &file.service {
             services.extend(self.services(service)?);

@@ -203,7 +203,7 @@ impl EditError {
 }
 
 /// What tables can be made for at most, see [`datapath::Sizes`]; how large they are is known when it comes into force.
-const MOST: usize = 65_535;
+pub(super) const MOST: u32 = 65_535;
 
 fn room_for_one_more(what: &'static str, there: usize, most: usize) -> Result<(), EditError> {
     if there < most { Ok(()) } else { Err(EditError::TooMany { what, most }) }
@@ -237,7 +237,7 @@ impl Rules {
                 if self.service(*key).is_some() {
                     return Err(EditError::ServiceExists(*key));
                 }
-                room_for_one_more("services", self.services.len(), MOST)?;
+                room_for_one_more("services", self.services.len(), MOST as usize)?;
                 let mut service = Service::new(*key);
                 service.set(options)?;
                 self.services.push(service);
@@ -259,7 +259,7 @@ impl Rules {
                 if service.local.contains(address) {
                     return Err(EditError::LocalExists(*key, *address));
                 }
-                room_for_one_more("local addresses of the service", service.local.len(), MOST)?;
+                room_for_one_more("local addresses of the service", service.local.len(), MOST as usize)?;
                 service.local.push(*address);
             }
             Edit::DeleteLocal { service: key, address } => {

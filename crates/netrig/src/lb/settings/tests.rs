@@ -185,6 +185,23 @@ fn what_commands_have_begun_can_be_kept() {
     assert_eq!(settings.rules.config().services, []);
 }
 
+/// Nothing of it is in a table before it is in force.
+#[test]
+fn what_commands_have_begun_is_kept_beyond_the_room_of_tables() {
+    let room = "[room]\nservices = 1\nbackends = 1\nlocal_addresses = 1\nschedule_entries = 1\n";
+    let lacks_local =
+        "[[service]]\nlisten = '192.0.2.1:80'\nforward = 'full-nat'\nbackend = ['10.0.0.1-10.0.0.2:80']\n";
+    let lacks_backend = "[[service]]\nlisten = '192.0.2.2:80'\nlocal = '198.51.100.1-198.51.100.3'\n";
+    for (text, services) in
+        [(lacks_local.to_owned(), 1), (lacks_backend.to_owned(), 1), (format!("{lacks_local}{lacks_backend}"), 2)]
+    {
+        let text = format!("{room}{text}");
+        let settings = Settings::parse("kept", &text, Completeness::Optional).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((settings.rules.services.len(), settings.rules.config().services), (services, vec![]));
+        assert!(refused(&text).contains("there is room for"), "{text}");
+    }
+}
+
 #[test]
 fn written_as_one_would_by_hand() {
     assert_eq!(
