@@ -139,7 +139,7 @@ pub struct LatencySummaries {
     pub transaction: Option<LatencySummary>,
 }
 
-/// A percentile beyond which there are no values is null.
+/// A percentile beyond which there are fewer than ten values is null.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LatencySummary {
     pub count: u64,

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use rig_load::packet::{Counters, Latencies};
 use rig_stats::histogram::Histogram;
 
+use crate::claim::BEYOND;
+
 /// Which lines there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
@@ -200,9 +202,9 @@ pub fn thousands(value: u64) -> String {
 /// The percentiles that are shown.
 pub const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 
-/// Whether there are enough values for some of them to lie beyond a percentile.
+/// Whether there are enough values for [`BEYOND`] of them to lie beyond a percentile.
 pub fn is_known(histogram: &Histogram, percent: f64) -> bool {
-    histogram.count() as f64 * (100.0 - percent) >= 100.0
+    histogram.count() as f64 * (100.0 - percent) >= 100.0 * BEYOND as f64 - 1e-6
 }
 
 /// A line for each latency that was measured, in microseconds; nothing when none was.
