@@ -376,7 +376,12 @@ int cputime_read(void *arguments)
 	if (!cpu || !reading)
 		return 1;
 	if (cpu->since) {
-		advance_interruptible(cpu, bpf_get_current_task_btf());
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		advance_interruptible(cpu, task);
+		/* Who is watched may have changed since it came, and on a quiet CPU it stays for long. */
+		if (cpu->task == PROCESS)
+			cpu->place = place_of(cpu, task->tgid, task->nsproxy->net_ns->ns.inum);
 	} else {
 		__u64 now = bpf_ktime_get_ns();
 

@@ -15,7 +15,7 @@ const COUNT: &str = "RIG_TEST_COUNT_AND_WAIT";
 #[test]
 fn counts_and_waits() {
     if env::var_os(COUNT).is_some() {
-        let counting = attach().unwrap();
+        let (counting, _alone) = attach().unwrap();
         let numbers: Vec<String> = counting.programs().unwrap().iter().map(u32::to_string).collect();
         // With a line of its own: the harness writes the test's name without ending the line.
         println!("\nprograms {}", numbers.join(" "));

@@ -4,15 +4,21 @@
 mod gone;
 mod known;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use rig_datapath::Error;
 use rig_datapath::cputime::{CpuTime, Reading, Times};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 
-/// The programs, unless this machine does not let them in, which is said.
-fn attach() -> Option<CpuTime> {
+/// One test at a time: they work on the same CPU, and what is counted for their process would be that of all.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The programs, with the CPUs to oneself among the tests; unless this machine does not let them in, which is said.
+fn attach() -> Option<(CpuTime, MutexGuard<'static, ()>)> {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     match CpuTime::attach() {
-        Ok(counting) => Some(counting),
+        Ok(counting) => Some((counting, alone)),
         Err(Error::NotPermitted(_)) => {
             skip(Lack::Root, "eBPF programs need it");
             None
