@@ -1,6 +1,7 @@
 //! netrig's parts; the binary in `main.rs` is their table of contents.
 #![forbid(unsafe_code)]
 
+mod accounting;
 pub mod claim;
 pub mod cli;
 pub mod command;

@@ -182,6 +182,51 @@ pub struct NodeRecord {
     pub interfaces: Vec<InterfaceDelta>,
     /// Protocol counters of the node's namespaces, summed.
     pub protocol: ProtocolDelta,
+    /// What the node used and caused, on whichever CPU, where CPU time is counted exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<NodeShare>,
+}
+
+/// CPU time that a node used and caused, percent of one CPU's: also where nodes share CPUs. Stolen time is in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeShare {
+    /// Of its processes, outside of interrupts. Softirqs that a system call ends with are not in it.
+    pub processes: f64,
+    /// Polls of its devices, by softirqs and by NAPI threads.
+    pub network: f64,
+    /// Work on the packet queues of the node's CPUs, in which those of other nodes may have been where CPUs are shared.
+    pub queues: f64,
+}
+
+/// How shares of CPU time were counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accounting {
+    /// At clock ticks, as all figures of older versions.
+    #[default]
+    Ticks,
+    /// The sum by the kernel's clock of idle time, to 10 ms, its parts by clock ticks.
+    IdleClock,
+    /// At each switch, softirq and interrupt; users' and the kernel's part of tasks by clock ticks.
+    Exact,
+}
+
+impl Accounting {
+    /// For a reader.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Ticks => "at clock ticks",
+            Self::IdleClock => "the kernel's clock of idle time, to 10 ms; its parts by clock ticks",
+            Self::Exact => {
+                "exact: eBPF at each switch, softirq and interrupt; the split into user and system by clock ticks"
+            }
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_ticks(&self) -> bool {
+        *self == Self::Ticks
+    }
 }
 
 impl NodeRecord {
@@ -196,7 +241,7 @@ impl NodeRecord {
     }
 }
 
-/// One CPU over the window: percent of the window's time, from /proc/stat; packets from /proc/net/softnet_stat.
+/// One CPU over the window: percent of the window's time; packets from /proc/net/softnet_stat.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
     pub cpu: u32,
@@ -212,10 +257,40 @@ pub struct CpuUse {
     pub backlog_drops: u64,
     /// Times that receive processing ran out of budget with work left.
     pub time_squeezes: u64,
+    /// How the shares were counted.
+    #[serde(default, skip_serializing_if = "Accounting::is_ticks")]
+    pub accounting: Accounting,
+    /// What clock ticks say was busy, percent, where the shares are counted otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_by_ticks: Option<f64>,
+    /// What the exact count itself took, percent. It is in the other shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counting: Option<f64>,
 }
 
 impl CpuUse {
     /// Everything but idle (iowait counts as idle) and stolen time, percent.
+    pub fn busy(&self) -> f64 {
+        self.user + self.system + self.softirq + self.irq
+    }
+}
+
+/// The shares of a [`CpuUse`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CpuShares {
+    pub user: f64,
+    pub system: f64,
+    pub softirq: f64,
+    pub irq: f64,
+    pub steal: f64,
+    pub idle: f64,
+    pub accounting: Accounting,
+    pub busy_by_ticks: Option<f64>,
+    pub counting: Option<f64>,
+}
+
+impl CpuShares {
+    /// As [`CpuUse::busy`].
     pub fn busy(&self) -> f64 {
         self.user + self.system + self.softirq + self.irq
     }
@@ -299,6 +374,8 @@ pub enum Flag {
     Late { worker: String, begins: u64 },
     /// A search for a limit found none.
     NoLimit { why: String },
+    /// Clock ticks differ from what was counted by more than they can err by chance: other tools show them.
+    TicksDiffer { node: String, percent: f64, by_ticks: f64 },
 }
 
 impl fmt::Display for Flag {
@@ -366,6 +443,12 @@ impl fmt::Display for Flag {
                 write!(f, "{begins} connections or requests of {worker} began more than a millisecond late")
             }
             Self::NoLimit { why } => write!(f, "the search found no limit: {why}"),
+            Self::TicksDiffer { node, percent, by_ticks } => {
+                write!(
+                    f,
+                    "node {node}'s CPUs were {percent:.1} % busy; clock ticks, which other tools show, say {by_ticks:.1} %"
+                )
+            }
         }
     }
 }
@@ -420,6 +503,9 @@ pub struct Environment {
     /// CPU vulnerabilities that this CPU has, each with the kernel's mitigation, which may cost more than what is measured.
     #[serde(default)]
     pub mitigations: Vec<(String, String)>,
+    /// How CPU time was counted, and why not exactly where it was not.
+    #[serde(default)]
+    pub cpu_time: Option<String>,
 }
 
 /// What a trial without load costs: netrig's processes do everything but move bytes.

@@ -53,6 +53,13 @@ pub struct Softnet {
     pub time_squeeze: u64,
 }
 
+/// Units of [`CpuTicks`] in a second (`USER_HZ`, sysconf(3)), which need not be the kernel's own ticks.
+pub fn units_per_second() -> u64 {
+    // SAFETY: the call takes no pointer.
+    let units = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(units).ok().filter(|units| *units > 0).unwrap_or(100)
+}
+
 /// CPU time of every CPU that is online, by CPU number.
 pub fn cpu_ticks() -> Result<BTreeMap<u32, CpuTicks>> {
     let text = fs::read_to_string("/proc/stat").during(|| "read /proc/stat".into())?;

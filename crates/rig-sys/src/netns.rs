@@ -81,6 +81,12 @@ impl NetNs {
         self.run(|| settings.iter().try_for_each(set))?
     }
 
+    /// The inode number of the namespace's file, by which the kernel knows it (namespaces(7)).
+    pub fn inode(&self) -> Result<u32> {
+        let number = rustix::fs::fstat(&self.fd).during(|| "look at a network namespace".into())?.st_ino;
+        u32::try_from(number).map_err(std::io::Error::other).during(|| "take a namespace's inode number".into())
+    }
+
     pub fn raw_fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }

@@ -12,6 +12,7 @@ use crate::cli::RunArgs;
 use crate::compare;
 use crate::doctor::Purpose;
 use crate::exit::{Exit, Failure, OrExit, in_words};
+use crate::record::Environment;
 use crate::report::{Format, build};
 use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped, leave_out, why_not_here};
 use crate::store::{Ending, NewRun, Store};
@@ -54,7 +55,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
-            environment: run::environment(rootless),
+            environment: Environment { cpu_time: Some(rig.accounting()), ..run::environment(rootless) },
             planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
             started_unix_ms: Timestamp::now().as_millisecond(),
         })

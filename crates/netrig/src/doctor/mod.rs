@@ -3,6 +3,7 @@
 //! [`Facts`] come from rig-sys; what they mean to a user of netrig is decided here, by pure functions of the facts.
 
 mod balancer;
+mod cpu_time;
 mod findings;
 mod packets;
 mod print;
@@ -120,6 +121,7 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     // After the facts: now the process is what a run would be.
     all.extend(packets::findings(&facts.machine.kernel, &Packets::try_out()));
     all.push(balancer::finding(&balancer::try_out()));
+    all.push(cpu_time::finding(&rig_datapath::cputime::CpuTime::attach().map_err(Into::into)));
     all.push(profile::finding(&rig_sys::perf::probe()));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
     all.push(tools::ipvs(crate::run::middle::ipvs_lack()));

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use rig_datapath::cputime::Place;
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;
@@ -96,8 +97,9 @@ pub fn run(
         guest = guest.with_key(key.clone(), Nonce::draw().context("draw a random number")?);
     }
     let (program, cancel) = (program.to_owned(), cancel.clone());
+    let meter = Meter::new()?;
     let mut link =
-        Link { socket, server, server_listens: true, guest, worker: None, meter: Meter::new()?, program, cancel };
+        Link { socket, server, server_listens: true, guest, worker: None, watched: None, meter, program, cancel };
     while (results.len() as u32) < trials {
         if let Some(ends) = link.carry_out(watch)? {
             watch.done(&ends);
@@ -174,6 +176,8 @@ struct Link {
     server_listens: bool,
     guest: Guest,
     worker: Option<Process>,
+    /// The worker's process, and where its CPU time is counted.
+    watched: Option<(u32, Place)>,
     meter: Meter,
     program: PathBuf,
     cancel: Cancel,
@@ -196,7 +200,10 @@ impl Link {
                     Err(error) => self.guest.not_started(&error),
                 },
                 Action::Order(order) => self.order(&order),
-                Action::Count => self.guest.counted(self.meter.read()?),
+                Action::Count => {
+                    let place = self.watched.map(|(_, place)| place);
+                    self.guest.counted(self.meter.read(place)?);
+                }
                 Action::Show(end, sample) => watch.interim(end, &sample),
                 Action::Ready(machine) => {
                     watch.connected(self.server, &machine);
@@ -213,6 +220,10 @@ impl Link {
         let mut command = Command::new(&self.program);
         command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = die_with_parent(in_own_group(&mut command)).spawn()?;
+        if let Some((former, place)) = self.watched.take() {
+            self.meter.forget(former, place);
+        }
+        self.watched = self.meter.watch(child.id()).map(|place| (child.id(), place));
         self.worker = Some(Process::new(plan.name.clone(), child)?);
         Ok(())
     }

@@ -33,6 +33,7 @@ use super::report;
 use super::seal::{End, Key, Nonce, PREFIX, Seal};
 use super::session::{self, Session};
 use super::wire::{self, Ask, LONGEST_REQUEST, Reply, Version};
+use crate::accounting::CpuReading;
 use crate::record::Environment;
 use crate::report::{Format, Options};
 
@@ -91,7 +92,8 @@ fn sealed(seal: &mut Option<Seal>, json: &[u8]) -> Vec<u8> {
 fn reading(now_ns: u64) -> Reading {
     let ticks = now_ns / 20_000_000;
     let cpu = CpuTicks { user: ticks, idle: ticks, ..CpuTicks::default() };
-    Reading { at_ns: now_ns, cpus: BTreeMap::from([(0, cpu)]), ..Reading::default() }
+    let cpus = CpuReading { at_ns: now_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None };
+    Reading { cpus, ..Reading::default() }
 }
 
 /// Plays a script against a server that a client has just connected to. Returns how many tests came to their end.

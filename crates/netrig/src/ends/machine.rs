@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rig_sys::clock;
-use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols, Softnet};
+use anyhow::Result;
+use rig_datapath::cputime::{Member, Place};
+use rig_sys::counters::{self, NamespaceCounters, Protocols, Softnet};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{CpuUse, NodeRecord, ProtocolDelta};
+use crate::accounting::{Accountant, CpuReading};
+use crate::record::{CpuUse, NodeRecord, NodeShare, ProtocolDelta};
 use crate::run::meter;
 
 /// Of the machine, counted with the clock of the machine.
@@ -19,57 +21,90 @@ pub struct MachineUse {
     pub cpus: Vec<CpuUse>,
     /// Of the network namespace that the program runs in.
     pub protocol: ProtocolDelta,
+    /// What the end's own worker used, and what the namespace's devices caused, where CPU time is counted exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<NodeShare>,
 }
 
 impl MachineUse {
     /// As a node of a trial.
     pub fn into_node(self, name: &str) -> NodeRecord {
-        NodeRecord { name: name.into(), cpus: self.cpus, interfaces: Vec::new(), protocol: self.protocol }
+        let Self { cpus, protocol, share, .. } = self;
+        NodeRecord { name: name.into(), cpus, interfaces: Vec::new(), protocol, share }
     }
 }
 
 /// All counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    pub at_ns: u64,
-    pub cpus: BTreeMap<u32, CpuTicks>,
+    pub cpus: CpuReading,
+    /// Of the end's worker, where it is counted apart, and of its namespace.
+    pub places: Option<[Place; 2]>,
     pub softnet: BTreeMap<u32, Softnet>,
     pub protocols: Protocols,
 }
 
 impl Reading {
     pub fn until(&self, end: &Self) -> MachineUse {
-        let cpus = end.cpus.keys().filter(|cpu| self.cpus.contains_key(cpu)).map(|&cpu| {
-            let of = |reading: &Self| {
-                let (ticks, softnet) = (reading.cpus.get(&cpu).copied(), reading.softnet.get(&cpu).copied());
-                (ticks.unwrap_or_default(), softnet.unwrap_or_default())
-            };
-            meter::cpu_use(cpu, of(self), of(end))
+        let softnet = |reading: &Self, cpu| reading.softnet.get(&cpu).copied().unwrap_or_default();
+        let online = self.cpus.cpus(&end.cpus);
+        let cpus = online.iter().filter_map(|&cpu| {
+            let shares = self.cpus.cpu_until(&end.cpus, cpu)?;
+            Some(meter::cpu_use(cpu, shares, softnet(self, cpu), softnet(end, cpu)))
+        });
+        let cpus = cpus.collect();
+        let share = end.places.and_then(|[worker, namespace]| {
+            let own = self.cpus.share_until(&end.cpus, worker, &online)?;
+            let network = self.cpus.share_until(&end.cpus, namespace, &online)?.network;
+            Some(NodeShare { network, ..own })
         });
         let mut protocol = ProtocolDelta::default();
         meter::add_protocols(&mut protocol, &self.protocols, &end.protocols);
-        MachineUse { begin_ns: self.at_ns, end_ns: end.at_ns, cpus: cpus.collect(), protocol }
+        MachineUse { begin_ns: self.cpus.at_ns, end_ns: end.cpus.at_ns, cpus, protocol, share }
     }
 }
 
 /// Reads the counters of the machine, and of the network namespace it was made in.
 #[derive(Debug)]
-pub struct Meter(NamespaceCounters);
+pub struct Meter {
+    protocols: NamespaceCounters,
+    accountant: Accountant,
+    namespace: Option<Place>,
+}
 
 impl Meter {
     /// # Errors
     /// When /proc cannot be read.
-    pub fn new() -> rig_sys::Result<Self> {
-        NamespaceCounters::here().map(Self)
+    pub fn new() -> Result<Self> {
+        let mut accountant = Accountant::start();
+        let here = rig_sys::netns::NetNs::of_current_thread().and_then(|here| here.inode());
+        let namespace = here.ok().and_then(|inode| accountant.watch([Member::Namespace(inode)]));
+        Ok(Self { protocols: NamespaceCounters::here()?, accountant, namespace })
     }
 
+    /// How CPU time is counted.
+    pub fn accountant(&self) -> &Accountant {
+        &self.accountant
+    }
+
+    /// Counts the worker of a test apart, until it is [forgotten](Self::forget).
+    pub fn watch(&mut self, worker: u32) -> Option<Place> {
+        self.accountant.watch([Member::Process(worker)])
+    }
+
+    pub fn forget(&mut self, worker: u32, place: Place) {
+        self.accountant.forget(place, [Member::Process(worker)]);
+    }
+
+    /// `worker` is where the test's own worker is counted.
+    ///
     /// # Errors
     /// When /proc cannot be read any more.
-    pub fn read(&self) -> rig_sys::Result<Reading> {
-        let at_ns = clock::monotonic_ns();
-        let cpus = counters::cpu_ticks()?;
-        let mut protocols = self.0.protocols()?;
-        protocols.extend(self.0.protocols_of_ipv6()?);
-        Ok(Reading { at_ns, cpus, softnet: counters::softnet()?, protocols })
+    pub fn read(&self, worker: Option<Place>) -> Result<Reading> {
+        let cpus = self.accountant.read()?;
+        let mut protocols = self.protocols.protocols()?;
+        protocols.extend(self.protocols.protocols_of_ipv6()?);
+        let places = worker.zip(self.namespace).map(|(worker, namespace)| [worker, namespace]);
+        Ok(Reading { cpus, places, softnet: counters::softnet()?, protocols })
     }
 }

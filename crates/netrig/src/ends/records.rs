@@ -31,6 +31,9 @@ pub fn check(done: &Done, load: &Load, phases: &Phases, direction: Direction) ->
     fits(record.window_end_ns - record.window_begin_ns < MOST, "its window")?;
     fits(counts(record).chain(machine_counts(machine)).all(|count| count <= MOST), "a count")?;
     fits(machine.begin_ns <= machine.end_ns && machine.cpus.len() <= CPUS, "the use of the machine")?;
+    let share = machine.share.iter().flat_map(|share| [share.processes, share.network, share.queues]);
+    let most = 100.5 * machine.cpus.len() as f64;
+    fits(share.into_iter().all(|percent| (0.0..=most).contains(&percent)), "the use of its CPUs")?;
     fits(percentages(machine).all(|percent| (0.0..=100.5).contains(&percent)), "the use of a CPU")
 }
 
@@ -69,5 +72,6 @@ fn machine_counts(machine: &MachineUse) -> impl Iterator<Item = u64> {
 }
 
 fn percentages(machine: &MachineUse) -> impl Iterator<Item = f64> {
-    machine.cpus.iter().flat_map(|c| [c.user, c.system, c.softirq, c.irq, c.steal, c.idle])
+    let shares = machine.cpus.iter().flat_map(|c| [c.user, c.system, c.softirq, c.irq, c.steal, c.idle]);
+    shares.chain(machine.cpus.iter().flat_map(|c| [c.busy_by_ticks, c.counting]).flatten())
 }

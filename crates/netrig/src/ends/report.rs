@@ -167,6 +167,8 @@ fn results(load: &Load, trials: &[TrialRecord]) -> Table {
         table.notes.push(format!("Means over the trials; ± is their {LEVEL} % confidence interval."));
     }
     table.notes.push("CPU is that of the whole machine, and so is the CPU time in the service demand.".into());
+    table.notes.extend(build::accounting::shares(trials));
+    table.notes.extend(build::accounting::way(trials));
     table
 }
 

@@ -83,13 +83,15 @@ impl Server {
     ) -> Result<Self> {
         raise_file_limit();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("create an epoll")?;
+        let meter = Meter::new()?;
+        let environment = Environment { cpu_time: Some(meter.accountant().words()), ..environment };
         let mut server = Self {
             epoll,
             listeners,
             closed_until_ns: Some(0),
             limits: Arc::new(limits),
             environment: Arc::new(environment),
-            meter: Meter::new()?,
+            meter,
             key,
             program,
             clients: HashMap::new(),
@@ -293,7 +295,7 @@ impl Server {
                     self.log.reply(client.peer, &reply);
                     client.say(&line);
                 }
-                Action::Count => match self.meter.read() {
+                Action::Count => match self.meter.read(client.counted.map(|(_, place)| place)) {
                     Ok(reading) => session.counted(reading),
                     Err(error) => session.worker_ended(Err(error.to_string()), monotonic_ns()),
                 },
@@ -347,7 +349,11 @@ impl Server {
             .and_then(|()| self.start_worker(id, &plan).map_err(|error| format!("start a worker: {error}")));
         let Some(client) = self.clients.get_mut(&id) else { return };
         match started {
-            Ok(worker) => {
+            Ok((worker, process)) => {
+                if let Some((former, place)) = client.counted.take() {
+                    self.meter.forget(former, place);
+                }
+                client.counted = self.meter.watch(process).map(|place| (process, place));
                 self.log.say(&format_args!("{peer}: {} for {:?}", plan.load.name(), plan.phases.total()));
                 client.worker = Some(worker);
                 if let Err(error) = client.order(&Order::Plan(Box::new(plan))) {
@@ -362,10 +368,11 @@ impl Server {
         }
     }
 
-    fn start_worker(&self, id: u64, plan: &WorkerPlan) -> io::Result<Process> {
+    fn start_worker(&self, id: u64, plan: &WorkerPlan) -> io::Result<(Process, u32)> {
         let mut command = Command::new(&self.program);
         command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = die_with_parent(in_own_group(&mut command)).spawn()?;
+        let process = child.id();
         let worker = Process::new(plan.name.clone(), child)?;
         let parts =
             [(worker.stdout().map(AsFd::as_fd), Part::Events), (worker.stderr().map(AsFd::as_fd), Part::Errors)];
@@ -373,7 +380,7 @@ impl Server {
             let Some(fd) = fd else { continue };
             epoll::add(&self.epoll, fd, epoll::EventData::new_u64(part.number(id)), epoll::EventFlags::IN)?;
         }
-        Ok(worker)
+        Ok((worker, process))
     }
 
     fn bury_worker(&mut self, id: u64) {
@@ -389,7 +396,10 @@ impl Server {
 
     fn remove(&mut self, id: u64) {
         self.bury_worker(id);
-        self.clients.remove(&id);
+        let client = self.clients.remove(&id);
+        if let Some((process, place)) = client.and_then(|client| client.counted) {
+            self.meter.forget(process, place);
+        }
     }
 }
 

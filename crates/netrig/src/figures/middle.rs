@@ -90,6 +90,7 @@ pub(crate) mod tests {
             cpus: vec![cpu(4, 30.0), cpu(5, 50.0), cpu(6, 90.0)],
             interfaces: Vec::new(),
             protocol: Default::default(),
+            share: None,
         });
         record.middle = Some(middle());
         record

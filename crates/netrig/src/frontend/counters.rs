@@ -6,6 +6,8 @@ use std::time::Duration;
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols};
 
+use crate::accounting::CpuReading;
+
 /// What to read beside what is always read.
 #[derive(Debug, Clone, Default)]
 pub struct Chosen {
@@ -22,6 +24,8 @@ pub struct Snapshot {
     /// All CPUs together, in clock ticks.
     pub cpu: CpuTicks,
     pub cpus: usize,
+    /// Each CPU by itself, with the time of this look at it.
+    pub reading: CpuReading,
     /// CPU time of this process.
     pub process_ns: u64,
     /// /proc/net/snmp, e.g. `Tcp.RetransSegs`.
@@ -54,6 +58,7 @@ impl Snapshot {
             at_ns,
             cpu: ticks.values().fold(CpuTicks::default(), |sum, cpu| sum.plus(*cpu)),
             cpus: ticks.len(),
+            reading: CpuReading { at_ns: monotonic_ns(), ticks, exact: None },
             process_ns: user + system,
             protocols: counted(NamespaceCounters::protocols),
             extensions: counters::parse_protocols(&read("/proc/thread-self/net/netstat")).unwrap_or_default(),
@@ -98,10 +103,35 @@ impl Difference {
         self.of(|s| s.version6.get(name).copied().unwrap_or(0))
     }
 
-    /// The part of all CPUs' time that went to something, from 0 to 1.
+    /// The part of all CPUs' time that went to something, from 0 to 1: what is not idle by the kernel's clock of idle
+    /// time, its parts by clock ticks.
     pub fn cpu_share(&self, part: impl Fn(&CpuTicks) -> u64) -> f64 {
-        let all = self.of(|s| s.cpu.total());
-        if all == 0 { 0.0 } else { self.of(|s| part(&s.cpu)) as f64 / all as f64 }
+        let cpu = self.cpu();
+        let all = cpu.total();
+        if all == 0 { 0.0 } else { part(&cpu) as f64 / all as f64 }
+    }
+
+    /// What all CPUs did, in parts of their time.
+    fn cpu(&self) -> CpuTicks {
+        const WHOLE: f64 = 1e9;
+        let (begin, end) = (&self.begin.reading, &self.end.reading);
+        let idle = self.of(|s| s.cpu.idle) as f64;
+        let idle_and_waiting = idle + self.of(|s| s.cpu.iowait) as f64;
+        let waiting = if idle_and_waiting > 0.0 { 1.0 - idle / idle_and_waiting } else { 0.0 };
+        let shares = begin.cpus(end).into_iter().filter_map(|cpu| begin.cpu_until(end, cpu));
+        shares.fold(CpuTicks::default(), |sum, shares| {
+            let of = |percent: f64| (percent / 100.0 * WHOLE) as u64;
+            sum.plus(CpuTicks {
+                user: of(shares.user),
+                nice: 0,
+                system: of(shares.system),
+                idle: of(shares.idle * (1.0 - waiting)),
+                iowait: of(shares.idle * waiting),
+                irq: of(shares.irq),
+                softirq: of(shares.softirq),
+                steal: of(shares.steal),
+            })
+        })
     }
 
     /// CPU time of this process for each second; 1 is one CPU.

@@ -75,6 +75,8 @@ pub fn environment(rootless: bool) -> Environment {
         smt: text("/sys/devices/system/cpu/smt/control"),
         huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|modes| chosen(&modes)),
         mitigations: mitigations(Path::new("/sys/devices/system/cpu/vulnerabilities")),
+        // Known to who counts it.
+        cpu_time: None,
     }
 }
 

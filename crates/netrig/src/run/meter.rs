@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use rig_sys::counters::{self, CpuTicks, Interface, Protocols, Softnet};
+use anyhow::Result;
+use rig_datapath::cputime::Place;
+use rig_sys::Error;
+use rig_sys::counters::{self, Interface, Protocols, Softnet};
 use rig_sys::netlink::QueueStats;
-use rig_sys::{Error, Result, clock};
 
-use crate::record::{CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
+use crate::accounting::{Accountant, CpuReading};
+use crate::record::{CpuShares, CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
 use crate::testbed::topology::Family;
 use crate::testbed::{Testbed, UPLINK};
 
@@ -16,7 +19,7 @@ use crate::testbed::{Testbed, UPLINK};
 pub(super) struct Reading {
     /// CLOCK_MONOTONIC when the CPU counters were read.
     pub at_ns: u64,
-    cpus: BTreeMap<u32, CpuTicks>,
+    cpus: CpuReading,
     /// Receive processing before and after the other counters were read. On a busy machine milliseconds may pass
     /// between the two; from the first at the window's begin to the last at its end, each packet that an interface
     /// counted has been processed, so that none can seem to have been processed elsewhere.
@@ -35,15 +38,15 @@ struct PlaceReading {
 }
 
 impl Reading {
-    pub fn take(testbed: &Testbed) -> Result<Self> {
-        let at_ns = clock::monotonic_ns();
-        let cpus = counters::cpu_ticks()?;
+    pub fn take(testbed: &Testbed, accountant: &Accountant) -> Result<Self> {
+        let cpus = accountant.read()?;
+        let at_ns = cpus.at_ns;
         let owned = (0..testbed.topology().nodes().len()).flat_map(|node| testbed.cpus(node).as_slice());
         for cpu in owned {
             // Else it would pass for one that did nothing.
-            if !cpus.contains_key(cpu) {
+            if !cpus.ticks.contains_key(cpu) {
                 let why = "it went offline, or a container hides it (lxcfs): choose others with --cpus";
-                return Err(Error::new(format!("find CPU {cpu} in /proc/stat"), io::Error::other(why)));
+                return Err(Error::new(format!("find CPU {cpu} in /proc/stat"), io::Error::other(why)).into());
             }
         }
         let softnet_before = counters::softnet()?;
@@ -58,11 +61,12 @@ impl Reading {
                         }
                         Ok(PlaceReading { interfaces: place.counters.interfaces()?, protocols })
                     })
-                    .collect::<Result<_>>()
+                    .collect::<rig_sys::Result<_>>()
             })
-            .collect::<Result<_>>()?;
-        let limits =
-            (0..testbed.topology().nodes().len()).map(|node| testbed.rate_limit(node)).collect::<Result<_>>()?;
+            .collect::<rig_sys::Result<_>>()?;
+        let limits = (0..testbed.topology().nodes().len())
+            .map(|node| testbed.rate_limit(node))
+            .collect::<rig_sys::Result<_>>()?;
         Ok(Self {
             at_ns,
             cpus,
@@ -73,9 +77,11 @@ impl Reading {
         })
     }
 
-    /// What each node did from `self` until `end`.
-    pub fn until(&self, end: &Self, testbed: &Testbed) -> Vec<NodeRecord> {
-        testbed.topology().nodes().iter().enumerate().map(|(node, _)| self.node_until(end, testbed, node)).collect()
+    /// What each node did from `self` until `end`; `places` are those that the accountant counts it at.
+    pub fn until(&self, end: &Self, testbed: &Testbed, places: &[Option<Place>]) -> Vec<NodeRecord> {
+        let place = |node: usize| places.get(node).copied().flatten();
+        let nodes = 0..testbed.topology().nodes().len();
+        nodes.map(|node| self.node_until(end, testbed, node, place(node))).collect()
     }
 
     /// For how long the machine's CPU limits halted netrig from `self` until `end`, microseconds.
@@ -83,7 +89,7 @@ impl Reading {
         Some(end.throttled_us?.saturating_sub(self.throttled_us?))
     }
 
-    fn node_until(&self, end: &Self, testbed: &Testbed, node: usize) -> NodeRecord {
+    fn node_until(&self, end: &Self, testbed: &Testbed, node: usize, place: Option<Place>) -> NodeRecord {
         let cpus = testbed.cpus(node).as_slice().iter().map(|&cpu| self.cpu_until(end, cpu)).collect();
         let mut interfaces = Vec::new();
         let mut protocol = ProtocolDelta::default();
@@ -101,39 +107,36 @@ impl Reading {
                 interface.rate_limit_dropped = after.drops.wrapping_sub(before.drops).into();
             }
         }
-        NodeRecord { name, cpus, interfaces, protocol }
+        let own = testbed.cpus(node).as_slice();
+        let share = place.and_then(|place| self.cpus.share_until(&end.cpus, place, own));
+        NodeRecord { name, cpus, interfaces, protocol, share }
     }
 
     fn cpu_until(&self, end: &Self, cpu: u32) -> CpuUse {
-        let ticks = |reading: &Self| reading.cpus.get(&cpu).copied().unwrap_or_default();
         let softnet = |softnet: &BTreeMap<u32, Softnet>| softnet.get(&cpu).copied().unwrap_or_default();
-        cpu_use(cpu, (ticks(self), softnet(&self.softnet[0])), (ticks(end), softnet(&end.softnet[1])))
+        // Each reading has seen that the node's CPUs are there.
+        let shares = self.cpus.cpu_until(&end.cpus, cpu).unwrap_or_default();
+        cpu_use(cpu, shares, softnet(&self.softnet[0]), softnet(&end.softnet[1]))
     }
 }
 
 /// What a CPU did between two readings of its counters.
-pub(crate) fn cpu_use(
-    cpu: u32,
-    (before, soft_before): (CpuTicks, Softnet),
-    (after, soft_after): (CpuTicks, Softnet),
-) -> CpuUse {
-    let total = after.total().saturating_sub(before.total());
-    let percent = |field: fn(&CpuTicks) -> u64| {
-        // The kernel's idle and iowait counters may step back by a tick (proc_stat(5)).
-        let ticks = field(&after).saturating_sub(field(&before));
-        if total == 0 { 0.0 } else { ticks as f64 * 100.0 / total as f64 }
-    };
+pub(crate) fn cpu_use(cpu: u32, shares: CpuShares, before: Softnet, after: Softnet) -> CpuUse {
+    let CpuShares { user, system, softirq, irq, steal, idle, accounting, busy_by_ticks, counting } = shares;
     CpuUse {
         cpu,
-        user: percent(|t| t.user + t.nice),
-        system: percent(|t| t.system),
-        softirq: percent(|t| t.softirq),
-        irq: percent(|t| t.irq),
-        steal: percent(|t| t.steal),
-        idle: percent(|t| t.idle + t.iowait),
-        packets_processed: wrapped(soft_before.processed, soft_after.processed),
-        backlog_drops: wrapped(soft_before.dropped, soft_after.dropped),
-        time_squeezes: wrapped(soft_before.time_squeeze, soft_after.time_squeeze),
+        user,
+        system,
+        softirq,
+        irq,
+        steal,
+        idle,
+        packets_processed: wrapped(before.processed, after.processed),
+        backlog_drops: wrapped(before.dropped, after.dropped),
+        time_squeezes: wrapped(before.time_squeeze, after.time_squeeze),
+        accounting,
+        busy_by_ticks,
+        counting,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The machine as it executes trials: a testbed, a worker process at each endpoint, counters read at the window's edges.
 
+use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use rig_datapath::cputime::{Member, Place};
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
 use rig_load::packet::search::{Purpose, generator_bound};
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
@@ -20,6 +22,7 @@ use super::middle::{Ended, Standing};
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
 use super::{Execute, Stopped};
+use crate::accounting::Accountant;
 use crate::figures::node_of;
 use crate::record::{MiddleRecord, NodeRecord, RigCost, SearchRecord, TrialRecord};
 use crate::suite::{EndWorkers, PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
@@ -48,6 +51,7 @@ pub struct Rig {
     /// Cores of several threads.
     cores: Vec<CpuSet>,
     cancel: Cancel,
+    accountant: RefCell<Accountant>,
 }
 
 /// What a load left behind, with the counters of the nodes around it.
@@ -121,6 +125,7 @@ impl Rig {
             allowed: CpuSet::allowed()?,
             cores,
             cancel,
+            accountant: RefCell::new(Accountant::start()),
         };
         rig.keep_off(&rig.shares.all())?;
         Ok(rig)
@@ -131,6 +136,11 @@ impl Rig {
         let owned = CpuSet::new(nodes.iter().flat_map(|share| share.as_slice().iter().copied()));
         let others = self.allowed.without(&owned);
         Ok(if others.is_empty() { &self.allowed } else { &others }.apply()?)
+    }
+
+    /// How CPU time is counted, in words.
+    pub fn accounting(&self) -> String {
+        self.accountant.borrow().words()
     }
 
     /// How the testbeds share the machine.
@@ -293,12 +303,13 @@ impl Rig {
             .start(pairs)
             .map_err(stopped_or)?;
         let (begin_ns, end_ns) = running.window();
+        let places = Watched::new(&self.accountant, testbed)?;
         running.wait_until(begin_ns).map_err(stopped_or)?;
-        let begin = Reading::take(testbed)?;
+        let begin = Reading::take(testbed, &self.accountant.borrow())?;
         let between = middle.map(|middle| middle.begin(samples)).transpose()?;
         running.wait_until(end_ns).map_err(stopped_or)?;
-        let end = Reading::take(testbed)?;
-        let nodes = begin.until(&end, testbed);
+        let end = Reading::take(testbed, &self.accountant.borrow())?;
+        let nodes = begin.until(&end, testbed, &places.places);
         let middle = match (middle, between, testbed.topology().middle()) {
             (Some(middle), Some(begin), Some(node)) => Some(middle.end(begin, &nodes[node])?),
             _ => None,
@@ -383,6 +394,33 @@ impl Rig {
         let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
         let middle = Standing::set_up(scenario, &testbed, &self.allowed.without(&owned))?;
         Ok((testbed, middle))
+    }
+}
+
+/// The nodes of a testbed, counted apart until it is dropped.
+struct Watched<'a> {
+    accountant: &'a RefCell<Accountant>,
+    /// By node.
+    places: Vec<Option<Place>>,
+    members: Vec<Vec<Member>>,
+}
+
+impl<'a> Watched<'a> {
+    fn new(accountant: &'a RefCell<Accountant>, testbed: &Testbed) -> Result<Self> {
+        let members = |node| testbed.places(node).map(|place| Ok(Member::Namespace(place.ns.inode()?))).collect();
+        let members: Vec<Vec<Member>> = (0..testbed.topology().nodes().len()).map(members).collect::<Result<_>>()?;
+        let watch = |members: &Vec<Member>| accountant.borrow_mut().watch(members.iter().copied());
+        Ok(Self { accountant, places: members.iter().map(watch).collect(), members })
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        for (place, members) in self.places.iter().zip(&self.members) {
+            if let Some(place) = place {
+                self.accountant.borrow_mut().forget(*place, members.iter().copied());
+            }
+        }
     }
 }
 

@@ -17,6 +17,12 @@ const ELSEWHERE_PERCENT: f64 = 5.0;
 const STOLEN_PERCENT: f64 = 2.0;
 /// CPU time of other programs that disturbs a result, percent of the node's CPU time.
 const OTHER_LOAD_PERCENT: f64 = 5.0;
+/// The fewest ticks of a CPU in a second that Linux has been built for.
+const TICKS_PER_S: f64 = 100.0;
+/// Standard deviations beyond which ticks are not off by chance.
+const TICKS_DEVIATIONS: f64 = 4.0;
+/// A difference from what ticks say that nobody cares for, percent of the node's CPU time.
+const TICKS_PERCENT: f64 = 3.0;
 /// From here on a node, a CPU or a load thread counts as saturated, percent.
 const SATURATED_PERCENT: f64 = 97.0;
 /// Distance of a worker's window from the runner's that moves a result, share of the window.
@@ -42,6 +48,7 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
             flags.extend(saturated(node));
         }
         flags.extend(stolen(node));
+        flags.extend(ticks_differ(trial, node));
         // The ends share their CPUs, and the middle's work is the kernel's and that of programs other than workers.
         flags.extend(other_load(trial, node).filter(|_| !of_three));
         flags.extend(dropped(node));
@@ -55,7 +62,9 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
 
 /// The suspicions that need no knowledge of how the machines are joined.
 pub(crate) fn without_testbed(trial: &TrialRecord) -> Vec<Flag> {
-    let of_node = |node| [stolen(node), other_load(trial, node), saturated(node)].into_iter().flatten();
+    let of_node = |node| {
+        [stolen(node), ticks_differ(trial, node), other_load(trial, node), saturated(node)].into_iter().flatten()
+    };
     let nodes = trial.nodes.iter().flat_map(of_node);
     nodes.chain(trial.workers.iter().flat_map(|worker| of_worker(trial, worker))).collect()
 }
@@ -152,6 +161,23 @@ fn is_counted(name: &str) -> bool {
 fn stolen(node: &NodeRecord) -> Option<Flag> {
     let percent = node.mean(|cpu| cpu.steal);
     (percent > STOLEN_PERCENT).then(|| Flag::Stolen { node: node.name.clone(), percent })
+}
+
+/// What clock ticks say of a node's CPUs, where it is too far from what was counted to be their own error. Each looks once
+/// at what its CPU does, so that the share that `n` of them find has a standard deviation of sqrt(share (1 - share) / n). That
+/// holds for work at random times; what keeps step with the tick is always found, or never.
+fn ticks_differ(trial: &TrialRecord, node: &NodeRecord) -> Option<Flag> {
+    let by_ticks: Vec<f64> = node.cpus.iter().filter_map(|cpu| cpu.busy_by_ticks).collect();
+    if by_ticks.is_empty() {
+        return None;
+    }
+    let by_ticks = by_ticks.iter().sum::<f64>() / by_ticks.len() as f64;
+    let percent = node.busy_percent();
+    let ticks = trial.seconds() * TICKS_PER_S * node.cpus.len() as f64;
+    let share = (percent / 100.0).clamp(0.0, 1.0);
+    let deviation = (share * (1.0 - share) / ticks.max(1.0)).sqrt() * 100.0;
+    let differs = (percent - by_ticks).abs() > (TICKS_DEVIATIONS * deviation).max(TICKS_PERCENT);
+    differs.then(|| Flag::TicksDiffer { node: node.name.clone(), percent, by_ticks })
 }
 
 /// User and system time on the node's CPUs that no worker of the node accounts for. The workers' own figure includes
@@ -256,6 +282,7 @@ mod tests {
             cpus: vec![busy],
             interfaces: vec![InterfaceDelta { name: "b:eth0".into(), rx_packets, ..Default::default() }],
             protocol: Default::default(),
+            share: None,
         }
     }
 
@@ -290,6 +317,21 @@ mod tests {
         assert_eq!(flags(&trial(at_home), &raw(true), &[]), []);
         let away = node(CpuUse { packets_processed: 1_000, ..Default::default() }, 10_000);
         assert_eq!(flags(&trial(away), &raw(true), &[]), [Flag::ReceiveElsewhere { node: "b".into(), percent: 90.0 }]);
+    }
+
+    #[test]
+    fn ticks_that_keep_step_with_the_work_are_noticed() {
+        let counted = |by_ticks| CpuUse { user: 27.0, idle: 73.0, busy_by_ticks: by_ticks, ..Default::default() };
+        let quiet = |cpu| ticks_differ(&trial(node(cpu, 0)), &node(cpu, 0));
+        assert_eq!(
+            quiet(counted(Some(1.8))),
+            Some(Flag::TicksDiffer { node: "b".into(), percent: 27.0, by_ticks: 1.8 })
+        );
+        // 100 looks at 27 % find 27 +- 4.4 %.
+        assert_eq!(quiet(counted(Some(12.0))), None);
+        assert_eq!(quiet(counted(None)), None);
+        let idle = CpuUse { idle: 100.0, busy_by_ticks: Some(2.0), ..Default::default() };
+        assert_eq!(quiet(idle), None);
     }
 
     #[test]

@@ -41,6 +41,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
             cpus: vec![cpu],
             interfaces: vec![InterfaceDelta { name: "a:eth0".to_owned(), rx_bytes: 7, ..InterfaceDelta::default() }],
             protocol: ProtocolDelta::default(),
+            share: None,
         }],
         workers: Vec::new(),
         throttled_us: Some(1500),

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::accounting::CpuReading;
 use crate::ends::fuzz;
 use crate::ends::limits::Limits;
 use crate::ends::session::Session;
@@ -60,7 +61,7 @@ impl World {
     }
 
     fn reading(at_ns: u64) -> Reading {
-        Reading { at_ns, ..Reading::default() }
+        Reading { cpus: CpuReading { at_ns, ..CpuReading::default() }, ..Reading::default() }
     }
 
     /// Lets a millisecond pass.

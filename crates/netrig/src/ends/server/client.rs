@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rig_datapath::cputime::Place;
 use rig_load::driver::Process;
 use rig_load::protocol::Order;
 
@@ -69,6 +70,8 @@ pub(super) struct Client {
     /// `None` once the connection is being closed.
     pub(super) session: Option<Session>,
     pub(super) worker: Option<Process>,
+    /// The last worker's process, and where its CPU time is counted.
+    pub(super) counted: Option<(u32, Place)>,
     out: Vec<u8>,
     /// When the connection is given up: it is being closed, or its client takes nothing.
     given_up_ns: Option<u64>,
@@ -80,7 +83,7 @@ impl Client {
     pub(super) fn new(socket: TcpStream, peer: SocketAddr, session: Session) -> Self {
         let session = Some(session);
         let (out, given_up_ns, watched) = (Vec::new(), None, EventFlags::IN);
-        Self { socket, peer, session, worker: None, out, given_up_ns, watched, closed: false }
+        Self { socket, peer, session, worker: None, counted: None, out, given_up_ns, watched, closed: false }
     }
 
     /// When something is due.

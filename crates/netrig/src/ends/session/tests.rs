@@ -1,6 +1,7 @@
 use rig_load::plan::{Engine, Flow, Load, ReceiveMode, SendMode, TcpStream};
 
 use super::*;
+use crate::accounting::CpuReading;
 use crate::ends::wire::{LONGEST_REPLY, Version};
 
 const MS: u64 = 1_000_000;
@@ -21,6 +22,10 @@ fn stream() -> TcpStream {
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
     }
+}
+
+fn reading(at_ns: u64) -> Reading {
+    Reading { cpus: CpuReading { at_ns, ..CpuReading::default() }, ..Reading::default() }
 }
 
 fn ask() -> Ask {
@@ -144,7 +149,7 @@ fn a_test_from_hello_to_done_and_another_one() {
             assert_eq!(table.session.deadline_ns(), Some(table.now_ns + MS));
             table.pass(1);
             assert_eq!(table.actions(), [Action::Count]);
-            table.session.counted(Reading { at_ns: table.now_ns, ..Reading::default() });
+            table.session.counted(reading(table.now_ns));
             table.now_ns -= MS;
         }
         table.session.worker_said(Event::Done(record()), table.now_ns);

@@ -281,6 +281,10 @@ fn measured() -> Measured {
     let mut begin = Snapshot { at_ns: 1_000_000_000, cpus: 2, ..Snapshot::default() };
     let mut end = Snapshot { at_ns: 3_000_000_000, cpus: 2, process_ns: 500_000_000, ..Snapshot::default() };
     (end.cpu.user, end.cpu.system, end.cpu.softirq, end.cpu.idle) = (40, 60, 100, 200);
+    begin.reading.ticks.insert(0, begin.cpu);
+    // Two CPUs' time, on one.
+    end.reading.at_ns = 4_000_000_000;
+    end.reading.ticks.insert(0, end.cpu);
     for (name, value) in [("Tcp.RetransSegs", 12), ("Tcp.OutSegs", 2000), ("Tcp.InSegs", 1000), ("Tcp.InErrs", 1)] {
         begin.protocols.insert(name.into(), 5);
         end.protocols.insert(name.into(), 5 + value);

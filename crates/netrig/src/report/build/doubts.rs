@@ -29,6 +29,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::SentAgain { .. } => "Packets sent again",
         Flag::Late { .. } => "Begun late",
         Flag::NoLimit { .. } => "No limit found",
+        Flag::TicksDiffer { .. } => "Clock ticks say otherwise",
     }
 }
 
@@ -39,7 +40,8 @@ fn place(flag: &Flag) -> String {
         | Flag::Stolen { node, .. }
         | Flag::OtherLoad { node, .. }
         | Flag::Saturated { node, .. }
-        | Flag::SaturatedCpu { node, .. } => node.clone(),
+        | Flag::SaturatedCpu { node, .. }
+        | Flag::TicksDiffer { node, .. } => node.clone(),
         Flag::SharedCore { cpus, .. } | Flag::SharedCpu { cpus } => cpus.clone(),
         Flag::Throttled { .. } | Flag::GeneratorBound { .. } | Flag::NoLimit { .. } => String::new(),
         Flag::Dropped { place, .. } | Flag::NotOneSegment { place, .. } => place.clone(),
@@ -75,6 +77,7 @@ fn weight(flag: &Flag) -> f64 {
         | Flag::SentAgain { packets: count, .. }
         | Flag::Late { begins: count, .. } => *count as f64,
         Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
+        Flag::TicksDiffer { percent, by_ticks, .. } => (percent - by_ticks).abs(),
         Flag::WindowSkew { microseconds, .. } | Flag::Throttled { microseconds } => *microseconds as f64,
         Flag::NotGranted { .. } | Flag::SharedCpu { .. } | Flag::SharedCore { .. } | Flag::NoLimit { .. } => 0.0,
     }

@@ -1,5 +1,6 @@
 //! From a run to its report.
 
+pub(crate) mod accounting;
 pub mod data;
 mod doubts;
 mod latency;
@@ -244,6 +245,7 @@ pub(crate) fn environment(environment: &Environment) -> Vec<(String, String)> {
         ("CPUs usable", environment.cpus_usable.clone()),
         ("CPU limit", environment.cpu_quota.clone()),
         ("Frequency governor", environment.governor.clone()),
+        ("CPU time", environment.cpu_time.clone()),
         ("Turbo", environment.turbo.map(switch)),
         ("Simultaneous multithreading", environment.smt.clone()),
         ("Transparent huge pages", environment.huge_pages.clone()),

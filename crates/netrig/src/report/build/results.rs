@@ -3,6 +3,7 @@
 use rig_stats::confidence::Level;
 use rig_stats::propagate::{Scale, Series, propagate};
 
+use super::accounting;
 use super::sheets::{self, Sheet};
 use super::{decimals, latency, mean, middle, name, netperf, overview, shown, unit, workers};
 use crate::claim::{Metric, Side};
@@ -248,6 +249,11 @@ pub(super) fn key(view: &RunView) -> String {
     if let Some(cost) = rig_cost(view) {
         key += " ";
         key += &cost;
+    }
+    let trials = view.scenarios.iter().flat_map(|scenario| &scenario.trials);
+    if let Some(way) = accounting::way(trials) {
+        key += " ";
+        key += &way;
     }
     key
 }

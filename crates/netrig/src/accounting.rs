@@ -1,0 +1,251 @@
+//! CPU time of a machine: exactly where the kernel lets netrig count it, else by the kernel's clock of idle time. Suites,
+//! two-ended tests and front ends all read it here. docs/decisions/cpu-time.md has the evidence.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rig_datapath::cputime::{CpuTime, Kind, Member, Place, Reading as ExactReading, Times};
+use rig_sys::clock::monotonic_ns;
+use rig_sys::counters::{self, CpuTicks};
+
+use crate::exit::in_words;
+use crate::record::{Accounting, CpuShares, NodeShare};
+
+/// Counts from when it is made until it is dropped.
+#[derive(Debug)]
+pub struct Accountant {
+    exact: Result<CpuTime, String>,
+    /// Whether each place that can be watched has somebody.
+    taken: Vec<bool>,
+}
+
+/// The CPUs at one moment. The exact count is large, and shared by copies.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CpuReading {
+    /// CLOCK_MONOTONIC, of the ticks.
+    pub at_ns: u64,
+    pub ticks: BTreeMap<u32, CpuTicks>,
+    pub exact: Option<Arc<ExactReading>>,
+}
+
+impl Accountant {
+    /// Counts exactly where that can be, and remembers why not where it cannot.
+    pub fn start() -> Self {
+        let exact = CpuTime::attach().map_err(|error| in_words(&error.into()));
+        Self { exact, taken: vec![false; Place::MOST] }
+    }
+
+    /// Why the count is not exact; `None` when it is.
+    pub fn lack(&self) -> Option<&str> {
+        self.exact.as_ref().err().map(String::as_str)
+    }
+
+    /// The way of accounting, for a reader.
+    pub fn words(&self) -> String {
+        match &self.exact {
+            Ok(_) => Accounting::Exact.words().into(),
+            Err(why) => format!("{} ({why})", Accounting::IdleClock.words()),
+        }
+    }
+
+    /// Counts the members apart; `None` where nothing is counted apart, or no place is left.
+    pub fn watch(&mut self, members: impl IntoIterator<Item = Member>) -> Option<Place> {
+        let exact = self.exact.as_mut().ok()?;
+        let index = self.taken.iter().position(|taken| !taken)?;
+        let place = Place::new(index)?;
+        for member in members {
+            exact.watch(member, place).ok()?;
+        }
+        self.taken[index] = true;
+        Some(place)
+    }
+
+    /// The members of a place are not counted apart any more; somebody else may have it.
+    pub fn forget(&mut self, place: Place, members: impl IntoIterator<Item = Member>) {
+        if let Ok(exact) = &mut self.exact {
+            members.into_iter().for_each(|member| drop(exact.forget(member)));
+            let index = (0..Place::MOST).find(|&index| Place::new(index) == Some(place));
+            index.into_iter().for_each(|index| self.taken[index] = false);
+        }
+    }
+
+    /// # Errors
+    /// When /proc/stat cannot be read, or the programs cannot be run any more.
+    pub fn read(&self) -> anyhow::Result<CpuReading> {
+        let exact = self.exact.as_ref().ok().map(CpuTime::read).transpose()?;
+        let at_ns = monotonic_ns();
+        Ok(CpuReading { at_ns, ticks: counters::cpu_ticks()?, exact: exact.map(Arc::new) })
+    }
+}
+
+impl CpuReading {
+    /// What a CPU did until `end`; `None` when it was not online at both.
+    pub fn cpu_until(&self, end: &Self, cpu: u32) -> Option<CpuShares> {
+        let (before, after) = (*self.ticks.get(&cpu)?, *end.ticks.get(&cpu)?);
+        let ticks = by_ticks(before, after);
+        let elapsed = end.at_ns.saturating_sub(self.at_ns);
+        Some(match self.exact_of(end, cpu) {
+            Some(times) => exactly(&times, &ticks, stolen_ns(before, after)),
+            None => by_idle_clock(before, after, elapsed, ticks),
+        })
+    }
+
+    fn exact_of(&self, end: &Self, cpu: u32) -> Option<Times> {
+        let of = |reading: &Self| reading.exact.as_ref()?.0.get(&cpu).copied();
+        Some(of(end)?.since(&of(self)?)).filter(|times| times.at > 0)
+    }
+
+    /// CPUs online at both.
+    pub fn cpus(&self, end: &Self) -> Vec<u32> {
+        end.ticks.keys().copied().filter(|cpu| self.ticks.contains_key(cpu)).collect()
+    }
+
+    /// What those at `place` used until `end`, on whichever CPU, and the queues of `cpus`.
+    pub fn share_until(&self, end: &Self, place: Place, cpus: &[u32]) -> Option<NodeShare> {
+        let mut share = NodeShare::default();
+        let mut any = false;
+        for cpu in self.cpus(end) {
+            let Some(times) = self.exact_of(end, cpu) else { continue };
+            any = true;
+            let percent = |ns: u64| ns as f64 * 100.0 / times.at as f64;
+            let of_place = times.place(place);
+            share.processes += percent(of_place.processes);
+            share.network += percent(of_place.network);
+            if cpus.contains(&cpu) {
+                share.queues += percent(times.place(Place::BACKLOG).network);
+            }
+        }
+        any.then_some(share)
+    }
+}
+
+/// Nanoseconds of a unit of /proc/stat.
+fn unit_ns() -> u64 {
+    1_000_000_000 / counters::units_per_second()
+}
+
+fn stolen_ns(before: CpuTicks, after: CpuTicks) -> u64 {
+    after.steal.saturating_sub(before.steal) * unit_ns()
+}
+
+/// Shares of all that was accounted to the CPU, percent: what other tools show.
+fn by_ticks(before: CpuTicks, after: CpuTicks) -> CpuShares {
+    let total = after.total().saturating_sub(before.total());
+    let percent = |field: fn(&CpuTicks) -> u64| {
+        // The kernel's idle and iowait counters may step back by a tick (proc_stat(5)).
+        let ticks = field(&after).saturating_sub(field(&before));
+        if total == 0 { 0.0 } else { ticks as f64 * 100.0 / total as f64 }
+    };
+    let mut shares = CpuShares {
+        user: percent(|t| t.user + t.nice),
+        system: percent(|t| t.system),
+        softirq: percent(|t| t.softirq),
+        irq: percent(|t| t.irq),
+        steal: percent(|t| t.steal),
+        idle: percent(|t| t.idle + t.iowait),
+        ..CpuShares::default()
+    };
+    shares.busy_by_ticks = Some(shares.busy());
+    shares
+}
+
+/// Where the kernel stops its tick on idle CPUs (CONFIG_NO_HZ_COMMON), it does not count their idle time by ticks but reads a
+/// clock (kernel/time/tick-sched.c, `get_cpu_idle_time_us`), so that the sum of the rest is as exact as /proc/stat is written:
+/// to 10 ms. Only the parts of that rest are known by ticks. Elsewhere it is what the ticks say.
+fn by_idle_clock(before: CpuTicks, after: CpuTicks, elapsed: u64, ticks: CpuShares) -> CpuShares {
+    if elapsed == 0 {
+        return CpuShares { busy_by_ticks: None, ..ticks };
+    }
+    let percent = |units: u64| (units * unit_ns()) as f64 * 100.0 / elapsed as f64;
+    let idle = after.idle.saturating_sub(before.idle) + after.iowait.saturating_sub(before.iowait);
+    let idle = percent(idle).min(100.0);
+    let steal = percent(after.steal.saturating_sub(before.steal)).min(100.0 - idle);
+    let busy = 100.0 - idle - steal;
+    let parts = ticks.busy();
+    // Where no tick met any work, most that netrig causes is the kernel's.
+    let part = |part: f64| if parts > 0.0 { busy * part / parts } else { 0.0 };
+    CpuShares {
+        user: part(ticks.user),
+        system: if parts > 0.0 { part(ticks.system) } else { busy },
+        softirq: part(ticks.softirq),
+        irq: part(ticks.irq),
+        steal,
+        idle,
+        accounting: Accounting::IdleClock,
+        ..ticks
+    }
+}
+
+/// Time that the hypervisor took counted to whatever ran: it is taken out of all but idle time in proportion.
+fn exactly(times: &Times, ticks: &CpuShares, stolen: u64) -> CpuShares {
+    let busy = times.busy();
+    let stolen = stolen.min(busy);
+    let left = if busy > 0 { (busy - stolen) as f64 / busy as f64 } else { 1.0 };
+    let whole = times.total().max(1) as f64;
+    let percent = |ns: u64| ns as f64 * left * 100.0 / whole;
+    let tasks = [Kind::Process, Kind::KernelThread, Kind::NapiThread].map(|kind| times.of(kind));
+    let tasks_by_ticks = ticks.user + ticks.system;
+    let share_of_user = if tasks_by_ticks > 0.0 { ticks.user / tasks_by_ticks } else { 0.0 };
+    let all = tasks.iter().sum::<u64>();
+    // Threads of the kernel are never at users' work.
+    let user = ((all as f64 * share_of_user) as u64).min(tasks[0]);
+    CpuShares {
+        user: percent(user),
+        system: percent(all - user),
+        softirq: percent(times.softirqs()),
+        irq: percent(times.of(Kind::HardInterrupt)),
+        steal: stolen as f64 * 100.0 / whole,
+        idle: times.of(Kind::Idle) as f64 * 100.0 / whole,
+        accounting: Accounting::Exact,
+        busy_by_ticks: ticks.busy_by_ticks,
+        counting: Some(times.overhead() as f64 * 100.0 / whole),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE_S: u64 = 1_000_000_000;
+
+    fn reading(at_ns: u64, cpu: CpuTicks) -> CpuReading {
+        CpuReading { at_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None }
+    }
+
+    #[test]
+    fn work_that_no_tick_met_is_known_by_the_idle_clock() {
+        let before = CpuTicks { idle: 1000, ..CpuTicks::default() };
+        // 3 s, of which the CPU was idle for 2.17 s, and no tick found it at work: seen with 1 ms of work in each 4 ms.
+        let after = CpuTicks { idle: 1217, ..before };
+        let shares = reading(0, before).cpu_until(&reading(3 * ONE_S, after), 0).unwrap();
+        assert_eq!(shares.accounting, Accounting::IdleClock);
+        assert!((shares.busy() - 27.67).abs() < 0.01 && (shares.idle - 72.33).abs() < 0.01, "{shares:?}");
+        assert_eq!(shares.busy_by_ticks, Some(0.0));
+    }
+
+    #[test]
+    fn parts_of_the_busy_time_follow_the_ticks() {
+        let before = CpuTicks::default();
+        let after = CpuTicks { user: 30, system: 10, softirq: 40, irq: 0, steal: 5, idle: 40, iowait: 10, nice: 0 };
+        let shares = reading(0, before).cpu_until(&reading(ONE_S, after), 0).unwrap();
+        assert!((shares.steal - 5.0).abs() < 1e-9 && (shares.idle - 50.0).abs() < 1e-9);
+        assert!((shares.busy() - 45.0).abs() < 1e-9, "{shares:?}");
+        assert!((shares.user - 3.0 * shares.system).abs() < 1e-9 && (shares.softirq - 22.5).abs() < 1e-9);
+        let sum = shares.busy() + shares.steal + shares.idle;
+        assert!((sum - 100.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_cpu_that_came_or_went_is_left_out() {
+        let here = reading(0, CpuTicks::default());
+        assert_eq!(here.cpu_until(&CpuReading::default(), 0), None);
+        assert!(here.cpus(&CpuReading::default()).is_empty());
+    }
+
+    #[test]
+    fn an_idle_clock_that_is_ahead_makes_nothing_negative() {
+        let after = CpuTicks { idle: 101, iowait: 1, steal: 3, ..CpuTicks::default() };
+        let shares = reading(0, CpuTicks::default()).cpu_until(&reading(ONE_S, after), 0).unwrap();
+        assert!(shares.busy() == 0.0 && shares.steal == 0.0 && shares.idle == 100.0, "{shares:?}");
+    }
+}
