@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a build is made of: beside these, only what Cargo.lock names.
-const SOURCES: [&str; 3] = ["Cargo.toml", "Cargo.lock", "crates"];
+const SOURCES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "crates", "suites"];
 /// These are not compiled into netrig.
 const NOT_BUILT: [&str; 5] = ["tests", "tests.rs", "benches", "snapshots", "target"];
 

@@ -53,11 +53,13 @@ impl Accountant {
         let exact = self.exact.as_mut().ok()?;
         let index = self.taken.iter().position(|taken| !taken)?;
         let place = Place::new(index)?;
-        for member in members {
-            exact.watch(member, place).ok()?;
-        }
         self.taken[index] = true;
-        Some(place)
+        let members: Vec<Member> = members.into_iter().collect();
+        if members.iter().all(|member| exact.watch(*member, place).is_ok()) {
+            return Some(place);
+        }
+        self.forget(place, members);
+        None
     }
 
     /// The members of a place are not counted apart any more; somebody else may have it.

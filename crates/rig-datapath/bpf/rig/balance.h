@@ -389,7 +389,7 @@ __noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 s
 	if (!is_blind(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
 		remember_arrival(ctx, c, ethernet, tick);
 
-	result = insert(&p->tuple, hash, slot, LIVE(first_state(p), tick));
+	result = insert(&p->tuple, hash, slot, LIVE(first_state(p, is_blind(s)), tick));
 	if (result != INSERTED) {
 		struct tuple back = {};
 

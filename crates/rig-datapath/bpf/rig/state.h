@@ -16,10 +16,11 @@ static always_inline int is_unanswered(enum state state)
 	return state == NONE || state == SYN_RECV || state == UDP_ONEWAY;
 }
 
-static always_inline enum state first_state(const struct packet *p)
+/* `blind`: the backend's packets do not pass here, so that nobody can tell whether it answers. */
+static always_inline enum state first_state(const struct packet *p, int blind)
 {
 	if (p->tuple.protocol == IPPROTO_UDP)
-		return UDP_ONEWAY;
+		return blind ? UDP_NORMAL : UDP_ONEWAY;
 	return p->tcp_flags & TCP_SYN ? SYN_RECV : NONE;
 }
 

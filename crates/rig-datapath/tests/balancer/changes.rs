@@ -17,9 +17,9 @@ use rig_sys::netns::NetNs;
 use rig_sys::process;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use crate::frames::{Frame, L4, see, tcp};
+use crate::frames::{Frame, L4, see, tcp, udp};
 use crate::lab::{Lab, until};
-use crate::{backend, config, full_nat, limited, service, small};
+use crate::{backend, config, full_nat, limited, service, small, udp_service};
 
 const V: &str = "10.0.0.200:80";
 
@@ -557,7 +557,8 @@ fn cpus_do_not_make_the_same_connection_twice() {
             }
             // Their places are used again meanwhile.
             lab.later(1);
-            freed == u32::from(FLOWS)
+            // And those that one CPU gave up because the other had made the same connection.
+            freed >= u32::from(FLOWS)
         });
         assert_eq!(ended, FLOWS.into());
     });
@@ -672,4 +673,22 @@ fn unanswered_connections_go_first_when_the_table_fills() {
     assert_eq!(lab.balancer.sweep_all().unwrap().expired, 40);
     (0..8).for_each(|n| drop(talk(&lab, 5000 + n)));
     assert_eq!(lab.connections().len(), 9);
+}
+
+/// With direct return nobody sees whether a backend answers: its clients' datagrams are not taken for those of a flood.
+#[test]
+fn datagrams_whose_answers_pass_elsewhere_do_not_count_as_unanswered() {
+    let full = full_nat(&["10.0.0.100"]);
+    let of = |address, forward| udp_service(address, forward, &[backend("10.0.0.10:80", 1)]);
+    let plan = config(&[of("10.0.0.200:80", Forward::Route), of("10.0.0.201:80", full)]);
+    let Some(mut lab) = Lab::new(small(), &plan) else { return };
+    for service in ["10.0.0.200:80", "10.0.0.201:80"] {
+        (0..25).for_each(|n| drop(lab.sent(&udp(&client(5000 + n), service).bytes())));
+    }
+    lab.later(24);
+    assert_eq!(lab.balancer.sweep_all().unwrap().expired, 25, "50 of 64");
+    assert!(lab.connections().iter().all(|line| line.contains("> 10.0.0.200:80 >")), "{:?}", lab.connections());
+    // 30 s with its pauses, and as long as answered ones.
+    lab.later(260);
+    assert_eq!((lab.balancer.sweep_all().unwrap().expired, lab.connections().len()), (0, 25));
 }

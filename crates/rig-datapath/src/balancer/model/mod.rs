@@ -507,7 +507,9 @@ impl Model {
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
         }
+        let blind = matches!(self.services[service.0].service.forward, Forward::Route | Forward::Tunnel { .. });
         let state = match (packet.tuple.protocol, tcp_flags & SYN) {
+            (UDP, _) if blind => State::UdpNormal,
             (UDP, _) => State::UdpOneWay,
             (_, 0) => State::None,
             _ => State::SynReceived,
