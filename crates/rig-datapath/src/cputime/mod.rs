@@ -117,8 +117,8 @@ impl CpuTime {
     /// Attaches the programs. They count from then on, on all CPUs.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`Error::Load`] where the kernel has no BTF or lacks a
-    /// tracepoint that it takes.
+    /// [`Error::NotPermitted`] without CAP_BPF, [`Error::Load`] without CAP_PERFMON, and where the kernel has no BTF or lacks
+    /// a tracepoint that it takes.
     pub fn attach() -> Result<Self, Error> {
         check_may_load()?;
         let failed = |source| Error::Load { program: "cputime_switch", source };
@@ -186,11 +186,6 @@ impl CpuTime {
     /// interrupt.
     pub fn missing(&self) -> &[&'static str] {
         &self.missing
-    }
-
-    /// Whether device interrupts are among those that are seen.
-    pub fn sees_devices(&self) -> bool {
-        !self.missing.contains(&HARD[0])
     }
 
     /// Counts `member` to `place` from now on.
