@@ -65,6 +65,20 @@ impl Attachment {
     }
 }
 
+/// Takes the program off the interface of the attachment that is kept at `path`, whoever else has it open, and its pin
+/// away. The pin's removal alone does it later: the kernel frees the file behind it after an RCU grace period and the link
+/// on a work queue, and until then packets come to the program and no other one can be attached.
+///
+/// # Errors
+///
+/// [`Error::Pin`] when there is no attachment at `path`, or the kernel refuses.
+pub fn release(path: &Path) -> Result<(), Error> {
+    let pin = |operation| move |source| Error::Pin { operation, path: path.display().to_string(), source };
+    let link = Link::open(path).map_err(pin("open"))?;
+    link.detach().map_err(pin("detach"))?;
+    std::fs::remove_file(path).map_err(|error| pin("remove")(error.into()))
+}
+
 impl Balancer {
     /// Attaches the program to an interface of the calling thread's network namespace. To be done when the configuration
     /// is in place. Once one interface is in generic mode, packets with partial checksums stay as they are for all.

@@ -29,7 +29,7 @@ mod trace;
 mod unsent;
 mod workers;
 
-pub use attach::{Attachment, Back, Generic, Mode};
+pub use attach::{Attachment, Back, Generic, Mode, release};
 pub use config::{
     Backend, Config, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Scheduler, Service, Timeouts, Unhandled,
 };

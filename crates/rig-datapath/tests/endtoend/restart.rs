@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rig_datapath::balancer::{Attachment, Balancer};
+use rig_datapath::balancer::{Attachment, Balancer, release};
 use rig_sys::netlink::Netlink;
 use rig_sys::process;
 
@@ -137,4 +137,22 @@ fn a_killed_control_plane_breaks_nobody() {
     assert_eq!((lab.drops(), lab.wires.damage()), (vec![], vec![]));
     lab.is_left_clean();
     drop(lab.attachments);
+}
+
+#[test]
+fn a_kept_attachment_that_is_released_is_off_at_once() {
+    let Some(wires) = Wires::new(Plan::default()) else { return };
+    wires.here.enter().unwrap();
+    let Some(mut balancer) = load(sizes(64)) else { return };
+    let Some(pins) = Pins::mount() else { return };
+    let kept = pins.path().join("link");
+    for _ in 0..100 {
+        // An interface takes one program, so the second time is refused while the first one is there.
+        let mut attachments = attach(&mut balancer, &wires.interfaces[..1]);
+        attachments[0].keep(&kept).unwrap();
+        drop(attachments);
+        release(&kept).unwrap();
+        assert!(!kept.exists());
+    }
+    assert!(matches!(release(&kept), Err(rig_datapath::Error::Pin { operation: "open", .. })));
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode};
+use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
 use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
 
@@ -178,7 +178,7 @@ impl Devices {
         let attachment = match pin.filter(|pin| pin.exists()) {
             // It may be of an interface of this number that has gone; then it cannot be taken.
             Some(pin) => balancer.take_over(&pin, index).or_else(|_| {
-                let _gone = std::fs::remove_file(&pin);
+                let _gone = release(&pin);
                 self.attach_anew(balancer, index, generic)
             }),
             None => self.attach_anew(balancer, index, generic),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use rig_datapath::balancer;
 
 use super::placed::Placements;
 use crate::exit::{Exit, Failure, OrExit};
@@ -113,8 +114,9 @@ impl Pins {
     }
 
     /// Kept links that are none of `wanted`: their interfaces are the balancer's no more.
-    pub(in crate::lb) fn remove_links_but(&self, wanted: &[PathBuf]) -> io::Result<()> {
-        self.links()?.iter().filter(|link| !wanted.contains(link)).try_for_each(fs::remove_file)
+    pub(in crate::lb) fn remove_links_but(&self, wanted: &[PathBuf]) -> anyhow::Result<()> {
+        let mut released = self.links()?.into_iter().filter(|link| !wanted.contains(link));
+        Ok(released.try_for_each(|link| balancer::release(&link))?)
     }
 
     pub(in crate::lb) fn links(&self) -> io::Result<Vec<PathBuf>> {
@@ -152,16 +154,20 @@ impl Pins {
         }
         let unfinished = self.directory.exists() && !self.resumable();
         let made = if unfinished { self.remove() } else { Ok(()) };
-        let made = made.and_then(|()| fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory));
+        let create = || Ok(fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?);
+        let made = made.and_then(|()| create());
         made.with_context(|| format!("make {}", self.directory.display())).or_exit(Exit::Lacking)?;
         Ok(said)
     }
 
     /// Removes all that is pinned: links are detached by it, and tables go when nobody uses them.
-    pub(in crate::lb) fn remove(&self) -> io::Result<()> {
+    pub(in crate::lb) fn remove(&self) -> anyhow::Result<()> {
+        if !self.directory.exists() {
+            return Ok(());
+        }
         // Links first, so that no program runs upon half of its tables' pins.
-        self.remove_links_but(&[]).or_else(|error| gone(&error, error.kind()))?;
-        fs::remove_dir_all(&self.directory).or_else(|error| gone(&error, error.kind()))
+        self.remove_links_but(&[])?;
+        Ok(fs::remove_dir_all(&self.directory)?)
     }
 }
 
