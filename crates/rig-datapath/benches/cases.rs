@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a measurement that panics is none")]
 
 #[path = "../tests/balancer/cases.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod cases;
 #[path = "../tests/balancer/frames.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
@@ -37,7 +38,7 @@ impl Times {
 
 fn verdict(expected: &Expected) -> Verdict {
     match expected {
-        Expected::Sent(_) => Verdict::Transmit,
+        Expected::Sent(_) | Expected::Begun(_) => Verdict::Transmit,
         Expected::Dropped(_) => Verdict::Drop,
         Expected::Left(_) => Verdict::Pass,
     }

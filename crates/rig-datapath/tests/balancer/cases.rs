@@ -28,6 +28,7 @@ const NOBODY: u8 = 209;
 const LOCAL: u8 = 100;
 const LOCALS: u8 = 16;
 const SERVICE: u16 = 80;
+const FIRST_LOCAL_PORT: u16 = 1024;
 
 pub fn sizes() -> Sizes {
     Sizes { connections: 1 << 18, services: 64, backends: 64, local_addresses: 64, list_entries: 1 << 16 }
@@ -77,13 +78,85 @@ pub fn config() -> Config {
     Config { services, ..Config::default() }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Expected {
     /// Out by the same interface, with these bytes.
     Sent(Vec<u8>),
+    /// Out by the same interface, and a connection has begun.
+    Begun(First),
     /// The frame is as it was.
     Dropped(Drop),
     Left(Pass),
+}
+
+/// The first packet of a connection, and what it becomes.
+#[derive(Debug, Clone)]
+pub struct First {
+    frame: Frame,
+    /// The service that it is for, see [`config`].
+    number: u8,
+    /// Between which the balancer sends it on.
+    link: (Mac, Mac),
+}
+
+impl First {
+    fn ipv6(&self) -> bool {
+        self.frame.source.is_ipv6()
+    }
+
+    /// The same of another client's port.
+    pub fn with_port(&self, port: u16) -> Self {
+        let source = SocketAddr::new(self.frame.source.ip(), port);
+        Self { frame: Frame { source, ..self.frame.clone() }, ..self.clone() }
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.frame.bytes()
+    }
+
+    /// Every byte of what must come out, when `out` did: the local address and port are the program's choice, out of those
+    /// that there are, and are taken from it.
+    #[track_caller]
+    pub fn forwarded(&self, out: &[u8]) -> Vec<u8> {
+        let (client, ipv6) = (self.frame.source, self.ipv6());
+        let (source, destination, outer) = match self.number {
+            FULL_NAT => (see(out).source, at(10, ipv6, 8080), None),
+            NAT => (client, at(11, ipv6, 8080), None),
+            ROUTE => (client, self.frame.destination, None),
+            TUNNEL => (client, self.frame.destination, Some(outer_source(out, ipv6))),
+            other => panic!("service {other} is for no first packet"),
+        };
+        let local = if self.number == FULL_NAT { Some(source.ip()) } else { outer };
+        if let Some(local) = local {
+            assert!(is_local(local, ipv6), "{local}");
+        }
+        assert!(source == client || source.port() >= FIRST_LOCAL_PORT, "{source}");
+        forwarded(self.link, &Frame { source, destination, ..self.frame.clone() }, outer)
+    }
+}
+
+/// Whether it is a local address of [`config`]'s services.
+fn is_local(address: IpAddr, ipv6: bool) -> bool {
+    (LOCAL..LOCAL + LOCALS).any(|number| host(number, ipv6) == address)
+}
+
+/// From whom an IP header says that a frame is.
+fn outer_source(out: &[u8], ipv6: bool) -> IpAddr {
+    let source = if ipv6 { &out[HEADER + 8..HEADER + 24] } else { &out[HEADER + 12..HEADER + 16] };
+    match <[u8; 16]>::try_from(source) {
+        Ok(v6) => IpAddr::from(v6),
+        Err(_) => IpAddr::from(<[u8; 4]>::try_from(source).unwrap()),
+    }
+}
+
+/// What leaves from `link`'s first to its second MAC, in a tunnel from `local` if there is one.
+fn forwarded((near, far): (Mac, Mac), out: &Frame, local: Option<IpAddr>) -> Vec<u8> {
+    let frame = routed(&out.bytes(), near, far);
+    let Some(local) = local else { return frame };
+    let (ipv6, ttl) = (local.is_ipv6(), 64);
+    let mut packed = ethernet(&ip(local, host(13, ipv6), if ipv6 { 41 } else { 4 }, ttl, &frame[HEADER..]), None);
+    packed[..12].copy_from_slice(&frame[..12]);
+    packed
 }
 
 pub struct Case {
@@ -192,55 +265,36 @@ impl Maker<'_> {
         Flow { l4, client, service, near, backend }
     }
 
-    /// What leaves towards the backend.
-    fn forwarded(&self, number: u8, ipv6: bool, out: &Frame, local: Option<IpAddr>) -> Expected {
-        let frame = routed(&out.bytes(), self.lab.near, self.lab.far);
-        let Some(local) = local.filter(|_| number == TUNNEL) else { return Expected::Sent(frame) };
-        let inner = &frame[HEADER..];
-        let (protocol, ttl) = (if ipv6 { 41 } else { 4 }, 64);
-        let mut packed = ethernet(&ip(local, host(13, ipv6), protocol, ttl, inner), None);
-        packed[..12].copy_from_slice(&frame[..12]);
-        Expected::Sent(packed)
-    }
-
     /// One way of forwarding: a packet in each direction, one whose checksum is unfinished, and a new connection's.
     fn forwarding(&mut self, number: u8, name: &str, ipv6: bool, l4: L4) {
         let kind = if let L4::Tcp(_) = l4 { "TCP" } else { "UDP" };
         let name = format!("{name}, {kind} over {}", if ipv6 { "IPv6" } else { "IPv4" });
         let flow = self.open(number, ipv6, l4);
-        let tunnel = |lab: &Lab| {
-            // Which local address a tunnel has is the program's choice.
-            let out = lab.sent(&flow.inward().bytes());
-            let source = if ipv6 { &out[HEADER + 8..HEADER + 24] } else { &out[HEADER + 12..HEADER + 16] };
-            match <[u8; 16]>::try_from(source) {
-                Ok(v6) => IpAddr::from(v6),
-                Err(_) => IpAddr::from(<[u8; 4]>::try_from(source).unwrap()),
-            }
-        };
-        let local = (number == TUNNEL).then(|| tunnel(self.lab));
+        let link = (self.lab.near, self.lab.far);
+        // Which local address a tunnel has is the program's choice.
+        let local = (number == TUNNEL).then(|| outer_source(&self.lab.sent(&flow.inward().bytes()), ipv6));
         if let Some(local) = local {
-            assert!((LOCAL..LOCAL + LOCALS).any(|number| host(number, ipv6) == local), "{local}");
+            assert!(is_local(local, ipv6), "{local}");
         }
-        let expected = self.forwarded(number, ipv6, &flow.inward_out(), local);
+        let expected = Expected::Sent(forwarded(link, &flow.inward_out(), local));
         self.add(format!("{name}, to the backend"), flow.inward().bytes(), expected);
         if matches!(number, FULL_NAT | NAT) {
             let expected = self.to_client(&flow.outward_out().bytes());
             self.add(format!("{name}, to the client"), flow.outward().bytes(), expected);
         }
         let long = [7; 1400];
-        let expected = self.forwarded(number, ipv6, &flow.inward_out().payload(&long), local);
+        let expected = Expected::Sent(forwarded(link, &flow.inward_out().payload(&long), local));
         let partial = flow.inward().payload(&long).partial();
         self.add(format!("{name}, to the backend, 1400 bytes, checksum unfinished"), partial, expected);
 
         let first = if let L4::Tcp(_) = l4 { L4::Tcp(SYN) } else { l4 };
         let client = self.client(ipv6);
-        let frame = Frame::new(first, client, at(number, ipv6, SERVICE));
-        // What it is to come out as, with a local port that is not known yet, is what the packets above say.
+        let frame = Frame::new(first, client, at(number, ipv6, SERVICE)).payload(b"the first words");
         let port_at = HEADER as u32 + if ipv6 { 40 } else { 20 };
         self.cases.push(Case {
             name: format!("{name}, new connection"),
             frame: frame.bytes(),
-            expected: Expected::Sent(Vec::new()),
+            expected: Expected::Begun(First { frame, number, link }),
             new_flow: Some(port_at),
             grows: if number == TUNNEL { port_at - HEADER as u32 } else { 0 },
         });
