@@ -54,9 +54,29 @@ fn elsewhere(record: &TrialRecord) -> Vec<(&str, f64)> {
     found.collect()
 }
 
-/// Trials in which other programs' packets may hide what is looked for. They can only add to a CPU's count, so that a
-/// node's own packets on the wrong CPUs would show in every trial.
-const TRIALS: u32 = 12;
+/// Trials of which the majority counts. What CPUs processed is counted for all programs, so other programs' packets may hide
+/// what is looked for in a window; a node's own packets on the wrong CPUs show in every one. Where others disturb each tenth
+/// window, the majority of nine is wrong once in 1,100 times (binomial).
+const TRIALS: u32 = 9;
+/// Windows in which hardly anything comes through, as when others fill the CPUs' queues, show nothing; there may be this
+/// many more.
+const EMPTY: u32 = 20;
+/// Packets that b must have received for a window to count.
+const RECEIVED: u64 = 1000;
+
+/// Whether something holds in more than half of [`TRIALS`] trials; ends when that is decided. Of those that count `trial`
+/// says so, of the others nothing.
+fn in_most_trials(mut trial: impl FnMut(u32) -> Option<bool>) -> bool {
+    let mut counts = [0; 2];
+    for holds in (1..=TRIALS + EMPTY).filter_map(&mut trial) {
+        counts[usize::from(holds)] += 1;
+        if counts.iter().any(|count| count * 2 > TRIALS) {
+            println!("in {} trials, and not in {}", counts[1], counts[0]);
+            return counts[1] > counts[0];
+        }
+    }
+    panic!("in {EMPTY} windows, hardly anything came through");
+}
 
 #[test]
 fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
@@ -65,7 +85,7 @@ fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
         for segmentation_offload in [true, false] {
             let suite = suite(segmentation_offload);
             for scenario in &suite.scenarios {
-                let alone = (1..=TRIALS).any(|ordinal| {
+                let alone = in_most_trials(|ordinal| {
                     let record = rig.trial(scenario, ordinal, &suite.timing, &mut |_, _| ()).unwrap();
                     let received = received(&record, "b");
                     let (sender, receiver) = (processed(&record, "a"), processed(&record, "b"));
@@ -79,10 +99,13 @@ fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
                     assert_eq!(elsewhere(&record), [], "{what}");
                     // A few packets are always on their way.
                     assert!(receiver * 100 >= received * 95, "{what}");
-                    // Large packets are too few to tell them from those of other programs.
-                    segmentation_offload || (received >= 1000 && sender <= own + received / 2)
+                    if segmentation_offload {
+                        // Large packets are too few to tell them from those of other programs.
+                        return Some(true);
+                    }
+                    (received >= RECEIVED).then_some(sender <= own + received / 2)
                 });
-                assert!(alone, "{}: packets that b received were processed by CPUs of a, in every trial", scenario.id);
+                assert!(alone, "{}: packets that b received were processed by CPUs of a, in most trials", scenario.id);
             }
         }
     });
@@ -100,13 +123,14 @@ fn a_receiver_that_is_not_steered_is_flagged() {
                 assert!(error.is_permission(), "{error}");
                 return skip(Lack::Root, "only root may take the steering away");
             }
-            let flagged = (1..=TRIALS).any(|ordinal| {
+            let flagged = in_most_trials(|ordinal| {
                 let record = rig.trial_in(&testbed, scenario, ordinal, &suite.timing, &mut |_, _| ()).unwrap();
                 let found = elsewhere(&record);
                 println!("{}: {found:?}", scenario.id);
-                found.iter().any(|(node, percent)| *node == "b" && *percent > 50.0)
+                let noticed = found.iter().any(|(node, percent)| *node == "b" && *percent > 50.0);
+                (received(&record, "b") >= RECEIVED).then_some(noticed)
             });
-            assert!(flagged, "{}: nobody noticed", scenario.id);
+            assert!(flagged, "{}: most times, nobody noticed", scenario.id);
         }
     });
 }
