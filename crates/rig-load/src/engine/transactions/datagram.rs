@@ -212,7 +212,12 @@ impl Responder {
                 Ok(Some(true))
             }
             Ok(Letter::Farewell) => Ok(Some(false)),
-            Ok(Letter::Stray) | Err(Errno::INTR) => Ok(Some(true)),
+            Ok(Letter::Stray) => {
+                // What is none of the load's is taken in all the same.
+                self.toll.pay(1);
+                Ok(Some(true))
+            }
+            Err(Errno::INTR) => Ok(Some(true)),
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => receive_ended(connection, course, Err(errno)).map(|()| Some(false)),
         }
@@ -466,5 +471,40 @@ impl Engine for PollingRequester {
 
     fn report(&mut self) -> Report {
         self.book.report()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::time::{Duration, Instant};
+
+    use super::super::super::Times;
+    use super::super::tests::transactions;
+    use super::*;
+
+    /// Datagrams that are none of the load's cost a peer as much of its rate as requests do.
+    #[test]
+    fn strays_are_taken_in_no_faster_than_requests() {
+        const STRAYS: u32 = 10;
+        let load = Transactions { request: 1_000, response: 1_000, ..transactions() };
+        let course = Course::new(Some(100_000)).unwrap();
+        let now_ns = monotonic_ns();
+        course.start(Times { start_ns: now_ns, begin_ns: now_ns, ..Times::NEVER });
+        let (here, peer) = UnixDatagram::pair().unwrap();
+        let connection = Connection::new(here.into(), 0, String::new(), String::new());
+        let stray = Greeting { kind: Kind::Hello, flow: 0, token: 0, values: (0, 0) }.encode();
+        (0..STRAYS).for_each(|_| assert_eq!(peer.send(&stray).unwrap(), stray.len()));
+        peer.send(&[7; 1_000]).unwrap();
+        let begun = Instant::now();
+        let mut responder = Responder::new(&load, 1);
+        responder.toll.begin(&course);
+        for _ in 0..=STRAYS {
+            assert_eq!(responder.answer(&connection, &course).unwrap(), Some(true));
+        }
+        // Each has its 10 ms, of which one may be made up for.
+        assert!(begun.elapsed() >= Duration::from_millis(10) * STRAYS, "{:?}", begun.elapsed());
+        peer.set_nonblocking(true).unwrap();
+        assert_eq!(peer.recv(&mut [0; 2_000]).unwrap(), 1_000, "the request is answered");
     }
 }
