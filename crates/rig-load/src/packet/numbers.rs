@@ -18,6 +18,9 @@ const REMEMBERED: u32 = 1 << 22;
 const FEW: u64 = 1 << 16;
 /// Answers with a number, in a row, after which a server is known to echo.
 const PROOF: u8 = 4;
+/// Of a server that has not answered yet. Its first answer is believed when it has a number that can be one: by chance that
+/// is so once in 1,024 times, and only once for each server.
+const UNHEARD: u8 = u8::MAX;
 
 /// What an answer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub(super) struct Numbers {
     given: u64,
     /// A bit for each of the last numbers: whether it was answered.
     answered: Box<[u64]>,
-    /// For each server's address: how many answers in a row carried a number, up to [`PROOF`].
+    /// For each server's address: how many answers in a row carried a number, up to [`PROOF`], or [`UNHEARD`].
     proofs: Box<[u8]>,
 }
 
@@ -55,7 +58,7 @@ impl Numbers {
     /// another number, unless more than 15 million requests were sent in a second.
     pub fn new(now: Nanos, servers: usize) -> Self {
         let answered = vec![0; REMEMBERED as usize / 64].into();
-        Self { next: Stamp::of(now).0, given: 0, answered, proofs: vec![0; servers].into() }
+        Self { next: Stamp::of(now).0, given: 0, answered, proofs: vec![UNHEARD; servers].into() }
     }
 
     /// The number of the next request.
@@ -83,7 +86,8 @@ impl Numbers {
         let remembered = given && age <= REMEMBERED;
         let (word, bit) = Self::place(number);
         let fresh = remembered && self.answered[word] & bit == 0;
-        let before = self.proofs[server];
+        let unheard = self.proofs[server] == UNHEARD;
+        let before = if unheard { 0 } else { self.proofs[server] };
         let proven = before == PROOF;
         if fresh {
             self.answered[word] |= bit;
@@ -99,7 +103,7 @@ impl Numbers {
             _ if given => Told::Late,
             _ => Told::Stray,
         };
-        let likely = if self.given <= FEW { fresh || before > 0 } else { fresh && before > 0 };
+        let likely = if self.given <= FEW { fresh || before > 0 } else { fresh && (before > 0 || unheard) };
         if proven || likely || awaited.is_none() { told } else { Told::Nothing }
     }
 }
@@ -196,6 +200,19 @@ mod tests {
         let mut numbers = numbers(0);
         let (first, second) = (numbers.give(), numbers.give());
         assert_eq!(numbers.judge(first, waits(second), 1), Told::Late);
+    }
+
+    /// So many requests after the first that a number could be chance.
+    #[test]
+    fn the_first_answer_of_a_server_may_be_late_at_any_time() {
+        let mut numbers = numbers(FEW as u32 + 1);
+        let (first, second) = (numbers.give(), numbers.give());
+        assert_eq!(numbers.judge(first, waits(second), 1), Told::Late);
+        assert_eq!(numbers.judge(second, waits(second), 1), Told::Awaited);
+        // One that has answered with bytes of its own must do so more than once.
+        let (first, second) = (numbers.give(), numbers.give());
+        assert_eq!(numbers.judge(0x6161_6161, waits(first), 0), Told::Nothing);
+        assert_eq!(numbers.judge(first, waits(second), 0), Told::Nothing);
     }
 
     #[test]
