@@ -188,6 +188,12 @@ impl Latencies {
         self.censored += count;
     }
 
+    /// Enters a handshake of this age that is not waited for any more.
+    pub(super) fn give_up_handshake(&mut self, age: Nanos) {
+        self.handshake.record(age);
+        self.censored += 1;
+    }
+
     /// Forgets all values and keeps the memory.
     pub fn clear(&mut self) {
         for histogram in [&mut self.handshake, &mut self.first_byte, &mut self.transaction] {

@@ -430,7 +430,7 @@ impl<F: Family> Engine<F> {
             number if number == F::ICMP => match F::unreachable(&packet)? {
                 Some(error) => {
                     self.core.counters.icmp_rx += 1;
-                    self.unreachable(&error);
+                    self.unreachable(now, &error);
                     Ok(())
                 }
                 None => self.other(now, &ethernet, transmit),
@@ -514,7 +514,7 @@ impl<F: Family> Engine<F> {
 
     /// The network could not deliver a packet of ours.
     #[cold]
-    fn unreachable(&mut self, error: &Unreachable<F::Address>) {
+    fn unreachable(&mut self, now: Nanos, error: &Unreachable<F::Address>) {
         let quoted = &error.quoted;
         let (Some(local), Some(remote)) =
             (self.core.local.find(quoted.source), self.core.remote.find(quoted.destination))
@@ -524,9 +524,9 @@ impl<F: Family> Engine<F> {
         let key = Key::new(local, quoted.source_port, remote, quoted.destination_port);
         match &mut self.running {
             Running::Tcp(tcp) if quoted.protocol == protocol::TCP => {
-                tcp.unreachable(&mut self.core, key, quoted.sequence, error.too_big);
+                tcp.unreachable(&mut self.core, now, key, quoted.sequence, error.too_big);
             }
-            Running::Udp(udp) if quoted.protocol == protocol::UDP => udp.unreachable(&mut self.core, key),
+            Running::Udp(udp) if quoted.protocol == protocol::UDP => udp.unreachable(&mut self.core, now, key),
             _ => {}
         }
     }

@@ -50,6 +50,15 @@ fn message<F: Family>(link: &Link<F>, payload: &Payload) -> (Template, Option<u3
     (Template::udp(link, &bytes), filler)
 }
 
+/// Enters what a client's flow waits for and does not get: it took this long, or longer.
+fn lost<F: Family>(core: &mut Core<F>, now: Nanos, slot: u32) {
+    let connection = &core.table.all[slot as usize];
+    let age = connection.stamp.age(now);
+    if connection.state == State::Asked && core.window.has(now, age) {
+        core.latencies.give_up(age, connection.left.into());
+    }
+}
+
 impl UdpService {
     /// `servers` are how many addresses there are, and `now` is not after any time to come.
     pub fn client<F: Family>(
@@ -84,11 +93,8 @@ impl UdpService {
     /// Enters what has no answer, or did not begin.
     pub fn give_up<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) {
         let Role::Client(client) = &mut self.role else { return };
-        for connection in core.table.all.iter().filter(|connection| connection.state == State::Asked) {
-            let age = connection.stamp.age(now);
-            if core.window.has(now, age) {
-                core.latencies.give_up(age, connection.left.into());
-            }
+        for slot in 0..core.table.all.len() {
+            lost(core, now, slot as u32);
         }
         let (window, latencies, until) = (core.window, &mut core.latencies, client.opener.due_until(now));
         let mut never = |due: Nanos| {
@@ -278,11 +284,8 @@ impl UdpService {
                 self.ask(core, now, slot, transmit);
             }
             State::Asked => {
-                let (age, left) = (connection.stamp.age(now), u64::from(connection.left));
-                core.counters.udp_rt += left;
-                if core.window.has(now, age) {
-                    core.latencies.give_up(age, left);
-                }
+                core.counters.udp_rt += u64::from(connection.left);
+                lost(core, now, slot);
                 self.unanswered(core, now, slot, transmit);
             }
             _ => {}
@@ -291,10 +294,11 @@ impl UdpService {
 
     /// The network could not deliver what a flow sent: nobody listens there, or nobody is there.
     #[cold]
-    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key) {
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, key: Key) {
         let Some(slot) = core.table.find(key) else { return };
         core.counters.unreachable += 1;
         if core.table.all[slot as usize].state == State::Asked {
+            lost(core, now, slot);
             core.fail(slot);
         }
     }

@@ -95,3 +95,33 @@ fn lost_requests_are_among_the_slow_ones() {
     assert!((2999..=3001).contains(&latencies.transaction.count()), "{}", latencies.transaction.count());
     assert!(latencies.transaction.percentile(99.0).unwrap() > 900 * MILLISECOND);
 }
+
+/// Connections and requests over TCP that are given up while the load goes on took as long as was waited for them.
+#[test]
+fn failed_connections_are_among_the_slow_ones() {
+    let (mut from, to) = tcp();
+    if let Service::TcpClient(tcp) = &mut from {
+        tcp.times = TcpTimes { retransmit: Duration::from_millis(50), retries: 1, ..tcp.times };
+    }
+    let mut rig = stalled::<V4>(from, to, SECOND / 10);
+    let (latencies, errors) = (rig.client.latencies(), rig.client.counters().sk_err);
+    assert!(errors >= 14, "seven connections twice: {errors}");
+    assert!(latencies.censored >= errors - 7, "{} of {errors}", latencies.censored);
+    assert!(latencies.handshake.max() >= Some(100 * MILLISECOND), "{:?}", latencies.handshake.max());
+    rig.run(3 * SECOND, STEP);
+    rig.client.give_up(rig.now);
+    check(&rig, true);
+}
+
+/// A request that is answered by a reset has no answer.
+#[test]
+fn what_a_peer_resets_is_as_old_as_it_is() {
+    let (from, to) = tcp();
+    let mut rig = stalled::<V4>(from, to.clone(), SECOND / 10);
+    // The server comes back and knows of nothing.
+    rig.server = rig_load::packet::Engine::new(server::<V4>(to), rig.now).unwrap();
+    rig.run(SECOND, STEP);
+    assert!(rig.client.counters().sk_err >= 7, "{}", rig.client.counters().sk_err);
+    rig.client.give_up(rig.now);
+    check(&rig, true);
+}

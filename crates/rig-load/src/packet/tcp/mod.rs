@@ -236,26 +236,14 @@ impl TcpService {
 
     /// Enters what has no answer, or did not begin.
     pub fn give_up<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) {
-        let Role::Client(client) = &mut self.role else { return };
-        for connection in &core.table.all {
-            let age = self.unit.age(connection.stamp, now);
-            if !core.window.has(now, age) {
-                continue;
-            }
-            match connection.state {
-                State::SynSent => {
-                    core.latencies.handshake.record(age);
-                    core.latencies.censored += 1;
-                }
-                State::Established => core.latencies.give_up(age, 1),
-                _ => {}
-            }
+        for slot in 0..core.table.all.len() {
+            self.unanswered(core, now, slot as u32);
         }
+        let Role::Client(client) = &mut self.role else { return };
         let (window, latencies, until) = (core.window, &mut core.latencies, client.opener.due_until(now));
         client.opener.give_up(now, |due| {
             if window.has(due, 0) {
-                latencies.handshake.record(now - due);
-                latencies.censored += 1;
+                latencies.give_up_handshake(now - due);
             }
         });
         if let Some(requests) = client.pace.requests() {
@@ -265,6 +253,27 @@ impl TcpService {
                 }
             });
         }
+    }
+
+    /// Enters what a client waits for over a connection and does not get: it took this long, or longer.
+    fn unanswered<F: Family>(&self, core: &mut Core<F>, now: Nanos, slot: u32) {
+        let Role::Client(_) = &self.role else { return };
+        let connection = &core.table.all[slot as usize];
+        let age = self.unit.age(connection.stamp, now);
+        match connection.state {
+            State::SynSent if core.window.has(now, age) => core.latencies.give_up_handshake(age),
+            State::Established if core.window.has(now, age) => core.latencies.give_up(age, 1),
+            // The request that is due waits for the peer's window.
+            State::Resting if connection.retries() > 0 && core.window.has(now, age) => core.latencies.give_up(age, 1),
+            _ => {}
+        }
+    }
+
+    /// A connection has failed, with what is under way.
+    #[cold]
+    fn fail<F: Family>(&self, core: &mut Core<F>, now: Nanos, slot: u32) {
+        self.unanswered(core, now, slot);
+        core.fail(slot);
     }
 
     pub fn is_server(&self) -> bool {
@@ -325,7 +334,7 @@ impl TcpService {
             State::FinWait2 => core.fail(slot),
             State::Established if waiting => {
                 self.send_reset(core, slot, transmit);
-                core.fail(slot);
+                self.fail(core, now, slot);
             }
             _ => self.again(core, now, slot, transmit),
         }
@@ -352,7 +361,7 @@ impl TcpService {
         let connection = &mut core.table.all[slot as usize];
         let retries = connection.retries() + 1;
         if retries > self.retries {
-            return core.fail(slot);
+            return self.fail(core, now, slot);
         }
         connection.set_retries(retries);
         match self.role {

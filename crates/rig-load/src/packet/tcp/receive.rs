@@ -40,7 +40,7 @@ impl TcpService {
             core.counters.rst_rx += u64::from(bits & flags::RST != 0);
             return match found {
                 Some(slot) if bits & flags::RST != 0 => {
-                    self.reset_received(core, slot, segment, transmit);
+                    self.reset_received(core, now, slot, segment, transmit);
                     Ok(())
                 }
                 Some(slot) => self.syn_received(core, now, slot, segment, transmit),
@@ -215,6 +215,7 @@ impl TcpService {
     fn reset_received<F: Family>(
         &mut self,
         core: &mut Core<F>,
+        now: Nanos,
         slot: u32,
         segment: &Tcp<'_>,
         transmit: &mut impl Transmit,
@@ -222,7 +223,7 @@ impl TcpService {
         let connection = &core.table.all[slot as usize];
         let acks = segment.flags() & flags::ACK != 0 && segment.acknowledgment() == connection.next;
         if connection.state == State::SynSent {
-            return if acks { core.fail(slot) } else { core.counters.tcp_drop += 1 };
+            return if acks { self.fail(core, now, slot) } else { core.counters.tcp_drop += 1 };
         }
         if segment.sequence() != connection.expected {
             // RFC 5961, 3.2: in the window, but perhaps a guess.
@@ -239,14 +240,14 @@ impl TcpService {
             (Role::Server(server), State::Established) => is_untouched(connection, server.request),
             _ => false,
         };
-        if closing { core.close(slot) } else { core.fail(slot) }
+        if closing { core.close(slot) } else { self.fail(core, now, slot) }
     }
 
     /// The network says that it did not deliver the segment with this number. Only a segment that is under way can be
     /// meant (RFC 5927, 4.1), and only a connection that is not made yet fails by it (RFC 5461, 4.1): others may get
     /// through by another way.
     #[cold]
-    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, key: Key, sequence: u32, too_big: bool) {
+    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, key: Key, sequence: u32, too_big: bool) {
         let Some(slot) = core.table.find(key) else { return };
         let connection = &core.table.all[slot as usize];
         if sequence.wrapping_sub(connection.unacknowledged) >= connection.in_flight() {
@@ -254,7 +255,7 @@ impl TcpService {
         }
         core.counters.unreachable += 1;
         if connection.state == State::SynSent && !too_big {
-            core.fail(slot);
+            self.fail(core, now, slot);
         }
     }
 
@@ -517,7 +518,7 @@ impl TcpService {
         if read == Progress::Bad || surplus || more && fin {
             core.counters.http_err += u64::from(http);
             self.send_reset(core, slot, transmit);
-            return core.fail(slot);
+            return self.fail(core, now, slot);
         }
         if more {
             connection.stamp = self.unit.hold(connection.stamp, now);

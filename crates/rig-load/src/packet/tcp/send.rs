@@ -54,7 +54,7 @@ impl TcpService {
             let retries = connection.retries() + 1;
             if retries > self.retries {
                 self.send_reset(core, slot, transmit);
-                return core.fail(slot);
+                return self.fail(core, now, slot);
             }
             connection.set_retries(retries);
             let (key, numbers) = (connection.key, (connection.next.wrapping_sub(1), connection.expected));
