@@ -60,6 +60,7 @@ struct Tool {
 enum How {
     Netrig {
         engine: Engine,
+        connections: u32,
         send: SendMode,
         receive: ReceiveMode,
     },
@@ -71,13 +72,19 @@ enum How {
 }
 
 fn tools() -> Vec<Tool> {
-    let netrig = |name, engine, send, receive| Tool { name, how: How::Netrig { engine, send, receive } };
+    let netrig = |name, engine, connections, send, receive| {
+        let how = How::Netrig { engine, connections, send, receive };
+        Tool { name, how }
+    };
+    let copies = |name, engine, connections| netrig(name, engine, connections, SendMode::Copy, ReceiveMode::Copy);
     let peer = |name, server, client| Tool { name, how: How::Peer { server, client } };
     let uring = Engine::Uring { outstanding: 2 };
     vec![
-        netrig("netrig", Engine::Blocking, SendMode::Copy, ReceiveMode::Copy),
-        netrig("netrig io_uring, 2 outstanding", uring, SendMode::Copy, ReceiveMode::Copy),
-        netrig("netrig copy-free", Engine::Blocking, SendMode::Splice, ReceiveMode::Discard),
+        copies("netrig", Engine::Blocking, 1),
+        copies("netrig io_uring, 2 outstanding", uring, 1),
+        copies("netrig, 16 connections", Engine::Blocking, 16),
+        copies("netrig io_uring, 16 connections", uring, 16),
+        netrig("netrig copy-free", Engine::Blocking, 1, SendMode::Splice, ReceiveMode::Discard),
         peer("iperf3", &["iperf3", "-s", "-1"], &["iperf3", "-c", "{}", "-l", "128K", "-t", PEER_SECONDS]),
         peer("iperf3 -Z", &["iperf3", "-s", "-1"], &["iperf3", "-Z", "-c", "{}", "-l", "128K", "-t", PEER_SECONDS]),
         peer(
@@ -114,11 +121,12 @@ impl Bench {
     fn measure(&self, tool: &Tool) -> Result<(f64, f64)> {
         let field = &self.0;
         match tool.how {
-            How::Netrig { engine, send, receive } => {
+            How::Netrig { engine, connections, send, receive } => {
                 let cool_down = Duration::from_millis(300);
                 let interval = Duration::from_secs(1);
                 let phases = Phases { warm_up: WARM_UP, window: WINDOW, cool_down, interval };
-                let mut running = field.start_netrig(&Load::TcpStream(stream(engine, send, receive)), phases)?;
+                let mut running =
+                    field.start_netrig(&Load::TcpStream(stream(engine, connections, send, receive)), phases)?;
                 running.wait_until(running.window().0)?;
                 let result = self.observe()?;
                 running.finish()?;
@@ -164,11 +172,11 @@ struct Reading {
     cpu_seconds: f64,
 }
 
-fn stream(engine: Engine, send_mode: SendMode, receive_mode: ReceiveMode) -> TcpStream {
+fn stream(engine: Engine, connections: u32, send_mode: SendMode, receive_mode: ReceiveMode) -> TcpStream {
     TcpStream {
         flow: Flow::Forward,
         threads: 1,
-        connections: 1,
+        connections,
         message: MESSAGE,
         send_buffer: None,
         receive_buffer: None,
@@ -185,14 +193,22 @@ fn report(tools: &[Tool], results: &[Outcome], rounds: usize) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "Medians of {rounds} interleaved rounds, {WINDOW:?} each: one thread, 128 KiB messages, {CONGESTION_CONTROL}."
+        "Medians of {rounds} interleaved rounds, {WINDOW:?} each: one thread, one connection unless told, 128 KiB messages, {CONGESTION_CONTROL}."
     );
     let rows: Vec<_> = tools.iter().zip(results).map(|(tool, outcome)| (tool.name, outcome)).collect();
     let _ = write!(text, "{}", table(&rows));
-    let find = |name| rows.iter().find(|row| row.0 == name).map(|row| median(&row.1.gbit));
+    let find = |name| rows.iter().find(|row| row.0 == name).map(|row| (median(&row.1.gbit), median(&row.1.cost)));
+    let pairs =
+        [("netrig io_uring, 2 outstanding", "netrig"), ("netrig io_uring, 16 connections", "netrig, 16 connections")];
+    for (name, other) in pairs {
+        if let (Some(ring), Some(blocking)) = (find(name), find(other)) {
+            let (gbit, cost) = (ring.0 / blocking.0, ring.1 / blocking.1);
+            let _ = write!(text, "\n{name}, to blocking: {gbit:.2} x its throughput, {cost:.2} x its CPU per byte.");
+        }
+    }
     if let (Some(own), Some(free), Some(iperf3)) = (find("netrig"), find("netrig copy-free"), find("iperf3")) {
-        let _ =
-            write!(text, "\nTo iperf3: netrig {:.2} x its throughput, copy-free {:.2} x.", own / iperf3, free / iperf3);
+        let (own, free) = (own.0 / iperf3.0, free.0 / iperf3.0);
+        let _ = write!(text, "\nTo iperf3: netrig {own:.2} x its throughput, copy-free {free:.2} x.");
     }
     text
 }

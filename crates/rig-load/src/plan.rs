@@ -189,7 +189,8 @@ impl TcpStream {
 pub enum Engine {
     /// One system call at a time for each thread.
     Blocking,
-    /// io_uring with this many operations outstanding for each connection (NTttcp's `-a`).
+    /// io_uring with this many operations outstanding for each connection (NTttcp's `-a`). From Linux 6.12 on, a receiver
+    /// has one that stays, with at least as many buffers, and is woken at most each 100 us while data comes.
     Uring { outstanding: u32 },
 }
 

@@ -242,8 +242,9 @@ fn of_stream(stream: &TcpStream) -> Demand {
     let (buffers, ring) = match stream.engine {
         Engine::Uring { outstanding } => {
             let operations = u64::from(outstanding).saturating_mul(stream.connections.into());
+            let buffers = rig_sys::uring::receive_buffers(stream.connections, outstanding, stream.message);
             let copies = stream.receive_mode == ReceiveMode::Copy;
-            (if copies { operations } else { 1 }, rig_sys::uring::memory(operations))
+            (if copies { buffers } else { 1 }, rig_sys::uring::memory(operations))
         }
         Engine::Blocking => (1, 0),
     };

@@ -14,6 +14,11 @@ use super::{Connection, Course, Engine, Trouble, receive_ended, send_ended};
 use crate::plan::{ReceiveMode, SendMode, TcpStream};
 use crate::record::Direction;
 
+/// How long arrivals are gathered for one wake-up (docs/decisions/io-uring.md).
+const GATHER: Duration = Duration::from_micros(100);
+/// With a smaller receive buffer, what comes in that time could fill it, and the sender would have to stop.
+const ROOMY: u32 = 1 << 20;
+
 #[derive(Debug)]
 struct Sender {
     ring: Ring,
@@ -50,12 +55,15 @@ pub(super) fn build(
     };
     let sockets: Vec<_> = connections.iter().map(|connection| connection.socket.as_fd()).collect();
     let (message, depth) = (stream.message as usize, outstanding as usize);
-    let ring = Ring::new(&sockets, outstanding, work, Buffer::new(message).get())
+    let mut ring = Ring::new(&sockets, outstanding, work, Buffer::new(message).get())
         .map_err(|error| Trouble { what: what(), why: error.to_string() })?;
     Ok(if direction == Direction::Send {
         let turns = (0..depth).flat_map(|_| 0..connections.len()).collect();
         Box::new(Sender { ring, message, throttle: stream.throttle, turns, quota: quota.unwrap_or(u64::MAX) })
     } else {
+        if stream.receive_buffer.is_none_or(|bytes| bytes >= ROOMY) {
+            ring.gather(GATHER);
+        }
         Box::new(Receiver { ring, depth })
     })
 }
@@ -168,14 +176,15 @@ impl Engine for Receiver {
                         ended[socket] = true;
                     }
                     Err(error) => match errno(&error) {
-                        Errno::INTR | Errno::AGAIN | Errno::CANCELED => {}
+                        Errno::INTR | Errno::AGAIN | Errno::CANCELED | Errno::NOBUFS => {}
                         errno => {
                             receive_ended(connection, course, Err(errno))?;
                             ended[socket] = true;
                         }
                     },
                 }
-                // A chain is only followed by the next when it is through: two at a time would race for the bytes.
+                // A chain is only followed by the next when it is through: two at a time would race for the bytes. A
+                // receive that stays is through when it found no buffer.
                 if self.ring.in_flight(socket) == 0 && !ended[socket] && !course.is_stopped() {
                     self.ring.queue(socket, self.depth);
                 }

@@ -151,7 +151,8 @@ impl Engine {
                 _ => {}
             }
             if stream.receive_mode == ReceiveMode::Copy {
-                receiving *= ring;
+                let (connections, message) = (stream.connections, stream.message);
+                receiving *= rig_sys::uring::receive_buffers(connections, outstanding, message);
             }
         }
         memory((sending + receiving) * u64::from(stream.message))

@@ -50,6 +50,10 @@ impl Slots {
         slot / self.depth
     }
 
+    pub(super) fn sockets(&self) -> usize {
+        self.free.len()
+    }
+
     pub(super) fn free(&self, socket: usize) -> usize {
         self.free[socket].len()
     }

@@ -264,7 +264,8 @@ pub struct StreamLoad {
     #[arg(long, value_name = "MODE", default_value = "copy",
           value_parser = named(&["copy", "discard"], receive_mode))]
     receive_mode: ReceiveMode,
-    /// Use io_uring with this many operations outstanding on each connection [default: one system call at a time]
+    /// Use io_uring with this many operations outstanding on each connection; a receiver then gathers what comes in 100 us
+    /// [default: one system call at a time]
     #[arg(long, value_name = "N")]
     outstanding: Option<u32>,
 }
