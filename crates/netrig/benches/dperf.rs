@@ -159,12 +159,20 @@ fn start(tool: &Tool, directory: &Path, ns: &NetNs, interface: &str, file: &str,
     Ok(Peer(child.with_context(|| format!("start {}", tool.name))?))
 }
 
+/// A figure of a block: thousands are separated, and dperf writes those that tell of a loss in colour.
+fn number(word: &str) -> Option<u64> {
+    let plain = word.rsplit_once("\x1b[0m").map_or(word, |(coloured, _)| coloured);
+    let plain =
+        plain.strip_prefix("\x1b[").map_or(plain, |rest| rest.split_once('m').map_or(rest, |(_, figure)| figure));
+    plain.replace(',', "").parse().ok()
+}
+
 /// What the blocks of each second say; both tools have the same. `None` when there was no connection.
 fn read(output: &str) -> Option<(f64, f64)> {
     let seconds = output.split("Total Numbers").next()?.split("seconds ").skip(1);
     let value = |second: &str, name: &str| {
         let mut words = second.split_whitespace().skip_while(|word| *word != name);
-        words.nth(1).and_then(|word| word.replace(',', "").parse::<u64>().ok()).unwrap_or(0)
+        words.nth(1).and_then(number).unwrap_or(0)
     };
     let (mut clean, mut most, mut lost) = (0, 0, false);
     for second in seconds {
