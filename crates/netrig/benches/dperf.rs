@@ -63,7 +63,7 @@ const TOOLS: [Tool; 3] = [
 struct Outcome {
     /// Opened in the highest second before one with a loss.
     clean: Sample,
-    /// Closed in the highest second.
+    /// Answered in the highest second. Closed ones would be those that were given up, too.
     most: Sample,
 }
 
@@ -178,7 +178,7 @@ fn read(output: &str) -> Option<(f64, f64)> {
     for second in seconds {
         lost |= LOSSES.iter().any(|name| value(second, name) > 0);
         clean = if lost { clean } else { clean.max(value(second, "skOpen")) };
-        most = most.max(value(second, "skClose"));
+        most = most.max(value(second, "http2XX"));
     }
     (most > 0).then_some((clean as f64, most as f64))
 }
