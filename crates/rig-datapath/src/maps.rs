@@ -59,6 +59,16 @@ impl Map {
         self.handle.keys().map(|bytes| self.decode(&bytes)).collect()
     }
 
+    /// Keys and values of a hash, as far as they stay meanwhile.
+    pub(crate) fn entries_of_hash<K, V>(&self) -> Vec<(K, V)>
+    where
+        K: FromBytes + IntoBytes + Immutable,
+        V: FromBytes,
+    {
+        let keys = self.keys::<K>().into_iter();
+        keys.filter_map(|key| self.get(&key).ok().flatten().map(|value| (key, value))).collect()
+    }
+
     /// The element of an array, which is always there.
     pub(crate) fn at<V: FromBytes>(&self, index: u32) -> Result<V, Error> {
         self.get(&index)?.ok_or_else(|| Error::Missing { kind: "element in map", name: self.name.to_owned() })

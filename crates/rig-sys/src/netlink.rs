@@ -1,5 +1,7 @@
 //! Links, addresses, routes and queueing disciplines over rtnetlink (rtnetlink(7)).
 
+mod neighbors;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -28,6 +30,8 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{During, Error, Result};
 use crate::netns::NetNs;
+
+pub use neighbors::{NextHop, RuleInput, Upkeep};
 
 /// An rtnetlink socket that speaks to one network namespace, whichever thread uses it.
 pub struct Netlink {

@@ -61,6 +61,37 @@ static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const 
 	return 0;
 }
 
+/* What changes in a packet but for its link-layer addresses; 0 or a reason for a drop. A function of its own as `find_way`. */
+static __noinline int rewrite(struct xdp_md *ctx, struct packet *p, struct connection *c, int kind, enum direction direction)
+{
+	const struct control *control = settings();
+	const struct service *s = service_at(c->service);
+	const struct backend *b = backend_at(c->backend);
+	struct translation t;
+	int reason;
+
+	if (!control || !s || !b)
+		return DROP_INTERNAL;
+	reason = decrement_ttl(ctx, p);
+	if (reason)
+		return reason;
+	if (!is_blind(s)) {
+		if (!translation_of(c, s, b, direction, &t))
+			return DROP_INTERNAL;
+		if (kind == FLOW)
+			return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
+		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
+	}
+	if (kind == FLOW)
+		reason = complete_flow(ctx, p, control);
+	if (!reason && s->forward == TUNNEL && direction == INWARD) {
+		const struct address *local = local_at(c->local);
+
+		reason = local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
+	}
+	return reason;
+}
+
 /* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. */
 __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 entry, __u32 tick)
 {
@@ -68,94 +99,41 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	const enum direction direction = DIRECTION(entry);
 	const struct control *control = settings();
 	struct service *s;
-	struct backend *b;
-	struct address *local = 0;
-	struct translation t;
-	struct hop *hop = 0;
-	__u64 client_mac = 0;
-	/* With a tunnel's header it may be more than 16 bits have room for. */
-	__u32 ifindex, length;
-	__u16 mtu;
+	struct way way = {};
+	__u32 outer = 0;
 	int reason;
 
 	if (!c || !p || !control)
 		return drop(DROP_INTERNAL);
 	s = service_at(c->service);
-	b = backend_at(c->backend);
-	if (!s || !b)
+	if (!s)
 		return drop(DROP_INTERNAL);
 	if (p->ttl <= 1)
 		return drop(DROP_TTL);
-	length = p->l3_length;
 	if (kind == FLOW)
 		touch(c, s, p, direction, tick);
 
 	/* The way out first: a packet that cannot leave is not written to. */
-	if (direction == INWARD) {
-		const struct address *from = &c->client;
-
-		if (s->forward == FULLNAT || s->forward == TUNNEL) {
-			local = local_at(c->local);
-			if (!local)
-				return drop(DROP_INTERNAL);
-			from = local;
-		}
-		reason = way_to_backend(ctx, from, b, c->backend, p->ipv6, tick, &hop);
-		if (reason)
-			return drop(reason);
-		ifindex = hop->ifindex;
-		mtu = hop->mtu;
-		if (s->forward == TUNNEL)
-			length += p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	} else {
-		client_mac = *(volatile __u64 *)&c->hop;
-		if (!client_mac || HOP_TIME(client_mac) != hop_time(tick)) {
-			reason = way_to_client(ctx, c, &s->address, p->ipv6, tick);
-			if (reason)
-				return drop(reason);
-			client_mac = *(volatile __u64 *)&c->hop;
-		}
-		ifindex = c->hop_ifindex;
-		mtu = c->hop_mtu;
-	}
-	NOTE(mtu, mtu ? mtu - (length - p->l3_length) : 0);
-	NOTE(ifindex, ifindex);
-	if (mtu && length > mtu) {
+	reason = find_way(ctx, c, direction | (__u32)(p->ipv6 ? 2 : 0), tick, &way);
+	if (reason)
+		return drop(reason);
+	if (direction == INWARD && s->forward == TUNNEL)
+		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	NOTE(mtu, way.mtu ? way.mtu - outer : 0);
+	NOTE(ifindex, way.ifindex);
+	/* With a tunnel's header it may be more than 16 bits have room for. */
+	if (way.mtu && p->l3_length + outer > way.mtu) {
 		/* With NAT the backend talks with the client, for whom nobody else may speak. */
 		const struct address *from =
 			direction == OUTWARD && s->forward == NAT ? &s->address : &p->tuple.destination;
 
-		return kind == FLOW ? too_big(ctx, p, from, mtu - (length - p->l3_length), tick) : drop(DROP_TOO_BIG);
+		return kind == FLOW ? too_big(ctx, p, from, way.mtu - outer, tick) : drop(DROP_TOO_BIG);
 	}
-
-	reason = decrement_ttl(ctx, p);
-	if (reason)
-		return drop(reason);
-	if (!is_blind(s)) {
-		if (!translation_of(c, s, b, direction, &t))
-			return drop(DROP_INTERNAL);
-		if (kind == FLOW)
-			reason = translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
-		else
-			reason = translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
-		if (reason)
-			return drop(reason);
-	} else {
-		if (kind == FLOW)
-			reason = complete_flow(ctx, p, control);
-		if (!reason && s->forward == TUNNEL && local)
-			reason = encapsulate(ctx, p, local, &b->address);
-		if (reason)
-			return drop(reason);
-	}
-	if (hop)
-		reason = set_link(ctx, hop->source, hop->destination);
-	else
-		reason = set_link(ctx, c->hop_source, (__u8 *)&client_mac);
+	reason = rewrite(ctx, p, c, kind, direction) ?: set_link(ctx, way.source, way.destination);
 	if (reason)
 		return drop(reason);
 	count(c->backend, direction, p->l3_length);
-	return leave_by(ctx, p, ifindex, control);
+	return leave_by(ctx, p, way.ifindex, control);
 }
 
 /*

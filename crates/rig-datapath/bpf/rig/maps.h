@@ -213,6 +213,26 @@ struct {
 	__type(value, __u32);
 } missed SEC(".maps");
 
+/*
+ * Next hops that packets went to, by backend, where ways depend on more than that: the control plane has the kernel keep them
+ * fresh, and takes them out with the backend.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct next_hop);
+	__type(value, __u32);
+} next_hops SEC(".maps");
+
+/* An enum ways. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} ways SEC(".maps");
+
 /* How often this CPU has told senders. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

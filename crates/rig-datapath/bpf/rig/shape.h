@@ -19,6 +19,12 @@
 
 #include <linux/types.h>
 
+/*
+ * Of what is kept across restarts: one more with each change of a layout here, or of what a field means, after which nobody
+ * goes on with tables of before.
+ */
+#define SHAPE_VERSION 1
+
 #define TICK_SHIFT 27
 
 #define BUCKET_ENTRIES 7
@@ -203,6 +209,9 @@ _Static_assert(sizeof(struct traffic) == 40, "");
 
 enum knowledge { UNKNOWN = 0, KNOWN = 1 };
 
+/* What ways to backends depend on, which the control plane finds out from routes and rules. */
+enum ways { BY_BACKEND = 0, BY_SOURCE = 1, BY_PORTS = 2 };
+
 /* The way to a backend as one CPU knows it. */
 struct hop {
 	__u32 looked_up;
@@ -211,14 +220,17 @@ struct hop {
 	__u16 mtu;
 	/* enum knowledge */
 	__u16 known;
+	__u32 backend;
+	/* A hash of all that it depends on beside the backend; 0 where that is nothing. */
+	__u32 flow;
 };
-_Static_assert(sizeof(struct hop) == 24, "");
+_Static_assert(sizeof(struct hop) == 32, "");
 
-/* To whom on which link a packet was to go. */
+/* To whom on which link a packet was to go, and for which backend; 0 where it was a client's. */
 struct next_hop {
 	struct address address;
 	__u32 ifindex;
-	__u32 pad;
+	__u32 backend;
 };
 _Static_assert(sizeof(struct next_hop) == 24, "");
 
@@ -256,9 +268,12 @@ struct tuning {
 	/* Sets that are homes, and slots of overflow behind them. */
 	__u32 homes;
 	__u32 overflow;
+	/* SHAPE_VERSION of who made the tables. */
+	__u32 version;
+	__u32 hop_mask;
 	__u32 pad;
 };
-_Static_assert(sizeof(struct tuning) == 120, "");
+_Static_assert(sizeof(struct tuning) == 128, "");
 
 /* Where a backend's places go on: the first of the next lease, and the first that has not been searched yet. */
 struct order {

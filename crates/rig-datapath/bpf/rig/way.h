@@ -17,85 +17,93 @@ struct way {
 	__u16 pad;
 };
 
-static always_inline void note_missed(struct bpf_fib_lookup *fib)
+static always_inline struct next_hop next_hop_of(const struct bpf_fib_lookup *fib, __u32 backend)
 {
-	struct next_hop hop = { .ifindex = fib->ifindex };
-	__u32 noted = 1;
+	struct next_hop hop = { .ifindex = fib->ifindex, .backend = backend };
 
-	if (DRY)
-		return;
 	/* The kernel has put the gateway in the destination's place, which IPv4 may have of IPv6 (RFC 5549). */
 	if (fib->family == AF_INET6)
 		set_v6(&hop.address, (struct in6_addr *)fib->ipv6_dst);
 	else
 		set_v4(&hop.address, fib->ipv4_dst);
-	/* Most packets find it noted, by other CPUs too: looking takes no lock. */
-	if (!bpf_map_lookup_elem(&missed, &hop))
-		bpf_map_update_elem(&missed, &hop, &noted, BPF_NOEXIST);
+	return hop;
 }
+
+static always_inline void note(void *map, const struct next_hop *hop)
+{
+	__u32 noted = 1;
+
+	/* Most packets find it noted, by other CPUs too: looking takes no lock. */
+	if (!DRY && !bpf_map_lookup_elem(map, hop))
+		bpf_map_update_elem(map, hop, &noted, BPF_NOEXIST);
+}
+
+/* What a packet looks like on its way, as far as routes may depend on it. */
+struct outward {
+	const struct address *source, *destination;
+	__u16 source_port, destination_port;
+	/* 0: there are no ports, such as around a tunnel. */
+	__u8 protocol;
+	__u8 ipv6;
+	/* 0 for a client's way. */
+	__u16 backend;
+	/* enum ways */
+	__u16 by;
+};
 
 /*
  * Asks the kernel; 0 or a reason for a drop. The interface that `way` has before is one whose link is reached without a
  * neighbour entry.
  */
-static __noinline int look_up(struct xdp_md *ctx, const struct address *from, const struct address *to, int ipv6,
-			      struct way *way)
+static always_inline int look_up(struct xdp_md *ctx, const struct outward *o, struct way *way)
 {
 	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
 	__u32 reached = way->ifindex;
-	long result;
+	struct next_hop hop;
+	int result;
 
-	if (ipv6) {
+	fib.l4_protocol = o->protocol;
+	fib.sport = o->source_port;
+	fib.dport = o->destination_port;
+	if (o->ipv6) {
 		fib.family = AF_INET6;
-		get_v6((struct in6_addr *)fib.ipv6_src, from);
-		get_v6((struct in6_addr *)fib.ipv6_dst, to);
+		get_v6((struct in6_addr *)fib.ipv6_src, o->source);
+		get_v6((struct in6_addr *)fib.ipv6_dst, o->destination);
 	} else {
 		fib.family = AF_INET;
-		fib.ipv4_src = v4_of(from);
-		fib.ipv4_dst = v4_of(to);
+		fib.ipv4_src = v4_of(o->source);
+		fib.ipv4_dst = v4_of(o->destination);
 	}
 	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	way->ifindex = fib.ifindex;
 	way->mtu = fib.mtu_result;
+	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return DROP_NO_ROUTE;
+	hop = next_hop_of(&fib, o->backend);
 	if (result == BPF_FIB_LKUP_RET_NO_NEIGH) {
 		if (fib.ifindex != reached)
-			note_missed(&fib);
+			note(&missed, &hop);
 		return DROP_NO_NEIGHBOR;
 	}
-	if (result != BPF_FIB_LKUP_RET_SUCCESS)
-		return DROP_NO_ROUTE;
 	__builtin_memcpy(way->source, fib.smac, 6);
 	__builtin_memcpy(way->destination, fib.dmac, 6);
+	if (o->by != BY_BACKEND)
+		note(&next_hops, &hop);
 	return 0;
 }
 
-/* The way to a backend, from this CPU's memory or the kernel. */
-static always_inline int way_to_backend(struct xdp_md *ctx, const struct address *from, const struct backend *b,
-					__u32 number, int ipv6, __u32 tick, struct hop **out)
+/* Never 0. */
+static always_inline __u32 hash_way(const struct outward *o, __u32 ingress)
 {
-	struct hop *hop = bpf_map_lookup_elem(&hops, &number);
+	__u64 h = o->destination->hi * 0x9e3779b97f4a7c15ULL + o->destination->lo * 0xc2b2ae3d27d4eb4fULL +
+		  o->source->hi * 0x165667b19e3779f9ULL + o->source->lo * 0xd6e8feb86659fd93ULL +
+		  ingress * 0xa0761d6478bd642fULL;
 
-	if (!hop)
-		return DROP_INTERNAL;
-	*out = hop;
-	/* A traced packet asks the kernel. */
-	if (!DRY && hop->known == KNOWN && hop->looked_up >> WAY_SHIFT == tick >> WAY_SHIFT)
-		return 0;
-
-	struct way way = {};
-	int reason = look_up(ctx, from, &b->address, ipv6, &way);
-
-	if (reason) {
-		hop->known = UNKNOWN;
-		return reason;
-	}
-	hop->ifindex = way.ifindex;
-	__builtin_memcpy(hop->source, way.source, 6);
-	__builtin_memcpy(hop->destination, way.destination, 6);
-	hop->mtu = way.mtu;
-	hop->looked_up = tick;
-	hop->known = KNOWN;
-	return 0;
+	if (o->by == BY_PORTS)
+		h += ((__u64)o->source_port << 16 | o->destination_port) * 0xe7037ed1a0b428dbULL;
+	h ^= h >> 32;
+	h *= 0x9e3779b97f4a7c15ULL;
+	return (h >> 32) | 1;
 }
 
 #define HOP_MAC(hop) ((hop)&0xffffffffffffULL)
@@ -129,27 +137,107 @@ static always_inline void remember_arrival(struct xdp_md *ctx, struct connection
 	*(volatile __u64 *)&c->hop = mac_number(arrived->h_source) | (__u64)(__u16)(hop_time(tick) - 1) << 48;
 }
 
-/*
- * Looks up the way to the client. One that the kernel does not know, on the link from which its packets have come, is
- * reached by way of whoever sent them.
- */
-static always_inline int way_to_client(struct xdp_md *ctx, struct connection *c, const struct address *from, int ipv6,
-				       __u32 tick)
+/* Where this CPU remembers the way to a backend, and the hash of the flow as far as that decides. */
+static always_inline struct hop *hop_for(const struct xdp_md *ctx, struct outward *outward, __u32 *flow)
 {
-	__u64 known = *(volatile __u64 *)&c->hop;
-	struct way way = { .ifindex = HOP_MAC(known) ? c->hop_ifindex : 0 };
-	int reason = look_up(ctx, from, &c->client, ipv6, &way);
+	__u32 first = 0, key = outward->backend, *by = bpf_map_lookup_elem(&ways, &first);
 
-	if (reason == DROP_NO_NEIGHBOR && HOP_MAC(known) && way.ifindex == c->hop_ifindex) {
-		*(volatile __u64 *)&c->hop = HOP_MAC(known) | (__u64)hop_time(tick) << 48;
+	outward->by = by ? *by : BY_BACKEND;
+	*flow = 0;
+	/* There are at least as many places as backends. */
+	if (outward->by != BY_BACKEND) {
+		*flow = hash_way(outward, ctx->ingress_ifindex);
+		key = (*flow >> 1) & tuning.hop_mask;
+	}
+	return bpf_map_lookup_elem(&hops, &key);
+}
+
+/*
+ * The way out for a connection's packets in this direction: from this CPU's memory or, to the client, from the connection;
+ * otherwise from the kernel. A client that the kernel does not know, on the link from which its packets have come, is
+ * reached by way of whoever sent them. A function of its own because frames add up.
+ */
+static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
+			       struct way *way)
+{
+	const struct service *s = service_at(c->service);
+	const struct backend *b = backend_at(c->backend);
+	struct outward outward = { .ipv6 = direction_and_ipv6 >> 1 };
+	__u64 known = *(volatile __u64 *)&c->hop;
+	struct hop *hop = 0;
+	__u32 flow = 0;
+	int reason;
+
+	if (!s || !b)
+		return DROP_INTERNAL;
+	outward.protocol = s->protocol;
+	if (direction_and_ipv6 & OUTWARD) {
+		outward.source = &s->address;
+		outward.source_port = s->port;
+		outward.destination = &c->client;
+		outward.destination_port = c->client_port;
+		if (known && HOP_TIME(known) == hop_time(tick))
+			goto to_client;
+		way->ifindex = HOP_MAC(known) ? c->hop_ifindex : 0;
+	} else {
+		outward.source = &c->client;
+		outward.source_port = c->client_port;
+		outward.destination = &b->address;
+		outward.destination_port = b->port;
+		outward.backend = c->backend;
+		if (s->forward == FULLNAT || s->forward == TUNNEL) {
+			outward.source = local_at(c->local);
+			if (!outward.source)
+				return DROP_INTERNAL;
+			outward.source_port = c->local_port;
+		}
+		if (s->forward == TUNNEL)
+			outward.protocol = outward.source_port = outward.destination_port = 0;
+		hop = hop_for(ctx, &outward, &flow);
+		if (!hop)
+			return DROP_INTERNAL;
+		/* A traced packet asks the kernel. */
+		if (!DRY && hop->known == KNOWN && hop->backend == outward.backend && hop->flow == flow &&
+		    hop->looked_up >> WAY_SHIFT == tick >> WAY_SHIFT) {
+			way->ifindex = hop->ifindex;
+			__builtin_memcpy(way->source, hop->source, 6);
+			__builtin_memcpy(way->destination, hop->destination, 6);
+			way->mtu = hop->mtu;
+			return 0;
+		}
+	}
+	reason = look_up(ctx, &outward, way);
+	if (hop) {
+		hop->known = UNKNOWN;
+		if (reason)
+			return reason;
+		hop->ifindex = way->ifindex;
+		__builtin_memcpy(hop->source, way->source, 6);
+		__builtin_memcpy(hop->destination, way->destination, 6);
+		hop->mtu = way->mtu;
+		hop->looked_up = tick;
+		hop->backend = outward.backend;
+		hop->flow = flow;
+		hop->known = KNOWN;
 		return 0;
 	}
-	if (reason)
+	if (reason == DROP_NO_NEIGHBOR && HOP_MAC(known) && way->ifindex == c->hop_ifindex) {
+		known = HOP_MAC(known);
+	} else if (reason) {
 		return reason;
-	c->hop_ifindex = way.ifindex;
-	__builtin_memcpy(c->hop_source, way.source, 6);
-	c->hop_mtu = way.mtu;
-	*(volatile __u64 *)&c->hop = mac_number(way.destination) | (__u64)hop_time(tick) << 48;
+	} else {
+		c->hop_ifindex = way->ifindex;
+		__builtin_memcpy(c->hop_source, way->source, 6);
+		c->hop_mtu = way->mtu;
+		known = mac_number(way->destination);
+	}
+	known |= (__u64)hop_time(tick) << 48;
+	*(volatile __u64 *)&c->hop = known;
+to_client:
+	way->ifindex = c->hop_ifindex;
+	way->mtu = c->hop_mtu;
+	__builtin_memcpy(way->source, c->hop_source, 6);
+	__builtin_memcpy(way->destination, &known, 6);
 	return 0;
 }
 

@@ -63,6 +63,14 @@ impl fmt::Debug for Balancer {
     }
 }
 
+impl std::ops::Drop for Balancer {
+    fn drop(&mut self) {
+        if self.kept.is_none() {
+            self.handle.neighbors().release();
+        }
+    }
+}
+
 impl Balancer {
     pub fn handle(&self) -> Handle {
         self.handle.clone()

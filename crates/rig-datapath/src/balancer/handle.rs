@@ -1,8 +1,7 @@
 //! What any thread may do with a loaded balancer, at any time: look at it and sweep it.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -17,7 +16,8 @@ use super::control::{PROGRAM, SWEEP};
 use super::hash::Hasher;
 use super::known::Known;
 use super::load::{Tables, program};
-use super::shape::{NextHop, Sweep, Tuning};
+use super::neighbors::Neighbors;
+use super::shape::{Sweep, Tuning};
 use super::sizes::{Memory, Sizes};
 use super::trace::Tracer;
 
@@ -43,8 +43,7 @@ pub struct Handle {
     slots: Range<u32>,
     /// As the last change of the configuration has left it.
     known: Arc<RwLock<Arc<Known>>>,
-    /// Backends that the kernel was once told to ask for.
-    introduced: Arc<Mutex<BTreeSet<(u32, SocketAddr)>>>,
+    neighbors: Arc<Mutex<Neighbors>>,
     /// Held while sweeping.
     sweeping: Arc<Mutex<Sweeping>>,
     /// Loaded when it is first of use.
@@ -85,7 +84,7 @@ impl Handle {
             tuning,
             slots,
             known: Arc::default(),
-            introduced: Arc::default(),
+            neighbors: Arc::default(),
             sweeping: Arc::new(Mutex::new(sweeping)),
             tracer: Arc::default(),
         }
@@ -115,44 +114,27 @@ impl Handle {
         self.sizes.memory_here()
     }
 
-    /// Has the kernel ask for the neighbours towards backends that are new, and for next hops, of backends and clients, for
-    /// which packets were dropped for want of one, by sending each an empty datagram to the discard port (RFC 863) from the
-    /// calling thread's network namespace; says to how many. To be called after each change of the configuration, which
-    /// spares the first packets, and about once a second: a program cannot ask itself.
+    /// Has the kernel know where backends' next hops are, and keep that fresh: as managed neighbours where it has those (Linux
+    /// 5.16), which are released with the backend and with the [`Balancer`](super::Balancer), unless it is kept; otherwise by
+    /// an empty datagram to the discard port (RFC 863), again each 10 s. Also has it ask for next hops, of backends and
+    /// clients, for which packets were dropped for want of one. Says how many that were new. Works in the network namespace
+    /// in which it was called first. To be called after each change of the configuration, which spares the first packets,
+    /// and about once a second: a program cannot ask itself.
     ///
     /// # Errors
-    /// The first one that nothing could be sent to, when all have been tried.
+    /// The first next hop that could not be found or asked for, when all have been tried.
     pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
-        let (mut asked, mut failed) = (0, None);
-        let mut ask = |at: SocketAddr| {
-            let any: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            let sent = UdpSocket::bind((any, 0)).and_then(|socket| socket.send_to(&[], at));
-            // One that cannot be asked for is in no other's way.
-            let went = sent.is_ok();
-            match sent {
-                Ok(_) => asked += 1,
-                Err(source) => failed = failed.take().or(Some(Error::Neighbor { address: at.ip(), source })),
-            }
-            went
-        };
-        let known = self.known();
-        let mut introduced = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
-        introduced.retain(|at| known.backends.contains_key(at));
-        for at in known.backends.keys() {
-            if !introduced.contains(at) && ask(SocketAddr::new(at.1.ip(), DISCARD)) {
-                introduced.insert(*at);
-            }
-        }
-        for hop in self.tables.missed.keys::<NextHop>() {
-            // First, so that it is noted again where a packet comes before the answer. One that stays is asked for again.
-            let _stays = self.tables.missed.remove(&hop);
-            ask(match hop.address.into() {
-                IpAddr::V4(address) => (address, DISCARD).into(),
-                // Routers' addresses hold on their links.
-                IpAddr::V6(address) => SocketAddrV6::new(address, DISCARD, 0, hop.ifindex).into(),
-            });
-        }
-        failed.map_or(Ok(asked), Err)
+        self.neighbors().tend(self)
+    }
+
+    /// As on a kernel that has no managed neighbours. For tests.
+    #[doc(hidden)]
+    pub fn without_managed_neighbors(&self) {
+        self.neighbors().unmanaged = true;
+    }
+
+    pub(super) fn neighbors(&self) -> MutexGuard<'_, Neighbors> {
+        self.neighbors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
@@ -255,9 +237,6 @@ impl Handle {
 /// Ticks after which a silent connection that nobody has answered is forgotten while the table fills, 3 s: the first time
 /// that TCP sends again is 1 s (RFC 6298, 2.1).
 const UNANSWERED: u32 = 23;
-
-/// The port whose datagrams are thrown away.
-const DISCARD: u16 = 9;
 
 /// A sweep of this many slots takes some milliseconds, so that it ends soon when it shall.
 const SWEEP_AT_ONCE: u32 = 1 << 18;

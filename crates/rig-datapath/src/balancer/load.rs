@@ -13,7 +13,7 @@ use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
 use super::reason::{Drop, Pass};
-use super::shape::{self, Address, Control, Hop, LEASE, Load, TrafficCount, Tuning, socket};
+use super::shape::{self, Address, Control, Hop, LEASE, Load, SHAPE_VERSION, TrafficCount, Tuning, socket};
 use super::sizes::{BUCKET, Layout, Sizes, random};
 use super::unsent::Unsent;
 
@@ -48,6 +48,8 @@ pub(crate) struct Tables {
     pub(crate) controls: Map,
     /// Next hops, by themselves.
     pub(crate) missed: Map,
+    pub(crate) next_hops: Map,
+    pub(crate) ways: Map,
     pub(crate) tellings: Map,
     pub(crate) shards: Map,
     /// Only programs use these.
@@ -82,6 +84,8 @@ impl Tables {
             passes: map("passes", long)?,
             controls: map("controls", size_of::<Control>())?,
             missed: map("missed", number)?,
+            next_hops: map("next_hops", number)?,
+            ways: map("ways", number)?,
             tellings: map("tellings", size_of::<shape::Telling>())?,
             shards: map("shards", size_of::<shape::Shard>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
@@ -95,7 +99,7 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 27] {
+    pub(crate) fn all(&self) -> [&Map; 29] {
         let [a, b, c] = &self.others;
         [
             &self.connections,
@@ -120,6 +124,8 @@ impl Tables {
             &self.passes,
             &self.controls,
             &self.missed,
+            &self.next_hops,
+            &self.ways,
             &self.tellings,
             &self.shards,
             a,
@@ -331,7 +337,8 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "turns" => ("turns", sizes.services + 1),
         "backends" => ("backends", sizes.backends + 1),
         "loads" => ("loads", sizes.backends + 1),
-        "hops" => ("hops", sizes.backends + 1),
+        "hops" => ("hops", sizes.hops()),
+        "next_hops" => ("next_hops", 2 * sizes.backends + 4096),
         "traffic" => ("traffic", sizes.backends + 1),
         "locals" => ("locals", sizes.local_addresses + 1),
         "rests" => ("rests", tuning.rest_mask + 1),
@@ -348,7 +355,8 @@ fn kept_tuning(directory: &Path) -> Result<Tuning, Error> {
     let read = |source| Error::Map { map: KEPT_TUNING, operation: "read", source };
     let bytes = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(read)?;
     let tuning = bytes.and_then(|bytes| Tuning::read_from_bytes(&bytes).ok());
-    tuning.ok_or_else(|| Error::PinnedOtherwise { path: directory.display().to_string() })
+    let ours = tuning.filter(|tuning| tuning.version == SHAPE_VERSION);
+    ours.ok_or_else(|| Error::PinnedOtherwise { path: directory.display().to_string() })
 }
 
 #[cfg(test)]

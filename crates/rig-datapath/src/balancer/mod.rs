@@ -19,6 +19,7 @@ mod known;
 pub mod ladder;
 mod load;
 pub mod model;
+mod neighbors;
 mod reason;
 pub mod replay;
 mod schedule;
@@ -36,6 +37,7 @@ pub use config::{
 pub use control::{Balancer, Clock};
 pub use handle::{Handle, Swept};
 pub(crate) use load::{check_may_load, program};
+pub use neighbors::release_kept_neighbors;
 pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{Memory, Sizes};

@@ -80,6 +80,16 @@ pub(crate) mod ownership {
     pub(crate) const FROM: u32 = 2;
 }
 
+/// Values of the map `ways`.
+pub(crate) mod ways {
+    pub(crate) const BY_BACKEND: u32 = 0;
+    pub(crate) const BY_SOURCE: u32 = 1;
+    pub(crate) const BY_PORTS: u32 = 2;
+}
+
+/// Of tables that are kept; see bpf/rig/shape.h.
+pub(crate) const SHAPE_VERSION: u32 = 1;
+
 /// In place of a worker's CPU: its packets are handled where they have come in.
 pub(crate) const AT_ONCE: u32 = u32::MAX;
 pub(crate) const MAX_WORKERS: usize = 128;
@@ -191,19 +201,21 @@ plain! {
         out_bytes: u64,
     }
 
-    pub(crate) struct Hop: 24 {
+    pub(crate) struct Hop: 32 {
         looked_up: u32,
         ifindex: u32,
         source: [u8; 6],
         destination: [u8; 6],
         mtu: u16,
         known: u16,
+        backend: u32,
+        flow: u32,
     }
 
     pub(crate) struct NextHop: 24 {
         address: Address,
         ifindex: u32,
-        pad: u32,
+        backend: u32,
     }
 
     pub(crate) struct Control: 8 {
@@ -214,7 +226,7 @@ plain! {
         redirects_back: u8,
     }
 
-    pub(crate) struct Tuning: 120 {
+    pub(crate) struct Tuning: 128 {
         key: [u64; KEYS],
         bucket_mask: u32,
         shards: u32,
@@ -224,6 +236,8 @@ plain! {
         rest_mask: u32,
         homes: u32,
         overflow: u32,
+        version: u32,
+        hop_mask: u32,
         pad: u32,
     }
 

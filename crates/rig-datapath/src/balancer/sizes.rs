@@ -5,8 +5,8 @@ use libbpf_rs::num_possible_cpus;
 use crate::Error;
 
 use super::shape::{
-    Address, Backend, CURSORS, Hop, LEASE, Load, MAX_SHARDS, Refusals, Rest, Service, ServiceKey, Set, Shard,
-    TrafficCount, Tuning, WAYS,
+    Address, Backend, CURSORS, Hop, LEASE, Load, MAX_SHARDS, Refusals, Rest, SHAPE_VERSION, Service, ServiceKey, Set,
+    Shard, TrafficCount, Tuning, WAYS,
 };
 
 /// Room in the tables.
@@ -36,6 +36,8 @@ pub(crate) const BUCKET: usize = 64;
 const TWICE_BUCKET_FILL: u64 = 9;
 /// Overflow in case of small tables, which are uneven.
 const LEAST_OVERFLOW: u32 = 1024;
+/// 128 kB a CPU.
+const LEAST_HOPS: u32 = 4096;
 /// Small tables are uneven; this many cost nothing.
 const LEAST_BUCKETS: u64 = 1024;
 
@@ -76,6 +78,8 @@ impl Sizes {
             rest_mask: self.rests() - 1,
             homes: self.homes(),
             overflow: self.overflow(),
+            version: SHAPE_VERSION,
+            hop_mask: self.hops() - 1,
             pad: 0,
         })
     }
@@ -95,6 +99,11 @@ impl Sizes {
     /// Leases of ports that rest: one for each 16 connections, more than can be full.
     pub(crate) fn rests(&self) -> u32 {
         (self.connections / 16).next_power_of_two().clamp(64, 1 << 16)
+    }
+
+    /// Ways that a CPU remembers: to each backend, and some more where they depend on flows.
+    pub(crate) fn hops(&self) -> u32 {
+        (self.backends + 1).next_power_of_two().max(LEAST_HOPS)
     }
 
     fn overflow(&self) -> u32 {
@@ -130,7 +139,7 @@ impl Sizes {
         // What the kernel adds to an element of a hash (struct htab_elem) and its bucket.
         const HASHED: usize = 48 + 16;
         let backend = size_of::<Backend>() + size_of::<Load>();
-        let backend_per_cpu = size_of::<Hop>() + size_of::<TrafficCount>() + size_of::<u64>();
+        let backend_per_cpu = size_of::<TrafficCount>() + size_of::<u64>();
         Memory {
             connections: Layout::of(self.homes(), self.overflow()).sets() * size_of::<Set>() as u64,
             index: u64::from(self.buckets()) * BUCKET as u64,
@@ -140,6 +149,7 @@ impl Sizes {
                 + bytes(self.services, size_of::<Refusals>()) * cpus
                 + bytes(self.backends, backend)
                 + bytes(self.backends, backend_per_cpu) * cpus
+                + u64::from(self.hops()) * size_of::<Hop>() as u64 * cpus
                 + bytes(self.local_addresses, size_of::<Address>() + 4)
                 + bytes(self.local_addresses + self.services + self.backends, size_of::<Address>() + 8 + HASHED)
                 + u64::from(self.list_entries) * 4,

@@ -112,7 +112,8 @@ impl Tracer {
         let object = load_object(OBJECT, &[PROGRAM], &handle.tuning, |name, map| match name {
             "hops" | "traffic" => {
                 let refused = |source| Error::Map { map: "traces", operation: "size", source };
-                map.set_max_entries(handle.sizes.backends + 1).map_err(refused)
+                let entries = if name == "hops" { handle.tuning.hop_mask } else { handle.sizes.backends } + 1;
+                map.set_max_entries(entries).map_err(refused)
             }
             name if OWN.contains(&name) => Ok(()),
             name => handle.tables.share(name, map),

@@ -5,6 +5,7 @@
 #[path = "../balancer/frames.rs"]
 #[allow(dead_code, reason = "shared with the tests of single packets, which use more of it")]
 mod frames;
+mod hops;
 mod hostile;
 mod lab;
 mod mtu;

@@ -198,6 +198,7 @@ pub(super) fn write_configuration(place: &Place, text: &str) -> io::Result<()> {
 pub(in crate::lb) fn remove_all(place: &Place) -> Result<bool, Failure> {
     let pins = Pins::of(place);
     let there = pins.resumable();
+    balancer::release_kept_neighbors(pins.directory());
     let removed = pins.remove().with_context(|| format!("remove {}", pins.directory().display()));
     removed.or_exit(Exit::Failed)?;
     let placed = Placements::recall(place).undo_but(&[]);

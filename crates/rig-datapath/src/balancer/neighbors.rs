@@ -1,0 +1,262 @@
+//! Next hops: the kernel is to know where they are before packets go there, and to notice when somebody else is there.
+//!
+//! A program can ask for no neighbour, and what it sends confirms none. So the kernel keeps those of backends fresh by itself,
+//! as managed entries; where it cannot, they are asked for again and again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapHandle};
+use rig_sys::netlink::{Netlink, NextHop, RuleInput, Upkeep};
+use zerocopy::FromBytes;
+
+use crate::Error;
+
+use super::handle::Handle;
+use super::shape::{self, Address, ways};
+
+/// How often routes and entries are looked at again; where the kernel does not keep entries fresh, also how often it asks.
+const AGAIN: Duration = Duration::from_secs(10);
+/// At a time, beside those that are new.
+const AT_ONCE: usize = 512;
+/// The port whose datagrams are thrown away (RFC 863).
+const DISCARD: u16 = 9;
+/// Value in the map `next_hops` of what the kernel was told to keep, with 0 in place of a backend.
+const MANAGED: u32 = 2;
+
+#[derive(Default)]
+pub(super) struct Neighbors {
+    /// Of the namespace that it was first opened in.
+    netlink: Option<Netlink>,
+    backends: BTreeMap<u32, Routed>,
+    /// Which programs have seen for a backend.
+    noted: BTreeSet<(u32, NextHop)>,
+    managed: BTreeSet<NextHop>,
+    /// Entries of others, and those that this kernel does not keep.
+    introduced: BTreeSet<NextHop>,
+    rules: Option<(Instant, RuleInput)>,
+    /// As the programs were told.
+    ways: Option<u32>,
+    /// As if the kernel managed no neighbours.
+    pub(super) unmanaged: bool,
+}
+
+struct Routed {
+    address: IpAddr,
+    looked: Instant,
+    hops: Vec<NextHop>,
+}
+
+fn failed(address: IpAddr) -> impl FnOnce(rig_sys::Error) -> Error {
+    move |error| Error::Neighbor { address, source: error.source }
+}
+
+impl Neighbors {
+    /// See [`Handle::ask_for_neighbors`].
+    pub(super) fn tend(&mut self, handle: &Handle) -> Result<usize, Error> {
+        let unknown: IpAddr = Ipv4Addr::UNSPECIFIED.into();
+        if self.netlink.is_none() {
+            self.netlink = Some(Netlink::here().map_err(failed(unknown))?);
+            self.managed = kept(&handle.tables.next_hops.entries_of_hash());
+        }
+        let Some(netlink) = self.netlink.take() else { return Ok(0) };
+        let tended = self.tend_by(&netlink, handle);
+        self.netlink = Some(netlink);
+        tended
+    }
+
+    fn tend_by(&mut self, netlink: &Netlink, handle: &Handle) -> Result<usize, Error> {
+        let (mut asked, mut trouble, now) = (0, None, Instant::now());
+        let known = handle.known();
+        let addresses: BTreeMap<u32, IpAddr> =
+            known.backends.iter().map(|((_, at), known)| (known.number, at.ip())).collect();
+        self.backends.retain(|number, routed| addresses.get(number) == Some(&routed.address));
+
+        // Where routes lead now, and what is to be looked at for it.
+        let mut check: BTreeSet<NextHop> = BTreeSet::new();
+        let mut again = 0;
+        for (&number, &address) in &addresses {
+            if let Some(routed) = self.backends.get(&number) {
+                if now < routed.looked + AGAIN || again == AT_ONCE {
+                    continue;
+                }
+                again += 1;
+            }
+            match netlink.next_hops(address) {
+                Ok(hops) => {
+                    let noted = (number, first_hop())..(number + 1, first_hop());
+                    check.extend(hops.iter().copied().chain(self.noted.range(noted).map(|(_, hop)| *hop)));
+                    self.backends.insert(number, Routed { address, looked: now, hops });
+                }
+                Err(error) => trouble = trouble.or(Some(failed(address)(error))),
+            }
+        }
+        self.take_notes(handle, &addresses, &mut check, |hop| asked += usize::from(ask(hop).is_ok()));
+
+        for hop in check {
+            let upkeep = if self.unmanaged { Ok(Upkeep::Nobody) } else { netlink.manage_neighbor(hop) };
+            match upkeep {
+                Ok(Upkeep::Kernel) => {
+                    if self.managed.insert(hop) {
+                        handle.tables.next_hops.set(&key_of(hop), &MANAGED)?;
+                        asked += 1;
+                    }
+                }
+                Ok(upkeep) => {
+                    if self.introduced.insert(hop) || upkeep == Upkeep::Nobody {
+                        match ask(hop) {
+                            Ok(()) => asked += 1,
+                            Err(source) => trouble = trouble.or(Some(Error::Neighbor { address: hop.address, source })),
+                        }
+                    }
+                }
+                Err(error) => trouble = trouble.or(Some(failed(hop.address)(error))),
+            }
+        }
+        self.let_go(netlink, handle)?;
+        self.tell_ways(netlink, handle, now)?;
+        trouble.map_or(Ok(asked), Err)
+    }
+
+    /// What programs have seen: next hops that they had packets for, and those that were not known.
+    fn take_notes(
+        &mut self,
+        handle: &Handle,
+        addresses: &BTreeMap<u32, IpAddr>,
+        check: &mut BTreeSet<NextHop>,
+        mut ask: impl FnMut(NextHop),
+    ) {
+        for missed in handle.tables.missed.keys::<shape::NextHop>() {
+            // First, so that it is noted again where a packet comes before the answer. One that stays is asked for again.
+            let _stays = handle.tables.missed.remove(&missed);
+            let hop = hop_of(&missed);
+            if addresses.contains_key(&missed.backend) && self.noted.insert((missed.backend, hop)) {
+                check.insert(hop);
+            } else {
+                ask(hop);
+            }
+        }
+        if self.ways.is_some_and(|ways| ways != ways::BY_BACKEND) {
+            for seen in handle.tables.next_hops.keys::<shape::NextHop>() {
+                if addresses.contains_key(&seen.backend) {
+                    if self.noted.insert((seen.backend, hop_of(&seen))) {
+                        check.insert(hop_of(&seen));
+                    }
+                } else if seen.backend != 0 {
+                    // It may have gone by itself.
+                    let _gone = handle.tables.next_hops.remove(&seen);
+                }
+            }
+        }
+        self.noted.retain(|(backend, _)| addresses.contains_key(backend));
+    }
+
+    /// What no backend needs any more.
+    fn let_go(&mut self, netlink: &Netlink, handle: &Handle) -> Result<(), Error> {
+        let routed = self.backends.values().flat_map(|routed| &routed.hops);
+        let needed: BTreeSet<NextHop> = routed.chain(self.noted.iter().map(|(_, hop)| hop)).copied().collect();
+        self.introduced.retain(|hop| needed.contains(hop));
+        let leave: Vec<NextHop> = self.managed.difference(&needed).copied().collect();
+        for hop in leave {
+            self.managed.remove(&hop);
+            // Its interface may have gone, and the entry with it.
+            let _gone = netlink.release_neighbor(hop);
+            handle.tables.next_hops.remove(&key_of(hop))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the programs what ways depend on.
+    fn tell_ways(&mut self, netlink: &Netlink, handle: &Handle, now: Instant) -> Result<(), Error> {
+        let families = [true, false].map(|ipv4| (ipv4, self.backends.values().any(|at| at.address.is_ipv4() == ipv4)));
+        let used = || families.into_iter().filter(|(_, used)| *used).map(|(ipv4, _)| ipv4);
+        let rules = match self.rules {
+            Some((looked, rules)) if now < looked + AGAIN && self.ways.is_some() => rules,
+            _ => {
+                let inputs = used().map(|ipv4| netlink.rule_input(ipv4)).collect::<Result<Vec<_>, _>>();
+                let inputs = inputs.map_err(failed(Ipv4Addr::UNSPECIFIED.into()))?;
+                let input = inputs.into_iter().max().unwrap_or(RuleInput::Destination);
+                self.rules = (!self.backends.is_empty()).then_some((now, input));
+                input
+            }
+        };
+        let shared = self.backends.values().any(|routed| routed.hops.len() > 1);
+        let paths = match shared {
+            true if used().any(hashes_ports) => RuleInput::Ports,
+            true => RuleInput::Source,
+            false => RuleInput::Destination,
+        };
+        let ways = match rules.max(paths) {
+            RuleInput::Destination => ways::BY_BACKEND,
+            RuleInput::Source => ways::BY_SOURCE,
+            RuleInput::Ports => ways::BY_PORTS,
+        };
+        if self.ways != Some(ways) {
+            handle.tables.ways.set(&0_u32, &ways)?;
+            self.ways = Some(ways);
+        }
+        Ok(())
+    }
+
+    /// Has the kernel keep none any more.
+    pub(super) fn release(&mut self) {
+        let Some(netlink) = &self.netlink else { return };
+        for hop in std::mem::take(&mut self.managed) {
+            // Its interface may have gone, and the entry with it.
+            let _gone = netlink.release_neighbor(hop);
+        }
+    }
+}
+
+/// Has the kernel keep none of the next hops any more that a balancer has left which kept its tables in `directory`; to be
+/// called in its network namespace. One whose interface has gone has gone with it.
+pub fn release_kept_neighbors(directory: &Path) {
+    let Ok(map) = MapHandle::from_pinned_path(directory.join("next_hops")) else { return };
+    let Ok(netlink) = Netlink::here() else { return };
+    let entries = map.keys().filter_map(|key| {
+        let value = map.lookup(&key, libbpf_rs::MapFlags::ANY).ok()??;
+        Some((shape::NextHop::read_from_bytes(&key).ok()?, u32::read_from_bytes(&value).ok()?))
+    });
+    for hop in kept(&entries.collect::<Vec<_>>()) {
+        let _gone = netlink.release_neighbor(hop);
+    }
+}
+
+fn kept(entries: &[(shape::NextHop, u32)]) -> BTreeSet<NextHop> {
+    entries.iter().filter(|(_, value)| *value == MANAGED).map(|(hop, _)| hop_of(hop)).collect()
+}
+
+/// None is less.
+fn first_hop() -> NextHop {
+    NextHop { address: Ipv4Addr::UNSPECIFIED.into(), interface: 0 }
+}
+
+fn hop_of(hop: &shape::NextHop) -> NextHop {
+    NextHop { address: hop.address.into(), interface: hop.ifindex }
+}
+
+fn key_of(hop: NextHop) -> shape::NextHop {
+    shape::NextHop { address: Address::from(hop.address), ifindex: hop.interface, backend: 0 }
+}
+
+/// Sends an empty datagram, from the calling thread's network namespace, so that the kernel asks where that is.
+fn ask(hop: NextHop) -> std::io::Result<()> {
+    let (any, to): (IpAddr, SocketAddr) = match hop.address {
+        IpAddr::V4(address) => (Ipv4Addr::UNSPECIFIED.into(), (address, DISCARD).into()),
+        // Routers' addresses hold on their links.
+        IpAddr::V6(address) => {
+            (Ipv6Addr::UNSPECIFIED.into(), SocketAddrV6::new(address, DISCARD, 0, hop.interface).into())
+        }
+    };
+    UdpSocket::bind((any, 0)).and_then(|socket| socket.send_to(&[], to)).map(|_| ())
+}
+
+/// Whether packets are shared out among next hops by more than their addresses (ip-sysctl.rst, fib_multipath_hash_policy).
+fn hashes_ports(ipv4: bool) -> bool {
+    let family = if ipv4 { "ipv4" } else { "ipv6" };
+    let policy = fs::read_to_string(format!("/proc/sys/net/{family}/fib_multipath_hash_policy"));
+    policy.is_ok_and(|policy| policy.trim() != "0")
+}
