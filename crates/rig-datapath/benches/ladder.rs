@@ -17,6 +17,7 @@ use std::time::Instant;
 use rig_datapath::balancer::ladder::{self, Flows, Rung};
 use rig_datapath::balancer::{Backend, Clock, Config, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
 use rig_datapath::test_run::Verdict;
+use rig_sys::netlink::Netlink;
 use rig_wire::tcp::flags::{ACK, SYN};
 
 use frames::{see, tcp};
@@ -46,25 +47,38 @@ fn main() {
     println!("load of the machine, mean over a minute: {:?}", rig_sys::probe::load_average());
     let wanted = std::env::args().skip(1).find_map(|argument| argument.parse::<u64>().ok());
     let count = wanted.unwrap_or(1 << 20).next_power_of_two();
-    let sizes = Sizes { connections: count as u32 + (1 << 18), list_entries: 4096, ..Sizes::default() };
-    let backends = [10_u8, 11, 12, 13].iter().flat_map(|host| {
-        (8000..8004).map(|port| Backend { address: ([10, 0, 0, *host], port).into(), weight: 1, limit: None })
-    });
-    let service = Service {
+    let sizes = Sizes { connections: count as u32 + (1 << 19), list_entries: 4096, ..Sizes::default() };
+    let backends = |ports: u16| {
+        let of = move |host| (8000..8000 + ports).map(move |port| ([10, 0, 0, host], port).into());
+        [10_u8, 11, 12, 13]
+            .into_iter()
+            .flat_map(of)
+            .map(|address| Backend { address, weight: 1, limit: None })
+            .collect()
+    };
+    let service = |address: &str, scheduler, backends| Service {
         protocol: Protocol::Tcp,
-        address: "10.0.0.200:80".parse().unwrap(),
-        scheduler: Scheduler::RoundRobin,
+        address: address.parse().unwrap(),
+        scheduler,
         forward: Forward::FullNat { local: (100..132).map(|host| IpAddr::from([10, 0, 0, host])).collect() },
-        backends: backends.collect(),
+        backends,
         limit: None,
         timeouts: Timeouts::default(),
     };
-    let config = Config { services: vec![service], ..Config::default() };
+    let services = vec![
+        service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),
+        service("10.0.0.201:80", Scheduler::WeightedLeastConnections, backends(4)),
+        service("10.0.0.202:80", Scheduler::WeightedLeastConnections, backends(16)),
+    ];
+    let config = Config { services, ..Config::default() };
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = sizes.memory(cpus);
     println!("memory for {} connections: {} MB: {memory:?}", sizes.connections, memory.total() / 1_000_000);
     let Some(mut lab) = Lab::with(&config, || ladder::load(sizes)) else { return };
     lab.balancer.set_clock(Clock::Kernel).unwrap();
+    // Clients are behind a router that has a neighbour entry.
+    let router = IpAddr::from([10, 0, 0, 50]);
+    Netlink::here().unwrap().add_route(IpAddr::from([10, 8, 0, 0]), 13, router).unwrap();
     for (name, instructions) in lab.balancer.instructions() {
         println!("{name}: {instructions} instructions");
     }
@@ -100,15 +114,23 @@ fn main() {
     let hot_back = median(Rung::Through, &answer, Flows::One, REPEAT, Verdict::Transmit);
 
     println!("new connections into a table that is nearly empty:");
-    let mut times: Vec<_> = (0..ROUNDS as u8)
-        .map(|round| {
-            let few = Flows::Many { count: 1 << 14, first: Ipv4Addr::new(10, 9, round, 1), jump: false };
-            let run = ladder::run(&lab.balancer, Rung::Through, &syn, Some(lab.interface), few, 1 << 14);
-            run.unwrap().each.as_nanos()
-        })
-        .collect();
-    times.sort_unstable();
-    println!("  Through  {:5} ns   ({} to {})", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+    let new = |what: &str, to: &str, network| {
+        let syn = tcp(SYN, "10.0.0.60:5000", to).bytes();
+        let mut times: Vec<_> = (0..ROUNDS as u8)
+            .map(|round| {
+                let few = Flows::Many { count: 1 << 14, first: Ipv4Addr::new(10, network, round, 1), jump: false };
+                let run = ladder::run(&lab.balancer, Rung::Through, &syn, Some(lab.interface), few, 1 << 14).unwrap();
+                assert_eq!(run.verdict, Verdict::Transmit, "{what}");
+                run.each.as_nanos()
+            })
+            .collect();
+        times.sort_unstable();
+        println!("  {what:42} {:5} ns   ({} to {})", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+        times[ROUNDS / 2]
+    };
+    let new_rr = new("round robin", "10.0.0.200:80", 9);
+    let new_least = new("least connections, of 16 backends (all)", "10.0.0.201:80", 11);
+    let new_of_two = new("least connections, of 64 backends (two)", "10.0.0.202:80", 12);
 
     let megabytes = (memory.connections + memory.index) / 1_000_000;
     println!("one access at random to {megabytes} MB of this process, each waiting for the one before:");
@@ -131,6 +153,34 @@ fn main() {
     median(Rung::Headers, &ack, all(true), count as u32, Verdict::Pass);
     median(Rung::Find, &ack, all(true), count as u32, Verdict::Transmit);
     let cold = median(Rung::Through, &ack, all(true), count as u32, Verdict::Transmit);
+    let answers = ladder::collect_answers(&lab.balancer).unwrap();
+    println!("answers to {answers} connections, in an order that jumps about:");
+    let out = Flows::Answers { count: answers };
+    median(Rung::Headers, &answer, out, answers as u32, Verdict::Pass);
+    median(Rung::Find, &answer, out, answers as u32, Verdict::Transmit);
+    // Time stands still but for a second between rounds, in ticks of 2^27 ns.
+    let mut tick = (rig_sys::clock::monotonic_ns() >> 27) as u32;
+    let mut outward = |what: &str, watched: bool| {
+        let mut round = || {
+            tick += 8;
+            lab.balancer.set_clock(Clock::Fixed(tick)).unwrap();
+            lab.balancer.pretend_watched(if watched { u32::MAX } else { 0 }, 1).unwrap();
+            let run =
+                ladder::run(&lab.balancer, Rung::Through, &answer, Some(lab.interface), out, answers as u32).unwrap();
+            assert_eq!(run.verdict, Verdict::Transmit, "{what}");
+            run.each.as_nanos()
+        };
+        // The first looks all ways up, watched or not.
+        round();
+        let mut times: Vec<_> = (0..ROUNDS).map(|_| round()).collect();
+        times.sort_unstable();
+        println!("  Through  {:5} ns   ({} to {}), {what}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+        times[ROUNDS / 2]
+    };
+    let cold_back_unwatched = outward("each way looked up, a second since the last packet", false);
+    let cold_back = outward("ways watched", true);
+    lab.balancer.set_clock(Clock::Kernel).unwrap();
+    lab.balancer.pretend_watched(0, 0).unwrap();
     println!("a listing of all connections, and of the first alone:");
     let begun = Instant::now();
     let mut listed = 0_u64;
@@ -139,7 +189,7 @@ fn main() {
     let begun = Instant::now();
     lab.balancer.connections_while(|_| std::ops::ControlFlow::Break(())).unwrap();
     println!("  {:.6} s", begun.elapsed().as_secs_f64());
-    println!("a sweep of the whole table, all alive:");
+    println!("a sweep of the whole table:");
     let begun = Instant::now();
     let swept = lab.balancer.sweep_all().unwrap();
     println!("  {:.3} s, {swept:?}", begun.elapsed().as_secs_f64());
@@ -156,12 +206,16 @@ fn main() {
         ("established, hot, towards the backend", 120, hot[4] - empty),
         ("established, hot, towards the client", 120, hot_back.saturating_sub(empty)),
         ("established, each packet another connection's", 250, cold.saturating_sub(empty)),
-        ("new connection, table nearly empty", 700, times[ROUNDS / 2].saturating_sub(empty)),
+        ("established, each answer another connection's", 250, cold_back.saturating_sub(empty)),
+        ("new connection, table nearly empty", 700, new_rr.saturating_sub(empty)),
+        ("new connection, least of 16 backends", 700, new_least.saturating_sub(empty)),
+        ("new connection, less loaded of two of 64", 700, new_of_two.saturating_sub(empty)),
         ("new connection, table being filled", 700, first.each.as_nanos().saturating_sub(empty)),
     ];
     for (what, aim, is) in aims {
         println!("  {what:<46} {aim:4} ns  {is:5} ns  {}", if is <= aim { "held" } else { "not held" });
     }
+    println!("  an answer whose way nobody watches, above the empty program: {} ns", cold_back_unwatched - empty);
     // 1.2 GB for eight million.
     let (aim, is) = (150, memory.total() / u64::from(sizes.connections));
     println!("  {:<46} {aim:4} B   {is:5} B   {}", "maps, a connection", if is <= aim { "held" } else { "not held" });

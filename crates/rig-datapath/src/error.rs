@@ -23,6 +23,8 @@ pub enum Error {
     Attach { interface: u32, reason: String, source: libbpf_rs::Error },
     #[error("cannot have the kernel ask for {address}: is there a route to it?")]
     Neighbor { address: IpAddr, source: std::io::Error },
+    #[error("cannot watch the kernel's routes and neighbours, which are asked for more often instead")]
+    Watch { source: std::io::Error },
     #[error("cannot {operation} {path}")]
     Pin { operation: &'static str, path: String, source: libbpf_rs::Error },
     #[error("{path} holds the tables of a balancer of another size or version: remove the directory to start anew")]

@@ -1,5 +1,6 @@
 //! Links, addresses, routes and queueing disciplines over rtnetlink (rtnetlink(7)).
 
+mod events;
 mod neighbors;
 
 use std::io;
@@ -31,6 +32,7 @@ use netlink_sys::{Socket, SocketAddr};
 use crate::error::{During, Error, Result};
 use crate::netns::NetNs;
 
+pub use events::{Event, Events};
 pub use neighbors::{NextHop, RuleInput, Upkeep};
 
 /// An rtnetlink socket that speaks to one network namespace, whichever thread uses it.

@@ -17,7 +17,8 @@ struct ladder {
 	__u64 stride;
 	/* First flow's client, in host byte order. */
 	__u32 client;
-	__u32 pad;
+	/* Not 0: packets are those of backends that `answers` has, in its order. */
+	__u32 answers;
 	__u8 headers[56];
 };
 _Static_assert(sizeof(struct ladder) == 88, "");
@@ -28,6 +29,19 @@ struct {
 	__type(key, __u32);
 	__type(value, struct ladder);
 } ladders SEC(".maps");
+
+/* As in the headers. */
+struct answer {
+	__u8 addresses[8], ports[4];
+};
+_Static_assert(sizeof(struct answer) == 12, "");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct answer);
+} answers SEC(".maps");
 
 #define PORTS_PER_CLIENT_SHIFT 14
 #define FIRST_PORT 16384
@@ -44,6 +58,17 @@ static always_inline int write_headers(struct xdp_md *ctx)
 	__builtin_memcpy(data, l->headers, LADDER_HEADERS);
 	if (!l->flow_mask)
 		return 1;
+	if (l->answers) {
+		struct answer *answer;
+
+		key = l->next++ & l->flow_mask;
+		answer = bpf_map_lookup_elem(&answers, &key);
+		if (!answer)
+			return 0;
+		__builtin_memcpy(data + 26, answer->addresses, 8);
+		__builtin_memcpy(data + 34, answer->ports, 4);
+		return 1;
+	}
 	flow = l->next * l->stride & l->flow_mask;
 	l->next++;
 	*(__be32 *)(data + 26) = bpf_htonl(l->client + (flow >> PORTS_PER_CLIENT_SHIFT));

@@ -225,13 +225,12 @@ struct {
 	__type(value, __u32);
 } next_hops SEC(".maps");
 
-/* An enum ways. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
-} ways SEC(".maps");
+	__type(value, struct routing);
+} routings SEC(".maps");
 
 /* How often this CPU has told senders. */
 struct {

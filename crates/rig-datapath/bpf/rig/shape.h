@@ -104,7 +104,10 @@ struct connection {
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
 	__u16 address_delta;
-	/* The way to the client: destination MAC in the low 48 bits, when looked up (units of 8 ticks) above. */
+	/*
+	 * The way to the client: destination MAC in the low 48 bits; above, when it was looked up: a generation with the
+	 * topmost bit set, or a time in units of 8 ticks.
+	 */
 	__u64 hop;
 	__u32 hop_ifindex;
 	__u8 hop_source[6];
@@ -212,9 +215,25 @@ enum knowledge { UNKNOWN = 0, KNOWN = 1 };
 /* What ways to backends depend on, which the control plane finds out from routes and rules. */
 enum ways { BY_BACKEND = 0, BY_SOURCE = 1, BY_PORTS = 2 };
 
+/*
+ * What the control plane knows of routes and neighbours, read and written as one word. In ticks up to `watched_until` it
+ * watches them: then the way to a client holds as long as the generation, 15 bits; later on, for 8 ticks.
+ */
+struct routing {
+	__u32 watched_until;
+	__u16 generation;
+	/* enum ways */
+	__u16 ways;
+};
+_Static_assert(sizeof(struct routing) == 8, "");
+
 /* The way to a backend as one CPU knows it. */
 struct hop {
-	__u32 looked_up;
+	/*
+	 * When it was looked up: as in a connection's `hop` in the low half, the time above in either case. There are few, and
+	 * the kernel says nothing of path MTUs to tunnels' ends.
+	 */
+	__u32 stamp;
 	__u32 ifindex;
 	__u8 source[6], destination[6];
 	__u16 mtu;

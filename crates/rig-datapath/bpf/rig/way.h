@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The way out: what the kernel's routes and neighbours say, remembered for about a second. */
+/* The way out: what the kernel's routes and neighbours say, remembered until they change. */
 #ifndef RIG_WAY_H
 #define RIG_WAY_H
 
@@ -7,7 +7,7 @@
 
 #define AF_INET 2
 #define AF_INET6 10
-/* Ticks for which a way is believed, as a shift: 8 ticks are 1.07 s. */
+/* Ticks for which a way is believed that nobody watches, as a shift: 8 ticks are 1.07 s. */
 #define WAY_SHIFT 3
 
 struct way {
@@ -107,11 +107,31 @@ static always_inline __u32 hash_way(const struct outward *o, __u32 ingress)
 }
 
 #define HOP_MAC(hop) ((hop)&0xffffffffffffULL)
-#define HOP_TIME(hop) ((__u16)((hop) >> 48))
+#define HOP_STAMP(hop) ((__u16)((hop) >> 48))
+#define STAMP_OF_GENERATION 0x8000
 
-static always_inline __u16 hop_time(__u32 tick)
+static always_inline __u16 stamp_of_time(__u32 tick)
 {
-	return tick >> WAY_SHIFT;
+	return tick >> WAY_SHIFT & ~STAMP_OF_GENERATION;
+}
+
+/*
+ * What a way bears that is looked up from here on, and one that can be believed. To be asked for before the kernel is asked
+ * for the way: what changes later finds a stamp of before.
+ */
+static always_inline __u16 stamp_now(__u32 tick, __u16 *ways)
+{
+	union {
+		__u64 word;
+		struct routing is;
+	} r = {};
+	__u32 key = 0;
+	struct routing *at = bpf_map_lookup_elem(&routings, &key);
+
+	if (at)
+		r.word = *(volatile __u64 *)at;
+	*ways = r.is.ways;
+	return tick <= r.is.watched_until ? r.is.generation | STAMP_OF_GENERATION : stamp_of_time(tick);
 }
 
 static always_inline __u64 mac_number(const __u8 *mac)
@@ -134,15 +154,14 @@ static always_inline void remember_arrival(struct xdp_md *ctx, struct connection
 	c->hop_ifindex = ctx->ingress_ifindex;
 	__builtin_memcpy(c->hop_source, arrived->h_dest, 6);
 	c->hop_mtu = bpf_check_mtu(ctx, ctx->ingress_ifindex, &mtu, 0, 0) >= 0 ? mtu : 0;
-	*(volatile __u64 *)&c->hop = mac_number(arrived->h_source) | (__u64)(__u16)(hop_time(tick) - 1) << 48;
+	*(volatile __u64 *)&c->hop = mac_number(arrived->h_source) | (__u64)stamp_of_time(tick - (1 << WAY_SHIFT)) << 48;
 }
 
 /* Where this CPU remembers the way to a backend, and the hash of the flow as far as that decides. */
 static always_inline struct hop *hop_for(const struct xdp_md *ctx, struct outward *outward, __u32 *flow)
 {
-	__u32 first = 0, key = outward->backend, *by = bpf_map_lookup_elem(&ways, &first);
+	__u32 key = outward->backend;
 
-	outward->by = by ? *by : BY_BACKEND;
 	*flow = 0;
 	/* There are at least as many places as backends. */
 	if (outward->by != BY_BACKEND) {
@@ -165,7 +184,8 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 	struct outward outward = { .ipv6 = direction_and_ipv6 >> 1 };
 	__u64 known = *(volatile __u64 *)&c->hop;
 	struct hop *hop = 0;
-	__u32 flow = 0;
+	__u32 flow = 0, time = tick >> WAY_SHIFT;
+	__u16 stamp = stamp_now(tick, &outward.by);
 	int reason;
 
 	if (!s || !b)
@@ -176,7 +196,7 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 		outward.source_port = s->port;
 		outward.destination = &c->client;
 		outward.destination_port = c->client_port;
-		if (known && HOP_TIME(known) == hop_time(tick))
+		if (known && HOP_STAMP(known) == stamp)
 			goto to_client;
 		way->ifindex = HOP_MAC(known) ? c->hop_ifindex : 0;
 	} else {
@@ -198,7 +218,7 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 			return DROP_INTERNAL;
 		/* A traced packet asks the kernel. */
 		if (!DRY && hop->known == KNOWN && hop->backend == outward.backend && hop->flow == flow &&
-		    hop->looked_up >> WAY_SHIFT == tick >> WAY_SHIFT) {
+		    hop->stamp == (time << 16 | stamp)) {
 			way->ifindex = hop->ifindex;
 			__builtin_memcpy(way->source, hop->source, 6);
 			__builtin_memcpy(way->destination, hop->destination, 6);
@@ -215,7 +235,7 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 		__builtin_memcpy(hop->source, way->source, 6);
 		__builtin_memcpy(hop->destination, way->destination, 6);
 		hop->mtu = way->mtu;
-		hop->looked_up = tick;
+		hop->stamp = time << 16 | stamp;
 		hop->backend = outward.backend;
 		hop->flow = flow;
 		hop->known = KNOWN;
@@ -231,7 +251,7 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 		c->hop_mtu = way->mtu;
 		known = mac_number(way->destination);
 	}
-	known |= (__u64)hop_time(tick) << 48;
+	known |= (__u64)stamp << 48;
 	*(volatile __u64 *)&c->hop = known;
 to_client:
 	way->ifindex = c->hop_ifindex;

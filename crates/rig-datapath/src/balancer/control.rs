@@ -225,6 +225,7 @@ impl Balancer {
         self.handle.tables.loads.set(&new, &Load::default())?;
         self.handle.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
         self.handle.tables.hops.set_all_cpus(new, &Hop::default())?;
+        self.handle.neighbors().expect_backend()?;
         self.handle.tables.backends.set(&new, &value)?;
         self.known.backends.insert(at, KnownBackend { number: new, leaving: None });
         Ok((new, None))

@@ -17,7 +17,7 @@ use super::hash::Hasher;
 use super::known::Known;
 use super::load::{Tables, program};
 use super::neighbors::Neighbors;
-use super::shape::{Sweep, Tuning};
+use super::shape::{Routing, Sweep, Tuning, ways};
 use super::sizes::{Memory, Sizes};
 use super::trace::Tracer;
 
@@ -131,6 +131,20 @@ impl Handle {
     #[doc(hidden)]
     pub fn without_managed_neighbors(&self) {
         self.neighbors().unmanaged = true;
+    }
+
+    /// As if somebody watched routes in ticks up to `until`, and the generation was this one. For tests and measurements.
+    #[doc(hidden)]
+    pub fn pretend_watched(&self, until: u32, generation: u16) -> Result<(), Error> {
+        let routing = Routing { watched_until: until, generation, ways: ways::BY_BACKEND };
+        self.tables.routings.set(&0_u32, &routing)
+    }
+
+    /// Of what is known about routes and neighbours, while somebody watches them.
+    #[doc(hidden)]
+    pub fn generation(&self) -> Result<Option<u16>, Error> {
+        let routing: Routing = self.tables.routings.at(0)?;
+        Ok((self.tick()? <= routing.watched_until).then_some(routing.generation))
     }
 
     pub(super) fn neighbors(&self) -> MutexGuard<'_, Neighbors> {

@@ -12,6 +12,7 @@ use crate::maps::Map;
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
+use super::ladder::{self, Rung};
 use super::reason::{Drop, Pass};
 use super::shape::{self, Address, Control, Hop, LEASE, Load, SHAPE_VERSION, TrafficCount, Tuning, socket};
 use super::sizes::{BUCKET, Layout, Sizes, random};
@@ -49,7 +50,7 @@ pub(crate) struct Tables {
     /// Next hops, by themselves.
     pub(crate) missed: Map,
     pub(crate) next_hops: Map,
-    pub(crate) ways: Map,
+    pub(crate) routings: Map,
     pub(crate) tellings: Map,
     pub(crate) shards: Map,
     /// Only programs use these.
@@ -85,7 +86,7 @@ impl Tables {
             controls: map("controls", size_of::<Control>())?,
             missed: map("missed", number)?,
             next_hops: map("next_hops", number)?,
-            ways: map("ways", number)?,
+            routings: map("routings", size_of::<shape::Routing>())?,
             tellings: map("tellings", size_of::<shape::Telling>())?,
             shards: map("shards", size_of::<shape::Shard>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
@@ -125,7 +126,7 @@ impl Tables {
             &self.controls,
             &self.missed,
             &self.next_hops,
-            &self.ways,
+            &self.routings,
             &self.tellings,
             &self.shards,
             a,
@@ -214,6 +215,10 @@ impl Balancer {
                 let path = directory.join(name);
                 let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
                 if path.exists() { map.reuse_pinned_map(&path).map_err(otherwise) } else { Ok(()) }
+            }
+            None if name == ladder::ANSWERS && programs.contains(&Rung::Through.program()) => {
+                let refused = |source| Error::Map { map: ladder::ANSWERS, operation: "size", source };
+                map.set_max_entries(sizes.connections).map_err(refused)
             }
             None => {
                 let Some((name, entries)) = entries_of(name, &sizes, &tuning) else { return Ok(()) };

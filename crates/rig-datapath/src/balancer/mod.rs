@@ -28,6 +28,7 @@ mod sizes;
 mod status;
 mod trace;
 mod unsent;
+mod watch;
 mod workers;
 
 pub use attach::{Attachment, Back, Generic, Mode, release};

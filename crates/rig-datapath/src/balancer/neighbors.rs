@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapHandle};
@@ -17,9 +18,12 @@ use crate::Error;
 
 use super::handle::Handle;
 use super::shape::{self, Address, ways};
+use super::watch::{Routes, Watch};
 
 /// How often routes and entries are looked at again; where the kernel does not keep entries fresh, also how often it asks.
 const AGAIN: Duration = Duration::from_secs(10);
+/// For how long a next hop is kept that no packet goes to any more, since routes have changed perhaps.
+const NOTED: Duration = Duration::from_secs(3600);
 /// At a time, beside those that are new.
 const AT_ONCE: usize = 512;
 /// The port whose datagrams are thrown away (RFC 863).
@@ -32,14 +36,16 @@ pub(super) struct Neighbors {
     /// Of the namespace that it was first opened in.
     netlink: Option<Netlink>,
     backends: BTreeMap<u32, Routed>,
-    /// Which programs have seen for a backend.
-    noted: BTreeSet<(u32, NextHop)>,
+    /// Which programs have seen for a backend, and when last.
+    noted: BTreeMap<(u32, NextHop), Instant>,
     managed: BTreeSet<NextHop>,
     /// Entries of others, and those that this kernel does not keep.
     introduced: BTreeSet<NextHop>,
     rules: Option<(Instant, RuleInput)>,
-    /// As the programs were told.
-    ways: Option<u32>,
+    routes: Option<Arc<Routes>>,
+    watch: Option<Watch>,
+    /// Up to where changes of routes have been looked at.
+    stirs: u64,
     /// As if the kernel managed no neighbours.
     pub(super) unmanaged: bool,
 }
@@ -47,6 +53,8 @@ pub(super) struct Neighbors {
 struct Routed {
     address: IpAddr,
     looked: Instant,
+    /// Its route may be another one since.
+    due: bool,
     hops: Vec<NextHop>,
 }
 
@@ -62,39 +70,67 @@ impl Neighbors {
             self.netlink = Some(Netlink::here().map_err(failed(unknown))?);
             self.managed = kept(&handle.tables.next_hops.entries_of_hash());
         }
+        let routes = match &self.routes {
+            Some(routes) => Arc::clone(routes),
+            None => Arc::clone(self.routes.insert(Arc::new(Routes::new(Arc::clone(&handle.tables))?))),
+        };
+        // Without it programs ask for ways more often; neighbours are to be known all the same.
+        let watched = match &self.watch {
+            Some(watch) if watch.goes_on() => Ok(()),
+            _ => Watch::start(Arc::clone(&routes)).map(|watch| self.watch = Some(watch)),
+        };
         let Some(netlink) = self.netlink.take() else { return Ok(0) };
-        let tended = self.tend_by(&netlink, handle);
+        let tended = self.tend_by(&netlink, handle, &routes);
         self.netlink = Some(netlink);
-        tended
+        watched.and(tended)
     }
 
-    fn tend_by(&mut self, netlink: &Netlink, handle: &Handle) -> Result<usize, Error> {
+    fn tend_by(&mut self, netlink: &Netlink, handle: &Handle, routes: &Routes) -> Result<usize, Error> {
         let (mut asked, mut trouble, now) = (0, None, Instant::now());
         let known = handle.known();
         let addresses: BTreeMap<u32, IpAddr> =
             known.backends.iter().map(|((_, at), known)| (known.number, at.ip())).collect();
+        // Before anything is looked at, so that what changes meanwhile is looked at again.
+        routes.set_backends(addresses.values().copied().collect());
+        let stirs = routes.stirs();
+        if stirs != self.stirs {
+            self.stirs = stirs;
+            self.rules = None;
+            self.backends.values_mut().for_each(|routed| routed.due = true);
+        }
         self.backends.retain(|number, routed| addresses.get(number) == Some(&routed.address));
 
         // Where routes lead now, and what is to be looked at for it.
         let mut check: BTreeSet<NextHop> = BTreeSet::new();
-        let mut again = 0;
-        for (&number, &address) in &addresses {
-            if let Some(routed) = self.backends.get(&number) {
-                if now < routed.looked + AGAIN || again == AT_ONCE {
-                    continue;
-                }
-                again += 1;
+        let mut again: Vec<(Instant, u32)> = Vec::new();
+        for (number, routed) in &self.backends {
+            if routed.due || now >= routed.looked + AGAIN {
+                again.push((routed.looked, *number));
             }
+        }
+        again.sort_unstable();
+        let new = addresses.keys().filter(|number| !self.backends.contains_key(number)).copied();
+        let looked_at: Vec<u32> = new.chain(again.iter().take(AT_ONCE).map(|(_, number)| *number)).collect();
+        for number in looked_at {
+            let Some(&address) = addresses.get(&number) else { continue };
             match netlink.next_hops(address) {
                 Ok(hops) => {
                     let noted = (number, first_hop())..(number + 1, first_hop());
-                    check.extend(hops.iter().copied().chain(self.noted.range(noted).map(|(_, hop)| *hop)));
-                    self.backends.insert(number, Routed { address, looked: now, hops });
+                    check.extend(hops.iter().copied().chain(self.noted.range(noted).map(|((_, hop), _)| *hop)));
+                    self.backends.insert(number, Routed { address, looked: now, due: false, hops });
                 }
-                Err(error) => trouble = trouble.or(Some(failed(address)(error))),
+                Err(error) => {
+                    // As it was, if it was.
+                    if let Some(routed) = self.backends.get_mut(&number) {
+                        (routed.looked, routed.due) = (now, false);
+                    }
+                    trouble = trouble.or(Some(failed(address)(error)));
+                }
             }
         }
-        self.take_notes(handle, &addresses, &mut check, |hop| asked += usize::from(ask(hop).is_ok()));
+        self.take_notes(handle, (&addresses, routes.by_flows(), now), &mut check, |hop| {
+            asked += usize::from(ask(hop).is_ok());
+        });
 
         for hop in check {
             let upkeep = if self.unmanaged { Ok(Upkeep::Nobody) } else { netlink.manage_neighbor(hop) };
@@ -117,7 +153,7 @@ impl Neighbors {
             }
         }
         self.let_go(netlink, handle)?;
-        self.tell_ways(netlink, handle, now)?;
+        self.tell_ways(netlink, routes, now)?;
         trouble.map_or(Ok(asked), Err)
     }
 
@@ -125,7 +161,7 @@ impl Neighbors {
     fn take_notes(
         &mut self,
         handle: &Handle,
-        addresses: &BTreeMap<u32, IpAddr>,
+        (addresses, by_flows, now): (&BTreeMap<u32, IpAddr>, bool, Instant),
         check: &mut BTreeSet<NextHop>,
         mut ask: impl FnMut(NextHop),
     ) {
@@ -133,31 +169,32 @@ impl Neighbors {
             // First, so that it is noted again where a packet comes before the answer. One that stays is asked for again.
             let _stays = handle.tables.missed.remove(&missed);
             let hop = hop_of(&missed);
-            if addresses.contains_key(&missed.backend) && self.noted.insert((missed.backend, hop)) {
+            if addresses.contains_key(&missed.backend) && self.noted.insert((missed.backend, hop), now).is_none() {
                 check.insert(hop);
             } else {
                 ask(hop);
             }
         }
-        if self.ways.is_some_and(|ways| ways != ways::BY_BACKEND) {
+        if !self.noted.is_empty() || by_flows {
             for seen in handle.tables.next_hops.keys::<shape::NextHop>() {
-                if addresses.contains_key(&seen.backend) {
-                    if self.noted.insert((seen.backend, hop_of(&seen))) {
-                        check.insert(hop_of(&seen));
-                    }
-                } else if seen.backend != 0 {
-                    // It may have gone by itself.
-                    let _gone = handle.tables.next_hops.remove(&seen);
+                if seen.backend == 0 {
+                    continue;
+                }
+                // Out of the table, so that it is noted again as long as packets go there. It may have gone by itself.
+                let _gone = handle.tables.next_hops.remove(&seen);
+                let hop = hop_of(&seen);
+                if addresses.contains_key(&seen.backend) && self.noted.insert((seen.backend, hop), now).is_none() {
+                    check.insert(hop);
                 }
             }
         }
-        self.noted.retain(|(backend, _)| addresses.contains_key(backend));
+        self.noted.retain(|(backend, _), seen| addresses.contains_key(backend) && now < *seen + NOTED);
     }
 
     /// What no backend needs any more.
     fn let_go(&mut self, netlink: &Netlink, handle: &Handle) -> Result<(), Error> {
         let routed = self.backends.values().flat_map(|routed| &routed.hops);
-        let needed: BTreeSet<NextHop> = routed.chain(self.noted.iter().map(|(_, hop)| hop)).copied().collect();
+        let needed: BTreeSet<NextHop> = routed.chain(self.noted.keys().map(|(_, hop)| hop)).copied().collect();
         self.introduced.retain(|hop| needed.contains(hop));
         let leave: Vec<NextHop> = self.managed.difference(&needed).copied().collect();
         for hop in leave {
@@ -170,11 +207,11 @@ impl Neighbors {
     }
 
     /// Tells the programs what ways depend on.
-    fn tell_ways(&mut self, netlink: &Netlink, handle: &Handle, now: Instant) -> Result<(), Error> {
+    fn tell_ways(&mut self, netlink: &Netlink, routes: &Routes, now: Instant) -> Result<(), Error> {
         let families = [true, false].map(|ipv4| (ipv4, self.backends.values().any(|at| at.address.is_ipv4() == ipv4)));
         let used = || families.into_iter().filter(|(_, used)| *used).map(|(ipv4, _)| ipv4);
         let rules = match self.rules {
-            Some((looked, rules)) if now < looked + AGAIN && self.ways.is_some() => rules,
+            Some((looked, rules)) if now < looked + AGAIN => rules,
             _ => {
                 let inputs = used().map(|ipv4| netlink.rule_input(ipv4)).collect::<Result<Vec<_>, _>>();
                 let inputs = inputs.map_err(failed(Ipv4Addr::UNSPECIFIED.into()))?;
@@ -194,11 +231,15 @@ impl Neighbors {
             RuleInput::Source => ways::BY_SOURCE,
             RuleInput::Ports => ways::BY_PORTS,
         };
-        if self.ways != Some(ways) {
-            handle.tables.ways.set(&0_u32, &ways)?;
-            self.ways = Some(ways);
+        if self.backends.values().any(|routed| routed.due) {
+            return Ok(());
         }
-        Ok(())
+        routes.set_ways(ways, self.stirs)
+    }
+
+    /// There is a backend to which nobody has looked at the routes yet.
+    pub(super) fn expect_backend(&self) -> Result<(), Error> {
+        self.routes.as_ref().map_or(Ok(()), |routes| routes.stir())
     }
 
     /// Has the kernel keep none any more.

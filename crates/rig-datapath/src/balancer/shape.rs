@@ -80,11 +80,11 @@ pub(crate) mod ownership {
     pub(crate) const FROM: u32 = 2;
 }
 
-/// Values of the map `ways`.
+/// Values of `ways`.
 pub(crate) mod ways {
-    pub(crate) const BY_BACKEND: u32 = 0;
-    pub(crate) const BY_SOURCE: u32 = 1;
-    pub(crate) const BY_PORTS: u32 = 2;
+    pub(crate) const BY_BACKEND: u16 = 0;
+    pub(crate) const BY_SOURCE: u16 = 1;
+    pub(crate) const BY_PORTS: u16 = 2;
 }
 
 /// Of tables that are kept; see bpf/rig/shape.h.
@@ -201,8 +201,14 @@ plain! {
         out_bytes: u64,
     }
 
+    pub(crate) struct Routing: 8 {
+        watched_until: u32,
+        generation: u16,
+        ways: u16,
+    }
+
     pub(crate) struct Hop: 32 {
-        looked_up: u32,
+        stamp: u32,
         ifindex: u32,
         source: [u8; 6],
         destination: [u8; 6],
@@ -272,8 +278,13 @@ plain! {
         flow_mask: u64,
         stride: u64,
         client: u32,
-        pad: u32,
+        answers: u32,
         headers: [u64; 7],
+    }
+
+    pub(crate) struct Answer: 12 {
+        addresses: [[u8; 4]; 2],
+        ports: [[u8; 2]; 2],
     }
 
     pub(crate) struct Replay: 280 {

@@ -48,6 +48,11 @@ enum Step {
     Change {
         config: u8,
     },
+    /// Somebody watches routes for so many ticks, which nothing may depend on while they stay.
+    Watch {
+        ticks: u16,
+        generation: u16,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +107,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0_u16..60).prop_map(|ticks| Step::Later { ticks }),
         2 => Just(Step::Sweep),
         1 => (0_u8..4).prop_map(|config| Step::Change { config }),
+        2 => (0_u16..60, 0_u16..3).prop_map(|(ticks, generation)| Step::Watch { ticks, generation }),
     ]
 }
 
@@ -247,6 +253,10 @@ impl Pair<'_> {
                 self.lab.balancer.sweep_all().unwrap();
                 self.model.sweep(self.lab.tick);
                 self.same_connections()
+            }
+            Step::Watch { ticks, generation } => {
+                self.lab.balancer.pretend_watched(self.lab.tick + u32::from(ticks), generation).unwrap();
+                Ok(())
             }
             Step::Change { config } => {
                 let config = &configs()[usize::from(config)];

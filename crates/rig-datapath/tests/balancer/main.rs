@@ -13,6 +13,7 @@ mod timed;
 mod too_big;
 mod trace;
 mod traffic;
+mod ways;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;

@@ -1,16 +1,17 @@
 //! Next hops of backends: known before packets come, however many there are; followed where they move; and each flow's own.
 
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rig_datapath::balancer::{Config, Drop, Sizes};
+use rig_datapath::balancer::{Balancer, Config, Drop, Sizes};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_sys::process;
 
-use crate::lab::{HOST, Lab, Plan, server, until};
+use crate::lab::{HOST, Lab, Plan, Wires, server, until};
 use crate::talk::{Echo, again};
 use crate::{V4, backend, config, full_nat, sizes, tcp};
 
@@ -116,49 +117,125 @@ fn a_backend_that_moves_silently_is_found_where_the_kernel_manages_no_neighbors(
     another_machine_in_its_place(false);
 }
 
-/// Two servers have the backend's address; which of them a flow goes to is up to rules and routes.
+/// What went wrong with so many conversations, one after the other: a line there and back each.
+fn troubles(client: &NetNs, count: usize) -> Vec<String> {
+    let talk = || -> std::io::Result<()> {
+        let mut stream = TcpStream::connect_timeout(&service(), Duration::from_secs(5))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"there and back")?;
+        stream.read_exact(&mut [0; 14])
+    };
+    let talks = || (0..count).filter_map(|n| talk().err().map(|error| format!("{n}: {error}"))).collect();
+    client.run(talks).unwrap()
+}
+
+/// Two servers have the backend's address; which of them a flow goes to is up to rules and routes, from one packet to the
+/// next of any other flow, and no flow changes over because of it.
 #[test]
 fn flows_go_where_routes_say() {
     let at: SocketAddr = ([10, 99, 0, 1], PORT).into();
-    let Some(mut lab) = Lab::new(Plan::default(), sizes(4096), &config([])) else { return };
+    let Some(mut lab) = Lab::new(Plan::default(), sizes(16_384), &config([])) else { return };
     for server in &lab.wires.servers {
         Netlink::open(server).unwrap().add_address("lo", at.ip(), 32).unwrap();
     }
     let echoes: Vec<Echo> = lab.wires.servers.iter().map(|server| Echo::start(server, PORT)).collect();
     let accepted = || echoes.iter().map(|echo| echo.accepted.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let client = again(&lab.wires.client);
+    let flows = |lab: &mut Lab, count| {
+        let before = accepted();
+        let client = again(&client);
+        let troubles = lab.during(move || troubles(&client, count));
+        assert_eq!((troubles, lab.drops()), (vec![], vec![]), "before: {before:?}, now: {:?}", accepted());
+        accepted().iter().zip(&before).map(|(now, before)| now - before).collect::<Vec<_>>()
+    };
     // Local addresses are 10.8.0.1 and 10.8.0.2, in turn for 64 connections each.
     ip(&lab.wires.here, "route add 10.99.0.1/32 via 10.20.0.2");
-    ip(&lab.wires.here, "rule add from 10.8.0.2 lookup 100");
     ip(&lab.wires.here, "route add 10.99.0.1/32 via 10.21.0.2 table 100");
     lab.balancer.apply(&plan([at].into_iter())).unwrap();
     lab.tend();
-    let flows = |lab: &mut Lab| {
-        let before = accepted();
-        let client = again(&client);
-        let made = lab.during(move || (0..40).filter(|_| connects(&client, Duration::from_secs(5))).count());
-        assert_eq!((made, lab.drops()), (40, vec![]), "before: {before:?}, now: {:?}", accepted());
-        // Backlogs are taken from one after the other.
-        until("all of them", || accepted().iter().sum::<u64>() == before.iter().sum::<u64>() + 40);
-        accepted().iter().zip(&before).map(|(now, before)| now - before).collect::<Vec<_>>()
-    };
+    assert_eq!(flows(&mut lab, 100), [100, 0]);
+    ip(&lab.wires.here, "rule add from 10.8.0.2 lookup 100");
     // Each CPU takes its turns, so that one may have two of the same address before it has one of the other.
-    let rounds =
-        (0..5).map(|_| flows(&mut lab)).reduce(|sum, more| sum.iter().zip(&more).map(|(a, b)| a + b).collect());
-    assert!(rounds.unwrap().iter().all(|count| *count > 12));
+    let ruled = flows(&mut lab, 300);
+    assert!(ruled.iter().all(|count| *count > 60), "{ruled:?}");
 
     // Without the rule, by ports: both next hops of one route.
-    ip(&lab.wires.here, "rule del from 10.8.0.2 lookup 100");
     lab.wires.here.sysctl("net.ipv4.fib_multipath_hash_policy", "1").unwrap();
     ip(&lab.wires.here, "route replace 10.99.0.1/32 nexthop via 10.20.0.2 nexthop via 10.21.0.2");
-    // Seen anew because the backend is.
-    lab.balancer.apply(&plan([SocketAddr::new(at.ip(), PORT), ([10, 20, 0, 2], PORT).into()].into_iter())).unwrap();
-    lab.tend();
-    lab.balancer.apply(&plan([at].into_iter())).unwrap();
-    lab.tend_until("another look at routes", |lab| {
-        lab.tend();
-        flows(lab).iter().all(|count| *count > 4)
-    });
-    assert_eq!(managed(&lab), 2);
+    ip(&lab.wires.here, "rule del from 10.8.0.2 lookup 100");
+    // Long enough for ways to be looked up again and again.
+    for _ in 0..4 {
+        let shared = flows(&mut lab, 500);
+        assert!(shared.iter().all(|count| *count > 100), "{shared:?}");
+    }
+    lab.tend_until("both next hops to be kept", |lab| managed(lab) == 2);
     assert_eq!(lab.dropped(Drop::NoNeighbor), 0);
+}
+
+/// Whether a conversation goes on: what was said before may be answered now.
+fn goes_on(mut stream: &TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    stream.write_all(b".").is_ok() && stream.read(&mut [0; 1024]).is_ok_and(|length| length > 0)
+}
+
+pub fn converse(client: &NetNs) -> TcpStream {
+    client.run(|| TcpStream::connect_timeout(&service(), Duration::from_secs(5))).unwrap().unwrap()
+}
+
+/// Routes and neighbours on the ways to the client and to the first server come to lead nowhere, one after the other, and then
+/// back: the conversation stops, and goes on.
+#[track_caller]
+pub fn follows(wires: &Wires, stream: &TcpStream, mut meanwhile: impl FnMut(&str)) {
+    let mac = |ns: &NetNs| ns.sysfs().unwrap().read(HOST, "address").unwrap().trim().to_owned();
+    let neighbor = |address: &str, lladdr: &str, dev: &str| {
+        format!("neigh replace {address} lladdr {lladdr} nud permanent dev {dev}")
+    };
+    let ends = [("10.10.0.2", mac(&wires.client), "clients"), ("10.20.0.2", mac(&wires.servers[0]), "server0")];
+    let changes = ends.iter().flat_map(|(address, mac, dev)| {
+        let route = |what: &str| format!("route {what} blackhole {address}/32");
+        [(route("add"), route("del")), (neighbor(address, "02:00:00:00:00:99", dev), neighbor(address, mac, dev))]
+    });
+    for (end, mend) in changes {
+        assert!(goes_on(stream), "before {end}");
+        ip(&wires.here, &end);
+        until(&end, || {
+            meanwhile(&end);
+            !goes_on(stream)
+        });
+        ip(&wires.here, &mend);
+        until(&mend, || {
+            meanwhile(&mend);
+            goes_on(stream)
+        });
+    }
+}
+
+#[test]
+fn a_changed_route_or_neighbor_is_told_to_programs() {
+    let backends = plan([server(0, false, PORT)].into_iter());
+    let Some(mut lab) = Lab::new(Plan { servers: 1, ..Plan::default() }, sizes(4096), &backends) else { return };
+    let _echo = Echo::start(&lab.wires.servers[0], PORT);
+    assert_eq!(lab.balancer.generation().unwrap(), None);
+    lab.tend();
+    let told = |balancer: &Balancer, before| balancer.generation().unwrap().is_some_and(|now| Some(now) != before);
+    until("somebody who watches", || told(&lab.balancer, None));
+    let client = again(&lab.wires.client);
+    let stream = converse(&client);
+    let Lab { balancer, wires, attachments: _attachments } = lab;
+    let mut last = String::new();
+    let mut before = balancer.generation().unwrap();
+    follows(&wires, &stream, |what| {
+        if what != last {
+            // Sooner than the generation advances by itself, each 30 s.
+            let deadline = Instant::now() + Duration::from_secs(15);
+            while !told(&balancer, before) {
+                assert!(Instant::now() < deadline, "{what}: not told");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            before = balancer.generation().unwrap();
+        }
+        last = what.to_owned();
+        // It cannot ask for a backend to which there is no route.
+        let _ = balancer.ask_for_neighbors();
+    });
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use rig_datapath::balancer::{Attachment, Balancer, release};
 use rig_sys::netlink::Netlink;
 use rig_sys::process;
 
-use crate::lab::{Lab, Plan, Random, Wires, attach, load};
+use crate::hops::{converse, follows};
+use crate::lab::{Lab, Plan, Random, Wires, attach, load, until};
 use crate::pins::Pins;
 use crate::sizes;
 use crate::steady::{LINES, PORTS, are_unbroken, echoes, plan, services};
@@ -155,4 +157,26 @@ fn a_kept_attachment_that_is_released_is_off_at_once() {
         assert!(!kept.exists());
     }
     assert!(matches!(release(&kept), Err(rig_datapath::Error::Pin { operation: "open", .. })));
+}
+
+/// Nobody watches routes then, so what was looked up is believed for a second only.
+#[test]
+fn routes_are_followed_when_the_control_plane_is_dead() {
+    let Some(wires) = Wires::new(Plan::default()) else { return };
+    if load(sizes(64)).is_none() {
+        return;
+    }
+    let Some(pins) = Pins::mount() else { return };
+    let directory = pins.path();
+    let echoes = echoes(&wires);
+    let plane = ControlPlane::start(&wires, &directory);
+    let at_first = || echoes[..2].iter().map(|echo| echo.accepted.load(Ordering::Relaxed)).sum::<u64>();
+    let all = || echoes.iter().map(|echo| echo.accepted.load(Ordering::Relaxed)).sum::<u64>();
+    let stream = (1..).find_map(|count| {
+        let stream = converse(&wires.client);
+        until("an echo", || all() == count);
+        (at_first() == 1).then_some(stream)
+    });
+    plane.kill();
+    follows(&wires, &stream.unwrap(), |_| {});
 }

@@ -1,0 +1,322 @@
+//! Watching what routes and neighbours do, so that programs need not ask for a way again and again.
+//!
+//! Each change that may make a way another one advances a generation, and what programs have looked up before is of no use any
+//! more. A lost event heals by itself, because the generation also advances each 30 s; a control plane that has ended, because
+//! programs believe a generation only for 3 s without a word from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rig_sys::clock::monotonic_ns;
+use rig_sys::netlink::{Event, Events, NextHop};
+
+use crate::Error;
+
+use super::load::Tables;
+use super::shape::{Control, Routing, TICK_SHIFT, ways};
+
+/// How often the programs are told that somebody watches.
+const RENEWED: Duration = Duration::from_secs(1);
+/// For how long they believe it.
+const BELIEVED: Duration = Duration::from_secs(3);
+/// How often the generation advances without an event.
+const HEALED: Duration = Duration::from_secs(30);
+/// The kernel tells some changes before they are made (a route that is removed, a link that is set down): once more then. Also
+/// what comes meanwhile is of one advance.
+const SETTLED: Duration = Duration::from_millis(100);
+/// Advances for events beyond one a second, which is as often as ways are looked up where nobody watches.
+const AT_ONCE: u32 = 16;
+
+/// What the programs are told.
+pub(super) struct Routes {
+    tables: Arc<Tables>,
+    now: Mutex<Now>,
+}
+
+struct Now {
+    told: Routing,
+    /// How often what routes to backends say may have changed.
+    stirs: u64,
+    backends: BTreeSet<IpAddr>,
+}
+
+impl Routes {
+    /// Goes on from what was told before.
+    pub(super) fn new(tables: Arc<Tables>) -> Result<Self, Error> {
+        let told = tables.routings.at(0)?;
+        Ok(Self { tables, now: Mutex::new(Now { told, stirs: 0, backends: BTreeSet::new() }) })
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn stirs(&self) -> u64 {
+        self.now().stirs
+    }
+
+    /// Whether ways depend on more than the backend.
+    pub(super) fn by_flows(&self) -> bool {
+        self.now().told.ways != ways::BY_BACKEND
+    }
+
+    /// To whom routes matter.
+    pub(super) fn set_backends(&self, backends: BTreeSet<IpAddr>) {
+        self.now().backends = backends;
+    }
+
+    /// What ways depend on as of this many stirs: if there have been more, it is looked at again.
+    pub(super) fn set_ways(&self, ways: u16, stirs: u64) -> Result<(), Error> {
+        let mut now = self.now();
+        if now.stirs != stirs || now.told.ways == ways {
+            return Ok(());
+        }
+        now.told.ways = ways;
+        self.tables.routings.set(&0_u32, &now.told)
+    }
+
+    /// Until somebody has looked at routes, ways are by all that they may depend on: so no connection's packets go different
+    /// ways because those of others do.
+    pub(super) fn stir(&self) -> Result<(), Error> {
+        let mut now = self.now();
+        now.stirs += 1;
+        now.told.ways = ways::BY_PORTS;
+        self.tables.routings.set(&0_u32, &now.told)
+    }
+
+    /// What has been looked up is of no use from here on.
+    fn advance(&self) -> Result<(), Error> {
+        let mut now = self.now();
+        now.told.generation = (now.told.generation + 1) & 0x7fff;
+        self.tables.routings.set(&0_u32, &now.told)
+    }
+
+    fn renew(&self) -> Result<(), Error> {
+        let control: Control = self.tables.controls.at(0)?;
+        let mut now = self.now();
+        // Nobody can watch time that stands still.
+        now.told.watched_until = match control.fixed_tick {
+            0 => ((monotonic_ns() + BELIEVED.as_nanos() as u64) >> TICK_SHIFT) as u32,
+            _ => 0,
+        };
+        self.tables.routings.set(&0_u32, &now.told)
+    }
+
+    fn concerns_backends(&self, prefix: IpAddr, length: u8) -> bool {
+        self.now().backends.iter().any(|backend| is_in(*backend, prefix, length))
+    }
+}
+
+fn is_in(address: IpAddr, prefix: IpAddr, length: u8) -> bool {
+    let differ = match (address, prefix) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
+        (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
+        // A route of IPv4 may have a gateway of IPv6, but its destination is what it is.
+        _ => return false,
+    };
+    differ.leading_zeros() >= u32::from(length)
+}
+
+/// When the generation advances.
+struct Pace {
+    /// Advances for events that there may be at once.
+    left: u32,
+    filled: Instant,
+    next: Option<Instant>,
+    /// There has been an event since the last advance.
+    more: bool,
+    last: Instant,
+}
+
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self { left: AT_ONCE, filled: now, next: None, more: false, last: now }
+    }
+
+    fn event(&mut self, now: Instant) {
+        self.next = self.next.or(Some(now));
+        self.more = true;
+    }
+
+    /// Whether it advances now.
+    fn advances(&mut self, now: Instant) -> bool {
+        let seconds = (now - self.filled).as_secs();
+        self.left = AT_ONCE.min(self.left.saturating_add(seconds as u32));
+        self.filled += Duration::from_secs(seconds);
+        if self.left > 0 && self.next.is_some_and(|next| next <= now) {
+            self.left -= 1;
+            self.next = self.more.then(|| now + SETTLED);
+            self.more = false;
+        } else if now < self.last + HEALED {
+            return false;
+        }
+        self.last = now;
+        true
+    }
+
+    /// For how long nothing is to be done but to renew.
+    fn rest(&self, now: Instant) -> Duration {
+        match self.next {
+            Some(next) if self.left > 0 => RENEWED.min(next.saturating_duration_since(now)),
+            _ => RENEWED,
+        }
+    }
+}
+
+/// The neighbours that have been heard of, with their link-layer addresses.
+#[derive(Default)]
+struct Heard(BTreeMap<NextHop, Vec<u8>>);
+
+impl Heard {
+    /// Whether a way may be another one by it: an entry that is only confirmed or doubted is what it was.
+    fn is_new(&mut self, hop: NextHop, link_layer: Option<&[u8]>) -> bool {
+        match link_layer {
+            Some(address) => self.0.insert(hop, address.to_vec()).as_deref() != Some(address),
+            None => self.0.remove(&hop).is_some(),
+        }
+    }
+}
+
+/// A thread that watches, until it is dropped.
+pub(super) struct Watch {
+    events: Arc<Events>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Watches the calling thread's network namespace.
+    pub(super) fn start(routes: Arc<Routes>) -> Result<Self, Error> {
+        let failed = |source| Error::Watch { source };
+        let events = Arc::new(Events::here().map_err(|error| failed(error.source))?);
+        // What was looked up before anybody listened.
+        routes.stir()?;
+        routes.advance()?;
+        let over = Arc::<AtomicBool>::default();
+        let body = {
+            let (events, over) = (Arc::clone(&events), Arc::clone(&over));
+            // Without it programs ask again and again, and it is started anew.
+            move || drop(watch(&events, &routes, &over))
+        };
+        let thread = thread::Builder::new().name("routes".into()).spawn(body).map_err(failed)?;
+        Ok(Self { events, over, thread: Some(thread) })
+    }
+
+    pub(super) fn goes_on(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.events.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn watch(events: &Events, routes: &Routes, over: &AtomicBool) -> Result<(), Error> {
+    let (mut pace, mut heard, mut renewed) = (Pace::new(Instant::now()), Heard::default(), None);
+    while !over.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        // Whatever has happened is told first, or else programs would go on to believe what they have looked up before.
+        if pace.advances(now) {
+            routes.advance()?;
+        }
+        if renewed.is_none_or(|renewed| now >= renewed + RENEWED) {
+            routes.renew()?;
+            renewed = Some(now);
+        }
+        let Ok(happened) = events.wait(pace.rest(now)) else { return Ok(()) };
+        let mut stirred = false;
+        for event in happened {
+            match event {
+                Event::Neighbor { hop, ref link_layer } if !heard.is_new(hop, link_layer.as_deref()) => continue,
+                Event::Neighbor { .. } | Event::Interface => {}
+                Event::Route { prefix, length } => stirred |= routes.concerns_backends(prefix, length),
+                Event::Routing => stirred = true,
+                Event::Lost => {
+                    heard = Heard::default();
+                    stirred = true;
+                }
+            }
+            pace.event(Instant::now());
+        }
+        if stirred {
+            routes.stir()?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_of_events_is_two_advances_and_a_storm_one_a_second() {
+        let begun = Instant::now();
+        let at = |milliseconds| begun + Duration::from_millis(milliseconds);
+        let mut pace = Pace::new(begun);
+        assert!(!pace.advances(at(0)));
+        assert_eq!(pace.rest(at(0)), RENEWED);
+        (0..100).for_each(|_| pace.event(at(1)));
+        assert_eq!(pace.rest(at(1)), Duration::ZERO);
+        assert!(pace.advances(at(1)));
+        assert_eq!(pace.rest(at(1)), SETTLED);
+        (2..90).for_each(|now| pace.event(at(now)));
+        assert!(!pace.advances(at(90)));
+        assert!(pace.advances(at(101)));
+        // Those from 2 on may have been told before they were made, too.
+        assert!(pace.advances(at(201)));
+        assert!(!pace.advances(at(301)) && pace.rest(at(301)) == RENEWED);
+
+        let mut count = 0;
+        for now in 1000..101_000 {
+            pace.event(at(now));
+            count += u32::from(pace.advances(at(now)));
+        }
+        assert!((100..=100 + AT_ONCE).contains(&count), "{count}");
+        assert!(pace.left <= 1);
+    }
+
+    #[test]
+    fn the_generation_advances_by_itself() {
+        let begun = Instant::now();
+        let mut pace = Pace::new(begun);
+        let advances: Vec<u64> = (0..100).filter(|now| pace.advances(begun + Duration::from_secs(*now))).collect();
+        assert_eq!(advances, [30, 60, 90]);
+    }
+
+    #[test]
+    fn only_another_address_of_a_neighbor_is_new() {
+        let hop = |interface| NextHop { address: IpAddr::from([10, 0, 0, 1]), interface };
+        let mut heard = Heard::default();
+        assert!(!heard.is_new(hop(1), None));
+        assert!(heard.is_new(hop(1), Some(&[1; 6])));
+        assert!(!heard.is_new(hop(1), Some(&[1; 6])));
+        assert!(heard.is_new(hop(2), Some(&[1; 6])));
+        assert!(heard.is_new(hop(1), Some(&[2; 6])));
+        assert!(heard.is_new(hop(1), None));
+        assert!(!heard.is_new(hop(1), None));
+    }
+
+    #[test]
+    fn prefixes_have_their_addresses() {
+        let is_in = |address: &str, prefix: &str, length| {
+            super::is_in(address.parse().unwrap(), prefix.parse().unwrap(), length)
+        };
+        assert!(
+            is_in("10.1.2.3", "0.0.0.0", 0) && is_in("10.1.2.3", "10.1.2.0", 24) && is_in("10.1.2.3", "10.1.2.3", 32)
+        );
+        assert!(!is_in("10.1.2.3", "10.1.2.2", 32) && !is_in("10.1.2.3", "10.1.4.0", 23));
+        assert!(is_in("fd00::1", "::", 0) && is_in("fd00::1", "fd00::1", 128) && !is_in("fd00::1", "fd00::2", 127));
+        assert!(!is_in("fd00::1", "0.0.0.0", 0) && !is_in("10.1.2.3", "::", 0));
+    }
+}
