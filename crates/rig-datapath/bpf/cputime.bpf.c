@@ -33,11 +33,28 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 } OF_THE_KERNEL;
 
+struct pid_namespace {
+	struct ns_common ns;
+} OF_THE_KERNEL;
+
+/* Read as a whole, so that its layout is this one: there is one of it for each namespace that a process is in. */
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+} OF_THE_KERNEL;
+
 struct task_struct {
 	unsigned int flags;
 	struct sched_entity se;
 	int pid;
 	int tgid;
+	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	char comm[16];
 	struct nsproxy *nsproxy;
 } OF_THE_KERNEL;
@@ -57,7 +74,7 @@ struct napi_struct {
 /* include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
 
-/* What was found out about a process or, with process 0, a device's namespace. */
+/* What was found out about a process, by its number in the kernel's first namespace, or, with process 0, a device's namespace. */
 struct known {
 	__u32 process;
 	__u32 namespace;
@@ -113,13 +130,12 @@ struct {
 	__type(value, __u32);
 } places SEC(".maps");
 
-/* Rises when `places` changes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
-} generation SEC(".maps");
+	__type(value, struct watcher);
+} watchers SEC(".maps");
 
 static always_inline struct cpu *this_cpu(void)
 {
@@ -159,17 +175,50 @@ static always_inline void settle(struct cpu *cpu, __u32 place)
 	cpu->pending = 0;
 }
 
-static always_inline __u32 place_of(struct cpu *cpu, __u32 process, __u32 namespace)
+static always_inline struct watcher *watcher(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&watchers, &key);
+}
+
+static always_inline struct upid number_in(struct pid *pid, __u32 level)
+{
+	struct upid number = {};
+
+	bpf_core_read(&number, sizeof(number), &pid->numbers[level]);
+	return number;
+}
+
+/* The number that whoever watches knows a process by; 0 where it knows none. */
+static always_inline __u32 number_for(struct watcher *watcher, struct task_struct *task)
+{
+	struct pid *pid = task->group_leader->thread_pid;
+	struct upid number;
+
+	/* An ending process has none any more, which reads as zero. */
+	if (!pid || pid->level < watcher->level)
+		return 0;
+	number = number_in(pid, watcher->level);
+	return BPF_CORE_READ(number.ns, ns.inum) == watcher->namespace ? number.nr : 0;
+}
+
+static always_inline __u32 known_place(struct cpu *cpu, __u32 process, __u32 namespace, struct task_struct *task)
 {
 	struct known *known = &cpu->known[(process ^ namespace) & (KNOWN - 1)];
-	__u32 key = 0, *current = bpf_map_lookup_elem(&generation, &key), *place;
-	struct watched watched = { .kind = WATCHED_PROCESS, .id = process };
+	struct watched watched = { .kind = WATCHED_PROCESS };
+	struct watcher *watching = watcher();
+	__u32 *place = 0;
 
-	if (!current)
+	if (!watching)
 		return 0;
-	if (known->process == process && known->namespace == namespace && known->generation == *current)
+	if (known->process == process && known->namespace == namespace && known->generation == watching->generation)
 		return known->place;
-	place = process ? bpf_map_lookup_elem(&places, &watched) : 0;
+	if (task) {
+		watched.id = number_for(watching, task);
+		if (watched.id)
+			place = bpf_map_lookup_elem(&places, &watched);
+	}
 	if (!place) {
 		watched.kind = WATCHED_NAMESPACE;
 		watched.id = namespace;
@@ -177,9 +226,20 @@ static always_inline __u32 place_of(struct cpu *cpu, __u32 process, __u32 namesp
 	}
 	known->process = process;
 	known->namespace = namespace;
-	known->generation = *current;
+	known->generation = watching->generation;
 	known->place = place ? *place : 0;
 	return known->place;
+}
+
+/* An ending task has no namespaces any more, which reads as zero. */
+static always_inline __u32 place_of_task(struct cpu *cpu, struct task_struct *task)
+{
+	return known_place(cpu, task->tgid, task->nsproxy->net_ns->ns.inum, task);
+}
+
+static always_inline __u32 place_of_device(struct cpu *cpu, struct net_device *device)
+{
+	return known_place(cpu, 0, device->nd_net.net->ns.inum, 0);
 }
 
 static always_inline __u32 kind_of_thread(struct task_struct *task)
@@ -207,8 +267,7 @@ static always_inline void takes_over(struct cpu *cpu, __u64 now, struct task_str
 		cpu->task = kind_of_thread(task);
 	} else {
 		cpu->task = PROCESS;
-		/* An ending task has no namespaces any more, which reads as zero. */
-		cpu->place = place_of(cpu, task->tgid, task->nsproxy->net_ns->ns.inum);
+		cpu->place = place_of_task(cpu, task);
 	}
 }
 
@@ -359,7 +418,7 @@ int cputime_poll(__u64 *arguments)
 		return 0;
 	now = advance_interruptible(cpu, bpf_get_current_task_btf());
 	/* The CPU's own queue has no device: packets of any may have been in it. */
-	cpu->polled = napi->dev ? place_of(cpu, 0, napi->dev->nd_net.net->ns.inum) : BACKLOG;
+	cpu->polled = napi->dev ? place_of_device(cpu, napi->dev) : BACKLOG;
 	settle(cpu, cpu->polled);
 	return done(cpu, now);
 }
@@ -381,7 +440,7 @@ int cputime_read(void *arguments)
 		advance_interruptible(cpu, task);
 		/* Who is watched may have changed since it came, and on a quiet CPU it stays for long. */
 		if (cpu->task == PROCESS)
-			cpu->place = place_of(cpu, task->tgid, task->nsproxy->net_ns->ns.inum);
+			cpu->place = place_of_task(cpu, task);
 	} else {
 		__u64 now = bpf_ktime_get_ns();
 
@@ -390,5 +449,20 @@ int cputime_read(void *arguments)
 	}
 	cpu->times.at = cpu->since;
 	bpf_probe_read_kernel(reading, sizeof(*reading), &cpu->times);
+	return 0;
+}
+
+/* Run once, by whoever will say who is watched: numbers of processes are those of its namespace. */
+SEC("raw_tp")
+int cputime_own(void *arguments)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct watcher *watching = watcher();
+	struct pid *pid = task->thread_pid;
+
+	if (!watching)
+		return 1;
+	watching->level = pid->level;
+	watching->namespace = BPF_CORE_READ(number_in(pid, pid->level).ns, ns.inum);
 	return 0;
 }

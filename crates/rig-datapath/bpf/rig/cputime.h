@@ -39,6 +39,15 @@ struct watched {
 	__u32 id;
 };
 
+/* Who says who is watched. */
+struct watcher {
+	/* Rises when what is watched changes. */
+	__u32 generation;
+	/* Its namespace of process numbers: the number of its file, and how many there are above it. */
+	__u32 namespace;
+	__u32 level;
+};
+
 /* Nanoseconds. */
 struct place {
 	/* Of processes, outside of interrupts. */

@@ -29,10 +29,11 @@ use crate::balancer::{check_may_load, program};
 use crate::maps::Map;
 
 pub use shape::{Kind, PlaceTime, Times};
-use shape::{Watched, WatchedKind};
+use shape::{Watched, WatchedKind, Watcher};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cputime.bpf.o"));
 const READ: &str = "cputime_read";
+const OWN: &str = "cputime_own";
 /// Interrupts begin here: those of devices, and on x86 those of the interrupt controller (arch/x86/include/asm/trace/
 /// irq_vectors.h), as far as they have a handler in every kernel. Elsewhere, what is not there is left out.
 const HARD: [&str; 12] = [
@@ -79,7 +80,8 @@ impl Place {
 pub enum Member {
     /// A network namespace, by the inode number of its file: processes in it, and its interfaces.
     Namespace(u32),
-    /// A process with all its threads, wherever it is. It goes before its namespace.
+    /// A process with all its threads, wherever it is, by its number in the namespace of the process that watches
+    /// (pid_namespaces(7)). It goes before its network namespace.
     Process(u32),
 }
 
@@ -99,7 +101,7 @@ pub struct CpuTime {
     links: Vec<Link>,
     readings: Map,
     places: Map,
-    generation: Map,
+    watcher: Map,
     missing: Vec<&'static str>,
 }
 
@@ -128,11 +130,13 @@ impl CpuTime {
         let mut new = Self {
             readings: Map::of(&object, "readings", size_of::<Times>())?,
             places: Map::of(&object, "places", size_of::<u32>())?,
-            generation: Map::of(&object, "generation", size_of::<u32>())?,
+            watcher: Map::of(&object, "watchers", size_of::<Watcher>())?,
             object,
             links: Vec::new(),
             missing: Vec::new(),
         };
+        let outcome = new.program(OWN)?.test_run(ProgramInput::default());
+        outcome.map_err(|source| Error::TestRun { program: OWN, source })?;
         new.attach_all()?;
         // From its first reading on a CPU counts.
         new.read()?;
@@ -202,8 +206,8 @@ impl CpuTime {
 
     /// What the programs know of processes is looked up anew.
     fn changed(&self) -> Result<(), Error> {
-        let generation: u32 = self.generation.at(0)?;
-        self.generation.set(&0_u32, &generation.wrapping_add(1))
+        let watcher: Watcher = self.watcher.at(0)?;
+        self.watcher.set(&0_u32, &Watcher { generation: watcher.generation.wrapping_add(1), ..watcher })
     }
 
     /// Reads every CPU that is online, with what it has been doing until then.

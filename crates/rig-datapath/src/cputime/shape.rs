@@ -141,3 +141,15 @@ impl WatchedKind {
     pub const NAMESPACE: Self = Self(0);
     pub const PROCESS: Self = Self(1);
 }
+
+/// Who says who is watched.
+#[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Watcher {
+    /// Rises when what is watched changes.
+    pub generation: u32,
+    /// Its namespace of process numbers: the inode number of its file, and how many there are above it. The program
+    /// `cputime_own` finds both.
+    pub namespace: u32,
+    pub level: u32,
+}

@@ -1,7 +1,8 @@
 //! Work of a known amount. Other programs may run meanwhile: each amount is held against what is counted for its own process
 //! or its own kind, and interrupts, which clocks of threads contain and these counts do not, are bounded by all of the CPU's.
 
-use std::process;
+use std::env;
+use std::process::{self, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -103,4 +104,20 @@ fn softirqs_of_known_length() {
     // Other timers may have expired, too.
     assert!(counted * 100 <= took * 102, "{what}");
     assert!((counted + hard) * 100 >= took * 98, "{what}");
+}
+
+/// In a namespace of its own a process has another number than in the kernel's first one, which tracepoints tell.
+#[test]
+fn a_process_is_found_by_its_number_in_its_own_namespace() {
+    if attach().is_none() {
+        return;
+    }
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc"])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "known::a_spin_of_known_length", "--nocapture"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("counted"), "{said}");
 }
