@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use rig_datapath::balancer::ladder::{self, Flows, Rung};
-use rig_datapath::balancer::{Backend, Clock, Config, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{Backend, Clock, Config, Expire, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;
 use rig_wire::tcp::flags::{ACK, SYN};
@@ -64,6 +64,8 @@ fn main() {
         backends,
         limit: None,
         timeouts: Timeouts::default(),
+        expire: Expire::Never,
+        sloppy_tcp: false,
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

@@ -21,6 +21,14 @@ static always_inline void meet_local(const struct connection *c, __u32 round)
 		*met = round;
 }
 
+/* Whether a connection ends, silent or not: it is flushed, or its service does not keep those of such a backend. */
+static always_inline int is_to_end(const struct sweep *s, const struct connection *c)
+{
+	const struct backend *b = backend_at(c->backend);
+
+	return s->service || s->backend || (b && b->ends);
+}
+
 static long sweep_one(__u32 i, struct sweep *s)
 {
 	__u32 slot = s->from + i;
@@ -33,7 +41,8 @@ static long sweep_one(__u32 i, struct sweep *s)
 		return 1;
 	live = *(volatile __u64 *)&c->live;
 	age = s->tick - TICK(live);
-	if (STATE(live) == FREE)
+	if (STATE(live) == FREE || (s->backend && s->backend != c->backend) ||
+	    (s->service && s->service != ANY_SERVICE && s->service != c->service))
 		return 0;
 	meet_local(c, s->round);
 	switch (STATE(live)) {
@@ -48,11 +57,13 @@ static long sweep_one(__u32 i, struct sweep *s)
 		return 0;
 	default:
 		service = service_at(c->service);
-		if (service && STATE(live) < STATES && !s->all) {
+		if (service && STATE(live) < STATES && !s->all && !is_to_end(s, c)) {
 			__u32 timeout = service->timeout[STATE(live)];
 
 			if (s->unanswered && s->unanswered < timeout && is_unanswered(STATE(live)))
 				timeout = s->unanswered;
+			if (s->closing && s->closing < timeout && is_closing(STATE(live)))
+				timeout = s->closing;
 
 			/* A packet may have come after the sweep began: then the age is negative. */
 			if (age < timeout || age >> 31) {
@@ -75,7 +86,14 @@ static long sweep_one(__u32 i, struct sweep *s)
 SEC("syscall")
 int sweep(struct sweep *ctx)
 {
-	struct sweep s = { .from = ctx->from, .count = ctx->count, .all = ctx->all, .round = ctx->round, .unanswered = ctx->unanswered };
+	struct sweep s = { .from = ctx->from,
+			   .count = ctx->count,
+			   .all = ctx->all,
+			   .round = ctx->round,
+			   .unanswered = ctx->unanswered,
+			   .closing = ctx->closing,
+			   .service = ctx->service,
+			   .backend = ctx->backend };
 	const struct control *c = settings();
 
 	if (!c)

@@ -87,6 +87,11 @@ impl Map {
         self.handle.update_percpu(index.as_bytes(), &values, MapFlags::ANY).map_err(self.failed("write to"))
     }
 
+    pub(crate) fn set_per_cpu<V: IntoBytes + Immutable>(&self, index: u32, values: &[V]) -> Result<(), Error> {
+        let values: Vec<Vec<u8>> = values.iter().map(|value| value.as_bytes().to_vec()).collect();
+        self.handle.update_percpu(index.as_bytes(), &values, MapFlags::ANY).map_err(self.failed("write to"))
+    }
+
     pub(crate) fn remove<K: IntoBytes + Immutable>(&self, key: &K) -> Result<(), Error> {
         self.handle.delete(key.as_bytes()).map_err(self.failed("delete from"))
     }

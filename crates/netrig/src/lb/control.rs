@@ -1,4 +1,4 @@
-//! `netrig lb run | check | reload | stop | save`.
+//! `netrig lb run | check | reload | flush | stop | save`.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use rig_sys::netlink::Netlink;
 use super::client::{AskError, ask};
 use super::daemon::keep::{Lock, remove_all};
 use super::daemon::{self, Overlay, Run};
-use super::message::{Reply, Request};
+use super::message::{Protocol, Reply, Request, ServiceKey};
 use super::place::{Name, Place};
 use super::settings::{Completeness, Device, Settings, Workers};
 use super::views::Which;
@@ -38,6 +38,23 @@ pub enum Control {
     Reload {
         #[command(flatten)]
         which: Which,
+    },
+    /// End connections at once, and say how many: of a service, of a backend, or all
+    ///
+    /// What comes for them later is of no connection: a client's datagram or SYN begins another one, other packets of TCP are
+    /// answered with a reset where the service's address is this machine's own.
+    Flush {
+        #[command(flatten)]
+        which: Which,
+        /// The service: tcp 192.0.2.1:80, udp [2001:db8::1]:53; tcp when it is not said
+        #[arg(conflicts_with = "all")]
+        service: Vec<String>,
+        /// Of this backend alone, in all services or in the one that is named
+        #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "all")]
+        backend: Option<SocketAddr>,
+        /// All connections that there are
+        #[arg(long)]
+        all: bool,
     },
     /// End the control plane; without --persist the balancer ends with it
     Stop {
@@ -94,9 +111,35 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
         }
         Control::Check { file } => check(&file),
         Control::Reload { which } => done(ask(&which.chosen()?, &Request::Reload)?),
+        Control::Flush { which, service, backend, all } => {
+            let service = service_of(&service)?;
+            if service.is_none() && backend.is_none() && !all {
+                let error = anyhow!("say whose connections: a service, --backend ADDRESS:PORT, or --all");
+                return Err(Failure::new(Exit::BadInput, error));
+            }
+            done(ask(&which.chosen()?, &Request::Flush { service, backend })?)
+        }
         Control::Stop { which, detach } => stop(&which.chosen()?, detach),
         Control::Save { which, file } => save(&which.chosen()?, file.as_deref()),
     }
+}
+
+/// `tcp 192.0.2.1:80`, in one word or two; none where nothing is said.
+fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
+    let text = words.join(" ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let wrong = || {
+        let error = anyhow!("'{text}' is no service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
+        Failure::new(Exit::BadInput, error)
+    };
+    let (protocol, address) = match words[..] {
+        [] => return Ok(None),
+        [address] | ["tcp", address] => (Protocol::Tcp, address),
+        ["udp", address] => (Protocol::Udp, address),
+        _ => return Err(wrong()),
+    };
+    let address = address.parse().map_err(|_| wrong())?;
+    Ok(Some(ServiceKey { protocol, address }))
 }
 
 fn done(reply: Reply) -> Result<Exit, Failure> {

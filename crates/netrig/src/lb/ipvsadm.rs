@@ -41,7 +41,9 @@ impl UsageError {
 /// The options, for the help text: at most 80 columns.
 pub const AFTER_HELP: &str = "\
 Or the options of ipvsadm and of DPVS; docs/IPVSADM.md tells all of them:
-  -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS]   add, change a service
+  -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS] [--limit CONNECTIONS]
+                [--expire never|removed|quiescent] [--sloppy-tcp on|off]
+                                                          add, change a service
   -D SERVICE                                              remove it
   -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
                                                           add, change a server

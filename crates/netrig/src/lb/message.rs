@@ -21,6 +21,8 @@ pub enum Request {
     Edits(Vec<Edit>),
     /// Sets the counters of one service, or of all, to zero: listings count from here. Metrics go on.
     Zero(Option<ServiceKey>),
+    /// Ends connections: all, or those of a service, of a backend. Answered by [`Reply::Done`], which says how many.
+    Flush { service: Option<ServiceKey>, backend: Option<SocketAddr> },
     /// Reads the configuration file again. Answered by [`Reply::Done`], which says what has changed.
     Reload,
     /// The configuration in force as a file. Answered by [`Reply::Text`].
@@ -116,6 +118,15 @@ pub struct ServiceOptions {
     pub scheduler: Option<String>,
     /// Of established connections (TCP) or of those answered (UDP), seconds.
     pub timeout: Option<u32>,
+    /// Connections, of all its backends, at which it gets no more; 0: no limit.
+    #[serde(default)]
+    pub limit: Option<u32>,
+    /// When connections end with their backend: `never`, `removed`, `quiescent`.
+    #[serde(default)]
+    pub expire: Option<String>,
+    /// Whether packets from the middle of an unknown connection begin one.
+    #[serde(default)]
+    pub sloppy_tcp: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,6 +219,15 @@ pub struct ServiceEntry {
     /// Connections, of all its backends, at which it gets no more.
     #[serde(default)]
     pub limit: Option<u32>,
+    /// The same where it was said of this service; 0: no limit.
+    #[serde(default)]
+    pub limit_said: Option<u32>,
+    /// When connections end with their backend: `never`, `removed`, `quiescent`.
+    #[serde(default)]
+    pub expire: String,
+    /// Whether packets from the middle of an unknown connection begin one.
+    #[serde(default)]
+    pub sloppy_tcp: bool,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.

@@ -27,6 +27,15 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     if let Some(timeout) = service.timeout {
         lines += &format!(" --conn-timeout {timeout}");
     }
+    if let Some(limit) = service.limit_said {
+        lines += &format!(" --limit {limit}");
+    }
+    if !matches!(service.expire.as_str(), "" | "never") {
+        lines += &format!(" --expire {}", service.expire);
+    }
+    if service.sloppy_tcp {
+        lines += " --sloppy-tcp on";
+    }
     lines.push('\n');
     for local in &service.local {
         lines += &format!("-P {key} -z {local}\n");

@@ -7,6 +7,7 @@
 #include "state.h"
 #include "too_big.h"
 #include "translate.h"
+#include "tunnel.h"
 #include "way.h"
 
 static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
@@ -35,11 +36,12 @@ static always_inline void touch(struct connection *c, const struct service *s, c
 {
 	for (int i = 0; i < 4; i++) {
 		__u64 live = *(volatile __u64 *)&c->live;
-		enum state old = STATE(live), new = next_state(old, p, direction, is_blind(s));
+		__u64 next = LIVE(next_state(live, p, direction, is_blind(s)), tick);
+		enum state old = STATE(live), new = STATE(next);
 
-		if (old >= RESERVED || live == LIVE(new, tick))
+		if (old >= RESERVED || live == next)
 			return;
-		if (__sync_val_compare_and_swap(&c->live, live, LIVE(new, tick)) != live)
+		if (__sync_val_compare_and_swap(&c->live, live, next) != live)
 			continue;
 		if (old == ESTABLISHED && new != ESTABLISHED)
 			add_load(c->backend, 0, -1);
@@ -47,18 +49,6 @@ static always_inline void touch(struct connection *c, const struct service *s, c
 			add_load(c->backend, 0, 1);
 		return;
 	}
-}
-
-static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const __u8 *destination)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *ethernet = data;
-
-	if ((void *)(ethernet + 1) > end)
-		return DROP_INTERNAL;
-	__builtin_memcpy(ethernet->h_dest, destination, 6);
-	__builtin_memcpy(ethernet->h_source, source, 6);
-	return 0;
 }
 
 /* What changes in a packet but for its link-layer addresses; 0 or a reason for a drop. A function of its own as `find_way`. */
@@ -117,8 +107,10 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	reason = find_way(ctx, c, direction | (__u32)(p->ipv6 ? 2 : 0), tick, &way);
 	if (reason)
 		return drop(reason);
-	if (direction == INWARD && s->forward == TUNNEL)
+	if (direction == INWARD && s->forward == TUNNEL) {
 		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+		way.mtu = through_tunnel(c->backend, way.mtu, tick);
+	}
 	NOTE(mtu, way.mtu ? way.mtu - outer : 0);
 	NOTE(ifindex, way.ifindex);
 	/* With a tunnel's header it may be more than 16 bits have room for. */
@@ -294,9 +286,6 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 
 	if (!p || !s)
 		return -DROP_INTERNAL;
-	if (p->tuple.protocol == IPPROTO_TCP &&
-	    (p->tcp_flags & TCP_RST || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK)))
-		return -DROP_NO_CONNECTION;
 	if (!enter_service(s, number))
 		return -DROP_SERVICE_FULL;
 	backend = schedule(number, &p->tuple, hash);
@@ -407,8 +396,8 @@ static always_inline int is_opening(const struct packet *p, enum kind kind)
 }
 
 /*
- * A client that uses a port again after its connection has closed goes on with the same backend, unless that one gets
- * no new connections: then the old one ends here.
+ * A client that uses a port again after its connection has closed, or asks again for one that has not come to be, goes on
+ * with the same backend, unless that one gets no new connections: then the old one ends here.
  */
 static always_inline int starts_anew(const struct packet *p, enum kind kind, __u32 entry, __u32 tick)
 {
@@ -423,7 +412,8 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 		return 0;
 	live = *(volatile __u64 *)&c->live;
 	b = backend_at(c->backend);
-	return b && !b->weight && is_closing(STATE(live)) && end_connection(SLOT(entry), live, tick);
+	return b && !b->weight && (is_closing(STATE(live)) || STATE(live) == SYN_RECV) &&
+	       end_connection(SLOT(entry), live, tick);
 }
 
 /* How far a packet goes: the ladder of the benchmark stops on its rungs. */
@@ -478,6 +468,31 @@ static always_inline int refuse(__u32 service, enum drop reason)
 	return drop(reason);
 }
 
+/* Whether a packet of no known connection begins one. */
+static always_inline int may_begin(const struct packet *p, __u32 number)
+{
+	const struct service *s = service_at(number);
+
+	if (p->tuple.protocol != IPPROTO_TCP)
+		return 1;
+	if (p->tcp_flags & TCP_RST)
+		return 0;
+	if (p->tcp_flags & TCP_SYN)
+		return !(p->tcp_flags & TCP_ACK);
+	return s && s->sloppy;
+}
+
+/*
+ * TCP of no connection, and none that begins one. The kernel answers by a reset where the service's address is its own, so
+ * that the client hears of it; where it would forward, packets could come back here for as long as they live.
+ */
+static __noinline int stray(struct xdp_md *ctx, const struct packet *p)
+{
+	if (p->tcp_flags & (TCP_RST | TCP_SYN) || !stays_here(ctx, &p->tuple, p->ipv6))
+		return drop(DROP_NO_CONNECTION);
+	return pass(PASS_NO_CONNECTION);
+}
+
 /* What `parse` has made of it. */
 static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum rung rung)
 {
@@ -520,18 +535,22 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	if (!entry) {
 		int made;
 
-		if (kind == ERROR)
+		if (kind != FLOW)
 			return pass(PASS_ICMP_UNKNOWN);
 		if (!opens)
 			number = service_for(&packet->tuple);
 		if (!number)
 			return pass(PASS_NO_SERVICE);
+		if (!may_begin(packet, *number))
+			return stray(ctx, packet);
 		NOTE(service, *number);
 		made = begin(ctx, packet, hash, *number, tick);
 		if (made < 0)
 			return refuse(*number, -made);
 		entry = made;
 	}
+	if (kind == OUTER_ERROR)
+		return outer_error(ctx, packet, entry, tick);
 	return forward(ctx, packet, kind, entry, tick);
 }
 

@@ -232,6 +232,22 @@ struct {
 	__type(value, struct routing);
 } routings SEC(".maps");
 
+/* What routers on the way of tunnels to backends have told. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_mtu);
+} path_mtus SEC(".maps");
+
+/* Counters of backends that are gone, by service; of services that are gone at 0. For the control plane alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct traffic);
+} past SEC(".maps");
+
 /* How often this CPU has told senders. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

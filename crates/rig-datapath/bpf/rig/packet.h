@@ -32,6 +32,8 @@ enum kind {
 	/* A fragment, or one with IP options: policy decides, if it is the balancer's. */
 	FRAGMENT,
 	OPTIONS,
+	/* An ICMP error about a tunnel's outer packet: the tuple is that of the one inside. */
+	OUTER_ERROR,
 };
 
 struct packet {
@@ -107,8 +109,13 @@ static always_inline int is_error(const struct packet *p, __u8 type)
 	return p->ipv6 ? type >= 1 && type <= 4 : type == 3 || type == 11 || type == 12;
 }
 
-/* The quoted packet of an ICMP error. `l4` is behind the error's own header. */
-static always_inline enum kind parse_quoted(struct packet *p, void *quoted, void *end)
+static always_inline __u32 outer_length(const struct packet *p)
+{
+	return p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+}
+
+/* The quoted packet of an ICMP error, or the one inside that. `l4` is behind the error's own header. */
+static always_inline enum kind parse_quoted(struct packet *p, void *quoted, void *end, int inside)
 {
 	struct tuple *t = &p->tuple;
 	struct ports *ports;
@@ -133,11 +140,15 @@ static always_inline enum kind parse_quoted(struct packet *p, void *quoted, void
 		set_v4(&t->destination, ip->daddr);
 		ports = (void *)(ip + 1);
 	}
+	if (!inside && t->protocol == (p->ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP))
+		return OUTER_ERROR;
 	/* RFC 792 quotes at least eight bytes. */
 	if ((t->protocol != IPPROTO_TCP && t->protocol != IPPROTO_UDP) || (void *)(ports + 2) > end)
 		return leave(p, PASS_ICMP_UNKNOWN);
 	t->source_port = ports->source;
 	t->destination_port = ports->destination;
+	if (inside)
+		return OUTER_ERROR;
 	swap_tuple(t);
 	return ERROR;
 }
@@ -172,9 +183,42 @@ static always_inline enum kind parse_l4(struct packet *p, void *l4, void *end, _
 			return leave(p, PASS_MALFORMED);
 		if (!is_error(p, icmp->type))
 			return leave(p, PASS_PROTOCOL);
-		return parse_quoted(p, icmp + 1, end);
+
+		enum kind kind = parse_quoted(p, icmp + 1, end, 0);
+
+		if (kind == OUTER_ERROR)
+			kind = parse_quoted(p, (void *)(icmp + 1) + outer_length(p), end, 1);
+		return kind;
 	}
 	return leave(p, PASS_PROTOCOL);
+}
+
+/* What of the kernel's types is read here; their places are found when the program is loaded. */
+#define OF_THE_KERNEL __attribute__((preserve_access_index))
+
+struct net_device {
+	/* What dev_addr points to, which a program may not follow, as the kernel keeps it to compare with. */
+	__u8 dev_addr_shadow[32];
+} OF_THE_KERNEL;
+
+struct xdp_rxq_info {
+	struct net_device *dev;
+} OF_THE_KERNEL;
+
+struct xdp_buff {
+	struct xdp_rxq_info *rxq;
+} OF_THE_KERNEL;
+
+extern void *bpf_cast_to_kern_ctx(void *) __ksym;
+
+/* Whether the frame is for this device, and not one that came to it as to all, or because it listens to all. */
+static always_inline int is_for_device(struct xdp_md *ctx, const struct ethhdr *ethernet)
+{
+	const struct xdp_buff *buffer = bpf_cast_to_kern_ctx(ctx);
+	const __u8 *own = buffer->rxq->dev->dev_addr_shadow;
+
+	return *(const __u32 *)own == *(const __u32 *)ethernet->h_dest &&
+	       *(const __u16 *)(own + 4) == *(const __u16 *)(ethernet->h_dest + 4);
 }
 
 static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
@@ -198,6 +242,8 @@ static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 		type = tag[1];
 		p->l3 += TAG_BYTES;
 	}
+	if ((type == bpf_htons(ETH_P_IP) || type == bpf_htons(ETH_P_IPV6)) && !is_for_device(ctx, ethernet))
+		return leave(p, PASS_OTHER_MAC);
 	if (type == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = l3;
 

@@ -96,7 +96,7 @@ static long search_one(__u32 i, struct search *search)
 	if (!address)
 		return 1;
 	backends_tuple(&t, s, b, address, l.port);
-	if (find_indexed(&t, hash_tuple(&t)))
+	if (find_indexed(&t, hash_tuple(&t), 1))
 		return 0;
 	search->found = search->from + i + 1;
 	return 1;

@@ -39,7 +39,9 @@ enum pass {
 	PASS_FRAGMENT = 5,
 	PASS_IP_OPTIONS = 6,
 	PASS_ICMP_UNKNOWN = 7,
-	PASSES = 8,
+	PASS_OTHER_MAC = 8,
+	PASS_NO_CONNECTION = 9,
+	PASSES = 10,
 };
 
 #endif

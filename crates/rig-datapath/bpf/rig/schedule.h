@@ -45,6 +45,8 @@ static always_inline int admit(__u32 number)
 
 struct least {
 	__u64 list;
+	/* Where in it looking begins. */
+	__u32 from;
 	/* What was found: the load over its weight is the smallest so far. */
 	__u64 load;
 	__u32 weight;
@@ -53,7 +55,8 @@ struct least {
 
 static long least_of(__u32 i, struct least *least)
 {
-	__u32 number = list_at(least->list, i);
+	__u32 at = least->from + i, length = LENGTH(least->list);
+	__u32 number = list_at(least->list, at < length ? at : at - length);
 	struct backend *b = backend_at(number);
 	struct load *load = bpf_map_lookup_elem(&loads, &number);
 
@@ -106,6 +109,13 @@ static always_inline __u32 start_in(const struct service *s, __u32 service, cons
 	return (take ? fetch_and_add(turn, 1) : *turn) % length;
 }
 
+static always_inline __u32 walk_from(__u32 service, __u32 length)
+{
+	__u64 *turn = bpf_map_lookup_elem(&turns, &service);
+
+	return turn ? fetch_and_add(turn, LEAST_WALKED) % length : 0;
+}
+
 /* The backend's number, with the connection counted towards it; or a negative reason for a drop. */
 __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 {
@@ -124,6 +134,9 @@ __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 			at = less_loaded(s, hash);
 			if (at && admit(at))
 				return at;
+			/* Whoever comes next, the same client again too, looks further on, so that all come to be looked at. */
+			least.from = walk_from(service, length);
+			length = length < LEAST_WALKED ? length : LEAST_WALKED;
 		}
 		bpf_loop(length, least_of, &least, 0);
 		if (least.backend && admit(least.backend))

@@ -23,7 +23,7 @@
  * Of what is kept across restarts: one more with each change of a layout here, or of what a field means, after which nobody
  * goes on with tables of before.
  */
-#define SHAPE_VERSION 1
+#define SHAPE_VERSION 2
 
 #define TICK_SHIFT 27
 
@@ -52,6 +52,8 @@
 #define CURSORS 4096
 /* The least loaded backend of so many is looked for among all; of more, the less loaded of two. */
 #define LEAST_LOOKED_AT 16
+/* Entries of a longer schedule that are walked through where both of the two are at their limits; the next walk goes on there. */
+#define LEAST_WALKED 64
 /* Entries of a schedule that are tried when backends are at their limit. */
 #define SCHEDULE_TRIES 32
 #define MAX_SHARDS 64
@@ -74,6 +76,7 @@ enum state {
 	/* The client has closed its side. */
 	CLOSE_WAIT = 5,
 	TIME_WAIT = 6,
+	/* A reset has passed, which nobody here knows to be a real one: BEFORE says what a packet behind it makes of this. */
 	CLOSE = 7,
 	UDP_ONEWAY = 8,
 	UDP_NORMAL = 9,
@@ -90,7 +93,10 @@ struct address {
 	__u64 hi, lo;
 };
 
-/* live: tick of the last packet in the low 32 bits, state in the 8 above. Changed by compare-and-exchange alone. */
+/*
+ * live: tick of the last packet in the low 32 bits, state in the 8 above, and above these, in CLOSE, the state before.
+ * Changed by compare-and-exchange alone.
+ */
 struct connection {
 	__u64 live;
 	struct address client;
@@ -167,7 +173,11 @@ struct service {
 	__u8 protocol;
 	__u8 forward;
 	__u8 scheduler;
-	__u8 pad[3];
+	/* Whether packets from the middle of a TCP connection begin one, as IPVS's sloppy_tcp has it. */
+	__u8 sloppy;
+	/* For the control plane, which may have been started anew: when connections end with their backend. */
+	__u8 expire;
+	__u8 pad;
 	__u64 schedule;
 	__u64 locals;
 	/* Ticks by state. */
@@ -184,7 +194,8 @@ struct backend {
 	struct address address;
 	__u16 port;
 	__u8 protocol;
-	__u8 pad;
+	/* The sweep ends its connections. */
+	__u8 ends;
 	__u32 weight;
 	__u32 limit;
 	/* Whose it is; for the control plane, which may have been started anew. */
@@ -252,6 +263,14 @@ struct next_hop {
 	__u32 backend;
 };
 _Static_assert(sizeof(struct next_hop) == 24, "");
+
+/* The MTU of a tunnel, of the outer packet, as a router on its way has told it, and when. */
+struct path_mtu {
+	__u32 tick, mtu;
+};
+_Static_assert(sizeof(struct path_mtu) == 8, "");
+/* Ticks for which it is believed, 600 s (RFC 1191, 6.3). */
+#define PATH_MTU_TICKS 4471
 
 /* ICMP messages that one CPU has sent in this tick. */
 struct telling {
@@ -347,6 +366,9 @@ struct trace {
 };
 _Static_assert(sizeof(struct trace) == 120, "");
 
+/* In place of a service's number. */
+#define ANY_SERVICE 0xffffffff
+
 struct sweep {
 	__u32 from, count;
 	__u32 tick;
@@ -357,10 +379,11 @@ struct sweep {
 	__u32 all;
 	/* Which round through the table it is part of. */
 	__u32 round;
-	/* 0, or the longest silence in ticks of connections that nobody has answered. */
-	__u32 unanswered;
-	__u32 pad;
+	/* 0, or the longest silence in ticks of connections that nobody has answered, and of those that are closing. */
+	__u32 unanswered, closing;
+	/* Numbers of a service and of a backend, where not 0: ends their connections, and looks at no others. */
+	__u32 service, backend;
 };
-_Static_assert(sizeof(struct sweep) == 40, "");
+_Static_assert(sizeof(struct sweep) == 48, "");
 
 #endif

@@ -24,17 +24,26 @@ static always_inline enum state first_state(const struct packet *p, int blind)
 	return p->tcp_flags & TCP_SYN ? SYN_RECV : NONE;
 }
 
-/* `blind`: the backend's packets do not pass here. */
-static always_inline enum state next_state(enum state state, const struct packet *p, enum direction direction, int blind)
+/*
+ * What follows `live`. `blind`: the backend's packets do not pass here.
+ *
+ * Whether a reset is in its receiver's window (RFC 5961, 3.2) only the receiver knows: numbers of each packet would be a
+ * write for each. So it shortens the time that the connection has, and the first packet behind it says that the receiver
+ * has not believed it. A real one's late packets are answered by another reset.
+ */
+static always_inline __u64 next_state(__u64 live, const struct packet *p, enum direction direction, int blind)
 {
+	enum state state = STATE(live);
 	__u8 flags = p->tcp_flags;
 
 	if (p->tuple.protocol == IPPROTO_UDP)
 		return direction == OUTWARD ? UDP_NORMAL : state;
 	if (flags & TCP_RST)
-		return CLOSE;
+		return CLOSE | (__u64)(state == CLOSE ? BEFORE(live) : state) << 8;
+	if (state == CLOSE && !(flags & TCP_SYN))
+		state = BEFORE(live) ?: ESTABLISHED;
 	if (flags & TCP_SYN)
-		return direction == INWARD && !(flags & TCP_ACK) && is_closing(state) ? SYN_RECV : state;
+		return direction == INWARD && !(flags & TCP_ACK) && is_closing(state) ? SYN_RECV : live >> 32;
 	if (flags & TCP_FIN) {
 		if (state > ESTABLISHED && (state != (direction == INWARD ? FIN_WAIT : CLOSE_WAIT) || blind))
 			return state;

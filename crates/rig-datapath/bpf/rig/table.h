@@ -17,6 +17,7 @@
 #define SLOT(entry) ((__u32)(entry)&0x7fffffff)
 #define DIRECTION(entry) ((enum direction)(((__u32)(entry)) >> 31))
 #define STATE(live) ((enum state)(((live) >> 32) & 0xff))
+#define BEFORE(live) ((enum state)(((live) >> 40) & 0xff))
 #define TICK(live) ((__u32)(live))
 #define LIVE(state, tick) ((__u64)(state) << 32 | (tick))
 
@@ -159,8 +160,19 @@ static always_inline int belongs(__u64 entry, const struct tuple *t)
 	return c && is_known(c) && matches(c, DIRECTION(entry), t);
 }
 
-/* The index entry for a tuple, slot and direction of it; 0 when there is none. */
-__noinline __u32 find_indexed(const struct tuple *t, __u64 hash)
+/* The same, or will when its connection is complete: the entry is put in last but for the state. */
+static always_inline int will_belong(__u64 entry, const struct tuple *t)
+{
+	struct connection *c = connection_at(SLOT(entry));
+
+	return c && (is_known(c) || STATE(c->live) == RESERVED) && matches(c, DIRECTION(entry), t);
+}
+
+/*
+ * The index entry for a tuple, slot and direction of it; 0 when there is none. `taken`: also one of a connection that is
+ * not there yet, which packets do not find and others must not take.
+ */
+__noinline __u32 find_indexed(const struct tuple *t, __u64 hash, int taken)
 {
 	__u32 tag = hash >> 32;
 
@@ -174,7 +186,7 @@ __noinline __u32 find_indexed(const struct tuple *t, __u64 hash)
 		for (int i = 0; i < BUCKET_ENTRIES; i++) {
 			__u64 entry = bucket->entry[i];
 
-			if (entry && entry >> 32 == tag && belongs(entry, t))
+			if (entry && entry >> 32 == tag && (taken ? will_belong(entry, t) : belongs(entry, t)))
 				return entry;
 		}
 		if (!(__u32)bucket->head)
@@ -197,7 +209,7 @@ __noinline __u32 find_each(const struct tuple *t, __u64 hash)
 		if (c->tag == tag && is_known(c) && matches(c, INWARD, t))
 			return home * WAYS + i;
 	}
-	return find_indexed(t, hash);
+	return find_indexed(t, hash, 0);
 }
 
 /*
@@ -280,7 +292,7 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 	 * No tuple is both a client's and a backend's: no local address is a service's. A traced packet has found no
 	 * connection before, or one that would have ended.
 	 */
-	if (live ? !DRY && find_each(t, hash) : find_indexed(t, hash)) {
+	if (live ? !DRY && find_each(t, hash) : find_indexed(t, hash, 1)) {
 		result = EXISTS;
 		goto unlock;
 	}

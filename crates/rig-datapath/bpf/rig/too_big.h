@@ -15,7 +15,6 @@
 #define MOST_MESSAGE_V6 IPV6_LEAST_MTU
 /* RFC 1812, 4.3.2.5: internetwork control. */
 #define CONTROL_TOS 0xc0
-#define DONT_FRAGMENT 0x4000
 
 /* RFC 1812, 4.3.2.8 and RFC 4443, 2.4 (f) want a limit: so many a tick on each CPU, 477 a second. */
 static always_inline int may_tell(__u32 tick)

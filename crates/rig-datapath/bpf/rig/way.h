@@ -261,6 +261,35 @@ to_client:
 	return 0;
 }
 
+static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const __u8 *destination)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+
+	if ((void *)(ethernet + 1) > end)
+		return DROP_INTERNAL;
+	__builtin_memcpy(ethernet->h_dest, destination, 6);
+	__builtin_memcpy(ethernet->h_source, source, 6);
+	return 0;
+}
+
+/* Whether the kernel would keep a packet to there, and forward it to nobody. */
+static __noinline int stays_here(struct xdp_md *ctx, const struct tuple *t, int ipv6)
+{
+	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
+
+	if (ipv6) {
+		fib.family = AF_INET6;
+		get_v6((struct in6_addr *)fib.ipv6_src, &t->source);
+		get_v6((struct in6_addr *)fib.ipv6_dst, &t->destination);
+	} else {
+		fib.family = AF_INET;
+		fib.ipv4_src = v4_of(&t->source);
+		fib.ipv4_dst = v4_of(&t->destination);
+	}
+	return bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_NOT_FWDED;
+}
+
 static always_inline int leave_by(struct xdp_md *ctx, const struct packet *p, __u32 ifindex, const struct control *c)
 {
 	return ifindex == ctx->ingress_ifindex && !c->redirects_back && !p->queued ? XDP_TX : bpf_redirect(ifindex, 0);

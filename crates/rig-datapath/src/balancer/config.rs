@@ -60,6 +60,49 @@ pub struct Service {
     /// Connections, of all its backends, at which it gets no more.
     pub limit: Option<NonZeroU32>,
     pub timeouts: Timeouts,
+    pub expire: Expire,
+    /// Whether packets from the middle of a TCP connection that is not known begin one, as IPVS's `sloppy_tcp` has it:
+    /// where other balancers may have had its first.
+    pub sloppy_tcp: bool,
+}
+
+/// When connections end with their backend, whatever comes for them: within a round of sweeping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Expire {
+    /// They go on until they are silent, as with IPVS's defaults.
+    #[default]
+    Never,
+    /// When it is removed, as with IPVS's `expire_nodest_conn`.
+    Removed,
+    /// Also when its weight becomes 0, as IPVS's `expire_quiescent_template` has it of persistent clients.
+    Quiescent,
+}
+
+impl Expire {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Never => 0,
+            Self::Removed => 1,
+            Self::Quiescent => 2,
+        }
+    }
+
+    pub(crate) fn of_number(number: u8) -> Self {
+        match number {
+            1 => Self::Removed,
+            2 => Self::Quiescent,
+            _ => Self::Never,
+        }
+    }
+
+    /// Whether connections of a backend end.
+    pub(crate) fn ends(self, removed: bool, weight: u32) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Removed => removed,
+            Self::Quiescent => removed || weight == 0,
+        }
+    }
 }
 
 /// Which backend gets a new connection. Weights count where it is said; a backend of weight 0 keeps its connections
@@ -154,7 +197,9 @@ pub struct Backend {
 }
 
 /// After how long a silence a connection is forgotten, by its state: 1 s to 30 days, kept to 134 ms. The defaults are
-/// DPVS's, but that datagrams which nobody answers are remembered for 30 s, as Linux does (`nf_conntrack_udp_timeout`).
+/// DPVS's, but these are Linux's, of IPVS and nf_conntrack: one that is closed on one side may be silent for as long as its
+/// other side thinks, 120 and 60 s; a reset may be somebody else's, so that 10 s are left; and datagrams which nobody answers
+/// are remembered for 30 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// Picked up in the middle, nothing seen since.
@@ -176,10 +221,10 @@ impl Default for Timeouts {
             none: seconds(2),
             syn_received: seconds(30),
             established: seconds(90),
-            fin_wait: seconds(7),
-            close_wait: seconds(7),
+            fin_wait: seconds(120),
+            close_wait: seconds(60),
             time_wait: seconds(7),
-            close: seconds(3),
+            close: seconds(10),
             udp_one_way: seconds(30),
             udp_normal: seconds(300),
         }
@@ -311,6 +356,8 @@ mod tests {
             backends: vec![Backend { address: "203.0.113.1:8080".parse().unwrap(), weight: 1, limit: None }],
             limit: None,
             timeouts: Timeouts::default(),
+            expire: Expire::Never,
+            sloppy_tcp: false,
         }
     }
 
@@ -345,7 +392,7 @@ mod tests {
     #[test]
     fn timeouts_are_rounded_up_to_ticks() {
         let ticks = Timeouts::default().ticks();
-        // 90 s and 3 s over 2^27 ns.
-        assert_eq!((ticks[State::Established as usize], ticks[State::Close as usize]), (671, 23));
+        // 90 s and 10 s over 2^27 ns.
+        assert_eq!((ticks[State::Established as usize], ticks[State::Close as usize]), (671, 75));
     }
 }

@@ -16,8 +16,8 @@ use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, CURSORS, Control, Hop, Load, Order, Refusals, Rest, ServiceKey, TICK_SHIFT, Telling, TrafficCount,
-    ownership, port_of,
+    self, Address, CURSORS, Control, Hop, Load, Order, PathMtu, Refusals, Rest, ServiceKey, TICK_SHIFT, Telling,
+    TrafficCount, ownership, port_of,
 };
 use super::unsent::Unsent;
 use super::workers::Spreader;
@@ -117,15 +117,16 @@ impl Balancer {
                 service.is_some_and(|service| service.backends.iter().any(|backend| backend.address == address))
             };
             for (&(number, address), backend) in &mut self.known.backends {
-                if number == known.number && backend.leaving.is_none() && !keeps(address) {
-                    backend.leaving = Some(false);
-                    leaving.push(backend.number);
+                if number == known.number && !keeps(address) {
+                    backend.leaving = backend.leaving.or(Some(false));
+                    leaving.push((backend.number, known.expire));
                 }
             }
         }
-        for number in leaving {
+        for (number, expire) in leaving {
             let mut backend: shape::Backend = self.handle.tables.backends.at(number)?;
             backend.weight = 0;
+            backend.ends = expire.ends(true, 0).into();
             self.handle.tables.backends.set(&number, &backend)?;
         }
         Ok(())
@@ -140,6 +141,7 @@ impl Balancer {
                 self.handle.tables.turns.set(&new, &0_u64)?;
                 self.handle.tables.held.set(&new, &0_u64)?;
                 self.handle.tables.refusals.set_all_cpus(new, &Refusals::default())?;
+                self.handle.tables.past.set_all_cpus(new, &TrafficCount::default())?;
                 (new, [Part::default(); 2])
             }
         };
@@ -149,10 +151,11 @@ impl Balancer {
             open: false,
             schedule: Part::default(),
             locals: Part::default(),
-            past: TrafficCount::default(),
+            expire: service.expire,
             scheduler: None,
         });
         let was_open = entry.open;
+        entry.expire = service.expire;
         let locals =
             service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
         let mut numbers = Vec::with_capacity(service.backends.len());
@@ -176,6 +179,8 @@ impl Balancer {
             locals: locals.word(),
             timeout: service.timeouts.ticks(),
             limit: service.limit.map_or(0, std::num::NonZero::get),
+            sloppy: service.sloppy_tcp.into(),
+            expire: service.expire.number(),
             ..shape::Service::default()
         };
         self.handle.tables.services.set(&number, &value)?;
@@ -209,7 +214,7 @@ impl Balancer {
             weight: service.scheduler.weight(backend.weight),
             limit: backend.limit.map_or(0, std::num::NonZero::get),
             service: number,
-            ..shape::Backend::default()
+            ends: service.expire.ends(false, backend.weight).into(),
         };
         let at = (number, backend.address);
         if let Some(known) = self.known.backends.get_mut(&at) {
@@ -224,6 +229,7 @@ impl Balancer {
         // Whoever had the number before has left its counters and what CPUs remember of the way.
         self.handle.tables.loads.set(&new, &Load::default())?;
         self.handle.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
+        self.handle.tables.path_mtus.set(&new, &PathMtu::default())?;
         self.handle.tables.hops.set_all_cpus(new, &Hop::default())?;
         self.handle.neighbors().expect_backend()?;
         self.handle.tables.backends.set(&new, &value)?;
@@ -371,11 +377,7 @@ impl Balancer {
         }
         for (at, number) in gone {
             let traffic: Vec<TrafficCount> = self.handle.tables.traffic.per_cpu(number)?;
-            if let Some(service) = self.known.services.values_mut().find(|service| service.number == at.0) {
-                traffic.iter().for_each(|cpu| service.past.add(cpu));
-            }
-            self.known.past.resize(traffic.len(), TrafficCount::default());
-            self.known.past.iter_mut().zip(&traffic).for_each(|(past, cpu)| past.add(cpu));
+            self.add_past(at.0, &traffic)?;
             self.handle.tables.backends.set(&number, &shape::Backend::default())?;
             self.known.backends.remove(&at);
         }
@@ -384,10 +386,20 @@ impl Balancer {
         let closed: Vec<_> =
             self.known.services.iter().filter(|(_, known)| !known.open && idle(known.number)).collect();
         for identity in closed.into_iter().map(|(identity, known)| (*identity, known.number)).collect::<Vec<_>>() {
+            let past: Vec<TrafficCount> = self.handle.tables.past.per_cpu(identity.1)?;
+            self.add_past(0, &past)?;
+            self.handle.tables.past.set_all_cpus(identity.1, &TrafficCount::default())?;
             self.handle.tables.services.set(&identity.1, &shape::Service::default())?;
             self.known.services.remove(&identity.0);
         }
         Ok(())
+    }
+
+    /// Keeps the counters of what is gone, by the number of its service.
+    fn add_past(&self, service: u32, counts: &[TrafficCount]) -> Result<(), Error> {
+        let mut past: Vec<TrafficCount> = self.handle.tables.past.per_cpu(service)?;
+        past.iter_mut().zip(counts).for_each(|(past, cpu)| past.add(cpu));
+        self.handle.tables.past.set_per_cpu(service, &past)
     }
 
     /// Removes all services, ends all connections and sets all counters to zero; local ports begin anew. While the program
@@ -400,7 +412,7 @@ impl Balancer {
             self.reclaim()?;
         }
         self.known.resting.clear();
-        self.known.past.clear();
+        self.handle.tables.past.set_all_cpus(0, &TrafficCount::default())?;
         self.handle.publish(&self.known);
         for reason in Drop::ALL {
             self.handle.tables.drops.set_all_cpus(reason.number(), &0_u64)?;

@@ -14,10 +14,10 @@ use crate::test_run::{self, Outcome};
 use super::config::Protocol;
 use super::control::{PROGRAM, SWEEP};
 use super::hash::Hasher;
-use super::known::Known;
+use super::known::{Identity, Known};
 use super::load::{Tables, program};
 use super::neighbors::Neighbors;
-use super::shape::{Routing, Sweep, Tuning, ways};
+use super::shape::{ANY_SERVICE, Routing, Sweep, Tuning, ways};
 use super::sizes::{Memory, Sizes};
 use super::trace::Tracer;
 
@@ -153,8 +153,10 @@ impl Handle {
 
     /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
     /// that have been silent for their state's timeout end; the places of those that ended at least 2 ticks (268 ms) ago
-    /// become free. While three quarters of the table are taken, connections that nobody has answered end after 3 s whatever
-    /// their timeouts say. To be called so that a round takes about a second, by one process at a time; threads wait for each other.
+    /// become free. While three quarters of the table are taken, connections that nobody has answered end after 3 s and those
+    /// that are closing after 7 s whatever their timeouts say. Connections of backends that their service does not keep them
+    /// to end, too, see [`Expire`](super::Expire). To be called so that a round takes about a second, by one process at a
+    /// time; threads wait for each other.
     pub fn sweep(&self, slots: u32) -> Result<Swept, Error> {
         self.sweep_on(slots, &mut self.sweeping())
     }
@@ -183,13 +185,13 @@ impl Handle {
     }
 
     fn sweep_on(&self, slots: u32, Sweeping { next, rounds }: &mut Sweeping) -> Result<Swept, Error> {
-        let unanswered = if self.is_filling()? { UNANSWERED } else { 0 };
+        let (unanswered, closing) = if self.is_filling()? { (UNANSWERED, CLOSING) } else { (0, 0) };
         let mut swept = Swept::default();
         let mut left = slots.min(self.slots.end - self.slots.start);
         while left > 0 {
             let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - *next);
-            let sweep =
-                self.run_sweep(Sweep { from: *next, count, round: rounds.now, unanswered, ..Sweep::default() })?;
+            let sweep = Sweep { from: *next, count, round: rounds.now, unanswered, closing, ..Sweep::default() };
+            let sweep = self.run_sweep(sweep)?;
             swept.expired += sweep.expired;
             swept.freed += sweep.freed;
             swept.live += sweep.live;
@@ -206,6 +208,33 @@ impl Handle {
     /// Three quarters of the table are taken.
     fn is_filling(&self) -> Result<bool, Error> {
         Ok(self.occupancy()? * 4 > u64::from(self.sizes.connections) * 3)
+    }
+
+    /// Ends connections whether it is time or not: all, or those of a service, of a backend, of a backend of a service. Says
+    /// how many there were. Packets that come for them later are as of no connection; others may begin meanwhile.
+    pub fn flush(&self, service: Option<(Protocol, SocketAddr)>, backend: Option<SocketAddr>) -> Result<u64, Error> {
+        let known = self.known();
+        let named = |of: &Identity| service.is_none_or(|named| named == (of.protocol, of.address));
+        // Under another forwarding method a service is another one.
+        let services = || known.services.iter().filter(|(of, _)| named(of)).map(|(_, known)| known.number);
+        let targets: Vec<Sweep> = match (service, backend) {
+            (None, None) => vec![Sweep { service: ANY_SERVICE, ..Sweep::default() }],
+            (Some(_), None) => services().map(|service| Sweep { service, ..Sweep::default() }).collect(),
+            (_, Some(address)) => {
+                let numbers = services().filter_map(|service| known.backends.get(&(service, address)));
+                numbers.map(|backend| Sweep { backend: backend.number, ..Sweep::default() }).collect()
+            }
+        };
+        let sweeping = self.sweeping();
+        let mut ended = 0;
+        for target in targets {
+            for from in self.slots.clone().step_by(SWEEP_AT_ONCE as usize) {
+                let count = SWEEP_AT_ONCE.min(self.slots.end - from);
+                let sweep = self.run_sweep(Sweep { from, count, round: sweeping.rounds.now, ..target })?;
+                ended += u64::from(sweep.expired);
+            }
+        }
+        Ok(ended)
     }
 
     /// Ends all connections and frees all places, whether it is time or not.
@@ -251,6 +280,8 @@ impl Handle {
 /// Ticks after which a silent connection that nobody has answered is forgotten while the table fills, 3 s: the first time
 /// that TCP sends again is 1 s (RFC 6298, 2.1).
 const UNANSWERED: u32 = 23;
+/// The same of one that is closing, 7 s, which DPVS gives them always.
+const CLOSING: u32 = 53;
 
 /// A sweep of this many slots takes some milliseconds, so that it ends soon when it shall.
 const SWEEP_AT_ONCE: u32 = 1 << 18;

@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::Error;
 
-use super::config::{Protocol, Scheduler};
-use super::shape::TrafficCount;
+use super::config::{Expire, Protocol, Scheduler};
 use super::workers::Spreading;
 
 /// A service under another forwarding method is another one: connections keep theirs.
@@ -45,8 +44,7 @@ pub(crate) struct KnownService {
     pub(crate) open: bool,
     pub(crate) schedule: Part,
     pub(crate) locals: Part,
-    /// Of backends that are gone.
-    pub(crate) past: TrafficCount,
+    pub(crate) expire: Expire,
     /// As it was configured; not known of one that another control plane has left.
     pub(crate) scheduler: Option<Scheduler>,
 }
@@ -75,8 +73,6 @@ pub(crate) struct Known {
     pub(crate) owned: BTreeMap<IpAddr, u32>,
     /// How packets come to workers.
     pub(crate) spreading: Spreading,
-    /// By CPU, of backends that are gone.
-    pub(crate) past: Vec<TrafficCount>,
     /// Parts of `lists` that a packet may be reading still.
     pub(crate) resting: Vec<Part>,
 }

@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::Error;
 use crate::maps::Map;
 
+use super::config::Expire;
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
@@ -51,6 +52,8 @@ pub(crate) struct Tables {
     pub(crate) missed: Map,
     pub(crate) next_hops: Map,
     pub(crate) routings: Map,
+    pub(crate) path_mtus: Map,
+    pub(crate) past: Map,
     pub(crate) tellings: Map,
     pub(crate) shards: Map,
     /// Only programs use these.
@@ -87,6 +90,8 @@ impl Tables {
             missed: map("missed", number)?,
             next_hops: map("next_hops", number)?,
             routings: map("routings", size_of::<shape::Routing>())?,
+            path_mtus: map("path_mtus", size_of::<shape::PathMtu>())?,
+            past: map("past", size_of::<TrafficCount>())?,
             tellings: map("tellings", size_of::<shape::Telling>())?,
             shards: map("shards", size_of::<shape::Shard>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
@@ -100,7 +105,7 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 29] {
+    pub(crate) fn all(&self) -> [&Map; 31] {
         let [a, b, c] = &self.others;
         [
             &self.connections,
@@ -127,6 +132,8 @@ impl Tables {
             &self.missed,
             &self.next_hops,
             &self.routings,
+            &self.path_mtus,
+            &self.past,
             &self.tellings,
             &self.shards,
             a,
@@ -296,7 +303,7 @@ impl Balancer {
                 open: open == Some(number),
                 schedule: Part::of_word(service.schedule),
                 locals: Part::of_word(service.locals),
-                past: TrafficCount::default(),
+                expire: Expire::of_number(service.expire),
                 scheduler: None,
             };
             known.services.insert(Identity { protocol, address, forward: service.forward }, entry);
@@ -340,6 +347,8 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "held" => ("held", sizes.services + 1),
         "refusals" => ("refusals", sizes.services + 1),
         "turns" => ("turns", sizes.services + 1),
+        "past" => ("past", sizes.services + 1),
+        "path_mtus" => ("path_mtus", sizes.backends + 1),
         "backends" => ("backends", sizes.backends + 1),
         "loads" => ("loads", sizes.backends + 1),
         "hops" => ("hops", sizes.hops()),

@@ -33,7 +33,8 @@ mod workers;
 
 pub use attach::{Attachment, Back, Generic, Mode, release};
 pub use config::{
-    Backend, Config, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Scheduler, Service, Timeouts, Unhandled,
+    Backend, Config, Expire, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Scheduler, Service, Timeouts,
+    Unhandled,
 };
 pub use control::{Balancer, Clock};
 pub use handle::{Handle, Swept};

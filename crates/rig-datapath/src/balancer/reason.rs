@@ -45,7 +45,7 @@ reasons! {
             "find out who sends them, or let them pass to the kernel";
         Ttl = 3, "ttl", "the packet's time to live has run out",
             "look for a routing loop between the balancer and its backends or clients";
-        NoConnection = 4, "no_connection", "a TCP reset or SYN+ACK for a service, and no such connection",
+        NoConnection = 4, "no_connection", "a TCP packet for a service that is of no known connection and begins none",
             "normal after a connection has expired; many of them are an attack, or timeouts that are too short";
         NoBackend = 5, "no_backend", "a new connection for a service that has no backend with a weight",
             "add a backend, or give one a weight";
@@ -92,6 +92,9 @@ reasons! {
         Fragment = 5, "fragment", "a fragment for somebody else, or let pass by policy", "nothing";
         IpOptions = 6, "ip_options", "IP options for somebody else, or let pass by policy", "nothing";
         IcmpUnknown = 7, "icmp_unknown", "an ICMP error about a packet of no known connection", "nothing";
+        OtherMac = 8, "other_mac", "IP in a frame that is for another device, or for all on the link", "nothing: multicast is among them";
+        NoConnection = 9, "no_connection", "a TCP packet of no known connection to a service at one of this machine's own addresses, which answers with a reset",
+            "normal after a connection has expired or was ended; where they go on, timeouts may be too short, or sloppy_tcp is meant";
     }
 }
 

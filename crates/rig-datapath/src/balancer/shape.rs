@@ -88,7 +88,10 @@ pub(crate) mod ways {
 }
 
 /// Of tables that are kept; see bpf/rig/shape.h.
-pub(crate) const SHAPE_VERSION: u32 = 1;
+pub(crate) const SHAPE_VERSION: u32 = 2;
+
+/// In place of a service's number in a sweep.
+pub(crate) const ANY_SERVICE: u32 = u32::MAX;
 
 /// In place of a worker's CPU: its packets are handled where they have come in.
 pub(crate) const AT_ONCE: u32 = u32::MAX;
@@ -166,7 +169,9 @@ plain! {
         protocol: u8,
         forward: u8,
         scheduler: u8,
-        pad: [u8; 3],
+        sloppy: u8,
+        expire: u8,
+        pad: u8,
         schedule: u64,
         locals: u64,
         timeout: [u32; STATES],
@@ -179,7 +184,7 @@ plain! {
         address: Address,
         port: u16,
         protocol: u8,
-        pad: u8,
+        ends: u8,
         weight: u32,
         limit: u32,
         service: u32,
@@ -263,6 +268,11 @@ plain! {
         copy: Connection,
     }
 
+    pub(crate) struct PathMtu: 8 {
+        tick: u32,
+        mtu: u32,
+    }
+
     pub(crate) struct Telling: 8 {
         tick: u32,
         told: u32,
@@ -297,7 +307,7 @@ plain! {
         frame: [u64; 32],
     }
 
-    pub(crate) struct Sweep: 40 {
+    pub(crate) struct Sweep: 48 {
         from: u32,
         count: u32,
         tick: u32,
@@ -307,7 +317,9 @@ plain! {
         all: u32,
         round: u32,
         unanswered: u32,
-        pad: u32,
+        closing: u32,
+        service: u32,
+        backend: u32,
     }
 
     pub(crate) struct Order: 16 {

@@ -164,7 +164,9 @@ impl Handle {
         let all = self.known();
         let mut services = Vec::new();
         for (Identity { protocol, address, forward }, known) in &all.services {
-            let mut sum = known.past;
+            let mut sum = TrafficCount::default();
+            let past: Vec<TrafficCount> = self.tables.past.per_cpu(known.number)?;
+            past.iter().for_each(|cpu| sum.add(cpu));
             let mut backends = Vec::new();
             for (address, of) in all.backends_of(known.number) {
                 let backend: shape::Backend = self.tables.backends.at(of.number)?;
@@ -232,10 +234,11 @@ impl Handle {
     /// What each CPU has done.
     pub fn cpus(&self) -> Result<Vec<CpuStatus>, Error> {
         let known = self.known();
-        let mut traffic = known.past.clone();
-        for backend in known.backends.values() {
-            let counts: Vec<TrafficCount> = self.tables.traffic.per_cpu(backend.number)?;
-            traffic.resize(counts.len(), TrafficCount::default());
+        let mut traffic: Vec<TrafficCount> = self.tables.past.per_cpu(0)?;
+        let past = known.services.values().map(|service| self.tables.past.per_cpu(service.number));
+        let now = known.backends.values().map(|backend| self.tables.traffic.per_cpu(backend.number));
+        for counts in past.chain(now) {
+            let counts: Vec<TrafficCount> = counts?;
             traffic.iter_mut().zip(&counts).for_each(|(sum, cpu)| sum.add(cpu));
         }
         let dropped = Drop::ALL.iter().map(|reason| self.tables.drops.per_cpu(reason.number()));

@@ -163,7 +163,7 @@ impl Handle {
         let names = Names::of(self)?;
         let kind = match notes.kind {
             1 => Kind::Flow,
-            2 => Kind::IcmpError,
+            2 | 6 => Kind::IcmpError,
             3 => Kind::Left,
             4 => Kind::Fragment,
             _ => Kind::Options,

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::replay::Packet;
-use rig_datapath::balancer::{Backend, Config, Drop, Forward, Pass, Protocol, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{
+    Backend, Config, Drop, Expire, Forward, Pass, Protocol, Scheduler, Service, Sizes, Timeouts,
+};
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};
 use rig_wire::tcp::flags::{ACK, RST, SYN};
@@ -71,6 +73,8 @@ pub fn config() -> Config {
                     backends: vec![backend],
                     limit: None,
                     timeouts: Timeouts::default(),
+                    expire: Expire::Never,
+                    sloppy_tcp: false,
                 });
             }
         }
@@ -126,7 +130,7 @@ impl First {
             TUNNEL => (client, self.frame.destination, Some(outer_source(out, ipv6))),
             other => panic!("service {other} is for no first packet"),
         };
-        let local = if self.number == FULL_NAT { Some(source.ip()) } else { outer };
+        let local = if self.number == FULL_NAT { Some(source.ip()) } else { outer.map(|(local, _)| local) };
         if let Some(local) = local {
             assert!(is_local(local, ipv6), "{local}");
         }
@@ -140,22 +144,26 @@ fn is_local(address: IpAddr, ipv6: bool) -> bool {
     (LOCAL..LOCAL + LOCALS).any(|number| host(number, ipv6) == address)
 }
 
-/// From whom an IP header says that a frame is.
-fn outer_source(out: &[u8], ipv6: bool) -> IpAddr {
+/// From whom an IP header says that a frame is, and of which flow, 0 with IPv4.
+fn outer_source(out: &[u8], ipv6: bool) -> (IpAddr, u32) {
+    let label = u32::from_be_bytes(out[HEADER..HEADER + 4].try_into().unwrap()) & 0xf_ffff;
     let source = if ipv6 { &out[HEADER + 8..HEADER + 24] } else { &out[HEADER + 12..HEADER + 16] };
     match <[u8; 16]>::try_from(source) {
-        Ok(v6) => IpAddr::from(v6),
-        Err(_) => IpAddr::from(<[u8; 4]>::try_from(source).unwrap()),
+        Ok(v6) => (IpAddr::from(v6), label),
+        Err(_) => (IpAddr::from(<[u8; 4]>::try_from(source).unwrap()), 0),
     }
 }
 
-/// What leaves from `link`'s first to its second MAC, in a tunnel from `local` if there is one.
-fn forwarded((near, far): (Mac, Mac), out: &Frame, local: Option<IpAddr>) -> Vec<u8> {
+/// What leaves from `link`'s first to its second MAC, in a tunnel from a local address and with a flow label if there is one.
+fn forwarded((near, far): (Mac, Mac), out: &Frame, outer: Option<(IpAddr, u32)>) -> Vec<u8> {
     let frame = routed(&out.bytes(), near, far);
-    let Some(local) = local else { return frame };
+    let Some((local, label)) = outer else { return frame };
     let (ipv6, ttl) = (local.is_ipv6(), 64);
     let mut packed = ethernet(&ip(local, host(13, ipv6), if ipv6 { 41 } else { 4 }, ttl, &frame[HEADER..]), None);
     packed[..12].copy_from_slice(&frame[..12]);
+    if ipv6 {
+        packed[HEADER..HEADER + 4].copy_from_slice(&(6 << 28 | label).to_be_bytes());
+    }
     packed
 }
 
@@ -271,10 +279,11 @@ impl Maker<'_> {
         let name = format!("{name}, {kind} over {}", if ipv6 { "IPv6" } else { "IPv4" });
         let flow = self.open(number, ipv6, l4);
         let link = (self.lab.near, self.lab.far);
-        // Which local address a tunnel has is the program's choice.
+        // Which local address and flow label a tunnel has is the program's choice.
         let local = (number == TUNNEL).then(|| outer_source(&self.lab.sent(&flow.inward().bytes()), ipv6));
-        if let Some(local) = local {
+        if let Some((local, label)) = local {
             assert!(is_local(local, ipv6), "{local}");
+            assert_eq!(label != 0, ipv6);
         }
         let expected = Expected::Sent(forwarded(link, &flow.inward_out(), local));
         self.add(format!("{name}, to the backend"), flow.inward().bytes(), expected);
@@ -330,6 +339,7 @@ impl Maker<'_> {
         let tcp = |flags, client, number| Frame::new(L4::Tcp(flags), client, at(number, false, SERVICE));
         let refused = [
             (RST, FULL_NAT, Drop::NoConnection, "a reset of no connection"),
+            (ACK, FULL_NAT, Drop::NoConnection, "from the middle of no connection"),
             (SYN, DRAINED, Drop::NoBackend, "no backend with a weight"),
             (SYN, SILENT, Drop::NoNeighbor, "a backend that does not answer"),
             (SYN, UNREACHABLE, Drop::NoRoute, "a backend without a route"),
@@ -368,6 +378,9 @@ impl Maker<'_> {
         self.add("a header that ends early", short, Expected::Left(Pass::Malformed));
         let echo = ip(client.ip(), host(FULL_NAT, false), 1, 64, &[8; 16]);
         self.add("an echo request", ethernet(&echo, None), Expected::Left(Pass::Protocol));
+        let mut other = flow.inward().bytes();
+        other[5] ^= 1;
+        self.add("a frame for another device", other, Expected::Left(Pass::OtherMac));
         let mut arp = flow.inward().bytes();
         arp[12..14].copy_from_slice(&[8, 6]);
         self.add("ARP", arp, Expected::Left(Pass::NotIp));

@@ -8,11 +8,13 @@ use std::net::{IpAddr, SocketAddr};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Way};
-use rig_datapath::balancer::{Backend, Config, Drop, Forward, Pass, Policy, Protocol, Scheduler, Service, Unhandled};
+use rig_datapath::balancer::{
+    Backend, Config, Drop, Expire, Forward, Pass, Policy, Protocol, Scheduler, Service, Unhandled,
+};
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use crate::frames::{CLIENT_MAC, Frame, L4, ethernet, icmp_error, may_be_fragmented};
+use crate::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, icmp_error, may_be_fragmented};
 use crate::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
 use crate::{backend, config, full_nat, limited, service, small, udp_service};
 
@@ -77,8 +79,8 @@ fn spoil() -> impl Strategy<Value = Spoil> {
     prop_oneof![
         12 => Just(Spoil::Nothing),
         2 => Just(Spoil::Partial),
-        // From behind the MAC addresses to the payload.
-        3 => (12_u8..80, 1_u8..).prop_map(|(at, xor)| Spoil::Byte { at, xor }),
+        // From the link's addresses to the payload.
+        3 => (0_u8..80, 1_u8..).prop_map(|(at, xor)| Spoil::Byte { at, xor }),
         1 => (1_u8..60).prop_map(|by| Spoil::Short { by }),
         1 => (0_u8..3).prop_map(Spoil::Ttl),
         1 => Just(Spoil::Vlan),
@@ -128,7 +130,7 @@ fn everything() -> Vec<Service> {
         .map(|n| Backend { weight: 1 + n % 4, ..limited(&format!("10.0.0.{}:{}", 10 + n % 4, 9000 + n), n % 3) })
         .collect();
     vec![
-        service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4),
+        Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
         with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
         with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6)),
         with(
@@ -141,8 +143,8 @@ fn everything() -> Vec<Service> {
         udp_service("[fd00::205]:53", Forward::Nat, &v6),
         // More backends than are all looked at, of which some are soon at their limits.
         with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many)),
-        // A backend in common with the other one.
-        service("10.0.0.206:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)]),
+        // A backend in common with the other one, and an address of this machine's.
+        service("10.0.0.1:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
 }
 
@@ -150,9 +152,12 @@ fn configs() -> Vec<Config> {
     let all = everything();
     let mut drained = all.clone();
     drained.iter_mut().for_each(|service| service.backends[0].weight = 0);
+    drained.iter_mut().step_by(2).for_each(|service| service.expire = Expire::Quiescent);
     let mut fewer = all.clone();
     fewer.truncate(4);
     fewer[0].backends.truncate(1);
+    fewer[0].expire = Expire::Removed;
+    fewer[1].expire = Expire::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
     let pass = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass };
     vec![config(&all), config(&drained), Config { policy: pass, ..config(&fewer) }, config(&[])]
@@ -334,9 +339,10 @@ fn the_program_does_what_the_model_says() {
     let result = runner.run(&steps, |steps| {
         let lab = &mut *lab.borrow_mut();
         lab.balancer.clear().unwrap();
-        let handle = lab.balancer.handle();
+        let (handle, near) = (lab.balancer.handle(), lab.near);
+        let own = [IpAddr::from([10, 0, 0, 1]), "fd00::1".parse().unwrap()];
         let hash = Box::new(move |protocol, source, destination| handle.hash(protocol, source, destination));
-        let mut model = Model::new(64, MTU as usize, Box::new(move |address| way_to(address, way)), hash);
+        let mut model = Model::new(64, (near, MTU as usize), &own, Box::new(move |address| way_to(address, way)), hash);
         let config = &configs()[0];
         lab.balancer.apply(config).unwrap();
         model.apply(config);
@@ -358,8 +364,11 @@ fn the_program_does_what_the_model_says() {
 
 #[test]
 fn the_model_leaves_arp_alone() {
-    let mut model = Model::new(64, 1500, Box::new(|_| Err(Drop::NoRoute)), Box::new(|_, _, _| 0));
+    let mut model = Model::new(64, (NEAR_MAC, 1500), &[], Box::new(|_| Err(Drop::NoRoute)), Box::new(|_, _, _| 0));
     let mut frame = ethernet(&[0x45; 20], None);
+    let mut for_another = frame.clone();
+    for_another[5] ^= 1;
+    assert_eq!(model.packet(&for_another, 1).pass, Some(Pass::OtherMac));
     frame[12..14].copy_from_slice(&[8, 6]);
     assert_eq!(model.packet(&frame, 1).pass, Some(Pass::NotIp));
     assert_eq!(frame[6..12], CLIENT_MAC.0);

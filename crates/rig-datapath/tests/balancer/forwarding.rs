@@ -131,7 +131,7 @@ fn partial_checksums_are_completed() {
     let Some(lab) = Lab::new(small(), &plan) else { return };
     for length in [0, 1, 2, 3, 491, 492, 493, 1003, 1004, 1005, 1400] {
         let payload: Vec<u8> = (0..length).map(|n| (n * 7) as u8).collect();
-        let seen = see(&lab.sent(&tcp(ACK, "10.0.0.60:5000", "10.0.0.200:80").payload(&payload).partial()));
+        let seen = see(&lab.sent(&tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").payload(&payload).partial()));
         assert_eq!(seen.payload, payload);
         // And on the way back.
         let back = Frame::new(crate::frames::L4::Tcp(ACK), seen.destination, seen.source).payload(&payload);
@@ -146,7 +146,7 @@ fn partial_checksums_are_completed() {
 fn a_checksum_that_looks_partial_is_left_complete() {
     let plan = config(&[service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])]);
     let Some(lab) = Lab::new(small(), &plan) else { return };
-    let frame = |filler: u16| tcp(ACK, "10.0.0.60:5000", "10.0.0.200:80").payload(&filler.to_be_bytes());
+    let frame = |filler: u16| tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").payload(&filler.to_be_bytes());
     let like = (0..=u16::MAX).map(frame).find(|frame| frame.bytes() == frame.partial()).unwrap();
     see(&like.bytes());
     see(&lab.sent(&like.bytes()));

@@ -28,6 +28,8 @@ pub struct Frame {
     pub payload: Vec<u8>,
     pub ttl: u8,
     pub vlan: Option<u16>,
+    /// Of TCP.
+    pub sequence: u32,
 }
 
 pub fn tcp(flags: u8, source: &str, destination: &str) -> Frame {
@@ -78,7 +80,7 @@ pub fn ethernet(packet: &[u8], vlan: Option<u16>) -> Vec<u8> {
 
 impl Frame {
     pub fn new(l4: L4, source: SocketAddr, destination: SocketAddr) -> Self {
-        Self { l4, source, destination, payload: Vec::new(), ttl: 64, vlan: None }
+        Self { l4, source, destination, payload: Vec::new(), ttl: 64, vlan: None, sequence: 0x0102_0304 }
     }
 
     pub fn payload(mut self, payload: &[u8]) -> Self {
@@ -115,7 +117,7 @@ impl Frame {
                 let header = tcp::Header {
                     source_port: ports.0,
                     destination_port: ports.1,
-                    sequence: 0x0102_0304,
+                    sequence: self.sequence,
                     acknowledgment: 0x0506_0708,
                     flags,
                     window: 1000,

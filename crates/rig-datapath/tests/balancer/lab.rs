@@ -1,6 +1,7 @@
 //! A balancer in a network namespace with one interface, and neighbours behind it that answer.
 
 use std::net::{IpAddr, UdpSocket};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
 use rig_wire::ethernet::Mac;
+
+use crate::frames::NEAR_MAC;
 
 /// What must come may take this long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,6 +82,12 @@ impl Lab {
         here.sysctls(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")]).unwrap();
         let mut netlink = Netlink::open(&here).unwrap();
         netlink.add_veth(&VethPair { name: "lb0", peer: "far", peer_ns: &far, queues: 1, mtu: MTU }).unwrap();
+        let mac_is = |name: &str, mac: Mac| {
+            let set = Command::new("ip").args(["link", "set", name, "address", &mac.to_string()]).status().unwrap();
+            assert!(set.success());
+        };
+        // Whom frames of tests are for.
+        mac_is("lb0", NEAR_MAC);
         let mut behind = Netlink::open(&far).unwrap();
         for (netlink, name, hosts) in
             [(&mut netlink, "lb0", &[1][..]), (&mut behind, "far", &[&NEIGHBORS[..], &[STRANGER]].concat())]

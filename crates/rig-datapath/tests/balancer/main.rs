@@ -5,20 +5,23 @@ mod cases;
 mod changes;
 mod differential;
 mod errors;
+mod expire;
 mod forwarding;
 mod frames;
 mod handles;
 mod lab;
+mod strangers;
 mod timed;
 mod too_big;
 mod trace;
 mod traffic;
+mod tunnel;
 mod ways;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Backend, Config, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
 
 pub fn small() -> Sizes {
     Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
@@ -43,6 +46,8 @@ pub fn service(address: &str, forward: Forward, backends: &[Backend]) -> Service
         backends: backends.to_vec(),
         limit: None,
         timeouts: Timeouts::default(),
+        expire: Expire::Never,
+        sloppy_tcp: false,
     }
 }
 

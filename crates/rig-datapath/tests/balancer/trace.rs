@@ -27,7 +27,9 @@ fn content(tables: &Path) -> Content {
         let map = MapHandle::from_pinned_path(file.path()).unwrap();
         for key in map.keys() {
             let number = u32::from(key[0]);
-            if name == "passes" && [Pass::NotIp, Pass::Protocol, Pass::IpOptions].map(Pass::number).contains(&number) {
+            if name == "passes"
+                && [Pass::NotIp, Pass::Protocol, Pass::IpOptions, Pass::OtherMac].map(Pass::number).contains(&number)
+            {
                 continue;
             }
             let value = if map.map_type().is_percpu() {
@@ -127,7 +129,7 @@ fn new_connections_are_foreseen() {
     let trace = traced.trace(&udp("10.0.0.60:5000", "10.0.0.202:53").payload(b"x").bytes());
     assert_eq!((trace.tunnel_from, trace.mtu), (Some("10.0.0.100".parse().unwrap()), Some(1480)));
     assert_eq!((trace.begun.unwrap().scheduler, trace.state), (Some(Scheduler::Maglev), Some(State::UdpNormal)));
-    let trace = traced.trace(&tcp(ACK, "10.0.0.60:5000", "10.0.0.203:80").bytes());
+    let trace = traced.trace(&tcp(SYN, "10.0.0.60:5000", "10.0.0.203:80").bytes());
     assert_eq!((trace.tunnel_from, trace.begun.unwrap().local), (None, None));
     let trace = traced.trace(&tcp(SYN, "10.0.0.60:5000", "10.0.0.204:80").bytes());
     assert_eq!((trace.drop, trace.begun.unwrap().backend), (Some(Drop::NoBackend), None));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use rig_datapath::balancer::{Config, Drop, Pass, Protocol, Service, Timeouts};
+use rig_datapath::balancer::{Config, Connection, Drop, Pass, Protocol, Service, Timeouts};
 use rig_sys::packet_socket::{Options, Port, Sender};
 use rig_sys::xdp::Place;
 use rig_wire::ethernet::Mac;
@@ -62,6 +62,8 @@ impl Attacker {
 
 struct Frames {
     random: Random,
+    /// From whom to whom packets of conversations go, as the balancer sees them come.
+    used: Vec<(SocketAddr, SocketAddr)>,
 }
 
 impl Frames {
@@ -129,7 +131,15 @@ impl Frames {
         let ipv6 = self.one_in(2);
         let service = services()[usize::from(ipv6)];
         let l3 = 14;
-        match self.random.below(16) {
+        match self.random.below(20) {
+            // Resets of conversations that go on, from either end, with numbers that nobody has sent: their receivers do not
+            // believe them (RFC 5961, 3.2).
+            16..=19 => {
+                let (source, destination) = self.used[self.random.below(self.used.len())];
+                let flags = if self.one_in(2) { RST } else { RST | ACK };
+                let sequence = self.random.next() as u32;
+                Frame { sequence, ..Frame::new(L4::Tcp(flags), source, destination) }.bytes()
+            }
             0..=2 => self.frame(ipv6).bytes(),
             3..=5 => {
                 let frame = self.frame(ipv6).bytes();
@@ -206,6 +216,8 @@ fn exposed() -> Config {
     let brief = Duration::from_secs(2);
     for service in &mut plan.services {
         service.timeouts.established = Duration::from_secs(10);
+        // What is left of a conversation that somebody else has reset.
+        service.timeouts.close = Timeouts::default().close;
     }
     let udp = |service: &Service| {
         let timeouts = Timeouts { udp_one_way: brief, udp_normal: brief, ..service.timeouts };
@@ -226,7 +238,14 @@ fn no_frame_harms_a_conversation() {
     talk.goes_on(1, || lab.tend());
     let arrivals = Arrivals::start(&lab.wires.client, &services());
     let mut attacker = Attacker::new(&lab);
-    let mut frames = Frames { random: Random::new(seed) };
+    let mut used = Vec::new();
+    let both_ways = |of: Connection| {
+        let local = of.local.unwrap();
+        used.extend([(of.client, of.service), (of.backend, local)]);
+    };
+    lab.balancer.connections(both_ways).unwrap();
+    assert!(used.len() >= LINES, "{}", used.len());
+    let mut frames = Frames { random: Random::new(seed), used };
     let count = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

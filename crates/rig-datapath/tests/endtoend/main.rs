@@ -2,6 +2,7 @@
 //! namespace, each joined by a wire of its own.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+mod expire;
 #[path = "../balancer/frames.rs"]
 #[allow(dead_code, reason = "shared with the tests of single packets, which use more of it")]
 mod frames;
@@ -20,7 +21,7 @@ mod web;
 
 use std::net::{IpAddr, SocketAddr};
 
-use rig_datapath::balancer::{Backend, Config, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
 
 /// Addresses that clients ask for. Nobody has them but backends that are to answer for them directly.
 pub const V4: &str = "10.9.0.1";
@@ -45,6 +46,8 @@ pub fn tcp(address: &str, port: u16, forward: Forward, backends: Vec<Backend>) -
         backends,
         limit: None,
         timeouts: Timeouts::default(),
+        expire: Expire::Never,
+        sloppy_tcp: false,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rig_datapath::balancer::Balancer;
 
-use super::counts::{Counts, Snapshot};
+use super::counts::{Counts, Snapshot, key_of};
 use super::devices::Devices;
 use super::keep::{self, Pins};
 use super::pace::Pace;
@@ -17,7 +17,7 @@ use crate::command::note;
 use crate::exit::in_words;
 use crate::lb::message::{Reply, Request};
 use crate::lb::place::Place;
-use crate::lb::settings::{Completeness, Rules, Settings, Shown, Start, changes};
+use crate::lb::settings::{Completeness, Rules, Settings, Shown, Start, changes, protocol};
 
 /// What is due once a second.
 const SECOND: Duration = Duration::from_secs(1);
@@ -168,6 +168,7 @@ impl Engine {
             Request::Edit(edit) => self.edit(std::slice::from_ref(edit)).map(Reply::Done),
             Request::Edits(edits) => self.edit(edits).map(Reply::Done),
             Request::Zero(service) => self.zero(*service).map(Reply::Done),
+            Request::Flush { service, backend } => self.flush(*service, *backend).map(Reply::Done),
             Request::Reload => self.reload().map(Reply::Done),
             Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
             Request::Connections(filter) => return list(self.balancer.handle(), filter.clone(), ask.reply.clone()),
@@ -208,13 +209,35 @@ impl Engine {
         Ok(Vec::new())
     }
 
+    fn flush(
+        &self,
+        service: Option<crate::lb::message::ServiceKey>,
+        backend: Option<std::net::SocketAddr>,
+    ) -> Result<Vec<String>, Refusal> {
+        // Those that were removed and still have connections are among them.
+        let known = self.balancer.services()?;
+        let of: Vec<_> = known.iter().filter(|status| service.is_none_or(|key| key == key_of(status))).collect();
+        let hint = || Some("list them with -L -n, and connections with -L -c -n".to_owned());
+        if let Some(key) = service.filter(|_| of.is_empty()) {
+            return Err(Refusal { what: format!("No such service: {}", Shown(key)), hint: hint() });
+        }
+        let has = |address| of.iter().any(|status| status.backends.iter().any(|backend| backend.address == address));
+        if let Some(address) = backend.filter(|address| !has(*address)) {
+            return Err(Refusal { what: format!("No such destination: {address}"), hint: hint() });
+        }
+        let ended = self.balancer.flush(service.map(|key| (protocol(key.protocol), key.address)), backend)?;
+        let connections = if ended == 1 { "connection has" } else { "connections have" };
+        Ok(vec![format!("{ended} {connections} ended")])
+    }
+
     /// All or nothing. Says which services are not in force, and which are from now on.
     pub(super) fn put_in_force(&mut self, rules: Rules) -> Result<Vec<String>, Refusal> {
-        let config = rules.config();
+        let room = self.balancer.sizes().connections;
+        let config = rules.config(room);
         config.validate().map_err(|error| Refusal { what: error.to_string(), hint: None })?;
         if let Err(error) = self.balancer.apply(&config) {
             // Half of it may be done.
-            self.balancer.apply(&self.rules.config()).unwrap_or_else(|error| {
+            self.balancer.apply(&self.rules.config(room)).unwrap_or_else(|error| {
                 note(format_args!("the rules in force are incomplete: {}", in_words(&error.into())));
             });
             return Err(error.into());

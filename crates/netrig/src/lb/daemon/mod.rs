@@ -233,7 +233,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
             start.sizes = balancer.sizes();
         }
     }
-    balancer.apply(&rules.config()).or_exit(Exit::BadInput)?;
+    balancer.apply(&rules.config(balancer.sizes().connections)).or_exit(Exit::BadInput)?;
     // Who cannot be asked for is told within a second.
     let _ = balancer.ask_for_neighbors();
     if let Some(pins) = kept.as_ref().filter(|_| !resumes) {

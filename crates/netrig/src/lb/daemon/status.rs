@@ -15,7 +15,7 @@ use crate::lb::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Protocol, Refused, Reply, ServiceEntry,
     ServiceKey, Status, TableStatus,
 };
-use crate::lb::settings::{Service, protocol, scheduler_name};
+use crate::lb::settings::{Service, expire_name, protocol, scheduler_name};
 
 /// Entries that are handed on at once.
 const BATCH: usize = 1000;
@@ -45,7 +45,10 @@ impl Engine {
         let mut services: Vec<ServiceEntry> = Vec::new();
         for service in &self.rules.services {
             let alive = open.get(&service.key).filter(|status| Some(forward_of(status.forward)) == service.forward);
-            services.push(entry(service, alive.copied(), &view));
+            let limit = self.rules.limit_of(service, self.balancer.sizes().connections);
+            let mut entry = entry(service, alive.copied(), &view);
+            entry.limit = limit.map(Into::into);
+            services.push(entry);
         }
         // Removed, or forwarded in another way before.
         for status in now.services.iter().filter(|status| !status.open) {
@@ -174,7 +177,10 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         forward: service.forward.unwrap_or(Forward::Route),
         local: service.local.clone(),
         timeout: service.timeouts.main(protocol(service.key.protocol)).map(seconds),
-        limit: service.limit.map(Into::into),
+        limit: service.limit.filter(|limit| *limit != 0),
+        limit_said: service.limit,
+        expire: expire_name(service.expire).to_owned(),
+        sloppy_tcp: service.sloppy_tcp,
         open: true,
         lacks: service.lacks().map(str::to_owned),
         counters,
@@ -202,6 +208,9 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         local: Vec::new(),
         timeout: None,
         limit: None,
+        limit_said: None,
+        expire: String::new(),
+        sloppy_tcp: false,
         open: false,
         lacks: None,
         counters,

@@ -10,7 +10,7 @@ use super::options::{self, Key, Parts, Verb};
 use crate::lb::message::{BackendOptions, Edit, Filter, Forward, Protocol, ServiceKey, ServiceOptions};
 use crate::lb::names;
 use crate::lb::place::Name;
-use crate::lb::settings::SCHEDULERS;
+use crate::lb::settings::{EXPIRES, SCHEDULERS};
 
 /// A whole command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,7 +99,9 @@ const SERVICE: [Key; 2] = [Key::TcpService, Key::UdpService];
 fn keys_of(verb: Verb) -> &'static [Key] {
     use Key::*;
     match verb {
-        Verb::AddService | Verb::EditService => &[TcpService, UdpService, Scheduler, ConnTimeout],
+        Verb::AddService | Verb::EditService => {
+            &[TcpService, UdpService, Scheduler, ConnTimeout, Limit, Expire, SloppyTcp]
+        }
         Verb::DeleteService | Verb::Zero => &SERVICE,
         Verb::AddServer | Verb::EditServer => {
             &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold]
@@ -124,7 +126,7 @@ impl Said {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER or --conn-timeout SECONDS"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN or --sloppy-tcp on|off"));
                 }
                 edit(Edit::EditService { service: self.service()?, options })
             }
@@ -235,7 +237,23 @@ impl Said {
             let known = SCHEDULERS.map(|(name, _)| name).join(", ");
             return Err(UsageError::new(error, format!("choose one of {known}{near}")));
         }
-        Ok(ServiceOptions { scheduler, timeout: self.number(Key::ConnTimeout, "--conn-timeout", 1, MAX_TIMEOUT)? })
+        let expire = self.one_of(Key::Expire, "--expire", &EXPIRES.map(|(name, _)| name))?.map(str::to_owned);
+        Ok(ServiceOptions {
+            scheduler,
+            timeout: self.number(Key::ConnTimeout, "--conn-timeout", 1, MAX_TIMEOUT)?,
+            limit: self.number(Key::Limit, "--limit", 0, u32::MAX)?,
+            expire,
+            sloppy_tcp: self.one_of(Key::SloppyTcp, "--sloppy-tcp", &["on", "off"])?.map(|said| said == "on"),
+        })
+    }
+
+    fn one_of(&self, key: Key, said: &str, known: &[&str]) -> Result<Option<&str>, UsageError> {
+        match self.value(key) {
+            Some(unknown) if !known.contains(&unknown) => {
+                Err(UsageError::new(format!("{said} is given '{unknown}'"), format!("say one of {}", known.join(", "))))
+            }
+            value => Ok(value),
+        }
     }
 
     /// -r with all about it, the port left out or 0 being the service's, as in ipvsadm.

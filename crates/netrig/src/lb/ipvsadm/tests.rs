@@ -28,7 +28,7 @@ fn udp(address: &str) -> ServiceKey {
 }
 
 fn scheduled(scheduler: &str) -> ServiceOptions {
-    ServiceOptions { scheduler: Some(scheduler.to_owned()), timeout: None }
+    ServiceOptions { scheduler: Some(scheduler.to_owned()), ..ServiceOptions::default() }
 }
 
 #[test]
@@ -40,9 +40,25 @@ fn services_are_added_changed_and_removed() {
         edit("--add-service --tcp-service=192.0.2.1:80 --scheduler=rr"),
         add(tcp("192.0.2.1:80"), scheduled("rr"))
     );
-    let timeout = ServiceOptions { scheduler: None, timeout: Some(30) };
+    let timeout = ServiceOptions { timeout: Some(30), ..ServiceOptions::default() };
     assert_eq!(edit("-A -t 192.0.2.1:80 --conn-timeout 30"), add(tcp("192.0.2.1:80"), timeout));
+    let options = ServiceOptions {
+        limit: Some(0),
+        expire: Some("removed".to_owned()),
+        sloppy_tcp: Some(true),
+        ..ServiceOptions::default()
+    };
     let service = tcp("192.0.2.1:80");
+    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on";
+    assert_eq!(edit(line), Edit::EditService { service, options });
+    for (line, what) in [
+        ("-E -t 192.0.2.1:80 --expire later", "say one of never, removed, quiescent"),
+        ("-A -t 192.0.2.1:80 --sloppy-tcp yes", "say one of on, off"),
+        ("-D -t 192.0.2.1:80 --limit 5", "--limit does not belong to -D"),
+    ] {
+        let error = Line::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
     assert_eq!(edit("-E -t 192.0.2.1:80 -s sh"), Edit::EditService { service, options: scheduled("sh") });
     assert_eq!(edit("-D -t 192.0.2.1:80"), Edit::DeleteService { service });
     assert_eq!(edit("-C"), Edit::Clear);

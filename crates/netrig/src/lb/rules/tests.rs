@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lb::fixture;
-use crate::lb::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey, ServiceOptions};
+use crate::lb::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey};
 
 #[test]
 fn rules_are_lines_of_ipvsadm() {
     let expected = "\
--A -t 192.0.2.1:80 -s wlc
+-A -t 192.0.2.1:80 -s wlc --limit 100000 --expire removed
 -P -t 192.0.2.1:80 -z 10.0.0.200
 -P -t 192.0.2.1:80 -z 10.0.0.201
 -a -t 192.0.2.1:80 -r 10.0.0.12:8080 -b -w 1
@@ -51,8 +51,14 @@ fn made_by(edits: &[Edit]) -> Vec<ServiceEntry> {
     let find = |made: &mut Vec<ServiceEntry>, key| made.iter().position(|service| service.key == key).unwrap();
     for edit in edits {
         match edit.clone() {
-            Edit::AddService { service, options: ServiceOptions { scheduler, timeout } } => {
-                made.push(of(service, scheduler.unwrap(), timeout, Forward::Route, Vec::new(), Vec::new()));
+            Edit::AddService { service, options } => {
+                let (scheduler, timeout) = (options.scheduler.unwrap(), options.timeout);
+                made.push(ServiceEntry {
+                    limit_said: options.limit,
+                    expire: options.expire.unwrap_or("never".to_owned()),
+                    sloppy_tcp: options.sloppy_tcp.unwrap_or_default(),
+                    ..of(service, scheduler, timeout, Forward::Route, Vec::new(), Vec::new())
+                });
             }
             Edit::AddLocal { service, address } => {
                 let at = find(&mut made, service);
@@ -86,6 +92,9 @@ fn of(
         local,
         timeout,
         limit: None,
+        limit_said: None,
+        expire: "never".to_owned(),
+        sloppy_tcp: false,
         open: true,
         lacks: None,
         counters,
@@ -121,7 +130,13 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
             let local = prop::collection::vec(address(six), 0..4);
             (address(six), local, prop::collection::vec(backend, 1..5)).prop_map(move |(ip, local, backends)| {
                 let key = ServiceKey { protocol, address: SocketAddr::new(ip, port) };
-                of(key, scheduler.to_owned(), timeout, forward, local, backends)
+                let more = u32::from(port);
+                ServiceEntry {
+                    limit_said: (port % 3 > 0).then_some(more / 3),
+                    expire: ["never", "removed", "quiescent"][usize::from(port % 3)].to_owned(),
+                    sloppy_tcp: port % 2 == 0,
+                    ..of(key, scheduler.to_owned(), timeout, forward, local, backends)
+                }
             })
         },
     )

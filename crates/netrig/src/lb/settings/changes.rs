@@ -1,16 +1,16 @@
 //! What one configuration has that the other has not, in words.
 
-use rig_datapath::balancer::{Timeouts, Unhandled};
+use rig_datapath::balancer::{Expire, Timeouts, Unhandled};
 use rig_stats::units::Span;
 
-use super::rules::{Backend, Rules, Service, Shown, forward_name, scheduler_name};
+use super::rules::{Backend, Rules, Service, Shown, expire_name, forward_name, scheduler_name};
 
 /// A line for each thing that differs; none when nothing does.
 pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
     let mut said = Vec::new();
     for service in &old.services {
         if new.service(service.key).is_none() {
-            said.push(format!("{} removed; its connections go on", Shown(service.key)));
+            said.push(format!("{} removed; its connections {}", Shown(service.key), afterwards(service.expire)));
         }
     }
     for service in &new.services {
@@ -33,6 +33,10 @@ pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
     ];
     for (what, _, now) in policies.into_iter().filter(|(_, before, now)| before != now) {
         said.push(format!("{what} are now {}", unhandled(now)));
+    }
+    if old.service_limit != new.service_limit {
+        let limit = new.service_limit.map_or("as by default".to_owned(), |limit| limit.to_string());
+        said.push(format!("limit of connections of services without their own is now {limit}"));
     }
     if old.default_timeouts() != new.default_timeouts() {
         said.push(format!("default timeouts: {}", timeouts(&old.default_timeouts(), &new.default_timeouts())));
@@ -65,7 +69,18 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     let limited =
         |limit: Option<std::num::NonZeroU32>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     if old.limit != new.limit {
-        said.push(format!("limit of connections is now {}", limited(new.limit)));
+        let limit = match new.limit {
+            None => "as by default".to_owned(),
+            Some(0) => "none".to_owned(),
+            Some(limit) => limit.to_string(),
+        };
+        said.push(format!("limit of connections is now {limit}"));
+    }
+    if old.expire != new.expire {
+        said.push(format!("expire is now {}", expire_name(new.expire)));
+    }
+    if old.sloppy_tcp != new.sloppy_tcp {
+        said.push(format!("sloppy_tcp is now {}", new.sloppy_tcp));
     }
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));
@@ -73,7 +88,7 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     }
     for backend in &old.backends {
         if !new.backends.iter().any(|other| other.address == backend.address) {
-            said.push(format!("backend {} removed; its connections go on", backend.address));
+            said.push(format!("backend {} removed; its connections {}", backend.address, afterwards(new.expire)));
         }
     }
     for backend in &new.backends {
@@ -91,6 +106,11 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
         }
     }
     said
+}
+
+/// What becomes of connections whose backend is removed.
+fn afterwards(expire: Expire) -> &'static str {
+    if expire == Expire::Never { "go on" } else { "end" }
 }
 
 fn weight(backend: &Backend) -> String {

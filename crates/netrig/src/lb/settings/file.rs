@@ -20,6 +20,8 @@ pub(super) struct File {
     pub connections: Option<Spanned<u32>>,
     pub room: Option<Spanned<RoomFile>>,
     pub metrics: Option<Spanned<String>>,
+    /// 0: none.
+    pub service_limit: Option<u32>,
     #[serde(default)]
     pub policy: PolicyFile,
     #[serde(default)]
@@ -75,6 +77,9 @@ pub(super) struct ServiceFile {
     pub limit: Option<u32>,
     #[serde(default)]
     pub timeouts: TimeoutsFile,
+    pub expire: Option<Spanned<String>>,
+    #[serde(default)]
+    pub sloppy_tcp: bool,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOr<BackendFile>>>,
 }

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use rig_datapath::balancer::{self as datapath, Policy, Sizes};
+use rig_datapath::balancer::{self as datapath, Expire, Policy, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use toml::Spanned;
 
 use super::file::{BackendFile, File, OneOrMany, ServiceFile, TextOr, TimeoutsFile, Unhandled};
 use super::ranges::{Addresses, Endpoints, TooMany};
-use super::rules::{self, Backend, DEFAULT_SCHEDULER, FORWARDS, Rules, SCHEDULERS, Service};
+use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, FileError, Said, Settings, Start, Workers};
 use crate::lb::message::{Forward, Protocol, ServiceKey};
 use crate::mistakes;
@@ -76,8 +76,9 @@ impl Reader<'_> {
             Unhandled::Pass => datapath::Unhandled::Pass,
         };
         let policy = Policy { fragments: unhandled(file.policy.fragments), options: unhandled(file.policy.options) };
-        let rules = Rules { services, policy, timeouts: self.timeouts(&file.timeouts)? };
-        rules.config().validate().map_err(|error| self.not_valid(&error))?;
+        let (service_limit, timeouts) = (file.service_limit, self.timeouts(&file.timeouts)?);
+        let rules = Rules { services, policy, service_limit, timeouts };
+        rules.config(start.sizes.connections).validate().map_err(|error| self.not_valid(&error))?;
         Ok(Settings { start, rules })
     }
 
@@ -204,6 +205,11 @@ impl Reader<'_> {
                 return Err(self.error(said.span(), what, Some("remove them, or forward = \"full-nat\"")));
             }
         }
+        let expire = match &service.expire {
+            None => Expire::Never,
+            Some(name) => rules::expire(name.get_ref())
+                .ok_or_else(|| self.unknown("way to expire", name, &EXPIRES.map(|(name, _)| name)))?,
+        };
         let timeouts = self.timeouts(&service.timeouts)?;
         let mut services = Vec::new();
         for (span, text) in texts(&service.listen) {
@@ -219,8 +225,8 @@ impl Reader<'_> {
                 }
                 let backends = self.backends(key, &service.backend)?;
                 let (local, timeouts) = (local.clone(), timeouts.clone());
-                let limit = service.limit.and_then(NonZeroU32::new);
-                let service = Service { key, scheduler, forward, local, limit, timeouts, backends };
+                let (limit, sloppy_tcp) = (service.limit, service.sloppy_tcp);
+                let service = Service { key, scheduler, forward, local, limit, timeouts, expire, sloppy_tcp, backends };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
                     && !service.backends.is_empty()
                 {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::balancer::{self as datapath, Policy, Scheduler, Timeouts};
+use rig_datapath::balancer::{self as datapath, Expire, Policy, Scheduler, Timeouts};
 
 use super::timeouts::Said;
 use crate::lb::message::{BackendOptions, Edit, Forward, Protocol, ServiceKey, ServiceOptions};
@@ -16,6 +16,8 @@ use crate::lb::message::{BackendOptions, Edit, Forward, Protocol, ServiceKey, Se
 pub struct Rules {
     pub services: Vec<Service>,
     pub policy: Policy,
+    /// Connections at which services that say nothing of it get no more; 0: no limit. See [`Rules::limit_of`].
+    pub service_limit: Option<u32>,
     /// Of services without timeouts of their own, over DPVS's.
     pub timeouts: Said,
 }
@@ -27,9 +29,11 @@ pub struct Service {
     /// `None` until its first backend decides it.
     pub forward: Option<Forward>,
     pub local: Vec<IpAddr>,
-    /// Connections, of all its backends, at which it gets no more.
-    pub limit: Option<NonZeroU32>,
+    /// Connections, of all its backends, at which it gets no more; 0: no limit.
+    pub limit: Option<u32>,
     pub timeouts: Said,
+    pub expire: Expire,
+    pub sloppy_tcp: bool,
     pub backends: Vec<Backend>,
 }
 
@@ -83,6 +87,18 @@ pub fn forward_name(forward: Forward) -> &'static str {
     FORWARDS.iter().find(|(_, known)| *known == forward).map_or("?", |(name, _)| name)
 }
 
+/// When connections end with their backend, by the names that files have for it.
+pub const EXPIRES: [(&str, Expire); 3] =
+    [("never", Expire::Never), ("removed", Expire::Removed), ("quiescent", Expire::Quiescent)];
+
+pub fn expire(name: &str) -> Option<Expire> {
+    EXPIRES.iter().find(|(known, _)| *known == name).map(|(_, expire)| *expire)
+}
+
+pub fn expire_name(expire: Expire) -> &'static str {
+    EXPIRES.iter().find(|(_, known)| *known == expire).map_or("?", |(name, _)| name)
+}
+
 pub fn protocol(protocol: Protocol) -> datapath::Protocol {
     match protocol {
         Protocol::Tcp => datapath::Protocol::Tcp,
@@ -113,6 +129,8 @@ impl Service {
             local: Vec::new(),
             limit: None,
             timeouts: Said::default(),
+            expire: Expire::Never,
+            sloppy_tcp: false,
             backends: Vec::new(),
         }
     }
@@ -127,7 +145,7 @@ impl Service {
     }
 
     /// As the datapath shall have it; `None` when it lacks something.
-    pub fn config(&self, defaults: Timeouts) -> Option<datapath::Service> {
+    fn config(&self, limit: Option<NonZeroU32>, defaults: Timeouts) -> Option<datapath::Service> {
         if self.lacks().is_some() {
             return None;
         }
@@ -148,8 +166,10 @@ impl Service {
             scheduler: self.scheduler,
             forward,
             backends: backends.collect(),
-            limit: self.limit,
+            limit,
             timeouts: self.timeouts.over(defaults),
+            expire: self.expire,
+            sloppy_tcp: self.sloppy_tcp,
         })
     }
 
@@ -175,6 +195,8 @@ pub enum EditError {
     NoLocal(ServiceKey, IpAddr),
     #[error("there is no scheduler '{0}'")]
     Scheduler(String),
+    #[error("connections do not expire '{0}'")]
+    Expire(String),
     #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", Shown(*service),
         forward_name(*has), forward_name(*wanted))]
     Forward { service: ServiceKey, backend: SocketAddr, has: Forward, wanted: Forward },
@@ -194,6 +216,7 @@ impl EditError {
             Self::NoBackend(..) => "list the service's destinations with -L -n; add it with -a",
             Self::LocalExists(..) => "nothing has to be done",
             Self::NoLocal(..) => "see the service's local addresses in `netrig lb save`",
+            Self::Expire(_) => "choose one of never, removed, quiescent",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
             Self::Port(_) => "say the destination's port",
@@ -215,10 +238,18 @@ impl Rules {
         self.timeouts.over(Timeouts::default())
     }
 
-    /// What can be in force.
-    pub fn config(&self) -> datapath::Config {
+    /// Connections at which a service gets no more, in a table that has room for `room`. Where nothing is said of it and
+    /// there are others, three quarters of the table: whoever floods one of them leaves room for the others.
+    pub fn limit_of(&self, service: &Service, room: u32) -> Option<NonZeroU32> {
+        let quota = if self.services.len() > 1 { room - room / 4 } else { 0 };
+        NonZeroU32::new(service.limit.or(self.service_limit).unwrap_or(quota))
+    }
+
+    /// What can be in force with a table for `room` connections.
+    pub fn config(&self, room: u32) -> datapath::Config {
         let defaults = self.default_timeouts();
-        let services = self.services.iter().filter_map(|service| service.config(defaults)).collect();
+        let services = self.services.iter();
+        let services = services.filter_map(|service| service.config(self.limit_of(service, room), defaults)).collect();
         datapath::Config { services, policy: self.policy }
     }
 
@@ -292,6 +323,11 @@ impl Service {
         if let Some(name) = &options.scheduler {
             self.scheduler = scheduler(name).ok_or_else(|| EditError::Scheduler(name.clone()))?;
         }
+        if let Some(name) = &options.expire {
+            self.expire = expire(name).ok_or_else(|| EditError::Expire(name.clone()))?;
+        }
+        self.limit = options.limit.or(self.limit);
+        self.sloppy_tcp = options.sloppy_tcp.unwrap_or(self.sloppy_tcp);
         if let Some(seconds) = options.timeout {
             self.timeouts.set_main(protocol(self.key.protocol), Duration::from_secs(seconds.into()));
         }
@@ -357,6 +393,8 @@ impl Backend {
 mod tests {
     use super::*;
 
+    const ROOM: u32 = 1000;
+
     fn key(address: &str) -> ServiceKey {
         ServiceKey { protocol: Protocol::Tcp, address: address.parse().unwrap() }
     }
@@ -387,8 +425,8 @@ mod tests {
             [add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", Some(Forward::FullNat)), local("198.51.100.1")];
         let lacks = |count| rules(&edits[..count]).services[0].lacks();
         assert_eq!([lacks(1), lacks(2), lacks(3)], [Some("a backend"), Some("a local address"), None]);
-        assert_eq!(rules(&edits[..2]).config().services, []);
-        let config = rules(&edits).config();
+        assert_eq!(rules(&edits[..2]).config(ROOM).services, []);
+        let config = rules(&edits).config(ROOM);
         config.validate().unwrap();
         assert_eq!(config.services[0].scheduler, Scheduler::WeightedLeastConnections);
         assert_eq!(
@@ -420,7 +458,11 @@ mod tests {
             (
                 Edit::EditService {
                     service,
-                    options: ServiceOptions { scheduler: Some("nq".into()), timeout: Some(1) },
+                    options: ServiceOptions {
+                        scheduler: Some("nq".into()),
+                        timeout: Some(1),
+                        ..ServiceOptions::default()
+                    },
                 },
                 EditError::Scheduler("nq".into()),
             ),
@@ -464,18 +506,53 @@ mod tests {
     }
 
     #[test]
+    fn one_of_several_services_does_not_take_all_of_the_table() {
+        let limits = |rules: &Rules| {
+            rules
+                .config(ROOM)
+                .services
+                .iter()
+                .map(|service| service.limit.map_or(0, NonZeroU32::get))
+                .collect::<Vec<_>>()
+        };
+        let add = |address: &str| {
+            [
+                add_service(address),
+                Edit::AddBackend {
+                    service: key(address),
+                    backend: "10.0.0.1:80".parse().unwrap(),
+                    options: BackendOptions { forward: Some(Forward::Nat), ..BackendOptions::default() },
+                },
+            ]
+        };
+        let mut rules = rules(&add("192.0.2.1:80"));
+        assert_eq!(limits(&rules), [0]);
+        add("192.0.2.2:80").iter().for_each(|edit| rules.edit(edit).unwrap());
+        assert_eq!(limits(&rules), [750, 750]);
+        rules.service_limit = Some(20);
+        let limit = |limit| Edit::EditService {
+            service: key("192.0.2.1:80"),
+            options: ServiceOptions { limit: Some(limit), ..ServiceOptions::default() },
+        };
+        rules.edit(&limit(900)).unwrap();
+        assert_eq!(limits(&rules), [900, 20]);
+        rules.edit(&limit(0)).unwrap();
+        assert_eq!(limits(&rules), [0, 20]);
+    }
+
+    #[test]
     fn timeouts_are_those_of_the_service_then_those_of_all_then_the_defaults() {
         let set = Edit::Timeouts { tcp: 100, tcp_fin: 0, udp: 50 };
-        let options = ServiceOptions { timeout: Some(30), scheduler: Some("rr".into()) };
+        let options = ServiceOptions { timeout: Some(30), scheduler: Some("rr".into()), ..ServiceOptions::default() };
         let edits = [
             add_service("192.0.2.1:80"),
             add_backend("10.0.0.1:80", None),
             set,
             Edit::EditService { service: key("192.0.2.1:80"), options },
         ];
-        let seconds = |count: usize| rules(&edits[..count]).config().services[0].timeouts.established.as_secs();
+        let seconds = |count: usize| rules(&edits[..count]).config(ROOM).services[0].timeouts.established.as_secs();
         assert_eq!([seconds(2), seconds(3), seconds(4)], [90, 100, 30]);
         let timeouts = rules(&edits).default_timeouts();
-        assert_eq!((timeouts.fin_wait.as_secs(), timeouts.udp_normal.as_secs()), (7, 50));
+        assert_eq!((timeouts.fin_wait.as_secs(), timeouts.udp_normal.as_secs()), (120, 50));
     }
 }

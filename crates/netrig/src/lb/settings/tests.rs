@@ -52,7 +52,7 @@ fn a_file_says_what_it_looks_like() {
     assert_eq!(settings.start.workers, Workers::Count(2.try_into().unwrap()));
     assert_eq!((settings.start.sizes.connections, settings.start.sizes.backends), (8_000_000, 4096));
     assert_eq!(settings.start.metrics, Some("127.0.0.1:9180".parse().unwrap()));
-    let config = settings.rules.config();
+    let config = settings.rules.config(1000);
     assert_eq!(config.services.len(), 10);
     let eighth = &config.services[7];
     assert_eq!(eighth.address, "192.168.5.8:80".parse().unwrap());
@@ -96,6 +96,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[timeouts]\n\nopen = '10s'".to_owned(), "lb.toml:3: there is no timeout 'open'", "established"),
         ("[policy]\noptions = 'keep'".to_owned(), "lb.toml:2: unknown variant `keep`", "`pass`"),
         (with("scheduler = 'nq'"), "lb.toml:4: there is no scheduler 'nq'", "rr, wrr, lc, wlc, sh, mh"),
+        (with("expire = 'soon'"), "lb.toml:4: there is no way to expire 'soon'", "never, removed, quiescent"),
         (with("forward = 'dr'"), "lb.toml:4: there is no way to forward 'dr'", "route"),
         (
             with("backend = ['10.0.0.1:80']"),
@@ -182,7 +183,7 @@ fn what_commands_have_begun_can_be_kept() {
     let text = "[[service]]\nlisten = '192.0.2.1:80'\nforward = 'full-nat'\nbackend = ['10.0.0.1:80']";
     let settings = Settings::parse("kept", text, Completeness::Optional).unwrap();
     assert_eq!(settings.rules.services[0].lacks(), Some("a local address"));
-    assert_eq!(settings.rules.config().services, []);
+    assert_eq!(settings.rules.config(1000).services, []);
 }
 
 /// Nothing of it is in a table before it is in force.
@@ -197,7 +198,7 @@ fn what_commands_have_begun_is_kept_beyond_the_room_of_tables() {
     {
         let text = format!("{room}{text}");
         let settings = Settings::parse("kept", &text, Completeness::Optional).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!((settings.rules.services.len(), settings.rules.config().services), (services, vec![]));
+        assert_eq!((settings.rules.services.len(), settings.rules.config(1000).services), (services, vec![]));
         assert!(refused(&text).contains("there is room for"), "{text}");
     }
 }
@@ -308,7 +309,9 @@ prop_compose! {
             }
         }
         service.timeouts = timeouts;
-        service.limit = most.try_into().ok();
+        service.limit = (most != 1).then_some(most);
+        service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
+        service.sloppy_tcp = shuffled;
         service.backends = backends.into_iter().map(|(n, (weight, limit, drain, other))| Backend {
             address: backend(v6, n, if other && !keeps_port { 8080 } else { port }),
             weight,
@@ -336,7 +339,7 @@ prop_compose! {
         }
         let unhandled = |pass: bool| if pass { Unhandled::Pass } else { Unhandled::Drop };
         let mut settings = Settings {
-            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1) }, timeouts },
+            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1) }, timeouts, service_limit: metrics.map(Into::into) },
             ..Settings::default()
         };
         settings.start.sizes.connections = connections;

@@ -4,11 +4,11 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use rig_datapath::balancer::{Sizes, Unhandled};
+use rig_datapath::balancer::{Expire, Sizes, Unhandled};
 use rig_stats::units::Span;
 
 use super::ranges::{shorten, shorten_endpoints};
-use super::rules::{Backend, Service, forward_name, scheduler_name};
+use super::rules::{Backend, Service, expire_name, forward_name, scheduler_name};
 use super::{Said, Settings, Workers};
 use crate::lb::message::{Forward, Protocol};
 
@@ -44,6 +44,9 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
     writeln!(out, "connections = {}", start.sizes.connections)?;
     if let Some(metrics) = start.metrics {
         writeln!(out, "metrics = \"{metrics}\"")?;
+    }
+    if let Some(limit) = settings.rules.service_limit {
+        writeln!(out, "service_limit = {limit}")?;
     }
     let usual = Sizes::default();
     let room = [
@@ -99,6 +102,12 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     }
     if let Some(limit) = service.limit {
         writeln!(out, "limit = {limit}")?;
+    }
+    if service.expire != Expire::Never {
+        writeln!(out, "expire = \"{}\"", expire_name(service.expire))?;
+    }
+    if service.sloppy_tcp {
+        writeln!(out, "sloppy_tcp = true")?;
     }
     if !service.timeouts.is_empty() {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rig_datapath::balancer::{
-    Attachment, Back, Backend, BackendStatus, Balancer, Config, Forward, Generic, Handle, MOST_PACKETS,
+    Attachment, Back, Backend, BackendStatus, Balancer, Config, Expire, Forward, Generic, Handle, MOST_PACKETS,
     Protocol as Carried, Scheduler, Service, Sizes, Spreading,
 };
 use rig_sys::cpu::run_before_others;
@@ -54,6 +54,8 @@ impl Balancing {
                 .collect(),
             limit: None,
             timeouts: Default::default(),
+            expire: Expire::Never,
+            sloppy_tcp: false,
         };
         balancer.apply(&Config { services: job.services.iter().map(service).collect(), ..Config::default() })?;
         // What is turned round on veth wakes no peer without an XDP program.

@@ -34,6 +34,8 @@ const PLACES_SEARCHED: u64 = 4096;
 const SEARCHES_PER_TICK: u32 = 16;
 const REST_TICKS: u32 = 448;
 const UNANSWERED: u32 = 23;
+const CLOSING: u32 = 53;
+const LEAST_WALKED: usize = 64;
 const SCHEDULE_TRIES: usize = 32;
 const TOLD_PER_TICK: u32 = 64;
 const IPV6_LEAST_MTU: usize = 1280;
@@ -98,6 +100,8 @@ struct Connection {
     backend: usize,
     local: Option<SocketAddr>,
     state: State,
+    /// What it was before a reset, in [`State::Close`].
+    before: State,
     seen: u32,
     client_way: Option<Way>,
 }
@@ -137,6 +141,10 @@ pub struct Model {
     told: (u32, u32),
     ways: Ways,
     hash: Hash,
+    /// The device's, which frames are for.
+    mac: Mac,
+    /// This machine's.
+    own: Vec<IpAddr>,
 }
 
 impl fmt::Debug for Model {
@@ -146,8 +154,9 @@ impl fmt::Debug for Model {
 }
 
 impl Model {
-    /// For `capacity` connections, on an interface that takes IP packets of up to `mtu` bytes.
-    pub fn new(capacity: usize, mtu: usize, ways: Ways, hash: Hash) -> Self {
+    /// For `capacity` connections, on an interface of this address that takes IP packets of up to `mtu` bytes, of a machine
+    /// whose addresses are `own`.
+    pub fn new(capacity: usize, (mac, mtu): (Mac, usize), own: &[IpAddr], ways: Ways, hash: Hash) -> Self {
         Self {
             services: Vec::new(),
             backends: Vec::new(),
@@ -162,6 +171,8 @@ impl Model {
             told: (0, 0),
             ways,
             hash,
+            mac,
+            own: own.to_vec(),
         }
     }
 
@@ -235,12 +246,21 @@ impl Model {
     pub fn sweep(&mut self, tick: u32) {
         let filling = (self.connections.len() + self.dead.len()) * 4 > self.capacity * 3;
         self.dead.retain(|ended| tick - ended < 2);
-        let services = &self.services;
+        let (services, backends) = (&self.services, &self.backends);
         let (live, expired): (Vec<_>, Vec<_>) = self.connections.drain(..).partition(|connection| {
-            let timeouts = services[connection.service.0].service.timeouts.ticks();
+            let backend = &backends[connection.backend];
+            let service = &services[connection.service.0].service;
+            if service.expire.ends(backend.leaving.is_some(), backend.weight) {
+                return false;
+            }
+            let timeouts = service.timeouts.ticks();
             let unanswered = matches!(connection.state, State::None | State::SynReceived | State::UdpOneWay);
             let timeout = timeouts[connection.state as usize];
-            let timeout = if filling && unanswered { timeout.min(UNANSWERED) } else { timeout };
+            let timeout = match filling {
+                true if unanswered => timeout.min(UNANSWERED),
+                true if is_closing(connection.state) => timeout.min(CLOSING),
+                _ => timeout,
+            };
             tick.saturating_sub(connection.seen) < timeout
         });
         self.connections = live;
@@ -295,7 +315,7 @@ impl Model {
     }
 
     fn handle(&mut self, frame: &mut Vec<u8>, tick: u32) -> Result<(), Refused> {
-        let packet = match packet::parse(frame) {
+        let packet = match packet::parse(frame, self.mac) {
             Parsed::Packet(packet) => packet,
             Parsed::Leave(reason) => return Err(Refused::Pass(reason)),
             Parsed::Fragment { to } => {
@@ -309,7 +329,8 @@ impl Model {
         if let (Some((at, Direction::Inward)), Kind::Flow { tcp_flags }) = (found, packet.kind) {
             let connection = &self.connections[at];
             let gone = self.backends[connection.backend].weight == 0;
-            if tcp_flags & (SYN | ACK) == SYN && is_closing(connection.state) && gone {
+            let again = is_closing(connection.state) || connection.state == State::SynReceived;
+            if tcp_flags & (SYN | ACK) == SYN && again && gone {
                 let ended = self.connections.remove(at);
                 self.let_rest(&ended);
                 self.dead.push(tick);
@@ -387,6 +408,7 @@ impl Model {
                     let ((a, a_weight), (b, b_weight)) = (cost(best), cost(next));
                     if b * a_weight < a * b_weight { next } else { best }
                 };
+                let few = length <= LEAST_LOOKED_AT;
                 let of_two = (length > LEAST_LOOKED_AT).then(|| {
                     let hash = (self.hash)(known.service.protocol, client, known.service.address);
                     let (one, other) = (hash as u32, (hash >> 32) as u32);
@@ -396,7 +418,17 @@ impl Model {
                     }
                     [list[one], list[other]].into_iter().filter(|backend| self.admits(*backend)).reduce(less)
                 });
-                let least = of_two.flatten().or_else(|| open.reduce(less));
+                let least = match of_two.flatten() {
+                    None if few => open.reduce(less),
+                    None => {
+                        let from = self.services[service.0].turn as usize % length;
+                        let walked = list.iter().copied().cycle().skip(from).take(LEAST_WALKED.min(length));
+                        let least = walked.filter(|backend| self.admits(*backend)).reduce(less);
+                        self.services[service.0].turn += LEAST_WALKED as u64;
+                        least
+                    }
+                    of_two => of_two,
+                };
                 return least.ok_or(Drop::BackendsFull);
             }
             Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => {
@@ -494,8 +526,14 @@ impl Model {
         };
         let service = self.services.iter().position(takes).ok_or(Refused::Pass(Pass::NoService))?;
         let service = ServiceId(service);
-        if packet.tuple.protocol == TCP && (tcp_flags & RST != 0 || tcp_flags & (SYN | ACK) == SYN | ACK) {
-            return Err(Drop::NoConnection.into());
+        let begins = match tcp_flags & (RST | SYN | ACK) {
+            SYN => true,
+            flags if flags & (RST | SYN) != 0 => false,
+            _ => self.services[service.0].service.sloppy_tcp,
+        };
+        if packet.tuple.protocol == TCP && !begins {
+            let stays = tcp_flags & (RST | SYN) == 0 && self.own.contains(&packet.tuple.destination.ip());
+            return Err(if stays { Refused::Pass(Pass::NoConnection) } else { Drop::NoConnection.into() });
         }
         let client = packet.tuple.source;
         let of = |connection: &&Connection| connection.service == service;
@@ -514,7 +552,9 @@ impl Model {
             (_, 0) => State::None,
             _ => State::SynReceived,
         };
-        let mut connection = Connection { client, service, backend, local: None, state, seen: tick, client_way: None };
+        let (local, before) = (None, state);
+        let mut connection =
+            Connection { client, service, backend, local, state, before, seen: tick, client_way: None };
         match self.services[service.0].service.forward.clone() {
             Forward::Route => {}
             Forward::Tunnel { local } => {
@@ -572,7 +612,7 @@ impl Model {
         let client_way = connection.client_way;
         if let Kind::Flow { tcp_flags } = packet.kind {
             let connection = &mut self.connections[at];
-            connection.state = next_state(connection.state, packet.tuple.protocol, tcp_flags, direction, blind);
+            connection.note(packet.tuple.protocol, tcp_flags, direction, blind);
             connection.seen = tick;
         }
         let way = match direction {
@@ -629,6 +669,20 @@ impl Model {
 
 fn is_closing(state: State) -> bool {
     matches!(state, State::FinWait | State::CloseWait | State::TimeWait | State::Close)
+}
+
+impl Connection {
+    /// A packet of it; `blind` where the backend's do not pass.
+    fn note(&mut self, protocol: u8, flags: u8, direction: Direction, blind: bool) {
+        let was = self.state;
+        if protocol == TCP && was == State::Close && flags & (RST | SYN) == 0 {
+            self.state = self.before;
+        }
+        self.state = next_state(self.state, protocol, flags, direction, blind);
+        if self.state == State::Close && was != State::Close {
+            self.before = was;
+        }
+    }
 }
 
 /// How a state follows from a packet; `blind` where the backend's packets do not pass.

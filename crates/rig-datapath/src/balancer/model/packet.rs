@@ -7,6 +7,7 @@ use rig_wire::ethernet::Mac;
 use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
 use super::super::reason::Pass;
+use super::super::schedule;
 
 const IPIP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
@@ -79,7 +80,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-pub(super) fn parse(frame: &[u8]) -> Parsed {
+pub(super) fn parse(frame: &[u8], mac: Mac) -> Parsed {
     if frame.len() < 14 {
         return Parsed::Leave(Pass::NotIp);
     }
@@ -91,6 +92,9 @@ pub(super) fn parse(frame: &[u8]) -> Parsed {
         (ethertype, l3) = (word(frame, 16), 18);
     }
     let ip = &frame[l3..];
+    if matches!(ethertype, 0x0800 | 0x86dd) && frame[..6] != mac.0 {
+        return Parsed::Leave(Pass::OtherMac);
+    }
     match ethertype {
         0x0800 => {
             if ip.len() < 20 || ip[0] >> 4 != 4 || ip[0] & 0xf < 5 {
@@ -340,7 +344,9 @@ impl Packet {
         let inner = &frame[self.l3..];
         let outer = if self.is_ipv6() {
             let class = inner[0] << 4 | inner[1] >> 4;
-            let mut header = vec![0x60 | class >> 4, class << 4, 0, 0];
+            let label = (schedule::hash_source(self.tuple.source, true) & 0xf_ffff).max(1);
+            let word = 6 << 28 | u32::from(class) << 20 | label;
+            let mut header = word.to_be_bytes().to_vec();
             header.extend((self.length as u16).to_be_bytes());
             header.extend([IPV6_IN_IP, OUTER_TTL]);
             header.extend(octets(local));
@@ -349,7 +355,7 @@ impl Packet {
         } else {
             let mut header = vec![0x45, inner[1]];
             header.extend((self.length as u16 + 20).to_be_bytes());
-            header.extend([0, 0, inner[6] & 0x40, 0, OUTER_TTL, IPIP, 0, 0]);
+            header.extend([0, 0, 0x40, 0, OUTER_TTL, IPIP, 0, 0]);
             header.extend(octets(local));
             header.extend(octets(backend));
             let checksum = rig_wire::checksum::of(&header);
