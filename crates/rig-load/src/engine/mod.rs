@@ -58,7 +58,7 @@ impl Tally {
     #[inline]
     pub(crate) fn add(&self, bytes: usize) {
         self.bytes.store(self.bytes.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
-        self.operations.store(self.operations.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.operations.store(self.operations.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     pub(crate) fn add_copied(&self, sends: u64) {
@@ -73,10 +73,25 @@ impl Tally {
         self.lost.store(lost, Ordering::Relaxed);
     }
 
+    /// Of one moment, to one operation: who reads may lose its CPU between two of the values, and the writer goes on. With a
+    /// writer that is faster than this, of about one moment.
     pub(crate) fn read(&self) -> Count {
+        const ATTEMPTS: usize = 100;
+        let mut count = self.load();
+        for _ in 1..ATTEMPTS {
+            let again = self.load();
+            if again.operations == count.operations {
+                return count;
+            }
+            count = again;
+        }
+        count
+    }
+
+    fn load(&self) -> Count {
         Count {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            operations: self.operations.load(Ordering::Relaxed),
+            operations: self.operations.load(Ordering::Acquire),
+            bytes: self.bytes.load(Ordering::Acquire),
             copied: self.copied.load(Ordering::Relaxed),
             units: self.units.load(Ordering::Relaxed),
             lost: self.lost.load(Ordering::Relaxed),
