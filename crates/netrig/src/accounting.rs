@@ -11,10 +11,16 @@ use rig_sys::counters::{self, CpuTicks};
 use crate::exit::in_words;
 use crate::record::{Accounting, CpuShares, NodeShare};
 
-/// Counts from when it is made until it is dropped.
+/// Counts from when it is [started](Self::start) until it is [paused](Self::pause) or dropped.
 #[derive(Debug)]
 pub struct Accountant {
-    exact: Result<CpuTime, String>,
+    /// `None` while it is paused, and where the count is not exact.
+    exact: Option<CpuTime>,
+    /// Why the count is not exact.
+    lack: Option<String>,
+    /// Interrupts that an exact count does not see, by the names of their tracepoints.
+    unseen: Vec<&'static str>,
+    idle_clocked: bool,
     /// Whether each place that can be watched has somebody.
     taken: Vec<bool>,
 }
@@ -26,31 +32,65 @@ pub struct CpuReading {
     pub at_ns: u64,
     pub ticks: BTreeMap<u32, CpuTicks>,
     pub exact: Option<Arc<ExactReading>>,
+    /// Whether the kernel reads idle time from a clock.
+    pub idle_clocked: bool,
 }
 
 impl Accountant {
     /// Counts exactly where that can be, and remembers why not where it cannot.
     pub fn start() -> Self {
-        let exact = CpuTime::attach().map_err(|error| in_words(&error.into()));
-        Self { exact, taken: vec![false; Place::MOST] }
+        let mut new = Self::paused();
+        new.resume();
+        new
+    }
+
+    /// Counts nothing yet.
+    pub fn paused() -> Self {
+        Self {
+            exact: None,
+            lack: None,
+            unseen: Vec::new(),
+            idle_clocked: counters::idle_is_clocked(),
+            taken: vec![false; Place::MOST],
+        }
+    }
+
+    /// Counts again, from nothing, and nobody apart.
+    pub fn resume(&mut self) {
+        self.pause();
+        match CpuTime::attach() {
+            Ok(exact) => {
+                self.unseen = exact.missing().to_vec();
+                self.exact = Some(exact);
+                self.lack = None;
+            }
+            Err(error) => self.lack = Some(in_words(&error.into())),
+        }
+    }
+
+    /// The programs go; readings are not exact until it counts again.
+    pub fn pause(&mut self) {
+        self.exact = None;
+        self.taken.fill(false);
     }
 
     /// Why the count is not exact; `None` when it is.
     pub fn lack(&self) -> Option<&str> {
-        self.exact.as_ref().err().map(String::as_str)
+        self.lack.as_deref()
     }
 
     /// The way of accounting, for a reader.
     pub fn words(&self) -> String {
-        match &self.exact {
-            Ok(_) => Accounting::Exact.words().into(),
-            Err(why) => format!("{} ({why})", Accounting::IdleClock.words()),
+        match &self.lack {
+            None => exact_words(&self.unseen),
+            Some(why) if self.idle_clocked => format!("{} ({why})", Accounting::IdleClock.words()),
+            Some(why) => format!("{} ({why})", Accounting::Ticks.words()),
         }
     }
 
     /// Counts the members apart; `None` where nothing is counted apart, or no place is left.
     pub fn watch(&mut self, members: impl IntoIterator<Item = Member>) -> Option<Place> {
-        let exact = self.exact.as_mut().ok()?;
+        let exact = self.exact.as_mut()?;
         let index = self.taken.iter().position(|taken| !taken)?;
         let place = Place::new(index)?;
         self.taken[index] = true;
@@ -64,7 +104,7 @@ impl Accountant {
 
     /// The members of a place are not counted apart any more; somebody else may have it.
     pub fn forget(&mut self, place: Place, members: impl IntoIterator<Item = Member>) {
-        if let Ok(exact) = &mut self.exact {
+        if let Some(exact) = &mut self.exact {
             members.into_iter().for_each(|member| drop(exact.forget(member)));
             let index = (0..Place::MOST).find(|&index| Place::new(index) == Some(place));
             index.into_iter().for_each(|index| self.taken[index] = false);
@@ -74,9 +114,22 @@ impl Accountant {
     /// # Errors
     /// When /proc/stat cannot be read, or the programs cannot be run any more.
     pub fn read(&self) -> anyhow::Result<CpuReading> {
-        let exact = self.exact.as_ref().ok().map(CpuTime::read).transpose()?;
+        let exact = self.exact.as_ref().map(CpuTime::read).transpose()?;
         let at_ns = monotonic_ns();
-        Ok(CpuReading { at_ns, ticks: counters::cpu_ticks()?, exact: exact.map(Arc::new) })
+        let ticks = counters::cpu_ticks()?;
+        Ok(CpuReading { at_ns, ticks, exact: exact.map(Arc::new), idle_clocked: self.idle_clocked })
+    }
+}
+
+/// The exact way, and what it does not see.
+pub fn exact_words(unseen: &[&str]) -> String {
+    let words = Accounting::Exact.words();
+    match unseen {
+        [] => words.into(),
+        names => format!(
+            "{words}; this kernel has no tracepoints for {}: their time counts to what they interrupt",
+            names.join(", ")
+        ),
     }
 }
 
@@ -88,7 +141,8 @@ impl CpuReading {
         let elapsed = end.at_ns.saturating_sub(self.at_ns);
         Some(match self.exact_of(end, cpu) {
             Some(times) => exactly(&times, &ticks, stolen_ns(before, after)),
-            None => by_idle_clock(before, after, elapsed, ticks),
+            None if self.idle_clocked => by_idle_clock(before, after, elapsed, ticks),
+            None => CpuShares { busy_by_ticks: None, ..ticks },
         })
     }
 
@@ -211,7 +265,7 @@ mod tests {
     const ONE_S: u64 = 1_000_000_000;
 
     fn reading(at_ns: u64, cpu: CpuTicks) -> CpuReading {
-        CpuReading { at_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None }
+        CpuReading { at_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None, idle_clocked: true }
     }
 
     #[test]
@@ -235,6 +289,72 @@ mod tests {
         assert!((shares.user - 3.0 * shares.system).abs() < 1e-9 && (shares.softirq - 22.5).abs() < 1e-9);
         let sum = shares.busy() + shares.steal + shares.idle;
         assert!((sum - 100.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_idle_time_that_ticks_counted_is_not_called_a_clock() {
+        let begin = CpuReading { idle_clocked: false, ..reading(0, CpuTicks::default()) };
+        let end = reading(ONE_S, CpuTicks { user: 20, idle: 60, ..CpuTicks::default() });
+        let shares = begin.cpu_until(&end, 0).unwrap();
+        assert_eq!(shares.accounting, Accounting::Ticks);
+        assert!((shares.user - 25.0).abs() < 1e-9 && (shares.idle - 75.0).abs() < 1e-9, "{shares:?}");
+        assert_eq!(shares.busy_by_ticks, None, "ticks are not compared with themselves");
+    }
+
+    /// A reading as the programs leave it.
+    fn exact(at: u64, kinds: &[(Kind, u64)], events: u64, cost: u64) -> Option<Arc<ExactReading>> {
+        let mut times = Times::default();
+        (times.at, times.events, times.measured, times.cost) = (at, events, events / 100, cost);
+        kinds.iter().for_each(|&(kind, ns)| times.add(kind, ns));
+        Some(Arc::new(ExactReading(BTreeMap::from([(0, times)]))))
+    }
+
+    #[test]
+    fn an_exact_count_goes_before_ticks_and_loses_what_was_stolen() {
+        let before = CpuReading { exact: exact(0, &[], 0, 0), ..reading(0, CpuTicks::default()) };
+        // Of 1 s a task ran for 300 ms, receive softirqs for 60, interrupts for 40; 40 of these 400 ms were stolen. Ticks
+        // found the task alone, at three times as much of the kernel's work as of its own.
+        let ticks = CpuTicks { user: 10, system: 30, steal: 4, idle: 56, ..CpuTicks::default() };
+        let kinds = [
+            (Kind::Idle, 600_000_000),
+            (Kind::Process, 300_000_000),
+            (Kind::NetReceive, 60_000_000),
+            (Kind::HardInterrupt, 40_000_000),
+        ];
+        let after = CpuReading { exact: exact(ONE_S, &kinds, 1000, 500), ..reading(ONE_S, ticks) };
+        let shares = before.cpu_until(&after, 0).unwrap();
+        let is =
+            |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found}, {expected}: {shares:?}");
+        assert_eq!(shares.accounting, Accounting::Exact);
+        is(shares.idle, 60.0);
+        is(shares.steal, 4.0);
+        is(shares.busy(), 36.0);
+        is(shares.user, 27.0 / 4.0);
+        is(shares.system, 27.0 * 3.0 / 4.0);
+        is(shares.softirq, 5.4);
+        is(shares.irq, 3.6);
+        assert_eq!(shares.busy_by_ticks, Some(40.0));
+        // 1000 runs of 50 ns.
+        is(shares.counting.unwrap(), 0.005);
+    }
+
+    #[test]
+    fn threads_of_the_kernel_are_never_at_users_work() {
+        let before = CpuReading { exact: exact(0, &[], 0, 0), ..reading(0, CpuTicks::default()) };
+        let kinds = [(Kind::Process, 10_000_000), (Kind::KernelThread, 90_000_000), (Kind::Idle, 900_000_000)];
+        let ticks = CpuTicks { user: 10, idle: 90, ..CpuTicks::default() };
+        let after = CpuReading { exact: exact(ONE_S, &kinds, 0, 0), ..reading(ONE_S, ticks) };
+        let shares = before.cpu_until(&after, 0).unwrap();
+        assert!((shares.user - 1.0).abs() < 1e-6 && (shares.system - 9.0).abs() < 1e-6, "{shares:?}");
+    }
+
+    #[test]
+    fn what_an_exact_count_does_not_see_is_named() {
+        assert_eq!(exact_words(&[]), Accounting::Exact.words());
+        assert!(
+            exact_words(&["local_timer", "ipi"])
+                .ends_with("no tracepoints for local_timer, ipi: their time counts to what they interrupt")
+        );
     }
 
     #[test]

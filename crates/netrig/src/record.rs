@@ -207,7 +207,7 @@ pub enum Accounting {
     Ticks,
     /// The sum by the kernel's clock of idle time, to 10 ms, its parts by clock ticks.
     IdleClock,
-    /// At each switch, softirq and interrupt; users' and the kernel's part of tasks by clock ticks.
+    /// At each switch, softirq and interrupt; users' and the kernel's part of tasks is an estimate by clock ticks.
     Exact,
 }
 
@@ -218,7 +218,7 @@ impl Accounting {
             Self::Ticks => "at clock ticks",
             Self::IdleClock => "the kernel's clock of idle time, to 10 ms; its parts by clock ticks",
             Self::Exact => {
-                "exact: eBPF at each switch, softirq and interrupt; the split into user and system by clock ticks"
+                "exact: eBPF at each switch, softirq and interrupt; the split into user and system is an estimate by clock ticks"
             }
         }
     }

@@ -11,6 +11,10 @@ pub enum Error {
          CAP_PERFMON"
     )]
     NotPermitted(#[source] std::io::Error),
+    #[error(
+        "the kernel does not tell its types (/sys/kernel/btf/vmlinux), which takes one built with CONFIG_DEBUG_INFO_BTF"
+    )]
+    NoTypes(#[source] std::io::Error),
     #[error("the kernel refuses the program `{program}`: it needs Linux 6.1 or later with BTF")]
     Load { program: &'static str, source: libbpf_rs::Error },
     #[error("cannot {operation} map `{map}`")]

@@ -13,6 +13,7 @@ pub const OBJECTS: &str = env!("EBPF_OBJECTS");
 
 mod error;
 mod maps;
+mod said;
 pub mod test_run;
 
 pub use error::{ConfigError, Error};

@@ -60,6 +60,34 @@ pub fn units_per_second() -> u64 {
     u64::try_from(units).ok().filter(|units| *units > 0).unwrap_or(100)
 }
 
+/// Whether the kernel reads the time that a CPU was idle from a clock, because it stops the tick there
+/// (kernel/time/tick-sched.c): else /proc/stat's idle time is counted at ticks as all the rest.
+pub fn idle_is_clocked() -> bool {
+    let read = |path| fs::read_to_string(path);
+    match read("/proc/timer_list") {
+        Ok(timers) => stops_ticks(&timers),
+        // Only root may read that. This is there with CONFIG_NO_HZ_COMMON (kernel/time/timer.c) on more than one CPU.
+        Err(_) => {
+            Path::new("/proc/sys/kernel/timer_migration").exists()
+                && !is_kept_from_it(&read("/proc/cmdline").unwrap_or_default())
+        }
+    }
+}
+
+/// Whether any CPU's line in /proc/timer_list says that its tick may stop: `.nohz`, formerly `.nohz_mode`.
+fn stops_ticks(timers: &str) -> bool {
+    timers.lines().any(|line| match line.split_once(':') {
+        Some((name, value)) => matches!(name.trim(), ".nohz" | ".nohz_mode") && value.trim() != "0",
+        None => false,
+    })
+}
+
+/// What `nohz=` takes for off (kstrtobool of Linux).
+fn is_kept_from_it(cmdline: &str) -> bool {
+    let mut values = cmdline.split_whitespace().filter_map(|word| word.strip_prefix("nohz="));
+    values.next_back().is_some_and(|value| value.starts_with(['0', 'n', 'N', 'f', 'F']) || value.starts_with("of"))
+}
+
 /// CPU time of every CPU that is online, by CPU number.
 pub fn cpu_ticks() -> Result<BTreeMap<u32, CpuTicks>> {
     let text = fs::read_to_string("/proc/stat").during(|| "read /proc/stat".into())?;
@@ -285,6 +313,15 @@ mod tests {
         // Capabilities are those of a thread (capabilities(7)): only this one loses them.
         let protocols = std::thread::spawn(read).join().unwrap().unwrap();
         assert!(protocols.contains_key("Tcp.RetransSegs"), "{protocols:?}");
+    }
+
+    #[test]
+    fn a_kernel_that_keeps_its_tick_has_no_idle_clock() {
+        assert!(stops_ticks("cpu: 0\n  .nohz           : 1\n  .tick_stopped   : 0\n"));
+        assert!(stops_ticks("  .nohz_mode      : 2\n"));
+        assert!(!stops_ticks("  .nohz           : 0\n  .nohz           : 0\n") && !stops_ticks(""));
+        assert!(is_kept_from_it("quiet nohz=off") && is_kept_from_it("nohz=on nohz=0"));
+        assert!(!is_kept_from_it("nohz=off nohz=on") && !is_kept_from_it("nohz_full=1") && !is_kept_from_it(""));
     }
 
     #[test]

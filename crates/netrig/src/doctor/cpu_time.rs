@@ -2,20 +2,22 @@
 
 use anyhow::Result;
 use rig_datapath::cputime::CpuTime;
+use rig_sys::counters::idle_is_clocked;
 
 use super::{Area, Finding, Lack, State};
+use crate::accounting::exact_words;
 use crate::exit::in_words;
 use crate::record::Accounting;
 
 /// What came of trying it.
 pub(super) fn finding(tried: &Result<CpuTime>) -> Finding {
     let state = match tried {
-        Ok(_) => State::Ok { found: Accounting::Exact.words().to_owned() },
+        Ok(counting) => State::Ok { found: exact_words(counting.missing()) },
         Err(error) => State::Doubtful(Lack {
             found: in_words(error),
             effect: format!(
                 "CPU figures are by {}; what a node used by itself is not known",
-                Accounting::IdleClock.words()
+                if idle_is_clocked() { Accounting::IdleClock.words() } else { Accounting::Ticks.words() }
             ),
             remedy: "run netrig as root, or with CAP_BPF and CAP_PERFMON, on a kernel with CONFIG_DEBUG_INFO_BTF"
                 .to_owned(),
@@ -32,6 +34,6 @@ mod tests {
     fn without_the_exact_count_the_way_that_is_taken_instead_is_named() {
         let error = anyhow::anyhow!("not permitted");
         let State::Doubtful(lack) = finding(&Err(error)).state else { panic!("not a doubt") };
-        assert!(lack.found == "not permitted" && lack.effect.contains("idle time"), "{lack:?}");
+        assert!(lack.found == "not permitted" && lack.effect.contains("clock"), "{lack:?}");
     }
 }

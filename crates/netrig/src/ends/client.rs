@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rig_datapath::cputime::Place;
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;
@@ -19,7 +18,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use super::guest::{Action, Ends, Guest, Test};
-use super::machine::Meter;
+use super::machine::{Counted, Meter};
 use super::seal::{Key, Nonce};
 use super::server::{Family, until};
 use crate::record::Environment;
@@ -176,8 +175,8 @@ struct Link {
     server_listens: bool,
     guest: Guest,
     worker: Option<Process>,
-    /// The worker's process, and where its CPU time is counted.
-    watched: Option<(u32, Place)>,
+    /// The last worker's CPU time.
+    watched: Option<Counted>,
     meter: Meter,
     program: PathBuf,
     cancel: Cancel,
@@ -201,7 +200,7 @@ impl Link {
                 },
                 Action::Order(order) => self.order(&order),
                 Action::Count => {
-                    let place = self.watched.map(|(_, place)| place);
+                    let place = self.watched.as_ref().and_then(|counted| counted.place);
                     self.guest.counted(self.meter.read(place)?);
                 }
                 Action::Show(end, sample) => watch.interim(end, &sample),
@@ -220,10 +219,9 @@ impl Link {
         let mut command = Command::new(&self.program);
         command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = die_with_parent(in_own_group(&mut command)).spawn()?;
-        if let Some((former, place)) = self.watched.take() {
-            self.meter.forget(former, place);
+        if let Some(former) = self.watched.replace(self.meter.watch(child.id())) {
+            self.meter.forget(&former);
         }
-        self.watched = self.meter.watch(child.id()).map(|place| (child.id(), place));
         self.worker = Some(Process::new(plan.name.clone(), child)?);
         Ok(())
     }

@@ -92,7 +92,7 @@ fn sealed(seal: &mut Option<Seal>, json: &[u8]) -> Vec<u8> {
 fn reading(now_ns: u64) -> Reading {
     let ticks = now_ns / 20_000_000;
     let cpu = CpuTicks { user: ticks, idle: ticks, ..CpuTicks::default() };
-    let cpus = CpuReading { at_ns: now_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None };
+    let cpus = CpuReading { at_ns: now_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None, idle_clocked: true };
     Reading { cpus, ..Reading::default() }
 }
 

@@ -69,31 +69,59 @@ impl Reading {
 pub struct Meter {
     protocols: NamespaceCounters,
     accountant: Accountant,
+    /// The network namespace, and where it is counted while tests run.
+    here: Option<u32>,
     namespace: Option<Place>,
+    /// Tests that run: CPU time is counted exactly while there are any.
+    tests: usize,
+}
+
+/// A test's worker whose CPU time is counted apart, where that can be: [`Meter::watch`].
+#[derive(Debug)]
+pub struct Counted {
+    worker: u32,
+    pub place: Option<Place>,
 }
 
 impl Meter {
     /// # Errors
     /// When /proc cannot be read.
     pub fn new() -> Result<Self> {
-        let mut accountant = Accountant::start();
-        let here = rig_sys::netns::NetNs::of_current_thread().and_then(|here| here.inode());
-        let namespace = here.ok().and_then(|inode| accountant.watch([Member::Namespace(inode)]));
-        Ok(Self { protocols: NamespaceCounters::here()?, accountant, namespace })
+        let here = rig_sys::netns::NetNs::of_current_thread().and_then(|here| here.inode()).ok();
+        let accountant = Accountant::paused();
+        Ok(Self { protocols: NamespaceCounters::here()?, accountant, here, namespace: None, tests: 0 })
     }
 
-    /// How CPU time is counted.
-    pub fn accountant(&self) -> &Accountant {
-        &self.accountant
+    /// How CPU time is counted while a test runs, in words: found out by trying.
+    pub fn accounting(&mut self) -> String {
+        if self.tests == 0 {
+            self.accountant.resume();
+            self.accountant.pause();
+        }
+        self.accountant.words()
     }
 
     /// Counts the worker of a test apart, until it is [forgotten](Self::forget).
-    pub fn watch(&mut self, worker: u32) -> Option<Place> {
-        self.accountant.watch([Member::Process(worker)])
+    pub fn watch(&mut self, worker: u32) -> Counted {
+        if self.tests == 0 {
+            self.accountant.resume();
+            self.namespace = self.here.and_then(|inode| self.accountant.watch([Member::Namespace(inode)]));
+        }
+        self.tests += 1;
+        Counted { worker, place: self.accountant.watch([Member::Process(worker)]) }
     }
 
-    pub fn forget(&mut self, worker: u32, place: Place) {
-        self.accountant.forget(place, [Member::Process(worker)]);
+    /// After the last test nothing is counted any more.
+    pub fn forget(&mut self, counted: &Counted) {
+        let Counted { worker, place } = *counted;
+        if let Some(place) = place {
+            self.accountant.forget(place, [Member::Process(worker)]);
+        }
+        self.tests -= 1;
+        if self.tests == 0 {
+            self.accountant.pause();
+            self.namespace = None;
+        }
     }
 
     /// `worker` is where the test's own worker is counted.

@@ -83,8 +83,8 @@ impl Server {
     ) -> Result<Self> {
         raise_file_limit();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("create an epoll")?;
-        let meter = Meter::new()?;
-        let environment = Environment { cpu_time: Some(meter.accountant().words()), ..environment };
+        let mut meter = Meter::new()?;
+        let environment = Environment { cpu_time: Some(meter.accounting()), ..environment };
         let mut server = Self {
             epoll,
             listeners,
@@ -295,7 +295,7 @@ impl Server {
                     self.log.reply(client.peer, &reply);
                     client.say(&line);
                 }
-                Action::Count => match self.meter.read(client.counted.map(|(_, place)| place)) {
+                Action::Count => match self.meter.read(client.counted.as_ref().and_then(|counted| counted.place)) {
                     Ok(reading) => session.counted(reading),
                     Err(error) => session.worker_ended(Err(error.to_string()), monotonic_ns()),
                 },
@@ -350,10 +350,9 @@ impl Server {
         let Some(client) = self.clients.get_mut(&id) else { return };
         match started {
             Ok((worker, process)) => {
-                if let Some((former, place)) = client.counted.take() {
-                    self.meter.forget(former, place);
+                if let Some(former) = client.counted.replace(self.meter.watch(process)) {
+                    self.meter.forget(&former);
                 }
-                client.counted = self.meter.watch(process).map(|place| (process, place));
                 self.log.say(&format_args!("{peer}: {} for {:?}", plan.load.name(), plan.phases.total()));
                 client.worker = Some(worker);
                 if let Err(error) = client.order(&Order::Plan(Box::new(plan))) {
@@ -385,6 +384,9 @@ impl Server {
 
     fn bury_worker(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
+        if let Some(counted) = client.counted.take() {
+            self.meter.forget(&counted);
+        }
         let Some(mut worker) = client.worker.take() else { return };
         for fd in [worker.stdout().map(AsFd::as_fd), worker.stderr().map(AsFd::as_fd)].into_iter().flatten() {
             let _ = epoll::delete(&self.epoll, fd);
@@ -396,10 +398,7 @@ impl Server {
 
     fn remove(&mut self, id: u64) {
         self.bury_worker(id);
-        let client = self.clients.remove(&id);
-        if let Some((process, place)) = client.and_then(|client| client.counted) {
-            self.meter.forget(process, place);
-        }
+        self.clients.remove(&id);
     }
 }
 

@@ -1,12 +1,14 @@
 //! The machine's counters at a moment, and what came to them between two.
 
 use std::fs;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols};
 
-use crate::accounting::CpuReading;
+use crate::accounting::{Accountant, CpuReading};
+use crate::record::Accounting;
 
 /// What to read beside what is always read.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +17,8 @@ pub struct Chosen {
     pub interface: Option<String>,
     /// A text: the interrupts of the lines of /proc/interrupts that contain it.
     pub interrupts: Option<String>,
+    /// Who counts CPU time; without, it is read where the kernel keeps it.
+    pub accountant: Option<Rc<Accountant>>,
 }
 
 /// Totals since boot, at a moment. What the kernel does not tell counts as zero.
@@ -48,7 +52,13 @@ impl Snapshot {
     pub fn take(chosen: &Chosen) -> Self {
         let at_ns = monotonic_ns();
         let (user, system) = process_cpu_ns();
-        let ticks = counters::cpu_ticks().unwrap_or_default();
+        let counted = chosen.accountant.as_ref().and_then(|accountant| accountant.read().ok());
+        let reading = counted.unwrap_or_else(|| CpuReading {
+            at_ns: monotonic_ns(),
+            ticks: counters::cpu_ticks().unwrap_or_default(),
+            exact: None,
+            idle_clocked: counters::idle_is_clocked(),
+        });
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let here = NamespaceCounters::here().ok();
         let counted = |read: fn(&NamespaceCounters) -> rig_sys::Result<Protocols>| {
@@ -56,9 +66,9 @@ impl Snapshot {
         };
         Self {
             at_ns,
-            cpu: ticks.values().fold(CpuTicks::default(), |sum, cpu| sum.plus(*cpu)),
-            cpus: ticks.len(),
-            reading: CpuReading { at_ns: monotonic_ns(), ticks, exact: None },
+            cpu: reading.ticks.values().fold(CpuTicks::default(), |sum, cpu| sum.plus(*cpu)),
+            cpus: reading.ticks.len(),
+            reading,
             process_ns: user + system,
             protocols: counted(NamespaceCounters::protocols),
             extensions: counters::parse_protocols(&read("/proc/thread-self/net/netstat")).unwrap_or_default(),
@@ -103,8 +113,14 @@ impl Difference {
         self.of(|s| s.version6.get(name).copied().unwrap_or(0))
     }
 
-    /// The part of all CPUs' time that went to something, from 0 to 1: what is not idle by the kernel's clock of idle
-    /// time, its parts by clock ticks.
+    /// How CPU time was counted.
+    pub fn accounting(&self) -> Accounting {
+        let (begin, end) = (&self.begin.reading, &self.end.reading);
+        let first = begin.cpus(end).into_iter().find_map(|cpu| begin.cpu_until(end, cpu));
+        first.map_or(Accounting::Ticks, |shares| shares.accounting)
+    }
+
+    /// The part of all CPUs' time that went to something, from 0 to 1, counted as [`accounting`](Self::accounting) says.
     pub fn cpu_share(&self, part: impl Fn(&CpuTicks) -> u64) -> f64 {
         let cpu = self.cpu();
         let all = cpu.total();
@@ -187,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_machine_tells() {
-        let chosen = Chosen { interface: Some("lo".into()), interrupts: None };
+        let chosen = Chosen { interface: Some("lo".into()), ..Chosen::default() };
         let begin = Snapshot::take(&chosen);
         assert!(begin.cpus > 0 && begin.cpu.total() > 0 && begin.interrupts > 0);
         assert!(

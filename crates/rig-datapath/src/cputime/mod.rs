@@ -22,11 +22,13 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramInput, ProgramMut};
 
 use crate::Error;
-use crate::balancer::{check_may_load, program};
+use crate::balancer::{check_may_trace, program};
 use crate::maps::Map;
+use crate::said;
 
 pub use shape::{Kind, PlaceTime, Times};
 use shape::{Watched, WatchedKind, Watcher};
@@ -34,22 +36,21 @@ use shape::{Watched, WatchedKind, Watcher};
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cputime.bpf.o"));
 const READ: &str = "cputime_read";
 const OWN: &str = "cputime_own";
-/// Interrupts begin here: those of devices, and on x86 those of the interrupt controller (arch/x86/include/asm/trace/
-/// irq_vectors.h), as far as they have a handler in every kernel. Elsewhere, what is not there is left out.
-const HARD: [&str; 12] = [
-    "irq_handler",
-    "local_timer",
-    "reschedule",
-    "call_function",
-    "call_function_single",
-    "irq_work",
-    "x86_platform_ipi",
-    "error_apic",
-    "spurious_apic",
-    "thermal_apic",
-    "threshold_apic",
-    "deferred_error_apic",
-];
+/// Where the kernel tells its types.
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+/// Interrupts begin here: those of devices, and those between CPUs and of CPUs' own timers, which bypass that: on x86 those of
+/// the interrupt controller (arch/x86/include/asm/trace/irq_vectors.h), on ARM `ipi` (include/trace/events/ipi.h; its timers
+/// are devices there). What these kernels always handle is missed where it has no tracepoint.
+const HARD: &[&str] = if cfg!(target_arch = "x86_64") {
+    &["irq_handler", "local_timer", "reschedule", "call_function", "call_function_single", "irq_work"]
+} else if cfg!(any(target_arch = "aarch64", target_arch = "arm")) {
+    &["irq_handler", "ipi"]
+} else {
+    &["irq_handler"]
+};
+/// What kernels handle only with some options, x86.
+const RARE: [&str; 6] =
+    ["x86_platform_ipi", "error_apic", "spurious_apic", "thermal_apic", "threshold_apic", "deferred_error_apic"];
 /// `BPF_F_TEST_RUN_ON_CPU` (linux/bpf.h).
 const ON_CPU: u32 = 1;
 
@@ -119,14 +120,16 @@ impl CpuTime {
     /// Attaches the programs. They count from then on, on all CPUs.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without CAP_BPF, [`Error::Load`] without CAP_PERFMON, and where the kernel has no BTF or lacks
-    /// a tracepoint that it takes.
+    /// [`Error::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`Error::NoTypes`] where the kernel has no BTF, [`Error::Load`]
+    /// where it lacks a tracepoint that it takes.
     pub fn attach() -> Result<Self, Error> {
-        check_may_load()?;
+        check_may_trace()?;
+        // Else libbpf would look for the types in other places, and say of each that it is not there.
+        std::fs::metadata(TYPES).map_err(Error::NoTypes)?;
         let failed = |source| Error::Load { program: "cputime_switch", source };
         let mut builder = ObjectBuilder::default();
         let open = builder.name("cputime").map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
-        let object = open.load().map_err(failed)?;
+        let object = said::load(open, "cputime_switch")?;
         let mut new = Self {
             readings: Map::of(&object, "readings", size_of::<Times>())?,
             places: Map::of(&object, "places", size_of::<u32>())?,
@@ -148,10 +151,11 @@ impl CpuTime {
         self.attach_raw("cputime_soft_out", "softirq_exit")?;
         self.attach_raw("cputime_soft_in", "softirq_entry")?;
         let kernel = Btf::from_vmlinux().map_err(|source| Error::Load { program: "cputime_hard_in", source })?;
-        for name in HARD {
-            // What libbpf cannot attach it complains of, so that it is not tried.
+        for name in HARD.iter().copied().chain(RARE) {
             if kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}_entry")).is_none() {
-                self.missing.push(name);
+                if HARD.contains(&name) {
+                    self.missing.push(name);
+                }
                 continue;
             }
             self.attach_raw("cputime_hard_out", &format!("{name}_exit"))?;
@@ -184,6 +188,14 @@ impl CpuTime {
             Program::id_from_fd(program.as_fd()).map_err(failed)
         };
         self.object.progs_mut().map(number).collect()
+    }
+
+    /// What the kernel says that the programs took so far, nanoseconds: only while it counts that for all programs of the
+    /// machine (sysctl kernel.bpf_stats_enabled, or bpf(2)'s `BPF_ENABLE_STATS`), which takes time itself.
+    pub fn run_time_ns(&self) -> Result<u64, Error> {
+        let numbers = self.programs()?;
+        let own = ProgInfoIter::default().filter(|program| numbers.contains(&program.id));
+        Ok(own.map(|program| program.run_time_ns).sum())
     }
 
     /// Interrupts that this kernel has no tracepoint for, by the tracepoints' names. Their time counts to what they

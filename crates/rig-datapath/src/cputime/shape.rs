@@ -79,6 +79,11 @@ impl Times {
         self.kinds[kind as usize]
     }
 
+    /// Adds what a CPU was at for `ns` nanoseconds, as for a reading that no program made.
+    pub fn add(&mut self, kind: Kind, ns: u64) {
+        self.kinds[kind as usize] += ns;
+    }
+
     /// All softirqs, and ksoftirqd.
     pub fn softirqs(&self) -> u64 {
         self.kinds[SOFTIRQ..].iter().sum()

@@ -3,6 +3,8 @@
 
 mod gone;
 mod known;
+mod receive;
+mod rights;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use rig_datapath::cputime::Place;
 use rig_load::driver::Process;
 use rig_load::protocol::Order;
 
@@ -12,6 +11,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 
+use crate::ends::machine::Counted;
 use crate::ends::session::Session;
 
 /// Bytes read from a client at once. It gets its next turn after all others.
@@ -70,8 +70,8 @@ pub(super) struct Client {
     /// `None` once the connection is being closed.
     pub(super) session: Option<Session>,
     pub(super) worker: Option<Process>,
-    /// The last worker's process, and where its CPU time is counted.
-    pub(super) counted: Option<(u32, Place)>,
+    /// The worker's CPU time, as long as there is a worker.
+    pub(super) counted: Option<Counted>,
     out: Vec<u8>,
     /// When the connection is given up: it is being closed, or its client takes nothing.
     given_up_ns: Option<u64>,

@@ -220,6 +220,8 @@ pub fn xml(results: &Results<'_>, output: &LinuxOutput) -> String {
         xml.leaf("tcp_average_rtt", Some("us"), &rtt.to_string());
     }
     xml.leaf("os", None, &operating_system());
+    // Not of the original.
+    xml.leaf("cpu_accounting", None, machine.accounting().words());
     xml.close(root);
     xml.text()
 }
@@ -269,6 +271,8 @@ pub fn json(results: &Results<'_>, output: &LinuxOutput) -> String {
         "bufferLen": "0",
         "io": "0",
         "os": operating_system(),
+        // Not of the original.
+        "cpuAccounting": machine.accounting().words(),
     });
     if job.verbose {
         let thread = |(index, thread): (usize, &rig_load::worker::ends::Counts)| {

@@ -20,6 +20,7 @@ mod windows_text;
 use std::env;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -30,7 +31,9 @@ pub use self::dialect::Dialect;
 use self::job::{Job, Layout, Length, Role};
 use self::options::OptionError;
 use self::sync::Cycle;
+use super::counters::Chosen;
 use super::course::Times;
+use crate::accounting::Accountant;
 use crate::command;
 use crate::exit::{Exit, Failure, OrExit};
 
@@ -165,12 +168,13 @@ fn times(job: &Job, agreed: Cycle) -> Times {
     Times { warm_up: seconds(job.warm_up), window, total, stall: job.stall_timeout }
 }
 
-/// What is counted beside the bytes.
-fn chosen(job: &Job) -> super::counters::Chosen {
+/// What is counted beside the bytes; CPU time from now on.
+fn chosen(job: &Job) -> Chosen {
+    let accountant = Some(Rc::new(Accountant::start()));
     match &job.layout {
         Layout::Linux(output) => {
-            super::counters::Chosen { interface: output.interface.clone(), interrupts: output.interrupts.clone() }
+            Chosen { interface: output.interface.clone(), interrupts: output.interrupts.clone(), accountant }
         }
-        Layout::Windows(_) => super::counters::Chosen::default(),
+        Layout::Windows(_) => Chosen { accountant, ..Chosen::default() },
     }
 }

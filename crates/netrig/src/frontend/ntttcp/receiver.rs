@@ -16,7 +16,7 @@ use super::job::{Job, Length};
 use super::sync::{Action, Client, Cycle, Receiver as Sync, Terms};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::frontend::counters::Snapshot;
+use crate::frontend::counters::{Chosen, Snapshot};
 use crate::frontend::course::{self, End, Part, Start, read_some, wait_readable};
 
 /// Sync connections at a time. Who comes then takes the place of the one that has been undecided for longest.
@@ -53,12 +53,14 @@ pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failur
     for at in load.addresses() {
         console.detail(&format!("ntttcp server is listening on {at}"));
     }
-    let mut host = Host::new(job, cancel, console, load, doors);
+    // Before the sender comes: it takes longer than a test without synchronisation can wait.
+    let counted = chosen(job);
+    let mut host = Host::new(job, cancel, console, load, doors, &counted);
     let exit = loop {
         let Some(cycle) = host.wait_for_start()? else { break Exit::Stopped };
         console.progressing();
         let measured =
-            course::run(&mut host, &mut Progress(console), &times(job, cycle), &chosen(job)).or_exit(Exit::Failed)?;
+            course::run(&mut host, &mut Progress(console), &times(job, cycle), &counted).or_exit(Exit::Failed)?;
         host.finish();
         let mut end = None;
         if let Some(measured) = measured {
@@ -113,6 +115,7 @@ struct Host<'a> {
     console: &'a Console,
     load: Load,
     doors: Vec<TcpListener>,
+    counted: &'a Chosen,
     sync: Sync,
     peers: BTreeMap<Client, Peer>,
     next: Client,
@@ -130,7 +133,14 @@ struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    fn new(job: &'a Job, cancel: &'a Cancel, console: &'a Console, load: Load, doors: Vec<TcpListener>) -> Self {
+    fn new(
+        job: &'a Job,
+        cancel: &'a Cancel,
+        console: &'a Console,
+        load: Load,
+        doors: Vec<TcpListener>,
+        counted: &'a Chosen,
+    ) -> Self {
         let terms = match job.length {
             Length::AsSender | Length::Messages { .. } => Terms::AsProposed,
             // The original leaves its own warm-up and cool-down out, and then cuts its window short.
@@ -143,6 +153,7 @@ impl<'a> Host<'a> {
             console,
             load,
             doors,
+            counted,
             sync: Sync::new(terms, job.many),
             peers: BTreeMap::new(),
             next: 0,
@@ -185,7 +196,7 @@ impl<'a> Host<'a> {
 
     /// The begin of a test, now, from `counts` on.
     fn start(&self, counts: Vec<Counts>) -> Start {
-        Start { counts, machine: Snapshot::take(&chosen(self.job)) }
+        Start { counts, machine: Snapshot::take(self.counted) }
     }
 
     fn finish(&mut self) {

@@ -57,6 +57,10 @@ pub fn opening(job: &Job, console: &Console) {
 /// The results, wherever they are asked for.
 pub fn write(job: &Job, measured: &Measured, extra: &Extra, console: &Console) -> Result<(), Failure> {
     let results = Results { job, measured, extra: *extra, mhz: cpu_mhz() };
+    // Not in the original's layout: beside it.
+    if job.verbose {
+        crate::command::note(format_args!("ntttcp: CPU time: {}", measured.machine.accounting().words()));
+    }
     match &job.layout {
         Layout::Linux(output) => {
             if results.mhz.is_none() {

@@ -47,6 +47,7 @@ pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failur
     let cycle = agree(job, &mut lines, cancel, console).or_exit(Exit::Failed)?;
 
     console.info(&format!("{} threads created", job.threads()));
+    let chosen = chosen(job);
     let since = Instant::now();
     let load = Load::open(&sending(job, &hosts), &|| cancel.is_cancelled()).or_exit(Exit::Failed)?;
     load.notes().iter().for_each(|note| console.remark(note));
@@ -58,11 +59,10 @@ pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failur
 
     begin(job, &mut lines, cancel, console).or_exit(Exit::Failed)?;
     console.progressing();
-    let begun = Some(Start { counts: load.counts(), machine: Snapshot::take(&chosen(job)) });
+    let begun = Some(Start { counts: load.counts(), machine: Snapshot::take(&chosen) });
     load.start();
     let mut crew = Crew { cancel, load, lines, begun };
-    let measured =
-        course::run(&mut crew, &mut Progress(console), &times(job, cycle), &chosen(job)).or_exit(Exit::Failed)?;
+    let measured = course::run(&mut crew, &mut Progress(console), &times(job, cycle), &chosen).or_exit(Exit::Failed)?;
     let end = measured.as_ref().map_or(End::Interrupted, |measured| measured.end);
     let rtt_us = (job.protocol == Protocol::Tcp).then(|| crew.load.mean_rtt_us()).flatten();
     let ended = crew.load.ended();

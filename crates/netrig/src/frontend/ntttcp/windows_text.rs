@@ -260,6 +260,8 @@ pub fn xml(results: &Results<'_>, output: &WindowsOutput) -> String {
         ("bufferCount", None, self::buffers(job).to_string()),
         ("bufferLen", None, job.message.to_string()),
         ("io", None, job.outstanding.unwrap_or(2).to_string()),
+        // Not of the original.
+        ("cpu_accounting", None, measured.machine.accounting().words().into()),
     ] {
         xml.leaf(name, metric, &value);
     }
