@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rig_cli::exit::in_words;
 use rig_datapath::cputime::{CpuTime, Kind, Member, Place, Reading as ExactReading, Times};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::counters::{self, CpuTicks};
 
-use crate::exit::in_words;
 use crate::record::{Accounting, CpuShares, NodeShare};
 
 /// Counts from when it is [started](Self::start) until it is [paused](Self::pause) or dropped.

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use rig_cli::exit::{Exit, Failure};
 use rig_stats::confidence::Level;
 use rig_stats::units::{Percent, Span};
 use rig_sys::cpu::CpuSet;
 
 use crate::claim::Metric;
 use crate::command::{self, ends};
-use crate::exit::{Exit, Failure};
 use crate::frontend::{Tool, dperf, ntttcp};
 use crate::lb;
 use crate::report::Format;

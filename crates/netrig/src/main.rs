@@ -3,8 +3,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use netrig::cli::Cli;
-use netrig::command;
 use netrig::frontend::Tool;
+use rig_cli::streams::note;
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
@@ -15,9 +15,9 @@ fn main() -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            command::note(format_args!("netrig: {failure}"));
+            note(format_args!("netrig: {failure}"));
             if let Some(next) = &failure.next {
-                command::note(format_args!("netrig: {next}"));
+                note(format_args!("netrig: {next}"));
             }
             failure.exit.into()
         }

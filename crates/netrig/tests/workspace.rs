@@ -13,16 +13,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-stats", &[]),
     ("rig-sys", &[]),
     ("rig-skip", &[]),
+    ("rig-cli", &["rig-sys"]),
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-load", &["rig-stats", "rig-sys", "rig-wire"]),
-    ("netrig", &["rig-stats", "rig-sys", "rig-wire", "rig-load", "rig-datapath"]),
+    ("netrig", &["rig-cli", "rig-stats", "rig-sys", "rig-wire", "rig-load", "rig-datapath"]),
     ("xtask", &[]),
 ];
 
 /// The crates that may contain unsafe code.
 const UNSAFE: &[&str] = &["rig-sys"];
 /// The crates whose errors are for people, not for callers.
-const ANYHOW: &[&str] = &["netrig", "xtask"];
+const ANYHOW: &[&str] = &["netrig", "rig-cli", "xtask"];
 
 fn workspace() -> Metadata {
     MetadataCommand::new()

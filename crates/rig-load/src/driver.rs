@@ -109,6 +109,18 @@ impl Cancel {
         Ok(Self(Arc::new((AtomicBool::new(false), bell))))
     }
 
+    /// Cancelled by the first Ctrl-C, SIGTERM or SIGHUP from now on; the second ends the process. Once in a process.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left, or the signals are caught already.
+    pub fn on_stop_signal() -> Result<Self, DriverError> {
+        let cancel = Self::new()?;
+        let on_signal = cancel.clone();
+        let caught = rig_sys::signal::on_stop_signal(move || on_signal.cancel());
+        caught.map_err(|source| DriverError::System { what: "catch Ctrl-C", source })?;
+        Ok(cancel)
+    }
+
     /// Whatever waits on a driver with this value returns [`DriverError::Cancelled`].
     pub fn cancel(&self) {
         self.0.0.store(true, Ordering::Release);

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use anyhow::anyhow;
+use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_stats::units::Percent;
 
 use super::output::Output;
 use super::report;
 use crate::cli::{CompareArgs, JudgeArgs, StoreArgs};
 use crate::compare::{self, Comparison, Input, MINIMUM_PERCENT, Options};
-use crate::exit::{Exit, Failure, OrExit};
 use crate::report::build::data::data;
 use crate::report::export::{self, RunData};
 use crate::report::view::RunView;

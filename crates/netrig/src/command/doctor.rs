@@ -1,8 +1,9 @@
 //! `netrig doctor`.
 
-use super::print;
+use rig_cli::exit::{Exit, Failure};
+use rig_cli::streams::print;
+
 use crate::doctor::{Format, Readiness, examine, write};
-use crate::exit::{Exit, Failure};
 use crate::store::Store;
 
 pub fn doctor(json: bool) -> Result<Exit, Failure> {

@@ -7,15 +7,19 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
+use rig_cli::exit::Stopped;
+use rig_cli::streams::note;
 use rig_load::plan::{Load, Role, WorkerPlan};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket;
 
 use self::live::Live;
 pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
+use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+
 use self::options::{Common, Place, Serving};
 use super::output::Output;
-use super::{cancel_on_signal, note, usable_cpus};
+use super::{cancel_on_signal, usable_cpus};
 use crate::cli::OutputArgs;
 use crate::ends::client::{self, Target};
 use crate::ends::guest::{NAME, Test};
@@ -23,9 +27,8 @@ use crate::ends::limits::Limits;
 use crate::ends::report;
 use crate::ends::seal::Key;
 use crate::ends::server::{Reach, Server, listen};
-use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::report::Format;
-use crate::run::{self, Stopped};
+use crate::run;
 
 pub fn stream(args: StreamArgs) -> Result<Exit, Failure> {
     let StreamArgs { which, place, direction, load, common, output, serving } = args;

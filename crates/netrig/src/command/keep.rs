@@ -8,12 +8,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams::print;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process;
 
-use super::{gain_privilege, print, refuse_if_lacking, usable_cpus};
+use super::{gain_privilege, refuse_if_lacking, usable_cpus};
 use crate::doctor::Purpose;
-use crate::exit::{Exit, Failure, OrExit};
 use crate::run::middle::Standing;
 use crate::suite::{Scenario, Suite};
 use crate::testbed::kept::{Kept, NameTaken, Registry};

@@ -9,15 +9,14 @@ pub mod report;
 pub mod run;
 pub mod suites;
 
-use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 
 use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_sys::{netns, process};
 
 use crate::doctor::{Purpose, in_the_way_of};
-use crate::exit::{Exit, Failure, OrExit};
 use crate::suite::Suite;
 
 /// The body of the hidden `worker` subcommand.
@@ -44,10 +43,7 @@ pub(crate) fn gain_privilege() -> Result<bool, Failure> {
 
 /// Cancelled by the first Ctrl-C, SIGTERM or SIGHUP from now on; the second ends the process. Once in a process.
 pub(crate) fn cancel_on_signal() -> Result<Cancel, Failure> {
-    let cancel = Cancel::new().or_exit(Exit::Failed)?;
-    let on_signal = cancel.clone();
-    rig_sys::signal::on_stop_signal(move || on_signal.cancel()).context("catch Ctrl-C").or_exit(Exit::Failed)?;
-    Ok(cancel)
+    Cancel::on_stop_signal().context("catch Ctrl-C").or_exit(Exit::Failed)
 }
 
 /// Refuses a suite that this machine lacks something for, before anything of it is built. Privileges have to be there already.
@@ -59,24 +55,6 @@ pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: Purpose) -> Result<(), F
     let words: String = lacks.iter().map(|l| format!("\n  {}: {}\n    {}", l.found, l.effect, l.remedy)).collect();
     let error = anyhow!("this machine lacks what suite '{}' is made of (see `netrig doctor`):{words}", suite.name);
     Err(Failure::new(Exit::Lacking, error))
-}
-
-/// Writes text to standard output. A reader that went away is not an error: `netrig list | head` is fine.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    done_or_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
-}
-
-/// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.
-pub fn note(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
-}
-
-pub(crate) fn done_or_closed(result: io::Result<()>) -> Result<(), Failure> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("write the output").or_exit(Exit::Failed),
-    }
 }
 
 /// The CPUs for nodes: those the user named, all of which this process must be allowed to use, or all allowed.

@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams::done_or_closed;
 
-use super::done_or_closed;
 use crate::cli::OutputArgs;
-use crate::exit::{Exit, Failure, OrExit};
 use crate::report::document::Document;
 use crate::report::{self, Options};
 

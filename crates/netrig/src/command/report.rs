@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams::print;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_sys::cpu::CpuSet;
 
 use super::output::Output;
-use super::print;
 use super::suites::{load_text, repeat_text};
 use crate::claim::{FigureRef, Metric, Verdict};
 use crate::cli::{ReportArgs, StoreArgs};
-use crate::exit::{Exit, Failure, OrExit};
 use crate::figures::{reading, sample_of};
 use crate::record::TrialRecord;
 use crate::report::build;

@@ -2,19 +2,21 @@
 
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
+use rig_cli::exit::Stopped;
+use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_cli::streams::note;
 use rig_sys::cpu::shared_cores;
 
 use super::compare::Against;
 use super::output::Output;
-use super::{cancel_on_signal, gain_privilege, note, refuse_if_lacking, report, usable_cpus};
+use super::{cancel_on_signal, gain_privilege, refuse_if_lacking, report, usable_cpus};
 use crate::claim::Verdict;
 use crate::cli::RunArgs;
 use crate::compare;
 use crate::doctor::Purpose;
-use crate::exit::{Exit, Failure, OrExit, in_words};
 use crate::record::Environment;
 use crate::report::{Format, build};
-use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, Stopped, leave_out, why_not_here};
+use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here};
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
 use crate::testbed::Shares;

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::print;
-use crate::exit::{Exit, Failure};
+use rig_cli::exit::{Exit, Failure};
+use rig_cli::streams::print;
+
 use crate::run::middle::nowhere;
 use crate::suite::{Repeat, Scenario, Suite};
 use crate::testbed::Middle;

@@ -1,13 +1,13 @@
 //! Whether the balancer's programs can run here.
 
 use anyhow::Result;
+use rig_cli::exit::in_words;
 use rig_datapath::Error;
 use rig_datapath::balancer::{Balancer, Generic, Sizes};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 
 use super::{Area, Finding, Lack, State};
-use crate::exit::in_words;
 
 /// The smallest tables that there can be.
 const SMALL: Sizes = Sizes { connections: 64, services: 1, backends: 1, local_addresses: 1, list_entries: 1 };

@@ -1,12 +1,12 @@
 //! Whether CPU time can be counted exactly here.
 
 use anyhow::Result;
+use rig_cli::exit::in_words;
 use rig_datapath::cputime::CpuTime;
 use rig_sys::counters::idle_is_clocked;
 
 use super::{Area, Finding, Lack, State};
 use crate::accounting::exact_words;
-use crate::exit::in_words;
 use crate::record::Accounting;
 
 /// What came of trying it.

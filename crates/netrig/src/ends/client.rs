@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use rig_cli::exit::Stopped;
+use rig_datapath::cputime::Place;
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;
@@ -22,7 +24,6 @@ use super::machine::{Counted, Meter};
 use super::seal::{Key, Nonce};
 use super::server::{Family, until};
 use crate::record::Environment;
-use crate::run::Stopped;
 
 /// For each address of the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

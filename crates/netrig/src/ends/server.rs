@@ -436,13 +436,13 @@ impl Log {
         let second = monotonic_ns() / 1_000_000_000;
         if second != self.second {
             if self.silent > 0 {
-                crate::command::note(format_args!("({} more messages)", self.silent));
+                rig_cli::streams::note(format_args!("({} more messages)", self.silent));
             }
             *self = Self { second, ..Self::default() };
         }
         self.lines += 1;
         if self.lines <= LOG_LINES {
-            crate::command::note(what);
+            rig_cli::streams::note(what);
         } else {
             self.silent += 1;
         }

@@ -15,10 +15,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams;
 use rig_sys::process;
 
-use crate::command;
-use crate::exit::{Exit, Failure, OrExit};
 use crate::lb;
 
 /// The tool that the program was called as.
@@ -61,7 +61,7 @@ fn go_into_background(tool: &str, arguments: &[OsString], marker: &str) -> Resul
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child =
         process::in_own_session(&mut command).spawn().context("start in the background").or_exit(Exit::Failed)?;
-    command::print(&format!("runs in the background as process {}\n", child.id()))?;
+    streams::print(&format!("runs in the background as process {}\n", child.id()))?;
     Ok(Exit::Done)
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::exit::{Exit, Failure};
+use rig_cli::exit::{Exit, Failure};
 
 use super::daemon::keep::Pins;
 use super::message::{ConnectionEntry, Filter, Reply, Request};

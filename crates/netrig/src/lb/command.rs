@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
+use rig_cli::exit::{Exit, Failure};
 
 use super::{control, ipvsadm, views};
-use crate::exit::{Exit, Failure};
 
 /// The layer-4 balancer
 #[derive(Debug, Parser)]

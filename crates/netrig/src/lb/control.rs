@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams::{note, print};
 use rig_sys::netlink::Netlink;
 
 use super::client::{AskError, ask};
@@ -18,8 +20,6 @@ use super::message::{Protocol, Reply, Request, ServiceKey};
 use super::place::{Name, Place};
 use super::settings::{Completeness, Device, Settings, Workers};
 use super::views::Which;
-use crate::command::{note, print};
-use crate::exit::{Exit, Failure, OrExit};
 
 #[derive(Debug, Subcommand)]
 pub enum Control {

@@ -9,6 +9,9 @@ use std::io::{self, Read, Write};
 use anyhow::{Context, anyhow};
 
 pub use self::line::{Command, Line, Listing, What};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams;
+
 use super::client;
 use super::listing::{self, Style};
 use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
@@ -16,8 +19,6 @@ use super::names::Names;
 use super::place::Name;
 use super::settings::Shown;
 use super::{rules, views};
-use crate::command;
-use crate::exit::{Exit, Failure, OrExit};
 
 /// Why a line is no command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,8 +79,8 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let line = if arguments.is_empty() { Line::list() } else { Line::parse(&arguments).or_exit(Exit::BadInput)? };
     let name = views::chosen(line.name.as_ref())?;
     match line.command {
-        Command::Version => command::print(&version())?,
-        Command::Help => command::print(&format!("{AFTER_HELP}\n"))?,
+        Command::Version => streams::print(&version())?,
+        Command::Help => streams::print(&format!("{AFTER_HELP}\n"))?,
         Command::Edit { edit, device } => {
             if let Some(device) = device {
                 refuse_unless_ours(&device, &status(&name)?)?;
@@ -90,7 +91,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Restore => restore(&name)?,
         Command::Save { numeric } => {
             let names = if numeric { Names::Numeric } else { Names::looked_up() };
-            command::print(&rules::save(&status(&name)?, names))?;
+            streams::print(&rules::save(&status(&name)?, names))?;
         }
         Command::Locals { service, json } => locals(&name, service, json)?,
         Command::List(listing) => list(&name, &listing)?,
@@ -109,7 +110,7 @@ pub(super) fn status(name: &Name) -> Result<Status, Failure> {
 /// ipvsadm is silent when all is well, so what there is to say is for people to read.
 fn done(reply: Reply, name: &Name) -> Result<(), Failure> {
     let Reply::Done(notes) = reply else { return Err(client::AskError::Foreign { name: name.clone() }.into()) };
-    notes.iter().for_each(command::note);
+    notes.iter().for_each(streams::note);
     Ok(())
 }
 
@@ -169,13 +170,13 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         What::Thresholds => listing::services(&status, listing, Style::Thresholds, names()),
         What::Connections(_) => String::new(),
     };
-    command::print(&text)
+    streams::print(&text)
 }
 
 /// One JSON document and a line's end.
 pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).context("write JSON").or_exit(Exit::Failed)?;
-    command::print(&format!("{text}\n"))
+    streams::print(&format!("{text}\n"))
 }
 
 /// Written as they come: there may be millions of them.
@@ -197,7 +198,7 @@ fn connections(name: &Name, filter: &Filter, mut names: Names, json: bool) -> Re
         names.learn(entries.iter().flat_map(listing::addresses_of));
         entries.iter().try_for_each(|entry| out.write_all(listing::connection(entry, &mut names).as_bytes()))
     })?;
-    command::done_or_closed(written.and_then(|()| out.flush()))
+    streams::done_or_closed(written.and_then(|()| out.flush()))
 }
 
 fn locals(name: &Name, service: Option<ServiceKey>, json: bool) -> Result<(), Failure> {
@@ -211,8 +212,8 @@ fn locals(name: &Name, service: Option<ServiceKey>, json: bool) -> Result<(), Fa
         entries.iter().for_each(|entry| counts.count(entry));
         Ok(())
     })?;
-    command::done_or_closed(counted)?;
-    if json { print_json(&counts.of(&status)) } else { command::print(&listing::locals(&counts.of(&status))) }
+    streams::done_or_closed(counted)?;
+    if json { print_json(&counts.of(&status)) } else { streams::print(&listing::locals(&counts.of(&status))) }
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@ use std::io::IsTerminal;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams;
 
 use super::client;
 use super::ipvsadm::{print_json, status};
 use super::message::{ReasonCount, Reply, Request, Traced};
 use super::place::Name;
 use super::{drops, flow, metrics, overview, trace_text};
-use crate::command;
-use crate::exit::{Exit, Failure, OrExit};
 
 #[derive(Debug, Subcommand)]
 pub enum View {
@@ -107,13 +107,13 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
     let name = chosen(which.name.as_ref())?;
     match view {
         View::Status { json: true, .. } => print_json(&status(&name)?)?,
-        View::Status { .. } => command::print(&overview::write(&status(&name)?, width()))?,
+        View::Status { .. } => streams::print(&overview::write(&status(&name)?, width()))?,
         View::Drops { json: true, .. } => {
             let status = status(&name)?;
             print_json(&Reasons { drops: &status.drops, passes: &status.passes })?;
         }
-        View::Drops { all, .. } => command::print(&drops::write(&status(&name)?, *all, width()))?,
-        View::Metrics { .. } => command::print(&metrics::render(&status(&name)?))?,
+        View::Drops { all, .. } => streams::print(&drops::write(&status(&name)?, *all, width()))?,
+        View::Metrics { .. } => streams::print(&metrics::render(&status(&name)?))?,
         View::Trace { flow, device, json, .. } => trace(&name, flow, device.as_deref(), *json)?,
     }
     Ok(Exit::Done)
@@ -130,5 +130,5 @@ fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Res
     if device.is_some_and(|device| device != trace.device) {
         return Err(foreign().into());
     }
-    if json { print_json(&trace) } else { command::print(&trace_text::write(&flow, &trace, width())) }
+    if json { print_json(&trace) } else { streams::print(&trace_text::write(&flow, &trace, width())) }
 }

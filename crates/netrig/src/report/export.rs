@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rig_cli::mistakes;
 use rig_stats::confidence::Level;
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::{Bound, Reading, Resolution, Sample};
@@ -17,7 +18,6 @@ use crate::compare::Comparison;
 use crate::figures::sample_of;
 use crate::frontend::dperf::record::Record;
 use crate::lb;
-use crate::mistakes;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 

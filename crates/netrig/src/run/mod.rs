@@ -36,7 +36,7 @@ pub trait Execute {
     /// Makes one trial of `scenario` and calls `interim` for each sample of each worker.
     ///
     /// # Errors
-    /// [`Stopped`] when the user stopped it; anything else says what the machine or a worker refused.
+    /// [`rig_cli::exit::Stopped`] when the user stopped it; anything else says what the machine or a worker refused.
     fn trial(
         &mut self,
         scenario: &Scenario,
@@ -48,11 +48,6 @@ pub trait Execute {
     /// Measures a trial of `scenario`'s testbed that carries no load.
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost>;
 }
-
-/// The user asked to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("stopped by the user")]
-pub struct Stopped;
 
 /// What a run was asked to do, stored with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,7 +115,7 @@ impl Observer for () {}
 /// that the run came to, also one that it did not finish.
 ///
 /// # Errors
-/// The first trial that fails ends the run; what was stored stays. [`Stopped`] when the user stopped it.
+/// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::Stopped`] when the user stopped it.
 pub fn run(
     suite: &Suite,
     timing: &Timing,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use rig_cli::exit::Stopped;
 use rig_datapath::cputime::{Member, Place};
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
 use rig_load::packet::search::{Purpose, generator_bound};
@@ -17,11 +18,11 @@ use rig_sys::clock;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
+use super::Execute;
 use super::meter::Reading;
 use super::middle::{Ended, Standing};
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
-use super::{Execute, Stopped};
 use crate::accounting::Accountant;
 use crate::figures::node_of;
 use crate::record::{MiddleRecord, NodeRecord, RigCost, SearchRecord, TrialRecord};

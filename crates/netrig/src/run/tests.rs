@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
+use rig_cli::exit::Stopped;
+use rig_cli::exit::{Exit, Failure};
 
 use super::*;
-use crate::exit::{Exit, Failure};
 use crate::store::{Ending, NewRun, RunState};
 
 /// A machine that answers as told, and remembers what it was asked for.

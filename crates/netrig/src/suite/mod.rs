@@ -16,6 +16,8 @@ use std::time::Duration;
 pub use self::packets::{EndWorkers, PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
+use rig_cli::exit::{Exit, Failure};
+use rig_cli::mistakes;
 use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
@@ -23,7 +25,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
-use crate::mistakes;
 use crate::record::Searched;
 use crate::testbed::Middle;
 use crate::testbed::topology::{Endpoint, Topology};
@@ -336,6 +337,12 @@ pub struct SuiteError {
     pub line: Option<usize>,
     pub what: String,
     pub hint: Option<String>,
+}
+
+impl From<SuiteError> for Failure {
+    fn from(error: SuiteError) -> Self {
+        Self::new(Exit::BadInput, error)
+    }
 }
 
 impl fmt::Display for SuiteError {

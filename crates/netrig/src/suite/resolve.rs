@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use rig_cli::mistakes;
 use rig_stats::units::{Percent, Span};
 use toml::Spanned;
 
@@ -15,7 +16,6 @@ use super::{QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::claim::{Claim, FigureError, FigureRef, Metric};
 use crate::figures::check;
 use crate::figures::middle::check as check_middle;
-use crate::mistakes;
 use crate::record::Searched;
 use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rig_cli::run_directory::{self, RunDirectory, RunDirectoryError};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::{self, NetNs};
 use rig_sys::process;
@@ -17,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Testbed;
 use super::topology::check_name;
-use crate::run_directory::{self, RunDirectory, RunDirectoryError};
 
 /// Where the calling user's testbeds are written down.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
+use rig_cli::streams::note;
 use rig_load::plan::Load;
 use rig_load::record::Sample;
 
-use crate::command::note;
 use crate::ends::client::Watch;
 use crate::ends::guest::{Ends, NAME, Test};
 use crate::ends::partial::Partial;

@@ -6,11 +6,11 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams;
 
 use super::resolve::Job;
 use super::settings::LogLevel;
-use crate::command;
-use crate::exit::{Exit, Failure, OrExit};
 
 /// Where dperf leaves the statistics of a run in the background.
 const DIRECTORY: &str = "/var/log/dperf";
@@ -107,7 +107,7 @@ impl Console {
     pub fn error(&mut self, text: &str) {
         match self.log {
             Some(_) => self.print(&format!("netrig: {text}\n")),
-            None => command::note(format_args!("netrig: {text}")),
+            None => streams::note(format_args!("netrig: {text}")),
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use rig_cli::mistakes;
+
 use super::keywords::KEYWORDS;
 use super::settings::Settings;
-use crate::mistakes;
 
 /// Longest line, in bytes, and most words of one, as in dperf.
 const LONGEST: usize = 2047;

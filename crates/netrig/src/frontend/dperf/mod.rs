@@ -25,6 +25,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use clap::{Args, Parser, ValueEnum};
 use jiff::Timestamp;
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams;
+use rig_load::driver::Cancel;
 use rig_load::packet::fleet::check_plan;
 use rig_stats::units::Span;
 
@@ -33,8 +36,6 @@ use self::language::Warning;
 use self::record::{FORMAT, Mode, Record, SearchRecord, Total, VERSION};
 use self::resolve::Job;
 use self::run::Gateways;
-use crate::command;
-use crate::exit::{Exit, Failure, OrExit};
 use crate::frontend;
 
 /// Set for the process that `daemon` leaves in the background.
@@ -113,11 +114,11 @@ struct Loaded {
 
 pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
     if options.version {
-        command::print(&format!("netrig {}, language of dperf {LANGUAGE}\n", env!("CARGO_PKG_VERSION")))?;
+        streams::print(&format!("netrig {}, language of dperf {LANGUAGE}\n", env!("CARGO_PKG_VERSION")))?;
         return Ok(Exit::Done);
     }
     if options.manual {
-        command::print(&keywords::manual())?;
+        streams::print(&keywords::manual())?;
         return Ok(Exit::Done);
     }
     let Some(path) = &options.file else { unreachable!("clap asks for it") };
@@ -126,12 +127,12 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
     lacks.extend(machine::cpus(&job).or_exit(Exit::Failed)?);
     if options.test {
         let all = warnings.iter().map(ToString::to_string).chain(lacks.iter().map(ToString::to_string));
-        all.for_each(|warning| command::note(format_args!("{}: {warning}", path.display())));
+        all.for_each(|warning| streams::note(format_args!("{}: {warning}", path.display())));
         if !lacks.is_empty() {
             let what = "the file can be read, but not be run on this machine, which lacks what is named above";
             return Err(Failure::new(Exit::Lacking, anyhow!("{}: {what}", path.display())));
         }
-        command::print("Config file OK\n")?;
+        streams::print("Config file OK\n")?;
         return Ok(Exit::Done);
     }
     if let Some(lack) = lacks.first() {
@@ -158,7 +159,7 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
 
 /// Runs a job, prints what came of it, and says whether all was well.
 fn perform(options: &DperfArgs, path: &Path, text: String, job: &Job, console: &mut Console) -> Result<Exit, Failure> {
-    let cancel = command::cancel_on_signal()?;
+    let cancel = Cancel::on_stop_signal().or_exit(Exit::Failed)?;
     let started = Timestamp::now();
     let (finished, search) = match options.search {
         None => (run::run(job, &job.packets, Gateways::Unknown, &cancel, console)?.ok_or_else(run::stopped)?, None),

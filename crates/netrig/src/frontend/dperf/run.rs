@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_load::packet::fleet::{
     Fleet, FleetError, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals, launch,
@@ -18,7 +19,6 @@ use super::console::Console;
 use super::record::{LatencySummaries, PortRecord, Second, named};
 use super::resolve::Job;
 use super::statistics::{Figures, Layout, Nic, heading, percentiles};
-use crate::exit::{Exit, Failure, OrExit};
 
 /// What is known of the gateways before a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
+use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_load::packet::search::{Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, generator_bound, losses};
 use rig_load::packet::{Client, Counters, Service};
@@ -13,7 +14,6 @@ use super::record::purpose;
 use super::resolve::Job;
 use super::run::{self, Finished, Gateways};
 use super::statistics::thousands;
-use crate::exit::{Exit, Failure, OrExit};
 
 /// How long a rate is offered before the last confirmation.
 const STEP: Duration = Duration::from_secs(2);

@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 
 use jiff::Zoned;
+use rig_cli::exit::{Exit, Failure};
 
 use super::job::{Job, Layout};
 use super::linux_text::throughput;
-use crate::exit::{Exit, Failure};
 use crate::frontend::course::Witness;
 
 /// Standard output, and the log file of `-O`.
@@ -72,7 +72,7 @@ impl Console {
         if self.linux {
             self.stamped("ERR ", text);
         } else {
-            crate::command::note(format_args!("ntttcp: {text}"));
+            rig_cli::streams::note(format_args!("ntttcp: {text}"));
         }
     }
 
@@ -81,7 +81,7 @@ impl Console {
         if self.linux {
             self.stamped("INFO", text);
         } else {
-            crate::command::note(format_args!("ntttcp: {text}"));
+            rig_cli::streams::note(format_args!("ntttcp: {text}"));
         }
     }
 

@@ -24,18 +24,21 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use rig_load::driver::Cancel;
 use rig_sys::cpu::{self, CpuSet};
 
 use self::console::Console;
 pub use self::dialect::Dialect;
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams;
+
 use self::job::{Job, Layout, Length, Role};
 use self::options::OptionError;
 use self::sync::Cycle;
 use super::counters::Chosen;
 use super::course::Times;
 use crate::accounting::Accountant;
-use crate::command;
-use crate::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, Failure, OrExit};
 
 /// Set for the process that `-D` leaves in the background.
 const IN_BACKGROUND: &str = "NETRIG_NTTTCP_IN_BACKGROUND";
@@ -87,7 +90,7 @@ pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure
         Dialect::Windows => windows::parse(&words, called.role(), allowed.as_slice()),
     };
     let Some(job) = parsed.or_exit(Exit::BadInput)? else {
-        command::print(&help::text(dialect))?;
+        streams::print(&help::text(dialect))?;
         return Ok(Exit::Done);
     };
     if job.daemon && env::var_os(IN_BACKGROUND).is_none() {
@@ -99,7 +102,7 @@ pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure
 
 fn run(job: &Job) -> Result<Exit, Failure> {
     cpu::set_affinity(&job.cpus).or_exit(Exit::Failed)?;
-    let cancel = command::cancel_on_signal()?;
+    let cancel = Cancel::on_stop_signal().or_exit(Exit::Failed)?;
     let console = Console::open(job)?;
     report::opening(job, &console);
     let result = match job.role {

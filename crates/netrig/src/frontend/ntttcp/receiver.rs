@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_load::worker::ends::{Counts, Port, Protocol, Receiver as Load, Receiving};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
@@ -15,7 +16,6 @@ use super::console::{Console, Progress};
 use super::job::{Job, Length};
 use super::sync::{Action, Client, Cycle, Receiver as Sync, Terms};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
-use crate::exit::{Exit, Failure, OrExit};
 use crate::frontend::counters::{Chosen, Snapshot};
 use crate::frontend::course::{self, End, Part, Start, read_some, wait_readable};
 

@@ -1,11 +1,11 @@
 //! What is printed before and after a test, and what goes to files.
 
 use anyhow::Context;
+use rig_cli::exit::{Exit, Failure, OrExit};
 
 use super::console::Console;
 use super::job::{Job, Layout};
 use super::{linux_file, linux_text, windows_text};
-use crate::exit::{Exit, Failure, OrExit};
 use crate::frontend::counters::cpu_mhz;
 use crate::frontend::course::Measured;
 

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream as Stream};
 use rig_load::worker::ends::{Counts, Protocol, Sender as Load, Sending, Target};
@@ -16,7 +17,6 @@ use super::console::{Console, Progress};
 use super::job::{Job, Length};
 use super::sync::{Cycle, Event, Sender as Sync, State};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
-use crate::exit::{Exit, Failure, OrExit};
 use crate::frontend::counters::Snapshot;
 use crate::frontend::course::{self, End, Measured, Part, Start, read_some, wait_readable};
 

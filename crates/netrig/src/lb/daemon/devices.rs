@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
+use rig_cli::exit::in_words;
+use rig_cli::streams::note;
 use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
 
@@ -12,8 +14,6 @@ use super::engine::Trouble;
 use super::keep::Pins;
 use super::placed::{Placements, Put};
 use super::workers::Plan;
-use crate::command::note;
-use crate::exit::in_words;
 use crate::lb::message::DeviceStatus;
 use crate::lb::place::Place;
 use crate::lb::settings::Device;

@@ -5,6 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rig_cli::exit::in_words;
+use rig_cli::streams::note;
 use rig_datapath::balancer::Balancer;
 
 use super::counts::{Counts, Snapshot, key_of};
@@ -13,8 +15,6 @@ use super::keep::{self, Pins};
 use super::pace::Pace;
 use super::socket::{Ask, Event};
 use super::status::list;
-use crate::command::note;
-use crate::exit::in_words;
 use crate::lb::message::{Reply, Request};
 use crate::lb::place::Place;
 use crate::lb::settings::{Completeness, Rules, Settings, Shown, Start, changes, protocol};

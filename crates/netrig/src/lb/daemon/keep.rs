@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use rig_datapath::balancer;
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::run_directory;
 
 use super::placed::Placements;
-use crate::exit::{Exit, Failure, OrExit};
 use crate::lb::place::Place;
-use crate::run_directory;
 
 /// Held by the one process that runs the balancer of a name.
 #[derive(Debug)]

@@ -25,6 +25,8 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_cli::streams::{note, print};
 use rig_datapath::balancer::Balancer;
 
 use self::counts::Counts;
@@ -37,8 +39,6 @@ use self::socket::{Ask, Event, Server};
 use super::message::Reply;
 use super::place::{Name, Place};
 use super::settings::{Completeness, Device, Settings, Start, Workers};
-use crate::command::{note, print};
-use crate::exit::{Exit, Failure, OrExit, in_words};
 
 /// What the command line of `run` says.
 #[derive(Debug)]

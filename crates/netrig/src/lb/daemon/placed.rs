@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use rig_cli::run_directory;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::napi::{self, Urgency};
 use rig_sys::netns::NetNs;
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::keep;
 use crate::lb::place::Place;
-use crate::run_directory;
 
 /// A device as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,8 +30,8 @@ pub use rules::{
 };
 pub use timeouts::Said;
 
-use crate::exit::{Exit, Failure};
-use crate::mistakes;
+use rig_cli::exit::{Exit, Failure};
+use rig_cli::mistakes;
 
 /// All that a configuration file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use rig_datapath::balancer::{self as datapath, Expire, Policy, Sizes};
+use rig_cli::mistakes;
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use toml::Spanned;
@@ -15,7 +16,6 @@ use super::ranges::{Addresses, Endpoints, TooMany};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, FileError, Said, Settings, Start, Workers};
 use crate::lb::message::{Forward, Protocol, ServiceKey};
-use crate::mistakes;
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
 

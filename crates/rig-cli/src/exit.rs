@@ -3,8 +3,6 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::suite::SuiteError;
-
 /// The documented exit statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -29,6 +27,11 @@ impl From<Exit> for ExitCode {
         Self::from(exit as u8)
     }
 }
+
+/// The user asked to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stopped by the user")]
+pub struct Stopped;
 
 /// An error with the status that the program ends with.
 #[derive(Debug)]
@@ -70,14 +73,8 @@ pub fn in_words(error: &anyhow::Error) -> String {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        let exit = if error.is::<crate::run::Stopped>() { Exit::Stopped } else { Exit::Failed };
+        let exit = if error.is::<Stopped>() { Exit::Stopped } else { Exit::Failed };
         Self::new(exit, error)
-    }
-}
-
-impl From<SuiteError> for Failure {
-    fn from(error: SuiteError) -> Self {
-        Self::new(Exit::BadInput, error)
     }
 }
 

@@ -1,0 +1,8 @@
+//! What all commands of netrig have in common: how they end, what they say to their user, and where their processes find
+//! each other.
+#![forbid(unsafe_code)]
+
+pub mod exit;
+pub mod mistakes;
+pub mod run_directory;
+pub mod streams;

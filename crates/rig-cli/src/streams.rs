@@ -1,0 +1,33 @@
+//! What a command writes.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use anyhow::Context;
+
+use crate::exit::{Exit, Failure, OrExit};
+
+/// Writes text to standard output. A reader that went away is not an error: `netrig list | head` is fine.
+///
+/// # Errors
+/// When standard output takes no more, with [`Exit::Failed`].
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    done_or_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// As [`print()`] sees the end of writing.
+///
+/// # Errors
+/// When it failed for another reason than that nobody reads any more, with [`Exit::Failed`].
+pub fn done_or_closed(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("write the output").or_exit(Exit::Failed),
+    }
+}
