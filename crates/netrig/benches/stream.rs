@@ -13,9 +13,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use netrig::testbed::UPLINK;
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, SendMode, TcpStream};
-
+use rig_testbed::UPLINK;
 use support::rounds::Failures;
 use support::{Field, Outcome, arguments, median, on_path, progress, table};
 

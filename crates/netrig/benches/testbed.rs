@@ -8,12 +8,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use netrig::testbed::topology::{Endpoint, Path, Topology, WireOptions};
-use netrig::testbed::{Testbed, share_cpus};
 use rig_stats::sample::Sample;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::netns::NetNs;
+use rig_testbed::topology::{Endpoint, Path, Topology, WireOptions};
+use rig_testbed::{Testbed, share_cpus};
 
 const ROUNDS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ fn measure(path: Path, cpus: &[CpuSet]) -> Result<(Duration, Duration)> {
     let begun = Instant::now();
     drop(testbed);
     // The wire goes with its other end, whose namespace nothing holds any more.
-    while counters.interfaces()?.contains_key(netrig::testbed::UPLINK) {
+    while counters.interfaces()?.contains_key(rig_testbed::UPLINK) {
         if begun.elapsed() > PATIENCE {
             bail!("its interfaces do not vanish");
         }

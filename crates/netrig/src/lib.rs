@@ -1,7 +1,6 @@
 //! netrig's parts; the binary in `main.rs` is their table of contents.
 #![forbid(unsafe_code)]
 
-mod accounting;
 pub mod claim;
 pub mod cli;
 pub mod command;
@@ -17,4 +16,3 @@ pub mod report;
 pub mod run;
 pub mod store;
 pub mod suite;
-pub mod testbed;

@@ -16,14 +16,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-cli", &["rig-sys"]),
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-load", &["rig-stats", "rig-sys", "rig-wire"]),
-    ("netrig", &["rig-cli", "rig-stats", "rig-sys", "rig-wire", "rig-load", "rig-datapath"]),
+    ("rig-testbed", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys"]),
+    ("netrig", &["rig-cli", "rig-testbed", "rig-stats", "rig-sys", "rig-wire", "rig-load", "rig-datapath"]),
     ("xtask", &[]),
 ];
 
 /// The crates that may contain unsafe code.
 const UNSAFE: &[&str] = &["rig-sys"];
 /// The crates whose errors are for people, not for callers.
-const ANYHOW: &[&str] = &["netrig", "rig-cli", "xtask"];
+const ANYHOW: &[&str] = &["netrig", "rig-cli", "rig-testbed", "xtask"];
 
 fn workspace() -> Metadata {
     MetadataCommand::new()

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
-use netrig::testbed::topology::{Endpoint, Path as Joint, Topology, WireOptions};
-use netrig::testbed::{Place, Testbed, share_cpus};
 use rig_load::driver::{Cancel, Driver, Pair, Running, Worker};
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_stats::sample::Sample;
 use rig_sys::counters::{CpuTicks, cpu_ticks};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace};
+use rig_testbed::topology::{Endpoint, Path as Joint, Topology, WireOptions};
+use rig_testbed::{Place, Testbed, share_cpus};
 
 const PORT: u16 = 5001;
 /// USER_HZ, the unit of /proc/stat, is 100 on every architecture that Linux runs netrig on.

@@ -12,13 +12,13 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process;
+use rig_testbed::kept::{Kept, NameTaken, Registry};
+use rig_testbed::{Shares, Testbed};
 
 use super::{gain_privilege, refuse_if_lacking, usable_cpus};
 use crate::doctor::Purpose;
 use crate::run::middle::Standing;
 use crate::suite::{Scenario, Suite};
-use crate::testbed::kept::{Kept, NameTaken, Registry};
-use crate::testbed::{Shares, Testbed};
 
 /// What the holder says when the testbed stands.
 const READY: &[u8] = b"ready\n";

@@ -6,6 +6,7 @@ use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::note;
 use rig_sys::cpu::shared_cores;
+use rig_testbed::Shares;
 
 use super::compare::Against;
 use super::output::Output;
@@ -19,7 +20,6 @@ use crate::report::{Format, build};
 use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here};
 use crate::store::{Ending, NewRun, Store};
 use crate::suite::{Repeat, Suite, Timing};
-use crate::testbed::Shares;
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let (mut suite, timing) = choose(args)?;

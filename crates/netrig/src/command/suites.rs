@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::streams::print;
+use rig_testbed::Middle;
+use rig_testbed::topology::Path;
 
 use crate::run::middle::nowhere;
 use crate::suite::{Repeat, Scenario, Suite};
-use crate::testbed::Middle;
-use crate::testbed::topology::Path;
 
 pub fn list() -> Result<Exit, Failure> {
     let mut text = String::new();

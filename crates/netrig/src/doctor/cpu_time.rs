@@ -6,7 +6,7 @@ use rig_datapath::cputime::CpuTime;
 use rig_sys::counters::idle_is_clocked;
 
 use super::{Area, Finding, Lack, State};
-use crate::accounting::exact_words;
+use rig_testbed::accounting::exact_words;
 use crate::record::Accounting;
 
 /// What came of trying it.

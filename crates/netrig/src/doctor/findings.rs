@@ -9,11 +9,11 @@ use rig_sys::napi::{self, NotPlaceable};
 use rig_sys::probe::{
     Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Owner, Privileges, Refusal, Sockets,
 };
+use rig_testbed::topology::{Family, Path};
+use rig_testbed::{share_cpus, split_cores};
 
 use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
 use crate::suite::{Scenario, Suite};
-use crate::testbed::topology::{Family, Path};
-use crate::testbed::{share_cpus, split_cores};
 
 /// What `facts` mean to a user of netrig. `store` is where runs are kept, or why they cannot be.
 pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> {

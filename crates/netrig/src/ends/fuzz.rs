@@ -25,6 +25,7 @@ use std::time::Duration;
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::protocol::{Event, Order};
 use rig_sys::counters::CpuTicks;
+use rig_testbed::accounting::CpuReading;
 
 use super::guest::{self, Guest, Test};
 use super::limits::Limits;
@@ -33,7 +34,6 @@ use super::report;
 use super::seal::{End, Key, Nonce, PREFIX, Seal};
 use super::session::{self, Session};
 use super::wire::{self, Ask, LONGEST_REQUEST, Reply, Version};
-use crate::accounting::CpuReading;
 use crate::record::Environment;
 use crate::report::{Format, Options};
 

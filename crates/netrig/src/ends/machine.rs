@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use rig_datapath::cputime::{Member, Place};
 use rig_sys::counters::{self, NamespaceCounters, Protocols, Softnet};
+use rig_testbed::accounting::{Accountant, CpuReading};
+use rig_testbed::meter;
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::{Accountant, CpuReading};
 use crate::record::{CpuUse, NodeRecord, NodeShare, ProtocolDelta};
-use crate::run::meter;
 
 /// Of the machine, counted with the clock of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols};
-
-use crate::accounting::{Accountant, CpuReading};
-use crate::record::Accounting;
+use rig_testbed::accounting::{Accountant, CpuReading};
+use rig_testbed::node::Accounting;
 
 /// What to read beside what is always read.
 #[derive(Debug, Clone, Default)]

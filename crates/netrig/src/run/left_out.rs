@@ -1,5 +1,7 @@
 //! Scenarios that this machine cannot make: a run goes without them, and says so.
 
+use rig_testbed::topology::Path;
+use rig_testbed::{Middle, Shares};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +10,6 @@ use crate::claim::Claim;
 use crate::doctor::Lack;
 use crate::record::TrialRecord;
 use crate::suite::{Scenario, Suite};
-use crate::testbed::topology::Path;
-use crate::testbed::{Middle, Shares};
 
 /// Scenarios that a run goes without, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

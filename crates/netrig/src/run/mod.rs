@@ -2,7 +2,6 @@
 
 mod environment;
 mod left_out;
-pub(crate) mod meter;
 pub(crate) mod middle;
 mod progress;
 mod rig;

@@ -17,18 +17,18 @@ use rig_load::record::{PacketRecord, Sample, WorkerRecord};
 use rig_sys::clock;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
+use rig_testbed::accounting::Accountant;
+use rig_testbed::meter::Reading;
+use rig_testbed::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions, uplink};
+use rig_testbed::{Middle, Shares, Testbed};
 
 use super::Execute;
-use super::meter::Reading;
 use super::middle::{Ended, Standing};
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
-use crate::accounting::Accountant;
 use crate::figures::node_of;
 use crate::record::{MiddleRecord, NodeRecord, RigCost, SearchRecord, TrialRecord};
 use crate::suite::{EndWorkers, PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
-use crate::testbed::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions, uplink};
-use crate::testbed::{Middle, Shares, Testbed};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
 const PORT: u16 = 5001;

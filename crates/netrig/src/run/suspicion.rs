@@ -3,13 +3,13 @@
 use rig_load::packet::search::{BOUND, Ending, GeneratorBound};
 use rig_load::record::{PacketRecord, TransactionRecord, WorkerRecord};
 use rig_sys::cpu::CpuSet;
+use rig_testbed::topology::Topology;
+use rig_testbed::{UPLINK, split_cores};
 
 use super::rig::UNDER;
 use crate::figures::node_of;
 use crate::figures::packets::{dropped as dropped_at_port, failed, sent_again};
 use crate::record::{CpuUse, Flag, NodeRecord, SearchRecord, TrialRecord};
-use crate::testbed::topology::Topology;
-use crate::testbed::{UPLINK, split_cores};
 
 /// Receive processing away from the node's CPUs that is still no more than stray packets, percent.
 const ELSEWHERE_PERCENT: f64 = 5.0;
@@ -272,9 +272,10 @@ fn skew(trial: &TrialRecord, worker: &WorkerRecord, name: &str) -> Option<Flag> 
 
 #[cfg(test)]
 mod tests {
+    use rig_testbed::topology::Path;
+
     use super::*;
     use crate::record::InterfaceDelta;
-    use crate::testbed::topology::Path;
 
     fn node(busy: CpuUse, rx_packets: u64) -> NodeRecord {
         NodeRecord {
@@ -306,7 +307,7 @@ mod tests {
     }
 
     fn raw(segmentation_offload: bool) -> Topology {
-        let wire = crate::testbed::topology::WireOptions { segmentation_offload, ..Default::default() };
+        let wire = rig_testbed::topology::WireOptions { segmentation_offload, ..Default::default() };
         let ends = ["a".parse().unwrap(), "b".parse().unwrap()];
         Topology::new(&["a".into(), "b".into()], Some(wire), Path::Raw, &ends).unwrap()
     }

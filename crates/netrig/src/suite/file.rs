@@ -2,11 +2,11 @@
 
 use rig_stats::confidence::Goal;
 use rig_stats::units::{BitRate, Percent, Span};
+use rig_testbed::topology::Family;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::load::LoadFile;
-use crate::testbed::topology::Family;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -21,13 +21,13 @@ use rig_cli::mistakes;
 use rig_load::plan::{Flow, Load, Phases};
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
+use rig_testbed::Middle;
+use rig_testbed::topology::{Endpoint, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
 use crate::record::Searched;
-use crate::testbed::Middle;
-use crate::testbed::topology::{Endpoint, Topology};
 
 /// The suites that are compiled in, by name.
 const BUILT_IN: [(&str, &str); 5] = [
@@ -57,7 +57,7 @@ pub struct Suite {
     pub quick_search: QuickSearch,
     /// The most nodes that any scenario of the file has: the machine's CPUs are shared by so many, also where only some
     /// scenarios are chosen, so that a node is the same machine in every run. Client, middle and server share them in
-    /// another way ([`crate::testbed::share_with_middle`]) and do not count.
+    /// another way ([`rig_testbed::share_with_middle`]) and do not count.
     pub nodes: usize,
     pub scenarios: Vec<Scenario>,
     pub tables: Vec<Layout>,

@@ -12,12 +12,12 @@ use rig_load::packet::{
 };
 use rig_load::plan::Load;
 use rig_stats::units::{PerSecond, Percent, Span};
+use rig_testbed::topology::Pool;
 use serde::Deserialize;
 
 use super::QuickSearch;
 use super::load::{LoadError, LoadFile, error};
 use crate::record::Searched;
-use crate::testbed::topology::Pool;
 
 mod ends;
 mod ports;

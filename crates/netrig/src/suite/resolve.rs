@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use rig_cli::mistakes;
 use rig_stats::units::{Percent, Span};
+use rig_testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 use toml::Spanned;
 
 use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ScenarioFile, SuiteFile, WireFile};
@@ -17,7 +18,6 @@ use crate::claim::{Claim, FigureError, FigureRef, Metric};
 use crate::figures::check;
 use crate::figures::middle::check as check_middle;
 use crate::record::Searched;
-use crate::testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
     Resolver { file, text }.suite()

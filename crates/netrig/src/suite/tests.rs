@@ -1,8 +1,8 @@
 use rig_load::plan::{Arrivals, Datagrams, Engine, Schedule, SendMode, TcpStream, Transactions};
+use rig_testbed::topology::{Family, Path};
 
 use super::*;
 use crate::claim::{Metric, Side};
-use crate::testbed::topology::{Family, Path};
 
 const LAYERS: &str = BUILT_IN[0].1;
 

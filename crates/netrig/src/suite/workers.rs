@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use rig_testbed::Middle;
+use rig_testbed::topology::{Path, Pool};
 use toml::Spanned;
 
 use super::file::{PlatformFile, ScenarioFile, TableFile, WorkersFile, WorkersRowFile};
@@ -9,8 +11,6 @@ use super::resolve::{Resolver, Result};
 use super::{Published, Scenario};
 use crate::claim::{Metric, Side};
 use crate::record::Searched;
-use crate::testbed::Middle;
-use crate::testbed::topology::{Path, Pool};
 
 /// More workers than any machine has CPUs are a mistake.
 const WORKERS_MAX: u32 = 1024;

@@ -3,9 +3,9 @@
 use netrig::record::{Flag, NodeRecord, TrialRecord};
 use netrig::run::Execute;
 use netrig::suite::Suite;
-use netrig::testbed::topology::Path;
-use netrig::testbed::{Testbed, UPLINK};
 use rig_skip::{Lack, skip};
+use rig_testbed::topology::Path;
+use rig_testbed::{Testbed, UPLINK};
 
 use crate::world;
 

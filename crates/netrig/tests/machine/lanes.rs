@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use netrig::record::TrialRecord;
 use netrig::run::Execute;
 use netrig::suite::Suite;
-use netrig::testbed::topology::Path;
-use netrig::testbed::{Middle, Testbed};
 use rig_load::record::{End, PacketRecord, PacketWorker};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi;
+use rig_testbed::topology::Path;
+use rig_testbed::{Middle, Testbed};
 
 use crate::middle::{as_root, is_lacking};
 use crate::world;

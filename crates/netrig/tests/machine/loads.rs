@@ -7,8 +7,8 @@ use netrig::figures::figure;
 use netrig::record::TrialRecord;
 use netrig::run::Execute;
 use netrig::suite::Suite;
-use netrig::testbed::topology::Path;
 use rig_load::record::{Direction, End};
+use rig_testbed::topology::Path;
 
 use crate::world;
 

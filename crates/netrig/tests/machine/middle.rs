@@ -5,11 +5,11 @@ use std::fs;
 use netrig::record::TrialRecord;
 use netrig::run::{Execute, Rig, not_here};
 use netrig::suite::{Scenario, Suite};
-use netrig::testbed::topology::Path;
-use netrig::testbed::{Middle, Testbed};
 use rig_load::record::End;
 use rig_skip::{Lack, skip};
 use rig_sys::napi;
+use rig_testbed::topology::Path;
+use rig_testbed::{Middle, Testbed};
 
 use crate::world;
 

@@ -9,10 +9,10 @@ use netrig::figures::figure;
 use netrig::record::{Flag, TrialRecord};
 use netrig::run::{Execute, Rig};
 use netrig::suite::Suite;
-use netrig::testbed::topology::Path;
 use rig_load::packet::search::{Ending, Purpose};
 use rig_load::record::{End, PacketRecord};
 use rig_skip::{Lack, skip};
+use rig_testbed::topology::Path;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::world;

@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netrig::testbed::topology::{Endpoint, Family, Path, Topology, WireOptions};
-use netrig::testbed::{Place, Testbed, UPLINK};
 use rig_sys::counters::Interface;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
+use rig_testbed::topology::{Endpoint, Family, Path, Topology, WireOptions};
+use rig_testbed::{Place, Testbed, UPLINK};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
 
 use crate::world;

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
+use rig_testbed::accounting::CpuReading;
+
 use super::*;
-use crate::accounting::CpuReading;
 use crate::ends::fuzz;
 use crate::ends::limits::Limits;
 use crate::ends::session::Session;

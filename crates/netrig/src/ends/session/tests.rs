@@ -1,7 +1,7 @@
 use rig_load::plan::{Engine, Flow, Load, ReceiveMode, SendMode, TcpStream};
+use rig_testbed::accounting::CpuReading;
 
 use super::*;
-use crate::accounting::CpuReading;
 use crate::ends::wire::{LONGEST_REPLY, Version};
 
 const MS: u64 = 1_000_000;

@@ -37,7 +37,7 @@ use self::options::OptionError;
 use self::sync::Cycle;
 use super::counters::Chosen;
 use super::course::Times;
-use crate::accounting::Accountant;
+use rig_testbed::accounting::Accountant;
 use rig_cli::exit::{Exit, Failure, OrExit};
 
 /// Set for the process that `-D` leaves in the background.

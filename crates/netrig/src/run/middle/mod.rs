@@ -19,13 +19,13 @@ use rig_load::plan::Load;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NetNs;
 use rig_sys::process::{die_with_parent, in_namespace};
+use rig_testbed::topology::{Path, client_link, server_link};
+use rig_testbed::{Middle, Shares, Testbed};
 
 use crate::doctor::Lack;
 use crate::flame::{HERTZ, Profiler, Sampled};
 use crate::record::{MiddleBackend, MiddleRecord, MiddleService, NodeRecord};
 use crate::suite::Scenario;
-use crate::testbed::topology::{Path, client_link, server_link};
-use crate::testbed::{Middle, Shares, Testbed};
 
 /// Weight of each backend: they are alike.
 const WEIGHT: u32 = 100;

@@ -1,18 +1,18 @@
 //! How many packet workers an end has. On the paths of three nodes each has a lane of its own
-//! ([`crate::testbed::topology`]); elsewhere they share an interface by its queues.
+//! ([`rig_testbed::topology`]); elsewhere they share an interface by its queues.
 
 use std::num::NonZeroU32;
 
 use rig_load::packet::Client;
 use rig_load::plan::Load;
+use rig_testbed::Shares;
+use rig_testbed::topology::{Topology, TopologyError};
 use serde::Deserialize;
 
 use super::super::load::{LoadError, error};
 use super::super::{Scenario, Traffic};
 use super::PacketTraffic;
 use crate::record::Searched;
-use crate::testbed::Shares;
-use crate::testbed::topology::{Topology, TopologyError};
 
 /// `2` or `"all"`.
 #[derive(Debug, Clone, Copy, Deserialize)]

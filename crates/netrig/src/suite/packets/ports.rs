@@ -3,11 +3,11 @@
 use rig_load::packet::Service;
 use rig_load::packet::plan::{Answer, BURST, Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_load::plan::Load;
+use rig_testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology, uplink};
+use rig_testbed::{Middle, UPLINK};
 
 use super::super::load::{LoadError, error};
 use super::{EndWorkers, PacketTraffic};
-use crate::testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology, uplink};
-use crate::testbed::{Middle, UPLINK};
 
 const HOP_LIMIT: u8 = 64;
 

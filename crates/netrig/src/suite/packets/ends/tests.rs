@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use rig_load::packet::fleet::check_plan;
 use rig_load::packet::plan::{GatewayPlan, PortPlan, Range};
 use rig_sys::cpu::CpuSet;
+use rig_testbed::Middle;
 
 use super::super::{PortOf, with_port};
 use super::*;
 use crate::suite::{Suite, SuiteError};
-use crate::testbed::Middle;
 
 /// The load is on line 17.
 fn parse(path: &str, wire: &str, load: &str) -> Result<Scenario, SuiteError> {

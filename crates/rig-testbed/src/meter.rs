@@ -10,13 +10,13 @@ use rig_sys::counters::{self, Interface, Protocols, Softnet};
 use rig_sys::netlink::QueueStats;
 
 use crate::accounting::{Accountant, CpuReading};
-use crate::record::{CpuShares, CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
-use crate::testbed::topology::Family;
-use crate::testbed::{Testbed, UPLINK};
+use crate::node::{CpuShares, CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
+use crate::topology::Family;
+use crate::{Testbed, UPLINK};
 
 /// All counters at one moment.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub struct Reading {
     /// CLOCK_MONOTONIC when the CPU counters were read.
     pub at_ns: u64,
     cpus: CpuReading,
@@ -121,7 +121,7 @@ impl Reading {
 }
 
 /// What a CPU did between two readings of its counters.
-pub(crate) fn cpu_use(cpu: u32, shares: CpuShares, before: Softnet, after: Softnet) -> CpuUse {
+pub fn cpu_use(cpu: u32, shares: CpuShares, before: Softnet, after: Softnet) -> CpuUse {
     let CpuShares { user, system, softirq, irq, steal, idle, accounting, busy_by_ticks, counting } = shares;
     CpuUse {
         cpu,
@@ -162,7 +162,7 @@ fn interface_delta(name: String, before: Interface, after: Interface) -> Interfa
 }
 
 /// Adds what the counters of a namespace rose by.
-pub(crate) fn add_protocols(sum: &mut ProtocolDelta, before: &Protocols, after: &Protocols) {
+pub fn add_protocols(sum: &mut ProtocolDelta, before: &Protocols, after: &Protocols) {
     let delta = |name: &str| {
         let read = |counters: &Protocols| counters.get(name).copied().unwrap_or(0);
         read(after).saturating_sub(read(before))

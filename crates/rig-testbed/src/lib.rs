@@ -1,9 +1,13 @@
-//! Testbeds: validate all, then build; what was built goes with the value that holds it.
+//! Testbeds: validate all, then build; what was built goes with the value that holds it. And what their nodes count.
+#![forbid(unsafe_code)]
 
+pub mod accounting;
 mod build;
 mod draw;
 pub mod kept;
+pub mod meter;
 mod middle;
+pub mod node;
 mod share;
 pub mod topology;
 

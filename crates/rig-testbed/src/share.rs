@@ -56,7 +56,7 @@ pub struct ThreeShares {
 }
 
 impl Shares {
-    /// `nodes` is the most nodes that share the machine equally ([`crate::suite::Suite::nodes`]); `cores` as for
+    /// `nodes` is the most nodes that share the machine equally (`Suite::nodes`); `cores` as for
     /// [`share_cpus`].
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use rig_datapath::cputime::{CpuTime, Kind, Member, Place, Reading as ExactReadin
 use rig_sys::clock::monotonic_ns;
 use rig_sys::counters::{self, CpuTicks};
 
-use crate::record::{Accounting, CpuShares, NodeShare};
+use crate::node::{Accounting, CpuShares, NodeShare};
 
 /// Counts from when it is [started](Self::start) until it is [paused](Self::pause) or dropped.
 #[derive(Debug)]
