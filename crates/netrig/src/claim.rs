@@ -24,15 +24,14 @@ mod parse;
 
 use std::fmt;
 
+use expression::{Dimension, Expr, Operator};
+pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_scenario_id};
+use parse::{Parsed, Test};
 use rig_stats::confidence::{Interval, Level};
 use rig_stats::propagate::{PropagateError, Scale, Series, propagate};
 use rig_stats::sample::{Bound, Range, Sample};
 use rig_stats::units::BitRate;
 use serde::{Deserialize, Serialize};
-
-use expression::{Dimension, Expr, Operator};
-pub use figure::{BEYOND, FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_scenario_id};
-use parse::{Parsed, Test};
 
 /// A statement with the expression that says when it holds.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use netrig_tools::{dperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
 use rig_stats::confidence::Level;
 use rig_stats::units::{Percent, Span};
@@ -11,9 +12,8 @@ use rig_sys::cpu::CpuSet;
 
 use crate::claim::Metric;
 use crate::command::{self, ends};
-use crate::frontend::{Tool, dperf, ntttcp};
-use crate::lb;
 use crate::report::Format;
+use crate::tool::Tool;
 
 /// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
 ///
@@ -248,7 +248,7 @@ impl Cli {
             Command::Serve(args) => ends::serve(&args),
             Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
             Command::Dperf(options) => dperf::execute(&options),
-            Command::Lb { arguments } => lb::command::execute(&arguments),
+            Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
             Command::Worker => command::worker(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }

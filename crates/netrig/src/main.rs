@@ -3,7 +3,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use netrig::cli::Cli;
-use netrig::frontend::Tool;
+use netrig::tool::Tool;
 use rig_cli::streams::note;
 
 fn main() -> ExitCode {

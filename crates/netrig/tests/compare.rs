@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 use netrig::record::{Environment, TrialRecord};
-use netrig::report::export::schemas;
+use netrig::schemas;
 use netrig::store::{Ending, NewRun, Store};
 use netrig::suite::Suite;
 use serde_json::Value;

@@ -46,12 +46,12 @@ fn worker() {
 
 #[test]
 fn ntttcp() {
-    replay("ntttcp", netrig::frontend::ntttcp::sync::fuzz);
+    replay("ntttcp", netrig_tools::ntttcp::sync::fuzz);
 }
 
 #[test]
 fn dperf() {
-    replay("dperf", netrig::frontend::dperf::fuzz);
+    replay("dperf", netrig_tools::dperf::fuzz);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use assert_cmd::Command;
-use netrig::lb::message::{ConnectionEntry, Edit, Flow, Protocol, Reply, Request, Trace, Traced};
+use netrig_lb::message::{ConnectionEntry, Edit, Flow, Protocol, Reply, Request, Trace, Traced};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -17,14 +17,29 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-load", &["rig-stats", "rig-sys", "rig-wire"]),
     ("rig-testbed", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys"]),
-    ("netrig", &["rig-cli", "rig-testbed", "rig-stats", "rig-sys", "rig-wire", "rig-load", "rig-datapath"]),
+    ("netrig-lb", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
+    ("netrig-tools", &["rig-cli", "rig-load", "rig-stats", "rig-sys", "rig-testbed"]),
+    (
+        "netrig",
+        &[
+            "netrig-lb",
+            "netrig-tools",
+            "rig-cli",
+            "rig-testbed",
+            "rig-stats",
+            "rig-sys",
+            "rig-wire",
+            "rig-load",
+            "rig-datapath",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
 /// The crates that may contain unsafe code.
 const UNSAFE: &[&str] = &["rig-sys"];
 /// The crates whose errors are for people, not for callers.
-const ANYHOW: &[&str] = &["netrig", "rig-cli", "rig-testbed", "xtask"];
+const ANYHOW: &[&str] = &["netrig", "rig-cli", "rig-testbed", "netrig-lb", "netrig-tools", "xtask"];
 
 fn workspace() -> Metadata {
     MetadataCommand::new()

@@ -4,5 +4,7 @@
 
 pub mod exit;
 pub mod mistakes;
+pub mod openmetrics;
 pub mod run_directory;
+pub mod schema;
 pub mod streams;

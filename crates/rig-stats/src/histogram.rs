@@ -9,6 +9,11 @@ use flate2::read::ZlibDecoder;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize, de};
 
+/// Values that a percentile needs beyond it. How many of n values lie beyond a percentile p scatters about
+/// n * (1 - p / 100) as a binomial variable does: of ten by a third of it. With one, the percentile would be the maximum
+/// under another name, which one disturbance decides.
+pub const BEYOND: u64 = 10;
+
 /// Nanoseconds, from 1 ns to [`Histogram::LARGEST`], with a relative error of at most 1/1000.
 ///
 /// As text it is the base64 of HdrHistogram's compressed V2 format, which that project's tools read.

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use metric::{BEYOND, Metric, Quantity, Statistic};
+pub use metric::{Metric, Quantity, Statistic};
 
 /// One figure of a scenario, measured once in every trial.
 ///

@@ -6,18 +6,17 @@
 use std::path::{Path, PathBuf};
 
 use rig_cli::mistakes;
+use rig_cli::schema::{Schema, described};
 use rig_stats::confidence::Level;
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::{Bound, Reading, Resolution, Sample};
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::claim::{Metric, Side};
 use crate::compare::Comparison;
 use crate::figures::sample_of;
-use crate::frontend::dperf::record::Record;
-use crate::lb;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 
@@ -224,64 +223,21 @@ struct FlagOutline {
     flag: String,
 }
 
-/// The JSON Schemas (draft 2020-12) of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 7] {
-    let described = |mut schema: Schema, title: &str, description: &str| {
-        schema.insert("title".to_owned(), title.into());
-        schema.insert("description".to_owned(), description.into());
-        schema
-    };
+/// The JSON Schemas of what is published, by file name in docs/schema.
+pub fn schemas() -> [(&'static str, Schema); 2] {
     [
         (
             "run.json",
-            described(
-                schema_for!(Report<RunData>),
+            described::<Report<RunData>>(
                 "A run of netrig",
                 "What `netrig run --format json` and `netrig report --format json` write.",
             ),
         ),
         (
             "comparison.json",
-            described(
-                schema_for!(Report<Comparison>),
+            described::<Report<Comparison>>(
                 "A comparison of two runs of netrig",
                 "What `netrig compare --format json` writes.",
-            ),
-        ),
-        (
-            "dperf.json",
-            described(schema_for!(Record), "A run of netrig dperf", "What `netrig dperf --json FILE` writes."),
-        ),
-        (
-            "lb-status.json",
-            described(
-                schema_for!(lb::message::Status),
-                "A running balancer",
-                "What `netrig lb status --json` and `netrig lb -L --json` write.",
-            ),
-        ),
-        (
-            "lb-connections.json",
-            described(
-                schema_for!(lb::message::ConnectionEntry),
-                "A connection of a balancer",
-                "Each line that `netrig lb -L -c --json` writes.",
-            ),
-        ),
-        (
-            "lb-local.json",
-            described(
-                schema_for!(Vec<lb::listing::ServiceLocals>),
-                "Local addresses of a balancer",
-                "What `netrig lb -G --json` writes.",
-            ),
-        ),
-        (
-            "lb-trace.json",
-            described(
-                schema_for!(lb::message::Trace),
-                "The way of a packet through a balancer",
-                "What `netrig lb trace --json` writes.",
             ),
         ),
     ]

@@ -4,9 +4,9 @@
 //! All metrics are gauges: a run is over, and a figure is a value, not a counter. Samples carry no timestamp, since the
 //! receiver stamps them; when the run was made is a metric of its own.
 
-use std::collections::BTreeMap;
-use std::{fmt, io};
+use std::io;
 
+use rig_cli::openmetrics::Exposition;
 use rig_stats::sample::Bound;
 use serde::Deserialize;
 
@@ -14,18 +14,9 @@ use super::document::Document;
 use super::export::{FigureData, RunData};
 use crate::compare::Comparison;
 
-/// Metric families by name, each with its samples: the specification forbids to interleave families.
+/// What a document says as metrics.
 #[derive(Default)]
-pub(crate) struct Exposition {
-    families: BTreeMap<String, Family>,
-}
-
-struct Family {
-    kind: &'static str,
-    unit: String,
-    help: String,
-    samples: Vec<(String, f64)>,
-}
+struct Metrics(Exposition);
 
 /// What is read of a test between two machines.
 #[derive(Deserialize)]
@@ -51,73 +42,28 @@ struct TestFigure {
 /// Those of `out`; and [`io::ErrorKind::InvalidInput`] when the document's data is no run, comparison or test.
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     let unsupported = |error| io::Error::new(io::ErrorKind::InvalidInput, format!("no run to export: {error}"));
-    let mut exposition = Exposition::default();
+    let mut metrics = Metrics::default();
     match document.data["kind"].as_str() {
         Some("comparison") => {
-            exposition.comparison(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
+            metrics.comparison(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
         }
         Some("test") => {
-            exposition.test(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
+            metrics.test(&serde_json::from_value(document.data.clone()).map_err(unsupported)?);
         }
         Some(_) => {
             let run: RunData = serde_json::from_value(document.data.clone()).map_err(unsupported)?;
-            exposition.run(&run);
+            metrics.run(&run);
             if let Some(comparison) = &run.comparison {
-                exposition.comparison(comparison);
+                metrics.comparison(comparison);
             }
         }
         // A document without figures for programs.
         None => {}
     }
-    write!(out, "{exposition}")
+    write!(out, "{}", metrics.0)
 }
 
-impl fmt::Display for Exposition {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, family) in &self.families {
-            writeln!(out, "# TYPE {name} {}", family.kind)?;
-            if !family.unit.is_empty() {
-                writeln!(out, "# UNIT {name} {}", family.unit)?;
-            }
-            writeln!(out, "# HELP {name} {}", escaped(&family.help))?;
-            let suffix = match family.kind {
-                "info" => "_info",
-                "counter" => "_total",
-                _ => "",
-            };
-            for (labels, value) in &family.samples {
-                writeln!(out, "{name}{suffix}{{{labels}}} {value}")?;
-            }
-        }
-        writeln!(out, "# EOF")
-    }
-}
-
-impl Exposition {
-    /// `kind` is one of the specification's types: `gauge`, `counter`, `info`; `unit` its base unit, or nothing.
-    pub(crate) fn add(
-        &mut self,
-        kind: &'static str,
-        name: &str,
-        unit: &str,
-        help: &str,
-        labels: &[(&str, &str)],
-        value: f64,
-    ) {
-        let name = if unit.is_empty() || name.ends_with(&format!("_{unit}")) {
-            format!("netrig_{name}")
-        } else {
-            format!("netrig_{name}_{unit}")
-        };
-        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
-        let new = || Family { kind, unit: unit.to_owned(), help: help.to_owned(), samples: Vec::new() };
-        self.families.entry(name).or_insert_with(new).samples.push((labels.join(","), value));
-    }
-
-    fn gauge(&mut self, name: &str, unit: &str, help: &str, labels: &[(&str, &str)], value: f64) {
-        self.add("gauge", name, unit, help, labels, value);
-    }
-
+impl Metrics {
     fn run(&mut self, data: &RunData) {
         let (suite, run) = (data.run.suite.as_str(), data.run.id.as_str());
         let environment = &data.environment;
@@ -129,14 +75,14 @@ impl Exposition {
             ("cpu_model", &environment.cpu_model),
             ("congestion_control", &environment.congestion_control),
         ];
-        self.add("info", "run", "", "The run that the figures are of, and its machine.", &labels, 1.0);
+        self.0.add("info", "run", "", "The run that the figures are of, and its machine.", &labels, 1.0);
         let started = data.run.started_unix_ms as f64 / 1000.0;
         let own = [("suite", suite), ("run", run)];
-        self.gauge("run_start", "seconds", "When the run began, since the Unix epoch.", &own, started);
+        self.0.gauge("run_start", "seconds", "When the run began, since the Unix epoch.", &own, started);
         for scenario in &data.scenarios {
             let labels = [("suite", suite), ("scenario", &scenario.id)];
             let trials = scenario.trials.len() as f64;
-            self.gauge("trials", "", "Trials of the scenario.", &labels, trials);
+            self.0.gauge("trials", "", "Trials of the scenario.", &labels, trials);
             for figure in &scenario.figures {
                 self.figure(suite, &scenario.id, figure);
             }
@@ -172,11 +118,11 @@ impl Exposition {
         let unit = unit(its_unit);
         let words = metric.replace('_', " ");
         let help = format!("Mean {words} over the trials.");
-        self.gauge(metric, &unit, &help, labels, mean);
+        self.0.gauge(metric, &unit, &help, labels, mean);
         for (bound, value, which) in [("low", low, "Lower"), ("high", high, "Upper")] {
             let Some(value) = value else { continue };
             let help = format!("{which} end of the confidence interval of the mean {words}.");
-            self.gauge(&format!("{metric}_{bound}"), &unit, &help, labels, value);
+            self.0.gauge(&format!("{metric}_{bound}"), &unit, &help, labels, value);
         }
     }
 
@@ -184,7 +130,7 @@ impl Exposition {
         let suite = comparison.new.suite.as_str();
         let (old, new) = (comparison.old.name.as_str(), comparison.new.name.as_str());
         let runs = [("suite", suite), ("old", old), ("new", new)];
-        self.add("info", "comparison", "", "The two runs that were compared.", &runs, 1.0);
+        self.0.add("info", "comparison", "", "The two runs that were compared.", &runs, 1.0);
         for figure in &comparison.figures {
             let labels = [
                 ("suite", suite),
@@ -196,7 +142,7 @@ impl Exposition {
             for verdict in ["better", "worse", "same", "undecided"] {
                 let holds = f64::from(u8::from(figure.verdict.to_string() == verdict));
                 let states = [&labels[..], &[("netrig_comparison_verdict", verdict)]].concat();
-                self.add("stateset", "comparison_verdict", "", "What became of the figure.", &states, holds);
+                self.0.add("stateset", "comparison_verdict", "", "What became of the figure.", &states, holds);
             }
             let Some(effect) = &figure.effect else { continue };
             let kind = if effect.kind == rig_stats::compare::Kind::Ratio { "ratio" } else { "difference" };
@@ -214,7 +160,7 @@ impl Exposition {
                     "ratio" => (format!("comparison_effect{bound}"), "ratio"),
                     _ => (format!("comparison_difference{bound}"), ""),
                 };
-                self.gauge(&name, unit, &format!("{help}{of}."), &labels, value);
+                self.0.gauge(&name, unit, &format!("{help}{of}."), &labels, value);
             }
         }
     }
@@ -243,21 +189,6 @@ fn unit(unit: &str) -> String {
     let first = parts.next().filter(|part| *part != "1").map(|part| word(part, true));
     let words = first.into_iter().chain(parts.map(|part| format!("per_{}", word(part, false))));
     words.collect::<Vec<_>>().join("_")
-}
-
-/// Text in a label or a help line: backslash, quote and line feed are escaped, other control characters left out.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\\' => escaped.push_str("\\\\"),
-            '"' => escaped.push_str("\\\""),
-            '\n' => escaped.push_str("\\n"),
-            c if c.is_control() => {}
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

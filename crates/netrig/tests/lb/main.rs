@@ -299,7 +299,7 @@ fn workers_get_the_packets() {
             let said = running.said();
             assert!(said.contains(&last), "{said}");
             let status = lab.netrig(0, &["status", "--json"]).0;
-            let status: netrig::lb::message::Status = serde_json::from_str(&status).unwrap();
+            let status: netrig_lb::message::Status = serde_json::from_str(&status).unwrap();
             assert_eq!(status.workers.len(), workers, "{status:?}");
             exchange(&mut lab.connect(), 300_000).unwrap();
             talk.end();

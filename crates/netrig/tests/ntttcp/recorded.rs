@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netrig::frontend::ntttcp::sync::{Action, Cycle, Event, Receiver, Sender, Terms};
+use netrig_tools::ntttcp::sync::{Action, Cycle, Event, Receiver, Sender, Terms};
 use serde::Deserialize;
 
 use crate::process::{PATIENCE, Process, free_base, netrig, until_listening};

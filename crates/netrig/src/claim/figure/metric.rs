@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rig_stats::histogram::BEYOND;
 use rig_stats::sample::Range;
 use serde::{Deserialize, Serialize};
 
@@ -104,11 +105,6 @@ pub enum Quantity {
     /// `100us`; values are in microseconds.
     Time,
 }
-
-/// Values that a percentile needs beyond it. How many of n values lie beyond a percentile p scatters about
-/// n * (1 - p / 100) as a binomial variable does: of ten by a third of it. With one, the percentile would be the maximum
-/// under another name, which one disturbance decides.
-pub const BEYOND: u64 = 10;
 
 impl Statistic {
     pub const ALL: [Self; 7] = [Self::Mean, Self::P50, Self::P90, Self::P99, Self::P99_9, Self::P99_99, Self::Max];

@@ -1,8 +1,9 @@
 //! How long transactions and datagrams took, all trials together.
 
+use rig_stats::histogram::BEYOND;
 use rig_stats::histogram::Histogram;
 
-use crate::claim::{BEYOND, Metric, Side, Statistic};
+use crate::claim::{Metric, Side, Statistic};
 use crate::figures::{self, Kind};
 use crate::record::TrialRecord;
 use crate::report::document::{Axis, Chart, Distribution, Mark, Percentiles};

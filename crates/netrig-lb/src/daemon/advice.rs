@@ -1,0 +1,85 @@
+//! What of the machine's settings stands in the way, with the command that mends it. Nothing is changed here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+
+use crate::settings::Rules;
+
+/// A line for each thing that will cost packets as the machine is now. Of the calling thread's network namespace.
+pub(super) fn advice<'a>(rules: &Rules, devices: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let mut said = Vec::new();
+    let addresses = |v4: bool| rules.services.iter().any(|service| service.key.address.is_ipv4() == v4);
+    let sysctls =
+        [(addresses(true), "net.ipv4.ip_forward", "IPv4"), (addresses(false), "net.ipv6.conf.all.forwarding", "IPv6")];
+    for (_, key, family) in sysctls.into_iter().filter(|(wanted, key, _)| *wanted && is_off(key)) {
+        said.push(format!(
+            "the kernel does not forward {family}, and packets are dropped (no_route): sysctl -w {key}=1"
+        ));
+    }
+    let mut services = BTreeSet::new();
+    let mut locals = BTreeSet::new();
+    let mut backends = BTreeSet::new();
+    for service in &rules.services {
+        services.insert(service.key.address.ip());
+        locals.extend(service.local.iter().copied());
+        backends.extend(service.backends.iter().map(|backend| backend.address.ip()));
+    }
+    let unrouted: Vec<IpAddr> = backends.into_iter().filter(|address| !has_route(*address)).collect();
+    if !unrouted.is_empty() {
+        said.push(format!(
+            "no route to {}, so packets are dropped (no_route): add one with `ip route add`",
+            list(&unrouted)
+        ));
+    }
+    for (what, addresses) in [("service", services), ("local", locals)] {
+        let foreign: Vec<IpAddr> = addresses.into_iter().filter(|address| !is_own(*address)).collect();
+        if let Some(first) = foreign.first() {
+            let prefix = if first.is_ipv4() { 32 } else { 128 };
+            said.push(format!(
+                "{what} address{} {} {} on no interface here: routers must send {} to this machine, or, for hosts on the \
+                 same link, ip address add {first}/{prefix} dev DEVICE",
+                if foreign.len() == 1 { "" } else { "es" },
+                list(&foreign),
+                if foreign.len() == 1 { "is" } else { "are" },
+                if foreign.len() == 1 { "it" } else { "them" },
+            ));
+        }
+    }
+    for (name, _) in devices.filter(|(_, driver)| *driver == "veth") {
+        said.push(format!(
+            "{name} is a veth: its peer takes what the balancer sends only with an XDP program or GRO: ethtool -K PEER gro on"
+        ));
+    }
+    said
+}
+
+fn is_off(sysctl: &str) -> bool {
+    let path = format!("/proc/sys/{}", sysctl.replace('.', "/"));
+    fs::read_to_string(path).is_ok_and(|value| value.trim() == "0")
+}
+
+fn any(address: IpAddr) -> IpAddr {
+    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+/// Connecting a datagram socket looks for a route and sends nothing.
+fn has_route(address: IpAddr) -> bool {
+    const ANY_PORT: u16 = 9;
+    UdpSocket::bind((any(address), 0)).and_then(|socket| socket.connect((address, ANY_PORT))).is_ok()
+}
+
+/// One can bind to what is configured, unless net.ipv4.ip_nonlocal_bind is set; then nothing is said.
+fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+/// The first few.
+fn list(addresses: &[IpAddr]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<String> = addresses.iter().take(SHOWN).map(IpAddr::to_string).collect();
+    match addresses.len() {
+        count if count > SHOWN => format!("{} and {} more", shown.join(", "), count - SHOWN),
+        _ => shown.join(", "),
+    }
+}

@@ -1,0 +1,389 @@
+//! The network devices that the program is on: attached, watched, attached again.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
+use rig_cli::exit::in_words;
+use rig_cli::streams::note;
+use rig_sys::ethtool;
+use rig_sys::netlink::Netlink;
+
+use super::engine::Trouble;
+use super::keep::Pins;
+use super::placed::{Placements, Put};
+use super::workers::Plan;
+use crate::message::DeviceStatus;
+use crate::place::Place;
+use crate::settings::Device;
+
+pub(super) struct Devices {
+    netlink: Netlink,
+    on: Vec<On>,
+    /// Where links are kept, for a balancer that persists.
+    pins: Option<Pins>,
+    /// For all devices, beside what each of them says.
+    generic: bool,
+    /// The workers; none where packets are handled as received.
+    cpus: Vec<u32>,
+    /// Whether this machine lets queues be put onto CPUs, as far as is known.
+    may_place: bool,
+    plan: Plan,
+    placements: Placements,
+    /// Why workers are not as they shall be.
+    trouble: Trouble,
+}
+
+struct On {
+    device: Device,
+    /// `None` while there is no such interface.
+    attached: Option<Attached>,
+    /// Why it could not be attached to when it came.
+    refused: Trouble,
+    /// Its queues were put where the plan wants them once: what fails later is tried again.
+    placed: bool,
+}
+
+struct Attached {
+    attachment: Attachment,
+    queues: u32,
+    driver: String,
+}
+
+fn receive_queues(device: &str) -> u32 {
+    // A driver that does not tell has one.
+    ethtool::queues(device).map_or(1, |(receive, _)| receive.max(1))
+}
+
+impl Devices {
+    /// Of a balancer whose workers shall be `cpus`, all where there are none; `wanted` are the devices that it begins with.
+    pub(super) fn new(
+        place: &Place,
+        pins: Option<Pins>,
+        generic: bool,
+        cpus: Vec<u32>,
+        wanted: &[Device],
+    ) -> Result<Self> {
+        let netlink = Netlink::here().context("talk to the kernel of network devices")?;
+        let there = wanted.iter().filter(|device| netlink.index(&device.name).is_ok());
+        let queues: Vec<u32> = there.map(|device| receive_queues(&device.name)).collect();
+        Ok(Self {
+            netlink,
+            on: Vec::new(),
+            pins,
+            generic,
+            plan: Plan::of(cpus.clone(), &queues),
+            cpus,
+            may_place: true,
+            placements: Placements::recall(place),
+            trouble: Trouble::default(),
+        })
+    }
+
+    /// Refuses devices that there are not.
+    pub(super) fn must_exist(&mut self, wanted: &[Device]) -> Result<()> {
+        for device in wanted {
+            self.netlink.index(&device.name).map_err(|_| {
+                let name = &device.name;
+                anyhow!("there is no network device {name} in this network namespace: see `ip link`")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Attaches to those of `wanted` that it is not on, and takes the program off the others; says what it has done. On
+    /// an error it is as before.
+    pub(super) fn set(&mut self, balancer: &mut Balancer, wanted: &[Device]) -> Result<Vec<String>> {
+        let mut said = Vec::new();
+        let before = self.on.len();
+        // Those of a control plane that is gone may be on devices which have not had their turn yet.
+        let kept = self.pins.as_ref().map_or(Ok(Vec::new()), Pins::links).context("list the links that are kept")?;
+        let unknown = |device: &&Device| !self.on.iter().any(|on| on.device.name == device.name);
+        let unknown: Vec<&Device> = wanted.iter().filter(unknown).collect();
+        for device in unknown {
+            let attached = match self.attach(balancer, device) {
+                Ok(attached) => attached,
+                Err(error) => {
+                    self.undo(before, &kept)?;
+                    return Err(error);
+                }
+            };
+            let state = if attached.is_some() { "added" } else { "is not there; it is attached to when it comes" };
+            said.push(format!("device {} {state}", device.name));
+            self.on.push(On { device: device.clone(), attached, refused: Trouble::default(), placed: false });
+        }
+        // Before anything leaves, for which another way for the others is not worth a failure.
+        let grown = self.on.len() > before;
+        if grown && let Err(error) = self.follow(balancer, &mut said) {
+            self.undo(before, &kept)?;
+            return Err(error);
+        }
+        for on in &mut self.on {
+            if let Some(device) = wanted.iter().find(|device| device.name == on.device.name) {
+                on.device = device.clone();
+            }
+        }
+        let leaves = |on: &mut On| !wanted.iter().any(|device| device.name == on.device.name);
+        let leave: Vec<On> = self.on.extract_if(.., leaves).collect();
+        said.extend(leave.iter().map(|on| format!("device {} removed", on.device.name)));
+        drop(leave);
+        self.forget_links()?;
+        self.leave_by_what_works(balancer)?;
+        let followed = self.follow(balancer, &mut said);
+        said.extend(followed.err().map(|error| in_words(&error)));
+        Ok(said)
+    }
+
+    /// Notices interfaces that have gone and come, and says so.
+    pub(super) fn watch(&mut self, balancer: &mut Balancer) -> Vec<String> {
+        let mut said = Vec::new();
+        for n in 0..self.on.len() {
+            let name = self.on[n].device.name.clone();
+            let now = self.netlink.index(&name).ok();
+            let was = self.on[n].attached.as_ref().map(|attached| attached.attachment.interface());
+            if was.is_some() && now != was {
+                said.push(format!("device {name} has gone; it is attached to again when it comes back"));
+                self.on[n].attached = None;
+            }
+            if self.on[n].attached.is_none() && now.is_some() {
+                let device = self.on[n].device.clone();
+                match self.attach(balancer, &device) {
+                    Ok(attached) => {
+                        self.on[n].attached = attached;
+                        self.on[n].refused.now(None);
+                        said.push(format!("device {name} is back: attached"));
+                    }
+                    Err(error) => {
+                        let trouble = format!("device {name}: {}", in_words(&error));
+                        said.extend(self.on[n].refused.now(Some(trouble)).map(str::to_owned));
+                    }
+                }
+            }
+        }
+        if !said.is_empty() {
+            let after = self.forget_links().and_then(|()| self.leave_by_what_works(balancer));
+            said.extend(after.err().map(|error| in_words(&error)));
+        }
+        let trouble = self.follow(balancer, &mut said).err().map(|error| in_words(&error));
+        said.extend(self.trouble.now(trouble).map(str::to_owned));
+        said
+    }
+
+    fn attach(&mut self, balancer: &mut Balancer, device: &Device) -> Result<Option<Attached>> {
+        let name = &device.name;
+        let Ok(index) = self.netlink.index(name) else { return Ok(None) };
+        let generic = if self.generic || device.generic { Generic::Allowed } else { Generic::Refused };
+        let pin = self.pins.as_ref().map(|pins| pins.link(index));
+        let attachment = match pin.filter(|pin| pin.exists()) {
+            // It may be of an interface of this number that has gone; then it cannot be taken.
+            Some(pin) => balancer.take_over(&pin, index).or_else(|_| {
+                let _gone = release(&pin);
+                self.attach_anew(balancer, index, generic)
+            }),
+            None => self.attach_anew(balancer, index, generic),
+        };
+        let attachment = attachment.map_err(|error| {
+            let what = format!("attach to {name}: {}", in_words(&anyhow::Error::new(error)));
+            anyhow!("{what}\n  {}", self.remedy(name, &what))
+        })?;
+        let driver = ethtool::driver(name).unwrap_or_default();
+        Ok(Some(Attached { attachment, queues: receive_queues(name), driver }))
+    }
+
+    fn attach_anew(
+        &self,
+        balancer: &mut Balancer,
+        index: u32,
+        generic: Generic,
+    ) -> Result<Attachment, rig_datapath::Error> {
+        let mut attachment = balancer.attach(index, generic)?;
+        if let Some(pins) = &self.pins {
+            attachment.keep(&pins.link(index))?;
+        }
+        Ok(attachment)
+    }
+
+    /// Has packets come to the workers in the way that suits the devices as they are: which ones there are, how many
+    /// queues they have, and whether links went down, with which the kernel forgets where their threads were. Says what
+    /// has changed. On an error packets come to workers as before.
+    fn follow(&mut self, balancer: &mut Balancer, said: &mut Vec<String>) -> Result<()> {
+        let mut queues = Vec::new();
+        for on in &mut self.on {
+            if let Some(attached) = &mut on.attached {
+                attached.queues = receive_queues(&on.device.name);
+                queues.push(attached.queues);
+            }
+        }
+        let mut plan = Plan::of(self.cpus.clone(), &queues);
+        if !self.may_place {
+            plan = plan.without_placing().unwrap_or(plan);
+        }
+        if plan != self.plan && !queues.is_empty() {
+            self.change(balancer, plan)?;
+            said.push(format!("workers: of each device, {}", self.plan.sentence()));
+        }
+        self.place(balancer, said)
+    }
+
+    fn change(&mut self, balancer: &mut Balancer, plan: Plan) -> Result<()> {
+        let before = std::mem::replace(&mut self.plan, plan);
+        let changed = self.renew(balancer);
+        if changed.is_err() {
+            self.plan = before;
+            self.renew(balancer).context("put the programs back that were there before")?;
+        }
+        changed
+    }
+
+    fn renew(&mut self, balancer: &mut Balancer) -> Result<()> {
+        balancer.spread_over(&self.plan.spreading()).context("have packets come to the workers in another way")?;
+        for attached in self.on.iter_mut().filter_map(|on| on.attached.as_mut()) {
+            balancer.renew(&mut attached.attachment)?;
+        }
+        Ok(())
+    }
+
+    /// Has the devices' queues where the plan wants them, all others where they were; by another plan where this machine
+    /// does not let queues be put anywhere.
+    fn place(&mut self, balancer: &mut Balancer, said: &mut Vec<String>) -> Result<()> {
+        let places = self.plan.places();
+        let attached = self.on.iter().filter_map(|on| Some((on.attached.as_ref()?, on.device.name.as_str())));
+        let stay: Vec<_> = attached.map(|(attached, name)| (attached.attachment.interface(), name)).collect();
+        self.placements.undo_but(if places.is_empty() { &[] } else { &stay });
+        if places.is_empty() {
+            return Ok(());
+        }
+        for On { device: Device { name, .. }, attached, placed, .. } in &mut self.on {
+            let Some(attached) = attached else { continue };
+            match self.placements.put(name, attached.attachment.interface(), &places) {
+                Ok(Put::Later) => {}
+                Ok(put) => {
+                    if put == Put::Again && *placed {
+                        said.push(format!("device {name}: {}, again", self.plan.sentence()));
+                    }
+                    *placed = true;
+                }
+                Err(error) if *placed => return Err(error.context("have packets come to the workers")),
+                Err(error) => {
+                    let Some(plan) = self.plan.without_placing() else { return Ok(()) };
+                    let (why, otherwise) = (in_words(&error), plan.sentence());
+                    note(format_args!("cannot put the queues of {name} onto CPUs ({why}): {otherwise}"));
+                    self.may_place = false;
+                    self.change(balancer, plan)?;
+                    return self.place(balancer, said);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the devices' queues back to where they were.
+    pub(super) fn unplace(&mut self) {
+        self.placements.undo_but(&[]);
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The next step when a device cannot be attached to.
+    fn remedy(&self, name: &str, what: &str) -> String {
+        let says = |errno: i32| what.contains(&std::io::Error::from_raw_os_error(errno).to_string());
+        const EBUSY: i32 = 16;
+        const EINVAL: i32 = 22;
+        const ERANGE: i32 = 34;
+        const EOPNOTSUPP: i32 = 95;
+        if says(EBUSY) {
+            format!(
+                "another XDP program is there (see `ip link show {name}`): of another balancer, which `netrig lb stop --detach \
+                 --name NAME` ends, or, if it is not needed: ip link set dev {name} xdp off"
+            )
+        } else if says(EOPNOTSUPP) {
+            format!("where slow will do: --generic, or {{ name = \"{name}\", generic = true }} in the file")
+        } else if says(EINVAL) || says(ERANGE) {
+            format!("its MTU or its peer's may be too large for XDP: ip link set dev {name} mtu 1500")
+        } else {
+            format!("see `ip -details link show {name}` and the kernel's log")
+        }
+    }
+
+    /// Removes links that are kept for interfaces which are the balancer's no more.
+    fn forget_links(&self) -> Result<()> {
+        let Some(pins) = &self.pins else { return Ok(()) };
+        let wanted: Vec<PathBuf> = self.attached().map(|(_, at)| pins.link(at.attachment.interface())).collect();
+        forget_links_but(pins, &wanted)
+    }
+
+    /// Leaves the devices from that number on, and of the links those that there were before.
+    fn undo(&mut self, before: usize, kept: &[PathBuf]) -> Result<()> {
+        self.on.truncate(before);
+        self.pins.as_ref().map_or(Ok(()), |pins| forget_links_but(pins, kept))
+    }
+
+    /// veth does not wake its peer for packets that are turned round.
+    fn leave_by_what_works(&self, balancer: &mut Balancer) -> Result<()> {
+        let veth = self.attached().any(|(_, attached)| attached.driver == "veth");
+        balancer.set_back(if veth { Back::Redirect } else { Back::Transmit })?;
+        // Tables that were kept remember what they were told for devices that are the balancer's no more.
+        balancer.set_keeps_offload(self.attached().any(|(_, attached)| attached.attachment.mode() == Mode::Generic))?;
+        Ok(())
+    }
+
+    fn attached(&self) -> impl Iterator<Item = (&Device, &Attached)> {
+        self.on.iter().filter_map(|on| Some((&on.device, on.attached.as_ref()?)))
+    }
+
+    pub(super) fn wanted(&self) -> Vec<Device> {
+        self.on.iter().map(|on| on.device.clone()).collect()
+    }
+
+    /// The names and numbers of those that are there.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.attached().map(|(device, attached)| (device.name.as_str(), attached.attachment.interface()))
+    }
+
+    /// Each device's name with its driver's.
+    pub(super) fn drivers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.attached().map(|(device, attached)| (device.name.as_str(), attached.driver.as_str()))
+    }
+
+    pub(super) fn status(&self) -> Vec<DeviceStatus> {
+        let status = |on: &On| {
+            let name = on.device.name.clone();
+            let Some(Attached { attachment, queues, .. }) = &on.attached else {
+                let placement = "there is no such interface now".to_owned();
+                return DeviceStatus { name, mode: "absent".to_owned(), queues: 0, placement };
+            };
+            let mode = match attachment.mode() {
+                Mode::Native => "native",
+                Mode::Generic => "generic",
+            };
+            let waits = !self.plan.places().is_empty() && !on.placed;
+            let placement = self.plan.sentence() + if waits { ", as soon as the link is up" } else { "" };
+            DeviceStatus { name, mode: mode.to_owned(), queues: *queues, placement }
+        };
+        self.on.iter().map(status).collect()
+    }
+
+    /// A line for each device.
+    pub(super) fn describe(&self) -> String {
+        let mut text = String::new();
+        for device in self.status() {
+            let slow = match device.mode.as_str() {
+                "generic" => {
+                    ": its driver has no XDP, so packets are copied for the kernel first, several times slower"
+                }
+                _ => "",
+            };
+            let DeviceStatus { name, mode, queues, placement } = device;
+            let queues = if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
+            let _ = writeln!(text, "  device {name}: {mode} mode{slow}; {queues}; {placement}");
+        }
+        text
+    }
+}
+
+fn forget_links_but(pins: &Pins, wanted: &[PathBuf]) -> Result<()> {
+    pins.remove_links_but(wanted).context("remove links of devices that are used no more")
+}

@@ -1,0 +1,338 @@
+//! The balancer with its rules: what is asked is answered here, one after the other, and what is due is done in between.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rig_cli::exit::in_words;
+use rig_cli::streams::note;
+use rig_datapath::balancer::Balancer;
+
+use super::counts::{Counts, Snapshot, key_of};
+use super::devices::Devices;
+use super::keep::{self, Pins};
+use super::pace::Pace;
+use super::socket::{Ask, Event};
+use super::status::list;
+use crate::message::{Reply, Request};
+use crate::place::Place;
+use crate::settings::{Completeness, Rules, Settings, Shown, Start, changes, protocol};
+
+/// What is due once a second.
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(super) struct Engine {
+    pub(super) place: Place,
+    pub(super) balancer: Balancer,
+    pub(super) devices: Devices,
+    /// As it is in force, but for services that lack something.
+    pub(super) rules: Rules,
+    /// As it was started, the command line's say included.
+    pub(super) start: Start,
+    pub(super) options: Options,
+    /// Where it persists.
+    pub(super) pins: Option<Pins>,
+    pub(super) begun: Instant,
+    /// Of all maps, bytes.
+    pub(super) memory: u64,
+    /// Commands that have changed the rules since they were read from a file.
+    pub(super) edits: u32,
+    pub(super) counts: Counts,
+    pub(super) pace: Pace,
+    pub(super) troubles: Troubles,
+}
+
+/// What stands in the way of work that is done again and again.
+#[derive(Debug, Default)]
+pub(super) struct Troubles {
+    neighbors: Trouble,
+    sweeping: Trouble,
+    counting: Trouble,
+}
+
+/// What was last said of one, so that it is said once.
+#[derive(Debug, Default)]
+pub(super) struct Trouble(Option<String>);
+
+impl Trouble {
+    /// Notes how it went; what is to be said of it.
+    pub(super) fn now(&mut self, trouble: Option<String>) -> Option<&str> {
+        if self.0 == trouble {
+            return None;
+        }
+        self.0 = trouble;
+        self.0.as_deref()
+    }
+}
+
+/// What the command line says beside the file, which holds at each reload.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Options {
+    pub(super) file: Option<PathBuf>,
+    pub(super) overlay: super::Overlay,
+}
+
+/// Nothing was done.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) what: String,
+    pub(super) hint: Option<String>,
+}
+
+impl From<anyhow::Error> for Refusal {
+    fn from(error: anyhow::Error) -> Self {
+        Self { what: in_words(&error), hint: None }
+    }
+}
+
+impl From<rig_datapath::Error> for Refusal {
+    fn from(error: rig_datapath::Error) -> Self {
+        anyhow::Error::new(error).into()
+    }
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Told to, and what persists stays.
+    Leave,
+    /// Packets are balanced no more.
+    Detach,
+}
+
+impl Engine {
+    /// Works until it is told to stop.
+    pub(super) fn work(&mut self, events: &Receiver<Event>) -> (End, Option<Ask>) {
+        let mut second = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now >= self.pace.next() {
+                self.sweep();
+            }
+            if now >= second {
+                second = now + SECOND;
+                self.each_second();
+            }
+            let until = self.pace.next().min(second);
+            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Event::Ask(Ask { request: Request::Stop { detach }, reply })) => {
+                    let end = if detach || self.pins.is_none() { End::Detach } else { End::Leave };
+                    return (end, Some(Ask { request: Request::Stop { detach }, reply }));
+                }
+                Ok(Event::Ask(ask)) => self.answer(&ask),
+                Ok(Event::Reload) => match self.reload() {
+                    Ok(said) => said.iter().for_each(|line| note(format_args!("reload: {line}"))),
+                    Err(Refusal { what, hint }) => {
+                        let hint = hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
+                        note(format_args!("reload refused, all stays as it was: {what}{hint}"));
+                    }
+                },
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    return (if self.pins.is_some() { End::Leave } else { End::Detach }, None);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        let (begun, places) = (Instant::now(), self.pace.slice());
+        let swept = self.balancer.sweep(places);
+        let live = swept.as_ref().map_or(0, |swept| swept.live);
+        // Where that cannot be read, as if there were room.
+        let occupied = self.balancer.occupancy().unwrap_or(0);
+        self.pace.swept(places, live, occupied, (begun, Instant::now()));
+        let trouble = swept
+            .err()
+            .map(|error| format!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
+        self.troubles.sweeping.now(trouble).into_iter().for_each(note);
+    }
+
+    fn ask_for_neighbors(&mut self) {
+        let trouble = self.balancer.ask_for_neighbors().err().map(|error| in_words(&error.into()));
+        self.troubles.neighbors.now(trouble).into_iter().for_each(note);
+    }
+
+    fn each_second(&mut self) {
+        self.ask_for_neighbors();
+        self.devices.watch(&mut self.balancer).iter().for_each(note);
+        let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
+        let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
+        self.troubles.counting.now(trouble).into_iter().for_each(note);
+    }
+
+    fn answer(&mut self, ask: &Ask) {
+        let reply = match &ask.request {
+            Request::Status => self.status().map(|status| Reply::Status(Box::new(status))),
+            Request::Edit(edit) => self.edit(std::slice::from_ref(edit)).map(Reply::Done),
+            Request::Edits(edits) => self.edit(edits).map(Reply::Done),
+            Request::Zero(service) => self.zero(*service).map(Reply::Done),
+            Request::Flush { service, backend } => self.flush(*service, *backend).map(Reply::Done),
+            Request::Reload => self.reload().map(Reply::Done),
+            Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
+            Request::Connections(filter) => return list(self.balancer.handle(), filter.clone(), ask.reply.clone()),
+            Request::Trace(traced) => self.trace(traced).map(|trace| Reply::Trace(Box::new(trace))),
+            Request::Stop { .. } => return,
+        };
+        let reply = reply.unwrap_or_else(|Refusal { what, hint }| Reply::Refused { what, hint });
+        // Whoever asked may have gone.
+        let _ = ask.reply.try_send(reply);
+    }
+
+    /// All that a file would say of what is in force.
+    pub(super) fn settings(&self) -> Settings {
+        let start = Start { devices: self.devices.wanted(), ..self.start.clone() };
+        Settings { start, rules: self.rules.clone() }
+    }
+
+    fn edit(&mut self, edits: &[crate::message::Edit]) -> Result<Vec<String>, Refusal> {
+        let mut rules = self.rules.clone();
+        for edit in edits {
+            rules
+                .edit(edit)
+                .map_err(|error| Refusal { what: error.to_string(), hint: Some(error.hint().to_owned()) })?;
+        }
+        let said = self.put_in_force(rules)?;
+        self.edits += edits.len() as u32;
+        Ok(said)
+    }
+
+    fn zero(&mut self, service: Option<crate::message::ServiceKey>) -> Result<Vec<String>, Refusal> {
+        if let Some(key) = service
+            && self.rules.service(key).is_none()
+        {
+            let hint = Some("list services with -L -n".to_owned());
+            return Err(Refusal { what: format!("No such service: {}", Shown(key)), hint });
+        }
+        self.counts.zero(&Snapshot::take(&self.balancer)?, service);
+        Ok(Vec::new())
+    }
+
+    fn flush(
+        &self,
+        service: Option<crate::message::ServiceKey>,
+        backend: Option<std::net::SocketAddr>,
+    ) -> Result<Vec<String>, Refusal> {
+        // Those that were removed and still have connections are among them.
+        let known = self.balancer.services()?;
+        let of: Vec<_> = known.iter().filter(|status| service.is_none_or(|key| key == key_of(status))).collect();
+        let hint = || Some("list them with -L -n, and connections with -L -c -n".to_owned());
+        if let Some(key) = service.filter(|_| of.is_empty()) {
+            return Err(Refusal { what: format!("No such service: {}", Shown(key)), hint: hint() });
+        }
+        let has = |address| of.iter().any(|status| status.backends.iter().any(|backend| backend.address == address));
+        if let Some(address) = backend.filter(|address| !has(*address)) {
+            return Err(Refusal { what: format!("No such destination: {address}"), hint: hint() });
+        }
+        let ended = self.balancer.flush(service.map(|key| (protocol(key.protocol), key.address)), backend)?;
+        let connections = if ended == 1 { "connection has" } else { "connections have" };
+        Ok(vec![format!("{ended} {connections} ended")])
+    }
+
+    /// All or nothing. Says which services are not in force, and which are from now on.
+    pub(super) fn put_in_force(&mut self, rules: Rules) -> Result<Vec<String>, Refusal> {
+        let room = self.balancer.sizes().connections;
+        let config = rules.config(room);
+        config.validate().map_err(|error| Refusal { what: error.to_string(), hint: None })?;
+        if let Err(error) = self.balancer.apply(&config) {
+            // Half of it may be done.
+            self.balancer.apply(&self.rules.config(room)).unwrap_or_else(|error| {
+                note(format_args!("the rules in force are incomplete: {}", in_words(&error.into())));
+            });
+            return Err(error.into());
+        }
+        self.ask_for_neighbors();
+        let mut said = Vec::new();
+        for service in &rules.services {
+            let (shown, before) = (Shown(service.key), self.rules.service(service.key));
+            match service.lacks() {
+                // What others lack was said when it came to that.
+                Some(lacks) if before != Some(service) => {
+                    said.push(format!("{shown} is not in force: it lacks {lacks}"));
+                }
+                None if before.is_some_and(|before| before.lacks().is_some()) => {
+                    said.push(format!("{shown} is in force"));
+                }
+                _ => {}
+            }
+        }
+        self.rules = rules;
+        said.extend(self.write_down().err());
+        Ok(said)
+    }
+
+    /// Keeps the configuration for the next control plane, where the balancer persists.
+    pub(super) fn write_down(&self) -> Result<(), String> {
+        if self.pins.is_none() {
+            return Ok(());
+        }
+        let path = self.place.configuration();
+        keep::write_configuration(&self.place, &self.settings().to_toml())
+            .with_context(|| format!("write {}: a restart will not know of this", path.display()))
+            .map_err(|error| in_words(&error))
+    }
+
+    /// Reads the file again: all of it comes into force, or nothing.
+    fn reload(&mut self) -> Result<Vec<String>, Refusal> {
+        let Some(path) = &self.options.file else {
+            let hint = "change it with -A, -a and the like, or start it with a file";
+            return Err(Refusal { what: "it runs without a configuration file".into(), hint: Some(hint.into()) });
+        };
+        let settings = Settings::load(path, Completeness::Required)
+            .map_err(|error| Refusal { what: error.to_string(), hint: None })?;
+        let Settings { start, rules } = self.options.overlay.over(settings);
+        let wanted = start.devices.clone();
+        if wanted.is_empty() {
+            let hint = Some("add devices = [\"eth0\"]".to_owned());
+            return Err(Refusal { what: format!("{} names no device", path.display()), hint });
+        }
+        let before = self.devices.wanted();
+        let new: Vec<_> = wanted.iter().filter(|device| !before.contains(device)).cloned().collect();
+        self.devices.must_exist(&new)?;
+        let mut said = changes(&self.rules, &rules);
+        // New devices come first, because they can fail, and old ones go last.
+        let both = before.iter().filter(|old| !wanted.iter().any(|new| new.name == old.name)).chain(&wanted).cloned();
+        let more = self.devices.set(&mut self.balancer, &both.collect::<Vec<_>>());
+        let more = more.map_err(|error| self.back_to(&before, error.into()))?;
+        let in_force = self.put_in_force(rules).map_err(|error| self.back_to(&before, error))?;
+        said.extend(more.into_iter().chain(in_force));
+        said.extend(self.devices.set(&mut self.balancer, &wanted)?);
+        said.extend(self.start.differences(&start));
+        match std::mem::take(&mut self.edits) {
+            0 => {}
+            1 => said.push("what one command had changed since it was last read is as in the file again".into()),
+            count => {
+                said.push(format!("what {count} commands had changed since it was last read is as in the file again"));
+            }
+        }
+        said.extend(self.write_down().err());
+        if said.is_empty() {
+            said.push("nothing has changed".into());
+        }
+        Ok(said)
+    }
+
+    fn back_to(&mut self, devices: &[crate::settings::Device], refusal: Refusal) -> Refusal {
+        if let Err(error) = self.devices.set(&mut self.balancer, devices) {
+            note(in_words(&error));
+        }
+        refusal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_is_said_once_and_again_when_it_has_come_back() {
+        let (mut trouble, full) = (Trouble::default(), || Some("full".to_owned()));
+        assert_eq!(trouble.now(None), None);
+        assert_eq!(trouble.now(full()), Some("full"));
+        assert_eq!(trouble.now(full()), None);
+        assert_eq!(trouble.now(Some("empty".to_owned())), Some("empty"));
+        assert_eq!(trouble.now(None), None);
+        assert_eq!(trouble.now(full()), Some("full"));
+    }
+}

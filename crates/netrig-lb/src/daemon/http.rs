@@ -1,0 +1,174 @@
+//! `GET /metrics`, and nothing else.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::crowd::Crowd;
+use super::socket::{Ask, Event};
+use crate::message::{Reply, Request};
+use crate::metrics;
+
+/// Who has not asked and taken the answer by then is left, however steadily it goes on.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Some collectors, and somebody who is slow on purpose.
+const MOST_AT_ONCE: usize = 16;
+/// Of a request's head.
+const LONGEST: usize = 16 << 10;
+/// <https://prometheus.io/docs/specs/om/open_metrics_spec/>
+const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Binds at once, so that an address that cannot be had is told before anything else is done.
+pub(super) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("serve metrics at {address}: choose another address"))
+}
+
+/// Serves as long as the process lives.
+pub(super) fn serve(listener: TcpListener, events: Sender<Event>) -> io::Result<()> {
+    let serve = move || {
+        Crowd::new("scrape", MOST_AT_ONCE).welcome(listener.incoming(), move |stream| {
+            // Who has gone away needs no answer.
+            let _gone = answer(&mut Hasty { stream, until: Instant::now() + PATIENCE }, &events);
+        });
+    };
+    thread::Builder::new().name("metrics".into()).spawn(serve).map(|_| ())
+}
+
+/// A stream that is given up at a moment: one byte at a time would renew a timeout of each call.
+struct Hasty {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Hasty {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Hasty {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Hasty {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn answer(stream: &mut Hasty, events: &Sender<Event>) -> io::Result<()> {
+    let mut head = Vec::new();
+    let (status, kind, body) = loop {
+        let mut more = [0; 2048];
+        let read = stream.read(&mut more)?;
+        if read == 0 {
+            return Ok(());
+        }
+        head.extend_from_slice(&more[..read]);
+        if let Some(response) = respond(&head, events) {
+            break response;
+        }
+    };
+    let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+    let length = body.len();
+    let response = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n"
+    );
+    stream.write_all(response.as_bytes())?;
+    if head.starts_with(b"HEAD ") { Ok(()) } else { stream.write_all(body.as_bytes()) }
+}
+
+/// Status, type and body for the head of a request (RFC 9112); `None` while it is not all there.
+fn respond(head: &[u8], events: &Sender<Event>) -> Option<(&'static str, &'static str, String)> {
+    const TEXT: &str = "text/plain; charset=utf-8";
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(parsed) if parsed.is_complete() => {}
+        Ok(_) if head.len() < LONGEST => return None,
+        Ok(_) => return Some(("431 Request Header Fields Too Large", TEXT, "too long\n".into())),
+        Err(error) => return Some(("400 Bad Request", TEXT, format!("{error}\n"))),
+    }
+    let path = request.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    Some(match (request.method.unwrap_or_default(), path) {
+        ("GET" | "HEAD", "/metrics") => match rendered(events) {
+            Some(text) => ("200 OK", CONTENT, text),
+            None => ("503 Service Unavailable", TEXT, "the control plane cannot read its counters\n".into()),
+        },
+        ("GET" | "HEAD", _) => ("404 Not Found", TEXT, "metrics are at /metrics\n".into()),
+        _ => ("405 Method Not Allowed", TEXT, "only GET\n".into()),
+    })
+}
+
+fn rendered(events: &Sender<Event>) -> Option<String> {
+    let (reply, replies) = mpsc::sync_channel(1);
+    events.send(Event::Ask(Ask { request: Request::Status, reply })).ok()?;
+    match replies.recv_timeout(PATIENCE).ok()? {
+        Reply::Status(status) => Some(metrics::render(&status)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(request: &str) -> Option<&'static str> {
+        let (sender, _) = mpsc::channel();
+        respond(request.as_bytes(), &sender).map(|(status, ..)| status)
+    }
+
+    #[test]
+    fn who_is_slow_keeps_nobody_waiting() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let (address, (sender, _events)) = (listener.local_addr()?, mpsc::channel());
+        serve(listener, sender)?;
+        let mut slow = TcpStream::connect(address)?;
+        slow.write_all(b"GET /metr")?;
+        let mut other = TcpStream::connect(address)?;
+        other.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
+        let mut text = String::new();
+        other.read_to_string(&mut text)?;
+        assert!(text.starts_with("HTTP/1.1 404 Not Found\r\n"), "{text}");
+        // It is still being waited for.
+        slow.write_all(b"x HTTP/1.1\r\n\r\n")?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_byte_now_and_then_renews_nothing() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut peer = TcpStream::connect(listener.local_addr()?)?;
+        peer.write_all(b"GET /")?;
+        let mut late = Hasty { stream: listener.accept()?.0, until: Instant::now() };
+        let (sender, _events) = mpsc::channel();
+        assert_eq!(answer(&mut late, &sender).map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_else_is_served() {
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), Some("404 Not Found"));
+        assert_eq!(status("POST /metrics HTTP/1.1\r\n\r\n"), Some("405 Method Not Allowed"));
+        assert_eq!(status("GET /metrics HTTP/1.1\r\nHost:"), None);
+        assert_eq!(status("\0\r\n\r\n"), Some("400 Bad Request"));
+        let long = format!("GET /metrics HTTP/1.1\r\nA: {}", "b".repeat(LONGEST));
+        assert_eq!(status(&long), Some("431 Request Header Fields Too Large"));
+        // Whose control plane has ended.
+        assert_eq!(status("GET /metrics?a=b HTTP/1.0\r\n\r\n"), Some("503 Service Unavailable"));
+    }
+}

@@ -1,0 +1,135 @@
+//! Devices' queues on CPUs: put there, held there and put back. What a device was like before is kept in a file, because
+//! whoever puts it back may be another process: the control plane ended where the balancer persists, or was killed.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use rig_cli::run_directory;
+use rig_sys::ethtool::{self, Offload};
+use rig_sys::napi::{self, Urgency};
+use rig_sys::netns::NetNs;
+use serde::{Deserialize, Serialize};
+
+use super::keep;
+use crate::place::Place;
+
+/// A device as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Before {
+    namespace: u64,
+    interface: u32,
+    device: String,
+    threaded: String,
+    gro: bool,
+}
+
+/// The devices that were changed.
+#[derive(Debug)]
+pub(crate) struct Placements {
+    path: PathBuf,
+    namespace: u64,
+    changed: Vec<Before>,
+}
+
+/// What became of a device's queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Put {
+    /// The device is down and has no threads; they come when it goes up.
+    Later,
+    There,
+    /// They were there once, and elsewhere now.
+    Again,
+    New,
+}
+
+impl Placements {
+    /// Those of this balancer that were not put back, of this process or another.
+    pub(crate) fn recall(place: &Place) -> Self {
+        let path = place.placements();
+        let kept = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Self { path, namespace: keep::namespace(), changed: kept.unwrap_or_default() }
+    }
+
+    /// Has the queues of a device on `cpus` in turn.
+    pub(super) fn put(&mut self, device: &str, interface: u32, cpus: &[u32]) -> Result<Put> {
+        let here = NetNs::of_current_thread()?;
+        let known = self.is_of(interface, device);
+        // Where that cannot be told, as when the threads are being exchanged, they are put again.
+        if known && napi::is_placed(&here, device, cpus).is_ok_and(|placed| placed == Some(true)) {
+            return Ok(Put::There);
+        }
+        if !is_up(&here, device)? {
+            return Ok(Put::Later);
+        }
+        if !known {
+            let threaded = here.sysfs()?.read(device, "threaded")?;
+            let gro = ethtool::get(&here, device, Offload::Gro)?;
+            let (namespace, device) = (self.namespace, device.to_owned());
+            self.changed.push(Before { namespace, interface, device, threaded, gro });
+            self.write().with_context(|| format!("write {}", self.path.display()))?;
+        }
+        match napi::place(&here, device, cpus, Urgency::Normal) {
+            Ok(()) if known => Ok(Put::Again),
+            Ok(()) => Ok(Put::New),
+            Err(_) if !is_up(&here, device).unwrap_or(false) => Ok(Put::Later),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn is_of(&self, interface: u32, device: &str) -> bool {
+        self.changed.iter().any(|before| before.is_of(self.namespace, interface, device))
+    }
+
+    /// Puts back all devices but those of these numbers and names; false when there were none.
+    pub(crate) fn undo_but(&mut self, stay: &[(u32, &str)]) -> bool {
+        let namespace = self.namespace;
+        // Another namespace's cannot be reached from here.
+        let stays = |before: &Before| {
+            before.namespace != namespace || stay.iter().any(|(number, name)| before.is_of(namespace, *number, name))
+        };
+        let (stay, leave): (Vec<_>, Vec<_>) = std::mem::take(&mut self.changed).into_iter().partition(stays);
+        self.changed = stay;
+        leave.iter().for_each(Before::undo);
+        if !leave.is_empty() {
+            // What is remembered for too long is put back once more.
+            let _kept = self.write();
+        }
+        !leave.is_empty()
+    }
+
+    fn write(&self) -> io::Result<()> {
+        if self.changed.is_empty() {
+            return fs::remove_file(&self.path);
+        }
+        run_directory::replace(&self.path, &serde_json::to_vec(&self.changed)?)
+    }
+}
+
+impl Before {
+    fn is_of(&self, namespace: u64, interface: u32, device: &str) -> bool {
+        (self.namespace, self.interface, self.device.as_str()) == (namespace, interface, device)
+    }
+
+    /// The device may be gone, and another one have its name.
+    fn undo(&self) {
+        let Ok(here) = NetNs::of_current_thread() else { return };
+        let Ok(sysfs) = here.sysfs() else { return };
+        if sysfs.read(&self.device, "ifindex").ok() != Some(self.interface.to_string()) {
+            return;
+        }
+        let _gone = sysfs.write(&self.device, "threaded", &self.threaded);
+        if !self.gro {
+            let _gone = ethtool::set(&here, &self.device, Offload::Gro, false);
+        }
+    }
+}
+
+/// A device that is down has no threads.
+fn is_up(here: &NetNs, device: &str) -> Result<bool> {
+    const IFF_UP: u32 = 1;
+    let flags = here.sysfs()?.read(device, "flags")?;
+    let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16);
+    Ok(flags.with_context(|| format!("read the flags of {device}"))? & IFF_UP != 0)
+}

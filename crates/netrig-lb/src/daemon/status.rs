@@ -1,0 +1,242 @@
+//! What the balancer tells of itself.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::mpsc::SyncSender;
+
+use rig_datapath::balancer::{
+    self as datapath, BackendStatus, Connection, Drop, Forward as DatapathForward, Handle, ServiceStatus,
+};
+
+use super::counts::{Figures, Snapshot, View, key_of};
+use super::engine::{Engine, Refusal};
+use crate::message::{
+    BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Protocol, Refused, Reply, ServiceEntry,
+    ServiceKey, Status, TableStatus,
+};
+use crate::settings::{Service, expire_name, protocol, scheduler_name};
+
+/// Entries that are handed on at once.
+const BATCH: usize = 1000;
+
+fn forward_of(name: &str) -> Forward {
+    let local = Vec::new;
+    let all = [
+        (DatapathForward::FullNat { local: local() }, Forward::FullNat),
+        (DatapathForward::Nat, Forward::Nat),
+        (DatapathForward::Route, Forward::Route),
+        (DatapathForward::Tunnel { local: local() }, Forward::Tunnel),
+    ];
+    all.iter().find(|(known, _)| known.name() == name).map_or(Forward::Nat, |(_, forward)| *forward)
+}
+
+fn seconds(duration: std::time::Duration) -> u32 {
+    // A connection that has half a second left is there.
+    duration.as_millis().div_ceil(1000).try_into().unwrap_or(u32::MAX)
+}
+
+impl Engine {
+    pub(super) fn status(&self) -> Result<Status, Refusal> {
+        let now = Snapshot::take(&self.balancer)?;
+        let view = self.counts.view(&now);
+        let open: HashMap<ServiceKey, &ServiceStatus> =
+            now.services.iter().filter(|status| status.open).map(|status| (key_of(status), status)).collect();
+        let mut services: Vec<ServiceEntry> = Vec::new();
+        for service in &self.rules.services {
+            let alive = open.get(&service.key).filter(|status| Some(forward_of(status.forward)) == service.forward);
+            let limit = self.rules.limit_of(service, self.balancer.sizes().connections);
+            let mut entry = entry(service, alive.copied(), &view);
+            entry.limit = limit.map(Into::into);
+            services.push(entry);
+        }
+        // Removed, or forwarded in another way before.
+        for status in now.services.iter().filter(|status| !status.open) {
+            let busy = |backend: &&BackendStatus| backend.active + backend.inactive > 0;
+            if status.backends.iter().any(|backend| busy(&backend)) {
+                services.push(leaving(status, &view));
+            }
+        }
+        let timeouts = self.rules.default_timeouts();
+        Ok(Status {
+            netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: self.place.name().to_string(),
+            process: std::process::id(),
+            up_ms: self.begun.elapsed().as_millis() as u64,
+            persist: self.pins.is_some(),
+            file: self.options.file.as_ref().map(|file| file.display().to_string()),
+            devices: self.devices.status(),
+            workers: self.devices.plan().workers(),
+            table: TableStatus {
+                capacity: self.balancer.sizes().connections.into(),
+                connections: self.pace.live,
+                memory_bytes: self.memory,
+                sweep_ms: self.pace.took.as_millis() as u64,
+            },
+            timeouts: DefaultTimeouts {
+                tcp: seconds(timeouts.established),
+                tcp_fin: seconds(timeouts.fin_wait),
+                udp: seconds(timeouts.udp_normal),
+            },
+            services,
+            drops: view.drops(),
+            passes: view.passes(),
+            rate_span_ms: view.span().as_millis() as u64,
+        })
+    }
+}
+
+/// Sends the connections that the filter lets through, a batch at a time, on a thread of its own: it takes seconds when
+/// there are millions, and as long as whoever asked takes to read them.
+pub(super) fn list(balancer: Handle, filter: Filter, to: SyncSender<Reply>) {
+    let work = move || {
+        let mut left = filter.most.unwrap_or(u64::MAX);
+        let mut entries = Vec::new();
+        let listed = balancer.connections_while(|connection| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            if passes(&filter, &connection) {
+                left -= 1;
+                entries.push(connection_entry(&connection));
+            }
+            if entries.len() < BATCH {
+                return ControlFlow::Continue(());
+            }
+            let batch = Reply::Connections { entries: std::mem::take(&mut entries), last: false };
+            to.send(batch).map_or_else(|_gone| ControlFlow::Break(()), ControlFlow::Continue)
+        });
+        let last = match listed {
+            Ok(()) => Reply::Connections { entries, last: true },
+            Err(error) => {
+                let Refusal { what, hint } = error.into();
+                Reply::Refused { what, hint }
+            }
+        };
+        let _gone = to.send(last);
+    };
+    // Whoever asked hears that it is not answered.
+    let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
+}
+
+fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceKey {
+    let protocol = match protocol {
+        datapath::Protocol::Tcp => Protocol::Tcp,
+        datapath::Protocol::Udp => Protocol::Udp,
+    };
+    ServiceKey { protocol, address }
+}
+
+fn passes(filter: &Filter, connection: &Connection) -> bool {
+    filter.service.is_none_or(|service| service == key(connection.protocol, connection.service))
+        && filter.client.is_none_or(|client| client == connection.client.ip())
+        && filter.backend.is_none_or(|backend| backend == connection.backend)
+}
+
+fn connection_entry(connection: &Connection) -> ConnectionEntry {
+    ConnectionEntry {
+        protocol: key(connection.protocol, connection.service).protocol,
+        state: connection.state.name().to_owned(),
+        expires: seconds(connection.expires),
+        client: connection.client,
+        service: connection.service,
+        local: connection.local,
+        backend: connection.backend,
+    }
+}
+
+/// As the rules have it, with what the datapath counts for it.
+fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> ServiceEntry {
+    let name = alive.map_or("", |status| status.forward);
+    let Figures { counters, total, rates } = view.of((service.key, name, None));
+    let known = |address| alive.and_then(|status| status.backends.iter().find(|backend| backend.address == address));
+    let mut backends: Vec<BackendEntry> = Vec::new();
+    for backend in &service.backends {
+        let status = known(backend.address);
+        let Figures { counters, total, rates } = view.of((service.key, name, Some(backend.address)));
+        backends.push(BackendEntry {
+            address: backend.address,
+            weight: backend.effective_weight(),
+            limit: backend.limit.map(Into::into),
+            leaving: false,
+            active: status.map_or(0, |status| status.active),
+            inactive: status.map_or(0, |status| status.inactive),
+            counters,
+            total,
+            rates,
+        });
+    }
+    let gone = alive
+        .iter()
+        .flat_map(|status| &status.backends)
+        .filter(|backend| backend.leaving && backend.active + backend.inactive > 0);
+    backends.extend(gone.map(|backend| leaving_backend(service.key, name, backend, view)));
+    ServiceEntry {
+        key: service.key,
+        scheduler: scheduler_name(service.scheduler).to_owned(),
+        forward: service.forward.unwrap_or(Forward::Route),
+        local: service.local.clone(),
+        timeout: service.timeouts.main(protocol(service.key.protocol)).map(seconds),
+        limit: service.limit.filter(|limit| *limit != 0),
+        limit_said: service.limit,
+        expire: expire_name(service.expire).to_owned(),
+        sloppy_tcp: service.sloppy_tcp,
+        open: true,
+        lacks: service.lacks().map(str::to_owned),
+        counters,
+        total,
+        rates,
+        refused: alive.map(refused).unwrap_or_default(),
+        backends,
+    }
+}
+
+fn refused(status: &ServiceStatus) -> Vec<Refused> {
+    let of = |(reason, packets): &(Drop, u64)| Refused { reason: reason.key().to_owned(), packets: *packets };
+    status.refused.iter().map(of).collect()
+}
+
+fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
+    let key = key_of(status);
+    let Figures { counters, total, rates } = view.of((key, status.forward, None));
+    let backends = status.backends.iter().filter(|backend| backend.active + backend.inactive > 0);
+    ServiceEntry {
+        key,
+        // What chose the backends is forgotten with the service.
+        scheduler: String::new(),
+        forward: forward_of(status.forward),
+        local: Vec::new(),
+        timeout: None,
+        limit: None,
+        limit_said: None,
+        expire: String::new(),
+        sloppy_tcp: false,
+        open: false,
+        lacks: None,
+        counters,
+        total,
+        rates,
+        refused: refused(status),
+        backends: backends.map(|backend| leaving_backend(key, status.forward, backend, view)).collect(),
+    }
+}
+
+fn leaving_backend(
+    service: ServiceKey,
+    forward: &'static str,
+    backend: &BackendStatus,
+    view: &View<'_>,
+) -> BackendEntry {
+    let Figures { counters, total, rates } = view.of((service, forward, Some(backend.address)));
+    BackendEntry {
+        address: backend.address,
+        weight: 0,
+        limit: backend.limit.map(Into::into),
+        leaving: true,
+        active: backend.active,
+        inactive: backend.inactive,
+        counters,
+        total,
+        rates,
+    }
+}

@@ -1,0 +1,172 @@
+//! A balancer's status for tests of what is printed.
+
+use super::message::{
+    BackendEntry, Counters, DefaultTimeouts, DeviceStatus, Forward, Protocol, Rates, ReasonCount, Refused,
+    ServiceEntry, ServiceKey, Status, TableStatus,
+};
+
+/// Two services, one of each family and protocol, in an order that is not the listings'.
+pub fn status() -> Status {
+    let counters = Counters {
+        connections: 1_234_567,
+        in_packets: 123_456_789,
+        out_packets: 99_999_999,
+        in_bytes: 98_765_432_109,
+        out_bytes: 1_234_567_890_123,
+    };
+    let rates =
+        Rates { connections: 1021.4, in_packets: 102_142.0, out_packets: 99_999.6, in_bytes: 8.1e6, out_bytes: 1.2e8 };
+    let backend = |address: &str, weight, active| BackendEntry {
+        address: address.parse().unwrap_or_else(|_| unreachable!("{address}")),
+        weight,
+        limit: (weight > 1).then_some(50_000),
+        leaving: false,
+        active,
+        inactive: 17,
+        counters,
+        total: Counters { connections: 2_000_000, ..counters },
+        rates,
+    };
+    let service = |protocol, address: &str| ServiceKey {
+        protocol,
+        address: address.parse().unwrap_or_else(|_| unreachable!("{address}")),
+    };
+    let reason = |number, key: &str, text: &str, remedy: &str, packets| ReasonCount {
+        number,
+        key: key.to_owned(),
+        text: text.to_owned(),
+        remedy: remedy.to_owned(),
+        packets,
+        rate: packets / 100,
+    };
+    let udp = ServiceEntry {
+        key: service(Protocol::Udp, "[2001:db8::53]:53"),
+        scheduler: "sh".to_owned(),
+        forward: Forward::Route,
+        local: Vec::new(),
+        timeout: Some(10),
+        limit: None,
+        limit_said: None,
+        expire: "never".to_owned(),
+        sloppy_tcp: false,
+        open: true,
+        lacks: None,
+        counters: Counters::default(),
+        total: Counters::default(),
+        rates: Rates::default(),
+        refused: Vec::new(),
+        backends: vec![backend("[2001:db8:0:1::53]:53", 0, 0)],
+    };
+    let tcp = ServiceEntry {
+        key: service(Protocol::Tcp, "192.0.2.1:80"),
+        scheduler: "wlc".to_owned(),
+        forward: Forward::FullNat,
+        local: vec![[10, 0, 0, 200].into(), [10, 0, 0, 201].into()],
+        timeout: None,
+        limit: Some(100_000),
+        limit_said: Some(100_000),
+        expire: "removed".to_owned(),
+        sloppy_tcp: false,
+        open: true,
+        lacks: None,
+        counters,
+        total: Counters { connections: 2_000_000, ..counters },
+        rates,
+        refused: vec![Refused { reason: "service_full".to_owned(), packets: 1234 }],
+        backends: vec![
+            backend("10.0.0.12:8080", 1, 2048),
+            backend("10.0.0.9:8080", 100, 4096),
+            BackendEntry { leaving: true, ..backend("10.0.0.10:8080", 1, 1) },
+        ],
+    };
+    let removed = ServiceEntry { key: service(Protocol::Tcp, "192.0.2.1:81"), open: false, ..udp.clone() };
+    let drops = vec![
+        reason(1, "fragment", "a fragment for one of the balancer's addresses", "lower the sender's MTU", 0),
+        reason(5, "no_backend", "a new connection for a service without backends", "add a backend", 1234),
+        reason(7, "table_full", "a new connection while the table is full", "load a larger table", 99),
+        reason(
+            12,
+            "too_big",
+            "the packet is larger than the next link's MTU",
+            "raise the MTU, or lower the senders' (MSS), by 20 bytes for IPv4 tunnels and 40 for IPv6",
+            567_890,
+        ),
+    ];
+    let passes = vec![
+        reason(1, "not_ip", "neither IPv4 nor IPv6", "nothing: ARP is among them", 56),
+        reason(2, "malformed", "a header or length that cannot be", "find out who sends them", 0),
+    ];
+    Status {
+        netrig_version: "0.1.0".to_owned(),
+        name: "lb".to_owned(),
+        process: 4321,
+        up_ms: 3_723_000,
+        persist: true,
+        file: Some("/etc/netrig/lb.toml".to_owned()),
+        devices: vec![DeviceStatus {
+            name: "eth0".to_owned(),
+            mode: "native".to_owned(),
+            queues: 4,
+            placement: "each queue's interrupts come to one of the workers' CPUs".to_owned(),
+        }],
+        workers: vec![0, 1, 2, 3],
+        table: TableStatus { capacity: 8_650_752, connections: 1_234_567, memory_bytes: 1_040_000_000, sweep_ms: 120 },
+        timeouts: DefaultTimeouts { tcp: 90, tcp_fin: 7, udp: 300 },
+        services: vec![udp, tcp, removed],
+        drops,
+        passes,
+        rate_span_ms: 2000,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::listing::LocalCounts;
+    use crate::message::{ConnectionEntry, PacketOut, Trace};
+    use crate::schemas;
+
+    fn faults(name: &str, value: &impl serde::Serialize) -> Vec<String> {
+        let schema = schemas().into_iter().find(|(of, _)| *of == name).unwrap().1;
+        let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+        let value: Value = serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap();
+        validator.iter_errors(&value).map(|fault| format!("{}: {fault}", fault.instance_path())).collect()
+    }
+
+    #[test]
+    fn what_is_written_as_json_is_what_the_schemas_say() {
+        let none: Vec<String> = Vec::new();
+        let status = status();
+        assert_eq!(faults("lb-status.json", &status), none);
+        assert_eq!(faults("lb-local.json", &LocalCounts::default().of(&status)), none);
+        let connection = ConnectionEntry {
+            protocol: Protocol::Udp,
+            state: "UDP".to_owned(),
+            expires: 300,
+            client: "[2001:db8::9]:40000".parse().unwrap(),
+            service: "[2001:db8::53]:53".parse().unwrap(),
+            local: None,
+            backend: "[2001:db8:0:1::53]:53".parse().unwrap(),
+        };
+        assert_eq!(faults("lb-connections.json", &connection), none);
+        let packet_out = PacketOut {
+            device: None,
+            source_mac: "02:00:00:00:00:01".to_owned(),
+            destination_mac: "02:00:00:00:00:02".to_owned(),
+            flow: String::new(),
+            bytes: vec![0x45, 0xff],
+        };
+        let trace = Trace {
+            device: "eth0".to_owned(),
+            steps: Vec::new(),
+            verdict: "forward".to_owned(),
+            reason: Some(status.drops[0].clone()),
+            packet_out: Some(packet_out),
+        };
+        assert_eq!(faults("lb-trace.json", &trace), none);
+        assert_ne!(faults("lb-status.json", &connection), none);
+    }
+}

@@ -1,0 +1,441 @@
+//! What a command line asks for, with everything in it checked that can be checked without the balancer.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use rig_datapath::balancer::MAX_WEIGHT;
+
+use super::UsageError;
+use super::options::{self, Key, Parts, Verb};
+use crate::message::{BackendOptions, Edit, Filter, Forward, Protocol, ServiceKey, ServiceOptions};
+use crate::names;
+use crate::place::Name;
+use crate::settings::{EXPIRES, SCHEDULERS};
+
+/// A whole command line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    pub name: Option<Name>,
+    pub command: Command,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// With the device that DPVS's `-F` names.
+    Edit {
+        edit: Edit,
+        device: Option<String>,
+    },
+    List(Listing),
+    Locals {
+        service: Option<ServiceKey>,
+        json: bool,
+    },
+    Zero(Option<ServiceKey>),
+    Save {
+        numeric: bool,
+    },
+    Restore,
+    Version,
+    Help,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    pub what: What,
+    pub service: Option<ServiceKey>,
+    pub numeric: bool,
+    pub exact: bool,
+    pub sorted: bool,
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum What {
+    Rules,
+    Stats,
+    Rate,
+    Thresholds,
+    Timeout,
+    Connections(Filter),
+}
+
+/// Longest timeout, seconds: 30 days, as in [`rig_datapath::balancer::Timeouts`].
+const MAX_TIMEOUT: u32 = 30 * 24 * 3600;
+
+impl Line {
+    /// What ipvsadm does without options.
+    pub fn list() -> Self {
+        let listing =
+            Listing { what: What::Rules, service: None, numeric: false, exact: false, sorted: true, json: false };
+        Self { name: None, command: Command::List(listing) }
+    }
+
+    pub fn parse(arguments: &[String]) -> Result<Self, UsageError> {
+        let parts = options::cut(arguments)?;
+        let Some((verb, verb_said)) = parts.verb.clone() else {
+            return Err(UsageError::new(
+                "no command is said",
+                "say one, e.g. -L to list or -A to add a service; `netrig lb --help` tells them",
+            ));
+        };
+        let said = Said { parts, verb, verb_said };
+        said.refuse_what_does_not_belong()?;
+        let name = said.value(Key::Name).map(str::parse).transpose();
+        let name = name.map_err(|error| UsageError::new("--name", format!("{error}")))?;
+        Ok(Self { name, command: said.command()? })
+    }
+}
+
+struct Said {
+    parts: Parts,
+    verb: Verb,
+    verb_said: String,
+}
+
+const SERVICE: [Key; 2] = [Key::TcpService, Key::UdpService];
+
+/// What may be said about a command, beside --name.
+fn keys_of(verb: Verb) -> &'static [Key] {
+    use Key::*;
+    match verb {
+        Verb::AddService | Verb::EditService => {
+            &[TcpService, UdpService, Scheduler, ConnTimeout, Limit, Expire, SloppyTcp]
+        }
+        Verb::DeleteService | Verb::Zero => &SERVICE,
+        Verb::AddServer | Verb::EditServer => {
+            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold]
+        }
+        Verb::DeleteServer => &[TcpService, UdpService, Server],
+        Verb::AddLocal | Verb::DeleteLocal => &[TcpService, UdpService, Local, Device],
+        Verb::ListLocal => &[TcpService, UdpService, Json],
+        Verb::List => &[
+            TcpService, UdpService, Numeric, Connection, Stats, Rate, Thresholds, Timeout, Exact, Sort, NoSort, Json,
+            Client, Backend, Most,
+        ],
+        Verb::Save => &[Numeric],
+        Verb::Clear | Verb::Set | Verb::Restore | Verb::Version | Verb::Help => &[],
+    }
+}
+
+impl Said {
+    fn command(&self) -> Result<Command, UsageError> {
+        let edit = |edit| Ok(Command::Edit { edit, device: None });
+        match self.verb {
+            Verb::AddService => edit(Edit::AddService { service: self.service()?, options: self.service_options()? }),
+            Verb::EditService => {
+                let options = self.service_options()?;
+                if options == ServiceOptions::default() {
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN or --sloppy-tcp on|off"));
+                }
+                edit(Edit::EditService { service: self.service()?, options })
+            }
+            Verb::DeleteService => edit(Edit::DeleteService { service: self.service()? }),
+            Verb::AddServer => {
+                let (service, backend, options) = self.server()?;
+                edit(Edit::AddBackend { service, backend, options })
+            }
+            Verb::EditServer => {
+                let (service, backend, options) = self.server()?;
+                if options == BackendOptions::default() {
+                    return Err(self.changes_nothing("-w WEIGHT or -x CONNECTIONS"));
+                }
+                edit(Edit::EditBackend { service, backend, options })
+            }
+            Verb::DeleteServer => {
+                let (service, backend, _) = self.server()?;
+                edit(Edit::DeleteBackend { service, backend })
+            }
+            Verb::AddLocal => {
+                let (service, address) = (self.service()?, self.local()?);
+                Ok(Command::Edit { edit: Edit::AddLocal { service, address }, device: self.device() })
+            }
+            Verb::DeleteLocal => {
+                let (service, address) = (self.service()?, self.local()?);
+                Ok(Command::Edit { edit: Edit::DeleteLocal { service, address }, device: self.device() })
+            }
+            Verb::Clear => edit(Edit::Clear),
+            Verb::Set => edit(self.timeouts()?),
+            Verb::ListLocal => Ok(Command::Locals { service: self.maybe_service()?, json: self.has(Key::Json) }),
+            Verb::Zero => Ok(Command::Zero(self.maybe_service()?)),
+            Verb::Save => Ok(Command::Save { numeric: self.has(Key::Numeric) }),
+            Verb::Restore => Ok(Command::Restore),
+            Verb::Version => Ok(Command::Version),
+            Verb::Help => Ok(Command::Help),
+            Verb::List => self.listing().map(Command::List),
+        }
+    }
+
+    fn has(&self, key: Key) -> bool {
+        self.parts.keys.iter().any(|(said, ..)| *said == key)
+    }
+
+    fn value(&self, key: Key) -> Option<&str> {
+        self.parts.keys.iter().find(|(said, ..)| *said == key).and_then(|(_, value, _)| value.as_deref())
+    }
+
+    fn refuse_what_does_not_belong(&self) -> Result<(), UsageError> {
+        let allowed = keys_of(self.verb);
+        for (key, _, said) in &self.parts.keys {
+            if *key != Key::Name && !allowed.contains(key) {
+                let verb = &self.verb_said;
+                return Err(UsageError::new(
+                    format!("{said} does not belong to {verb}"),
+                    "leave it out, or choose another command; `netrig lb --help` tells them",
+                ));
+            }
+        }
+        match self.parts.words.first() {
+            Some(word) if self.verb != Verb::Set => Err(UsageError::new(
+                format!("'{word}' belongs to no option"),
+                "leave it out, or say its option before it",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn changes_nothing(&self, what: &str) -> UsageError {
+        UsageError::new(format!("{} says nothing to change", self.verb_said), format!("add {what}"))
+    }
+
+    fn service(&self) -> Result<ServiceKey, UsageError> {
+        self.maybe_service()?.ok_or_else(|| {
+            UsageError::new(
+                format!("{} needs a service", self.verb_said),
+                "add -t ADDRESS:PORT for TCP or -u ADDRESS:PORT for UDP",
+            )
+        })
+    }
+
+    fn maybe_service(&self) -> Result<Option<ServiceKey>, UsageError> {
+        let (protocol, said, text) = match (self.value(Key::TcpService), self.value(Key::UdpService)) {
+            (None, None) => return Ok(None),
+            (Some(tcp), None) => (Protocol::Tcp, "-t", tcp),
+            (None, Some(udp)) => (Protocol::Udp, "-u", udp),
+            (Some(_), Some(_)) => {
+                return Err(UsageError::new(
+                    "-t and -u are two services",
+                    "say one, and the other in a line of its own",
+                ));
+            }
+        };
+        let (address, port) = host_and_port(said, text, protocol)?;
+        let port = port.filter(|port| *port != 0).ok_or_else(|| {
+            UsageError::new(
+                format!("{said} {text} has no port"),
+                "say ADDRESS:PORT: there are no services for all ports",
+            )
+        })?;
+        Ok(Some(ServiceKey { protocol, address: SocketAddr::new(address, port) }))
+    }
+
+    fn service_options(&self) -> Result<ServiceOptions, UsageError> {
+        let scheduler = self.value(Key::Scheduler).map(str::to_owned);
+        if let Some(unknown) = scheduler.as_ref().filter(|name| !SCHEDULERS.iter().any(|(known, _)| known == name)) {
+            let near = if unknown == "conhash" { " (mh and sh hash consistently, both)" } else { "" };
+            let error = format!("there is no scheduler '{unknown}'");
+            let known = SCHEDULERS.map(|(name, _)| name).join(", ");
+            return Err(UsageError::new(error, format!("choose one of {known}{near}")));
+        }
+        let expire = self.one_of(Key::Expire, "--expire", &EXPIRES.map(|(name, _)| name))?.map(str::to_owned);
+        Ok(ServiceOptions {
+            scheduler,
+            timeout: self.number(Key::ConnTimeout, "--conn-timeout", 1, MAX_TIMEOUT)?,
+            limit: self.number(Key::Limit, "--limit", 0, u32::MAX)?,
+            expire,
+            sloppy_tcp: self.one_of(Key::SloppyTcp, "--sloppy-tcp", &["on", "off"])?.map(|said| said == "on"),
+        })
+    }
+
+    fn one_of(&self, key: Key, said: &str, known: &[&str]) -> Result<Option<&str>, UsageError> {
+        match self.value(key) {
+            Some(unknown) if !known.contains(&unknown) => {
+                Err(UsageError::new(format!("{said} is given '{unknown}'"), format!("say one of {}", known.join(", "))))
+            }
+            value => Ok(value),
+        }
+    }
+
+    /// -r with all about it, the port left out or 0 being the service's, as in ipvsadm.
+    fn server(&self) -> Result<(ServiceKey, SocketAddr, BackendOptions), UsageError> {
+        let service = self.service()?;
+        let text = self
+            .value(Key::Server)
+            .ok_or_else(|| UsageError::new(format!("{} needs a server", self.verb_said), "add -r ADDRESS[:PORT]"))?;
+        let (address, port) = host_and_port("-r", text, service.protocol)?;
+        let port = port.filter(|port| *port != 0).unwrap_or(service.address.port());
+        let ways = [
+            (Key::FullNat, "-b", Forward::FullNat),
+            (Key::Masquerade, "-m", Forward::Nat),
+            (Key::Gateway, "-g", Forward::Route),
+            (Key::Tunnel, "-i", Forward::Tunnel),
+        ];
+        let mut ways = ways.into_iter().filter(|(key, ..)| self.has(*key));
+        let way = ways.next();
+        if let (Some((_, first, _)), Some((_, second, _))) = (way, ways.next()) {
+            let error = format!("{first} and {second} are two ways to forward");
+            return Err(UsageError::new(error, "say one; all servers of a service are forwarded to in the same way"));
+        }
+        if let Some((_, said, Forward::Route | Forward::Tunnel)) = way
+            && port != service.address.port()
+        {
+            let error =
+                format!("{said} leaves the port as it is, and -r says {port} for a service at {}", service.address);
+            return Err(UsageError::new(error, "leave the port of -r out, or forward with -b or -m"));
+        }
+        let options = BackendOptions {
+            forward: way.map(|(.., forward)| forward),
+            weight: self.number(Key::Weight, "-w", 0, MAX_WEIGHT)?,
+            limit: self.number(Key::UpperThreshold, "-x", 0, u32::MAX)?,
+        };
+        Ok((service, SocketAddr::new(address, port), options))
+    }
+
+    fn local(&self) -> Result<IpAddr, UsageError> {
+        let text = self
+            .value(Key::Local)
+            .ok_or_else(|| UsageError::new(format!("{} needs a local address", self.verb_said), "add -z ADDRESS"))?;
+        address("-z", text)
+    }
+
+    fn device(&self) -> Option<String> {
+        self.value(Key::Device).map(str::to_owned)
+    }
+
+    fn timeouts(&self) -> Result<Edit, UsageError> {
+        let [tcp, tcp_fin, udp] = self.parts.words.as_slice() else {
+            return Err(UsageError::new(
+                format!("--set needs three timeouts, and is given {}", self.parts.words.len()),
+                "say --set TCP TCPFIN UDP in seconds, 0 for one that stays",
+            ));
+        };
+        let seconds = |text: &String| in_range("--set", text, 0, MAX_TIMEOUT);
+        Ok(Edit::Timeouts { tcp: seconds(tcp)?, tcp_fin: seconds(tcp_fin)?, udp: seconds(udp)? })
+    }
+
+    fn number<N: FromStr + PartialOrd + Copy + std::fmt::Display>(
+        &self,
+        key: Key,
+        said: &str,
+        least: N,
+        most: N,
+    ) -> Result<Option<N>, UsageError> {
+        self.value(key).map(|text| in_range(said, text, least, most)).transpose()
+    }
+
+    fn listing(&self) -> Result<Listing, UsageError> {
+        let service = self.maybe_service()?;
+        let what = self.what(service)?;
+        let is_of_connections = matches!(what, What::Connections(_));
+        for (key, said) in [(Key::Client, "--client"), (Key::Backend, "--backend"), (Key::Most, "--most")] {
+            if self.has(key) && !is_of_connections {
+                return Err(UsageError::new(format!("{said} chooses connections"), "add -c, or leave it out"));
+            }
+        }
+        if self.has(Key::Sort) && (is_of_connections || self.has(Key::NoSort)) {
+            let reason = "connections are listed as the table has them, and --nosort is its contrary: leave it out";
+            return Err(UsageError::refused("--sort", reason));
+        }
+        if matches!(what, What::Timeout) && service.is_some() {
+            let next = "leave the service out, or say `-L` alone, which shows a service's conn-timeout";
+            return Err(UsageError::new("--timeout lists the timeouts of services without their own", next));
+        }
+        Ok(Listing {
+            what,
+            service,
+            numeric: self.has(Key::Numeric),
+            exact: self.has(Key::Exact),
+            sorted: !self.has(Key::NoSort),
+            json: self.has(Key::Json),
+        })
+    }
+
+    fn what(&self, service: Option<ServiceKey>) -> Result<What, UsageError> {
+        let kinds = [
+            (Key::Stats, "--stats"),
+            (Key::Rate, "--rate"),
+            (Key::Thresholds, "--thresholds"),
+            (Key::Timeout, "--timeout"),
+            (Key::Connection, "-c"),
+        ];
+        let mut kinds = kinds.into_iter().filter(|(key, _)| self.has(*key));
+        let first = kinds.next();
+        if let (Some((_, first)), Some((_, second))) = (first, kinds.next()) {
+            return Err(UsageError::new(
+                format!("{first} and {second} are two listings"),
+                "ask for one after the other",
+            ));
+        }
+        Ok(match first.map(|(key, _)| key) {
+            Some(Key::Stats) => What::Stats,
+            Some(Key::Rate) => What::Rate,
+            Some(Key::Thresholds) => What::Thresholds,
+            Some(Key::Timeout) => What::Timeout,
+            Some(_) => What::Connections(self.filter(service)?),
+            None => What::Rules,
+        })
+    }
+
+    fn filter(&self, service: Option<ServiceKey>) -> Result<Filter, UsageError> {
+        let backend = |text: &str| {
+            let protocol = service.map_or(Protocol::Tcp, |service| service.protocol);
+            let (address, port) = host_and_port("--backend", text, protocol)?;
+            let port = port.or(service.map(|service| service.address.port()));
+            let port =
+                port.ok_or_else(|| UsageError::new(format!("--backend {text} has no port"), "say ADDRESS:PORT"))?;
+            Ok(SocketAddr::new(address, port))
+        };
+        Ok(Filter {
+            service,
+            client: self.value(Key::Client).map(|text| address("--client", text)).transpose()?,
+            backend: self.value(Key::Backend).map(backend).transpose()?,
+            most: self.number(Key::Most, "--most", 1, u64::MAX)?,
+        })
+    }
+}
+
+fn in_range<N: FromStr + PartialOrd + Copy + std::fmt::Display>(
+    said: &str,
+    text: &str,
+    least: N,
+    most: N,
+) -> Result<N, UsageError> {
+    text.parse().ok().filter(|number| (least..=most).contains(number)).ok_or_else(|| {
+        UsageError::new(format!("{said} {text} is no number that it can be"), format!("say {least} to {most}"))
+    })
+}
+
+fn address(said: &str, text: &str) -> Result<IpAddr, UsageError> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    names::host(bare).ok_or_else(|| {
+        UsageError::new(format!("{said} {text} is neither an address nor the name of a host"), "say an address")
+    })
+}
+
+/// `HOST[:PORT]`, `[IPV6]:PORT`, `IPV6`.
+fn host_and_port(said: &str, text: &str, protocol: Protocol) -> Result<(IpAddr, Option<u16>), UsageError> {
+    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((host, "")) => (host, None),
+        // What stands between the bracket and a port is a colon: without it, there is no port that could be meant.
+        Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or_default())),
+        None if text.parse::<IpAddr>().is_ok() => (text, None),
+        None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let port = port
+        .map(|port| {
+            names::port(protocol, port).ok_or_else(|| {
+                UsageError::new(
+                    format!("{said} {text}: '{port}' is neither a port nor the name of a service"),
+                    "say ADDRESS:PORT, an IPv6 address in brackets",
+                )
+            })
+        })
+        .transpose()?;
+    let host = names::host(host).ok_or_else(|| {
+        UsageError::new(
+            format!("{said} {text}: '{host}' is neither an address nor the name of a host"),
+            "say ADDRESS:PORT, an IPv6 address in brackets",
+        )
+    })?;
+    Ok((host, port))
+}

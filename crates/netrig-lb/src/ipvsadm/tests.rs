@@ -1,0 +1,224 @@
+use super::*;
+use crate::message::{BackendOptions, Edit, Forward, Protocol, ServiceKey, ServiceOptions};
+
+fn parse(text: &str) -> Result<Line, UsageError> {
+    Line::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+}
+
+fn edit(text: &str) -> Edit {
+    match parse(text) {
+        Ok(Line { name: None, command: Command::Edit { edit, device: None } }) => edit,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+fn listed(text: &str) -> Listing {
+    match parse(text).map(|line| line.command) {
+        Ok(Command::List(listing)) => listing,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+fn tcp(address: &str) -> ServiceKey {
+    ServiceKey { protocol: Protocol::Tcp, address: address.parse().unwrap() }
+}
+
+fn udp(address: &str) -> ServiceKey {
+    ServiceKey { protocol: Protocol::Udp, ..tcp(address) }
+}
+
+fn scheduled(scheduler: &str) -> ServiceOptions {
+    ServiceOptions { scheduler: Some(scheduler.to_owned()), ..ServiceOptions::default() }
+}
+
+#[test]
+fn services_are_added_changed_and_removed() {
+    let add = |service, options| Edit::AddService { service, options };
+    assert_eq!(edit("-A -t 192.0.2.1:80"), add(tcp("192.0.2.1:80"), ServiceOptions::default()));
+    assert_eq!(edit("-A -u [2001:db8::53]:53 -s mh"), add(udp("[2001:db8::53]:53"), scheduled("mh")));
+    assert_eq!(
+        edit("--add-service --tcp-service=192.0.2.1:80 --scheduler=rr"),
+        add(tcp("192.0.2.1:80"), scheduled("rr"))
+    );
+    let timeout = ServiceOptions { timeout: Some(30), ..ServiceOptions::default() };
+    assert_eq!(edit("-A -t 192.0.2.1:80 --conn-timeout 30"), add(tcp("192.0.2.1:80"), timeout));
+    let options = ServiceOptions {
+        limit: Some(0),
+        expire: Some("removed".to_owned()),
+        sloppy_tcp: Some(true),
+        ..ServiceOptions::default()
+    };
+    let service = tcp("192.0.2.1:80");
+    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on";
+    assert_eq!(edit(line), Edit::EditService { service, options });
+    for (line, what) in [
+        ("-E -t 192.0.2.1:80 --expire later", "say one of never, removed, quiescent"),
+        ("-A -t 192.0.2.1:80 --sloppy-tcp yes", "say one of on, off"),
+        ("-D -t 192.0.2.1:80 --limit 5", "--limit does not belong to -D"),
+    ] {
+        let error = Line::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    assert_eq!(edit("-E -t 192.0.2.1:80 -s sh"), Edit::EditService { service, options: scheduled("sh") });
+    assert_eq!(edit("-D -t 192.0.2.1:80"), Edit::DeleteService { service });
+    assert_eq!(edit("-C"), Edit::Clear);
+    assert_eq!(edit("--set 90 0 300"), Edit::Timeouts { tcp: 90, tcp_fin: 0, udp: 300 });
+}
+
+#[test]
+fn servers_are_added_changed_and_removed() {
+    let service = tcp("192.0.2.1:80");
+    let add = |backend: &str, options| Edit::AddBackend { service, backend: backend.parse().unwrap(), options };
+    let by = |forward| BackendOptions { forward: Some(forward), ..BackendOptions::default() };
+    for (option, forward) in
+        [("-b", Forward::FullNat), ("-m", Forward::Nat), ("-g", Forward::Route), ("-i", Forward::Tunnel)]
+    {
+        let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1 {option}");
+        assert_eq!(edit(&line), add("10.0.0.1:80", by(forward)), "{line}");
+    }
+    for (option, forward) in [("--masquerading", Forward::Nat), ("--fullnat", Forward::FullNat)] {
+        let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1:8080 {option} -w 5 -x 100");
+        let options = BackendOptions { forward: Some(forward), weight: Some(5), limit: Some(100) };
+        assert_eq!(edit(&line), add("10.0.0.1:8080", options), "{line}");
+    }
+    // What is not said is the balancer's to decide: it knows the service.
+    assert_eq!(edit("-a -t 192.0.2.1:80 -r 10.0.0.1"), add("10.0.0.1:80", BackendOptions::default()));
+    let backend = "10.0.0.1:8080".parse().unwrap();
+    let options = BackendOptions { weight: Some(0), ..BackendOptions::default() };
+    assert_eq!(edit("-e -t 192.0.2.1:80 -r 10.0.0.1:8080 -w 0"), Edit::EditBackend { service, backend, options });
+    assert_eq!(edit("-d -t 192.0.2.1:80 -r 10.0.0.1:8080"), Edit::DeleteBackend { service, backend });
+}
+
+#[test]
+fn local_addresses_are_those_of_dpvs() {
+    let (service, address) = (tcp("192.0.2.1:80"), "10.0.0.200".parse().unwrap());
+    assert_eq!(edit("-P -t 192.0.2.1:80 -z 10.0.0.200"), Edit::AddLocal { service, address });
+    assert_eq!(edit("--del-laddr -t 192.0.2.1:80 --laddr 10.0.0.200"), Edit::DeleteLocal { service, address });
+    let line = parse("--add-laddr -z 10.0.0.200 -t 192.0.2.1:80 -F dpdk0").unwrap();
+    let device = Some("dpdk0".to_owned());
+    assert_eq!(line.command, Command::Edit { edit: Edit::AddLocal { service, address }, device });
+    assert_eq!(parse("-G").unwrap().command, Command::Locals { service: None, json: false });
+    let six = edit("-P -t [2001:db8::1]:80 -z 2001:db8::2");
+    assert_eq!(six, Edit::AddLocal { service: tcp("[2001:db8::1]:80"), address: "2001:db8::2".parse().unwrap() });
+}
+
+#[test]
+fn listings_are_chosen() {
+    let Listing { what, service, numeric, exact, sorted, json } = listed("-Ln");
+    assert_eq!((what, service, numeric, exact, sorted, json), (What::Rules, None, true, false, true, false));
+    assert_eq!(listed("-L -n --stats --exact").what, What::Stats);
+    assert!(listed("-l -X --rate").exact);
+    assert_eq!(listed("-L --thresholds -u 192.0.2.1:53").service, Some(udp("192.0.2.1:53")));
+    assert!(!listed("-L --nosort").sorted && listed("-L --sort").sorted);
+    assert_eq!(listed("--list --timeout").what, What::Timeout);
+    let filter = Filter {
+        service: Some(tcp("192.0.2.1:80")),
+        client: Some("198.51.100.9".parse().unwrap()),
+        backend: Some("10.0.0.1:80".parse().unwrap()),
+        most: Some(10),
+    };
+    let line = "-Lnc -t 192.0.2.1:80 --client 198.51.100.9 --backend 10.0.0.1 --most 10";
+    assert_eq!(listed(line).what, What::Connections(filter));
+    assert_eq!(listed("-lnc").what, What::Connections(Filter::default()));
+    assert_eq!(parse("-Z -t 192.0.2.1:80").unwrap().command, Command::Zero(Some(tcp("192.0.2.1:80"))));
+    assert_eq!(parse("-S -n").unwrap().command, Command::Save { numeric: true });
+    let named = parse("-L --name edge").unwrap();
+    assert_eq!(named.name, Some("edge".parse().unwrap()));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_next_step() {
+    for (line, what, next) in [
+        ("", "no command", "-L"),
+        ("-n", "no command", "-A"),
+        ("-A", "-A needs a service", "-t ADDRESS:PORT"),
+        ("-A -s rr", "-A needs a service", "-u ADDRESS:PORT"),
+        ("-A -D -t 1.1.1.1:1", "-A and -D", "one of them"),
+        ("-A -t 1.1.1.1:1 -t 1.1.1.1:2", "-t is said twice", "once"),
+        ("-A -t 1.1.1.1:1 -u 1.1.1.1:1", "-t and -u", "line of its own"),
+        ("-A -t 1.1.1.1", "has no port", "ADDRESS:PORT"),
+        ("-A -t 1.1.1.1:0", "has no port", "no services for all ports"),
+        ("-A -t 1.1.1.1:http!", "'http!' is neither a port", "ADDRESS:PORT"),
+        ("-A -t 80", "'80' is neither an address", "ADDRESS:PORT"),
+        ("-A -t [2001:db8::1]80", "neither a port", "brackets"),
+        ("-A -t 2001:db8::1", "has no port", "ADDRESS:PORT"),
+        ("-A -t 1.1.1.1:1 -s sed", "no scheduler 'sed'", "rr, wrr, lc, wlc, sh, mh"),
+        ("-A -t 1.1.1.1:1 -s conhash", "no scheduler 'conhash'", "hash consistently"),
+        ("-A -t 1.1.1.1:1 -r 2.2.2.2", "-r does not belong to -A", "leave it out"),
+        ("-A -t 1.1.1.1:1 --conn-timeout 0", "--conn-timeout 0", "1 to 2592000"),
+        ("-E -t 1.1.1.1:1", "nothing to change", "-s SCHEDULER"),
+        ("-D -t 1.1.1.1:1 -s rr", "-s does not belong to -D", "leave it out"),
+        ("-a -t 1.1.1.1:1", "-a needs a server", "-r ADDRESS"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -m -g", "-m and -g", "the same way"),
+        ("-a -t 1.1.1.1:80 -r 2.2.2.2:81 -g", "-g leaves the port", "-b or -m"),
+        ("-a -t 1.1.1.1:80 -r 2.2.2.2:81 -i", "-i leaves the port", "-b or -m"),
+        ("-a -t 1.1.1.1:80 -r 2.2.2.2 -w 65536", "-w 65536", "0 to 65535"),
+        ("-a -t 1.1.1.1:80 -r 2.2.2.2 -w -1", "-w -1", "0 to 65535"),
+        ("-a -t 1.1.1.1:80 -r 2.2.2.2 -x many", "-x many", "0 to"),
+        ("-e -t 1.1.1.1:80 -r 2.2.2.2", "nothing to change", "-w WEIGHT"),
+        ("-d -t 1.1.1.1:80 -r 2.2.2.2 -m", "-m does not belong to -d", "leave it out"),
+        ("-P -t 1.1.1.1:80", "-P needs a local address", "-z ADDRESS"),
+        ("-C -t 1.1.1.1:80", "-t does not belong to -C", "leave it out"),
+        ("-L --stats --rate", "--stats and --rate", "one after the other"),
+        ("-L -c --stats", "--stats and -c", "one after the other"),
+        ("-L --client 1.1.1.1", "--client chooses connections", "add -c"),
+        ("-L -c --sort", "--sort is refused", "leave it out"),
+        ("-L --sort --nosort", "--sort is refused", "leave it out"),
+        ("-L --timeout -t 1.1.1.1:1", "--timeout", "leave the service out"),
+        ("-L -c --backend 1.1.1.1", "has no port", "ADDRESS:PORT"),
+        ("-L extra", "'extra' belongs to no option", "leave it out"),
+        ("-L --stats=1", "--stats takes no value", "leave the value out"),
+        ("-A -t", "-t needs a value", "after the option"),
+        ("--set 1 2", "three timeouts", "0 for one that stays"),
+        ("--set 1 2 x", "--set x", "0 to 2592000"),
+        ("-R -n", "-n does not belong to -R", "leave it out"),
+        ("-L --what", "no option --what", "--help"),
+        ("-L -K", "no option -K", "--help"),
+        ("-L --name a.b", "'a.b'", "letters"),
+    ] {
+        let error = parse(line).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains(next), "{line}: {error}");
+    }
+}
+
+/// Each option of the originals that is not honoured is refused by its name, with the reason.
+#[test]
+fn what_is_not_there_is_refused_by_name() {
+    for (line, reason) in [
+        ("-A -f 1", "-t or -u"),
+        ("-A --fwmark-service 1", "-t or -u"),
+        ("-A -f 1 -6", "-t or -u"),
+        ("-A -t 1.1.1.1:1 -6", "[2001:db8::1]:80"),
+        ("-A --sctp-service 1.1.1.1:1", "SCTP"),
+        ("-A -t 1.1.1.1:1 -p", "there is no persistence"),
+        ("-A -t 1.1.1.1:1 -p 300 -M 255.255.255.0", "there is no persistence"),
+        ("-A -t 1.1.1.1:1 --persistent 300", "there is no persistence"),
+        ("-E -t 1.1.1.1:1 --netmask=255.0.0.0", "there is no persistence"),
+        ("-A -t 1.1.1.1:1 --pe sip", "there is no persistence"),
+        ("-A -t 1.1.1.1:1 -s mh -b mh-port", "address and port"),
+        ("-A -t 1.1.1.1:1 -s sh --sched-flags sh-fallback", "address and port"),
+        ("-A -u 1.1.1.1:1 -o", "--set"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -x 5 -y 3", "as soon as one ends"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue", "IP in IP"),
+        ("-L --persistent-conn", "there is no persistence"),
+        ("-L --daemon", "ECMP"),
+        ("--start-daemon master", "ECMP"),
+        ("--stop-daemon=backup", "ECMP"),
+        ("-L --tun-info", "IP in IP"),
+        ("-A -t 1.1.1.1:1 -j enable", "SYN proxy"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -J", "SNAT"),
+        ("-U -t 1.1.1.1:1 -k 2.2.2.2", "nftables"),
+        ("-L -c --sockpair tcp:1.1.1.1:1:2.2.2.2:2", "--client"),
+    ] {
+        let error = parse(line).unwrap_err().to_string();
+        assert!(error.contains("is refused") && error.contains(reason), "{line}: {error}");
+    }
+}
+
+#[test]
+fn a_device_that_the_balancer_does_not_run_on_is_refused() {
+    let status = crate::fixture::status();
+    assert!(refuse_unless_ours("eth0", &status).is_ok());
+    let error = refuse_unless_ours("dpdk0", &status).unwrap_err().to_string();
+    assert!(error.contains("dpdk0") && error.contains("eth0"), "{error}");
+}

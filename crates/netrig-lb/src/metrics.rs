@@ -1,0 +1,189 @@
+//! The balancer as OpenMetrics 1.0 text, which Prometheus scrapes.
+
+use super::listing::{forward_name, protocol};
+use super::message::{BackendEntry, Counters, ReasonCount, ServiceEntry, Status};
+use rig_cli::openmetrics::Exposition;
+
+/// What is told of each service, and of each of its backends under names of their own: a sum over one family is then
+/// never a sum of both.
+#[derive(Clone, Copy)]
+struct Family {
+    connections: &'static str,
+    packets: &'static str,
+    bytes: &'static str,
+    /// Of the help texts.
+    of: &'static str,
+}
+
+const OF_SERVICE: Family = Family {
+    connections: "lb_service_connections",
+    packets: "lb_service_packets",
+    bytes: "lb_service_bytes",
+    of: "the service",
+};
+const OF_BACKEND: Family = Family {
+    connections: "lb_backend_connections",
+    packets: "lb_backend_packets",
+    bytes: "lb_backend_bytes",
+    of: "the backend",
+};
+
+/// All metrics, of the types that readers of Prometheus' older text format know, too: none is an `info`. Counters are since the balancer began, whatever `-Z` did.
+pub fn render(status: &Status) -> String {
+    let mut text = Exposition::default();
+    let balancer = [("balancer", status.name.as_str())];
+    let info = [("balancer", status.name.as_str()), ("version", &status.netrig_version)];
+    text.add("gauge", "lb_build_info", "", "The control plane's version.", &info, 1.0);
+    let mut gauge = |name, unit, help, value| text.add("gauge", name, unit, help, &balancer, value);
+    gauge("lb_up", "seconds", "Since the control plane was started.", status.up_ms as f64 / 1000.0);
+    gauge("lb_persists", "", "1 if packets are balanced on when the control plane ends.", f64::from(status.persist));
+    gauge(
+        "lb_workers",
+        "",
+        "CPUs that run the program; 0 for any that takes packets from a device.",
+        status.workers.len() as f64,
+    );
+    let table = status.table;
+    gauge(
+        "lb_table_connections",
+        "",
+        "Connections in the table, as the last sweep counted them.",
+        table.connections as f64,
+    );
+    gauge("lb_table_capacity", "", "Connections that fit into the table.", table.capacity as f64);
+    gauge("lb_memory", "bytes", "Of all maps.", table.memory_bytes as f64);
+    gauge("lb_sweep_duration", "seconds", "Of the last round of sweeping.", table.sweep_ms as f64 / 1000.0);
+    timeouts(&mut text, status);
+    devices(&mut text, status);
+    status.services.iter().for_each(|service| of_service(&mut text, &status.name, service));
+    reasons(&mut text, &status.name, "lb_drops", "Packets dropped, by reason.", &status.drops);
+    reasons(&mut text, &status.name, "lb_passes", "Packets left to the kernel, by reason.", &status.passes);
+    text.to_string()
+}
+
+fn timeouts(text: &mut Exposition, status: &Status) {
+    let timeouts = status.timeouts;
+    for (of, seconds) in [("tcp", timeouts.tcp), ("tcp_fin", timeouts.tcp_fin), ("udp", timeouts.udp)] {
+        let labels = [("balancer", status.name.as_str()), ("of", of)];
+        let help = "After which silence connections of services without their own are forgotten.";
+        text.add("gauge", "lb_timeout", "seconds", help, &labels, seconds.into());
+    }
+}
+
+fn devices(text: &mut Exposition, status: &Status) {
+    for device in &status.devices {
+        let labels = [("balancer", status.name.as_str()), ("device", &device.name), ("mode", &device.mode)];
+        text.add("gauge", "lb_device_queues", "", "Receive queues of the device.", &labels, device.queues.into());
+    }
+}
+
+fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
+    let address = service.key.address.to_string();
+    let protocol = protocol(service.key.protocol).to_ascii_lowercase();
+    let labels = [("balancer", balancer), ("protocol", protocol.as_str()), ("service", &address)];
+    let [balancer, protocol, address] = labels;
+    let info =
+        [balancer, protocol, address, ("scheduler", &service.scheduler), ("forward", forward_name(service.forward))];
+    text.add(
+        "gauge",
+        "lb_service_info",
+        "",
+        "How the service's connections are distributed and forwarded.",
+        &info,
+        1.0,
+    );
+    let help = "0 for one that was removed and still has connections.";
+    text.add("gauge", "lb_service_open", "", help, &labels, f64::from(service.open));
+    let help = "Local addresses of the service.";
+    text.add("gauge", "lb_service_local_addresses", "", help, &labels, service.local.len() as f64);
+    if let Some(limit) = service.limit {
+        text.add(
+            "gauge",
+            "lb_service_limit",
+            "",
+            "Connections at which the service gets no more.",
+            &labels,
+            limit.into(),
+        );
+    }
+    for refused in &service.refused {
+        let labels = [balancer, protocol, address, ("reason", refused.reason.as_str())];
+        let help = "Packets of new connections that were refused to the service, by reason.";
+        text.add("counter", "lb_service_refused_packets", "", help, &labels, refused.packets as f64);
+    }
+    counters(text, OF_SERVICE, &labels, &service.total);
+    for backend in &service.backends {
+        of_backend(text, [balancer, protocol, address, ("backend", &backend.address.to_string())], backend);
+    }
+}
+
+fn of_backend(text: &mut Exposition, labels: [(&str, &str); 4], backend: &BackendEntry) {
+    let mut gauge = |name, help, value| text.add("gauge", name, "", help, &labels, value);
+    gauge("lb_backend_weight", "The backend's share of new connections; 0 for none.", backend.weight.into());
+    gauge("lb_backend_active", "Established TCP connections to the backend.", backend.active.into());
+    gauge("lb_backend_inactive", "All other connections to the backend.", backend.inactive.into());
+    let help = "1 for one that was removed and still has connections.";
+    gauge("lb_backend_leaving", help, f64::from(backend.leaving));
+    if let Some(limit) = backend.limit {
+        gauge("lb_backend_limit", "Connections at which the backend gets no more.", limit.into());
+    }
+    counters(text, OF_BACKEND, &labels, &backend.total);
+}
+
+fn counters(text: &mut Exposition, family: Family, labels: &[(&str, &str)], counters: &Counters) {
+    let Family { connections, packets, bytes, of } = family;
+    let help = format!("Connections begun with {of}.");
+    text.add("counter", connections, "", &help, labels, counters.connections as f64);
+    for (direction, packets_so_far, bytes_so_far) in
+        [("in", counters.in_packets, counters.in_bytes), ("out", counters.out_packets, counters.out_bytes)]
+    {
+        let labels = [labels, &[("direction", direction)]].concat();
+        let help = format!("Packets of {of}: in from clients, out from backends.");
+        text.add("counter", packets, "", &help, &labels, packets_so_far as f64);
+        let help = format!("Bytes of IP packets of {of}: in from clients, out from backends.");
+        text.add("counter", bytes, "bytes", &help, &labels, bytes_so_far as f64);
+    }
+}
+
+fn reasons(text: &mut Exposition, balancer: &str, name: &str, help: &str, reasons: &[ReasonCount]) {
+    for reason in reasons {
+        let number = reason.number.to_string();
+        let labels = [("balancer", balancer), ("reason", &reason.key), ("number", &number)];
+        text.add("counter", name, "", help, &labels, reason.packets as f64);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use openmetrics_parser::openmetrics::parse_openmetrics;
+
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn it_is_openmetrics() {
+        let text = render(&fixture::status());
+        let exposition = parse_openmetrics(&text).unwrap();
+        for family in ["netrig_lb_service_bytes", "netrig_lb_backend_active", "netrig_lb_drops", "netrig_lb_up_seconds"]
+        {
+            assert!(exposition.families.contains_key(family), "{family} in {text}");
+        }
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn counters_go_on_when_listings_begin_again() {
+        let mut status = fixture::status();
+        let before = render(&status);
+        status.services[0].counters = Counters::default();
+        assert_eq!(render(&status), before);
+    }
+
+    #[test]
+    fn a_balancer_without_anything_is_openmetrics_too() {
+        let mut status = fixture::status();
+        (status.services, status.devices, status.drops, status.passes) = Default::default();
+        parse_openmetrics(&render(&status)).unwrap();
+    }
+}

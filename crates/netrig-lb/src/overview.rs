@@ -1,0 +1,210 @@
+//! What `netrig lb status` prints: the balancer on one screen.
+
+use super::drops::wrapped;
+use super::listing::{forward_name, order, protocol};
+use super::message::{BackendEntry, Rates, ReasonCount, ServiceEntry, Status};
+
+/// `width` is that of the terminal, columns.
+pub fn write(status: &Status, width: usize) -> String {
+    let Status { name, netrig_version, process, persist, .. } = status;
+    let ends = if *persist { "stays when it ends" } else { "ends with it" };
+    let mut text = format!("{name}: netrig {netrig_version}, process {process} for {}, {ends}\n", up(status.up_ms));
+    let mut line = |what: &str, value: &str| {
+        text += &wrapped(value, &format!("{what:<10}"), "          ", width);
+    };
+    if let Some(file) = &status.file {
+        line("file", file);
+    }
+    for device in &status.devices {
+        let queues = if device.queues == 1 { "queue" } else { "queues" };
+        let slow = if device.mode == "generic" { " (slow: its driver has no XDP)" } else { "" };
+        let value = format!("{} {}{slow}, {} {queues}: {}", device.name, device.mode, device.queues, device.placement);
+        line("device", &value);
+    }
+    let workers = match status.workers.as_slice() {
+        [] => "not set: any CPU that takes packets from a device".to_owned(),
+        [only] => format!("1, on CPU {only}"),
+        several => format!("{}, on CPUs {}", several.len(), ranges(several)),
+    };
+    line("workers", &workers);
+    line("table", &table(status));
+    let timeouts = status.timeouts;
+    line("timeouts", &format!("tcp {} s, after a FIN {} s, udp {} s", timeouts.tcp, timeouts.tcp_fin, timeouts.udp));
+    line("drops", &drops(&status.drops));
+    let mut services: Vec<&ServiceEntry> = status.services.iter().collect();
+    services.sort_by_key(|service| order(service.key));
+    if services.is_empty() {
+        text += "no service: add one with `netrig lb -A`, or to the file\n";
+        return text;
+    }
+    let over = match status.rate_span_ms {
+        0 => "not taken yet".to_owned(),
+        span => format!("over {:.1} s", span as f64 / 1000.0),
+    };
+    let title = ["conn", "in pkt", "out pkt", "in bit", "out bit", "active", "other"].map(str::to_owned);
+    text.push('\n');
+    text += &row(&format!("a second, {over}"), title);
+    services.into_iter().for_each(|service| text += &service_rows(service));
+    text
+}
+
+fn table(status: &Status) -> String {
+    let table = status.table;
+    let share = 100.0 * table.connections as f64 / table.capacity.max(1) as f64;
+    let memory = table.memory_bytes as f64 / 1e6;
+    format!(
+        "{} of {} connections ({share:.1} %), maps of {memory:.0} MB, last sweep {} ms",
+        table.connections, table.capacity, table.sweep_ms
+    )
+}
+
+/// The reasons that packets are being dropped for, or have been.
+fn drops(drops: &[ReasonCount]) -> String {
+    let mut happened: Vec<&ReasonCount> = drops.iter().filter(|reason| reason.packets > 0).collect();
+    if happened.is_empty() {
+        return "none".to_owned();
+    }
+    happened.sort_by_key(|reason| std::cmp::Reverse((reason.rate, reason.packets)));
+    let words: Vec<String> = happened.iter().map(|r| format!("{} {} ({}/s)", r.key, r.packets, r.rate)).collect();
+    format!("{}; `netrig lb drops` tells why", words.join(", "))
+}
+
+fn service_rows(service: &ServiceEntry) -> String {
+    let ServiceEntry { key, scheduler, forward, local, open, lacks, .. } = service;
+    let mut text = format!("{} {}", protocol(key.protocol), key.address);
+    // One that was removed has no scheduler any more.
+    for word in [scheduler.as_str(), forward_name(*forward)].into_iter().filter(|word| !word.is_empty()) {
+        text += &format!(" {word}");
+    }
+    if !local.is_empty() {
+        text += &format!(", {} local", local.len());
+    }
+    if !open {
+        text += ", removed";
+    }
+    if let Some(lacks) = lacks {
+        text += &format!(", NOT IN FORCE: it lacks {lacks}");
+    }
+    if let Some(limit) = service.limit {
+        text += &format!(", at most {limit} connections");
+    }
+    text.push('\n');
+    if !service.refused.is_empty() {
+        let reasons: Vec<_> = service.refused.iter().map(|of| format!("{} {}", of.reason, of.packets)).collect();
+        text += &format!("  refused: {}\n", reasons.join(", "));
+    }
+    let sum = |count: fn(&BackendEntry) -> u32| service.backends.iter().map(|b| u64::from(count(b))).sum();
+    text += &row("  all", cells(&service.rates, sum(|b| b.active), sum(|b| b.inactive)));
+    for backend in &service.backends {
+        let state = match (backend.leaving, backend.weight) {
+            (true, _) => " removed",
+            (false, 0) => " weight 0",
+            _ => "",
+        };
+        let name = format!("  {}{state}", backend.address);
+        text += &row(&name, cells(&backend.rates, backend.active.into(), backend.inactive.into()));
+    }
+    text
+}
+
+fn cells(rates: &Rates, active: u64, inactive: u64) -> [String; 7] {
+    [
+        count(rates.connections),
+        count(rates.in_packets),
+        count(rates.out_packets),
+        count(rates.in_bytes * 8.0),
+        count(rates.out_bytes * 8.0),
+        active.to_string(),
+        inactive.to_string(),
+    ]
+}
+
+/// Of a row's name, so that rows have 80 columns in all. Longer names have a line of their own.
+const NAME: usize = 29;
+
+fn row(name: &str, cells: [String; 7]) -> String {
+    let [connections, in_packets, out_packets, in_bits, out_bits, active, inactive] = cells;
+    let (line, name) = if name.chars().count() > NAME { (format!("{name}\n"), "") } else { (String::new(), name) };
+    format!(
+        "{line}{name:<NAME$} {connections:>6} {in_packets:>6} {out_packets:>7} {in_bits:>6} {out_bits:>7} {active:>6} \
+         {inactive:>6}\n"
+    )
+}
+
+/// Three digits: 812, 1.23k, 45.6k, 7.89M.
+fn count(value: f64) -> String {
+    // What rounds to a thousand is one of the next unit.
+    let fits = |size: f64| value >= 0.9995 * size;
+    let (size, unit) = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
+        .into_iter()
+        .find(|(size, _)| fits(*size))
+        .unwrap_or((1.0, ""));
+    let scaled = value / size;
+    let digits = match scaled {
+        _ if unit.is_empty() => 0,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{scaled:.digits$}{unit}")
+}
+
+fn up(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+/// `0-3,6`.
+fn ranges(cpus: &[u32]) -> String {
+    let mut sorted = cpus.to_vec();
+    sorted.sort_unstable();
+    let runs = sorted.chunk_by(|a, b| a + 1 == *b).filter_map(|run| match run {
+        [only] => Some(only.to_string()),
+        [first, .., last] => Some(format!("{first}-{last}")),
+        [] => None,
+    });
+    runs.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn one_screen_tells_all() {
+        let text = write(&fixture::status(), 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn without_services_it_says_how_to_add_one() {
+        let text = write(&Status { services: Vec::new(), ..fixture::status() }, 80);
+        assert!(text.ends_with("no service: add one with `netrig lb -A`, or to the file\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_in_force_is_told() {
+        let mut status = fixture::status();
+        status.services[0].lacks = Some("a local address".to_owned());
+        status.workers.clear();
+        let text = write(&status, 80);
+        assert!(text.contains("sh Route, NOT IN FORCE: it lacks a local address\n"), "{text}");
+        assert!(text.contains("workers   not set: any CPU that takes packets from a device\n"), "{text}");
+    }
+
+    #[test]
+    fn figures_are_short() {
+        let counts = [0.0, 0.4, 999.0, 1000.0, 9_996.0, 45_600.0, 99_999.6, 999_600.0, 7_891_234.0, 9e10].map(count);
+        assert_eq!(counts, ["0", "0", "999", "1.00k", "10.0k", "45.6k", "100k", "1.00M", "7.89M", "90.0G"]);
+        assert_eq!([900, 61_000, 3_660_000, 90_000_000].map(up), ["0 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+        assert_eq!([&[0, 1, 2, 5][..], &[3], &[]].map(ranges), ["0-2,5", "3", ""]);
+    }
+}

@@ -1,0 +1,161 @@
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fixture;
+use crate::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey};
+
+#[test]
+fn rules_are_lines_of_ipvsadm() {
+    let expected = "\
+-A -t 192.0.2.1:80 -s wlc --limit 100000 --expire removed
+-P -t 192.0.2.1:80 -z 10.0.0.200
+-P -t 192.0.2.1:80 -z 10.0.0.201
+-a -t 192.0.2.1:80 -r 10.0.0.12:8080 -b -w 1
+-a -t 192.0.2.1:80 -r 10.0.0.9:8080 -b -w 100 -x 50000
+-A -u [2001:db8::53]:53 -s sh --conn-timeout 10
+-a -u [2001:db8::53]:53 -r [2001:db8:0:1::53]:53 -g -w 0
+";
+    assert_eq!(save(&fixture::status(), Names::Numeric), expected);
+}
+
+#[test]
+fn lines_may_begin_with_the_program_and_may_be_comments() {
+    let text = "# by hand\n\n  ipvsadm -C\n/sbin/ipvsadm -A -t 192.0.2.1:80\nnetrig lb -D -t 192.0.2.1:80\n\
+                -P -t 192.0.2.1:80 -z 10.0.0.200 -F eth1\n";
+    let rules = parse(text).unwrap();
+    assert_eq!(rules.edits.len(), 4);
+    assert_eq!(rules.edits[0], Edit::Clear);
+    assert_eq!(rules.devices.into_iter().collect::<Vec<_>>(), ["eth1"]);
+    assert_eq!(parse("").unwrap(), Rules::default());
+}
+
+#[test]
+fn what_is_no_rule_is_refused_with_its_line() {
+    for (text, why) in [
+        ("-C\n-A -t 192.0.2.1:80 -p 300", "line 2: -p, --persistent is refused"),
+        ("-C\n\n-L -n", "line 3: '-L -n' changes no rule"),
+        ("-R", "line 1: '-R' changes no rule"),
+        ("-C --name other", "line 1: '-C --name other' changes no rule"),
+        ("drop table", "line 1: no command is said"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}
+
+/// What the lines make of no service at all.
+fn made_by(edits: &[Edit]) -> Vec<ServiceEntry> {
+    let mut made: Vec<ServiceEntry> = Vec::new();
+    let find = |made: &mut Vec<ServiceEntry>, key| made.iter().position(|service| service.key == key).unwrap();
+    for edit in edits {
+        match edit.clone() {
+            Edit::AddService { service, options } => {
+                let (scheduler, timeout) = (options.scheduler.unwrap(), options.timeout);
+                made.push(ServiceEntry {
+                    limit_said: options.limit,
+                    expire: options.expire.unwrap_or("never".to_owned()),
+                    sloppy_tcp: options.sloppy_tcp.unwrap_or_default(),
+                    ..of(service, scheduler, timeout, Forward::Route, Vec::new(), Vec::new())
+                });
+            }
+            Edit::AddLocal { service, address } => {
+                let at = find(&mut made, service);
+                made[at].local.push(address);
+            }
+            Edit::AddBackend { service, backend, options: BackendOptions { forward, weight, limit } } => {
+                let at = find(&mut made, service);
+                made[at].forward = forward.unwrap();
+                made[at].backends.push(backend_of(backend, weight.unwrap(), limit));
+            }
+            other => panic!("{other:?} is not what -S writes"),
+        }
+    }
+    made
+}
+
+fn of(
+    key: ServiceKey,
+    scheduler: String,
+    timeout: Option<u32>,
+    forward: Forward,
+    local: Vec<std::net::IpAddr>,
+    backends: Vec<BackendEntry>,
+) -> ServiceEntry {
+    let (counters, total, rates) = (Counters::default(), Counters::default(), Rates::default());
+    let refused = Vec::new();
+    ServiceEntry {
+        key,
+        scheduler,
+        forward,
+        local,
+        timeout,
+        limit: None,
+        limit_said: None,
+        expire: "never".to_owned(),
+        sloppy_tcp: false,
+        open: true,
+        lacks: None,
+        counters,
+        total,
+        rates,
+        refused,
+        backends,
+    }
+}
+
+fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEntry {
+    let (counters, total, rates) = (Counters::default(), Counters::default(), Rates::default());
+    BackendEntry { address, weight, limit, leaving: false, active: 0, inactive: 0, counters, total, rates }
+}
+
+fn address(six: bool) -> BoxedStrategy<std::net::IpAddr> {
+    if six { any::<Ipv6Addr>().prop_map(Into::into).boxed() } else { any::<Ipv4Addr>().prop_map(Into::into).boxed() }
+}
+
+fn service() -> impl Strategy<Value = ServiceEntry> {
+    let forward = prop::sample::select(vec![Forward::FullNat, Forward::Nat, Forward::Route, Forward::Tunnel]);
+    let scheduler = prop::sample::select(vec!["rr", "wrr", "lc", "wlc", "sh", "mh"]);
+    let protocol = prop::sample::select(vec![Protocol::Tcp, Protocol::Udp]);
+    (any::<bool>(), protocol, 1..=u16::MAX, forward, scheduler, prop::option::of(1..=2_592_000_u32)).prop_flat_map(
+        |(six, protocol, port, forward, scheduler, timeout)| {
+            // The port stays as it is where packets are not translated.
+            let keeps_port = matches!(forward, Forward::Route | Forward::Tunnel);
+            let backend = (address(six), 1..=u16::MAX, 0..=65_535_u32, prop::option::of(1..u32::MAX)).prop_map(
+                move |(ip, own, weight, limit)| {
+                    backend_of(SocketAddr::new(ip, if keeps_port { port } else { own }), weight, limit)
+                },
+            );
+            let local = prop::collection::vec(address(six), 0..4);
+            (address(six), local, prop::collection::vec(backend, 1..5)).prop_map(move |(ip, local, backends)| {
+                let key = ServiceKey { protocol, address: SocketAddr::new(ip, port) };
+                let more = u32::from(port);
+                ServiceEntry {
+                    limit_said: (port % 3 > 0).then_some(more / 3),
+                    expire: ["never", "removed", "quiescent"][usize::from(port % 3)].to_owned(),
+                    sloppy_tcp: port % 2 == 0,
+                    ..of(key, scheduler.to_owned(), timeout, forward, local, backends)
+                }
+            })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_saved_is_restored(services in prop::collection::vec(service(), 0..6)) {
+        let mut services = services;
+        services.sort_by_key(|service| order(service.key));
+        services.dedup_by_key(|service| service.key);
+        let status = Status { services: services.clone(), ..fixture::status() };
+        let text = save(&status, Names::Numeric);
+        let rules = parse(&text).unwrap();
+        prop_assert_eq!(made_by(&rules.edits), services, "{}", text);
+    }
+
+    #[test]
+    fn nothing_panics(text in "(-[A-Za-z]|--[a-z-]{1,12}|--set|1\\.1\\.1\\.1:80|\\[::1\\]:?80|[0-9]{1,12}| |=|\n){0,12}") {
+        let _ = parse(&text);
+    }
+}

@@ -1,0 +1,367 @@
+//! From the letter of a configuration file to [`Settings`]: every name looked up, every range checked, once.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use rig_datapath::balancer::{self as datapath, Expire, Policy, Sizes};
+use rig_cli::mistakes;
+use rig_datapath::{ConfigError, balancer};
+use rig_sys::cpu::CpuSet;
+use toml::Spanned;
+
+use super::file::{BackendFile, File, OneOrMany, ServiceFile, TextOr, TimeoutsFile, Unhandled};
+use super::ranges::{Addresses, Endpoints, TooMany};
+use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, Rules, SCHEDULERS, Service};
+use super::{Completeness, Device, FileError, Said, Settings, Start, Workers};
+use crate::message::{Forward, Protocol, ServiceKey};
+
+type Result<T, E = FileError> = std::result::Result<T, E>;
+
+pub(super) fn settings(file: &str, text: &str, completeness: Completeness) -> Result<Settings> {
+    Reader { file, text, completeness, lines: Lines::default(), left: Sizes::default() }.settings()
+}
+
+struct Reader<'a> {
+    file: &'a str,
+    text: &'a str,
+    completeness: Completeness,
+    lines: Lines,
+    /// Room that nothing has taken yet, so that no range is made into more than the tables could hold.
+    left: Sizes,
+}
+
+/// What there may be too many of.
+#[derive(Debug, Clone, Copy)]
+enum Room {
+    Services,
+    Backends,
+    BackendsOfOne,
+    Locals,
+    LocalsOfAll,
+}
+
+/// Where things of services were said, for errors that are found when all is read.
+#[derive(Default)]
+struct Lines {
+    services: HashMap<ServiceKey, Range<usize>>,
+    backends: HashMap<(SocketAddr, SocketAddr), Range<usize>>,
+}
+
+impl Reader<'_> {
+    fn settings(mut self) -> Result<Settings> {
+        let file: File = toml::from_str(self.text).map_err(|error| {
+            let (what, hint) = mistakes::of_serde(error.message());
+            FileError { file: self.file.to_owned(), line: error.span().map(|span| self.line(&span)), what, hint }
+        })?;
+        let start = self.start(&file)?;
+        self.left = match self.completeness {
+            Completeness::Required => start.sizes,
+            // What commands have begun takes no room of tables; what is in force found its room when it came to that.
+            Completeness::Optional => Sizes {
+                services: rules::MOST,
+                backends: u32::MAX,
+                local_addresses: rules::MOST,
+                list_entries: u32::MAX,
+                ..start.sizes
+            },
+        };
+        let mut services = Vec::new();
+        for service in &file.service {
+            services.extend(self.services(service)?);
+        }
+        let unhandled = |unhandled| match unhandled {
+            Unhandled::Drop => datapath::Unhandled::Drop,
+            Unhandled::Pass => datapath::Unhandled::Pass,
+        };
+        let policy = Policy { fragments: unhandled(file.policy.fragments), options: unhandled(file.policy.options) };
+        let (service_limit, timeouts) = (file.service_limit, self.timeouts(&file.timeouts)?);
+        let rules = Rules { services, policy, service_limit, timeouts };
+        rules.config(start.sizes.connections).validate().map_err(|error| self.not_valid(&error))?;
+        Ok(Settings { start, rules })
+    }
+
+    fn start(&self, file: &File) -> Result<Start> {
+        let mut devices: Vec<Device> = Vec::new();
+        for entry in &file.devices {
+            let device = match entry.get_ref() {
+                TextOr::Text(name) => Device { name: name.clone(), generic: false },
+                TextOr::Table(table) => Device { name: table.name.clone(), generic: table.generic },
+            };
+            // IFNAMSIZ of linux/if.h, and dev_valid_name() of the kernel.
+            let name = &device.name;
+            let valid =
+                (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
+            if !valid || name == "." || name == ".." {
+                let hint = "say its name as `ip link` shows it";
+                return Err(self.error(entry.span(), format!("'{name}' is no network device"), Some(hint)));
+            }
+            if devices.iter().any(|known| known.name == *name) {
+                return Err(self.error(entry.span(), format!("device '{name}' is there twice"), Some("remove one")));
+            }
+            devices.push(device);
+        }
+        Ok(Start { devices, workers: self.workers(file)?, sizes: self.sizes(file)?, metrics: self.metrics(file)? })
+    }
+
+    fn workers(&self, file: &File) -> Result<Workers> {
+        match (&file.workers, &file.cpus) {
+            (None, None) => Ok(Workers::Unplaced),
+            (Some(workers), None) => match NonZeroU32::new(*workers.get_ref()) {
+                Some(count) if count.get() <= CpuSet::MAX + 1 => Ok(Workers::Count(count)),
+                _ => {
+                    let what = format!("{} workers", workers.get_ref());
+                    Err(self.error(workers.span(), what, Some("choose 1 to as many CPUs as there are")))
+                }
+            },
+            (None, Some(cpus)) => match cpus.get_ref().parse::<CpuSet>() {
+                Ok(set) if !set.is_empty() => Ok(Workers::Cpus(set)),
+                _ => {
+                    let what = format!("'{}' is no list of CPUs", cpus.get_ref());
+                    Err(self.error(cpus.span(), what, Some("write it as 2-3 or 0,2")))
+                }
+            },
+            (Some(_), Some(cpus)) => {
+                let hint = "say either how many or which";
+                Err(self.error(cpus.span(), "both 'workers' and 'cpus'", Some(hint)))
+            }
+        }
+    }
+
+    fn sizes(&self, file: &File) -> Result<Sizes> {
+        let mut sizes = Sizes::default();
+        let mut span = 0..0;
+        if let Some(connections) = &file.connections {
+            (sizes.connections, span) = (*connections.get_ref(), connections.span());
+            sizes.validate().map_err(|error| self.error(span.clone(), error.to_string(), None))?;
+        }
+        if let Some(room) = &file.room {
+            let said = room.get_ref();
+            span = room.span();
+            sizes.services = said.services.unwrap_or(sizes.services);
+            sizes.backends = said.backends.unwrap_or(sizes.backends);
+            sizes.local_addresses = said.local_addresses.unwrap_or(sizes.local_addresses);
+            sizes.list_entries = said.schedule_entries.unwrap_or(sizes.list_entries);
+        }
+        sizes.validate().map_err(|error| self.error(span, error.to_string(), None))?;
+        Ok(sizes)
+    }
+
+    fn metrics(&self, file: &File) -> Result<Option<SocketAddr>> {
+        let Some(metrics) = &file.metrics else { return Ok(None) };
+        let wrong = |_| {
+            let what = format!("'{}' is no address with a port", metrics.get_ref());
+            self.error(metrics.span(), what, Some("write it as 127.0.0.1:9180 or [::1]:9180"))
+        };
+        metrics.get_ref().parse().map(Some).map_err(wrong)
+    }
+
+    fn timeouts(&self, said: &TimeoutsFile) -> Result<Said> {
+        let mut timeouts = Said::default();
+        let month = std::time::Duration::from_secs(30 * 24 * 3600);
+        for (name, timeout) in said {
+            let duration = timeout.get_ref().0;
+            if !timeouts.set(name, duration) {
+                let names: Vec<&str> = Said::names().collect();
+                let hint = format!("choose one of {}", names.join(", "));
+                return Err(self.error(timeout.span(), format!("there is no timeout '{name}'"), Some(&hint)));
+            }
+            if duration < std::time::Duration::from_secs(1) || duration > month {
+                let what = format!("timeout '{name}' of {}", timeout.get_ref());
+                return Err(self.error(timeout.span(), what, Some("choose 1 s to 30 days")));
+            }
+        }
+        Ok(timeouts)
+    }
+
+    fn services(&mut self, entry: &Spanned<ServiceFile>) -> Result<Vec<Service>> {
+        let service = entry.get_ref();
+        let scheduler = match &service.scheduler {
+            None => DEFAULT_SCHEDULER,
+            Some(name) => rules::scheduler(name.get_ref())
+                .ok_or_else(|| self.unknown("scheduler", name, &SCHEDULERS.map(|(name, _)| name)))?,
+        };
+        let forward = match &service.forward {
+            None => None,
+            Some(name) => {
+                let known = FORWARDS.iter().find(|(known, _)| known == name.get_ref());
+                let names = FORWARDS.map(|(name, _)| name);
+                Some(known.ok_or_else(|| self.unknown("way to forward", name, &names))?.1)
+            }
+        };
+        // Without backends there is nothing to forward to, and nothing to decide.
+        let forward = forward.or_else(|| (!service.backend.is_empty()).then_some(Forward::FullNat));
+        let mut local = Vec::new();
+        if let Some(said) = &service.local {
+            for (span, text) in texts(said) {
+                let hint = "write 198.51.100.1 or 198.51.100.1-198.51.100.50";
+                let range = Addresses::parse(text).map_err(|what| self.error(span.clone(), what, Some(hint)))?;
+                let room = (self.left.local_addresses as usize).saturating_sub(local.len());
+                local.extend(range.each(room).map_err(|many| self.too_many(span, text, many, Room::Locals))?);
+            }
+            if !local.is_empty() && matches!(forward, Some(Forward::Nat | Forward::Route)) {
+                let what = "local addresses are of no use to a service that does not translate clients' addresses";
+                return Err(self.error(said.span(), what, Some("remove them, or forward = \"full-nat\"")));
+            }
+        }
+        let expire = match &service.expire {
+            None => Expire::Never,
+            Some(name) => rules::expire(name.get_ref())
+                .ok_or_else(|| self.unknown("way to expire", name, &EXPIRES.map(|(name, _)| name)))?,
+        };
+        let timeouts = self.timeouts(&service.timeouts)?;
+        let mut services = Vec::new();
+        for (span, text) in texts(&service.listen) {
+            for key in self.keys(text, &span)? {
+                // Each service has a list of its own.
+                let room = self.left.list_entries as usize;
+                TooMany::unless_within(local.len() as u64, room)
+                    .map_err(|many| self.too_many(span.clone(), text, many, Room::LocalsOfAll))?;
+                self.left.list_entries -= local.len() as u32;
+                if self.lines.services.insert(key, span.clone()).is_some() {
+                    let what = format!("{} is there twice", rules::Shown(key));
+                    return Err(self.error(span, what, Some("remove one")));
+                }
+                let backends = self.backends(key, &service.backend)?;
+                let (local, timeouts) = (local.clone(), timeouts.clone());
+                let (limit, sloppy_tcp) = (service.limit, service.sloppy_tcp);
+                let service = Service { key, scheduler, forward, local, limit, timeouts, expire, sloppy_tcp, backends };
+                if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
+                    && !service.backends.is_empty()
+                {
+                    let how = service.forward.map_or("", rules::forward_name);
+                    let what = format!("{} forwards by {how} and lacks {lacks}", rules::Shown(key));
+                    let hint = "add local = [\"ADDRESS-ADDRESS\"], or say another way to forward: nat, route";
+                    return Err(self.error(span, what, Some(hint)));
+                }
+                services.push(service);
+            }
+        }
+        Ok(services)
+    }
+
+    /// `tcp 192.0.2.1:80`, `udp 192.0.2.1:53`, `192.0.2.1-192.0.2.8:80`.
+    fn keys(&mut self, text: &str, span: &Range<usize>) -> Result<Vec<ServiceKey>> {
+        let hint = "write \"tcp 192.0.2.1:80\", \"udp [2001:db8::1]:53\", \"192.0.2.1-192.0.2.8:80\" or \"192.0.2.1:8000-8003\"";
+        let error = |what: String| self.error(span.clone(), what, Some(hint));
+        let (protocol, endpoints) = match text.trim().split_once(char::is_whitespace) {
+            None => (Protocol::Tcp, text),
+            Some((name, rest)) => match name.to_ascii_lowercase().as_str() {
+                "tcp" => (Protocol::Tcp, rest),
+                "udp" => (Protocol::Udp, rest),
+                _ => return Err(error(format!("'{name}' is no protocol"))),
+            },
+        };
+        let endpoints = Endpoints::parse(endpoints).map_err(error)?;
+        if endpoints.ports.is_none() {
+            return Err(error(format!("'{text}' has no port")));
+        }
+        let each = endpoints.each(0, self.left.services as usize);
+        let each = each.map_err(|many| self.too_many(span.clone(), text, many, Room::Services))?;
+        let keys: Vec<ServiceKey> = each.map(|address| ServiceKey { protocol, address }).collect();
+        self.left.services -= keys.len() as u32;
+        Ok(keys)
+    }
+
+    fn backends(&mut self, key: ServiceKey, said: &[Spanned<TextOr<BackendFile>>]) -> Result<Vec<Backend>> {
+        let mut backends = Vec::new();
+        for entry in said {
+            let (text, template) = match entry.get_ref() {
+                TextOr::Text(text) => (text, Backend::new(key.address)),
+                TextOr::Table(table) => {
+                    let weight = table.weight.unwrap_or(1);
+                    let limit = table.limit.and_then(NonZeroU32::new);
+                    (&table.address, Backend { address: key.address, weight, limit, drain: table.drain })
+                }
+            };
+            if template.weight > balancer::MAX_WEIGHT {
+                let hint = format!("choose 0 to {}", balancer::MAX_WEIGHT);
+                return Err(self.error(entry.span(), format!("weight {}", template.weight), Some(&hint)));
+            }
+            let hint = "write 10.0.0.1:80, 10.0.0.1-10.0.0.8:80, [fd00::1]:80, or no port for the service's";
+            let endpoints = Endpoints::parse(text).map_err(|what| self.error(entry.span(), what, Some(hint)))?;
+            let own = balancer::MAX_BACKENDS.saturating_sub(backends.len());
+            let (room, of) = match self.left.backends as usize {
+                all if all < own => (all, Room::Backends),
+                _ => (own, Room::BackendsOfOne),
+            };
+            let each = endpoints.each(key.address.port(), room);
+            for address in each.map_err(|many| self.too_many(entry.span(), text, many, of))? {
+                if self.lines.backends.insert((key.address, address), entry.span()).is_some()
+                    && backends.iter().any(|known: &Backend| known.address == address)
+                {
+                    let what = format!("{}: backend {address} is there twice", rules::Shown(key));
+                    return Err(self.error(entry.span(), what, Some("remove one")));
+                }
+                backends.push(Backend { address, ..template });
+                self.left.backends -= 1;
+            }
+        }
+        Ok(backends)
+    }
+
+    fn too_many(&self, span: Range<usize>, text: &str, many: TooMany, of: Room) -> FileError {
+        let TooMany { count, room } = many;
+        let (what, hint) = match of {
+            Room::Services => ("services", "choose fewer, or say more by [room] services, up to 65535"),
+            Room::Backends => ("backends", "choose fewer, or say more by [room] backends, up to 65535"),
+            Room::BackendsOfOne => ("backends of one service", "a service can have 1024"),
+            Room::Locals => ("local addresses", "choose fewer, or say more by [room] local_addresses, up to 65535"),
+            Room::LocalsOfAll => {
+                ("local addresses in the lists of services", "choose fewer, or say more by [room] schedule_entries")
+            }
+        };
+        self.error(span, format!("'{text}' wants {count} more {what}, and there is room for {room}"), Some(hint))
+    }
+
+    /// What the datapath cannot do, and where it was said.
+    fn not_valid(&self, error: &ConfigError) -> FileError {
+        use ConfigError as E;
+        let line = |service: &SocketAddr| {
+            let mut services = self.lines.services.iter();
+            services.find(|(key, _)| key.address == *service).map(|(_, span)| span.clone())
+        };
+        let span = match error {
+            E::DuplicateBackend { service, backend }
+            | E::BackendPort { service, backend, .. }
+            | E::Weight { service, backend, .. } => {
+                self.lines.backends.get(&(*service, *backend)).cloned().or_else(|| line(service))
+            }
+            E::DuplicateService { service }
+            | E::ServicePort { service }
+            | E::ServiceAddress { service, .. }
+            | E::Family { service, .. }
+            | E::NoLocalAddress { service, .. }
+            | E::DuplicateLocal { service, .. }
+            | E::LocalIsService { service, .. }
+            | E::Backends { service, .. }
+            | E::Timeout { service, .. } => line(service),
+            _ => None,
+        };
+        let line = span.map(|span| self.line(&span));
+        FileError { file: self.file.to_owned(), line, what: error.to_string(), hint: None }
+    }
+
+    fn unknown(&self, what: &str, name: &Spanned<String>, known: &[&str]) -> FileError {
+        let hint = format!("choose one of {}", known.join(", "));
+        self.error(name.span(), format!("there is no {what} '{}'", name.get_ref()), Some(&hint))
+    }
+
+    fn error(&self, span: Range<usize>, what: impl Into<String>, hint: Option<&str>) -> FileError {
+        let line = Some(self.line(&span));
+        FileError { file: self.file.to_owned(), line, what: what.into(), hint: hint.map(str::to_owned) }
+    }
+
+    fn line(&self, span: &Range<usize>) -> usize {
+        let end = span.start.min(self.text.len());
+        self.text.as_bytes()[..end].iter().filter(|&&byte| byte == b'\n').count() + 1
+    }
+}
+
+fn texts(said: &Spanned<OneOrMany>) -> Vec<(Range<usize>, &str)> {
+    match said.get_ref() {
+        OneOrMany::One(text) => vec![(said.span(), text)],
+        OneOrMany::Many(texts) => texts.iter().map(|text| (text.span(), text.get_ref().as_str())).collect(),
+    }
+}

@@ -1,0 +1,558 @@
+//! What the balancer shall do, as files and commands say it: services with their backends, policy, timeouts.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use rig_datapath::balancer::{self as datapath, Expire, Policy, Scheduler, Timeouts};
+
+use super::timeouts::Said;
+use crate::message::{BackendOptions, Edit, Forward, Protocol, ServiceKey, ServiceOptions};
+
+/// Everything that can be changed while the balancer runs. It may be incomplete, as it is between one command and the
+/// next: what of it can be in force is [`Rules::config`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub services: Vec<Service>,
+    pub policy: Policy,
+    /// Connections at which services that say nothing of it get no more; 0: no limit. See [`Rules::limit_of`].
+    pub service_limit: Option<u32>,
+    /// Of services without timeouts of their own, over DPVS's.
+    pub timeouts: Said,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    pub key: ServiceKey,
+    pub scheduler: Scheduler,
+    /// `None` until its first backend decides it.
+    pub forward: Option<Forward>,
+    pub local: Vec<IpAddr>,
+    /// Connections, of all its backends, at which it gets no more; 0: no limit.
+    pub limit: Option<u32>,
+    pub timeouts: Said,
+    pub expire: Expire,
+    pub sloppy_tcp: bool,
+    pub backends: Vec<Backend>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backend {
+    pub address: SocketAddr,
+    pub weight: u32,
+    /// Connections at which it gets no more.
+    pub limit: Option<NonZeroU32>,
+    /// It keeps its connections and its weight, and gets no new ones.
+    pub drain: bool,
+}
+
+impl Backend {
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, weight: 1, limit: None, drain: false }
+    }
+
+    /// The weight that is in force.
+    pub fn effective_weight(&self) -> u32 {
+        if self.drain { 0 } else { self.weight }
+    }
+}
+
+/// Schedulers by ipvsadm's names.
+pub const SCHEDULERS: [(&str, Scheduler); 6] = [
+    ("rr", Scheduler::RoundRobin),
+    ("wrr", Scheduler::WeightedRoundRobin),
+    ("lc", Scheduler::LeastConnections),
+    ("wlc", Scheduler::WeightedLeastConnections),
+    ("sh", Scheduler::SourceHash),
+    ("mh", Scheduler::Maglev),
+];
+
+/// ipvsadm's default.
+pub const DEFAULT_SCHEDULER: Scheduler = Scheduler::WeightedLeastConnections;
+
+pub fn scheduler(name: &str) -> Option<Scheduler> {
+    SCHEDULERS.iter().find(|(known, _)| *known == name).map(|(_, scheduler)| *scheduler)
+}
+
+pub fn scheduler_name(scheduler: Scheduler) -> &'static str {
+    SCHEDULERS.iter().find(|(_, known)| *known == scheduler).map_or("?", |(name, _)| name)
+}
+
+/// Forwarding methods by the names that files have for them.
+pub const FORWARDS: [(&str, Forward); 4] =
+    [("full-nat", Forward::FullNat), ("nat", Forward::Nat), ("route", Forward::Route), ("tunnel", Forward::Tunnel)];
+
+pub fn forward_name(forward: Forward) -> &'static str {
+    FORWARDS.iter().find(|(_, known)| *known == forward).map_or("?", |(name, _)| name)
+}
+
+/// When connections end with their backend, by the names that files have for it.
+pub const EXPIRES: [(&str, Expire); 3] =
+    [("never", Expire::Never), ("removed", Expire::Removed), ("quiescent", Expire::Quiescent)];
+
+pub fn expire(name: &str) -> Option<Expire> {
+    EXPIRES.iter().find(|(known, _)| *known == name).map(|(_, expire)| *expire)
+}
+
+pub fn expire_name(expire: Expire) -> &'static str {
+    EXPIRES.iter().find(|(_, known)| *known == expire).map_or("?", |(name, _)| name)
+}
+
+pub fn protocol(protocol: Protocol) -> datapath::Protocol {
+    match protocol {
+        Protocol::Tcp => datapath::Protocol::Tcp,
+        Protocol::Udp => datapath::Protocol::Udp,
+    }
+}
+
+/// As in files: `tcp 192.0.2.1:80`.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown(pub ServiceKey);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = match self.0.protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        };
+        write!(f, "{protocol} {}", self.0.address)
+    }
+}
+
+impl Service {
+    pub fn new(key: ServiceKey) -> Self {
+        Self {
+            key,
+            scheduler: DEFAULT_SCHEDULER,
+            forward: None,
+            local: Vec::new(),
+            limit: None,
+            timeouts: Said::default(),
+            expire: Expire::Never,
+            sloppy_tcp: false,
+            backends: Vec::new(),
+        }
+    }
+
+    /// What it lacks to be in force.
+    pub fn lacks(&self) -> Option<&'static str> {
+        match self.forward {
+            None => Some("a backend"),
+            Some(Forward::FullNat | Forward::Tunnel) if self.local.is_empty() => Some("a local address"),
+            Some(_) => None,
+        }
+    }
+
+    /// As the datapath shall have it; `None` when it lacks something.
+    fn config(&self, limit: Option<NonZeroU32>, defaults: Timeouts) -> Option<datapath::Service> {
+        if self.lacks().is_some() {
+            return None;
+        }
+        let forward = match self.forward? {
+            Forward::FullNat => datapath::Forward::FullNat { local: self.local.clone() },
+            Forward::Nat => datapath::Forward::Nat,
+            Forward::Route => datapath::Forward::Route,
+            Forward::Tunnel => datapath::Forward::Tunnel { local: self.local.clone() },
+        };
+        let backends = self.backends.iter().map(|backend| datapath::Backend {
+            address: backend.address,
+            weight: backend.effective_weight(),
+            limit: backend.limit,
+        });
+        Some(datapath::Service {
+            protocol: protocol(self.key.protocol),
+            address: self.key.address,
+            scheduler: self.scheduler,
+            forward,
+            backends: backends.collect(),
+            limit,
+            timeouts: self.timeouts.over(defaults),
+            expire: self.expire,
+            sloppy_tcp: self.sloppy_tcp,
+        })
+    }
+
+    fn backend(&mut self, address: SocketAddr) -> Option<&mut Backend> {
+        self.backends.iter_mut().find(|backend| backend.address == address)
+    }
+}
+
+/// An edit that means nothing here; nothing was changed. The first words are ipvsadm's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    #[error("Service already exists: {}", Shown(*.0))]
+    ServiceExists(ServiceKey),
+    #[error("No such service: {}", Shown(*.0))]
+    NoService(ServiceKey),
+    #[error("Destination already exists: {} of service {}", .1, Shown(*.0))]
+    BackendExists(ServiceKey, SocketAddr),
+    #[error("No such destination: {} of service {}", .1, Shown(*.0))]
+    NoBackend(ServiceKey, SocketAddr),
+    #[error("Local address already exists: {} of service {}", .1, Shown(*.0))]
+    LocalExists(ServiceKey, IpAddr),
+    #[error("No such local address: {} of service {}", .1, Shown(*.0))]
+    NoLocal(ServiceKey, IpAddr),
+    #[error("there is no scheduler '{0}'")]
+    Scheduler(String),
+    #[error("connections do not expire '{0}'")]
+    Expire(String),
+    #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", Shown(*service),
+        forward_name(*has), forward_name(*wanted))]
+    Forward { service: ServiceKey, backend: SocketAddr, has: Forward, wanted: Forward },
+    #[error("{0} is no port of a destination")]
+    Port(SocketAddr),
+    #[error("there are {most} {what} already, and there can be no more")]
+    TooMany { what: &'static str, most: usize },
+}
+
+impl EditError {
+    /// The next step.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::ServiceExists(_) => "change it with -E, or delete it first with -D",
+            Self::NoService(_) => "list services with -L -n; add it with -A",
+            Self::BackendExists(..) => "change it with -e, or delete it first with -d",
+            Self::NoBackend(..) => "list the service's destinations with -L -n; add it with -a",
+            Self::LocalExists(..) => "nothing has to be done",
+            Self::NoLocal(..) => "see the service's local addresses in `netrig lb save`",
+            Self::Expire(_) => "choose one of never, removed, quiescent",
+            Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
+            Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
+            Self::Port(_) => "say the destination's port",
+            Self::TooMany { .. } => "delete some first",
+        }
+    }
+}
+
+/// What tables can be made for at most, see [`datapath::Sizes`]; how large they are is known when it comes into force.
+pub(super) const MOST: u32 = 65_535;
+
+fn room_for_one_more(what: &'static str, there: usize, most: usize) -> Result<(), EditError> {
+    if there < most { Ok(()) } else { Err(EditError::TooMany { what, most }) }
+}
+
+impl Rules {
+    /// The timeouts of services that have none of their own.
+    pub fn default_timeouts(&self) -> Timeouts {
+        self.timeouts.over(Timeouts::default())
+    }
+
+    /// Connections at which a service gets no more, in a table that has room for `room`. Where nothing is said of it and
+    /// there are others, three quarters of the table: whoever floods one of them leaves room for the others.
+    pub fn limit_of(&self, service: &Service, room: u32) -> Option<NonZeroU32> {
+        let quota = if self.services.len() > 1 { room - room / 4 } else { 0 };
+        NonZeroU32::new(service.limit.or(self.service_limit).unwrap_or(quota))
+    }
+
+    /// What can be in force with a table for `room` connections.
+    pub fn config(&self, room: u32) -> datapath::Config {
+        let defaults = self.default_timeouts();
+        let services = self.services.iter();
+        let services = services.filter_map(|service| service.config(self.limit_of(service, room), defaults)).collect();
+        datapath::Config { services, policy: self.policy }
+    }
+
+    pub fn service(&self, key: ServiceKey) -> Option<&Service> {
+        self.services.iter().find(|service| service.key == key)
+    }
+
+    fn service_mut(&mut self, key: ServiceKey) -> Result<&mut Service, EditError> {
+        self.services.iter_mut().find(|service| service.key == key).ok_or(EditError::NoService(key))
+    }
+
+    /// Does what one command says, with ipvsadm's meaning.
+    pub fn edit(&mut self, edit: &Edit) -> Result<(), EditError> {
+        match edit {
+            Edit::AddService { service: key, options } => {
+                if self.service(*key).is_some() {
+                    return Err(EditError::ServiceExists(*key));
+                }
+                room_for_one_more("services", self.services.len(), MOST as usize)?;
+                let mut service = Service::new(*key);
+                service.set(options)?;
+                self.services.push(service);
+            }
+            Edit::EditService { service, options } => self.service_mut(*service)?.set(options)?,
+            Edit::DeleteService { service } => {
+                self.service_mut(*service)?;
+                self.services.retain(|known| known.key != *service);
+            }
+            Edit::AddBackend { service, backend, options } => self.service_mut(*service)?.add(*backend, options)?,
+            Edit::EditBackend { service, backend, options } => self.service_mut(*service)?.change(*backend, options)?,
+            Edit::DeleteBackend { service: key, backend } => {
+                let service = self.service_mut(*key)?;
+                service.backend(*backend).ok_or(EditError::NoBackend(*key, *backend))?;
+                service.backends.retain(|known| known.address != *backend);
+            }
+            Edit::AddLocal { service: key, address } => {
+                let service = self.service_mut(*key)?;
+                if service.local.contains(address) {
+                    return Err(EditError::LocalExists(*key, *address));
+                }
+                room_for_one_more("local addresses of the service", service.local.len(), MOST as usize)?;
+                service.local.push(*address);
+            }
+            Edit::DeleteLocal { service: key, address } => {
+                let service = self.service_mut(*key)?;
+                if !service.local.contains(address) {
+                    return Err(EditError::NoLocal(*key, *address));
+                }
+                service.local.retain(|known| known != address);
+            }
+            Edit::Timeouts { tcp, tcp_fin, udp } => {
+                let said = [
+                    ("established", tcp),
+                    ("fin_wait", tcp_fin),
+                    ("close_wait", tcp_fin),
+                    ("udp_one_way", udp),
+                    ("udp_normal", udp),
+                ];
+                for (name, seconds) in said.into_iter().filter(|(_, seconds)| **seconds != 0) {
+                    let _known = self.timeouts.set(name, Duration::from_secs((*seconds).into()));
+                }
+            }
+            Edit::Clear => self.services.clear(),
+        }
+        Ok(())
+    }
+}
+
+impl Service {
+    fn set(&mut self, options: &ServiceOptions) -> Result<(), EditError> {
+        if let Some(name) = &options.scheduler {
+            self.scheduler = scheduler(name).ok_or_else(|| EditError::Scheduler(name.clone()))?;
+        }
+        if let Some(name) = &options.expire {
+            self.expire = expire(name).ok_or_else(|| EditError::Expire(name.clone()))?;
+        }
+        self.limit = options.limit.or(self.limit);
+        self.sloppy_tcp = options.sloppy_tcp.unwrap_or(self.sloppy_tcp);
+        if let Some(seconds) = options.timeout {
+            self.timeouts.set_main(protocol(self.key.protocol), Duration::from_secs(seconds.into()));
+        }
+        Ok(())
+    }
+
+    /// The first backend decides how the service forwards; ipvsadm's default is by routing.
+    fn add(&mut self, address: SocketAddr, options: &BackendOptions) -> Result<(), EditError> {
+        if self.backend(address).is_some() {
+            return Err(EditError::BackendExists(self.key, address));
+        }
+        if address.port() == 0 {
+            return Err(EditError::Port(address));
+        }
+        room_for_one_more("destinations of the service", self.backends.len(), datapath::MAX_BACKENDS)?;
+        let forward = if self.backends.is_empty() {
+            options.forward.or(self.forward).unwrap_or(Forward::Route)
+        } else {
+            self.may_forward(address, options.forward)?
+        };
+        let mut backend = Backend::new(address);
+        backend.set(options);
+        self.forward = Some(forward);
+        self.backends.push(backend);
+        Ok(())
+    }
+
+    fn change(&mut self, address: SocketAddr, options: &BackendOptions) -> Result<(), EditError> {
+        let key = self.key;
+        let forward = match &self.backends[..] {
+            [only] if only.address == address => options.forward.or(self.forward).unwrap_or(Forward::Route),
+            _ => self.may_forward(address, options.forward)?,
+        };
+        let backend = self.backend(address).ok_or(EditError::NoBackend(key, address))?;
+        backend.set(options);
+        self.forward = Some(forward);
+        Ok(())
+    }
+
+    fn may_forward(&self, backend: SocketAddr, wanted: Option<Forward>) -> Result<Forward, EditError> {
+        let has = self.forward.unwrap_or(Forward::Route);
+        match wanted {
+            Some(wanted) if wanted != has => Err(EditError::Forward { service: self.key, backend, has, wanted }),
+            _ => Ok(has),
+        }
+    }
+}
+
+impl Backend {
+    fn set(&mut self, options: &BackendOptions) {
+        if let Some(weight) = options.weight {
+            self.weight = weight;
+            self.drain = false;
+        }
+        if let Some(limit) = options.limit {
+            self.limit = NonZeroU32::new(limit);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    const ROOM: u32 = 1000;
+
+    fn key(address: &str) -> ServiceKey {
+        ServiceKey { protocol: Protocol::Tcp, address: address.parse().unwrap() }
+    }
+
+    fn add_service(address: &str) -> Edit {
+        Edit::AddService { service: key(address), options: ServiceOptions::default() }
+    }
+
+    fn add_backend(address: &str, forward: Option<Forward>) -> Edit {
+        let options = BackendOptions { forward, ..BackendOptions::default() };
+        Edit::AddBackend { service: key("192.0.2.1:80"), backend: address.parse().unwrap(), options }
+    }
+
+    fn local(address: &str) -> Edit {
+        Edit::AddLocal { service: key("192.0.2.1:80"), address: address.parse().unwrap() }
+    }
+
+    #[track_caller]
+    fn rules(edits: &[Edit]) -> Rules {
+        let mut rules = Rules::default();
+        edits.iter().for_each(|edit| rules.edit(edit).unwrap());
+        rules
+    }
+
+    #[test]
+    fn a_service_comes_into_force_when_nothing_lacks() {
+        let edits =
+            [add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", Some(Forward::FullNat)), local("198.51.100.1")];
+        let lacks = |count| rules(&edits[..count]).services[0].lacks();
+        assert_eq!([lacks(1), lacks(2), lacks(3)], [Some("a backend"), Some("a local address"), None]);
+        assert_eq!(rules(&edits[..2]).config(ROOM).services, []);
+        let config = rules(&edits).config(ROOM);
+        config.validate().unwrap();
+        assert_eq!(config.services[0].scheduler, Scheduler::WeightedLeastConnections);
+        assert_eq!(
+            config.services[0].forward,
+            datapath::Forward::FullNat { local: vec!["198.51.100.1".parse().unwrap()] }
+        );
+        // In DPVS's order, too.
+        let other = rules(&[edits[0].clone(), edits[2].clone(), edits[1].clone()]);
+        assert_eq!(other, rules(&edits));
+    }
+
+    #[test]
+    fn what_is_there_is_not_added_and_what_is_not_there_not_changed() {
+        let mut rules = rules(&[add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", None)]);
+        let before = rules.clone();
+        let options = BackendOptions::default();
+        let (service, other) = (key("192.0.2.1:80"), key("192.0.2.2:80"));
+        let (one, two) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
+        let address = "198.51.100.1".parse().unwrap();
+        let refused = [
+            (add_service("192.0.2.1:80"), EditError::ServiceExists(service)),
+            (Edit::DeleteService { service: other }, EditError::NoService(other)),
+            (Edit::EditService { service: other, options: ServiceOptions::default() }, EditError::NoService(other)),
+            (add_backend("10.0.0.1:80", None), EditError::BackendExists(service, one)),
+            (Edit::AddBackend { service: other, backend: one, options: options.clone() }, EditError::NoService(other)),
+            (Edit::EditBackend { service, backend: two, options }, EditError::NoBackend(service, two)),
+            (Edit::DeleteBackend { service, backend: two }, EditError::NoBackend(service, two)),
+            (Edit::DeleteLocal { service, address }, EditError::NoLocal(service, address)),
+            (
+                Edit::EditService {
+                    service,
+                    options: ServiceOptions {
+                        scheduler: Some("nq".into()),
+                        timeout: Some(1),
+                        ..ServiceOptions::default()
+                    },
+                },
+                EditError::Scheduler("nq".into()),
+            ),
+        ];
+        for (edit, error) in refused {
+            assert_eq!(rules.edit(&edit), Err(error.clone()));
+            assert_eq!(rules, before, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_service_forwards_in_one_way() {
+        let mut rules = rules(&[add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", None)]);
+        assert_eq!(rules.services[0].forward, Some(Forward::Route));
+        let error = rules.edit(&add_backend("10.0.0.2:80", Some(Forward::Nat))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "service tcp 192.0.2.1:80 forwards by route, and one service forwards in one way: 10.0.0.2:80 cannot have nat"
+        );
+        let change = |forward| Edit::EditBackend {
+            service: key("192.0.2.1:80"),
+            backend: "10.0.0.1:80".parse().unwrap(),
+            options: BackendOptions { forward: Some(forward), weight: Some(7), limit: Some(3) },
+        };
+        // As long as it is the only one.
+        rules.edit(&change(Forward::Nat)).unwrap();
+        rules.edit(&add_backend("10.0.0.2:80", None)).unwrap();
+        assert!(rules.edit(&change(Forward::Route)).is_err());
+        let service = &rules.services[0];
+        assert_eq!((service.forward, service.backends[0].weight), (Some(Forward::Nat), 7));
+        assert_eq!(service.backends[0].limit, NonZeroU32::new(3));
+    }
+
+    #[test]
+    fn commands_add_no_more_than_there_can_be() {
+        let mut rules = rules(&[add_service("192.0.2.1:80")]);
+        let backend = |n: usize| add_backend(&format!("10.0.{}.{}:80", n / 256, n % 256), None);
+        (0..datapath::MAX_BACKENDS).for_each(|n| rules.edit(&backend(n)).unwrap());
+        let most = EditError::TooMany { what: "destinations of the service", most: 1024 };
+        assert_eq!(rules.edit(&backend(datapath::MAX_BACKENDS)), Err(most));
+    }
+
+    #[test]
+    fn one_of_several_services_does_not_take_all_of_the_table() {
+        let limits = |rules: &Rules| {
+            rules
+                .config(ROOM)
+                .services
+                .iter()
+                .map(|service| service.limit.map_or(0, NonZeroU32::get))
+                .collect::<Vec<_>>()
+        };
+        let add = |address: &str| {
+            [
+                add_service(address),
+                Edit::AddBackend {
+                    service: key(address),
+                    backend: "10.0.0.1:80".parse().unwrap(),
+                    options: BackendOptions { forward: Some(Forward::Nat), ..BackendOptions::default() },
+                },
+            ]
+        };
+        let mut rules = rules(&add("192.0.2.1:80"));
+        assert_eq!(limits(&rules), [0]);
+        add("192.0.2.2:80").iter().for_each(|edit| rules.edit(edit).unwrap());
+        assert_eq!(limits(&rules), [750, 750]);
+        rules.service_limit = Some(20);
+        let limit = |limit| Edit::EditService {
+            service: key("192.0.2.1:80"),
+            options: ServiceOptions { limit: Some(limit), ..ServiceOptions::default() },
+        };
+        rules.edit(&limit(900)).unwrap();
+        assert_eq!(limits(&rules), [900, 20]);
+        rules.edit(&limit(0)).unwrap();
+        assert_eq!(limits(&rules), [0, 20]);
+    }
+
+    #[test]
+    fn timeouts_are_those_of_the_service_then_those_of_all_then_the_defaults() {
+        let set = Edit::Timeouts { tcp: 100, tcp_fin: 0, udp: 50 };
+        let options = ServiceOptions { timeout: Some(30), scheduler: Some("rr".into()), ..ServiceOptions::default() };
+        let edits = [
+            add_service("192.0.2.1:80"),
+            add_backend("10.0.0.1:80", None),
+            set,
+            Edit::EditService { service: key("192.0.2.1:80"), options },
+        ];
+        let seconds = |count: usize| rules(&edits[..count]).config(ROOM).services[0].timeouts.established.as_secs();
+        assert_eq!([seconds(2), seconds(3), seconds(4)], [90, 100, 30]);
+        let timeouts = rules(&edits).default_timeouts();
+        assert_eq!((timeouts.fin_wait.as_secs(), timeouts.udp_normal.as_secs()), (120, 50));
+    }
+}

@@ -1,0 +1,370 @@
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rig_datapath::balancer::{Policy, Unhandled};
+
+use super::*;
+use crate::message::{Forward, Protocol, ServiceKey};
+
+fn parse(text: &str) -> Settings {
+    Settings::parse("lb.toml", text, Completeness::Required).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[track_caller]
+fn refused(text: &str) -> String {
+    Settings::parse("lb.toml", text, Completeness::Required).unwrap_err().to_string()
+}
+
+/// The DPVS study's eight services with eight backends and fifty local addresses.
+const STUDY: &str = r#"
+devices = ["eth0", { name = "eth1", generic = true }]
+workers = 2
+connections = 8_000_000
+metrics = "127.0.0.1:9180"
+
+[policy]
+fragments = "pass"
+
+[timeouts]
+established = "2m"
+
+[[service]]
+listen = "tcp 192.168.5.1-192.168.5.8:80"
+scheduler = "rr"
+local = "192.168.3.100-192.168.3.149"
+backend = ["192.168.6.100-192.168.6.107:80"]
+
+[[service]]
+listen = ["udp 192.0.2.1:53", "udp [2001:db8::1]:53"]
+scheduler = "mh"
+forward = "nat"
+timeouts = { udp_normal = "10s" }
+"#;
+
+#[test]
+fn a_file_says_what_it_looks_like() {
+    let settings = parse(STUDY);
+    let devices = settings.start.devices.iter().map(|device| (device.name.as_str(), device.generic));
+    assert_eq!(devices.collect::<Vec<_>>(), [("eth0", false), ("eth1", true)]);
+    assert_eq!(settings.start.workers, Workers::Count(2.try_into().unwrap()));
+    assert_eq!((settings.start.sizes.connections, settings.start.sizes.backends), (8_000_000, 4096));
+    assert_eq!(settings.start.metrics, Some("127.0.0.1:9180".parse().unwrap()));
+    let config = settings.rules.config(1000);
+    assert_eq!(config.services.len(), 10);
+    let eighth = &config.services[7];
+    assert_eq!(eighth.address, "192.168.5.8:80".parse().unwrap());
+    assert_eq!(eighth.forward.local().len(), 50);
+    assert_eq!(eighth.backends.len(), 8);
+    assert_eq!(eighth.backends[7].address, "192.168.6.107:80".parse().unwrap());
+    assert_eq!(eighth.timeouts.established, Duration::from_secs(120));
+    assert_eq!(config.services[9].timeouts.udp_normal, Duration::from_secs(10));
+    assert_eq!(config.policy, Policy { fragments: Unhandled::Pass, options: Unhandled::Drop });
+}
+
+#[test]
+fn backends_are_short_or_long() {
+    let settings = parse(
+        "[[service]]\nlisten = '192.0.2.1:8000-8001'\nforward = 'route'\nbackend = ['10.0.0.1', \
+         { address = '10.0.0.2', weight = 5, limit = 1000, drain = true }, { address = '10.0.0.3', limit = 0 }]",
+    );
+    let [first, second] = &settings.rules.services[..] else { panic!("{settings:?}") };
+    assert_eq!(first.backends[0], Backend::new("10.0.0.1:8000".parse().unwrap()));
+    assert_eq!(second.backends[1].address, "10.0.0.2:8001".parse().unwrap());
+    assert_eq!((second.backends[1].weight, second.backends[1].effective_weight()), (5, 0));
+    assert_eq!((second.backends[1].limit.map(Into::into), second.backends[2].limit), (Some(1000_u32), None));
+}
+
+#[test]
+fn mistakes_are_named_with_their_line_and_the_next_step() {
+    let service = "[[service]]\nlisten = 'tcp 192.0.2.1:80'\n";
+    let with = |more: &str| format!("\n{service}{more}");
+    let cases = [
+        ("\nworker = 1".to_owned(), "lb.toml:2: unknown field `worker`", "`workers`"),
+        ("devices = ['eth0', 'eth0']".to_owned(), "lb.toml:1: device 'eth0' is there twice", ""),
+        ("devices = [{ nam = 'eth0' }]".to_owned(), "lb.toml:1: unknown field `nam`", "`name`"),
+        ("devices = ['a/b']".to_owned(), "'a/b' is no network device", "ip link"),
+        ("workers = 1\ncpus = '1'".to_owned(), "lb.toml:2: both", "either"),
+        ("workers = 0".to_owned(), "lb.toml:1: 0 workers", "choose 1"),
+        ("cpus = 'all'".to_owned(), "'all' is no list of CPUs", "2-3"),
+        ("connections = 10".to_owned(), "lb.toml:1: a balancer cannot be made for 10 connections", ""),
+        ("\n[room]\nbackends = 70000".to_owned(), "lb.toml:2: a balancer cannot be made for 70000 backends", ""),
+        ("metrics = 'here'".to_owned(), "lb.toml:1: 'here' is no address", "127.0.0.1"),
+        ("[timeouts]\nestablished = '10ms'".to_owned(), "lb.toml:2: timeout 'established' of 10ms", "30 days"),
+        ("[timeouts]\n\nopen = '10s'".to_owned(), "lb.toml:3: there is no timeout 'open'", "established"),
+        ("[policy]\noptions = 'keep'".to_owned(), "lb.toml:2: unknown variant `keep`", "`pass`"),
+        (with("scheduler = 'nq'"), "lb.toml:4: there is no scheduler 'nq'", "rr, wrr, lc, wlc, sh, mh"),
+        (with("expire = 'soon'"), "lb.toml:4: there is no way to expire 'soon'", "never, removed, quiescent"),
+        (with("forward = 'dr'"), "lb.toml:4: there is no way to forward 'dr'", "route"),
+        (
+            with("backend = ['10.0.0.1:80']"),
+            "lb.toml:3: tcp 192.0.2.1:80 forwards by full-nat and lacks a local",
+            "local =",
+        ),
+        (with("forward = 'nat'\nlocal = ['10.0.0.1']"), "lb.toml:5: local addresses are of no use", "full-nat"),
+        (with("forward = 'nat'\nbackend = ['10.0.0.1:x']"), "lb.toml:5: 'x' is no port", "10.0.0.1:80"),
+        (
+            with("forward = 'route'\nbackend = [\n'10.0.0.1:81']"),
+            "lb.toml:6: service 192.0.2.1:80: backend 10.0.0.1:81 has another port",
+            "",
+        ),
+        (
+            with("forward = 'nat'\nbackend = [\n'10.0.0.1-10.0.0.3:80',\n'10.0.0.2:80']"),
+            "lb.toml:7: tcp 192.0.2.1:80: backend 10.0.0.2:80 is there twice",
+            "",
+        ),
+        (
+            with("forward = 'nat'\nbackend = [{ address = '10.0.0.1', weigth = 2 }]"),
+            "lb.toml:5: unknown field `weigth`",
+            "`weight`",
+        ),
+        (
+            with("forward = 'nat'\nbackend = [{ address = '10.0.0.1', weight = 70000 }]"),
+            "lb.toml:5: weight 70000",
+            "65535",
+        ),
+        (with("forward = 'nat'\nbackend = ['fd00::1']"), "fd00::1 is of the other address family", ""),
+        (with("[[service]]\nlisten = ['192.0.2.1:80']"), "lb.toml:5: tcp 192.0.2.1:80 is there twice", ""),
+        (
+            "[[service]]\nlisten = ['192.0.2.1-192.0.2.2:80', '192.0.2.2:80']".to_owned(),
+            "lb.toml:2: tcp 192.0.2.2:80 is there twice",
+            "",
+        ),
+        (
+            "[[service]]\nlisten = '192.0.0.0-192.0.255.255:1-65535'".to_owned(),
+            "lb.toml:2: '192.0.0.0-192.0.255.255:1-65535' wants 4294901760 more services, and there is room for 256",
+            "[room] services",
+        ),
+        (
+            "[room]\nservices = 65_535\n[[service]]\nlisten = ['192.0.0.0-192.0.127.255:80', '192.1.0.0-192.1.127.255:80']"
+                .to_owned(),
+            "wants 32768 more services, and there is room for 32767",
+            "65535",
+        ),
+        (
+            with("forward = 'nat'\nbackend = ['10.0.0.0-10.0.255.255:1-65535']"),
+            "lb.toml:5: '10.0.0.0-10.0.255.255:1-65535' wants 4294901760 more backends of one service",
+            "1024",
+        ),
+        (
+            // Each of 256 services would have 1,024.
+            "[[service]]\nlisten = '192.0.2.0-192.0.2.255:80'\nforward = 'nat'\nbackend = ['10.0.0.0-10.0.3.255:80']"
+                .to_owned(),
+            "lb.toml:4: '10.0.0.0-10.0.3.255:80' wants 1024 more backends, and there is room for 0",
+            "[room] backends",
+        ),
+        (with("local = ['10.0.0.0-10.0.255.255']"), "lb.toml:4: '10.0.0.0-10.0.255.255' wants 65536 more local", "1024"),
+        (
+            "[room]\nservices = 65_535\nlocal_addresses = 65_535\n[[service]]\nlisten = '192.0.0.0-192.0.127.255:80'\n\
+             local = '10.0.0.0-10.0.127.255'"
+                .to_owned(),
+            "lb.toml:5: '192.0.0.0-192.0.127.255:80' wants 32768 more local addresses in the lists of services",
+            "schedule_entries",
+        ),
+        ("[[service]]\nlisten = ['sctp 192.0.2.1:80']".to_owned(), "lb.toml:2: 'sctp' is no protocol", "udp"),
+        ("[[service]]\nlisten = ['192.0.2.1']".to_owned(), "lb.toml:2: '192.0.2.1' has no port", "192.0.2.1:80"),
+        (
+            "[[service]]\nlisten = ['127.0.0.1:80']\nforward = 'nat'".to_owned(),
+            "lb.toml:2: service 127.0.0.1:80: 127.0.0.1 is no address",
+            "",
+        ),
+        ("connections = ".to_owned(), "lb.toml:1:", ""),
+    ];
+    for (text, what, hint) in cases {
+        let said = refused(&text);
+        assert!(said.contains(what) && said.contains(hint), "{text}\n  says: {said}\n  lacks: {what} {hint}");
+    }
+}
+
+#[test]
+fn what_commands_have_begun_can_be_kept() {
+    let text = "[[service]]\nlisten = '192.0.2.1:80'\nforward = 'full-nat'\nbackend = ['10.0.0.1:80']";
+    let settings = Settings::parse("kept", text, Completeness::Optional).unwrap();
+    assert_eq!(settings.rules.services[0].lacks(), Some("a local address"));
+    assert_eq!(settings.rules.config(1000).services, []);
+}
+
+/// Nothing of it is in a table before it is in force.
+#[test]
+fn what_commands_have_begun_is_kept_beyond_the_room_of_tables() {
+    let room = "[room]\nservices = 1\nbackends = 1\nlocal_addresses = 1\nschedule_entries = 1\n";
+    let lacks_local =
+        "[[service]]\nlisten = '192.0.2.1:80'\nforward = 'full-nat'\nbackend = ['10.0.0.1-10.0.0.2:80']\n";
+    let lacks_backend = "[[service]]\nlisten = '192.0.2.2:80'\nlocal = '198.51.100.1-198.51.100.3'\n";
+    for (text, services) in
+        [(lacks_local.to_owned(), 1), (lacks_backend.to_owned(), 1), (format!("{lacks_local}{lacks_backend}"), 2)]
+    {
+        let text = format!("{room}{text}");
+        let settings = Settings::parse("kept", &text, Completeness::Optional).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((settings.rules.services.len(), settings.rules.config(1000).services), (services, vec![]));
+        assert!(refused(&text).contains("there is room for"), "{text}");
+    }
+}
+
+#[test]
+fn written_as_one_would_by_hand() {
+    assert_eq!(
+        parse(STUDY).to_toml(),
+        r#"devices = ["eth0", { name = "eth1", generic = true }]
+workers = 2
+connections = 8000000
+metrics = "127.0.0.1:9180"
+
+[policy]
+fragments = "pass"
+
+[timeouts]
+established = "120s"
+
+[[service]]
+listen = ["tcp 192.168.5.1-192.168.5.8:80"]
+scheduler = "rr"
+forward = "full-nat"
+local = ["192.168.3.100-192.168.3.149"]
+backend = ["192.168.6.100-192.168.6.107:80"]
+
+[[service]]
+listen = [
+    "udp 192.0.2.1:53",
+    "udp [2001:db8::1]:53",
+]
+scheduler = "mh"
+forward = "nat"
+timeouts = { udp_normal = "10s" }
+"#
+    );
+}
+
+#[test]
+fn changes_are_told_one_by_one() {
+    let old = parse(STUDY).rules;
+    assert_eq!(changes(&old, &old), Vec::<String>::new());
+    let mut new = old.clone();
+    new.services.remove(9);
+    new.services[0].backends.remove(0);
+    new.services[0].backends[0].drain = true;
+    new.services[0].scheduler = rig_datapath::balancer::Scheduler::WeightedRoundRobin;
+    new.services[1].local.pop();
+    new.services[8].timeouts.set_main(rig_datapath::balancer::Protocol::Udp, Duration::from_secs(20));
+    new.services.push(Service::new(ServiceKey { protocol: Protocol::Tcp, address: "192.0.2.9:443".parse().unwrap() }));
+    new.policy.fragments = Unhandled::Drop;
+    assert_eq!(
+        changes(&old, &new),
+        [
+            "udp [2001:db8::1]:53 removed; its connections go on",
+            "tcp 192.168.5.1:80: scheduler rr is now wrr",
+            "tcp 192.168.5.1:80: backend 192.168.6.100:80 removed; its connections go on",
+            "tcp 192.168.5.1:80: backend 192.168.6.101:80: weight 1 is now weight 1, draining",
+            "tcp 192.168.5.2:80: 0 local addresses added, 1 removed",
+            "udp 192.0.2.1:53: timeouts: UDP 10s is now 20s",
+            "tcp 192.0.2.9:443 added with 0 backends",
+            "fragments are now dropped",
+        ]
+    );
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    let names: Vec<&str> = Said::names().collect();
+    proptest::collection::vec((proptest::sample::select(names), 1_000_u64..2_592_000_000), 0..4).prop_map(|list| {
+        let mut said = Said::default();
+        for (name, ms) in list {
+            assert!(said.set(name, Duration::from_millis(ms)));
+        }
+        said
+    })
+}
+
+fn backend(v6: bool, n: u8, port: u16) -> SocketAddr {
+    let ip: IpAddr = if v6 { [0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into() } else { [10, 0, 0, n].into() };
+    SocketAddr::new(ip, port)
+}
+
+prop_compose! {
+    fn service()(
+        udp in any::<bool>(), v6 in any::<bool>(), n in 1_u8..250, port in 1_u16..1000,
+        scheduler in 0_usize..SCHEDULERS.len(), forward in proptest::option::of(0_usize..FORWARDS.len()),
+        local in proptest::collection::btree_set(any::<u8>(), 0..6), shuffled in any::<bool>(),
+        timeouts in said(), most in 0_u32..3,
+        backends in proptest::collection::btree_map(1_u8..250, (0_u32..3, 0_u32..3, any::<bool>(), any::<bool>()), 0..8),
+    ) -> Service {
+        let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };
+        let ip: IpAddr =
+            if v6 { [0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()].into() } else { [192, 0, 2, n].into() };
+        let mut service = Service::new(ServiceKey { protocol, address: SocketAddr::new(ip, port) });
+        service.scheduler = SCHEDULERS[scheduler].1;
+        service.forward = forward.map(|forward| FORWARDS[forward].1);
+        if service.forward.is_none() && !backends.is_empty() {
+            service.forward = Some(Forward::FullNat);
+        }
+        let keeps_port = matches!(service.forward, Some(Forward::Route | Forward::Tunnel));
+        if !matches!(service.forward, Some(Forward::Nat | Forward::Route)) {
+            service.local = local.into_iter().map(|n| match v6 {
+                true => [0xfd01, 0, 0, 0, 0, 0, 0, n.into()].into(),
+                false => IpAddr::from([198, 51, 100, n]),
+            }).collect();
+            if shuffled {
+                service.local.reverse();
+            }
+        }
+        service.timeouts = timeouts;
+        service.limit = (most != 1).then_some(most);
+        service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
+        service.sloppy_tcp = shuffled;
+        service.backends = backends.into_iter().map(|(n, (weight, limit, drain, other))| Backend {
+            address: backend(v6, n, if other && !keeps_port { 8080 } else { port }),
+            weight,
+            limit: limit.try_into().ok(),
+            drain,
+        }).collect();
+        service
+    }
+}
+
+prop_compose! {
+    fn settings()(
+        services in proptest::collection::btree_map((0_u8..3, 0_u16..3), service(), 0..6), timeouts in said(),
+        alike in any::<bool>(), pass in any::<(bool, bool)>(), connections in 64_u32..9_000_000,
+        backends in 1_u32..65_536, generic in any::<bool>(), workers in 0_u32..3, metrics in any::<Option<u16>>(),
+    ) -> Settings {
+        let mut services: Vec<Service> = services.into_values().collect();
+        services.sort_by_key(|service| service.key);
+        services.dedup_by_key(|service| service.key);
+        if alike && let Some(first) = services.first().cloned() {
+            // One that is written into the same table.
+            let mut next = first.key;
+            next.address.set_ip(if next.address.is_ipv4() { [203, 0, 113, 1].into() } else { [0xfd02, 0, 0, 0, 0, 0, 0, 1].into() });
+            services.insert(1, Service { key: next, ..first });
+        }
+        let unhandled = |pass: bool| if pass { Unhandled::Pass } else { Unhandled::Drop };
+        let mut settings = Settings {
+            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1) }, timeouts, service_limit: metrics.map(Into::into) },
+            ..Settings::default()
+        };
+        settings.start.sizes.connections = connections;
+        settings.start.sizes.backends = backends;
+        settings.start.devices = vec![Device { name: "eth\"0".into(), generic }];
+        settings.start.workers = match workers {
+            0 => Workers::Unplaced,
+            1 => Workers::Count(3.try_into().unwrap()),
+            _ => Workers::Cpus("1-2,5".parse().unwrap()),
+        };
+        settings.start.metrics = metrics.map(|port| SocketAddr::new([127, 0, 0, 1].into(), port));
+        settings
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_the_same(settings in settings()) {
+        let text = settings.to_toml();
+        let read = Settings::parse("lb.toml", &text, Completeness::Optional);
+        prop_assert_eq!(read.map_err(|error| format!("{error}\n{text}")), Ok(settings));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "(\\[\\[service\\]\\]|listen|local|backend|=|\\[|\\]|'|\"|[0-9.:-]|\n| ){0,40}") {
+        let _ = Settings::parse("lb.toml", &text, Completeness::Required);
+    }
+}

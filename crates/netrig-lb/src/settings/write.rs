@@ -1,0 +1,146 @@
+//! A configuration file from [`Settings`]: services that differ only in where they listen are one table, runs of
+//! addresses are ranges, and what is as by default is not said.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use rig_datapath::balancer::{Expire, Sizes, Unhandled};
+use rig_stats::units::Span;
+
+use super::ranges::{shorten, shorten_endpoints};
+use super::rules::{Backend, Service, expire_name, forward_name, scheduler_name};
+use super::{Said, Settings, Workers};
+use crate::message::{Forward, Protocol};
+
+pub(super) fn settings(settings: &Settings) -> String {
+    // Writing into a string does not fail.
+    let mut out = String::new();
+    let _ = write_start(&mut out, settings);
+    let services = &settings.rules.services;
+    for alike in services.chunk_by(|before, after| Service { key: before.key, ..after.clone() } == *before) {
+        let _ = write_service(&mut out, alike);
+    }
+    out
+}
+
+fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
+    let start = &settings.start;
+    let devices: Vec<String> = start
+        .devices
+        .iter()
+        .map(|device| match device.generic {
+            false => quoted(&device.name),
+            true => format!("{{ name = {}, generic = true }}", quoted(&device.name)),
+        })
+        .collect();
+    if !devices.is_empty() {
+        writeln!(out, "devices = [{}]", devices.join(", "))?;
+    }
+    match &start.workers {
+        Workers::Unplaced => {}
+        Workers::Count(count) => writeln!(out, "workers = {count}")?,
+        Workers::Cpus(cpus) => writeln!(out, "cpus = \"{cpus}\"")?,
+    }
+    writeln!(out, "connections = {}", start.sizes.connections)?;
+    if let Some(metrics) = start.metrics {
+        writeln!(out, "metrics = \"{metrics}\"")?;
+    }
+    if let Some(limit) = settings.rules.service_limit {
+        writeln!(out, "service_limit = {limit}")?;
+    }
+    let usual = Sizes::default();
+    let room = [
+        ("services", start.sizes.services, usual.services),
+        ("backends", start.sizes.backends, usual.backends),
+        ("local_addresses", start.sizes.local_addresses, usual.local_addresses),
+        ("schedule_entries", start.sizes.list_entries, usual.list_entries),
+    ];
+    table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
+    let policy = settings.rules.policy;
+    let policy = [("fragments", policy.fragments), ("options", policy.options)];
+    let passed = policy.into_iter().filter(|(_, unhandled)| *unhandled == Unhandled::Pass);
+    table(out, "policy", passed.map(|(name, _)| (name, quoted("pass"))))?;
+    table(out, "timeouts", spans(&settings.rules.timeouts))
+}
+
+fn table<'a>(out: &mut String, name: &str, entries: impl Iterator<Item = (&'a str, String)>) -> std::fmt::Result {
+    for (n, (key, value)) in entries.enumerate() {
+        if n == 0 {
+            writeln!(out, "\n[{name}]")?;
+        }
+        writeln!(out, "{key} = {value}")?;
+    }
+    Ok(())
+}
+
+fn spans(said: &Said) -> impl Iterator<Item = (&'static str, String)> {
+    said.said().map(|(name, timeout)| (name, format!("\"{}\"", Span(timeout))))
+}
+
+/// Services that are alike but for their addresses.
+fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
+    let Some(service) = alike.first() else { return Ok(()) };
+    writeln!(out, "\n[[service]]")?;
+    let mut listen = Vec::new();
+    for of_one in alike.chunk_by(|before, after| before.key.protocol == after.key.protocol) {
+        let protocol = match of_one.first().map(|service| service.key.protocol) {
+            Some(Protocol::Udp) => "udp",
+            _ => "tcp",
+        };
+        let addresses: Vec<SocketAddr> = of_one.iter().map(|service| service.key.address).collect();
+        listen.extend(shorten_endpoints(&addresses).iter().map(|text| format!("\"{protocol} {text}\"")));
+    }
+    list(out, "listen", &listen)?;
+    writeln!(out, "scheduler = \"{}\"", scheduler_name(service.scheduler))?;
+    if let Some(forward) = service.forward {
+        writeln!(out, "forward = \"{}\"", forward_name(forward))?;
+    }
+    // One that was made by commands may have some that it does not use.
+    if !service.local.is_empty() && !matches!(service.forward, Some(Forward::Nat | Forward::Route)) {
+        let local: Vec<String> = shorten(&service.local).iter().map(|text| quoted(text)).collect();
+        list(out, "local", &local)?;
+    }
+    if let Some(limit) = service.limit {
+        writeln!(out, "limit = {limit}")?;
+    }
+    if service.expire != Expire::Never {
+        writeln!(out, "expire = \"{}\"", expire_name(service.expire))?;
+    }
+    if service.sloppy_tcp {
+        writeln!(out, "sloppy_tcp = true")?;
+    }
+    if !service.timeouts.is_empty() {
+        let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();
+        writeln!(out, "timeouts = {{ {} }}", timeouts.join(", "))?;
+    }
+    let alike = |before: &Backend, after: &Backend| Backend { address: after.address, ..*before } == *after;
+    let mut backends = Vec::new();
+    for run in service.backends.chunk_by(alike) {
+        let addresses: Vec<SocketAddr> = run.iter().map(|backend| backend.address).collect();
+        backends.extend(shorten_endpoints(&addresses).iter().map(|text| entry(text, &run[0])));
+    }
+    if backends.is_empty() { Ok(()) } else { list(out, "backend", &backends) }
+}
+
+/// A list on one line where there is one element, on a line each where there are more.
+fn list(out: &mut String, name: &str, elements: &[String]) -> std::fmt::Result {
+    match elements {
+        [one] => writeln!(out, "{name} = [{one}]"),
+        many => writeln!(out, "{name} = [\n    {},\n]", many.join(",\n    ")),
+    }
+}
+
+fn entry(text: &str, backend: &Backend) -> String {
+    let weight = (backend.weight != 1).then(|| format!("weight = {}", backend.weight));
+    let limit = backend.limit.map(|limit| format!("limit = {limit}"));
+    let drain = backend.drain.then(|| "drain = true".to_owned());
+    let more: Vec<String> = weight.into_iter().chain(limit).chain(drain).collect();
+    match more.is_empty() {
+        true => quoted(text),
+        false => format!("{{ address = {}, {} }}", quoted(text), more.join(", ")),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}

@@ -1,0 +1,173 @@
+//! The highest rate without loss, found by runs one after the other: each begins from nothing, so that what an overload
+//! left behind is in no later one.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_load::driver::Cancel;
+use rig_load::packet::search::{Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, generator_bound, losses};
+use rig_load::packet::{Client, Counters, Service};
+
+use super::console::Console;
+use super::record::purpose;
+use super::resolve::Job;
+use super::run::{self, Finished, Gateways};
+use super::statistics::thousands;
+
+/// How long a rate is offered before the last confirmation.
+const STEP: Duration = Duration::from_secs(2);
+/// In each run, so that not all of a rate comes at once.
+const RAMP: Duration = Duration::from_millis(200);
+
+/// What a search found.
+#[derive(Debug)]
+pub struct Found {
+    pub of: &'static str,
+    pub outcome: Outcome,
+    /// Whether the rate held is the generator's own limit.
+    pub bound: Option<GeneratorBound>,
+    pub last: Finished,
+}
+
+/// What the rate is of that is searched.
+fn of(client: &Client) -> Result<&'static str, Failure> {
+    match (client.repeat, client.load.hold) {
+        (Some(repeat), _) if repeat.rate.is_some() => Ok("requests"),
+        (_, Some(_)) => Err(Failure::new(
+            Exit::BadInput,
+            anyhow!("--search: with `cc` the number of connections is given; add `rps` to search the rate of requests"),
+        )),
+        _ if client.flood.is_some() => Ok("packets"),
+        _ => Ok("connections"),
+    }
+}
+
+/// Searches from the file's own rate on; each rate is offered for some seconds, the result for `hold`. `None`: stopped.
+pub fn search(job: &Job, hold: Duration, cancel: &Cancel, console: &mut Console) -> Result<Option<Found>, Failure> {
+    let Some(client) = job.packets.service.client() else {
+        let why = "--search: a server offers nothing: search at the client";
+        return Err(Failure::new(Exit::BadInput, anyhow!(why)));
+    };
+    let of = of(client)?;
+    let start = client.repeat.and_then(|repeat| repeat.rate).unwrap_or(client.load.rate);
+    let plan = Search { start, growth: 2.0, precision: 0.02, most: None, late: 0.01 };
+    let mut finder = Finder::new(plan).or_exit(Exit::BadInput)?;
+    let (mut last, mut busy) = (None, 0.0);
+    let (mut gateways, mut silence) = (Gateways::Unknown, Silence::default());
+    while let Some(offer) = finder.next() {
+        let mut packets = job.packets.clone();
+        let client = match &mut packets.service {
+            Service::TcpClient(tcp) => &mut tcp.client,
+            Service::UdpClient(udp) => &mut udp.client,
+            Service::TcpServer(_) | Service::UdpServer(_) => return Ok(None),
+        };
+        match &mut client.repeat {
+            Some(repeat) if repeat.rate.is_some() => repeat.rate = Some(offer.rate),
+            _ => client.load.rate = offer.rate,
+        }
+        client.load.ramp = RAMP;
+        packets.course.wait = Duration::ZERO;
+        packets.course.duration = RAMP + if offer.purpose == Purpose::Confirm { hold } else { STEP };
+        let finished = match (run::run(job, &packets, gateways, cancel, console), gateways) {
+            (Err(failure), Gateways::Answered) => {
+                let found = so_far(finder.steps(), of);
+                return Err(Failure::new(failure.exit, anyhow!("--search: {failure}; {found}")));
+            }
+            (finished, _) => finished?,
+        };
+        let Some(finished) = finished.filter(|finished| !finished.interrupted) else { return Ok(None) };
+        gateways = Gateways::Answered;
+        if silence.lasts(&packets.service, &finished.outcome.totals.counters) {
+            let why = "the server does not answer any more: it ended before the search (see its `duration`), or cannot \
+                       be reached";
+            return Err(Failure::new(Exit::Failed, anyhow!("--search: {why}; {}", so_far(finder.steps(), of))));
+        }
+        let lost = lost(&finished, plan.late);
+        let words: Vec<String> = lost.iter().map(ToString::to_string).collect();
+        let verdict = if words.is_empty() { "carried".to_owned() } else { words.join(", ") };
+        let rate = thousands(offer.rate.round() as u64);
+        console.print(&format!("{:<8} {rate:>15} {of}/s  {verdict}\n", purpose(offer.purpose)));
+        if offer.purpose == Purpose::Confirm && lost.is_empty() {
+            busy = finished.busiest();
+        }
+        finder.report(lost);
+        last = Some(finished);
+    }
+    Ok(finder.outcome().zip(last).map(|(outcome, last)| {
+        let bound = outcome.held.and_then(|held| generator_bound(held, None, busy));
+        Found { of, outcome, bound, last }
+    }))
+}
+
+/// Steps that nobody answered, after others that were.
+#[derive(Debug, Default)]
+struct Silence {
+    heard: bool,
+    steps: u32,
+}
+
+impl Silence {
+    /// As many are no overload any more.
+    const ENOUGH: u32 = 2;
+
+    /// Whether one more step, of which this was counted, shows that the other end has gone.
+    fn lasts(&mut self, service: &Service, counters: &Counters) -> bool {
+        let is_flood = service.client().is_some_and(|client| client.flood.is_some());
+        let answered = is_flood || counters.rtt_count + counters.tcp_rsp > 0;
+        self.heard |= answered;
+        self.steps = if answered { 0 } else { self.steps + 1 };
+        self.heard && self.steps >= Self::ENOUGH
+    }
+}
+
+/// What a search that cannot go on has found, in words.
+fn so_far(steps: &[Step], of: &str) -> String {
+    match steps.iter().filter(|step| step.is_clean()).map(|step| step.rate).reduce(f64::max) {
+        Some(rate) => format!("until then {} {of}/s were carried, which is no limit", thousands(rate.round() as u64)),
+        None => "until then no rate was carried".to_owned(),
+    }
+}
+
+fn lost(finished: &Finished, late: f64) -> Vec<Loss> {
+    let counters = &finished.outcome.totals.counters;
+    let count = |name: &str| counters.fields().find(|(field, _)| *field == name).map_or(0, |(_, value)| value);
+    let mut all = losses("client", count, late);
+    let nic = finished.nic;
+    for (name, count) in [("ierrors", nic.ierrors), ("oerrors", nic.oerrors), ("imissed", nic.imissed)] {
+        if count > 0 {
+            all.push(Loss { counter: format!("client {name}"), count });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dperf::{language, resolve};
+
+    #[test]
+    fn an_end_of_the_server_is_told_from_an_overload() {
+        let text = "cpu 0\nport eth0 10.0.0.2 10.0.0.1\nclient 10.1.0.1 1\nserver 10.2.0.1 1\ncps 1\n";
+        let service = |more: &str| {
+            let (settings, _) = language::read(&format!("{text}{more}")).unwrap();
+            resolve::resolve(&settings, &mut Vec::new()).unwrap().packets.service
+        };
+        let (tcp, flood) = (service(""), service("flood\n"));
+        let answers = |rtt_count| Counters { rtt_count, ..Counters::default() };
+        let ends = |service: &Service, steps: &[u64]| {
+            let mut silence = Silence::default();
+            steps.iter().map(|&count| silence.lasts(service, &answers(count))).collect::<Vec<_>>()
+        };
+        assert_eq!(ends(&tcp, &[9, 0, 0]), [false, false, true]);
+        assert_eq!(ends(&tcp, &[9, 0, 1, 0]), [false; 4], "an overload lets some through");
+        assert_eq!(ends(&tcp, &[0, 0, 0]), [false; 3], "one that never answered is for the search to find");
+        assert_eq!(ends(&flood, &[0, 0, 0]), [false; 3], "nobody answers a flood");
+        let step = |rate, lost: &[Loss]| Step { rate, purpose: Purpose::Raise, attempt: 1, losses: lost.to_vec() };
+        let loss = Loss { counter: "client synRt".into(), count: 1 };
+        let steps = [step(1000.0, &[]), step(2000.0, &[]), step(4000.0, &[loss])];
+        assert_eq!(so_far(&steps, "connections"), "until then 2,000 connections/s were carried, which is no limit");
+        assert_eq!(so_far(&steps[2..], "connections"), "until then no rate was carried");
+    }
+}

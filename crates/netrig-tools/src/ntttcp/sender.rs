@@ -1,0 +1,407 @@
+//! The sender: agrees with its receivers, connects, and fills the connections.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_load::driver::Cancel;
+use rig_load::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream as Stream};
+use rig_load::worker::ends::{Counts, Protocol, Sender as Load, Sending, Target};
+use rig_sys::clock::{monotonic_after, monotonic_ns};
+use socket2::{Domain, Socket, Type};
+
+use super::console::{Console, Progress};
+use super::job::{Job, Length};
+use super::sync::{Cycle, Event, Sender as Sync, State};
+use super::{chosen, data_ports, hosts, report, sync_ports, times};
+use crate::counters::Snapshot;
+use crate::course::{self, End, Measured, Part, Start, read_some, wait_readable};
+
+/// For an answer of the receiver, where no option says how long.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(20);
+/// A receiver ends its test about when the sender does. It is given this long before the connections are closed: the
+/// original waits for ever for connections that ended too early.
+const OVERTIME: Duration = Duration::from_secs(3);
+/// For a receiver to confirm that the test is over.
+const SILENCE: Duration = Duration::from_millis(500);
+/// Between two questions whether the receiver's test is over.
+const ASK: Duration = Duration::from_millis(50);
+/// An end that is not more than this before its time is as good as on time: the receiver's clock started first.
+const EARLY: Duration = Duration::from_secs(1);
+
+/// Runs the sender to its end.
+pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
+    let hosts = hosts(job)?;
+    if !job.sync {
+        console.info("Starting sender activity (no sync) ...");
+    }
+    let mut lines = Vec::new();
+    for at in sync_ports(job, &hosts) {
+        lines.push(Line::connect(job, at, cancel).or_exit(Exit::Failed)?);
+    }
+    let cycle = agree(job, &mut lines, cancel, console).or_exit(Exit::Failed)?;
+
+    console.info(&format!("{} threads created", job.threads()));
+    let chosen = chosen(job);
+    let since = Instant::now();
+    let load = Load::open(&sending(job, &hosts), &|| cancel.is_cancelled()).or_exit(Exit::Failed)?;
+    load.notes().iter().for_each(|note| console.remark(note));
+    for (local, remote) in load.addresses() {
+        console.detail(&format!("New connection: local:{local} --> {remote}"));
+    }
+    let connections = load.connections();
+    console.info(&format!("{connections} connections created in {} microseconds", since.elapsed().as_micros()));
+
+    begin(job, &mut lines, cancel, console).or_exit(Exit::Failed)?;
+    console.progressing();
+    let begun = Some(Start { counts: load.counts(), machine: Snapshot::take(&chosen) });
+    load.start();
+    let mut crew = Crew { cancel, load, lines, begun };
+    let measured = course::run(&mut crew, &mut Progress(console), &times(job, cycle), &chosen).or_exit(Exit::Failed)?;
+    let end = measured.as_ref().map_or(End::Interrupted, |measured| measured.end);
+    let rtt_us = (job.protocol == Protocol::Tcp).then(|| crew.load.mean_rtt_us()).flatten();
+    let ended = crew.load.ended();
+    crew.part(end)?;
+    let Some(measured) = measured else { return Ok(Exit::Stopped) };
+    let planned = match times(job, cycle) {
+        course::Times { warm_up, window: Some(window), total, .. } => {
+            Some((warm_up + window).min(total.unwrap_or(Duration::MAX)))
+        }
+        _ => None,
+    };
+    let verdict = judge(job, &measured, planned, ended, console);
+    report::write(job, &measured, &report::Extra { connections: Some(connections), rtt_us }, console)?;
+    verdict
+}
+
+/// What is to be thought of how the test ended.
+fn judge(
+    job: &Job,
+    measured: &Measured,
+    planned: Option<Duration>,
+    ended: usize,
+    console: &Console,
+) -> Result<Exit, Failure> {
+    let early = planned.is_none_or(|planned| measured.ran + EARLY < planned);
+    let counted = matches!(job.length, Length::Messages { .. });
+    match measured.end {
+        End::Dry | End::Stopped if early && !(counted && measured.end == End::Dry) => {
+            console.error(&format!("the receiver ended the test after {:.2} seconds", measured.ran.as_secs_f64()));
+            Ok(Exit::Failed)
+        }
+        End::Stalled => {
+            let timeout = job.stall_timeout.unwrap_or_default();
+            console.error(&format!("nothing could be sent for {timeout:?} (-to): look at the receiver"));
+            Ok(Exit::Failed)
+        }
+        _ => {
+            if ended > 0 && !counted && early {
+                console.error(&format!("the receiver closed the connections of {ended} threads before the end"));
+            }
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn sending(job: &Job, hosts: &[IpAddr]) -> Sending {
+    let ports = data_ports(job, hosts).into_iter();
+    let targets = ports.flat_map(|(to, cpu)| (0..job.threads_per_port).map(move |_| Target { to, cpu })).collect();
+    Sending {
+        stream: Stream {
+            flow: Flow::Forward,
+            threads: job.threads(),
+            connections: job.connections_per_thread,
+            message: job.message,
+            send_buffer: job.send_buffer,
+            receive_buffer: job.receive_buffer,
+            no_delay: job.no_delay,
+            throttle: job.throttle,
+            congestion_control: None,
+            engine: job.outstanding.map_or(Engine::Blocking, |outstanding| Engine::Uring { outstanding }),
+            send_mode: SendMode::Copy,
+            receive_mode: ReceiveMode::Copy,
+        },
+        protocol: job.protocol,
+        targets,
+        source: job.source,
+        source_port: job.source_port,
+        pacing: job.pacing,
+        quota: match job.length {
+            Length::Messages { each, .. } => Some(each),
+            _ => None,
+        },
+        timeout: job.connect_timeout,
+        patience: job.patience,
+    }
+}
+
+/// Settles with all receivers how long the test lasts: as long as the one that wants it longest.
+fn agree(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<Cycle> {
+    let own = job.cycle();
+    let mut longest = None;
+    for line in lines.iter_mut() {
+        line.write(line.hello)?;
+        loop {
+            let Event::Agreed(cycle) = line.event(cancel, job.answer_ns())? else { continue };
+            longest = Some(match longest {
+                Some(Cycle::Seconds(longest)) => match cycle {
+                    Cycle::Seconds(seconds) => Cycle::Seconds(seconds.max(longest)),
+                    Cycle::Endless => Cycle::Endless,
+                },
+                Some(Cycle::Endless) => Cycle::Endless,
+                None => cycle,
+            });
+            break;
+        }
+    }
+    let cycle = longest.unwrap_or(own);
+    // As the original: also when the test is as long as this end wants it, but not alone.
+    if !lines.is_empty() && job.seconds().map(Cycle::Seconds) != Some(cycle) {
+        match cycle {
+            Cycle::Endless => console.info("test is negotiated to run with continuous mode"),
+            Cycle::Seconds(seconds) => console.info(&format!("Test cycle time negotiated is: {seconds} seconds")),
+        }
+    }
+    Ok(cycle)
+}
+
+/// Asks all receivers to begin.
+fn begin(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<()> {
+    for line in lines {
+        let message = line.sync.start(job.last);
+        line.write(message)?;
+        let mut deadline_ns = job.answer_ns();
+        loop {
+            match line.event(cancel, deadline_ns)? {
+                Event::Wait => {
+                    console.info("waiting for the last client to join the test");
+                    deadline_ns = job.stall_timeout.map_or(u64::MAX, monotonic_after);
+                }
+                Event::Run => break,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Job {
+    /// When an answer that is asked for now is overdue.
+    fn answer_ns(&self) -> u64 {
+        monotonic_after(self.stall_timeout.unwrap_or(ANSWER))
+    }
+}
+
+/// The sync connection to one receiver.
+#[derive(Debug)]
+struct Line {
+    stream: TcpStream,
+    to: SocketAddr,
+    sync: Sync,
+    hello: [u8; 4],
+    events: std::collections::VecDeque<Event>,
+    open: bool,
+}
+
+impl Line {
+    fn connect(job: &Job, to: SocketAddr, cancel: &Cancel) -> anyhow::Result<Self> {
+        let patience = Instant::now() + job.patience;
+        let stream = loop {
+            match dial(job, to) {
+                Ok(stream) => break stream,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    if Instant::now() >= patience {
+                        bail!(
+                            "no receiver listens on {to} for synchronisation: start it first, with the same base port, \
+                             or give both ends the option without synchronisation"
+                        );
+                    }
+                    if cancel.is_cancelled() {
+                        bail!("interrupted before {to} was reached");
+                    }
+                    std::thread::sleep(RETRY);
+                }
+                Err(error) => return Err(error).with_context(|| format!("connect to {to} for synchronisation")),
+            }
+        };
+        let (sync, hello) = Sync::new(job.cycle());
+        Ok(Self { stream, to, sync, hello, events: std::collections::VecDeque::new(), open: true })
+    }
+
+    fn write(&mut self, message: [u8; 4]) -> anyhow::Result<()> {
+        // Four bytes fit whatever the peer does.
+        self.stream.write_all(&message).with_context(|| format!("write to the receiver at {}", self.to))
+    }
+
+    /// The next thing that the receiver has to say.
+    fn event(&mut self, cancel: &Cancel, deadline_ns: u64) -> anyhow::Result<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            if !self.open {
+                bail!("the receiver at {} closed the sync connection: has it ended, or is it no NTttcp?", self.to);
+            }
+            let ready = wait_readable(&[cancel.as_fd(), self.stream.as_fd()], deadline_ns).context("wait")?;
+            match (ready[0], ready[1]) {
+                (true, _) => bail!("interrupted while waiting for the receiver at {}", self.to),
+                (_, true) => self.read()?,
+                _ => bail!("the receiver at {} does not answer", self.to),
+            }
+        }
+    }
+
+    /// Takes what the receiver has said.
+    fn read(&mut self) -> anyhow::Result<()> {
+        let mut buffer = [0u8; 64];
+        let Some(n) = read_some(&self.stream, &mut buffer) else {
+            self.open = false;
+            return Ok(());
+        };
+        let events = self.sync.bytes(&buffer[..n]).map_err(|error| anyhow!("receiver at {}: {error}", self.to))?;
+        for event in events {
+            if let Event::Free { next } = event {
+                self.write(next)?;
+            }
+            self.events.push_back(event);
+        }
+        Ok(())
+    }
+
+    /// What the receiver says about its state within a moment; `None` when it has gone or says nothing.
+    fn state(&mut self, cancel: &Cancel, deadline_ns: u64) -> Option<State> {
+        while self.open {
+            if let Event::State(state) = self.event_despite(cancel, deadline_ns)? {
+                return Some(state);
+            }
+        }
+        None
+    }
+
+    /// [`Self::event`] of somebody who has been interrupted already.
+    fn event_despite(&mut self, cancel: &Cancel, deadline_ns: u64) -> Option<Event> {
+        if !cancel.is_cancelled() {
+            return self.event(cancel, deadline_ns).ok();
+        }
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let ready = wait_readable(&[self.stream.as_fd()], deadline_ns).ok()?;
+            if !ready[0] || !self.open {
+                return None;
+            }
+            self.read().ok()?;
+        }
+    }
+}
+
+fn dial(job: &Job, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    socket.set_tcp_nodelay(true)?;
+    if let Some(source) = job.source {
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    socket.connect_timeout(&to.into(), job.connect_timeout)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// The sender at work.
+struct Crew<'a> {
+    cancel: &'a Cancel,
+    load: Load,
+    lines: Vec<Line>,
+    begun: Option<Start>,
+}
+
+impl Part for Crew<'_> {
+    fn counts(&self) -> Vec<Counts> {
+        self.load.counts()
+    }
+
+    fn begun(&mut self) -> Option<Start> {
+        self.begun.take()
+    }
+
+    fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
+        loop {
+            if self.cancel.is_cancelled() {
+                return Ok(Some(End::Interrupted));
+            }
+            if self.load.is_ended() {
+                return Ok(Some(End::Dry));
+            }
+            if !self.lines.is_empty() && self.lines.iter().all(|line| !line.open) {
+                return Ok(Some(End::Stopped));
+            }
+            if monotonic_ns() >= until_ns {
+                return Ok(None);
+            }
+            let open: Vec<usize> = (0..self.lines.len()).filter(|&at| self.lines[at].open).collect();
+            let mut fds = vec![self.cancel.as_fd(), self.load.news()];
+            fds.extend(open.iter().map(|&at| self.lines[at].stream.as_fd()));
+            let ready = wait_readable(&fds, until_ns).context("wait")?;
+            drop(fds);
+            if ready[1] {
+                self.load.hush();
+            }
+            for (slot, at) in open.into_iter().enumerate() {
+                if ready[2 + slot] {
+                    self.lines[at].read()?;
+                }
+            }
+        }
+    }
+}
+
+impl Crew<'_> {
+    /// Ends the test with the receivers. The load goes on meanwhile: connections that end before the receiver's clock
+    /// would leave the original waiting for ever.
+    fn part(mut self, end: End) -> Result<(), Failure> {
+        let deadline_ns = monotonic_after(OVERTIME);
+        let mut over = vec![end != End::Due; self.lines.len()];
+        let mut asked = vec![false; self.lines.len()];
+        // Of datagrams without a sync connection nobody tells when they are not wanted any more.
+        let can_tell = !self.lines.is_empty() || self.load.mean_rtt_us().is_some();
+        while end == End::Due && can_tell && monotonic_ns() < deadline_ns && !self.cancel.is_cancelled() {
+            for (at, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| line.open) {
+                if !over[at] && !asked[at] {
+                    let message = line.sync.ask();
+                    asked[at] = line.write(message).is_ok();
+                }
+                while let Some(event) = line.events.pop_front() {
+                    if let Event::State(state) = event {
+                        (over[at], asked[at]) = (state != State::Running, false);
+                    }
+                }
+            }
+            let agreed = self.lines.iter().zip(&over).all(|(line, over)| *over || !line.open);
+            // A receiver that has ended closes its connections, whether or not it answers before.
+            if self.load.is_ended() || (agreed && !self.lines.is_empty()) {
+                break;
+            }
+            if self.serve(monotonic_after(ASK)).is_err() {
+                break;
+            }
+        }
+        if end == End::Dry {
+            // What is to be said to the receiver must not overtake what has been sent to it.
+            self.load.finish(monotonic_after(OVERTIME), &|| self.cancel.is_cancelled()).or_exit(Exit::Failed)?;
+        }
+        for (at, line) in self.lines.iter_mut().enumerate() {
+            let told = end == End::Due && (over[at] || self.load.is_ended());
+            let message = line.sync.exit();
+            if !told && line.open && line.write(message).is_ok() {
+                // The receiver confirms. One that does not has ended.
+                line.state(self.cancel, monotonic_after(SILENCE));
+            }
+        }
+        self.load.stop().or_exit(Exit::Failed)
+    }
+}

@@ -1,0 +1,63 @@
+//! Being called by the name of another tool.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use netrig_tools::{dperf, ntttcp};
+use rig_cli::exit::{Exit, Failure};
+
+/// The tool that the program was called as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    Ntttcp(ntttcp::CalledAs),
+    Dperf,
+    Ipvsadm,
+}
+
+impl Tool {
+    /// Which tool a program of this name is: the last part of its path, with any case and with or without `.exe`.
+    pub fn of(program: &OsStr) -> Option<Self> {
+        let name = Path::new(program).file_name()?.to_str()?.to_ascii_lowercase();
+        match name.strip_suffix(".exe").unwrap_or(&name) {
+            "dperf" => Some(Self::Dperf),
+            "ipvsadm" => Some(Self::Ipvsadm),
+            name => ntttcp::CalledAs::of(name).map(Self::Ntttcp),
+        }
+    }
+
+    /// Does what the tool's own arguments say.
+    pub fn execute(self, arguments: &[OsString]) -> Result<Exit, Failure> {
+        match self {
+            Self::Ntttcp(name) => ntttcp::execute(name, arguments),
+            Self::Dperf => dperf::execute_as_dperf(arguments),
+            // Without arguments ipvsadm lists.
+            Self::Ipvsadm if arguments.is_empty() => netrig_lb::ipvsadm::execute(arguments),
+            Self::Ipvsadm => netrig_lb::command::execute(arguments),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_link_chooses_the_tool() {
+        use ntttcp::CalledAs::{Plain, Receiver, Sender};
+        for (program, tool) in [
+            ("ntttcp", Some(Tool::Ntttcp(Plain))),
+            ("/usr/local/bin/NTttcp.exe", Some(Tool::Ntttcp(Plain))),
+            ("ntttcps", Some(Tool::Ntttcp(Sender))),
+            ("./NTTTCPR", Some(Tool::Ntttcp(Receiver))),
+            ("/usr/bin/dperf", Some(Tool::Dperf)),
+            ("/sbin/ipvsadm", Some(Tool::Ipvsadm)),
+            ("ipvsadm-save", None),
+            ("netrig", None),
+            ("/opt/ntttcp/netrig", None),
+            ("ntttcpx", None),
+            ("", None),
+        ] {
+            assert_eq!(Tool::of(OsStr::new(program)), tool, "{program}");
+        }
+    }
+}
