@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    netrig::frontend::dperf::fuzz(data);
+    netrig_tools::dperf::fuzz(data);
 });

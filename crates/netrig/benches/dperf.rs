@@ -26,7 +26,6 @@ use rig_sys::napi::{self, Urgency};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::process::{die_with_parent, in_namespace};
-
 use support::{Peer, arguments, median, on_path, progress};
 
 const ROUNDS: usize = 3;

@@ -16,7 +16,6 @@ use anyhow::{Context, Result, bail, ensure};
 use rig_load::plan::{Datagrams, Flow, Load, Pacing, Phases};
 use rig_load::record::WorkerRecord;
 use serde_json::Value;
-
 use support::rounds::Failures;
 use support::{Field, Outcome, arguments, median, on_path, progress, table};
 

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use netrig_tools::{dperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
+use rig_report::Format;
 use rig_stats::confidence::Level;
 use rig_stats::units::{Percent, Span};
+use rig_study::claim::Metric;
 use rig_sys::cpu::CpuSet;
 
-use crate::claim::Metric;
 use crate::command::{self, ends};
-use crate::report::Format;
 use crate::tool::Tool;
 
 /// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?

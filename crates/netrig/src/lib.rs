@@ -1,25 +1,30 @@
 //! netrig's parts; the binary in `main.rs` is their table of contents.
 #![forbid(unsafe_code)]
 
-pub mod claim;
 pub mod cli;
 pub mod command;
-pub mod compare;
 pub mod doctor;
-pub mod ends;
-pub mod figures;
-pub mod flame;
-pub mod record;
-pub mod report;
-pub mod run;
-pub mod store;
-pub mod suite;
 pub mod tool;
 
 use rig_cli::schema::Schema;
+use rig_study::run::Build;
 
 /// The JSON Schemas of what is published, by file name in docs/schema.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
-    let all = [&report::export::schemas()[..], &netrig_tools::schemas(), &netrig_lb::schemas()];
+    let all = [&rig_study::export::schemas()[..], &netrig_tools::schemas(), &netrig_lb::schemas()];
     all.concat()
+}
+
+/// What this program was built from.
+pub const BUILD: Build = Build { id: env!("NETRIG_BUILD"), commit: env!("NETRIG_COMMIT") };
+
+#[cfg(test)]
+mod tests {
+    use super::BUILD;
+
+    #[test]
+    fn a_build_is_named_by_its_sources_and_its_compiler() {
+        let source = BUILD.id.split(", ").next();
+        assert!(BUILD.id.contains("rustc ") && source.is_some_and(|source| source.len() == 16), "{}", BUILD.id);
+    }
 }

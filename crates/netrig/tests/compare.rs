@@ -7,10 +7,10 @@ use std::process::Output;
 use std::time::Duration;
 
 use assert_cmd::Command;
-use netrig::record::{Environment, TrialRecord};
 use netrig::schemas;
-use netrig::store::{Ending, NewRun, Store};
-use netrig::suite::Suite;
+use rig_study::record::{Environment, TrialRecord};
+use rig_study::store::{Ending, NewRun, Store};
+use rig_study::suite::Suite;
 use serde_json::Value;
 
 fn netrig(home: &Path, arguments: &[&str]) -> Output {
@@ -54,7 +54,8 @@ fn store(home: &Path, percent: &[u64]) {
     };
     let run = store.begin_run(&new).unwrap();
     for (ordinal, percent) in (1..).zip(percent) {
-        let mut trial: TrialRecord = serde_json::from_str(include_str!("records/trial-0.1.0.json")).unwrap();
+        let mut trial: TrialRecord =
+            serde_json::from_str(include_str!("../../rig-study/tests/records/trial-0.1.0.json")).unwrap();
         trial.ordinal = ordinal;
         trial.scenario = "B".to_owned();
         for connection in trial.workers.iter_mut().flat_map(|worker| &mut worker.connections) {

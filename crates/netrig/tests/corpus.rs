@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use netrig::ends::fuzz;
-use netrig::suite::Suite;
+use netrig_ends::fuzz;
+use rig_study::suite::Suite;
 
 fn corpus(target: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus")).join(target)

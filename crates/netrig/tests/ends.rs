@@ -9,8 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use netrig::ends::session;
-use netrig::ends::wire::{self, Ask, Reply, Request, Version};
+use netrig_ends::session;
+use netrig_ends::wire::{self, Ask, Reply, Request, Version};
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, SendMode};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;

@@ -17,20 +17,28 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-load", &["rig-stats", "rig-sys", "rig-wire"]),
     ("rig-testbed", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys"]),
+    ("rig-study", &["rig-cli", "rig-datapath", "rig-load", "rig-stats", "rig-sys", "rig-testbed"]),
+    ("rig-report", &["rig-cli", "rig-load", "rig-stats", "rig-study", "rig-sys"]),
     ("netrig-lb", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
     ("netrig-tools", &["rig-cli", "rig-load", "rig-stats", "rig-sys", "rig-testbed"]),
     (
+        "netrig-ends",
+        &["rig-cli", "rig-datapath", "rig-load", "rig-report", "rig-stats", "rig-study", "rig-sys", "rig-testbed"],
+    ),
+    (
         "netrig",
         &[
+            "netrig-ends",
             "netrig-lb",
             "netrig-tools",
             "rig-cli",
-            "rig-testbed",
-            "rig-stats",
-            "rig-sys",
-            "rig-wire",
-            "rig-load",
             "rig-datapath",
+            "rig-load",
+            "rig-report",
+            "rig-stats",
+            "rig-study",
+            "rig-sys",
+            "rig-testbed",
         ],
     ),
     ("xtask", &[]),
@@ -39,7 +47,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// The crates that may contain unsafe code.
 const UNSAFE: &[&str] = &["rig-sys"];
 /// The crates whose errors are for people, not for callers.
-const ANYHOW: &[&str] = &["netrig", "rig-cli", "rig-testbed", "netrig-lb", "netrig-tools", "xtask"];
+const ANYHOW: &[&str] =
+    &["netrig", "netrig-ends", "netrig-lb", "netrig-tools", "rig-cli", "rig-study", "rig-testbed", "xtask"];
 
 fn workspace() -> Metadata {
     MetadataCommand::new()

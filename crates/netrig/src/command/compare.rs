@@ -5,15 +5,15 @@ use std::path::Path;
 use anyhow::anyhow;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_stats::units::Percent;
+use rig_study::compare::{self, Comparison, Input, MINIMUM_PERCENT, Options};
+use rig_study::export::data;
+use rig_study::export::{self, RunData};
+use rig_study::store::{RunName, RunState};
+use rig_study::view::RunView;
 
 use super::output::Output;
 use super::report;
 use crate::cli::{CompareArgs, JudgeArgs, StoreArgs};
-use crate::compare::{self, Comparison, Input, MINIMUM_PERCENT, Options};
-use crate::report::build::data::data;
-use crate::report::export::{self, RunData};
-use crate::report::view::RunView;
-use crate::store::{RunName, RunState};
 
 /// Runs from which a noise floor is learnt at most: the most recent, since a machine changes.
 const HISTORY: usize = 20;
@@ -24,7 +24,7 @@ pub fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
     let history = history(&args.store, &new.data.run.suite)?;
     let comparison = compare::compare(&old, &new, &history, &options(&args.judge, args.only.clone())?);
     let comparison = comparison.or_exit(Exit::BadInput)?;
-    output.write(&compare::document(&comparison), &args.output)?;
+    output.write(&rig_report::comparison::document(&comparison), &args.output)?;
     Ok(exit(&comparison, args.judge.fail_on_undecided))
 }
 

@@ -2,9 +2,9 @@
 
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::streams::print;
+use rig_study::store::Store;
 
 use crate::doctor::{Format, Readiness, examine, write};
-use crate::store::Store;
 
 pub fn doctor(json: bool) -> Result<Exit, Failure> {
     let findings = examine(Store::default_path());

@@ -15,20 +15,21 @@ use rig_sys::socket;
 
 use self::live::Live;
 pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
+use netrig_ends::client::{self, Target};
+use netrig_ends::guest::{NAME, Test};
+use netrig_ends::limits::Limits;
+use netrig_ends::report;
+use netrig_ends::seal::Key;
+use netrig_ends::server::{Reach, Server, listen};
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_report::Format;
+use rig_study::run;
 
 use self::options::{Common, Place, Serving};
 use super::output::Output;
 use super::{cancel_on_signal, usable_cpus};
+use crate::BUILD;
 use crate::cli::OutputArgs;
-use crate::ends::client::{self, Target};
-use crate::ends::guest::{NAME, Test};
-use crate::ends::limits::Limits;
-use crate::ends::report;
-use crate::ends::seal::Key;
-use crate::ends::server::{Reach, Server, listen};
-use crate::report::Format;
-use crate::run;
 
 pub fn stream(args: StreamArgs) -> Result<Exit, Failure> {
     let StreamArgs { which, place, direction, load, common, output, serving } = args;
@@ -87,7 +88,7 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
             "without --key-file whoever reaches it can make this machine send and receive as much as the limits allow",
         ),
     }
-    let environment = run::environment(false);
+    let environment = run::environment(false, BUILD);
     let mut server = Server::new(listeners, limits, environment, program()?, key, stop).or_exit(Exit::Failed)?;
     server.run().or_exit(Exit::Failed)?;
     Ok(Exit::Done)
@@ -127,7 +128,7 @@ fn client(host: String, place: &Place, common: &Common, load: Load, output_args:
             planned: common.trials,
             started_unix_ms,
             server: live.server(),
-            client: &run::environment(false),
+            client: &run::environment(false, BUILD),
         };
         let mut document = report::document(&outcome);
         if output_args.format == Format::Terminal && output.is_standard() {

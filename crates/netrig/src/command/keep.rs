@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
+use rig_study::run::middle::Standing;
+use rig_study::suite::{Scenario, Suite};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process;
 use rig_testbed::kept::{Kept, NameTaken, Registry};
@@ -17,8 +19,6 @@ use rig_testbed::{Shares, Testbed};
 
 use super::{gain_privilege, refuse_if_lacking, usable_cpus};
 use crate::doctor::Purpose;
-use crate::run::middle::Standing;
-use crate::suite::{Scenario, Suite};
 
 /// What the holder says when the testbed stands.
 const READY: &[u8] = b"ready\n";

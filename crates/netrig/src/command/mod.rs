@@ -14,10 +14,10 @@ use std::io;
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
+use rig_study::suite::Suite;
 use rig_sys::{netns, process};
 
 use crate::doctor::{Purpose, in_the_way_of};
-use crate::suite::Suite;
 
 /// The body of the hidden `worker` subcommand.
 pub fn worker() -> Result<Exit, Failure> {

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::done_or_closed;
+use rig_report::Options;
+use rig_report::document::Document;
 
 use crate::cli::OutputArgs;
-use crate::report::document::Document;
-use crate::report::{self, Options};
 
 /// Columns of a terminal report that does not go to a terminal.
 const FILE_WIDTH: u16 = 100;
@@ -60,10 +60,10 @@ impl Output {
         let look = Options { colour: false, width: FILE_WIDTH };
         let (written, path) = match self {
             Self::Standard => return to_standard_output(document, args),
-            Self::Device(mut device, path) => (report::write(document, args.format, look, &mut device), path),
+            Self::Device(mut device, path) => (rig_report::write(document, args.format, look, &mut device), path),
             Self::File(path) => {
                 let mut text = Vec::new();
-                let written = report::write(document, args.format, look, &mut text);
+                let written = rig_report::write(document, args.format, look, &mut text);
                 (written.and_then(|()| replace(&path, &text)), path)
             }
         };
@@ -77,7 +77,7 @@ fn to_standard_output(document: &Document, args: &OutputArgs) -> Result<(), Fail
     let width = rig_sys::process::terminal_width().filter(|_| terminal).unwrap_or(FILE_WIDTH);
     let mut out = io::stdout().lock();
     let look = Options { colour, width };
-    done_or_closed(report::write(document, args.format, look, &mut out).and_then(|()| out.flush()))
+    done_or_closed(rig_report::write(document, args.format, look, &mut out).and_then(|()| out.flush()))
 }
 
 /// Puts a whole file in place of an older one at once.

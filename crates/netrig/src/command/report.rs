@@ -7,22 +7,22 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
+use rig_report::build;
+use rig_report::document::Claim;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
+use rig_study::claim::{FigureRef, Metric, Verdict};
+use rig_study::figures::{reading, sample_of};
+use rig_study::record::TrialRecord;
+use rig_study::run::{Options, Outcome, Settled, no_verdict};
+use rig_study::store::{Run, RunState, Store};
+use rig_study::suite::{Repeat, Suite};
+use rig_study::view::{Certainty, RunView, ScenarioView, Status};
 use rig_sys::cpu::CpuSet;
 
 use super::output::Output;
 use super::suites::{load_text, repeat_text};
-use crate::claim::{FigureRef, Metric, Verdict};
 use crate::cli::{ReportArgs, StoreArgs};
-use crate::figures::{reading, sample_of};
-use crate::record::TrialRecord;
-use crate::report::build;
-use crate::report::document::Claim;
-use crate::report::view::{Certainty, RunView, ScenarioView, Status};
-use crate::run::{Options, Outcome, Settled, no_verdict};
-use crate::store::{Run, RunState, Store};
-use crate::suite::{Repeat, Suite};
 
 pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let name = args.run.parse().or_exit(Exit::BadInput)?;
@@ -207,7 +207,7 @@ fn status(run: &Run) -> Status {
 }
 
 /// What a claim about limits must say of limits that are the generator's own: those of what it drove may be higher.
-fn generator_bound(claim: &crate::claim::Claim, trials: &[TrialRecord]) -> String {
+fn generator_bound(claim: &rig_study::claim::Claim, trials: &[TrialRecord]) -> String {
     let bound = |trial: &&TrialRecord| trial.search.as_ref().is_some_and(|search| search.bound.is_some());
     let mut scenarios: Vec<&str> = claim
         .figures()

@@ -5,21 +5,21 @@ use jiff::Timestamp;
 use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::note;
+use rig_report::{Format, build};
+use rig_study::claim::Verdict;
+use rig_study::record::Environment;
+use rig_study::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here};
+use rig_study::store::{Ending, NewRun, Store};
+use rig_study::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::shared_cores;
 use rig_testbed::Shares;
 
 use super::compare::Against;
 use super::output::Output;
 use super::{cancel_on_signal, gain_privilege, refuse_if_lacking, report, usable_cpus};
-use crate::claim::Verdict;
+use crate::BUILD;
 use crate::cli::RunArgs;
-use crate::compare;
 use crate::doctor::Purpose;
-use crate::record::Environment;
-use crate::report::{Format, build};
-use crate::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here};
-use crate::store::{Ending, NewRun, Store};
-use crate::suite::{Repeat, Suite, Timing};
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let (mut suite, timing) = choose(args)?;
@@ -57,7 +57,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
-            environment: Environment { cpu_time: Some(rig.accounting()), ..run::environment(rootless) },
+            environment: Environment { cpu_time: Some(rig.accounting()), ..run::environment(rootless, BUILD) },
             planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
             started_unix_ms: Timestamp::now().as_millisecond(),
         })
@@ -94,7 +94,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let mut document = build::document(&view);
     let compared = against.map(|against| against.compare(&view, &args.store)).transpose()?;
     if let Some((comparison, _)) = &compared {
-        compare::append(&mut document, comparison);
+        rig_report::comparison::append(&mut document, comparison);
     }
     if output.is_standard() && args.output.format == Format::Terminal {
         // On a terminal what matters most must not have scrolled away.
@@ -122,7 +122,7 @@ fn measure(
     suite: &Suite,
     timing: &Timing,
     store: &mut Store,
-    id: crate::store::RunId,
+    id: rig_study::store::RunId,
     rig: &mut Rig,
     progress: &mut Progress,
     settled: &mut Vec<Settled>,

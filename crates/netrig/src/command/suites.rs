@@ -4,11 +4,10 @@ use std::fmt::Write;
 
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::streams::print;
+use rig_study::run::middle::nowhere;
+use rig_study::suite::{Repeat, Scenario, Suite};
 use rig_testbed::Middle;
 use rig_testbed::topology::Path;
-
-use crate::run::middle::nowhere;
-use crate::suite::{Repeat, Scenario, Suite};
 
 pub fn list() -> Result<Exit, Failure> {
     let mut text = String::new();

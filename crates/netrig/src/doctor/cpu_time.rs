@@ -7,7 +7,7 @@ use rig_sys::counters::idle_is_clocked;
 
 use super::{Area, Finding, Lack, State};
 use rig_testbed::accounting::exact_words;
-use crate::record::Accounting;
+use rig_study::record::Accounting;
 
 /// What came of trying it.
 pub(super) fn finding(tried: &Result<CpuTime>) -> Finding {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
+use rig_study::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi::{self, NotPlaceable};
 use rig_sys::probe::{
@@ -13,7 +14,6 @@ use rig_testbed::topology::{Family, Path};
 use rig_testbed::{share_cpus, split_cores};
 
 use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
-use crate::suite::{Scenario, Suite};
 
 /// What `facts` mean to a user of netrig. `store` is where runs are kept, or why they cannot be.
 pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> {

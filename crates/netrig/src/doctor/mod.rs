@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rig_load::plan::{Load, TcpStream, Transactions};
+use rig_study::run::Lack;
+use rig_study::store::{Store, StoreError};
+use rig_study::suite::{Scenario, Suite};
 use rig_sys::probe::{Facts, Packets, try_congestion_control};
 use serde::Serialize;
-
-use crate::store::{Store, StoreError};
-use crate::suite::{Scenario, Suite};
 
 pub use findings::findings;
 
@@ -64,14 +64,6 @@ pub enum State {
     Unknown {
         why: String,
     },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Lack {
-    pub found: String,
-    /// What does not work, or which figures suffer.
-    pub effect: String,
-    pub remedy: String,
 }
 
 /// Whether `netrig run layers` can work here.
@@ -124,7 +116,7 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     all.push(cpu_time::finding(&rig_datapath::cputime::CpuTime::attach().map_err(Into::into)));
     all.push(profile::finding(&rig_sys::perf::probe()));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
-    all.push(tools::ipvs(crate::run::middle::ipvs_lack()));
+    all.push(tools::ipvs(rig_study::run::middle::ipvs_lack()));
     // What belongs together stands together, in the order in which it was first spoken of.
     let order: Vec<Area> = all.iter().map(|finding| finding.area).collect();
     all.sort_by_key(|finding| order.iter().position(|area| *area == finding.area));

@@ -1,9 +1,9 @@
 //! "Sender CPU" and "receiver CPU" mean something only if all work for a node runs on the node's CPUs.
 
-use netrig::record::{Flag, NodeRecord, TrialRecord};
-use netrig::run::Execute;
-use netrig::suite::Suite;
 use rig_skip::{Lack, skip};
+use rig_study::record::{Flag, NodeRecord, TrialRecord};
+use rig_study::run::Execute;
+use rig_study::suite::Suite;
 use rig_testbed::topology::Path;
 use rig_testbed::{Testbed, UPLINK};
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use netrig::store::{RunState, Store};
+use rig_study::store::{RunState, Store};
 
 use crate::bench::{Bench, assert_whole, trials_told};
 use crate::world::{self, expect, netrig};

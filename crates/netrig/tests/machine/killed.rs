@@ -6,7 +6,7 @@ use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netrig::store::RunState;
+use rig_study::store::RunState;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::bench::{Bench, assert_whole, trials_told};

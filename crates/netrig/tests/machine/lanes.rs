@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use netrig::record::TrialRecord;
-use netrig::run::Execute;
-use netrig::suite::Suite;
 use rig_load::record::{End, PacketRecord, PacketWorker};
 use rig_skip::{Lack, skip};
+use rig_study::record::TrialRecord;
+use rig_study::run::Execute;
+use rig_study::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi;
 use rig_testbed::topology::Path;

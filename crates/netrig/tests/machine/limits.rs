@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use netrig::record::{Flag, TrialRecord};
-use netrig::run::{Execute, Rig};
-use netrig::suite::Suite;
 use rig_load::driver::Cancel;
 use rig_skip::{Lack, skip};
+use rig_study::record::{Flag, TrialRecord};
+use rig_study::run::{Execute, Rig};
+use rig_study::suite::Suite;
 use rig_sys::cpu::CpuSet;
 
 use crate::world;

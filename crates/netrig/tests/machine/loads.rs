@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use netrig::claim::{Metric, Side, Statistic};
-use netrig::figures::figure;
-use netrig::record::TrialRecord;
-use netrig::run::Execute;
-use netrig::suite::Suite;
 use rig_load::record::{Direction, End};
+use rig_study::claim::{Metric, Side, Statistic};
+use rig_study::figures::figure;
+use rig_study::record::TrialRecord;
+use rig_study::run::Execute;
+use rig_study::suite::Suite;
 use rig_testbed::topology::Path;
 
 use crate::world;

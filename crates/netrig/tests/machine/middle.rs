@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use netrig::record::TrialRecord;
-use netrig::run::{Execute, Rig, not_here};
-use netrig::suite::{Scenario, Suite};
 use rig_load::record::End;
 use rig_skip::{Lack, skip};
+use rig_study::record::TrialRecord;
+use rig_study::run::{Execute, Rig, not_here};
+use rig_study::suite::{Scenario, Suite};
 use rig_sys::napi;
 use rig_testbed::topology::Path;
 use rig_testbed::{Middle, Testbed};
@@ -56,7 +56,7 @@ pub fn as_root(body: impl FnOnce()) {
 pub fn is_lacking(scenario: &Scenario, rig: &Rig) -> bool {
     let path = scenario.topology.path();
     let lack = not_here(scenario, rig.shares());
-    if let Some(netrig::doctor::Lack { found, .. }) = &lack {
+    if let Some(rig_study::run::Lack { found, .. }) = &lack {
         let of = match path {
             _ if found.contains("a CPU each") => Lack::Cpus,
             Path::Ipvs => Lack::Ipvs,

@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use netrig::claim::{Metric, Side};
-use netrig::figures::figure;
-use netrig::record::{Flag, TrialRecord};
-use netrig::run::{Execute, Rig};
-use netrig::suite::Suite;
 use rig_load::packet::search::{Ending, Purpose};
 use rig_load::record::{End, PacketRecord};
 use rig_skip::{Lack, skip};
+use rig_study::claim::{Metric, Side};
+use rig_study::figures::figure;
+use rig_study::record::{Flag, TrialRecord};
+use rig_study::run::{Execute, Rig};
+use rig_study::suite::Suite;
 use rig_testbed::topology::Path;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 

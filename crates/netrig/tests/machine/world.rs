@@ -12,9 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use netrig::run::Rig;
 use rig_load::driver::Cancel;
 use rig_skip::{Lack, skip, this_test};
+use rig_study::run::Rig;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;

@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 
+use netrig_ends::client::Watch;
+use netrig_ends::guest::{Ends, NAME, Test};
+use netrig_ends::partial::Partial;
 use rig_cli::streams::note;
 use rig_load::plan::Load;
 use rig_load::record::Sample;
-
-use crate::ends::client::Watch;
-use crate::ends::guest::{Ends, NAME, Test};
-use crate::ends::partial::Partial;
-use crate::record::Environment;
+use rig_study::record::Environment;
 
 /// Shows each interval once both ends have told of it.
 #[derive(Debug)]

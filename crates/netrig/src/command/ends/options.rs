@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, value_parser};
+use netrig_ends::limits::Limits;
+use netrig_ends::server::Family;
+use netrig_ends::wire::PORT;
 use rig_load::plan::{
     Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream, Transactions,
 };
@@ -13,9 +16,6 @@ use rig_stats::units::{BitRate, Bytes, PerSecond, Span};
 use rig_sys::cpu::CpuSet;
 
 use crate::cli::OutputArgs;
-use crate::ends::limits::Limits;
-use crate::ends::server::Family;
-use crate::ends::wire::PORT;
 
 pub const AFTER_HELP: &str = "\
 One machine is the server, any number of others are its clients, which choose the load:

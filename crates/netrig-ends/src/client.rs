@@ -1,0 +1,311 @@
+//! The client: one control connection, one worker, one thread that waits for both.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rig_cli::exit::Stopped;
+use rig_datapath::cputime::Place;
+use rig_load::driver::{Cancel, Process};
+use rig_load::plan::WorkerPlan;
+use rig_load::record::Sample;
+use rig_study::record::Environment;
+use rig_sys::clock::{self, monotonic_after, monotonic_ns};
+use rig_sys::process::{die_with_parent, in_own_group};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use super::guest::{Action, Ends, Guest, Test};
+use super::machine::{Counted, Meter};
+use super::seal::{Key, Nonce};
+use super::server::{Family, until};
+
+/// For each address of the server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the server may take nothing of what it was sent. The kernel gives up the connection then, too.
+const STALL: Duration = Duration::from_secs(15);
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// Bytes read from the server at once.
+const PIECE: usize = 64 << 10;
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// A name or an address.
+    pub host: String,
+    pub port: u16,
+    pub family: Family,
+    /// What the server has to have; `None`: nothing.
+    pub key: Option<Key>,
+}
+
+impl Target {
+    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+        let Self { host, port, family, .. } = self;
+        let found = (host.trim_start_matches('[').trim_end_matches(']'), *port).to_socket_addrs();
+        let all: Vec<_> = match found {
+            Ok(found) => found.collect(),
+            Err(error) => {
+                let with_port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+                let hint = with_port.map(|(host, port)| format!(": write --client {host} --port {port}"));
+                bail!("cannot find the address of '{host}': {error}{}", hint.unwrap_or_default());
+            }
+        };
+        let wanted: Vec<_> = all.iter().copied().filter(|address| family.has(address.ip())).collect();
+        if wanted.is_empty() {
+            let (kind, other) = if *family == Family::V4 { ("IPv4", "-6") } else { ("IPv6", "-4") };
+            bail!("'{host}' has no {kind} address: try {other}, or neither");
+        }
+        Ok(wanted)
+    }
+}
+
+/// Told of what happens.
+pub trait Watch {
+    /// The server at `address` is there; this is its machine.
+    fn connected(&mut self, address: SocketAddr, machine: &Environment);
+    /// An interim sample of the end of that name.
+    fn interim(&mut self, end: &'static str, sample: &Sample);
+    fn done(&mut self, ends: &Ends);
+}
+
+/// Runs a test `trials` times between this machine and a server. What is done stands in `results`, even if a later
+/// trial fails.
+///
+/// # Errors
+/// [`Stopped`] when cancelled; otherwise what this end or the server's could not do.
+pub fn run(
+    target: &Target,
+    test: &Test,
+    trials: u32,
+    program: &Path,
+    cancel: &Cancel,
+    watch: &mut dyn Watch,
+    results: &mut Vec<Ends>,
+) -> Result<()> {
+    let socket = connect(target, cancel)?;
+    let server = socket.peer_addr().context("find the server's address")?;
+    // The counters are to be read at the window's edges, also where the load fills every CPU.
+    clock::be_punctual();
+    let mut guest = Guest::new(server, test.clone(), monotonic_ns());
+    if let Some(key) = &target.key {
+        guest = guest.with_key(key.clone(), Nonce::draw().context("draw a random number")?);
+    }
+    let (program, cancel) = (program.to_owned(), cancel.clone());
+    let meter = Meter::new()?;
+    let mut link =
+        Link { socket, server, server_listens: true, guest, worker: None, watched: None, meter, program, cancel };
+    while (results.len() as u32) < trials {
+        if let Some(ends) = link.carry_out(watch)? {
+            watch.done(&ends);
+            results.push(ends);
+            if (results.len() as u32) < trials {
+                link.guest.begin(monotonic_ns());
+            }
+        } else {
+            link.wait()?;
+        }
+    }
+    Ok(())
+}
+
+/// Connects to the first of the target's addresses that answers.
+fn connect(target: &Target, cancel: &Cancel) -> Result<TcpStream> {
+    let mut failures = Vec::new();
+    for address in target.addresses()? {
+        match attempt(address, cancel) {
+            Ok(Some(socket)) => return Ok(socket),
+            Ok(None) => return Err(Stopped.into()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                failures
+                    .push(format!("{address}: {error}: nothing listens there; start `netrig serve` on that machine"));
+            }
+            Err(error) => failures.push(format!("{address}: {error}")),
+        }
+    }
+    bail!("cannot connect to {}: {}", target.host, failures.join("; "))
+}
+
+/// `None` when cancelled.
+fn attempt(address: SocketAddr, cancel: &Cancel) -> io::Result<Option<TcpStream>> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    match socket.connect(&address.into()) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => {
+            let deadline_ns = monotonic_after(CONNECT_TIMEOUT);
+            loop {
+                let mut fds = [PollFd::new(&socket, PollFlags::OUT), PollFd::new(cancel, PollFlags::IN)];
+                match poll(&mut fds, Some(&until(deadline_ns))) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                if !fds[1].revents().is_empty() {
+                    return Ok(None);
+                }
+                if !fds[0].revents().is_empty() {
+                    break;
+                }
+                if monotonic_ns() >= deadline_ns {
+                    return Err(io::Error::other(format!("no answer within {CONNECT_TIMEOUT:?}")));
+                }
+            }
+            if let Some(error) = socket.take_error()? {
+                return Err(error);
+            }
+        }
+        result => result?,
+    }
+    socket.set_nonblocking(false)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_write_timeout(Some(STALL))?;
+    let reference = SockRef::from(&socket);
+    reference.set_tcp_user_timeout(Some(STALL))?;
+    reference.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3))?;
+    Ok(Some(socket.into()))
+}
+
+/// The control connection and what belongs to it.
+struct Link {
+    socket: TcpStream,
+    server: SocketAddr,
+    /// Until the server closes the connection.
+    server_listens: bool,
+    guest: Guest,
+    worker: Option<Process>,
+    /// The last worker's CPU time.
+    watched: Option<Counted>,
+    meter: Meter,
+    program: PathBuf,
+    cancel: Cancel,
+}
+
+impl Link {
+    /// Does what the conversation wants done, up to the end of a test.
+    fn carry_out(&mut self, watch: &mut dyn Watch) -> Result<Option<Ends>> {
+        while let Some(action) = self.guest.next_action() {
+            match action {
+                Action::Send(request) => {
+                    let line = self.guest.line(&request);
+                    if let Err(error) = self.socket.write_all(&line) {
+                        // What the server said before it went away may be waiting to be read.
+                        self.server_is_gone(&error);
+                    }
+                }
+                Action::Start(plan) => match self.start(&plan) {
+                    Ok(()) => self.order(&rig_load::protocol::Order::Plan(plan)),
+                    Err(error) => self.guest.not_started(&error),
+                },
+                Action::Order(order) => self.order(&order),
+                Action::Count => {
+                    let place = self.watched.as_ref().and_then(|counted| counted.place);
+                    self.guest.counted(self.meter.read(place)?);
+                }
+                Action::Show(end, sample) => watch.interim(end, &sample),
+                Action::Ready(machine) => {
+                    watch.connected(self.server, &machine);
+                    self.guest.begin(monotonic_ns());
+                }
+                Action::Done(ends) => return Ok(Some(*ends)),
+                Action::Fail(why) => return Err(anyhow!(why)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn start(&mut self, plan: &WorkerPlan) -> io::Result<()> {
+        let mut command = Command::new(&self.program);
+        command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = die_with_parent(in_own_group(&mut command)).spawn()?;
+        if let Some(former) = self.watched.replace(self.meter.watch(child.id())) {
+            self.meter.forget(&former);
+        }
+        self.worker = Some(Process::new(plan.name.clone(), child)?);
+        Ok(())
+    }
+
+    fn order(&mut self, order: &rig_load::protocol::Order) {
+        if let Some(worker) = &mut self.worker
+            && let Err(error) = worker.order(order)
+        {
+            self.guest.worker_ended(Err(error.to_string()), monotonic_ns());
+        }
+    }
+
+    /// Waits for anything to happen, and tells it to the guest.
+    fn wait(&mut self) -> Result<()> {
+        let timeout = self.guest.deadline_ns().map(until);
+        let mut fds = vec![PollFd::new(&self.cancel, PollFlags::IN)];
+        fds.extend(self.server_listens.then(|| PollFd::new(&self.socket, PollFlags::IN)));
+        let stdout = self.worker.as_ref().and_then(Process::stdout).map(AsFd::as_fd);
+        let stderr = self.worker.as_ref().and_then(Process::stderr).map(AsFd::as_fd);
+        fds.extend(stdout.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(stderr.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for the server"),
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut next = || ready.next().unwrap_or(false);
+        let cancelled = next();
+        let server = self.server_listens && next();
+        let events = stdout.is_some() && next();
+        let errors = stderr.is_some() && next();
+        if cancelled {
+            return Err(Stopped.into());
+        }
+        if errors && let Some(worker) = &mut self.worker {
+            worker.read_stderr();
+        }
+        if events {
+            self.worker_has_events();
+        }
+        if server {
+            self.server_has_words();
+        }
+        self.guest.time_is(monotonic_ns());
+        Ok(())
+    }
+
+    fn worker_has_events(&mut self) {
+        let Some(worker) = &mut self.worker else { return };
+        let now_ns = monotonic_ns();
+        match worker.events() {
+            Ok(Some(events)) => events.into_iter().for_each(|event| self.guest.worker_said(event, now_ns)),
+            Ok(None) => {
+                let how = worker.outcome();
+                self.worker = None;
+                self.guest.worker_ended(how, now_ns);
+            }
+            Err(error) => self.guest.worker_ended(Err(error.to_string()), now_ns),
+        }
+    }
+
+    fn server_has_words(&mut self) {
+        let mut piece = [0u8; PIECE];
+        match self.socket.read(&mut piece) {
+            Ok(0) => {
+                self.server_listens = false;
+                self.guest.closed(&"end of file");
+            }
+            Ok(n) => self.guest.received(&piece[..n], monotonic_ns()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                self.server_listens = false;
+                self.guest.closed(&error);
+            }
+        }
+    }
+
+    fn server_is_gone(&mut self, error: &io::Error) {
+        let mut piece = [0u8; PIECE];
+        let _ = self.socket.set_nonblocking(true);
+        while let Ok(n @ 1..) = self.socket.read(&mut piece) {
+            self.guest.received(&piece[..n], monotonic_ns());
+        }
+        self.guest.closed(error);
+    }
+}

@@ -1,0 +1,137 @@
+//! What a whole machine did meanwhile: the CPUs and the protocol counters of a reading at each edge of the window.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use rig_datapath::cputime::{Member, Place};
+use rig_study::record::{CpuUse, NodeRecord, NodeShare, ProtocolDelta};
+use rig_sys::counters::{self, NamespaceCounters, Protocols, Softnet};
+use rig_testbed::accounting::{Accountant, CpuReading};
+use rig_testbed::meter;
+use serde::{Deserialize, Serialize};
+
+/// Of the machine, counted with the clock of the machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineUse {
+    /// When the counters were read, nanoseconds of CLOCK_MONOTONIC.
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// Every CPU that was online at the window's end.
+    pub cpus: Vec<CpuUse>,
+    /// Of the network namespace that the program runs in.
+    pub protocol: ProtocolDelta,
+    /// What the end's own worker used, and what the namespace's devices caused, where CPU time is counted exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<NodeShare>,
+}
+
+impl MachineUse {
+    /// As a node of a trial.
+    pub fn into_node(self, name: &str) -> NodeRecord {
+        let Self { cpus, protocol, share, .. } = self;
+        NodeRecord { name: name.into(), cpus, interfaces: Vec::new(), protocol, share }
+    }
+}
+
+/// All counters at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading {
+    pub cpus: CpuReading,
+    /// Of the end's worker, where it is counted apart, and of its namespace.
+    pub places: Option<[Place; 2]>,
+    pub softnet: BTreeMap<u32, Softnet>,
+    pub protocols: Protocols,
+}
+
+impl Reading {
+    pub fn until(&self, end: &Self) -> MachineUse {
+        let softnet = |reading: &Self, cpu| reading.softnet.get(&cpu).copied().unwrap_or_default();
+        let online = self.cpus.cpus(&end.cpus);
+        let cpus = online.iter().filter_map(|&cpu| {
+            let shares = self.cpus.cpu_until(&end.cpus, cpu)?;
+            Some(meter::cpu_use(cpu, shares, softnet(self, cpu), softnet(end, cpu)))
+        });
+        let cpus = cpus.collect();
+        let share = end.places.and_then(|[worker, namespace]| {
+            let own = self.cpus.share_until(&end.cpus, worker, &online)?;
+            let network = self.cpus.share_until(&end.cpus, namespace, &online)?.network;
+            Some(NodeShare { network, ..own })
+        });
+        let mut protocol = ProtocolDelta::default();
+        meter::add_protocols(&mut protocol, &self.protocols, &end.protocols);
+        MachineUse { begin_ns: self.cpus.at_ns, end_ns: end.cpus.at_ns, cpus, protocol, share }
+    }
+}
+
+/// Reads the counters of the machine, and of the network namespace it was made in.
+#[derive(Debug)]
+pub struct Meter {
+    protocols: NamespaceCounters,
+    accountant: Accountant,
+    /// The network namespace, and where it is counted while tests run.
+    here: Option<u32>,
+    namespace: Option<Place>,
+    /// Tests that run: CPU time is counted exactly while there are any.
+    tests: usize,
+}
+
+/// A test's worker whose CPU time is counted apart, where that can be: [`Meter::watch`].
+#[derive(Debug)]
+pub struct Counted {
+    worker: u32,
+    pub place: Option<Place>,
+}
+
+impl Meter {
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn new() -> Result<Self> {
+        let here = rig_sys::netns::NetNs::of_current_thread().and_then(|here| here.inode()).ok();
+        let accountant = Accountant::paused();
+        Ok(Self { protocols: NamespaceCounters::here()?, accountant, here, namespace: None, tests: 0 })
+    }
+
+    /// How CPU time is counted while a test runs, in words: found out by trying.
+    pub fn accounting(&mut self) -> String {
+        if self.tests == 0 {
+            self.accountant.resume();
+            self.accountant.pause();
+        }
+        self.accountant.words()
+    }
+
+    /// Counts the worker of a test apart, until it is [forgotten](Self::forget).
+    pub fn watch(&mut self, worker: u32) -> Counted {
+        if self.tests == 0 {
+            self.accountant.resume();
+            self.namespace = self.here.and_then(|inode| self.accountant.watch([Member::Namespace(inode)]));
+        }
+        self.tests += 1;
+        Counted { worker, place: self.accountant.watch([Member::Process(worker)]) }
+    }
+
+    /// After the last test nothing is counted any more.
+    pub fn forget(&mut self, counted: &Counted) {
+        let Counted { worker, place } = *counted;
+        if let Some(place) = place {
+            self.accountant.forget(place, [Member::Process(worker)]);
+        }
+        self.tests -= 1;
+        if self.tests == 0 {
+            self.accountant.pause();
+            self.namespace = None;
+        }
+    }
+
+    /// `worker` is where the test's own worker is counted.
+    ///
+    /// # Errors
+    /// When /proc cannot be read any more.
+    pub fn read(&self, worker: Option<Place>) -> Result<Reading> {
+        let cpus = self.accountant.read()?;
+        let mut protocols = self.protocols.protocols()?;
+        protocols.extend(self.protocols.protocols_of_ipv6()?);
+        let places = worker.zip(self.namespace).map(|(worker, namespace)| [worker, namespace]);
+        Ok(Reading { cpus, places, softnet: counters::softnet()?, protocols })
+    }
+}

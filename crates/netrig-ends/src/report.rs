@@ -1,0 +1,355 @@
+//! The report of a test between two machines.
+
+use std::net::SocketAddr;
+
+use rig_load::plan::{Engine, Load, Schedule};
+use rig_load::record::{Direction, WorkerRecord};
+use rig_report::build;
+use rig_report::document::{Axis, Block, Cell, Chart, Column, Document, Label, Line, Lines, Row, Table};
+use rig_stats::confidence::Level;
+use rig_stats::units::{BitRate, Span};
+use rig_study::claim::{FigureRef, Metric, Side};
+use rig_study::figures;
+use rig_study::record::{Environment, TrialRecord};
+use rig_study::run::suspicion;
+use rig_study::suite::bytes;
+use serde_json::json;
+
+use super::guest::{Ends, NAME, Test};
+use super::partial::Partial;
+use super::session;
+
+/// Confidence of the intervals over several trials, percent.
+const LEVEL: f64 = 95.0;
+
+/// The ends with the sides that figures know them as: the client connects, the server listens.
+const ENDS: [(&str, Side); 2] = [(NAME, Side::Local), (session::NAME, Side::Remote)];
+
+/// A test that was made, for its report.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    /// The server as the user named it.
+    pub host: &'a str,
+    pub test: &'a Test,
+    pub trials: &'a [Ends],
+    /// What is known of one more that was stopped.
+    pub partial: Option<&'a Partial>,
+    /// Trials that were asked for.
+    pub planned: u32,
+    pub started_unix_ms: i64,
+    /// Where the server was found, and what its machine is.
+    pub server: Option<&'a (SocketAddr, Environment)>,
+    pub client: &'a Environment,
+}
+
+/// One trial as those of suites are kept: each machine is a node, each end a worker. All times are the client's.
+pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> TrialRecord {
+    let (begin_ns, end_ns) = (ends.client_machine.begin_ns, ends.client_machine.end_ns);
+    let mut trial = TrialRecord {
+        search: None,
+        middle: None,
+        scenario: load.name().into(),
+        ordinal,
+        started_unix_ms,
+        setup_us: 0,
+        teardown_us: 0,
+        total_us: end_ns.saturating_sub(begin_ns) / 1000,
+        window_begin_ns: begin_ns,
+        window_end_ns: end_ns,
+        nodes: vec![ends.client_machine.clone().into_node(NAME), ends.server_machine.clone().into_node(session::NAME)],
+        workers: vec![ends.client.clone(), ends.server.clone()],
+        throttled_us: None,
+        flags: Vec::new(),
+    };
+    trial.flags = suspicion::without_testbed(&trial);
+    trial
+}
+
+/// The whole report.
+pub fn document(outcome: &Outcome<'_>) -> Document {
+    let trials: Vec<TrialRecord> = (1..)
+        .zip(outcome.trials)
+        .map(|(ordinal, ends)| trial(ends, &outcome.test.client, ordinal, outcome.started_unix_ms))
+        .collect();
+    Document {
+        title: format!("{} to {}", outcome.test.client.name(), outcome.host),
+        summary: summary(outcome),
+        blocks: blocks(outcome, &trials),
+        details: details(outcome, &trials),
+        data: data(outcome, &trials),
+    }
+}
+
+fn summary(outcome: &Outcome<'_>) -> Vec<String> {
+    let window = Span(outcome.test.phases.window);
+    let done = build::count(outcome.trials.len(), "trial", "trials");
+    let mut lines = vec![
+        format!("{}, {done} of {window}", build::time(outcome.started_unix_ms)),
+        words(&outcome.test.client),
+        format!("Client: {}", build::machine(outcome.client)),
+    ];
+    lines.extend(outcome.server.map(|(address, machine)| format!("Server {address}: {}", build::machine(machine))));
+    lines
+}
+
+fn blocks(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let done = trials.len();
+    if done < outcome.planned as usize {
+        blocks.push(Block::warning(format!("Only {done} of {} trials were made.", outcome.planned)));
+    }
+    if !trials.is_empty() {
+        blocks.push(Block::Table(results(&outcome.test.client, trials)));
+    }
+    if let Some(partial) = outcome.partial {
+        blocks.push(Block::warning(format!(
+            "Trial {} was stopped: of its window of {} the first {} are known, from the interim figures. CPU time and \
+             latency of a trial that was stopped are lost.",
+            done + 1,
+            Span(outcome.test.phases.window),
+            Span(partial.covered()),
+        )));
+        blocks.push(Block::Table(interim(&outcome.test.client, partial, done + 1)));
+    }
+    let flags = trials.iter().flat_map(|trial| &trial.flags).map(ToString::to_string);
+    blocks.extend(flags.fold(Vec::new(), once).into_iter().map(Block::warning));
+    if outcome.server.is_some_and(|(address, _)| address.ip().is_loopback()) {
+        blocks.push(Block::info("Both ends are this machine: the CPU figures of each contain the other's work."));
+    }
+    blocks.extend(skew(outcome.trials).map(Block::info));
+    blocks
+}
+
+/// Each text once, in the order of its first coming.
+fn once(mut texts: Vec<String>, text: String) -> Vec<String> {
+    if !texts.contains(&text) {
+        texts.push(text);
+    }
+    texts
+}
+
+fn role(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Send => "sends",
+        Direction::Receive => "receives",
+        Direction::Both => "sends and receives",
+        Direction::Request => "asks",
+        Direction::Respond => "answers",
+        Direction::Idle => "idle",
+    }
+}
+
+/// Whether a load has the figure; what else its trials may count is of other programs' traffic.
+fn has(load: &Load, side: Side, metric: Metric) -> bool {
+    figures::check(load, &FigureRef { scenario: load.name().into(), side, metric }).is_ok()
+}
+
+/// Every figure that either end has.
+fn results(load: &Load, trials: &[TrialRecord]) -> Table {
+    let mut table = Table::new("Results", "Figure");
+    for (name, _) in ENDS {
+        let worker = trials.first().and_then(|trial| trial.workers.iter().find(|worker| worker.name == name));
+        let label = worker.map_or_else(|| Label::new(name), |w| Label::with_subhead(name, role(w.direction)));
+        table.columns.push(Column::number(label, None));
+    }
+    let Ok(level) = Level::new(LEVEL) else { return table };
+    for metric in Metric::ALL {
+        let number = |side| has(load, side, metric).then(|| build::mean_of(trials, side, metric, level)).flatten();
+        let numbers = ENDS.map(|(_, side)| number(side));
+        if numbers.iter().all(Option::is_none) {
+            continue;
+        }
+        let cell = |number: Option<_>| number.map_or_else(|| Cell::missing("this end does not have it"), Cell::from);
+        let (label, unit) = (build::name(metric).to_owned(), Some(build::unit(metric).to_owned()));
+        table.rows.push(Row { label, unit, cells: numbers.map(cell).into() });
+    }
+    if trials.len() > 1 {
+        table.notes.push(format!("Means over the trials; ± is their {LEVEL} % confidence interval."));
+    }
+    table.notes.push("CPU is that of the whole machine, and so is the CPU time in the service demand.".into());
+    table.notes.extend(build::accounting::shares(trials));
+    table.notes.extend(build::accounting::way(trials));
+    table
+}
+
+/// What samples tell of.
+const INTERIM: [Metric; 4] = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::Retransmits];
+
+/// The figures of a trial that was stopped.
+fn interim(load: &Load, partial: &Partial, ordinal: usize) -> Table {
+    let mut table = Table::new(format!("Trial {ordinal}, until it was stopped"), "Figure");
+    table.columns = ENDS.map(|(name, _)| Column::number(Label::new(name), None)).into();
+    table.rows = INTERIM
+        .into_iter()
+        .filter_map(|metric| {
+            let cell = |value| Cell::number(build::shown(metric, value), build::decimals(metric));
+            let cells = partial.figure(load, metric)?.map(cell).into();
+            Some(Row { label: build::name(metric).to_owned(), unit: Some(build::unit(metric).to_owned()), cells })
+        })
+        .collect();
+    table
+}
+
+/// How far the ends' windows were apart, at worst.
+fn skew(trials: &[Ends]) -> Option<String> {
+    let apart = |ends: &Ends| {
+        let begin = ends.client.window_begin_ns.abs_diff(ends.server.window_begin_ns);
+        begin.max(ends.client.window_end_ns.abs_diff(ends.server.window_end_ns))
+    };
+    let worst = trials.iter().max_by_key(|ends| apart(ends).saturating_add(ends.clocks.bound_ns))?;
+    let us = |ns: u64| ns as f64 / 1e3;
+    Some(format!(
+        "The ends' windows were at most {:.0} µs apart; their clocks are known to each other to ±{:.0} µs (shortest of \
+         {} round trips: {:.0} µs).",
+        us(apart(worst)),
+        us(worst.clocks.bound_ns),
+        worst.clocks.round_trips,
+        us(worst.clocks.shortest_ns),
+    ))
+}
+
+fn details(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let charts: Vec<Block> = trials.iter().filter_map(over_time).map(Block::Figure).collect();
+    if !charts.is_empty() {
+        blocks.push(Block::heading(2, "Over time"));
+        blocks.extend(charts);
+    }
+    blocks.push(Block::heading(2, "How it was measured"));
+    let phases = &outcome.test.phases;
+    let pairs = [
+        ("Load", words(&outcome.test.client)),
+        ("Warm-up", Span(phases.warm_up).to_string()),
+        ("Window", Span(phases.window).to_string()),
+        ("Cool-down", Span(phases.cool_down).to_string()),
+        ("CPU", "share of time that was neither idle nor stolen, mean over all CPUs of the machine".into()),
+    ];
+    let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
+    blocks.push(Block::KeyValues { caption: None, pairs });
+    blocks.push(Block::heading(2, "Machines"));
+    let machine = |caption: &str, environment: &Environment| {
+        let pairs = rig_study::run::described(environment);
+        Block::KeyValues { caption: Some(caption.to_owned()), pairs }
+    };
+    blocks.push(machine("Client", outcome.client));
+    blocks.extend(outcome.server.map(|(_, environment)| machine("Server", environment)));
+    blocks
+}
+
+fn over_time(trial: &TrialRecord) -> Option<Chart> {
+    let asks = |worker: &WorkerRecord| worker.transactions.is_some();
+    let (metric, quantity, unit, scale) = if trial.workers.iter().any(asks) {
+        (Metric::Transactions, "Transactions", "1/s", 1.0)
+    } else {
+        (Metric::Throughput, "Throughput", "Mbit/s", 1e-6)
+    };
+    let lines = ENDS.map(|(name, side)| {
+        let points = figures::over_time(trial, side, metric);
+        Line { label: name.into(), points: points.into_iter().map(|(at, value)| (at, value * scale)).collect() }
+    });
+    lines.iter().any(|line| line.points.len() > 1).then(|| {
+        Chart::Lines(Lines {
+            title: format!("{quantity} of trial {}", trial.ordinal),
+            x: Axis::new("Time", "s"),
+            y: Axis::new(quantity, unit),
+            lines: lines.into(),
+        })
+    })
+}
+
+/// Everything, for programs.
+fn data(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> serde_json::Value {
+    let clocks: Vec<_> = outcome.trials.iter().map(|ends| ends.clocks).collect();
+    json!({
+        "kind": "test",
+        "test": outcome.test.client.name(),
+        "host": outcome.host,
+        "address": outcome.server.map(|(address, _)| address),
+        "client": outcome.client,
+        "server": outcome.server.map(|(_, environment)| environment),
+        "load": { "client": outcome.test.client, "server": outcome.test.server },
+        "phases": outcome.test.phases,
+        "figures": figures_of(trials),
+        "clocks": clocks,
+        "trials": trials,
+        "partial": outcome.partial.map(|partial| partial_of(partial, &outcome.test.client)),
+    })
+}
+
+/// What is known of a trial that was stopped: each figure of each end over the first `seconds` of the window.
+fn partial_of(partial: &Partial, load: &Load) -> serde_json::Value {
+    let figures = INTERIM.into_iter().filter_map(|metric| Some((metric, partial.figure(load, metric)?)));
+    let figures = figures.flat_map(|(metric, values)| {
+        ENDS.into_iter().zip(values).map(move |((end, _), value)| {
+            json!({ "end": end, "metric": metric.name(), "unit": metric.unit(), "value": value })
+        })
+    });
+    json!({ "seconds": partial.covered().as_secs_f64(), "figures": figures.collect::<Vec<_>>() })
+}
+
+/// Each figure of each end, in the unit of the metric: one value a trial, their mean and its confidence interval.
+fn figures_of(trials: &[TrialRecord]) -> Vec<serde_json::Value> {
+    let both = Metric::ALL.into_iter().flat_map(|metric| ENDS.map(|(end, side)| (metric, end, side)));
+    both.filter_map(|(metric, end, side)| {
+        let values = figures::sample(trials, side, metric);
+        let interval = Level::new(LEVEL).ok().and_then(|level| level.mean_interval(&values));
+        let figure = json!({
+            "end": end,
+            "metric": metric.name(),
+            "unit": metric.unit(),
+            "mean": values.mean(),
+            "low": interval.map(|interval| interval.low),
+            "high": interval.map(|interval| interval.high),
+            "values": values.values(),
+        });
+        (!values.is_empty()).then_some(figure)
+    })
+    .collect()
+}
+
+/// The load in a line.
+fn words(load: &Load) -> String {
+    let (threads, connections) = load.shape();
+    let mut words = vec![
+        load.name().to_owned(),
+        build::count(threads as usize, "thread", "threads"),
+        format!("{} each", build::count(connections as usize, "connection", "connections")),
+    ];
+    let total = |throttle: u64| BitRate(throttle.saturating_mul(8).saturating_mul(threads.into()));
+    let rate = |throttle: Option<u64>| throttle.map(|throttle| format!("at most {}", total(throttle)));
+    let (send_buffer, receive_buffer) = match load {
+        Load::TcpStream(stream) => {
+            words.push(format!("messages of {}", bytes(stream.message)));
+            words.extend(rate(stream.throttle));
+            words.push(format!("sending {}, receiving {}", stream.send_mode, stream.receive_mode));
+            if let Engine::Uring { outstanding } = stream.engine {
+                words.push(format!("io_uring with {outstanding} outstanding"));
+            }
+            words.extend(stream.no_delay.then(|| "TCP_NODELAY".into()));
+            words.extend(stream.congestion_control.clone());
+            (stream.send_buffer, stream.receive_buffer)
+        }
+        Load::TcpRr(rr) | Load::TcpCrr(rr) | Load::UdpRr(rr) => {
+            words.push(format!("requests of {}, responses of {}", bytes(rr.request), bytes(rr.response)));
+            words.push(format!("{} in flight", rr.in_flight));
+            if let Schedule::Open { rate, .. } = rr.schedule {
+                words.push(format!("{rate} per second scheduled"));
+            }
+            words.extend(rr.no_delay.then(|| "TCP_NODELAY".into()));
+            words.extend(rr.congestion_control.clone());
+            (rr.send_buffer, rr.receive_buffer)
+        }
+        Load::UdpStream(udp) => {
+            words.push(format!("datagrams of {}", bytes(udp.message)));
+            words.extend(rate(udp.throttle));
+            words.push(format!("{} a call", build::count(udp.batch as usize, "message", "messages")));
+            words.extend((udp.segments > 1).then(|| format!("GSO of {}", udp.segments)));
+            words.extend(udp.coalesce.then(|| "GRO".into()));
+            (udp.send_buffer, udp.receive_buffer)
+        }
+        Load::Packets(_) | Load::Idle => (None, None),
+    };
+    words.extend(send_buffer.map(|size| format!("send buffer {}", bytes(size))));
+    words.extend(receive_buffer.map(|size| format!("receive buffer {}", bytes(size))));
+    words.join(", ")
+}

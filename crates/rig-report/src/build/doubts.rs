@@ -1,0 +1,148 @@
+//! Flags of trials, gathered.
+
+use rig_study::record::Flag;
+use rig_study::view::{RunView, ScenarioView};
+
+use crate::document::{Align, Cell, Column, Label, Row, Table};
+
+/// What kind of doubt a flag is.
+fn kind(flag: &Flag) -> &'static str {
+    match flag {
+        Flag::ReceiveElsewhere { .. } => "Received on other CPUs",
+        Flag::Stolen { .. } => "CPU time stolen",
+        Flag::OtherLoad { .. } => "Other programs busy",
+        Flag::Saturated { .. } => "CPUs saturated",
+        Flag::SaturatedCpu { .. } => "A CPU saturated",
+        Flag::SaturatedThread { .. } => "Load thread saturated",
+        Flag::SharedCpu { .. } => "The middle shares CPUs with the load",
+        Flag::SharedCore { .. } => "Nodes share a core",
+        Flag::Throttled { .. } => "Halted by a CPU limit",
+        Flag::Dropped { .. } => "Packets dropped",
+        Flag::NotOneSegment { .. } => "Large packets on the wire",
+        Flag::WindowSkew { .. } => "Window met off time",
+        Flag::NotGranted { .. } => "Kernel granted less",
+        Flag::Unanswered { .. } => "Requests unanswered",
+        Flag::NotConnected { .. } => "Connecting failed",
+        Flag::Behind { .. } => "Behind the schedule",
+        Flag::GeneratorBound { .. } => "Generator-bound",
+        Flag::GeneratorBusy { .. } => "Packet worker busy",
+        Flag::FailedConnections { .. } => "Connections failed",
+        Flag::SentAgain { .. } => "Packets sent again",
+        Flag::Late { .. } => "Begun late",
+        Flag::NoLimit { .. } => "No limit found",
+        Flag::TicksDiffer { .. } => "Clock ticks say otherwise",
+    }
+}
+
+/// What a flag is about: flags of the same kind and place are the same doubt.
+fn place(flag: &Flag) -> String {
+    match flag {
+        Flag::ReceiveElsewhere { node, .. }
+        | Flag::Stolen { node, .. }
+        | Flag::OtherLoad { node, .. }
+        | Flag::Saturated { node, .. }
+        | Flag::SaturatedCpu { node, .. }
+        | Flag::TicksDiffer { node, .. } => node.clone(),
+        Flag::SharedCore { cpus, .. } | Flag::SharedCpu { cpus } => cpus.clone(),
+        Flag::Throttled { .. } | Flag::GeneratorBound { .. } | Flag::NoLimit { .. } => String::new(),
+        Flag::Dropped { place, .. } | Flag::NotOneSegment { place, .. } => place.clone(),
+        Flag::WindowSkew { worker, .. }
+        | Flag::SaturatedThread { worker, .. }
+        | Flag::Unanswered { worker, .. }
+        | Flag::NotConnected { worker, .. }
+        | Flag::Behind { worker, .. }
+        | Flag::GeneratorBusy { worker, .. }
+        | Flag::FailedConnections { worker, .. }
+        | Flag::SentAgain { worker, .. }
+        | Flag::Late { worker, .. } => worker.clone(),
+        Flag::NotGranted { worker, what } => format!("{worker}: {what}"),
+    }
+}
+
+/// How bad it is, among flags of the same kind.
+fn weight(flag: &Flag) -> f64 {
+    match flag {
+        Flag::ReceiveElsewhere { percent, .. }
+        | Flag::Stolen { percent, .. }
+        | Flag::OtherLoad { percent, .. }
+        | Flag::Saturated { percent, .. }
+        | Flag::SaturatedCpu { percent, .. }
+        | Flag::SaturatedThread { percent, .. }
+        | Flag::GeneratorBound { percent }
+        | Flag::GeneratorBusy { percent, .. } => *percent,
+        Flag::Dropped { packets: count, .. }
+        | Flag::Unanswered { requests: count, .. }
+        | Flag::NotConnected { attempts: count, .. }
+        | Flag::Behind { transactions: count, .. }
+        | Flag::FailedConnections { connections: count, .. }
+        | Flag::SentAgain { packets: count, .. }
+        | Flag::Late { begins: count, .. } => *count as f64,
+        Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
+        Flag::TicksDiffer { percent, by_ticks, .. } => (percent - by_ticks).abs(),
+        Flag::WindowSkew { microseconds, .. } | Flag::Throttled { microseconds } => *microseconds as f64,
+        Flag::NotGranted { .. } | Flag::SharedCpu { .. } | Flag::SharedCore { .. } | Flag::NoLimit { .. } => 0.0,
+    }
+}
+
+/// In how many trials of which scenario there was which kind of doubt; `None` when there was none.
+pub(super) fn overview(view: &RunView) -> Option<Table> {
+    let mut kinds: Vec<&str> = Vec::new();
+    for flag in view.scenarios.iter().flat_map(|s| &s.trials).flat_map(|t| &t.flags) {
+        if !kinds.contains(&kind(flag)) {
+            kinds.push(kind(flag));
+        }
+    }
+    if kinds.is_empty() {
+        return None;
+    }
+    let mut table = Table::new("Trials with a reason to doubt them", "Reason");
+    let head = |s: &ScenarioView| Column { label: Label::new(&s.id), unit: None, align: Align::Right };
+    table.columns = view.scenarios.iter().map(head).collect();
+    let cell = |scenario: &ScenarioView, wanted: &str| {
+        let hit = scenario.trials.iter().filter(|t| t.flags.iter().any(|f| kind(f) == wanted)).count();
+        Cell::text(if hit == 0 { String::new() } else { format!("{hit}/{}", scenario.trials.len()) })
+    };
+    table.rows = kinds
+        .into_iter()
+        .map(|wanted| Row {
+            label: wanted.to_owned(),
+            unit: None,
+            cells: view.scenarios.iter().map(|s| cell(s, wanted)).collect(),
+        })
+        .collect();
+    table.notes.push("2/3: in two of three trials. The section of each scenario has the details.".to_owned());
+    Some(table)
+}
+
+/// The doubts of one scenario, each once, with the worst case and the number of trials.
+pub(super) fn of(scenario: &ScenarioView) -> Vec<String> {
+    let mut doubts: Vec<(&Flag, usize)> = Vec::new();
+    for trial in &scenario.trials {
+        let mut seen: Vec<(&str, String)> = Vec::new();
+        for flag in &trial.flags {
+            let same = |other: &Flag| kind(other) == kind(flag) && place(other) == place(flag);
+            let known = doubts.iter().position(|(other, _)| same(other));
+            let index = known.unwrap_or_else(|| {
+                doubts.push((flag, 0));
+                doubts.len() - 1
+            });
+            let (worst, trials) = &mut doubts[index];
+            if weight(flag) > weight(worst) {
+                *worst = flag;
+            }
+            // A trial counts once, however many flags of the kind it has.
+            let key = (kind(flag), place(flag));
+            if !seen.contains(&key) {
+                seen.push(key);
+                *trials += 1;
+            }
+        }
+    }
+    let all = scenario.trials.len();
+    let words = |(worst, trials): (&Flag, usize)| match (trials, all) {
+        (1, 1) => worst.to_string(),
+        (1, _) => format!("1 of {all} trials: {worst}"),
+        (n, _) => format!("{n} of {all} trials, at worst: {worst}"),
+    };
+    doubts.into_iter().map(words).collect()
+}

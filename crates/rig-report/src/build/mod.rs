@@ -1,0 +1,389 @@
+//! From a run to its report.
+
+pub mod accounting;
+mod doubts;
+mod latency;
+mod middle;
+mod netperf;
+mod overview;
+mod results;
+mod scenario;
+mod search;
+mod servers;
+mod sheets;
+mod workers;
+
+use jiff::Timestamp;
+use rig_stats::confidence::Level;
+use rig_stats::sample::Sample;
+use rig_study::claim::{FigureRef, Metric, Side, Statistic};
+use rig_study::export::data;
+use rig_study::figures::{self, Kind};
+use rig_study::record::{Environment, TrialRecord};
+use rig_study::run::{described, gibibytes};
+use rig_study::suite::Form;
+use rig_study::view::{RunView, ScenarioView, Status};
+
+use super::document::{Block, Document, Interval, Number, Verdict};
+
+/// The whole report of a run.
+pub fn document(view: &RunView) -> Document {
+    Document {
+        title: view.title.clone(),
+        summary: summary(view),
+        blocks: blocks(view),
+        details: details(view),
+        data: serde_json::to_value(data(view)).expect("strings, numbers and lists have a form in JSON"),
+    }
+}
+
+fn summary(view: &RunView) -> Vec<String> {
+    let trials: usize = view.scenarios.iter().map(|s| s.trials.len()).sum();
+    let run = format!(
+        "Run {} of suite {}, {}: {} of {}",
+        view.id,
+        view.suite,
+        time(view.started_unix_ms),
+        status(&view.status, trials),
+        count(view.scenarios.len(), "scenario", "scenarios"),
+    );
+    let mut lines = vec![run, machine(&view.environment)];
+    if !view.claims.is_empty() {
+        lines.push(verdicts(view));
+    }
+    lines
+}
+
+pub fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn status(status: &Status, trials: usize) -> String {
+    match status {
+        Status::Complete => format!("complete, {}", count(trials, "trial", "trials")),
+        Status::Running { done, planned } => format!("running, {done} of at most {planned} trials done"),
+        Status::Interrupted { done, planned } => format!("interrupted after {done} of at most {planned} trials"),
+        Status::Failed { done, planned, .. } => format!("failed after {done} of at most {planned} trials"),
+    }
+}
+
+pub fn machine(environment: &Environment) -> String {
+    let mut parts = vec![
+        environment.cpu_model.clone(),
+        count(environment.cpus_online as usize, "CPU", "CPUs"),
+        gibibytes(environment.memory_bytes),
+        format!("Linux {}", environment.kernel),
+    ];
+    parts.extend(environment.hypervisor.as_ref().map(|h| format!("under {h}")));
+    parts.push(format!("netrig {}", environment.netrig_version));
+    parts.retain(|part| !part.is_empty());
+    parts.join(" · ")
+}
+
+/// `Of 6 claims 4 hold, 1 is refuted, 1 is undecided`.
+fn verdicts(view: &RunView) -> String {
+    let mut parts = Vec::new();
+    for (verdict, one, many) in [
+        (Verdict::Holds, "holds", "hold"),
+        (Verdict::Refuted, "is refuted", "are refuted"),
+        (Verdict::Undecided, "is undecided", "are undecided"),
+    ] {
+        match view.claims.iter().filter(|claim| claim.verdict == verdict).count() {
+            0 => {}
+            n => parts.push(count(n, one, many)),
+        }
+    }
+    format!("Of {} {}", count(view.claims.len(), "claim", "claims"), parts.join(", "))
+}
+
+pub fn time(unix_ms: i64) -> String {
+    Timestamp::from_millisecond(unix_ms)
+        .map_or_else(|_| format!("{unix_ms} ms after 1970"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
+}
+
+fn blocks(view: &RunView) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if !view.about.is_empty() {
+        blocks.push(Block::paragraph(&view.about));
+    }
+    match &view.status {
+        Status::Complete => {}
+        Status::Running { .. } => blocks.push(Block::info("The run is not finished: figures will change.")),
+        Status::Interrupted { .. } => {
+            blocks.push(Block::warning(
+                "The run was interrupted. The figures are those of the trials that were finished.",
+            ));
+        }
+        Status::Failed { reason, .. } => {
+            blocks.push(Block::warning(format!(
+                "The run failed: {reason}. The figures are those of the trials that were finished."
+            )));
+        }
+    }
+    for left_out in &view.left_out {
+        blocks.push(Block::info(format!("Not in this run: {left_out}.")));
+    }
+    blocks.push(Block::heading(2, "Results"));
+    blocks.push(Block::paragraph(results::key(view)));
+    blocks.extend(results::tables(view));
+    if !view.claims.is_empty() {
+        blocks.push(Block::heading(2, "Claims"));
+        blocks.push(Block::Claims { claims: view.claims.clone() });
+    }
+    if let Some(table) = doubts::overview(view) {
+        blocks.push(Block::heading(2, "Doubts"));
+        blocks.push(Block::Table(table));
+    }
+    blocks.push(Block::heading(2, "Charts"));
+    blocks.extend(results::charts(view));
+    let flames = results::flames(view);
+    if !flames.is_empty() {
+        blocks.push(Block::heading(2, "Where the CPUs' time went"));
+        blocks.extend(flames);
+    }
+    blocks
+}
+
+fn details(view: &RunView) -> Vec<Block> {
+    let mut blocks = vec![Block::heading(2, "Scenarios")];
+    blocks.extend(view.scenarios.iter().flat_map(|s| scenario::blocks(s, view.level)));
+    blocks.push(Block::heading(2, "How it was measured"));
+    blocks.push(Block::KeyValues { caption: None, pairs: method(view) });
+    blocks.push(Block::heading(2, "Environment"));
+    blocks.push(Block::KeyValues { caption: None, pairs: described(&view.environment) });
+    blocks
+}
+
+fn method(view: &RunView) -> Vec<(String, String)> {
+    let seconds = |d: std::time::Duration| format!("{} s", d.as_secs_f64());
+    let phases = &view.phases;
+    let mut pairs = vec![
+        ("Warm-up", format!("{}; load runs, nothing is counted", seconds(phases.warm_up))),
+        ("Window", format!("{}; counters are read at both edges", seconds(phases.window))),
+        ("Cool-down", format!("{}; load goes on after the window", seconds(phases.cool_down))),
+        ("Samples", format!("every {} inside the window", seconds(phases.interval))),
+        ("Order", "scenarios take turns, trial by trial".to_owned()),
+        ("Repetition", view.repetition.clone()),
+        (
+            "Intervals",
+            format!("{} % confidence of the mean over trials, Student's t distribution", view.level.percent()),
+        ),
+        ("CPU", "share of time that was neither idle nor stolen, mean over the node's CPUs".to_owned()),
+        (
+            "Service demand",
+            "CPU time of the node for each KB (1024 bytes) of payload or for each transaction, netperf's formula"
+                .to_owned(),
+        ),
+    ];
+    let has = |wanted: &dyn Fn(Kind) -> bool| view.scenarios.iter().filter_map(|s| Kind::of(&s.plan)).any(wanted);
+    if has(&|kind| kind != Kind::Stream) {
+        pairs.push(("Ends", "local is the one that connects, remote the one that listens".to_owned()));
+    }
+    if has(&|kind| matches!(kind, Kind::Transactions | Kind::Connections | Kind::Requests)) {
+        pairs.push((
+            "Latency",
+            "from the sending of a request, or with a rate given from when it was due, to the end of its response; \
+             percentiles of each trial, and of all trials together in charts"
+                .to_owned(),
+        ));
+    }
+    if has(&Kind::is_packets) {
+        pairs.push((
+            "Packets",
+            "both ends make them, so that the kernels' TCP takes no part; a worker looks for packets without rest, so that \
+             its CPU is always busy, and `busy` is the share of its time in which there was something to do"
+                .to_owned(),
+        ));
+    }
+    if view.scenarios.iter().flat_map(|s| &s.trials).any(|trial| trial.search.is_some()) {
+        pairs.push(("Limits", search::METHOD.to_owned()));
+    }
+    if has(&|kind| matches!(kind, Kind::Datagrams | Kind::TwoWayDatagrams)) {
+        pairs.push((
+            "Loss",
+            "sequence numbers that never came while later ones did; jitter is that of RFC 3550, 6.4.1".to_owned(),
+        ));
+    }
+    if view.tables.iter().any(|table| matches!(table.form, Form::Netperf(_))) {
+        pairs.push(("netperf's layout", netperf::DIFFERS.to_owned()));
+    }
+    if !view.options.is_empty() {
+        pairs.push(("Options", view.options.clone()));
+    }
+    if let Some(cost) = results::rig_cost(view) {
+        pairs.push(("The rig's own cost", cost));
+    }
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// A value in the unit that it is shown in, from that of [`Metric::unit`].
+pub fn shown(metric: Metric, value: f64) -> f64 {
+    let megabits =
+        matches!(metric, Metric::Throughput | Metric::BackgroundThroughput | Metric::BitsOut | Metric::BitsIn);
+    if megabits { value / 1e6 } else { value }
+}
+
+pub fn name(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput => "Throughput",
+        Metric::Cpu => "Avg. CPU",
+        Metric::ServiceDemand | Metric::TransactionDemand => "Service demand",
+        Metric::Retransmits => "Retransmits",
+        Metric::Transactions => "Transactions",
+        Metric::Latency(Statistic::Mean) => "Latency, mean",
+        Metric::Latency(Statistic::P50) => "Latency, p50",
+        Metric::Latency(Statistic::P90) => "Latency, p90",
+        Metric::Latency(Statistic::P99) => "Latency, p99",
+        Metric::Latency(Statistic::P99_9) => "Latency, p99.9",
+        Metric::Latency(Statistic::P99_99) => "Latency, p99.99",
+        Metric::Latency(Statistic::Max) => "Latency, max",
+        Metric::Datagrams => "Datagrams",
+        Metric::Loss => "Loss",
+        Metric::Reordered => "Reordered",
+        Metric::Duplicated => "Duplicated",
+        Metric::Jitter => "Jitter",
+        Metric::Delay(Statistic::Mean) => "Delay, mean",
+        Metric::Delay(Statistic::P50) => "Delay, p50",
+        Metric::Delay(Statistic::P90) => "Delay, p90",
+        Metric::Delay(Statistic::P99) => "Delay, p99",
+        Metric::Delay(Statistic::P99_9) => "Delay, p99.9",
+        Metric::Delay(Statistic::P99_99) => "Delay, p99.99",
+        Metric::Delay(Statistic::Max) => "Delay, max",
+        Metric::BackgroundThroughput => "Background load",
+        Metric::Connections => "Connections",
+        Metric::Concurrent => "Concurrent connections",
+        Metric::Failed => "Failed connections",
+        Metric::PacketsOut => "Packets out",
+        Metric::PacketsIn => "Packets in",
+        Metric::BitsOut => "Bits out",
+        Metric::BitsIn => "Bits in",
+        Metric::Drops => "Drops at the port",
+        Metric::Late => "Late begins",
+        Metric::Busy => "Busiest worker",
+        Metric::DropsOut => "Drops when sending",
+        Metric::Limit => "Limit without loss",
+        Metric::LimitHeld => "Connections held without loss",
+        Metric::Handshake(Statistic::Mean) => "Handshake, mean",
+        Metric::Handshake(Statistic::P50) => "Handshake, p50",
+        Metric::Handshake(Statistic::P90) => "Handshake, p90",
+        Metric::Handshake(Statistic::P99) => "Handshake, p99",
+        Metric::Handshake(Statistic::P99_9) => "Handshake, p99.9",
+        Metric::Handshake(Statistic::P99_99) => "Handshake, p99.99",
+        Metric::Handshake(Statistic::Max) => "Handshake, max",
+        Metric::FirstByte(Statistic::Mean) => "First byte, mean",
+        Metric::FirstByte(Statistic::P50) => "First byte, p50",
+        Metric::FirstByte(Statistic::P90) => "First byte, p90",
+        Metric::FirstByte(Statistic::P99) => "First byte, p99",
+        Metric::FirstByte(Statistic::P99_9) => "First byte, p99.9",
+        Metric::FirstByte(Statistic::P99_99) => "First byte, p99.99",
+        Metric::FirstByte(Statistic::Max) => "First byte, max",
+        Metric::MiddlePacketsIn => "Middle, packets in",
+        Metric::MiddlePacketsOut => "Middle, packets out",
+        Metric::MiddleBitsIn => "Middle, bits in",
+        Metric::MiddleBitsOut => "Middle, bits out",
+        Metric::MiddleConnections => "Middle, connections",
+        Metric::MiddleCpu => "Middle, CPU",
+        Metric::MiddleDrops => "Middle, drops",
+    }
+}
+
+/// The unit that a figure is shown in.
+pub fn unit(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput
+        | Metric::BackgroundThroughput
+        | Metric::BitsOut
+        | Metric::BitsIn
+        | Metric::MiddleBitsIn
+        | Metric::MiddleBitsOut => "Mbit/s",
+        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Busy | Metric::MiddleCpu => "%",
+        Metric::ServiceDemand => "µs/KB",
+        Metric::Retransmits => "segments",
+        Metric::Transactions
+        | Metric::Datagrams
+        | Metric::Connections
+        | Metric::PacketsOut
+        | Metric::PacketsIn
+        | Metric::DropsOut
+        | Metric::Limit
+        | Metric::MiddlePacketsIn
+        | Metric::MiddlePacketsOut => "1/s",
+        Metric::Concurrent | Metric::Failed | Metric::LimitHeld | Metric::MiddleConnections => "connections",
+        Metric::Drops | Metric::MiddleDrops => "packets",
+        Metric::Late => "begins",
+        Metric::TransactionDemand => "µs/Tr",
+        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) | Metric::Handshake(_) | Metric::FirstByte(_) => "µs",
+    }
+}
+
+pub fn decimals(metric: Metric) -> u8 {
+    match metric {
+        Metric::Retransmits
+        | Metric::Transactions
+        | Metric::Datagrams
+        | Metric::Connections
+        | Metric::Concurrent
+        | Metric::Failed
+        | Metric::PacketsOut
+        | Metric::PacketsIn
+        | Metric::Drops
+        | Metric::Late
+        | Metric::DropsOut
+        | Metric::Limit
+        | Metric::LimitHeld
+        | Metric::MiddlePacketsIn
+        | Metric::MiddlePacketsOut
+        | Metric::MiddleConnections
+        | Metric::MiddleDrops => 0,
+        Metric::MiddleBitsIn
+        | Metric::MiddleBitsOut
+        | Metric::MiddleCpu
+        | Metric::BitsOut
+        | Metric::BitsIn
+        | Metric::Busy
+        | Metric::Handshake(_)
+        | Metric::FirstByte(_)
+        | Metric::Throughput
+        | Metric::BackgroundThroughput
+        | Metric::Cpu
+        | Metric::Latency(_)
+        | Metric::Jitter
+        | Metric::Delay(_) => 1,
+        Metric::ServiceDemand | Metric::TransactionDemand | Metric::Loss | Metric::Reordered | Metric::Duplicated => 3,
+    }
+}
+
+/// The figure in all trials, in the unit it is shown in.
+fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
+    figures::sample(trials, side, metric).scaled(shown(metric, 1.0))
+}
+
+/// Mean and interval over all trials, or why there is none.
+fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Result<Number, String> {
+    let trials = &scenario.trials;
+    let figure = FigureRef { scenario: scenario.id.clone(), side, metric };
+    // The row names the figure, and the same reason is given once.
+    let brief = |what: String| match what.strip_suffix(&format!(" and has no {metric}")) {
+        Some(load) => format!("{load}, which has no such figure"),
+        None => what,
+    };
+    figures::check(&scenario.plan, &figure).map_err(|error| brief(error.what))?;
+    if let Some(why) = latency::too_few(trials, side, metric) {
+        return Err(why);
+    }
+    let why = match metric {
+        Metric::BackgroundThroughput => "no load runs in the background",
+        _ => "no trial gave this figure",
+    };
+    Ok(mean_of(trials, side, metric, level).ok_or(why)?)
+}
+
+/// Mean and interval over all trials; `None` when none gave the figure.
+pub fn mean_of(trials: &[TrialRecord], side: Side, metric: Metric, level: Level) -> Option<Number> {
+    let sample = sample(trials, side, metric);
+    let interval = level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
+    Some(Number::new(sample.mean()?, decimals(metric)).with_interval(interval).with_bound(sample.bound()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! One scenario: its testbed, its load, its trials.
+
+use rig_stats::confidence::Level;
+use rig_stats::sample::Reading;
+use rig_study::claim::{Metric, Side};
+use rig_study::figures::{Kind, over_time, reading};
+use rig_study::record::TrialRecord;
+use rig_study::view::{Certainty, ScenarioView};
+
+use super::{decimals, doubts, latency, middle, name, sample, search, servers, sheets, shown, unit};
+use crate::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Number, Row, Table};
+
+pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
+    let title = Label { head: scenario.id.clone(), subhead: Some(scenario.name.clone()).filter(|n| !n.is_empty()) };
+    let mut blocks = vec![Block::heading(3, title.to_string())];
+    if !scenario.about.is_empty() {
+        blocks.push(Block::paragraph(&scenario.about));
+    }
+    blocks.extend(scenario.notes.iter().map(Block::info));
+    if !scenario.topology.is_empty() {
+        blocks.push(Block::Preformatted { caption: Some("Testbed".to_owned()), text: scenario.topology.clone() });
+    }
+    let mut pairs = vec![("Load".to_owned(), scenario.load.clone())];
+    pairs.push(("Confidence".to_owned(), certainty(scenario)));
+    blocks.push(Block::KeyValues { caption: None, pairs });
+    if scenario.trials.is_empty() {
+        blocks.push(Block::warning("No trial was finished."));
+        return blocks;
+    }
+    blocks.push(Block::Table(trials(scenario, level)));
+    blocks.extend(middle::details(scenario));
+    blocks.extend(servers::table(scenario).map(Block::Table));
+    blocks.extend(scenario.trials.iter().filter_map(search::trail).map(Block::Table));
+    if let Some(chart) = course(scenario) {
+        blocks.push(Block::Figure(Chart::Lines(chart)));
+    }
+    let doubts = doubts::of(scenario);
+    if !doubts.is_empty() {
+        blocks.push(Block::heading(4, "Doubts"));
+        blocks.push(Block::List { items: doubts });
+    }
+    blocks
+}
+
+fn certainty(scenario: &ScenarioView) -> String {
+    match &scenario.certainty {
+        Certainty::Fixed => "the number of trials was fixed".to_owned(),
+        Certainty::Reached => "reached".to_owned(),
+        Certainty::Missed(words) => words.clone(),
+        Certainty::Unfinished => "the run ended before".to_owned(),
+    }
+}
+
+/// A column for each trial, and one for how much they scatter.
+fn trials(scenario: &ScenarioView, level: Level) -> Table {
+    let trials = &scenario.trials;
+    let several = trials.len() > 1;
+    let mut table = Table::new(format!("Trials of {}", scenario.id), "Trial");
+    table.columns = trials.iter().map(|t| Column::number(Label::new(t.ordinal.to_string()), None)).collect();
+    let kind = Kind::of(&scenario.plan).unwrap_or(Kind::Stream);
+    for (label, side, metric) in sheets::trial(kind) {
+        let row = figures(trials, label, side, metric);
+        if !(sheets::is_optional(metric) && row.cells.iter().all(|cell| matches!(cell, Cell::Missing { .. }))) {
+            table.rows.push(row);
+        }
+    }
+    let rig = |t: &TrialRecord| Cell::number((t.setup_us + t.teardown_us) as f64 / 1000.0, 1);
+    let doubts = |t: &TrialRecord| Cell::number(t.flags.len() as f64, 0);
+    let row = |label: &str, unit: Option<&str>, cell: &dyn Fn(&TrialRecord) -> Cell| Row {
+        label: label.to_owned(),
+        unit: unit.map(str::to_owned),
+        cells: trials.iter().map(cell).chain(several.then(|| Cell::text(""))).collect(),
+    };
+    table.rows.push(row("Testbed up and down", Some("ms"), &rig));
+    table.rows.push(row("Doubts", None, &doubts));
+    if several {
+        table.columns.push(Column::number(Label::new("Std. dev."), None));
+        let count = trials.len() as f64;
+        table.notes.push(format!(
+            "Std. dev.: sample standard deviation. The {} % interval of the mean is {:.2} times as wide to each side.",
+            level.percent(),
+            level.student_t(count - 1.0) / count.sqrt(),
+        ));
+    }
+    table
+}
+
+fn figures(trials: &[TrialRecord], label: &str, side: Side, metric: Metric) -> Row {
+    let cell = |trial: &TrialRecord| match reading(trial, side, metric) {
+        Some(Reading { value, bound, .. }) => {
+            Cell::from(Number::new(shown(metric, value), decimals(metric)).with_bound(bound))
+        }
+        None => Cell::missing(
+            latency::too_few(std::slice::from_ref(trial), side, metric)
+                .unwrap_or_else(|| "the trial did not give this figure".to_owned()),
+        ),
+    };
+    let deviation = sample(trials, side, metric).standard_deviation();
+    let missing = || Cell::missing("fewer than two trials gave this figure");
+    let scatter = (trials.len() > 1).then(|| deviation.map_or_else(missing, |d| Cell::number(d, decimals(metric))));
+    Row {
+        label: label.to_owned(),
+        unit: Some(unit(metric).to_owned()),
+        cells: trials.iter().map(cell).chain(scatter).collect(),
+    }
+}
+
+/// What was carried over time, a line for each trial, and each end of a two-way load; `None` without samples.
+fn course(scenario: &ScenarioView) -> Option<Lines> {
+    let kind = Kind::of(&scenario.plan)?;
+    let (rates, place) = match kind {
+        Kind::Stream | Kind::Datagrams => (&kind.rates()[..1], " at the receivers"),
+        Kind::TwoWayStream | Kind::TwoWayDatagrams => (kind.rates(), " arriving at both ends"),
+        Kind::Transactions | Kind::Connections | Kind::Requests => (kind.rates(), ""),
+        // Its samples count what was sent as connections, which a flood has not.
+        Kind::Flood => return None,
+    };
+    let (_, metric) = rates[0];
+    let line = |trial: &TrialRecord, side: Side| Line {
+        label: match rates.len() {
+            1 => format!("trial {}", trial.ordinal),
+            _ => format!("trial {}, {side}", trial.ordinal),
+        },
+        points: over_time(trial, side, metric).into_iter().map(|(at, rate)| (at, shown(metric, rate))).collect(),
+    };
+    let lines: Vec<Line> = scenario
+        .trials
+        .iter()
+        .flat_map(|trial| rates.iter().map(move |(side, _)| line(trial, *side)))
+        .filter(|line| !line.points.is_empty())
+        .collect();
+    (!lines.is_empty()).then(|| Lines {
+        title: format!("{}{place} of {} over time", name(metric), scenario.id),
+        x: Axis::new("Time in the window", "s"),
+        y: Axis::new(name(metric), unit(metric)),
+        lines,
+    })
+}

@@ -1,0 +1,366 @@
+//! A comparison as a report.
+
+#[cfg(test)]
+mod tests;
+
+use rig_stats::compare::{Kind, Verdict};
+use rig_stats::sample::Bound;
+use rig_study::claim::Metric;
+use rig_study::compare::{Comparison, EffectData, FigureComparison, RunRef, SampleData};
+
+use crate::build::{count, decimals, name, shown as in_unit, time, unit};
+use crate::document::{Block, Cell, Column, Document, Interval, Label, Number, Row, Table};
+
+/// The whole report of a comparison.
+pub fn document(comparison: &Comparison) -> Document {
+    let Comparison { old, new, .. } = comparison;
+    Document {
+        title: format!("{} against {}", capitalised(&new.name), old.name),
+        summary: vec![run("Old", old), run("New", new), totals(comparison)],
+        blocks: blocks(comparison, 2),
+        details: details(comparison, 2),
+        data: serde_json::to_value(comparison).expect("strings, numbers and lists have a form in JSON"),
+    }
+}
+
+/// Adds a comparison to the report of its new run.
+pub fn append(document: &mut Document, comparison: &Comparison) {
+    document.blocks.push(Block::heading(2, format!("Against {}", comparison.old.name)));
+    document.blocks.push(Block::List { items: vec![run("Old", &comparison.old), totals(comparison)] });
+    document.blocks.extend(blocks(comparison, 3));
+    document.details.push(Block::heading(2, format!("Figure by figure against {}", comparison.old.name)));
+    document.details.extend(details(comparison, 3));
+    document.data["comparison"] =
+        serde_json::to_value(comparison).expect("strings, numbers and lists have a form in JSON");
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn run(which: &str, run: &RunRef) -> String {
+    let mut text = format!("{which}: {}", run.name);
+    let own_name = format!("run {}", run.id);
+    if run.name != own_name {
+        text += &format!(" ({own_name} of its store)");
+    }
+    text += &format!(" of suite {}, {}, netrig {}", run.suite, time(run.started_unix_ms), run.netrig_version);
+    if let Some(build) = &run.netrig_build {
+        text += &format!(" (build {build})");
+    }
+    if !run.kernel.is_empty() {
+        text += &format!(", Linux {}", run.kernel);
+    }
+    if !run.complete {
+        text += ", not complete";
+    }
+    text
+}
+
+/// `Of 14 figures 2 are worse, 1 is better, 8 are the same, 3 are undecided`.
+fn totals(comparison: &Comparison) -> String {
+    let totals = comparison.totals;
+    let parts = [
+        (totals.worse, "worse"),
+        (totals.better, "better"),
+        (totals.same, "the same"),
+        (totals.undecided, "undecided"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, word)| format!("{} {word}", count(n, "is", "are")))
+        .collect();
+    match comparison.figures.len() {
+        0 => "No figure was measured in either run".to_owned(),
+        n => format!("Of {} {}", count(n, "figure", "figures"), parts.join(", ")),
+    }
+}
+
+fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for run in [&comparison.old, &comparison.new] {
+        if !run.complete {
+            let text = format!("{} did not make all its trials: its figures are those it has.", capitalised(&run.name));
+            blocks.push(Block::warning(text));
+        }
+    }
+    let decided = comparison.totals.better + comparison.totals.worse;
+    if decided > 0 && !knows_noise(comparison) {
+        blocks.push(Block::info(
+            "How much runs differ by themselves is not known: it takes 3 complete runs under the same conditions in the \
+             store. A change may be the machine's own.",
+        ));
+    }
+    for (verdict, heading) in [(Verdict::Worse, "Worse"), (Verdict::Better, "Better")] {
+        let found = comparison.figures.iter().filter(|figure| figure.verdict == verdict);
+        let items: Vec<String> = found.map(|figure| format!("{}: {}", place(figure), change(figure))).collect();
+        if !items.is_empty() {
+            blocks.push(Block::heading(level, heading));
+            blocks.push(Block::List { items });
+        }
+    }
+    let undecided = undecided(comparison);
+    if !undecided.is_empty() {
+        blocks.push(Block::heading(level, "Undecided"));
+        blocks.push(Block::List { items: undecided });
+    }
+    if !comparison.doubts.is_empty() {
+        blocks.push(Block::heading(level, "Doubts about both"));
+        blocks.push(Block::Table(doubts(comparison)));
+    }
+    blocks.push(Block::heading(level, "What else differs"));
+    blocks.extend(differences(comparison));
+    blocks
+}
+
+/// Each reason once, with the figures it stands for: `The interval … narrow it. A sender throughput, cpu; B …`.
+fn undecided(comparison: &Comparison) -> Vec<String> {
+    /// Metrics by scenario and side.
+    type Ends = Vec<(String, Vec<String>)>;
+    let mut reasons: Vec<(&str, Ends)> = Vec::new();
+    for figure in &comparison.figures {
+        let Some(reason) = figure.reason.as_deref() else { continue };
+        let end = format!("{} {}", figure.scenario, figure.side);
+        let index = reasons.iter().position(|(text, _)| *text == reason).unwrap_or_else(|| {
+            reasons.push((reason, Vec::new()));
+            reasons.len() - 1
+        });
+        let ends = &mut reasons[index].1;
+        match ends.last_mut().filter(|(last, _)| *last == end) {
+            Some((_, metrics)) => metrics.push(words(&figure.metric)),
+            None => ends.push((end, vec![words(&figure.metric)])),
+        }
+    }
+    let list = |ends: &Ends| {
+        ends.iter().map(|(end, metrics)| format!("{end} {}", metrics.join(", "))).collect::<Vec<_>>().join("; ")
+    };
+    reasons.into_iter().map(|(reason, ends)| format!("{}. {}", capitalised(reason), list(&ends))).collect()
+}
+
+/// `latency p99.9` of `latency_p99_9`.
+fn words(metric: &str) -> String {
+    metric.replace("p99_", "p99.").replace('_', " ")
+}
+
+fn differences(comparison: &Comparison) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for (run, only) in [(&comparison.old, &comparison.only_in_old), (&comparison.new, &comparison.only_in_new)] {
+        if !only.is_empty() {
+            blocks.push(Block::info(format!("Only {} has {}: not compared.", run.name, only.join(", "))));
+        }
+    }
+    if comparison.differences.is_empty() {
+        let text = "Nothing that netrig records: same machine, settings, netrig, suite and options. What changed lies \
+                    elsewhere, or is chance.";
+        blocks.push(Block::paragraph(text));
+        return blocks;
+    }
+    let mut table = Table::new("Any of these may explain a change", "What");
+    table.columns = [&comparison.old.name, &comparison.new.name].map(|run| Column::text(Label::new(run))).into();
+    table.rows = comparison
+        .differences
+        .iter()
+        .map(|difference| Row {
+            label: difference.what.clone(),
+            unit: None,
+            cells: vec![Cell::text(shown(&difference.old)), Cell::text(shown(&difference.new))],
+        })
+        .collect();
+    blocks.push(Block::Table(table));
+    blocks
+}
+
+/// Flags that trials of both runs carry.
+fn doubts(comparison: &Comparison) -> Table {
+    let mut table = Table::new("Trials of both runs with the same reason to doubt them", "Reason");
+    table.columns = [&comparison.old.name, &comparison.new.name].map(|run| Column::text(Label::new(run))).into();
+    table.rows = comparison
+        .doubts
+        .iter()
+        .map(|doubt| Row {
+            label: format!("{}: {}", doubt.scenario, flag_words(&doubt.flag)),
+            unit: None,
+            cells: vec![Cell::text(doubt.old.to_string()), Cell::text(doubt.new.to_string())],
+        })
+        .collect();
+    table.notes.push(
+        "What disturbed both runs alike may hide a change, or be all that was measured; the reports of the runs have the \
+         details."
+            .to_owned(),
+    );
+    table
+}
+
+/// `generator bound` of `generator-bound`.
+fn flag_words(flag: &str) -> String {
+    flag.replace('-', " ")
+}
+
+fn shown(value: &str) -> &str {
+    if value.is_empty() { "not recorded" } else { value }
+}
+
+fn details(comparison: &Comparison, level: u8) -> Vec<Block> {
+    let mut blocks = vec![Block::heading(level, "Figures")];
+    blocks.extend(comparison.scenarios.iter().filter_map(|scenario| {
+        let figures = comparison.figures.iter().filter(|figure| figure.scenario == scenario.id);
+        let rows: Vec<Row> = figures.map(|figure| row(figure, comparison)).collect();
+        let mut table = Table::new(format!("{} – {}", scenario.id, scenario.name), "Figure");
+        table.columns = vec![
+            Column::number(Label::new("old"), None),
+            Column::number(Label::new("new"), None),
+            Column::number(Label::new("new / old"), None),
+        ];
+        if knows_noise(comparison) {
+            table.columns.push(Column::text(Label::new("noise floor")));
+        }
+        table.columns.push(Column::text(Label::new("verdict")));
+        table.rows = rows;
+        (!table.rows.is_empty()).then_some(Block::Table(table))
+    }));
+    blocks.push(Block::heading(level, "How it was compared"));
+    blocks.push(Block::KeyValues { caption: None, pairs: method(comparison) });
+    blocks
+}
+
+fn knows_noise(comparison: &Comparison) -> bool {
+    comparison.figures.iter().any(|figure| figure.effect.is_some_and(|effect| effect.noise_floor.is_some()))
+}
+
+fn method(comparison: &Comparison) -> Vec<(String, String)> {
+    let method = comparison.method;
+    let noise = comparison.noise;
+    let minimum = method.minimum_effect_percent;
+    let level = method.confidence_level_percent;
+    let known = if knows_noise(comparison) {
+        "a change within it is never called better or worse"
+    } else {
+        "not known, at least 3 are needed"
+    };
+    let builds = match (&comparison.old.netrig_build, &comparison.new.netrig_build) {
+        (Some(old), Some(new)) if old == new => "both runs were made by the same build",
+        (Some(_), Some(_)) => "the runs were made by different builds, each held against runs of its own",
+        (None, None) => "neither run says which build made it",
+        _ => "only one run says which build made it, so that they count as made by different ones",
+    };
+    let like = match noise.runs_like_new {
+        0 => format!("{} under these conditions", count(noise.runs_like_old, "run", "runs")),
+        new => format!(
+            "{} under the old conditions, {} under the new",
+            count(noise.runs_like_old, "run", "runs"),
+            count(new, "run", "runs")
+        ),
+    };
+    let pairs = [
+        ("Effect", "ratio of the means over trials, new to old; difference of the means where a value is zero".to_owned()),
+        (
+            "Interval",
+            format!("{level} %, the wider of Welch's and the bootstrap's ({} draws) at either end", method.draws),
+        ),
+        ("Minimum effect", format!("{minimum} % of the smaller mean: less does not matter")),
+        ("Same", "the whole interval lies within the minimum effect".to_owned()),
+        (
+            "Better, worse",
+            "the whole interval lies beyond the minimum effect, on at least 3 trials of each run, and a permutation test \
+             agrees"
+                .to_owned(),
+        ),
+        ("Noise floor", format!("from {like}; {known}")),
+        ("Builds of netrig", builds.to_owned()),
+    ];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// `B receiver throughput`.
+fn place(figure: &FigureComparison) -> String {
+    format!("{} {} {}", figure.scenario, figure.side, words(&figure.metric))
+}
+
+/// How a figure is shown: unit, factor and digits.
+struct Look {
+    unit: String,
+    scale: f64,
+    decimals: u8,
+}
+
+fn look(figure: &FigureComparison) -> Look {
+    match figure.metric.parse::<Metric>() {
+        Ok(metric) => Look { unit: unit(metric).to_owned(), scale: in_unit(metric, 1.0), decimals: decimals(metric) },
+        // From a file of a netrig that knows more metrics.
+        Err(_) => Look { unit: figure.unit.clone(), scale: 1.0, decimals: 3 },
+    }
+}
+
+fn number(sample: Option<&SampleData>, look: &Look) -> Cell {
+    let Some(sample) = sample else { return Cell::missing("not measured in that run") };
+    let interval = sample.low.zip(sample.high);
+    let interval = interval.map(|(low, high)| Interval { low: low * look.scale, high: high * look.scale });
+    Number::new(sample.mean * look.scale, look.decimals).with_interval(interval).with_bound(sample.bound).into()
+}
+
+fn row(figure: &FigureComparison, comparison: &Comparison) -> Row {
+    let look = look(figure);
+    let why = figure.reason.as_deref().unwrap_or("no effect");
+    let effect = match &figure.effect {
+        None => Cell::missing(why),
+        Some(effect) if effect.kind == Kind::Ratio => {
+            let interval = effect.low.zip(effect.high).map(|(low, high)| Interval { low, high });
+            Number::new(effect.value, 3).with_interval(interval).with_bound(effect.bound).into()
+        }
+        Some(effect) => Cell::text(amount(effect, &look)),
+    };
+    let floor = figure.effect.and_then(|effect| Some((effect.kind, effect.noise_floor?)));
+    let floor = match floor {
+        None if figure.old.as_ref().or(figure.new.as_ref()).is_some_and(|sample| sample.bound.is_some()) => {
+            Cell::missing("limits of the load generator say nothing about how runs differ")
+        }
+        None => Cell::missing("fewer than 3 runs under the same conditions have this figure"),
+        Some((Kind::Ratio, floor)) => Cell::text(format!("±{:.1} %", (floor - 1.0) * 100.0)),
+        Some((Kind::Difference, floor)) => {
+            Cell::text(format!("±{} {}", Number::new(floor * look.scale, look.decimals), look.unit))
+        }
+    };
+    let metric =
+        figure.metric.parse::<Metric>().map_or_else(|_| figure.metric.clone(), |metric| name(metric).to_owned());
+    let mut cells = vec![number(figure.old.as_ref(), &look), number(figure.new.as_ref(), &look), effect];
+    if knows_noise(comparison) {
+        cells.push(floor);
+    }
+    cells.push(Cell::text(figure.verdict.to_string()));
+    // The unit is that of two columns only.
+    Row { label: format!("{metric}, {} ({})", figure.side, look.unit), unit: None, cells }
+}
+
+/// `-6.9 % (-8.6 to -5.1), from 9512.1 to 8856.0 Mbit/s`.
+fn change(figure: &FigureComparison) -> String {
+    let look = look(figure);
+    let Some(effect) = &figure.effect else { return String::new() };
+    let show = |sample: Option<&SampleData>| {
+        let shown = |s: &SampleData| Number::new(s.mean * look.scale, look.decimals).with_bound(s.bound).to_string();
+        sample.map_or("–".to_owned(), shown)
+    };
+    let (old, new) = (show(figure.old.as_ref()), show(figure.new.as_ref()));
+    format!("{}, from {old} to {new} {}", amount(effect, &look), look.unit)
+}
+
+/// The change with its interval: of ratios in percent, of differences in the figure's unit.
+fn amount(effect: &EffectData, look: &Look) -> String {
+    let (value, decimals, unit): (fn(f64, f64) -> f64, _, _) = match effect.kind {
+        Kind::Ratio => (|ratio, _| (ratio - 1.0) * 100.0, 1, "%"),
+        Kind::Difference => (|difference, scale| difference * scale, look.decimals, look.unit.as_str()),
+    };
+    let show = |change: f64| {
+        let number = Number::new(value(change, look.scale), decimals);
+        let text = number.to_string();
+        if number.value > 0.0 && text.contains(|c: char| ('1'..='9').contains(&c)) { format!("+{text}") } else { text }
+    };
+    let value = format!("{}{} {unit}", effect.bound.map_or("", Bound::sign), show(effect.value));
+    match (effect.low, effect.high) {
+        (Some(low), Some(high)) => format!("{value} ({} to {})", show(low), show(high)),
+        (Some(low), None) => format!("{value} ({} or more)", show(low)),
+        (None, Some(high)) => format!("{value} ({} or less)", show(high)),
+        (None, None) => value,
+    }
+}

@@ -1,0 +1,533 @@
+//! What a report says, without how it looks: plain values that every writer understands.
+
+use std::fmt;
+
+use rig_stats::histogram::Histogram;
+use rig_stats::sample::Bound;
+use serde::{Deserialize, Serialize};
+
+pub use rig_study::claim::Verdict;
+use rig_study::record::Profile;
+pub use rig_study::view::Claim;
+
+/// A whole report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    pub title: String,
+    /// Lines under the title: what was run, on which machine, in which state.
+    pub summary: Vec<String>,
+    /// What the reader came for.
+    pub blocks: Vec<Block>,
+    /// What the reader looks up: single scenarios, environment, method.
+    pub details: Vec<Block>,
+    /// The same results for programs. Only the JSON writer shows it.
+    pub data: serde_json::Value,
+}
+
+impl Document {
+    /// All blocks in the order of reading.
+    pub fn all_blocks(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().chain(&self.details)
+    }
+
+    /// The report without its details, for a terminal at the end of a run.
+    #[must_use]
+    pub fn without_details(mut self) -> Self {
+        self.details.clear();
+        self
+    }
+}
+
+/// One element of a report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "block")]
+pub enum Block {
+    /// Levels 2 to 6; the document's title is level 1.
+    Heading {
+        level: u8,
+        text: String,
+    },
+    Paragraph {
+        text: String,
+    },
+    List {
+        items: Vec<String>,
+    },
+    Table(Table),
+    /// Text whose line breaks and columns carry meaning, e.g. the drawing of a topology.
+    Preformatted {
+        caption: Option<String>,
+        text: String,
+    },
+    Figure(Chart),
+    Flame(Flame),
+    Claims {
+        claims: Vec<Claim>,
+    },
+    Notice {
+        severity: Severity,
+        text: String,
+    },
+    KeyValues {
+        caption: Option<String>,
+        pairs: Vec<(String, String)>,
+    },
+}
+
+impl Block {
+    pub fn heading(level: u8, text: impl Into<String>) -> Self {
+        Self::Heading { level, text: text.into() }
+    }
+
+    pub fn paragraph(text: impl Into<String>) -> Self {
+        Self::Paragraph { text: text.into() }
+    }
+
+    pub fn info(text: impl Into<String>) -> Self {
+        Self::Notice { severity: Severity::Info, text: text.into() }
+    }
+
+    pub fn warning(text: impl Into<String>) -> Self {
+        Self::Notice { severity: Severity::Warning, text: text.into() }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    Info,
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Info => "note",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+/// A short name with an optional long one: `A` and `Raw`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    pub head: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub subhead: Option<String>,
+}
+
+impl Label {
+    pub fn new(head: impl Into<String>) -> Self {
+        Self { head: head.into(), subhead: None }
+    }
+
+    pub fn with_subhead(head: impl Into<String>, subhead: impl Into<String>) -> Self {
+        Self { head: head.into(), subhead: Some(subhead.into()) }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.subhead {
+            Some(subhead) => write!(f, "{} {subhead}", self.head),
+            None => f.write_str(&self.head),
+        }
+    }
+}
+
+/// A table of results. Each row has one cell for each column; the row's own label stands before them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    pub caption: String,
+    /// Head of the column of row labels, e.g. `Metric`.
+    pub stub: String,
+    pub columns: Vec<Column>,
+    pub rows: Vec<Row>,
+    /// What the cells' reference values are called, e.g. `study`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reference: Option<String>,
+    /// Remarks under the table.
+    pub notes: Vec<String>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(caption: impl Into<String>, stub: impl Into<String>) -> Self {
+        Self {
+            caption: caption.into(),
+            stub: stub.into(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+            reference: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Unit of the cell in `row` and column `column`, if it has one.
+    pub fn unit<'a>(&'a self, row: &'a Row, column: usize) -> Option<&'a str> {
+        row.unit.as_deref().or_else(|| self.columns.get(column)?.unit.as_deref())
+    }
+
+    /// What writers call the reference values of this table.
+    pub fn reference_label(&self) -> &str {
+        self.reference.as_deref().unwrap_or("reference")
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    pub label: Label,
+    /// Unit of all numbers in the column, where the rows have none of their own.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unit: Option<String>,
+    pub align: Align,
+}
+
+impl Column {
+    /// A column of figures.
+    pub fn number(label: Label, unit: Option<&str>) -> Self {
+        Self { label, unit: unit.map(str::to_owned), align: Align::Right }
+    }
+
+    /// A column of words.
+    pub fn text(label: Label) -> Self {
+        Self { label, unit: None, align: Align::Left }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Align {
+    Left,
+    Right,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub label: String,
+    /// Unit of all numbers in the row.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unit: Option<String>,
+    pub cells: Vec<Cell>,
+}
+
+impl Row {
+    /// True when a cell of this row has a reference value.
+    pub fn has_reference(&self) -> bool {
+        self.cells.iter().any(|c| matches!(c, Cell::Number(Number { reference: Some(_), .. })))
+    }
+
+    /// True when a cell of this row has an interval.
+    pub fn has_interval(&self) -> bool {
+        self.cells.iter().any(|c| matches!(c, Cell::Number(Number { interval: Some(_), .. })))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cell {
+    Text(String),
+    Number(Number),
+    /// No figure, and why not.
+    Missing {
+        why: String,
+    },
+}
+
+impl Cell {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// A figure without interval; a value that is not finite becomes [`Cell::Missing`].
+    pub fn number(value: f64, decimals: u8) -> Self {
+        Number::new(value, decimals).into()
+    }
+
+    pub fn missing(why: impl Into<String>) -> Self {
+        Self::Missing { why: why.into() }
+    }
+}
+
+impl From<Number> for Cell {
+    fn from(number: Number) -> Self {
+        match number {
+            Number { bound: Some(Bound::Open), .. } => Self::missing("it is made of limits on both sides"),
+            number if number.value.is_finite() => Self::Number(number),
+            _ => Self::missing("not a finite number"),
+        }
+    }
+}
+
+/// A figure with what is known of its uncertainty.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Number {
+    pub value: f64,
+    /// Digits after the decimal point in texts; programs get the whole value.
+    pub decimals: u8,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interval: Option<Interval>,
+    /// The figure that this one is held against, e.g. a study's published one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reference: Option<f64>,
+    /// Of what the value is a limit only; it is written before it, `>= 12.3`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bound: Option<Bound>,
+}
+
+impl Number {
+    pub fn new(value: f64, decimals: u8) -> Self {
+        Self { value, decimals, interval: None, reference: None, bound: None }
+    }
+
+    #[must_use]
+    pub fn with_bound(mut self, bound: Option<Bound>) -> Self {
+        self.bound = bound;
+        self
+    }
+
+    #[must_use]
+    pub fn with_interval(mut self, interval: Option<Interval>) -> Self {
+        self.interval = interval.filter(|i| i.low.is_finite() && i.high.is_finite());
+        self
+    }
+
+    #[must_use]
+    pub fn with_reference(mut self, reference: Option<f64>) -> Self {
+        self.reference = reference.filter(|r| r.is_finite());
+        self
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:.*}", usize::from(self.decimals), self.value);
+        // "-0.0" is a rounding artefact, not a figure.
+        let zero = text.strip_prefix('-').filter(|t| t.chars().all(|c| c == '0' || c == '.'));
+        let text = zero.unwrap_or(&text);
+        match self.bound {
+            None => f.pad(text),
+            Some(bound) => f.pad(&format!("{}{text}", bound.sign())),
+        }
+    }
+}
+
+/// A confidence interval, in the unit of its value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Interval {
+    /// The interval in words: `±1.2 %` of `value`; `±3` where `value` is 0; `(9.1 to 9.9)` where it is lopsided.
+    pub fn describe(&self, value: f64, decimals: u8) -> String {
+        let show = |value| Number::new(value, decimals);
+        let half = (self.high - self.low) / 2.0;
+        let lopsided = ((self.high + self.low) / 2.0 - value).abs() > 0.05 * half.abs() + 1e-9 * value.abs();
+        let relative = 100.0 * half / value.abs();
+        if lopsided {
+            format!("({} to {})", show(self.low), show(self.high))
+        } else if !relative.is_finite() || relative > 999.0 {
+            format!("±{}", show(half))
+        } else if relative >= 10.0 {
+            format!("±{relative:.0} %")
+        } else if !(0.005..0.095).contains(&relative) {
+            format!("±{relative:.1} %")
+        } else {
+            format!("±{relative:.2} %")
+        }
+    }
+}
+
+/// A figure to be drawn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "chart")]
+pub enum Chart {
+    Bars(Bars),
+    Stacked(Stacked),
+    Lines(Lines),
+    Percentiles(Percentiles),
+    Scaling(Scaling),
+}
+
+impl Chart {
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Bars(c) => &c.title,
+            Self::Stacked(c) => &c.title,
+            Self::Lines(c) => &c.title,
+            Self::Percentiles(c) => &c.title,
+            Self::Scaling(c) => &c.title,
+        }
+    }
+}
+
+/// What an axis shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Axis {
+    pub quantity: String,
+    pub unit: String,
+}
+
+impl Axis {
+    pub fn new(quantity: impl Into<String>, unit: impl Into<String>) -> Self {
+        Self { quantity: quantity.into(), unit: unit.into() }
+    }
+}
+
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&with_unit(&self.quantity, Some(&self.unit)))
+    }
+}
+
+/// Bars from zero, side by side in groups.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bars {
+    pub title: String,
+    pub axis: Axis,
+    /// One name for each bar of a group.
+    pub series: Vec<String>,
+    pub groups: Vec<BarGroup>,
+    /// What the bars' reference marks are called.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reference: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BarGroup {
+    pub label: Label,
+    /// One for each series; `None` leaves the place empty.
+    pub bars: Vec<Option<Number>>,
+}
+
+/// Bars made of parts, one for each row, all on the scale from 0 to `limit`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stacked {
+    pub title: String,
+    pub axis: Axis,
+    pub limit: f64,
+    pub parts: Vec<String>,
+    pub rows: Vec<StackedRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StackedRow {
+    pub label: Label,
+    /// One for each part.
+    pub values: Vec<f64>,
+    /// What is written beside the bar; it need not be the sum of all parts.
+    pub figure: Number,
+}
+
+/// Lines over a common horizontal axis; the vertical one begins at zero.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lines {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    pub label: String,
+    /// In ascending order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What a number of workers carries. Both axes are logarithmic, so that carrying twice as much with twice as many is a
+/// straight line of the same slope everywhere, and systems of different magnitudes can be read in one picture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub series: Vec<ScalingSeries>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScalingSeries {
+    pub label: String,
+    /// Others' figures, not of this run.
+    pub published: bool,
+    /// Both greater than 0, in ascending order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Scaling {
+    /// The same figures as bars, grouped by the workers.
+    pub fn bars(&self) -> Bars {
+        let points = self.series.iter().flat_map(|series| &series.points);
+        let mut workers: Vec<f64> = points.map(|point| point.0).collect();
+        workers.sort_by(f64::total_cmp);
+        workers.dedup();
+        let figure = |series: &ScalingSeries, at: f64| {
+            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| Number::new(*value, 0))
+        };
+        let group = |at: f64| BarGroup {
+            label: Label::new(format!("{at}")),
+            bars: self.series.iter().map(|series| figure(series, at)).collect(),
+        };
+        Bars {
+            title: self.title.clone(),
+            axis: self.y.clone(),
+            series: self.series.iter().map(|series| series.label.clone()).collect(),
+            groups: workers.into_iter().map(group).collect(),
+            reference: None,
+        }
+    }
+}
+
+/// Where CPUs spent their time, as a picture of stacks; only pages show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flame {
+    pub title: String,
+    pub profile: Profile,
+}
+
+/// Distributions of a value that spans magnitudes, as HdrHistogram plots them: the value on a logarithmic axis against the
+/// percentile, whose axis is logarithmic in the share that lies beyond it, so that 90, 99 and 99.9 are equally far apart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    pub title: String,
+    pub value: Axis,
+    pub lines: Vec<Distribution>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    pub label: String,
+    /// Values in it.
+    pub count: u64,
+    /// The percentiles that are written out.
+    pub marks: Vec<Mark>,
+    /// Percentile, less than 100, and value, greater than 0, in ascending order, as far as there are values enough.
+    pub points: Vec<(f64, f64)>,
+    /// All of it, in nanoseconds.
+    pub histogram: Histogram,
+}
+
+/// One percentile of a distribution; no value where it has too few values.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    pub percentile: f64,
+    pub value: Option<f64>,
+}
+
+impl fmt::Display for Mark {
+    /// Its name: `p99.9`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("p{}", self.percentile))
+    }
+}
+
+/// `Throughput (Mbit/s)`, but `Avg. CPU %`.
+pub fn with_unit(label: &str, unit: Option<&str>) -> String {
+    match unit {
+        None | Some("") => label.to_owned(),
+        Some("%") => format!("{label} %"),
+        Some(unit) => format!("{label} ({unit})"),
+    }
+}

@@ -1,0 +1,101 @@
+//! What numbers of workers carry, both logarithmic.
+
+use plotters::element::{Circle, PathElement, Text};
+use plotters::prelude::{ChartBuilder, Color, DashedLineSeries, LineSeries};
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::percentiles::{TOP, ticks};
+use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, stroke, style, text_width};
+use crate::document::Scaling;
+use crate::text::clean_line;
+
+pub(super) fn height(shape: Shape) -> u32 {
+    match shape {
+        Shape::Wide => 320,
+        Shape::Narrow => 280,
+    }
+}
+
+/// The powers of two, and the counts themselves, that stand on the axis of workers up to `most`.
+fn counts(most: f64) -> Vec<f64> {
+    (0..).map(|power| f64::from(2).powi(power)).take_while(|count| *count <= most * 1.001).collect()
+}
+
+/// `1.2M`, `60k`.
+fn brief(value: f64) -> String {
+    let (value, unit) = match value {
+        v if v >= 1e9 => (v / 1e9, "G"),
+        v if v >= 1e6 => (v / 1e6, "M"),
+        v if v >= 1e3 => (v / 1e3, "k"),
+        v => (v, ""),
+    };
+    format!("{}{unit}", (value * 100.0).round() / 100.0)
+}
+
+pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
+    let points = || chart.series.iter().flat_map(|series| &series.points).filter(|(x, y)| *x > 0.0 && *y > 0.0);
+    let most = points().map(|point| point.0).fold(2.0, f64::max);
+    let magnitudes = || points().map(|point| point.1.log10());
+    let (low, high) = (magnitudes().fold(f64::INFINITY, f64::min), magnitudes().fold(f64::NEG_INFINITY, f64::max));
+    let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
+    // At least a factor of ten is shown, so that a flat line does not look steep and the axis has figures to read by.
+    let missing = ((1.0 - (high - low)) / 2.0).max(0.06);
+    let (low, high) = (low - missing, high + missing);
+    let ticks = ticks(low, high);
+    let widest = ticks.iter().map(|tick| text_width(&brief(*tick), SMALL)).max().unwrap_or(0);
+    let labels = chart.series.iter().map(|s| text_width(&clean_line(&s.label), SMALL)).max().unwrap_or(0);
+    let labels = labels.min(if shape == Shape::Wide { 150 } else { 80 });
+    let (left, right) = (-0.15, most.log2() + 0.15);
+    let mut built = ChartBuilder::on(area)
+        .margin_top(TOP)
+        .margin_right(labels + 20)
+        .x_label_area_size(AXIS)
+        .y_label_area_size(widest + 12)
+        .build_cartesian_2d(left..right, low..high)?;
+    let small = |h, v| style(SMALL, Role::Muted, h, v);
+    for tick in ticks {
+        let y = tick.log10();
+        let (from, to) = (built.backend_coord(&(left, y)), built.backend_coord(&(right, y)));
+        area.draw(&PathElement::new([from, to], stroke(Role::Grid, 1)))?;
+        area.draw(&Text::new(brief(tick), (from.0 - 6, from.1), small(HPos::Right, VPos::Center)))?;
+    }
+    for count in counts(most) {
+        let (bottom, top) = (built.backend_coord(&(count.log2(), low)), built.backend_coord(&(count.log2(), high)));
+        area.draw(&PathElement::new([bottom, top], stroke(Role::Grid, 1)))?;
+        area.draw(&Text::new(count.to_string(), (bottom.0, bottom.1 + 5), small(HPos::Center, VPos::Top)))?;
+    }
+    let (from, to) = (built.backend_coord(&(left, low)), built.backend_coord(&(right, low)));
+    let middle = (i32::midpoint(from.0, to.0), from.1 + 22);
+    area.draw(&Text::new(chart.x.quantity.clone(), middle, small(HPos::Center, VPos::Top)))?;
+    area.draw(&Text::new(chart.y.to_string(), (4, 2), small(HPos::Left, VPos::Top)))?;
+    let mut ends = Vec::new();
+    for (i, series) in chart.series.iter().enumerate() {
+        let places: Vec<(f64, f64)> =
+            series.points.iter().filter(|(x, y)| *x > 0.0 && *y > 0.0).map(|(x, y)| (x.log2(), y.log10())).collect();
+        if let Some(last) = places.last() {
+            ends.push((i, to.0, built.backend_coord(last).1));
+        }
+        let line = stroke(Role::Series(i), 2);
+        if series.published {
+            built.draw_series(DashedLineSeries::new(places.clone(), 5, 4, line))?;
+        } else {
+            built.draw_series(LineSeries::new(places.clone(), line))?;
+        }
+        let colour = Role::Series(i).colour();
+        let dot = if series.published { line } else { colour.filled() };
+        built.draw_series(places.into_iter().map(|place| Circle::new(place, 4, dot)))?;
+    }
+    draw_ends(area, ends, |i| &chart.series[i].label, labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_on_the_axes_are_short() {
+        assert_eq!([1.0, 500.0, 60_000.0, 1_240_000.0, 2e9].map(brief), ["1", "500", "60k", "1.24M", "2G"]);
+        assert_eq!(counts(10.0), [1.0, 2.0, 4.0, 8.0]);
+        assert_eq!(counts(16.0), [1.0, 2.0, 4.0, 8.0, 16.0]);
+    }
+}

@@ -1,0 +1,477 @@
+//! Charts as SVG, drawn by plotters; colours become CSS variables, so that the page decides on light or dark.
+
+use std::io;
+
+use plotters::coord::Shift;
+use plotters::element::{PathElement, Rectangle, Text};
+use plotters::prelude::{ChartBuilder, Color, DrawingArea, IntoDrawingArea, LineSeries, RGBColor, SVGBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
+use textwrap::core::display_width;
+
+use super::{percentiles, scaling};
+use crate::document::{Bars, Chart, Label, Lines, Number, Stacked};
+use crate::text::{clean_line, shorten};
+use crate::text_chart::decimals_for;
+
+/// The place a chart is drawn for. Text is not scaled down for a phone: the chart is laid out anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Wide,
+    Narrow,
+}
+
+impl Shape {
+    pub fn width(self) -> u32 {
+        match self {
+            Self::Wide => 840,
+            Self::Narrow => 340,
+        }
+    }
+
+    fn ticks(self) -> usize {
+        match self {
+            Self::Wide => 8,
+            Self::Narrow => 4,
+        }
+    }
+}
+
+/// What a colour is for. Drawn as a colour that nothing else uses, then replaced by the variable of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Ink,
+    Muted,
+    Grid,
+    Mark,
+    Series(usize),
+    /// A part of a stack.
+    Part(usize),
+}
+
+/// Numbers of series' and parts' colours in the style sheet; they repeat after that.
+const SERIES: usize = 8;
+const PARTS: usize = 6;
+
+impl Role {
+    pub(super) fn colour(self) -> RGBColor {
+        match self {
+            Self::Ink => RGBColor(1, 0, 0),
+            Self::Muted => RGBColor(1, 0, 1),
+            Self::Grid => RGBColor(1, 0, 2),
+            Self::Mark => RGBColor(1, 0, 3),
+            Self::Series(i) => RGBColor(1, 1, (i % SERIES) as u8),
+            Self::Part(i) => RGBColor(1, 2, (i % PARTS) as u8),
+        }
+    }
+
+    /// The CSS variable.
+    pub fn variable(self) -> String {
+        match self {
+            Self::Ink => "--ink".to_owned(),
+            Self::Muted => "--muted".to_owned(),
+            Self::Grid => "--line".to_owned(),
+            Self::Mark => "--mark".to_owned(),
+            Self::Series(i) => format!("--s{}", i % SERIES),
+            Self::Part(i) => format!("--p{}", i % PARTS),
+        }
+    }
+}
+
+/// A drawn chart: the elements inside `<svg>`.
+#[derive(Debug)]
+pub struct Drawing {
+    pub width: u32,
+    pub height: u32,
+    pub elements: String,
+}
+
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+/// # Errors
+/// When plotters cannot lay the chart out.
+pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
+    let height = match chart {
+        Chart::Bars(bars) => BarRows::new(bars, shape).height(),
+        Chart::Stacked(stacked) => StackRows::new(stacked, shape).height(),
+        Chart::Lines(_) => match shape {
+            Shape::Wide => 220,
+            Shape::Narrow => 200,
+        },
+        Chart::Percentiles(_) => percentiles::height(shape),
+        Chart::Scaling(_) => scaling::height(shape),
+    };
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (shape.width(), height)).into_drawing_area();
+        match chart {
+            Chart::Bars(bars) => draw_bars(bars, shape, &area),
+            Chart::Stacked(stacked) => draw_stacked(stacked, shape, &area),
+            Chart::Lines(lines) => draw_lines(lines, shape, &area),
+            Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
+            Chart::Scaling(chart) => scaling::draw(chart, shape, &area),
+        }
+        .map_err(|error| io::Error::other(format!("chart `{}`: {error}", chart.title())))?;
+        area.present().map_err(io::Error::other)?;
+    }
+    let elements = svg.split_once('>').map_or("", |(_, rest)| rest);
+    let mut elements = elements.trim_end().trim_end_matches("</svg>").to_owned();
+    let fixed = [Role::Ink, Role::Muted, Role::Grid, Role::Mark];
+    for role in fixed.into_iter().chain((0..SERIES).map(Role::Series)).chain((0..PARTS).map(Role::Part)) {
+        let RGBColor(r, g, b) = role.colour();
+        elements = elements.replace(&format!("\"#{r:02X}{g:02X}{b:02X}\""), &format!("\"var({})\"", role.variable()));
+    }
+    Ok(Drawing { width: shape.width(), height, elements })
+}
+
+const FONT: i32 = 13;
+pub(super) const SMALL: i32 = 12;
+const BAR: i32 = 16;
+pub(super) const AXIS: u32 = 40;
+/// Room for the label above a bar in the narrow shape.
+const LABEL_LINE: i32 = 18;
+
+/// Text style of `px` pixels. Plotters' SVG backend divides sizes by 1.24.
+pub(super) fn style(px: i32, role: Role, h: HPos, v: VPos) -> TextStyle<'static> {
+    let font = ("sans-serif", f64::from(px) * 1.24).into_font();
+    TextStyle { font, color: role.colour().to_backend_color(), pos: Pos::new(h, v) }
+}
+
+fn bold(style: &TextStyle<'static>) -> TextStyle<'static> {
+    TextStyle { font: style.font.clone().style(FontStyle::Bold), ..style.clone() }
+}
+
+pub(super) fn stroke(role: Role, width: u32) -> ShapeStyle {
+    role.colour().stroke_width(width)
+}
+
+/// About how wide `text` is drawn, in pixels.
+pub(super) fn text_width(text: &str, px: i32) -> i32 {
+    (display_width(text) as f64 * f64::from(px) * 0.58).ceil() as i32
+}
+
+/// The same for a head, which is bold and so a little wider.
+fn bold_width(text: &str) -> i32 {
+    text_width(text, FONT) * 23 / 20
+}
+
+/// As much of `text` as fits `room` pixels.
+fn fit(text: &str, px: i32, room: i32) -> String {
+    shorten(text, (f64::from(room.max(0)) / (f64::from(px) * 0.58)) as usize)
+}
+
+/// Draws a row's label: left of the bars, or above them.
+fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32) -> Drawn {
+    let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
+    let name = clean_line(&label.head);
+    let mut indent = 0;
+    if head {
+        area.draw(&Text::new(fit(&name, FONT, room), (x, y), bold(&ink)))?;
+    }
+    if label.subhead.is_some() {
+        indent = bold_width(&name) + 8;
+    }
+    if let Some(subhead) = &label.subhead {
+        let muted = style(FONT, Role::Muted, HPos::Left, VPos::Center);
+        area.draw(&Text::new(fit(&clean_line(subhead), FONT, room - indent), (x + indent, y), muted))?;
+    }
+    Ok(())
+}
+
+fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
+    let width = |label: &Label| {
+        let subhead = label.subhead.as_deref().map_or(0, |s| text_width(&clean_line(s), FONT) + 8);
+        bold_width(&clean_line(&label.head)) + subhead
+    };
+    match shape {
+        Shape::Wide => labels.map(width).max().unwrap_or(0).min(300) + 12,
+        Shape::Narrow => 0,
+    }
+}
+
+/// Draws grid and labels of the horizontal axis; returns the mapping of values to pixels.
+fn draw_scale(
+    area: &Area,
+    shape: Shape,
+    limit: f64,
+    axis: &str,
+    left: i32,
+    right: i32,
+) -> Result<impl Fn(f64) -> i32 + use<>, Box<dyn std::error::Error>> {
+    let mut chart = ChartBuilder::on(area)
+        .margin_left(left)
+        .margin_right(right)
+        .x_label_area_size(AXIS)
+        .build_cartesian_2d(0.0..limit, 0.0..1.0)?;
+    let decimals = decimals_for(limit);
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .y_labels(0)
+        .x_labels(shape.ticks())
+        .x_label_formatter(&|v| format!("{v:.decimals$}"))
+        .x_desc(axis)
+        .axis_desc_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
+        .label_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(stroke(Role::Grid, 1))
+        .axis_style(stroke(Role::Grid, 1))
+        .draw()?;
+    let (range, _) = chart.plotting_area().get_pixel_range();
+    Ok(move |value: f64| {
+        let share = (value / limit).clamp(0.0, 1.0);
+        range.start + (share * f64::from(range.end - range.start)).round() as i32
+    })
+}
+
+/// Where the bars of a bar chart stand.
+struct BarRows {
+    shape: Shape,
+    series: i32,
+    groups: i32,
+}
+
+impl BarRows {
+    fn new(bars: &Bars, shape: Shape) -> Self {
+        let series = bars.groups.iter().map(|g| g.bars.len()).max().unwrap_or(0);
+        Self { shape, series: series as i32, groups: bars.groups.len() as i32 }
+    }
+
+    fn group_height(&self) -> i32 {
+        let label = if self.shape == Shape::Narrow { LABEL_LINE } else { 0 };
+        label + self.series * (BAR + 3) + 11
+    }
+
+    fn height(&self) -> u32 {
+        (self.groups * self.group_height() + 6) as u32 + AXIS
+    }
+
+    fn label_y(&self, group: i32) -> i32 {
+        let top = 6 + group * self.group_height();
+        match self.shape {
+            Shape::Wide => top + self.series * (BAR + 3) / 2,
+            Shape::Narrow => top + LABEL_LINE / 2,
+        }
+    }
+
+    fn bar_top(&self, group: i32, series: i32) -> i32 {
+        let label = if self.shape == Shape::Narrow { LABEL_LINE } else { 0 };
+        6 + group * self.group_height() + label + series * (BAR + 3)
+    }
+}
+
+fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
+    let rows = BarRows::new(bars, shape);
+    let numbers = || bars.groups.iter().flat_map(|g| g.bars.iter().flatten());
+    let reach = |n: &Number| [Some(n.value), n.interval.map(|i| i.high), n.reference].into_iter().flatten();
+    let limit = numbers().flat_map(reach).fold(0.0, f64::max);
+    let limit = if limit > 0.0 { limit } else { 1.0 };
+    let left = gutter(bars.groups.iter().map(|g| &g.label), shape);
+    let widest = numbers().map(|n| text_width(&value_text(n, shape), FONT)).max().unwrap_or(0);
+    let x = draw_scale(area, shape, limit * 1.01, &bars.axis.to_string(), left, widest + 10)?;
+    for (g, group) in bars.groups.iter().enumerate() {
+        let room = if shape == Shape::Wide { left - 12 } else { shape.width() as i32 };
+        draw_label(area, &group.label, true, 0, rows.label_y(g as i32), room)?;
+        for (s, number) in group.bars.iter().enumerate() {
+            let Some(number) = number else { continue };
+            let top = rows.bar_top(g as i32, s as i32);
+            let middle = top + BAR / 2;
+            let end = x(number.value);
+            area.draw(&Rectangle::new([(x(0.0), top), (end, top + BAR)], Role::Series(s).colour().filled()))?;
+            let mut edge = end;
+            if let Some(interval) = number.interval {
+                let (low, high) = (x(interval.low), x(interval.high));
+                for ends in [
+                    [(low, middle), (high, middle)],
+                    [(low, middle - 4), (low, middle + 4)],
+                    [(high, middle - 4), (high, middle + 4)],
+                ] {
+                    area.draw(&PathElement::new(ends, stroke(Role::Ink, 1)))?;
+                }
+                edge = edge.max(high);
+            }
+            let text = value_text(number, shape);
+            if let Some(reference) = number.reference {
+                let at = x(reference);
+                area.draw(&PathElement::new([(at, top - 3), (at, top + BAR + 3)], stroke(Role::Mark, 3)))?;
+                let covered = edge - 4..edge + 12 + text_width(&text, FONT);
+                if covered.contains(&at) {
+                    edge = at + 2;
+                }
+            }
+            let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
+            area.draw(&Text::new(text, (edge + 6, middle), ink))?;
+        }
+    }
+    Ok(())
+}
+
+fn value_text(number: &Number, shape: Shape) -> String {
+    match (number.interval, shape) {
+        (Some(interval), Shape::Wide) => format!("{number} {}", interval.describe(number.value, number.decimals)),
+        _ => number.to_string(),
+    }
+}
+
+/// Where the rows of a stacked chart stand: rows whose labels share the head stand together.
+struct StackRows {
+    shape: Shape,
+    tops: Vec<i32>,
+}
+
+impl StackRows {
+    fn new(chart: &Stacked, shape: Shape) -> Self {
+        let step = BAR + 3 + if shape == Shape::Narrow { LABEL_LINE } else { 0 };
+        let mut y = 0;
+        let mut tops = Vec::new();
+        let mut head = None;
+        for row in &chart.rows {
+            if head != Some(&row.label.head) {
+                y += 8;
+            }
+            head = Some(&row.label.head);
+            tops.push(y);
+            y += step;
+        }
+        tops.push(y);
+        Self { shape, tops }
+    }
+
+    fn height(&self) -> u32 {
+        (self.tops.last().copied().unwrap_or(0) + 4) as u32 + AXIS
+    }
+
+    fn bar_top(&self, row: usize) -> i32 {
+        self.tops[row] + if self.shape == Shape::Narrow { LABEL_LINE } else { 0 }
+    }
+
+    fn label_y(&self, row: usize) -> i32 {
+        self.tops[row] + if self.shape == Shape::Narrow { LABEL_LINE } else { BAR } / 2
+    }
+}
+
+fn draw_stacked(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
+    let rows = StackRows::new(chart, shape);
+    let left = gutter(chart.rows.iter().map(|r| &r.label), shape);
+    let x = draw_scale(area, shape, chart.limit, &chart.axis.to_string(), left, 52)?;
+    let mut head = None;
+    for (i, row) in chart.rows.iter().enumerate() {
+        let first = shape == Shape::Narrow || head != Some(&row.label.head);
+        head = Some(&row.label.head);
+        let room = if shape == Shape::Wide { left - 12 } else { shape.width() as i32 };
+        draw_label(area, &row.label, first, 0, rows.label_y(i), room)?;
+        let top = rows.bar_top(i);
+        let mut sum = 0.0;
+        for (part, value) in row.values.iter().enumerate() {
+            let begin = x(sum);
+            sum += value.max(0.0);
+            let end = x(sum);
+            // A gap of one pixel keeps neighbouring parts apart whatever their colours.
+            let end = if end - begin > 2 { end - 1 } else { end };
+            if end > begin {
+                area.draw(&Rectangle::new([(begin, top), (end, top + BAR)], Role::Part(part).colour().filled()))?;
+            }
+        }
+        let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
+        area.draw(&Text::new(row.figure.to_string(), (x(sum) + 6, top + BAR / 2), ink))?;
+    }
+    Ok(())
+}
+
+fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
+    let points = || chart.lines.iter().flat_map(|l| &l.points);
+    let limit = points().map(|p| p.1).fold(0.0, f64::max);
+    let limit = if limit > 0.0 { limit * 1.05 } else { 1.0 };
+    let end = points().map(|p| p.0).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let decimals = decimals_for(limit);
+    let widest = text_width(&format!("{limit:.decimals$}"), SMALL);
+    let labels = chart.lines.iter().map(|l| text_width(&clean_line(&l.label), SMALL)).max().unwrap_or(0).min(90);
+    let mut built = ChartBuilder::on(area)
+        .margin_top(22)
+        .margin_left(4)
+        .margin_right(labels + 20)
+        .x_label_area_size(AXIS)
+        .y_label_area_size(widest + 8)
+        .build_cartesian_2d(0.0..end, 0.0..limit)?;
+    let x_decimals = if end >= 8.0 { 0 } else { 1 };
+    built
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_labels(shape.ticks())
+        .y_labels(5)
+        .x_label_formatter(&|v| format!("{v:.x_decimals$}"))
+        .y_label_formatter(&|v| format!("{v:.decimals$}"))
+        .x_desc(chart.x.to_string())
+        .axis_desc_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
+        .label_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(stroke(Role::Grid, 1))
+        .axis_style(stroke(Role::Grid, 1))
+        .draw()?;
+    area.draw(&Text::new(chart.y.to_string(), (4, 2), style(SMALL, Role::Muted, HPos::Left, VPos::Top)))?;
+    for (i, line) in chart.lines.iter().enumerate() {
+        built.draw_series(LineSeries::new(line.points.iter().copied(), stroke(Role::Series(i), 2)))?;
+    }
+    let ends = chart.lines.iter().enumerate().filter_map(|(i, line)| {
+        let (x, y) = built.backend_coord(line.points.last()?);
+        Some((i, x, y))
+    });
+    draw_ends(area, ends.collect(), |i| &chart.lines[i].label, labels)
+}
+
+/// Names lines at their ends (line, x, y), `room` pixels wide, where there is room for all.
+pub(super) fn draw_ends<'a>(
+    area: &Area,
+    ends: Vec<(usize, i32, i32)>,
+    label: impl Fn(usize) -> &'a str,
+    room: i32,
+) -> Drawn {
+    for (i, x, y) in spread(ends, 22, area.dim_in_pixel().1 as i32 - AXIS as i32) {
+        let label = fit(&clean_line(label(i)), SMALL, room);
+        area.draw(&PathElement::new([(x + 5, y), (x + 13, y)], stroke(Role::Series(i), 3)))?;
+        area.draw(&Text::new(label, (x + 17, y), style(SMALL, Role::Muted, HPos::Left, VPos::Center)))?;
+    }
+    Ok(())
+}
+
+/// Moves the labels (line, x, y) at the lines' ends apart; none when they do not fit between `top` and `bottom`.
+fn spread(mut labels: Vec<(usize, i32, i32)>, top: i32, bottom: i32) -> Vec<(usize, i32, i32)> {
+    const STEP: i32 = SMALL + 1;
+    if (labels.len() as i32 - 1) * STEP > bottom - top {
+        return Vec::new();
+    }
+    labels.sort_by_key(|l| l.2);
+    let mut least = top;
+    for label in &mut labels {
+        label.2 = label.2.max(least);
+        least = label.2 + STEP;
+    }
+    let mut most = bottom;
+    for label in labels.iter_mut().rev() {
+        label.2 = label.2.min(most);
+        most = label.2 - STEP;
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_at_the_ends_of_lines_keep_their_distance_and_their_order() {
+        let apart = spread(vec![(0, 9, 100), (1, 9, 100), (2, 9, 30)], 22, 180);
+        assert_eq!(apart, [(2, 9, 30), (0, 9, 100), (1, 9, 113)]);
+    }
+
+    #[test]
+    fn labels_are_moved_up_from_the_lower_edge() {
+        assert_eq!(spread(vec![(0, 9, 180), (1, 9, 180)], 22, 180), [(0, 9, 167), (1, 9, 180)]);
+    }
+
+    #[test]
+    fn labels_that_do_not_fit_are_left_out() {
+        assert!(spread((0..20).map(|i| (i, 9, 100)).collect(), 22, 180).is_empty());
+    }
+}

@@ -1,0 +1,330 @@
+//! Every writer over one document that is made to break it, and over the report of a run.
+
+use rig_study::fixture as views;
+use serde_json::Value;
+use textwrap::core::display_width;
+
+use super::*;
+
+fn written(document: &Document, format: Format, options: Options) -> String {
+    let mut out = Vec::new();
+    write(document, format, options, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn plain(document: &Document, format: Format) -> String {
+    written(document, format, Options::default())
+}
+
+/// Control characters as something that a reviewer sees.
+fn visible(text: &str) -> String {
+    text.replace('\x1b', "␛").replace('\u{202e}', "<U+202E>")
+}
+
+fn all() -> [Document; 4] {
+    [
+        fixture::document(),
+        build::document(&views::run_view()),
+        build::document(&views::loads::netperf_view()),
+        build::document(&views::balancer::balancer_view()),
+    ]
+}
+
+#[test]
+fn terminal_looks_as_it_did() {
+    insta::assert_snapshot!("document.txt", plain(&fixture::document(), Format::Terminal));
+    insta::assert_snapshot!("run-80.txt", plain(&build::document(&views::run_view()), Format::Terminal));
+    insta::assert_snapshot!(
+        "netperf-100.txt",
+        written(
+            &build::document(&views::loads::netperf_view()),
+            Format::Terminal,
+            Options { colour: false, width: 100 }
+        )
+    );
+    let wide = Options { colour: false, width: 120 };
+    let balancer = build::document(&views::balancer::balancer_view());
+    insta::assert_snapshot!("balancer-120.txt", written(&balancer, Format::Terminal, wide));
+    let run = build::document(&views::run_view()).without_details();
+    insta::assert_snapshot!("run-120.txt", written(&run, Format::Terminal, wide));
+}
+
+#[test]
+fn terminal_colours_look_as_they_did() {
+    let colour = Options { colour: true, width: 80 };
+    insta::assert_snapshot!("document-colour.txt", visible(&written(&fixture::document(), Format::Terminal, colour)));
+}
+
+#[test]
+fn markdown_looks_as_it_did() {
+    insta::assert_snapshot!("document.md", plain(&fixture::document(), Format::Markdown));
+    insta::assert_snapshot!(
+        "balancer.md",
+        plain(&build::document(&views::balancer::balancer_view()).without_details(), Format::Markdown)
+    );
+    insta::assert_snapshot!("run.md", plain(&build::document(&views::run_view()), Format::Markdown));
+}
+
+#[test]
+fn csv_looks_as_it_did() {
+    insta::assert_snapshot!("document.csv", visible(&plain(&fixture::document(), Format::Csv)));
+}
+
+#[test]
+fn json_looks_as_it_did() {
+    insta::assert_snapshot!("document.json", visible(&plain(&fixture::document(), Format::Json)));
+}
+
+#[test]
+fn no_line_on_a_terminal_is_longer_than_it_is_wide() {
+    for document in all() {
+        for width in [40, 60, 80, 100, 120, 200] {
+            let text = written(&document, Format::Terminal, Options { colour: false, width });
+            // Drawings are left as they are.
+            let drawn = |line: &&str| line.contains(['┌', '│', '└']) || is_netperfs(line) || line.starts_with("  -> ");
+            for line in text.lines().filter(|line| !drawn(line)) {
+                assert!(display_width(line) <= usize::from(width), "{} > {width}: {line}", display_width(line));
+            }
+        }
+    }
+}
+
+/// A line of netperf's blocks, whose columns are of fixed width.
+fn is_netperfs(line: &str) -> bool {
+    let heads = ["Recv ", "Socket ", "Size ", "bytes ", "Send ", "study    ", "!!! "];
+    let figures = !line.is_empty() && line.chars().all(|c| c.is_ascii_digit() || " .-".contains(c));
+    line.contains(" TEST from ") || heads.iter().any(|head| line.starts_with(head)) || figures
+}
+
+#[test]
+fn colour_changes_nothing_but_colour() {
+    for document in all() {
+        let colour = written(&document, Format::Terminal, Options { colour: true, width: 80 });
+        assert!(colour.contains("\x1b[1m"));
+        let mut bare = String::new();
+        let mut parts = colour.split('\x1b');
+        bare.push_str(parts.next().unwrap());
+        for part in parts {
+            bare.push_str(part.split_once('m').unwrap().1);
+        }
+        let trim = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+        assert_eq!(trim(&bare), trim(&plain(&document, Format::Terminal)));
+    }
+}
+
+#[test]
+fn foreign_control_characters_reach_no_reader() {
+    let document = fixture::document();
+    for format in [Format::Terminal, Format::Markdown, Format::Html] {
+        let text = plain(&document, format);
+        assert!(!text.contains(['\x1b', '\u{202e}']), "{format}");
+    }
+}
+
+#[test]
+fn every_figure_is_in_every_format() {
+    let document = fixture::document();
+    for format in [Format::Terminal, Format::Markdown, Format::Html, Format::Json, Format::Csv] {
+        let text = plain(&document, format);
+        let published = if matches!(format, Format::Json | Format::Csv) { "1592.691" } else { "1592.7" };
+        for needle in ["23456.", "9876.5", published, "A.throughput >= 2 * B.throughput", "undecided"] {
+            let needle = if format == Format::Html { needle.replace('>', "&gt;") } else { needle.to_owned() };
+            assert!(text.contains(&needle), "{format} lacks {needle}");
+        }
+    }
+}
+
+/// Each drawing has a version for phones, colours that follow the page, and words for those who cannot see it.
+#[test]
+fn html_charts_are_drawn_for_everybody() {
+    let html = plain(&fixture::document(), Format::Html);
+    let drawings: Vec<&str> = html.split("<svg ").skip(1).map(|s| s.split("</svg>").next().unwrap()).collect();
+    assert_eq!(drawings.len(), 8);
+    for drawing in drawings {
+        assert!(drawing.contains("role=\"img\""));
+        assert!(drawing.contains("<title id="));
+        assert!(drawing.contains("<desc id="));
+        assert!(drawing.contains("var(--s0)") || drawing.contains("var(--p0)"));
+        assert!(!drawing.contains("=\"#"), "a colour that does not follow the page");
+    }
+}
+
+#[test]
+fn csv_reads_back_with_equal_columns() {
+    for document in all() {
+        let text = plain(&document, Format::Csv);
+        let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+        let head = reader.headers().unwrap().clone();
+        assert_eq!(
+            head.iter().collect::<Vec<_>>(),
+            ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"]
+        );
+        let rows: Vec<::csv::StringRecord> = reader.records().collect::<Result<_, _>>().unwrap();
+        assert!(rows.len() > 10);
+        for row in rows {
+            assert_eq!(row.len(), head.len());
+        }
+    }
+}
+
+#[test]
+fn csv_keeps_text_and_figures_whole() {
+    let text = plain(&fixture::document(), Format::Csv);
+    let rows: Vec<::csv::StringRecord> =
+        ::csv::Reader::from_reader(text.as_bytes()).records().collect::<Result<_, _>>().unwrap();
+    let figure = &rows[0];
+    assert_eq!(&figure[1], "Throughput");
+    assert_eq!(&figure[2], "A Raw <&> | stack");
+    assert_eq!(figure[3].parse::<f64>().unwrap(), 23_456.78);
+    assert_eq!(figure[4].parse::<f64>().unwrap(), 23_456.78 - 234.5);
+    assert_eq!(&figure[6], "Mbit/s");
+    assert_eq!(&figure[7], "7375.159");
+    assert!(rows[3][3].starts_with("comma, \"quote\", new\nline"));
+    assert_eq!((&rows[2][3], &rows[2][8]), ("", "no trial gave this figure"));
+}
+
+#[test]
+fn csv_has_distributions_whole() {
+    let text = plain(&build::document(&views::loads::netperf_view()), Format::Csv);
+    let rows: Vec<::csv::StringRecord> =
+        ::csv::Reader::from_reader(text.as_bytes()).records().collect::<Result<_, _>>().unwrap();
+    let title = "TCP_RR – latency of all transactions, trials pooled";
+    let cell = |column: &str| {
+        let row = rows.iter().find(|r| &r[0] == title && &r[1] == "etun" && &r[2] == column);
+        row.unwrap_or_else(|| panic!("no {column}")).clone()
+    };
+    assert_eq!((&cell("values")[3], &cell("p99.9")[6]), ("30000", "µs"));
+    let histogram: rig_stats::histogram::Histogram =
+        serde_json::from_value(Value::from(&cell("histogram")[3])).unwrap();
+    assert_eq!(histogram.count(), 30_000);
+    let shown: f64 = cell("p50")[3].parse().unwrap();
+    assert_eq!(shown, histogram.percentile(50.0).unwrap() as f64 / 1000.0);
+}
+
+#[test]
+fn json_reads_back_as_the_same_document() {
+    for document in all() {
+        let text = plain(&document, Format::Json);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (value["format"].as_str(), value["version"].as_u64()),
+            (Some("netrig-report"), Some(u64::from(rig_study::export::VERSION)))
+        );
+        assert_eq!(serde_json::from_value::<Document>(value).unwrap(), document);
+    }
+}
+
+#[test]
+fn markdown_tables_are_even() {
+    for document in all() {
+        let text = plain(&document, Format::Markdown);
+        let mut cells = None;
+        let mut rows = 0;
+        for line in text.lines() {
+            if !line.starts_with('|') {
+                cells = None;
+                continue;
+            }
+            rows += 1;
+            let count = unescaped_pipes(line);
+            assert_eq!(*cells.get_or_insert(count), count, "{line}");
+        }
+        assert!(rows > 5);
+    }
+}
+
+fn unescaped_pipes(line: &str) -> usize {
+    let mut escaped = false;
+    line.chars()
+        .filter(|c| {
+            let pipe = *c == '|' && !escaped;
+            escaped = *c == '\\' && !escaped;
+            pipe
+        })
+        .count()
+}
+
+/// Outside code, what stands between the markup is text: no tag, no entity but those of the writer.
+#[test]
+fn markdown_has_no_foreign_markup() {
+    for document in all() {
+        let text = plain(&document, Format::Markdown);
+        let mut fence: Option<&str> = None;
+        for line in text.lines() {
+            let ticks = &line[..line.len() - line.trim_start_matches('`').len()];
+            match fence {
+                Some(open) if line == open => fence = None,
+                Some(_) => {}
+                None if ticks.len() >= 3 => fence = Some(ticks),
+                None => {
+                    assert!(!without_code(line).replace("<br>", "").contains('<'), "{line}");
+                }
+            }
+        }
+        assert_eq!(fence, None);
+    }
+}
+
+/// The line without code spans: from a run of backticks to the next run of the same length.
+fn without_code(line: &str) -> String {
+    let Some(begin) = line.find('`').filter(|&i| !line[..i].ends_with('\\')) else { return line.to_owned() };
+    let span = &line[begin..];
+    let ticks = &span[..span.len() - span.trim_start_matches('`').len()];
+    let end = span[ticks.len()..].find(ticks).expect("a code span ends") + 2 * ticks.len();
+    format!("{}{}", &line[..begin], without_code(&span[end..]))
+}
+
+#[test]
+fn errors_of_the_output_come_back() {
+    struct Gone;
+    impl io::Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    for format in Format::value_variants() {
+        let error = write(&fixture::document(), *format, Options::default(), &mut Gone).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{format}");
+    }
+}
+
+#[test]
+fn formats_read_back_from_their_names() {
+    for format in Format::value_variants() {
+        assert_eq!(format.to_string().parse(), Ok(*format));
+    }
+    let error = "pdf".parse::<Format>().unwrap_err();
+    let known = "terminal, markdown, html, json, csv, openmetrics";
+    assert_eq!(error.to_string(), format!("there is no report format `pdf`; choose one of {known}"));
+}
+
+#[test]
+fn an_empty_document_is_written_by_all() {
+    let document = Document { title: "Nothing".into(), ..Document::default() };
+    for format in Format::value_variants() {
+        let expected = match format {
+            Format::Csv => "table,row",
+            Format::Openmetrics => "# EOF",
+            _ => "Nothing",
+        };
+        assert!(plain(&document, *format).contains(expected), "{format}");
+    }
+}
+
+/// Figures that charts cannot scale: no value, only zeros.
+#[test]
+fn charts_without_values_are_drawn() {
+    use document::{Axis, Bars, Block, Chart, Lines, Stacked};
+    let axis = || Axis::new("Throughput", "Mbit/s");
+    let bars = Bars { title: "bars".into(), axis: axis(), series: vec![], groups: vec![], reference: None };
+    let stacked = Stacked { title: "stacked".into(), axis: axis(), limit: 100.0, parts: vec![], rows: vec![] };
+    let lines = Lines { title: "lines".into(), x: axis(), y: axis(), lines: vec![] };
+    let blocks = vec![Chart::Bars(bars), Chart::Stacked(stacked), Chart::Lines(lines)];
+    let document = Document { blocks: blocks.into_iter().map(Block::Figure).collect(), ..Document::default() };
+    for format in Format::value_variants() {
+        plain(&document, *format);
+    }
+}

@@ -1,0 +1,195 @@
+//! What else is not the same in two runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Difference, Doubt, Flagged};
+use crate::export::{PhasesData, RunData, ScenarioData};
+use crate::record::Environment;
+use crate::run::described;
+use crate::suite::{Scenario, Suite};
+
+/// Load averages that differ by less say nothing, hundredths.
+const LOAD_APART: u32 = 50;
+
+/// Everything that a run's figures may depend on, as far as it is recorded.
+#[derive(Debug)]
+pub struct Conditions {
+    environment: Environment,
+    phases: PhasesData,
+    cpus: Vec<String>,
+    /// `None` when this netrig cannot read the run's suite.
+    suite: Option<Suite>,
+    /// What stood in the middle, by scenario.
+    middles: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Conditions {
+    pub fn of(run: &RunData) -> Self {
+        Self {
+            // The load is no setting: it is noise itself. A commit names the sources, whose contents the build tells.
+            environment: Environment { load_average_hundredths: 0, netrig_commit: None, ..run.environment.clone() },
+            phases: run.run.phases_s,
+            cpus: run.run.cpus.clone(),
+            suite: Suite::parse(&run.run.suite_file, &run.run.suite_text).ok(),
+            middles: run
+                .scenarios
+                .iter()
+                .map(|scenario| (scenario.id.clone(), systems(scenario).into_iter().map(str::to_owned).collect()))
+                .collect(),
+        }
+    }
+
+    fn scenario(&self, id: &str) -> Option<Scenario> {
+        self.suite.as_ref()?.scenario(id).cloned().map(bare)
+    }
+
+    /// Whether a scenario was run under the same conditions in both, the same build of netrig among them.
+    pub fn alike(&self, other: &Self, scenario: &str) -> bool {
+        self.phases == other.phases
+            && self.cpus == other.cpus
+            && self.environment == other.environment
+            && self.middles.get(scenario) == other.middles.get(scenario)
+            && self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own))
+    }
+}
+
+/// The scenario without the words about it, and without what ends its repetition.
+fn bare(scenario: Scenario) -> Scenario {
+    Scenario { name: String::new(), about: String::new(), notes: Vec::new(), watched: Vec::new(), ..scenario }
+}
+
+/// All that differs, what decides most first.
+pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData, &ScenarioData)]) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut note = |what: &str, old: String, new: String| {
+        if old != new {
+            found.push(Difference { what: what.to_owned(), old, new });
+        }
+    };
+    let (one, other) = (&old.run, &new.run);
+    let seconds = |s: f64| format!("{s} s");
+    note("Warm-up", seconds(one.phases_s.warm_up), seconds(other.phases_s.warm_up));
+    note("Window", seconds(one.phases_s.window), seconds(other.phases_s.window));
+    note("Cool-down", seconds(one.phases_s.cool_down), seconds(other.phases_s.cool_down));
+    note("CPUs of the nodes", one.cpus.join(" and "), other.cpus.join(" and "));
+    note("Repetition", one.repetition.clone(), other.repetition.clone());
+    let chosen = |run: &RunData| run.scenarios.iter().map(|s| s.id.as_str()).collect::<Vec<_>>().join(", ");
+    note("Scenarios of the run, which take turns", chosen(old), chosen(new));
+    found.extend(settings(&old.environment, &new.environment));
+    found.extend(load(&old.environment, &new.environment));
+    let suites = (Conditions::of(old), Conditions::of(new));
+    found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, &suites)));
+    found.extend(scenarios.iter().filter_map(|(one, other)| middle(one, other)));
+    found.extend(scenarios.iter().flat_map(|(one, other)| doubts(one, other)));
+    found
+}
+
+/// What stood between the ends, with its version, in the words of the trials: each kind once.
+fn systems(scenario: &ScenarioData) -> BTreeSet<&str> {
+    scenario.trials.iter().filter_map(|trial| trial["middle"]["system"].as_str()).collect()
+}
+
+fn middle(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {
+    let (one, other) = (systems(old), systems(new));
+    let words = |systems: &BTreeSet<&str>| systems.iter().copied().collect::<Vec<_>>().join("; ");
+    let what = || format!("In the middle of scenario {}", old.id);
+    (one != other).then(|| Difference { what: what(), old: words(&one), new: words(&other) })
+}
+
+/// Machine and settings, in the words of the report.
+fn settings(old: &Environment, new: &Environment) -> Vec<Difference> {
+    // Compared elsewhere, with a tolerance.
+    let still = |environment: &Environment| Environment { load_average_hundredths: 0, ..environment.clone() };
+    let (one, other) = (described(&still(old)), described(&still(new)));
+    let not_recorded = || "not recorded".to_owned();
+    let values: BTreeMap<&str, &str> = other.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let known: BTreeSet<&str> = one.iter().map(|(key, _)| key.as_str()).collect();
+    let changed = one.iter().filter_map(|(key, value)| {
+        let after = values.get(key.as_str()).map_or_else(not_recorded, |value| (*value).to_owned());
+        (after != *value).then(|| Difference { what: key.clone(), old: value.clone(), new: after })
+    });
+    let gained = other.iter().filter(|(key, _)| !known.contains(key.as_str()));
+    let gained = gained.map(|(key, value)| Difference { what: key.clone(), old: not_recorded(), new: value.clone() });
+    changed.chain(gained).collect()
+}
+
+fn load(old: &Environment, new: &Environment) -> Option<Difference> {
+    let (one, other) = (old.load_average_hundredths, new.load_average_hundredths);
+    let show = |load: u32| format!("{:.2}", f64::from(load) / 100.0);
+    (one.abs_diff(other) > LOAD_APART).then(|| Difference {
+        what: "Load average at the begin".to_owned(),
+        old: show(one),
+        new: show(other),
+    })
+}
+
+/// What the suites say about a scenario.
+fn definition(old: &ScenarioData, new: &ScenarioData, suites: &(Conditions, Conditions)) -> Option<Difference> {
+    let differ = |what: &str, one: String, other: String| {
+        Some(Difference { what: format!("{} of scenario {}", what, old.id), old: one, new: other })
+    };
+    if old.load != new.load {
+        return differ("Load", old.load.clone(), new.load.clone());
+    }
+    let (one, other) = (suites.0.scenario(&old.id), suites.1.scenario(&old.id));
+    let readable = |scenario: &Option<Scenario>| if scenario.is_some() { "readable" } else { "not readable" };
+    match (one, other) {
+        (Some(one), Some(other)) if one == other => None,
+        (Some(one), Some(other)) => {
+            let switch = |scenario: &Scenario| if scenario.topology.segmentation_offload() { "on" } else { "off" };
+            if switch(&one) != switch(&other) {
+                return differ("Segmentation offload", switch(&one).to_owned(), switch(&other).to_owned());
+            }
+            let words = |scenario: &Scenario| scenario.topology.path().to_string();
+            if words(&one) != words(&other) {
+                return differ("Path", words(&one), words(&other));
+            }
+            differ("Testbed or load", "see the old run's suite".to_owned(), "see the new run's suite".to_owned())
+        }
+        (None, None) => None,
+        (one, other) => differ("Suite's text", readable(&one).to_owned(), readable(&other).to_owned()),
+    }
+}
+
+/// In how many trials of a scenario there was which flag.
+fn flags(scenario: &ScenarioData) -> BTreeMap<&str, Flagged> {
+    let mut counts: BTreeMap<&str, Flagged> = BTreeMap::new();
+    for trial in &scenario.trials {
+        let flags = trial["flags"].as_array().into_iter().flatten();
+        let kinds: BTreeSet<&str> = flags.filter_map(|flag| flag["flag"].as_str()).collect();
+        for kind in kinds {
+            counts.entry(kind).or_insert(Flagged { trials: 0, of: scenario.trials.len() }).trials += 1;
+        }
+    }
+    counts
+}
+
+/// Each flag of either run, with how often it was in both.
+fn flagged<'a>(old: &'a ScenarioData, new: &'a ScenarioData) -> impl Iterator<Item = (&'a str, Flagged, Flagged)> {
+    let (one, other) = (flags(old), flags(new));
+    let kinds: BTreeSet<&str> = one.keys().chain(other.keys()).copied().collect();
+    let none = |of: &ScenarioData| Flagged { trials: 0, of: of.trials.len() };
+    let (in_old, in_new) = (none(old), none(new));
+    kinds
+        .into_iter()
+        .map(move |kind| (kind, one.get(kind).copied().unwrap_or(in_old), other.get(kind).copied().unwrap_or(in_new)))
+}
+
+/// Something disturbed one run more than the other.
+fn doubts(old: &ScenarioData, new: &ScenarioData) -> Vec<Difference> {
+    // The same share of the trials in both is no difference.
+    let differs = |before: Flagged, after: Flagged| before.trials * after.of != after.trials * before.of;
+    let difference = |(kind, before, after): (&str, Flagged, Flagged)| Difference {
+        what: format!("Trials of {} flagged {kind}", old.id),
+        old: before.to_string(),
+        new: after.to_string(),
+    };
+    flagged(old, new).filter(|(_, before, after)| differs(*before, *after)).map(difference).collect()
+}
+
+/// Something disturbed both runs.
+pub(super) fn of_both(old: &ScenarioData, new: &ScenarioData) -> Vec<Doubt> {
+    let both = flagged(old, new).filter(|(_, before, after)| before.trials > 0 && after.trials > 0);
+    both.map(|(flag, before, after)| Doubt { scenario: old.id.clone(), flag: flag.to_owned(), old: before, new: after })
+        .collect()
+}

@@ -1,0 +1,461 @@
+//! The figures of a trial: the one place that knows how they follow from what was counted.
+//!
+//! A side is the workers of one end, and the nodes on which they ran. The local end is the one that connects, the remote
+//! one listens, as netperf has it; every load has both. Sender and receiver are the ends of a load whose payload goes one
+//! way; request/response and two-way loads have none, and a figure of theirs is `None`. Where both ends share a node, both
+//! sides have that node's CPUs.
+//!
+//! What a side of a two-way stream carried is what *arrived* there, so that the local and the remote figure are the two
+//! ways and their sum is the whole.
+//!
+//! Workers of a background load belong to no side: what they carried is a figure of its own. Their CPU time is in the
+//! sides' CPU figures all the same where they share a node with them, because a CPU's time is not told apart by load.
+
+use rig_load::packet::Client;
+use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
+use rig_load::record::{Direction, End, Sample as Interim, WorkerRecord};
+use rig_stats::histogram::Histogram;
+use rig_stats::sample::{Bound, Reading, Resolution, Sample};
+
+use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
+use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
+
+pub mod middle;
+pub mod packets;
+
+/// One figure of one trial, in the unit of [`Metric::unit`].
+///
+/// `None` when the trial has nothing to compute it from: no worker on that side, a load of another kind, an empty window,
+/// no CPUs, too few values for a percentile ([`Statistic::least_values`]), or for what is spent on each unit of traffic no
+/// traffic.
+pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
+    if !metric.sides().contains(&side) || packets::leave_out(record, metric) {
+        return None;
+    }
+    match metric {
+        Metric::Throughput => throughput(record, side),
+        Metric::Cpu => cpu(record, side),
+        Metric::ServiceDemand => service_demand(record, side),
+        Metric::Retransmits => retransmits(record, side),
+        Metric::Transactions => transactions(record, side),
+        Metric::TransactionDemand => spent(record, side, transactions(record, side)?),
+        Metric::Latency(of) => statistic(&latency([record]), of),
+        Metric::Datagrams => datagrams(record, side),
+        Metric::Loss => loss(record, side),
+        Metric::Reordered => share_of_received(record, side, |arrived| arrived.reordered),
+        Metric::Duplicated => share_of_received(record, side, |arrived| arrived.duplicated),
+        Metric::Jitter => jitter(record, side),
+        Metric::Delay(of) => statistic(&delay([record], side), of),
+        Metric::BackgroundThroughput => background_throughput(record),
+        Metric::Limit => found(record, |of| of != Searched::Held),
+        Metric::LimitHeld => found(record, |of| of == Searched::Held),
+        metric if middle::is_own(metric) => middle::figure(record, metric),
+        _ => packets::figure(record, side, metric),
+    }
+    .filter(|value| value.is_finite())
+}
+
+/// What a search for something that `is_meant` found.
+fn found(record: &TrialRecord, is_meant: impl Fn(Searched) -> bool) -> Option<f64> {
+    record.search.as_ref().filter(|search| is_meant(search.of))?.outcome.held
+}
+
+/// One figure of one trial with what is known of it beside its value; `None` as [`figure`].
+///
+/// Of a limit that was searched that is the grid of the rates tried, since the true one lies between the highest that was
+/// held and the lowest that was not. Where the search ended at the generator's own limit, or was not allowed to go on, the
+/// true limit is at least what was held.
+pub fn reading(record: &TrialRecord, side: Side, metric: Metric) -> Option<Reading> {
+    let value = figure(record, side, metric)?;
+    let search = record.search.as_ref().filter(|_| matches!(metric, Metric::Limit | Metric::LimitHeld));
+    let Some(search) = search else { return Some(value.into()) };
+    let not_held = search.outcome.lost.filter(|lost| *lost >= value);
+    Some(match not_held {
+        Some(lost) if search.bound.is_none() => {
+            Reading { value, resolution: Resolution { below: 0.0, above: lost - value }, bound: None }
+        }
+        _ => Reading { value, resolution: Resolution::EXACT, bound: Some(Bound::AtLeast) },
+    })
+}
+
+/// The figure in all trials that have it, in their order.
+pub fn sample<'a>(records: impl IntoIterator<Item = &'a TrialRecord>, side: Side, metric: Metric) -> Sample {
+    sample_of(records.into_iter().filter_map(|record| reading(record, side, metric)), metric)
+}
+
+/// These values of the metric.
+pub fn sample_of(readings: impl IntoIterator<Item = Reading>, metric: Metric) -> Sample {
+    let mut sample = Sample::within(metric.range());
+    sample.extend(readings);
+    sample
+}
+
+/// Whether trials of `load` have the figure; where not, why not and what to write instead.
+pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
+    let FigureRef { scenario, side, metric } = figure;
+    let (side, metric) = (*side, *metric);
+    let flow = match load {
+        Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => Some(*flow),
+        Load::Packets(packets) => return packets::check(packets, figure),
+        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Idle => None,
+    };
+    let one_way = matches!(flow, Some(Flow::Forward | Flow::Reverse));
+    let receives = matches!(
+        (side, flow),
+        (Side::Receiver, _)
+            | (_, Some(Flow::Both))
+            | (Side::Local, Some(Flow::Reverse))
+            | (Side::Remote, Some(Flow::Forward))
+    );
+    let is_udp_stream = matches!(load, Load::UdpStream(_));
+    let refuse = |what: String, hint: &str| Err(FigureError { what, hint: hint.to_owned() });
+    let lacks = |hint: &str| refuse(format!("scenario `{scenario}` is {} and has no {metric}", load.name()), hint);
+    let other_side = "write `local` for the end that connects or `remote` for the one that listens";
+    match metric {
+        metric if packets::is_own(metric) => lacks("only packets has it"),
+        Metric::Throughput | Metric::ServiceDemand if flow.is_none() => {
+            lacks("its figures are transactions, transaction_demand and latency_p50 to latency_p99_99")
+        }
+        Metric::Transactions | Metric::TransactionDemand | Metric::Latency(_) if flow.is_some() => {
+            lacks("its figures are throughput and service_demand")
+        }
+        Metric::Retransmits if matches!(load, Load::UdpStream(_) | Load::UdpRr(_)) => {
+            lacks("UDP sends nothing again: loss says what did not arrive")
+        }
+        Metric::Datagrams | Metric::Reordered | Metric::Duplicated | Metric::Jitter | Metric::Delay(_)
+            if !is_udp_stream =>
+        {
+            lacks("only udp-stream has it")
+        }
+        Metric::Loss if !is_udp_stream && !matches!(load, Load::UdpRr(_)) => {
+            lacks("only udp-stream and udp-rr have it")
+        }
+        Metric::Loss if !is_udp_stream && side != Side::Local => refuse(
+            format!("the requests that scenario `{scenario}` lost are counted where they were sent"),
+            "write `local` for its side",
+        ),
+        Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Jitter | Metric::Delay(_)
+            if is_udp_stream && !receives =>
+        {
+            refuse(format!("the {side} end of scenario `{scenario}` receives nothing"), "name the end that receives")
+        }
+        Metric::BackgroundThroughput => Ok(()),
+        _ if matches!(side, Side::Sender | Side::Receiver) && !one_way => {
+            refuse(format!("payload of scenario `{scenario}` goes both ways, so it has no {side}"), other_side)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a load is made of, as far as its figures are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Stream,
+    TwoWayStream,
+    Datagrams,
+    TwoWayDatagrams,
+    Transactions,
+    /// Packets, with one request on each connection.
+    Connections,
+    /// Packets, with several.
+    Requests,
+    /// Packets that nobody answers.
+    Flood,
+}
+
+impl Kind {
+    /// `None` of the idle load, which has no figures but CPU.
+    pub fn of(load: &Load) -> Option<Self> {
+        match load {
+            Load::TcpStream(TcpStream { flow: Flow::Both, .. }) => Some(Self::TwoWayStream),
+            Load::TcpStream(_) => Some(Self::Stream),
+            Load::UdpStream(Datagrams { flow: Flow::Both, .. }) => Some(Self::TwoWayDatagrams),
+            Load::UdpStream(_) => Some(Self::Datagrams),
+            Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => Some(Self::Transactions),
+            Load::Packets(packets) => Some(match packets.service.client() {
+                Some(Client { flood: Some(_), .. }) => Self::Flood,
+                Some(Client { repeat: Some(_), .. }) => Self::Requests,
+                _ => Self::Connections,
+            }),
+            Load::Idle => None,
+        }
+    }
+
+    /// Whether the load makes its packets itself.
+    pub fn is_packets(self) -> bool {
+        matches!(self, Self::Connections | Self::Requests | Self::Flood)
+    }
+
+    /// The figures that say how much was carried: each end's where both carry something of their own.
+    pub fn rates(self) -> &'static [(Side, Metric)] {
+        match self {
+            Self::Stream => &[(Side::Receiver, Metric::Throughput)],
+            Self::Datagrams => &[(Side::Receiver, Metric::Throughput), (Side::Sender, Metric::Throughput)],
+            Self::TwoWayStream | Self::TwoWayDatagrams => {
+                &[(Side::Local, Metric::Throughput), (Side::Remote, Metric::Throughput)]
+            }
+            Self::Transactions | Self::Requests => &[(Side::Local, Metric::Transactions)],
+            Self::Connections => &[(Side::Local, Metric::Connections)],
+            Self::Flood => &[(Side::Remote, Metric::PacketsIn), (Side::Local, Metric::PacketsOut)],
+        }
+    }
+
+    /// What is spent on each unit of what was carried.
+    pub fn demand(self) -> Metric {
+        match self {
+            Self::Transactions | Self::Connections | Self::Requests | Self::Flood => Metric::TransactionDemand,
+            Self::Stream | Self::TwoWayStream | Self::Datagrams | Self::TwoWayDatagrams => Metric::ServiceDemand,
+        }
+    }
+
+    /// The two ends as tables name them: sender and receiver where payload goes one way, else local and remote.
+    pub fn ends(self) -> [Side; 2] {
+        match self {
+            Self::Stream | Self::Datagrams => [Side::Sender, Side::Receiver],
+            _ => [Side::Local, Side::Remote],
+        }
+    }
+}
+
+/// The node part of a worker's name: `a` of `a/sender` and of `a`.
+pub fn node_of(worker: &str) -> &str {
+    worker.split('/').next().unwrap_or(worker)
+}
+
+/// The workers of that side, without those of a background load.
+pub fn workers(record: &TrialRecord, side: Side) -> impl Iterator<Item = &WorkerRecord> {
+    record.workers.iter().filter(move |worker| match (side, worker.direction) {
+        _ if worker.background => false,
+        (_, Direction::Idle) => false,
+        (Side::Sender, direction) => direction == Direction::Send,
+        (Side::Receiver, direction) => direction == Direction::Receive,
+        (Side::Local, _) => worker.end() == End::Connect,
+        (Side::Remote, _) => worker.end() == End::Listen,
+    })
+}
+
+/// Whether a worker of that side ran on the node.
+pub fn is_on(record: &TrialRecord, node: &NodeRecord, side: Side) -> bool {
+    workers(record, side).any(|worker| node_of(&worker.name) == node.name)
+}
+
+fn cpus(record: &TrialRecord, side: Side) -> impl Iterator<Item = &CpuUse> {
+    record.nodes.iter().filter(move |node| is_on(record, node, side)).flat_map(|node| &node.cpus)
+}
+
+/// What the side's workers counted inside their windows, per second, summed; `None` when any of them did not count it.
+fn per_second(record: &TrialRecord, side: Side, count: impl Fn(&WorkerRecord) -> Option<u64>) -> Option<f64> {
+    sum_of_rates(workers(record, side), count)
+}
+
+fn sum_of_rates<'a>(
+    workers: impl Iterator<Item = &'a WorkerRecord>,
+    count: impl Fn(&WorkerRecord) -> Option<u64>,
+) -> Option<f64> {
+    let rate = |w: &WorkerRecord| Some(count(w)? as f64 / w.seconds()).filter(|rate| rate.is_finite());
+    let rates: Vec<f64> = workers.map(rate).collect::<Option<_>>()?;
+    (!rates.is_empty()).then(|| rates.iter().sum())
+}
+
+/// Payload bytes that count as the worker's own.
+fn carried(worker: &WorkerRecord) -> Option<u64> {
+    match worker.direction {
+        Direction::Send | Direction::Receive => Some(worker.bytes()),
+        Direction::Both => Some(worker.bytes_in()),
+        Direction::Request | Direction::Respond | Direction::Idle => None,
+    }
+}
+
+/// Payload of all workers of the side, bits per second; of a two-way stream what arrived.
+fn throughput(record: &TrialRecord, side: Side) -> Option<f64> {
+    Some(per_second(record, side, carried)? * 8.0)
+}
+
+/// Payload of the background load where it arrived, bits per second.
+fn background_throughput(record: &TrialRecord) -> Option<f64> {
+    let arrives = |w: &&WorkerRecord| w.background && matches!(w.direction, Direction::Receive | Direction::Both);
+    Some(sum_of_rates(record.workers.iter().filter(arrives), carried)? * 8.0)
+}
+
+/// Mean over all CPUs of the side's nodes of the time that was not idle, percent.
+fn cpu(record: &TrialRecord, side: Side) -> Option<f64> {
+    let busy: Vec<f64> = cpus(record, side).map(CpuUse::busy).collect();
+    (!busy.is_empty()).then(|| busy.iter().sum::<f64>() / busy.len() as f64)
+}
+
+/// CPU time of the side's nodes for each of `units` a second, microseconds: netperf's formula,
+/// busy % * 10000 / (units/s) * CPUs, where 10000 us are one percent of one CPU's second.
+fn spent(record: &TrialRecord, side: Side, units: f64) -> Option<f64> {
+    let count = cpus(record, side).count() as f64;
+    (units > 0.0).then_some(cpu(record, side)? * 10_000.0 / units * count)
+}
+
+/// CPU time for each KB (1024 bytes) of the side's payload; of a two-way stream, of what went out and came in, as in
+/// netperf's omni tests.
+fn service_demand(record: &TrialRecord, side: Side) -> Option<f64> {
+    let moved = |worker: &WorkerRecord| match worker.direction {
+        Direction::Both => Some(worker.bytes() + worker.bytes_in()),
+        _ => carried(worker),
+    };
+    spent(record, side, per_second(record, side, moved)? / 1024.0)
+}
+
+/// Segments that the side's sockets sent again.
+fn retransmits(record: &TrialRecord, side: Side) -> Option<f64> {
+    let count = |w: &WorkerRecord| match &w.packets {
+        Some(packets) => Some(packets::sent_again(packets)),
+        None => w.datagrams.is_none().then(|| w.retransmits()),
+    };
+    let counts: Vec<u64> = workers(record, side).map(count).collect::<Option<_>>()?;
+    (!counts.is_empty()).then(|| counts.iter().sum::<u64>() as f64)
+}
+
+/// Answers per second: received at the local end, sent at the remote one. Each over the window that it was counted in: at
+/// the asking end that is the planned one, by the time stamp of every transaction.
+fn transactions(record: &TrialRecord, side: Side) -> Option<f64> {
+    let rate = |worker: &WorkerRecord| {
+        let counted = worker.transactions.as_ref()?;
+        let rate = if counted.window_ns > 0 {
+            counted.per_second()
+        } else {
+            // Of a record without it.
+            counted.completed as f64 / worker.seconds()
+        };
+        Some(rate).filter(|rate| rate.is_finite())
+    };
+    let rates: Vec<f64> = workers(record, side).map(rate).collect::<Option<_>>()?;
+    (!rates.is_empty()).then(|| rates.iter().sum())
+}
+
+/// Datagrams per second: received, or sent where the worker receives none.
+fn datagrams(record: &TrialRecord, side: Side) -> Option<f64> {
+    per_second(record, side, |worker| {
+        let counted = worker.datagrams.as_ref()?;
+        Some(if worker.direction == Direction::Send { counted.sent } else { counted.received })
+    })
+}
+
+/// What arrived at a side, summed over its workers.
+#[derive(Default)]
+struct Arrived {
+    received: u64,
+    lost: u64,
+    reordered: u64,
+    duplicated: u64,
+}
+
+/// `None` where no worker of the side receives datagrams.
+fn arrived(record: &TrialRecord, side: Side) -> Option<Arrived> {
+    let receives = |w: &&WorkerRecord| matches!(w.direction, Direction::Receive | Direction::Both);
+    let counted = workers(record, side).filter(receives).filter_map(|worker| worker.datagrams.as_ref());
+    counted.fold(None, |sum: Option<Arrived>, one| {
+        let sum = sum.unwrap_or_default();
+        Some(Arrived {
+            received: sum.received + one.received,
+            lost: sum.lost + one.lost,
+            reordered: sum.reordered + one.reordered,
+            duplicated: sum.duplicated + one.duplicated,
+        })
+    })
+}
+
+fn percent(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| 100.0 * part as f64 / of as f64)
+}
+
+/// Percent. Of datagrams, from the gaps in the sequence numbers that the side saw, which does not depend on both ends'
+/// windows being the same; netperf takes the difference of what was sent and received. Of requests, those not answered.
+fn loss(record: &TrialRecord, side: Side) -> Option<f64> {
+    if let Some(Arrived { received, lost, .. }) = arrived(record, side) {
+        // Where nothing arrives, there is no gap to see.
+        let nothing =
+            || record.workers.iter().any(|w| w.datagrams.as_ref().is_some_and(|d| d.sent > 0)).then_some(100.0);
+        return percent(lost, received + lost).or_else(nothing);
+    }
+    let asking = || workers(record, side).filter(|w| w.direction == Direction::Request);
+    let counted = || asking().filter_map(|worker| worker.transactions.as_ref());
+    let lost = counted().map(|t| t.lost).sum();
+    percent(lost, counted().map(|t| t.completed).sum::<u64>() + lost)
+}
+
+fn share_of_received(record: &TrialRecord, side: Side, part: impl Fn(&Arrived) -> u64) -> Option<f64> {
+    let arrived = arrived(record, side)?;
+    percent(part(&arrived), arrived.received)
+}
+
+/// Mean over the flows, microseconds.
+fn jitter(record: &TrialRecord, side: Side) -> Option<f64> {
+    let workers = workers(record, side);
+    let known = workers.filter_map(|w| Some((w.datagrams.as_ref()?.jitter_ns?, w.connections.len().max(1) as f64)));
+    let (sum, flows) = known.fold((0.0, 0.0), |(sum, flows), (ns, own)| (sum + ns * own, flows + own));
+    Some(sum / flows / 1000.0)
+}
+
+/// Latencies of all transactions of the trials.
+pub fn latency<'a>(records: impl IntoIterator<Item = &'a TrialRecord>) -> Histogram {
+    let workers = records.into_iter().flat_map(|record| workers(record, Side::Local));
+    merged(workers.filter_map(|worker| worker.transactions.as_ref()?.latency.as_ref()))
+}
+
+/// Handshakes of all connections of the trials.
+pub fn handshake<'a>(records: impl IntoIterator<Item = &'a TrialRecord>) -> Histogram {
+    let workers = records.into_iter().flat_map(|record| workers(record, Side::Local));
+    merged(workers.filter_map(|worker| worker.packets.as_ref()?.handshake.as_ref()))
+}
+
+/// First bytes of all responses of the trials.
+pub fn first_byte<'a>(records: impl IntoIterator<Item = &'a TrialRecord>) -> Histogram {
+    let workers = records.into_iter().flat_map(|record| workers(record, Side::Local));
+    merged(workers.filter_map(|worker| worker.packets.as_ref()?.first_byte.as_ref()))
+}
+
+/// Delays of all datagrams that arrived at the side in the trials.
+pub fn delay<'a>(records: impl IntoIterator<Item = &'a TrialRecord>, side: Side) -> Histogram {
+    let workers = records.into_iter().flat_map(|record| workers(record, side));
+    merged(workers.filter_map(|worker| worker.datagrams.as_ref()?.delay.as_ref()))
+}
+
+fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {
+    histograms.fold(Histogram::new(), |mut sum, one| {
+        sum.merge(one);
+        sum
+    })
+}
+
+/// Microseconds; `None` when the histogram has too few values for it.
+pub fn statistic(histogram: &Histogram, of: Statistic) -> Option<f64> {
+    if histogram.count() < of.least_values() {
+        return None;
+    }
+    let ns = match (of, of.percentile()) {
+        (Statistic::Max, _) => histogram.max()? as f64,
+        (_, Some(percent)) => histogram.percentile(percent)? as f64,
+        (_, None) => histogram.mean()?,
+    };
+    Some(ns / 1000.0)
+}
+
+/// A rate over the window: seconds after its begin (the middle of each interval) and the rate of all workers of the side,
+/// in the unit of the metric. Ends where the first of them has no sample any more; empty for a metric that is no rate.
+pub fn over_time(record: &TrialRecord, side: Side, metric: Metric) -> Vec<(f64, f64)> {
+    let count = |worker: &WorkerRecord, sample: &Interim| match (metric, worker.direction) {
+        (Metric::Throughput, Direction::Both) => sample.bytes_in as f64 * 8.0,
+        (Metric::Throughput, _) => sample.bytes as f64 * 8.0,
+        (Metric::Transactions | Metric::Datagrams | Metric::Connections, _) => sample.units as f64,
+        _ => f64::NAN,
+    };
+    let workers: Vec<&WorkerRecord> = workers(record, side).collect();
+    let samples = workers.iter().map(|w| w.samples.len()).min().unwrap_or(0);
+    (0..samples)
+        .map(|i| {
+            let first = &workers[0].samples[i];
+            let middle = (first.at_ns as f64 - first.span_ns as f64 / 2.0) / 1e9;
+            let rate = |w: &&WorkerRecord| count(w, &w.samples[i]) * 1e9 / w.samples[i].span_ns as f64;
+            (middle.max(0.0), workers.iter().map(rate).sum())
+        })
+        .filter(|(_, rate): &(f64, f64)| rate.is_finite())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

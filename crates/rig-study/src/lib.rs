@@ -1,0 +1,17 @@
+//! Suites and their runs: what is asked ([`suite`], [`claim`]), how it is measured ([`run`]), what is kept ([`record`],
+//! [`store`]), and what it says ([`figures`], [`compare`]; [`view`] and [`export`] put a run together for readers and for
+//! programs).
+#![forbid(unsafe_code)]
+
+pub mod claim;
+pub mod compare;
+pub mod export;
+pub mod figures;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
+pub mod flame;
+pub mod record;
+pub mod run;
+pub mod store;
+pub mod suite;
+pub mod view;

@@ -1,0 +1,116 @@
+//! Scenarios that this machine cannot make: a run goes without them, and says so.
+
+use rig_testbed::topology::Path;
+use rig_testbed::{Middle, Shares};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Options, not_here};
+use crate::claim::Claim;
+use crate::record::TrialRecord;
+use crate::suite::{Scenario, Suite};
+
+/// What a machine has not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lack {
+    pub found: String,
+    /// What does not work, or which figures suffer.
+    pub effect: String,
+    pub remedy: String,
+}
+
+/// Scenarios that a run goes without, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftOut {
+    pub scenarios: Vec<String>,
+    /// Why, and what to do about it.
+    pub reason: String,
+}
+
+impl LeftOut {
+    /// Those of its scenarios that are `asked` for; `None` without any.
+    pub fn of(&self, asked: &dyn Fn(&str) -> bool) -> Option<Self> {
+        let scenarios: Vec<String> = self.scenarios.iter().filter(|id| asked(id)).cloned().collect();
+        (!scenarios.is_empty()).then(|| Self { scenarios, reason: self.reason.clone() })
+    }
+}
+
+impl std::fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", in_short(&self.scenarios), self.reason)
+    }
+}
+
+/// `cps-ipvs-1/2/4, pps-ipvs-1/2`: rows of a list together.
+fn in_short(ids: &[String]) -> String {
+    let parts = |id: &String| {
+        let (list, row) = id.rsplit_once('-').filter(|(_, row)| row.parse::<u32>().is_ok())?;
+        Some((list.to_owned(), row.to_owned()))
+    };
+    let mut text = String::new();
+    let mut last = None;
+    for id in ids {
+        let own = parts(id);
+        match (&own, &last) {
+            (Some((list, row)), Some(of)) if list == of => {
+                text.push('/');
+                text.push_str(row);
+            }
+            _ => {
+                text.push_str(if text.is_empty() { "" } else { ", " });
+                text.push_str(id);
+            }
+        }
+        last = own.map(|(list, _)| list);
+    }
+    text
+}
+
+/// Why the scenario cannot be made on this machine, and what to do about it; `None` when it can. `rootless`: netrig is no
+/// root outside of its own user namespace.
+pub fn why_not_here(scenario: &Scenario, shares: &Shares, rootless: bool) -> Option<String> {
+    // What is not to be had at all comes before how many CPUs it would take.
+    let smallest = scenario.middle.map(|middle| Middle { workers: 1, ..middle });
+    let of_one = Scenario { middle: smallest, ..scenario.clone() };
+    if let Some(Lack { found, remedy, .. }) = not_here(&of_one, shares) {
+        return Some(format!("{found}: {remedy}"));
+    }
+    if rootless && scenario.topology.path() == Path::Balancer {
+        return Some("XDP programs need root: run netrig as root".to_owned());
+    }
+    let workers = scenario.middle.map_or(0, |middle| middle.workers);
+    (!shares.has_cpus_for(workers))
+        .then(|| "more workers than netrig has CPUs here: use a machine with more, or name more with --cpus".to_owned())
+}
+
+/// Takes the scenarios out of `suite` of which `why_not` says why they cannot be made.
+pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String>) -> Vec<LeftOut> {
+    let mut all: Vec<LeftOut> = Vec::new();
+    suite.scenarios.retain(|scenario| {
+        let Some(reason) = why_not(scenario) else { return true };
+        match all.iter_mut().find(|left_out| left_out.reason == reason) {
+            Some(left_out) => left_out.scenarios.push(scenario.id.clone()),
+            None => all.push(LeftOut { scenarios: vec![scenario.id.clone()], reason }),
+        }
+        false
+    });
+    all
+}
+
+/// Why a claim can have no verdict here, whatever its figures are: the run went without one of its scenarios, or workers of
+/// a node in the middle had to share CPUs with the load, so that the figures are not those of so many workers.
+pub fn no_verdict(claim: &Claim, options: &Options, trials: &[TrialRecord]) -> Option<String> {
+    let scenarios = || claim.figures().iter().map(|figure| figure.scenario.as_str());
+    if let Some((id, reason)) = scenarios().find_map(|id| Some((id, options.why_left_out(id)?))) {
+        return Some(format!("{id} was left out: {reason}"));
+    }
+    let shares = |id: &str| {
+        let middles = trials.iter().filter(|trial| trial.scenario == id).filter_map(|trial| trial.middle.as_ref());
+        middles.clone().any(|middle| middle.workers.len() > 1 && !middle.shared.is_empty())
+    };
+    let id = scenarios().find(|id| shares(id))?;
+    Some(format!("workers of {id} shared CPUs with the load, because the machine has no others"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Runs: interleaved trials, repeated until the figures are as certain as asked for, stored as they come.
+
+mod environment;
+mod left_out;
+pub mod middle;
+mod progress;
+mod rig;
+mod search;
+pub mod suspicion;
+
+use anyhow::{Context, Result};
+use rig_load::record::Sample as Interim;
+use rig_stats::confidence::{Decision, Goal, Watched};
+use rig_stats::sample::Sample;
+use serde::{Deserialize, Serialize};
+
+use crate::claim::Metric;
+use crate::figures::reading;
+use crate::record::{RigCost, TrialRecord};
+use crate::store::{RunId, Store};
+use crate::suite::{Repeat, Scenario, Suite, Timing};
+
+pub use environment::{Build, described, environment, gibibytes};
+pub use left_out::{Lack, LeftOut, leave_out, no_verdict, why_not_here};
+pub use middle::not_here;
+pub use progress::Progress;
+pub use rig::Rig;
+
+/// An interval of CPU time this narrow is narrow enough, percentage points of one CPU: /proc/stat counts in ticks, and an
+/// idle CPU's relative width says nothing. A node's mean over n CPUs is known n times as well.
+const CPU_FLOOR: f64 = 1.0;
+
+/// Executes trials: the machine in a real run, a fake in tests.
+pub trait Execute {
+    /// Makes one trial of `scenario` and calls `interim` for each sample of each worker.
+    ///
+    /// # Errors
+    /// [`rig_cli::exit::Stopped`] when the user stopped it; anything else says what the machine or a worker refused.
+    fn trial(
+        &mut self,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Interim),
+    ) -> Result<TrialRecord>;
+
+    /// Measures a trial of `scenario`'s testbed that carries no load.
+    fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost>;
+}
+
+/// What a run was asked to do, stored with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    pub quick: bool,
+    /// Scenarios chosen; empty for all.
+    pub only: Vec<String>,
+    /// The CPUs of each node, as CPU lists.
+    pub cpus: Vec<String>,
+    pub timing: Timing,
+    /// Scenarios that this machine cannot make.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Options {
+    /// Why the run went without a scenario of its own, where it did.
+    pub fn why_left_out(&self, id: &str) -> Option<&str> {
+        let left_out = self.left_out.iter().find(|left_out| left_out.scenarios.iter().any(|one| one == id));
+        left_out.map(|left_out| left_out.reason.as_str())
+    }
+
+    /// The options as a reader would say them.
+    pub fn words(&self) -> String {
+        let mut words = vec![if self.quick { "quick".to_owned() } else { "full".to_owned() }];
+        if !self.only.is_empty() {
+            words.push(format!("only {}", self.only.join(", ")));
+        }
+        words.push(format!("CPUs of the nodes: {}", self.cpus.join(" and ")));
+        words.join("; ")
+    }
+}
+
+/// How certain the figures of a scenario became.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settled {
+    pub scenario: String,
+    pub trials: u32,
+    pub outcome: Outcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The number of trials was fixed; nothing was asked of the intervals.
+    Fixed,
+    Reached,
+    /// The most trials allowed did not suffice: the figures, with the full width each reached relative to its mean.
+    NotReached(Vec<(String, Option<f64>)>),
+    /// The run ended before.
+    Unfinished,
+}
+
+/// Hooks for whoever watches a run.
+pub trait Observer {
+    fn trial_started(&mut self, _scenario: &Scenario, _ordinal: u32) {}
+    fn interim(&mut self, _worker: &str, _sample: &Interim) {}
+    fn trial_done(&mut self, _record: &TrialRecord) {}
+    fn settled(&mut self, _settled: &Settled) {}
+}
+
+impl Observer for () {}
+
+/// Makes all trials of `suite`, one of each scenario in turn, and stores each as it ends. `settled` takes every scenario
+/// that the run came to, also one that it did not finish.
+///
+/// # Errors
+/// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::Stopped`] when the user stopped it.
+pub fn run(
+    suite: &Suite,
+    timing: &Timing,
+    store: &mut Store,
+    run: RunId,
+    execute: &mut dyn Execute,
+    observer: &mut dyn Observer,
+    settled: &mut Vec<Settled>,
+) -> Result<()> {
+    let mut open: Vec<Progressing<'_>> = suite.scenarios.iter().map(Progressing::new).collect();
+    let mut result = Ok(());
+    for round in 0.. {
+        // Starting each round at another scenario keeps any of them from always following the same one.
+        let count = open.len();
+        result = (0..count).map(|i| (i + round) % count).try_for_each(|index| {
+            let entry = &mut open[index];
+            let scenario = entry.scenario;
+            observer.trial_started(scenario, entry.trials + 1);
+            let record = execute
+                .trial(scenario, entry.trials + 1, timing, &mut |worker, sample| observer.interim(worker, sample))
+                .with_context(|| format!("trial {} of scenario {}", entry.trials + 1, scenario.id))?;
+            store.add_trial(run, &record)?;
+            observer.trial_done(&record);
+            entry.add(&record);
+            Ok(())
+        });
+        if result.is_err() {
+            break;
+        }
+        open.retain(|entry| match entry.outcome(timing.repeat) {
+            None => true,
+            Some(outcome) => {
+                let done = entry.settled(outcome);
+                observer.settled(&done);
+                settled.push(done);
+                false
+            }
+        });
+        if open.is_empty() {
+            break;
+        }
+    }
+    settled.extend(open.iter().map(|entry| entry.settled(Outcome::Unfinished)));
+    result
+}
+
+/// A scenario whose figures are not certain yet.
+struct Progressing<'a> {
+    scenario: &'a Scenario,
+    trials: u32,
+    /// CPUs of a node.
+    cpus: usize,
+    /// Of each figure that the scenario watches.
+    figures: Vec<Sample>,
+}
+
+impl<'a> Progressing<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let figures = scenario.watched.iter().map(|(_, metric)| Sample::within(metric.range()));
+        Self { scenario, trials: 0, cpus: 1, figures: figures.collect() }
+    }
+
+    fn settled(&self, outcome: Outcome) -> Settled {
+        Settled { scenario: self.scenario.id.clone(), trials: self.trials, outcome }
+    }
+
+    fn add(&mut self, record: &TrialRecord) {
+        self.trials += 1;
+        self.cpus = record.nodes.iter().map(|node| node.cpus.len()).fold(self.cpus, usize::max);
+        for (sample, (side, metric)) in self.figures.iter_mut().zip(&self.scenario.watched) {
+            sample.push(reading(record, *side, *metric).unwrap_or_else(|| f64::NAN.into()));
+        }
+    }
+
+    /// How the scenario ended, or `None` when it needs another trial.
+    fn outcome(&self, repeat: Repeat) -> Option<Outcome> {
+        match repeat {
+            Repeat::Times(n) => (self.trials >= n).then_some(Outcome::Fixed),
+            Repeat::Until(goal) => self.decide(&goal),
+        }
+    }
+
+    fn decide(&self, goal: &Goal) -> Option<Outcome> {
+        let floor = |metric| if metric == Metric::Cpu { CPU_FLOOR / self.cpus as f64 } else { 0.0 };
+        let figures = self.figures.iter().zip(&self.scenario.watched);
+        let watched: Vec<Watched<'_>> =
+            figures.map(|(sample, (_, metric))| Watched { sample, floor: floor(*metric) }).collect();
+        match goal.decide(&watched) {
+            Decision::More => None,
+            Decision::Reached => Some(Outcome::Reached),
+            Decision::GaveUp(achieved) => {
+                let missed = achieved
+                    .iter()
+                    .zip(&self.scenario.watched)
+                    .filter(|(achieved, _)| !achieved.reached)
+                    .map(|(achieved, (side, metric))| (format!("{side} {metric}"), achieved.relative))
+                    .collect();
+                Some(Outcome::NotReached(missed))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed => f.write_str("fixed number of trials"),
+            Self::Reached => f.write_str("confidence reached"),
+            Self::Unfinished => f.write_str("the run ended before"),
+            Self::NotReached(missed) => {
+                f.write_str("confidence not reached:")?;
+                for (index, (name, width)) in missed.iter().enumerate() {
+                    let separator = if index == 0 { " " } else { ", " };
+                    match width {
+                        // More to either side than the mean itself is not possible on one of them.
+                        Some(width) if *width > 2.0 => {
+                            write!(f, "{separator}{name} (its interval is {width:.1} times its mean wide)")?;
+                        }
+                        Some(width) => write!(f, "{separator}{name} +-{:.1} %", width * 50.0)?,
+                        None => write!(f, "{separator}{name} unknown")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

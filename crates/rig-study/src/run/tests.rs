@@ -1,0 +1,438 @@
+//! The loop over a fake machine.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::bail;
+use rig_cli::exit::Stopped;
+use rig_cli::exit::{Exit, Failure};
+
+use super::*;
+use crate::store::{Ending, NewRun, RunState};
+
+/// A machine that answers as told, and remembers what it was asked for.
+struct Fake<F> {
+    /// Mbit/s and CPU percent of the trial of a scenario with an ordinal.
+    answer: F,
+    made: Vec<String>,
+    timings: Vec<Timing>,
+}
+
+impl<F: FnMut(&str, u32) -> Result<(f64, f64)>> Fake<F> {
+    fn new(answer: F) -> Self {
+        Self { answer, made: Vec::new(), timings: Vec::new() }
+    }
+}
+
+impl<F: FnMut(&str, u32) -> Result<(f64, f64)>> Execute for Fake<F> {
+    fn trial(
+        &mut self,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Interim),
+    ) -> Result<TrialRecord> {
+        self.made.push(format!("{}{ordinal}", scenario.id));
+        self.timings.push(*timing);
+        let record = trial(&scenario.id, ordinal, (self.answer)(&scenario.id, ordinal)?);
+        for worker in &record.workers {
+            interim(&worker.name, &record.workers[0].samples[0]);
+        }
+        Ok(record)
+    }
+
+    fn rig_cost(&mut self, _: &Scenario, _: &Timing) -> Result<RigCost> {
+        bail!("the loop does not measure the rig's cost")
+    }
+}
+
+/// A trial in which `mbit` per second were carried and all CPUs were busy for `cpu` percent.
+fn trial(scenario: &str, ordinal: u32, (mbit, cpu): (f64, f64)) -> TrialRecord {
+    let text = include_str!("../../tests/records/trial-0.1.0.json");
+    let mut record: TrialRecord = serde_json::from_str(text).unwrap();
+    record.scenario = scenario.to_owned();
+    record.ordinal = ordinal;
+    for worker in &mut record.workers {
+        worker.window_end_ns = worker.window_begin_ns + 8_000_000_000;
+        worker.connections.truncate(1);
+        worker.connections[0].bytes = (mbit * 1e6) as u64;
+    }
+    for used in record.nodes.iter_mut().flat_map(|node| &mut node.cpus) {
+        *used = crate::record::CpuUse { user: cpu, idle: 100.0 - cpu, ..*used };
+        (used.system, used.softirq, used.irq, used.steal) = (0.0, 0.0, 0.0, 0.0);
+    }
+    record
+}
+
+fn suite(ids: &[&str]) -> Suite {
+    let mut text = "name = \"fake\"\ntitle = \"Fake\"\n\
+                    [defaults]\nwindow = \"8s\"\nwarm_up = \"0s\"\ncool_down = \"0s\"\n\
+                    confidence = { level = 95, width = \"5%\", min = 3, max = 6 }\n\
+                    [defaults.load]\nkind = \"tcp-stream\"\nmessage = \"128k\"\n\
+                    [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {}\n"
+        .to_owned();
+    for id in ids {
+        text.push_str(&format!("[[scenario]]\nid = \"{id}\"\nname = \"{id}\"\ntestbed = \"two\"\npath = \"raw\"\n"));
+        text.push_str("from = \"a\"\nto = \"b\"\n");
+    }
+    Suite::parse("fake.toml", &text).unwrap()
+}
+
+fn times(suite: &Suite, trials: u32) -> Timing {
+    Timing { repeat: Repeat::Times(trials), ..suite.timing }
+}
+
+/// A run in a store of its own.
+struct Bench {
+    _directory: tempfile::TempDir,
+    store: Store,
+    id: RunId,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&directory.path().join("runs.sqlite")).unwrap();
+        let new = NewRun {
+            suite: "fake".into(),
+            title: "Fake".into(),
+            suite_file: "fake.toml".into(),
+            suite_text: String::new(),
+            options: serde_json::json!({}),
+            environment: Default::default(),
+            planned_trials: 1,
+            started_unix_ms: 0,
+        };
+        let id = store.begin_run(&new).unwrap();
+        Self { _directory: directory, store, id }
+    }
+
+    fn run(
+        &mut self,
+        suite: &Suite,
+        timing: &Timing,
+        execute: &mut dyn Execute,
+        observer: &mut dyn Observer,
+    ) -> (Result<()>, Vec<Settled>) {
+        let mut settled = Vec::new();
+        let result = run(suite, timing, &mut self.store, self.id, execute, observer, &mut settled);
+        (result, settled)
+    }
+
+    fn stored(&self) -> Vec<String> {
+        let trials = self.store.run(self.id).unwrap().trials;
+        trials.iter().map(|trial| format!("{}{}", trial.scenario, trial.ordinal)).collect()
+    }
+}
+
+fn steady(_: &str, _: u32) -> Result<(f64, f64)> {
+    Ok((1000.0, 50.0))
+}
+
+#[test]
+fn each_round_makes_a_trial_of_every_scenario_and_begins_with_another() {
+    let suite = suite(&["A", "B", "C"]);
+    let mut fake = Fake::new(steady);
+    let mut bench = Bench::new();
+    let (result, settled) = bench.run(&suite, &times(&suite, 4), &mut fake, &mut ());
+    result.unwrap();
+    assert_eq!(fake.made.join(" "), "A1 B1 C1 B2 C2 A2 C3 A3 B3 A4 B4 C4");
+    assert_eq!(bench.stored(), fake.made);
+    let expected = ["A", "B", "C"].map(|id| Settled { scenario: id.into(), trials: 4, outcome: Outcome::Fixed });
+    assert_eq!(settled, expected);
+    assert!(fake.timings.iter().all(|timing| *timing == times(&suite, 4)));
+}
+
+#[test]
+fn a_fixed_number_of_trials_is_made_however_certain_they_are() {
+    let suite = suite(&["A"]);
+    for trials in [1, 2, 20] {
+        let mut fake = Fake::new(steady);
+        let (result, settled) = Bench::new().run(&suite, &times(&suite, trials), &mut fake, &mut ());
+        result.unwrap();
+        assert_eq!((fake.made.len() as u32, settled[0].trials), (trials, trials));
+    }
+}
+
+#[test]
+fn a_scenario_that_is_certain_rests_while_the_others_go_on() {
+    let suite = suite(&["Calm", "Wild", "Late"]);
+    let answer = |id: &str, ordinal| {
+        Ok(match (id, ordinal) {
+            ("Wild", _) => (if ordinal % 2 == 0 { 500.0 } else { 1500.0 }, 50.0),
+            ("Late", 1) => (1050.0, 50.0),
+            _ => (1000.0, 50.0),
+        })
+    };
+    let mut fake = Fake::new(answer);
+    let mut bench = Bench::new();
+    let (result, settled) = bench.run(&suite, &suite.timing, &mut fake, &mut ());
+    result.unwrap();
+    let count = |id: &str| fake.made.iter().filter(|made| made.starts_with(id)).count() as u32;
+    assert_eq!((count("Calm"), count("Wild")), (3, 6));
+    // 2 t s / (sqrt(n) mean) of 1050, 1000, 1000, ... is 14.1 %, 7.9 %, 5.5 % and 4.2 % after 3, 4, 5 and 6 trials.
+    assert_eq!(count("Late"), 6);
+    let outcomes: BTreeMap<&str, &Outcome> = settled.iter().map(|s| (s.scenario.as_str(), &s.outcome)).collect();
+    assert_eq!((outcomes["Calm"], outcomes["Late"]), (&Outcome::Reached, &Outcome::Reached));
+    let Outcome::NotReached(missed) = outcomes["Wild"] else { panic!("{:?}", outcomes["Wild"]) };
+    // By hand: s = 547.72, t(5) = 2.5706, 2 * 2.5706 * 547.72 / (sqrt(6) * 1000) = 1.1496.
+    let names: Vec<&str> = missed.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["sender throughput", "receiver throughput"], "CPU was certain");
+    for (name, width) in missed {
+        assert!((width.unwrap() - 1.1496).abs() < 1e-3, "{name}: {width:?}");
+    }
+    let said = outcomes["Wild"].to_string();
+    assert!(said.contains("not reached") && said.contains("sender throughput +-57.5 %"), "{said}");
+    // Rounds go on rotating over those that are left.
+    assert_eq!(
+        fake.made.join(" "),
+        "Calm1 Wild1 Late1 Wild2 Late2 Calm2 Late3 Calm3 Wild3 Late4 Wild4 Wild5 Late5 Late6 Wild6"
+    );
+}
+
+#[test]
+fn throughput_and_cpu_must_both_be_certain() {
+    let suite = suite(&["A"]);
+    let mut fake = Fake::new(|_: &str, ordinal| Ok((1000.0, if ordinal % 2 == 0 { 20.0 } else { 60.0 })));
+    let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut fake, &mut ());
+    result.unwrap();
+    let Outcome::NotReached(missed) = &settled[0].outcome else { panic!("{settled:?}") };
+    let names: Vec<&str> = missed.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["sender cpu", "receiver cpu"]);
+    assert_eq!(settled[0].trials, 6);
+}
+
+#[test]
+fn an_idle_cpu_need_not_be_known_to_a_share_of_nearly_nothing() {
+    let suite = suite(&["A"]);
+    // In relation to its mean the interval is far too wide, but it is less than one point of a CPU.
+    let mut fake = Fake::new(|_: &str, ordinal| Ok((1000.0, if ordinal % 2 == 0 { 0.0 } else { 0.2 })));
+    let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut fake, &mut ());
+    result.unwrap();
+    assert_eq!((settled[0].trials, &settled[0].outcome), (3, &Outcome::Reached));
+}
+
+/// One busy CPU of many is a small share of the node, and has to be known as well as if it were alone.
+#[test]
+fn a_node_of_many_cpus_is_known_as_well_as_one_of_few() {
+    let suite = suite(&["A"]);
+    let outcome = |cpus: usize| {
+        let mut progress = Progressing::new(&suite.scenarios[0]);
+        for ordinal in 1..=3 {
+            let mut record = trial("A", ordinal, (1000.0, 3.0 + 0.2 * f64::from(ordinal % 2)));
+            for node in &mut record.nodes {
+                node.cpus = vec![node.cpus[0]; cpus];
+            }
+            progress.add(&record);
+        }
+        progress.outcome(suite.timing.repeat)
+    };
+    assert_eq!(outcome(1), Some(Outcome::Reached));
+    assert_eq!(outcome(32), None);
+}
+
+#[test]
+fn a_figure_that_no_trial_has_is_never_certain() {
+    struct Blind;
+    impl Execute for Blind {
+        fn trial(
+            &mut self,
+            scenario: &Scenario,
+            ordinal: u32,
+            _: &Timing,
+            _: &mut dyn FnMut(&str, &Interim),
+        ) -> Result<TrialRecord> {
+            let mut record = trial(&scenario.id, ordinal, (1000.0, 50.0));
+            record.workers.remove(1);
+            Ok(record)
+        }
+        fn rig_cost(&mut self, _: &Scenario, _: &Timing) -> Result<RigCost> {
+            Ok(RigCost::default())
+        }
+    }
+    let suite = suite(&["A"]);
+    let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut Blind, &mut ());
+    result.unwrap();
+    assert_eq!(settled[0].trials, 6);
+    let said = settled[0].outcome.to_string();
+    assert!(said.contains("receiver throughput") && !said.contains("sender throughput"), "{said}");
+}
+
+#[test]
+fn a_trial_that_fails_ends_the_run_and_keeps_the_ones_before() {
+    let suite = suite(&["A", "B"]);
+    let mut fake = Fake::new(|id: &str, ordinal| match (id, ordinal) {
+        ("B", 2) => bail!("the worker died"),
+        _ => steady(id, ordinal),
+    });
+    let mut bench = Bench::new();
+    let (result, settled) = bench.run(&suite, &times(&suite, 5), &mut fake, &mut ());
+    let error = result.unwrap_err();
+    assert_eq!(format!("{error:#}"), "trial 2 of scenario B: the worker died");
+    assert_eq!(bench.stored(), ["A1", "B1"]);
+    assert_eq!(fake.made.last().unwrap(), "B2", "it went on after a failure");
+    let unfinished = ["A", "B"].map(|id| Settled { scenario: id.into(), trials: 1, outcome: Outcome::Unfinished });
+    assert_eq!(settled, unfinished);
+    assert_eq!(Failure::from(error).exit, Exit::Failed);
+}
+
+#[test]
+fn a_scenario_that_was_certain_before_the_failure_stays_so() {
+    let suite = suite(&["A", "B"]);
+    let mut fake = Fake::new(|id: &str, ordinal| match (id, ordinal) {
+        ("B", 4) => bail!("the worker died"),
+        ("B", _) => Ok((f64::from(ordinal) * 1000.0, 50.0)),
+        _ => steady(id, ordinal),
+    });
+    let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut fake, &mut ());
+    result.unwrap_err();
+    let expected = [("A", Outcome::Reached), ("B", Outcome::Unfinished)];
+    assert_eq!(settled, expected.map(|(id, outcome)| Settled { scenario: id.into(), trials: 3, outcome }));
+}
+
+#[test]
+fn a_user_who_stops_is_told_apart_from_a_failure() {
+    let suite = suite(&["A", "B"]);
+    let mut fake = Fake::new(|id: &str, ordinal| match (id, ordinal) {
+        ("A", 2) => Err(Stopped.into()),
+        _ => steady(id, ordinal),
+    });
+    let mut bench = Bench::new();
+    let (result, _) = bench.run(&suite, &times(&suite, 5), &mut fake, &mut ());
+    let error = result.unwrap_err();
+    assert!(error.is::<Stopped>());
+    assert_eq!(bench.stored(), ["A1", "B1", "B2"]);
+    let failure = Failure::from(error);
+    assert_eq!(failure.exit, Exit::Stopped);
+    assert_eq!(failure.to_string(), "trial 2 of scenario A: stopped by the user");
+}
+
+#[test]
+fn a_trial_that_cannot_be_stored_ends_the_run_at_once() {
+    let suite = suite(&["A", "B"]);
+    let mut bench = Bench::new();
+    bench.store.finish_run(bench.id, &Ending::Complete, None, 1).unwrap();
+    let mut fake = Fake::new(steady);
+    let (result, _) = bench.run(&suite, &times(&suite, 5), &mut fake, &mut ());
+    assert!(result.unwrap_err().to_string().contains("has ended already"));
+    assert_eq!(fake.made, ["A1"]);
+    assert_eq!(bench.store.run(bench.id).unwrap().summary.state, RunState::Complete);
+}
+
+/// Writes down what it is told, and what the store holds at that moment.
+struct Diary<'a> {
+    store: &'a Path,
+    entries: Vec<String>,
+}
+
+impl Observer for Diary<'_> {
+    fn trial_started(&mut self, scenario: &Scenario, ordinal: u32) {
+        self.entries.push(format!("start {}{ordinal}", scenario.id));
+    }
+
+    fn interim(&mut self, worker: &str, _: &Interim) {
+        self.entries.push(format!("interim {worker}"));
+    }
+
+    fn trial_done(&mut self, record: &TrialRecord) {
+        let store = Store::open_to_read(self.store).unwrap();
+        let stored = store.run(store.latest().unwrap()).unwrap().trials.len();
+        self.entries.push(format!("done {}{}, {stored} stored", record.scenario, record.ordinal));
+    }
+
+    fn settled(&mut self, settled: &Settled) {
+        self.entries.push(format!("settled {} after {}", settled.scenario, settled.trials));
+    }
+}
+
+#[test]
+fn whoever_watches_hears_of_everything_in_order_and_of_trials_when_they_are_stored() {
+    let suite = suite(&["A", "B"]);
+    let mut bench = Bench::new();
+    let path = bench.store.path().to_owned();
+    let mut diary = Diary { store: &path, entries: Vec::new() };
+    bench.run(&suite, &times(&suite, 2), &mut Fake::new(steady), &mut diary).0.unwrap();
+    let expected: Vec<String> = [("A1", 1), ("B1", 2), ("B2", 3), ("A2", 4)]
+        .iter()
+        .flat_map(|(trial, stored)| {
+            let interim = ["interim a/sender", "interim b/receiver"].map(str::to_owned);
+            [format!("start {trial}")].into_iter().chain(interim).chain([format!("done {trial}, {stored} stored")])
+        })
+        .chain(["settled A after 2", "settled B after 2"].map(str::to_owned))
+        .collect();
+    assert_eq!(diary.entries, expected);
+}
+
+/// What is stored with a run is read by later versions: the letter of it must not change.
+#[test]
+fn options_and_outcomes_are_stored_in_a_form_that_stays() {
+    let suite = suite(&["A"]);
+    let options = Options {
+        quick: true,
+        only: vec!["A".into()],
+        cpus: vec!["0-1".into(), "2".into()],
+        timing: Timing {
+            phases: rig_load::plan::Phases { warm_up: Duration::from_millis(300), ..suite.timing.phases },
+            repeat: suite.timing.repeat,
+        },
+        left_out: Vec::new(),
+    };
+    let text = r#"{"quick":true,"only":["A"],"cpus":["0-1","2"],"timing":{"phases":{"warm_up":{"secs":0,"nanos":300000000},"window":{"secs":8,"nanos":0},"cool_down":{"secs":0,"nanos":0},"interval":{"secs":1,"nanos":0}},"repeat":{"until":{"level":95.0,"width":"5%","min":3,"max":6}}}}"#;
+    assert_eq!(serde_json::from_str::<Options>(text).unwrap(), options);
+    let fixed = text.replace(r#"{"until":{"level":95.0,"width":"5%","min":3,"max":6}}"#, r#"{"times":3}"#);
+    assert_eq!(serde_json::from_str::<Options>(&fixed).unwrap().timing.repeat, Repeat::Times(3));
+
+    let text = r#"[{"scenario":"A","trials":3,"outcome":"fixed"},{"scenario":"B","trials":3,"outcome":"reached"},{"scenario":"C","trials":10,"outcome":{"not-reached":[["sender cpu",0.12],["receiver cpu",null]]}},{"scenario":"D","trials":0,"outcome":"unfinished"}]"#;
+    let missed = vec![("sender cpu".to_owned(), Some(0.12)), ("receiver cpu".to_owned(), None)];
+    let outcomes = [
+        ("A", 3, Outcome::Fixed),
+        ("B", 3, Outcome::Reached),
+        ("C", 10, Outcome::NotReached(missed)),
+        ("D", 0, Outcome::Unfinished),
+    ];
+    let settled = outcomes.map(|(id, trials, outcome)| Settled { scenario: id.into(), trials, outcome });
+    assert_eq!(serde_json::from_str::<Vec<Settled>>(text).unwrap(), settled);
+    assert_eq!(serde_json::to_string(&settled).unwrap(), text);
+    assert_eq!(settled[2].outcome.to_string(), "confidence not reached: sender cpu +-6.0 %, receiver cpu unknown");
+}
+
+/// Of request/response the rate of transactions and the CPU of both ends have to be certain, and a percentile if asked.
+#[test]
+fn the_goal_is_about_what_the_load_measures() {
+    use crate::fixture::{TrialOptions, loads};
+
+    struct Answers(Vec<u64>);
+    impl Execute for Answers {
+        fn trial(
+            &mut self,
+            scenario: &Scenario,
+            ordinal: u32,
+            _: &Timing,
+            _: &mut dyn FnMut(&str, &Interim),
+        ) -> Result<TrialRecord> {
+            let latency = self.0[(ordinal as usize - 1) % self.0.len()];
+            let record = loads::transactions(&TrialOptions::default(), &loads::histogram(&[(latency, 10_000)]));
+            Ok(TrialRecord { scenario: scenario.id.clone(), ordinal, ..record })
+        }
+
+        fn rig_cost(&mut self, _: &Scenario, _: &Timing) -> Result<RigCost> {
+            bail!("the loop does not measure the rig's cost")
+        }
+    }
+
+    let stream = "kind = \"tcp-stream\"\nmessage = \"128k\"";
+    let text = suite(&["A"]).text.replace(stream, "kind = \"tcp-rr\"");
+    let plain = Suite::parse("fake.toml", &text).unwrap();
+    let asked = Suite::parse("fake.toml", &format!("{text}watch = [\"latency_p50\"]\n")).unwrap();
+    let outcome = |suite: &Suite, latencies: &[u64]| {
+        let (result, settled) = Bench::new().run(suite, &suite.timing, &mut Answers(latencies.to_vec()), &mut ());
+        result.unwrap();
+        settled.into_iter().next().unwrap().outcome
+    };
+    assert_eq!(outcome(&plain, &[50]), Outcome::Reached);
+    assert_eq!(outcome(&plain, &[50, 500, 5000]), Outcome::Reached, "as many transactions, whatever their latency");
+    assert_eq!(outcome(&asked, &[50]), Outcome::Reached);
+    let Outcome::NotReached(missed) = outcome(&asked, &[50, 500, 5000]) else { panic!("a median of 50 to 5000 us") };
+    assert_eq!(missed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["local latency_p50"]);
+}
