@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rig_cli::exit::Stopped;
-use rig_datapath::cputime::Place;
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;

@@ -1,8 +1,9 @@
 //! The balancer as OpenMetrics 1.0 text, which Prometheus scrapes.
 
+use rig_cli::openmetrics::Exposition;
+
 use super::listing::{forward_name, protocol};
 use super::message::{BackendEntry, Counters, ReasonCount, ServiceEntry, Status};
-use rig_cli::openmetrics::Exposition;
 
 /// What is told of each service, and of each of its backends under names of their own: a sum over one family is then
 /// never a sum of both.

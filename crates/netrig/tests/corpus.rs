@@ -56,7 +56,7 @@ fn dperf() {
 
 #[test]
 fn packets() {
-    replay("packets", rig_load::packet::exercise);
+    replay("packets", rig_packet::exercise);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn the_long_conversations_still_go_to_their_ends() {
     }
     for (name, responses) in [("client-chunked", 4), ("server-requests", 4), ("server-large", 1)] {
         let bytes = fs::read(corpus("packets").join(name)).unwrap();
-        assert_eq!(rig_load::packet::exercise(&bytes), responses, "{name}");
+        assert_eq!(rig_packet::exercise(&bytes), responses, "{name}");
     }
 }
 

@@ -10,7 +10,6 @@ mod door;
 pub mod driver;
 mod engine;
 mod greeting;
-pub mod packet;
 pub mod plan;
 pub mod protocol;
 pub mod record;

@@ -10,7 +10,8 @@ pub use self::datagrams::{Datagrams, Pacing};
 pub use self::limits::PlanError;
 pub use self::packets::PacketsError;
 pub use self::transactions::{Arrivals, Schedule, Transactions};
-use crate::packet::plan::Packets;
+use rig_packet::plan::Packets;
+
 use crate::record::{Direction, End};
 
 mod datagrams;

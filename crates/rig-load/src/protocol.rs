@@ -95,10 +95,10 @@ mod tests {
 
     use proptest::option;
     use proptest::prelude::*;
+    use rig_packet::plan::{Answer, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+    use rig_packet::{Client, Payload, Server, Service, UdpClient, UdpServer, Walk};
 
     use super::*;
-    use crate::packet::plan::{Answer, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
-    use crate::packet::{self, Client, Payload, Server, Service, UdpClient, UdpServer, Walk};
     use crate::plan::{
         Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
         Transactions,
@@ -143,7 +143,7 @@ mod tests {
     fn packets() -> impl Strategy<Value = Packets> {
         let service = prop_oneof![
             (1.0..1e9f64, option::of(any::<u32>()), option::of(any::<u16>())).prop_map(|(rate, hold, launch)| {
-                let load = packet::Load { hold, launch, ..packet::Load::new(rate) };
+                let load = rig_packet::Load { hold, launch, ..rig_packet::Load::new(rate) };
                 let client =
                     Client { ports: 1..=2, server_ports: 80..=81, load, repeat: None, walk: Walk::Hop, flood: None };
                 let request = Payload::from(b"question");

@@ -224,7 +224,7 @@ impl DatagramRecord {
     }
 }
 
-/// What one end of a packet load counted. Counters go by their names in [`crate::packet::Counters`], which are those of
+/// What one end of a packet load counted. Counters go by their names in [`rig_packet::Counters`], which are those of
 /// dperf's statistics where it has the counter; one that is not there is 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacketRecord {

@@ -11,9 +11,9 @@
 //! Workers of a background load belong to no side: what they carried is a figure of its own. Their CPU time is in the
 //! sides' CPU figures all the same where they share a node with them, because a CPU's time is not told apart by load.
 
-use rig_load::packet::Client;
 use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
 use rig_load::record::{Direction, End, Sample as Interim, WorkerRecord};
+use rig_packet::Client;
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::{Bound, Reading, Resolution, Sample};
 

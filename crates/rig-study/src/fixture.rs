@@ -1,6 +1,8 @@
 //! Trials and runs made up for tests. Trials are read from JSON, so that fields with a default need no
 //! mention.
 
+#![allow(clippy::unwrap_used, reason = "what is made up for tests is well-formed")]
+
 pub mod balancer;
 pub mod loads;
 

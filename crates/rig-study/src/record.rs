@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use rig_load::packet::search::{GeneratorBound, Outcome, Search};
 use rig_load::record::{Direction, WorkerRecord};
+use rig_packet::search::{GeneratorBound, Outcome, Search};
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ pub enum Searched {
 }
 
 impl Searched {
-    /// The unit of what is raised, e.g. of [`Step::rate`](rig_load::packet::search::Step::rate).
+    /// The unit of what is raised, e.g. of [`Step::rate`](rig_packet::search::Step::rate).
     pub fn unit(self) -> &'static str {
         match self {
             Self::Connections | Self::Requests => "1/s",

@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
 use rig_cli::exit::in_words;
 use rig_cli::streams::note;
+use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
 use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
 

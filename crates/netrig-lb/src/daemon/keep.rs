@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use rig_datapath::balancer;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::run_directory;
+use rig_datapath::balancer;
 
 use super::placed::Placements;
 use crate::place::Place;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use rig_datapath::balancer::{self as datapath, Expire, Policy, Sizes};
 use rig_cli::mistakes;
+use rig_datapath::balancer::{self as datapath, Expire, Policy, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use toml::Spanned;

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use rig_load::packet::Service;
-use rig_load::packet::plan::{Packets, Range};
+use rig_packet::Service;
+use rig_packet::plan::{Packets, Range};
 
 use super::language::{FileError, Warning};
 use super::resolve;

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rig_load::packet::Stride;
-use rig_load::packet::plan::{Driver, VxlanPlan};
+use rig_packet::Stride;
+use rig_packet::plan::{Driver, VxlanPlan};
 
 use super::language::Refusal;
 use super::settings::{Device, LogLevel, Port, Protocol, Settings};
@@ -124,7 +124,7 @@ fn port(settings: &mut Settings, words: &[&str], line: usize) -> Set {
 
 fn vxlan(settings: &mut Settings, words: &[&str], line: usize) -> Set {
     let tunnel_end = |first, count| match range(first, count) {
-        Ok(rig_load::packet::plan::Range { first: std::net::IpAddr::V4(first), count }) => Ok((first, count)),
+        Ok(rig_packet::plan::Range { first: std::net::IpAddr::V4(first), count }) => Ok((first, count)),
         Ok(_) => Err(format!("'{first}' is not an IPv4 address, and tunnels go over IPv4")),
         Err(error) => Err(error),
     };

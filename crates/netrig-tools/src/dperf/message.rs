@@ -1,7 +1,7 @@
 //! What requests and responses consist of: HTTP of a given size, or filler.
 
-use rig_load::packet::Payload;
-use rig_load::packet::http::{self, Method};
+use rig_packet::Payload;
+use rig_packet::http::{self, Method};
 
 /// Bytes from which on a message is HTTP: of the smallest request, and of a response's header.
 pub const SMALLEST: u64 = http::REQUEST as u64;

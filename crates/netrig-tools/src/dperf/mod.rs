@@ -28,7 +28,7 @@ use jiff::Timestamp;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
 use rig_load::driver::Cancel;
-use rig_load::packet::fleet::check_plan;
+use rig_packet::fleet::check_plan;
 use rig_stats::units::Span;
 
 use self::console::Console;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rig_load::packet::fleet::{Outcome, Totals};
-use rig_load::packet::search::{Ending, GeneratorBound, Purpose};
-use rig_load::packet::{Counters, Latencies, Row};
+use rig_packet::fleet::{Outcome, Totals};
+use rig_packet::search::{Ending, GeneratorBound, Purpose};
+use rig_packet::{Counters, Latencies, Row};
 use rig_stats::histogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -248,10 +248,10 @@ impl Total {
     pub fn new(span_s: f64, outcome: &Outcome, nic: Nic) -> Self {
         let Outcome { totals: Totals { counters, workers, .. }, latencies, servers } = outcome;
         let measured = |histogram: &Histogram| Some(histogram.clone()).filter(|histogram| !histogram.is_empty());
-        let worker = |worker: &rig_load::packet::fleet::WorkerTotals| WorkerRecord {
+        let worker = |worker: &rig_packet::fleet::WorkerTotals| WorkerRecord {
             interface: worker.interface.clone(),
             cpu: worker.cpu,
-            cpu_usage: worker.usage.busy_since(&rig_load::packet::Usage::default()),
+            cpu_usage: worker.usage.busy_since(&rig_packet::Usage::default()),
             counters: named(&worker.counters),
         };
         let server = |row: &Row| {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use rig_load::packet::plan::{Answer, BURST, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
-use rig_load::packet::{
+use rig_packet::plan::{Answer, BURST, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+use rig_packet::{
     Client, Close, Expect, Flood, Load, Payload, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient,
     UdpServer, Walk,
 };

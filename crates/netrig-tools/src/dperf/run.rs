@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
-use rig_load::packet::fleet::{
+use rig_packet::fleet::{
     Fleet, FleetError, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals, launch,
 };
-use rig_load::packet::plan::Packets;
-use rig_load::packet::{Counters, Service, Usage, device};
+use rig_packet::plan::Packets;
+use rig_packet::{Counters, Service, Usage, device};
 use rig_sys::clock;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::netlink::Netlink;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::anyhow;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
-use rig_load::packet::search::{Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, generator_bound, losses};
-use rig_load::packet::{Client, Counters, Service};
+use rig_packet::search::{Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, generator_bound, losses};
+use rig_packet::{Client, Counters, Service};
 
 use super::console::Console;
 use super::record::purpose;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rig_load::packet::Stride;
-use rig_load::packet::plan::{Driver, Range, VxlanPlan};
+use rig_packet::Stride;
+use rig_packet::plan::{Driver, Range, VxlanPlan};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {

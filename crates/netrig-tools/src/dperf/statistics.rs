@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use rig_load::packet::{Counters, Latencies};
+use rig_packet::{Counters, Latencies};
 use rig_stats::histogram::BEYOND;
 use rig_stats::histogram::Histogram;
 

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_load::packet::fleet::check_plan;
-use rig_load::packet::plan::{Answer, BURST, Driver, GatewayPlan};
-use rig_load::packet::{Client, Close, Expect, Service, TcpClient, TcpServer, UdpClient, Walk};
+use rig_packet::fleet::check_plan;
+use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan};
+use rig_packet::{Client, Close, Expect, Service, TcpClient, TcpServer, UdpClient, Walk};
 
 use super::keywords::{KEYWORDS, Origin, manual};
 use super::language::{FileError, read};

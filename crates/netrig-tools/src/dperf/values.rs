@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rig_load::packet::plan::Range;
+use rig_packet::plan::Range;
 use rig_stats::units::{PerSecond, UnitError};
 
 type Result<T> = std::result::Result<T, String>;

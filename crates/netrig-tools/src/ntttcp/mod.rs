@@ -31,14 +31,13 @@ use self::console::Console;
 pub use self::dialect::Dialect;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
+use rig_testbed::accounting::Accountant;
 
 use self::job::{Job, Layout, Length, Role};
 use self::options::OptionError;
 use self::sync::Cycle;
 use super::counters::Chosen;
 use super::course::Times;
-use rig_testbed::accounting::Accountant;
-use rig_cli::exit::{Exit, Failure, OrExit};
 
 /// Set for the process that `-D` leaves in the background.
 const IN_BACKGROUND: &str = "NETRIG_NTTTCP_IN_BACKGROUND";

@@ -59,7 +59,7 @@ pub fn write(job: &Job, measured: &Measured, extra: &Extra, console: &Console) -
     let results = Results { job, measured, extra: *extra, mhz: cpu_mhz() };
     // Not in the original's layout: beside it.
     if job.verbose {
-        crate::command::note(format_args!("ntttcp: CPU time: {}", measured.machine.accounting().words()));
+        rig_cli::streams::note(format_args!("ntttcp: CPU time: {}", measured.machine.accounting().words()));
     }
     match &job.layout {
         Layout::Linux(output) => {

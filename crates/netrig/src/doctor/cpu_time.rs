@@ -3,11 +3,11 @@
 use anyhow::Result;
 use rig_cli::exit::in_words;
 use rig_datapath::cputime::CpuTime;
+use rig_study::record::Accounting;
 use rig_sys::counters::idle_is_clocked;
+use rig_testbed::accounting::exact_words;
 
 use super::{Area, Finding, Lack, State};
-use rig_testbed::accounting::exact_words;
-use rig_study::record::Accounting;
 
 /// What came of trying it.
 pub(super) fn finding(tried: &Result<CpuTime>) -> Finding {

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rig_load::packet::search::{Ending, Purpose};
 use rig_load::record::{End, PacketRecord};
+use rig_packet::search::{Ending, Purpose};
 use rig_skip::{Lack, skip};
 use rig_study::claim::{Metric, Side};
 use rig_study::figures::figure;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::packets::PacketsError;
+use super::packets::{self, PacketsError};
 use super::{Datagrams, Engine, Load, Phases, ReceiveMode, SendMode, TcpStream, WorkerPlan};
 use crate::record::Direction;
 
@@ -113,7 +113,7 @@ impl WorkerPlan {
                 }
             }
             Load::UdpStream(datagrams) => datagrams.validate(self.direction()),
-            Load::Packets(packets) => Ok(packets.validate(self.end())?),
+            Load::Packets(packets) => Ok(packets::validate(packets, self.end())?),
         }
     }
 }

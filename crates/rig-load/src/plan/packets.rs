@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::packet::fleet::check_plan;
-use crate::packet::plan::Packets;
-use crate::packet::{DivideError, Flood, Service};
+use rig_packet::DivideError;
+use rig_packet::fleet::check_plan;
+use rig_packet::plan::Packets;
+
 use crate::record::End;
 
 /// IFNAMSIZ of linux/if.h less its terminating zero.
@@ -28,42 +29,30 @@ pub enum PacketsError {
     Divide(#[from] DivideError),
 }
 
-impl Service {
-    pub fn is_tcp(&self) -> bool {
-        matches!(self, Self::TcpClient(_) | Self::TcpServer(_))
+/// Whether the end can carry it out.
+pub(super) fn validate(packets: &Packets, end: End) -> Result<(), PacketsError> {
+    match (packets.service.client().is_some(), end) {
+        (false, End::Connect) => return Err(PacketsError::Service("connects")),
+        (true, End::Listen) => return Err(PacketsError::Service("listens")),
+        _ => {}
     }
-
-    /// Of a client that sends packets one way.
-    pub fn flood(&self) -> Option<&Flood> {
-        self.client()?.flood.as_ref()
+    if !(1..=PORTS).contains(&packets.ports.len()) {
+        return Err(PacketsError::Ports(packets.ports.len()));
     }
-}
-
-impl Packets {
-    pub(super) fn validate(&self, end: End) -> Result<(), PacketsError> {
-        match (self.service.client().is_some(), end) {
-            (false, End::Connect) => return Err(PacketsError::Service("connects")),
-            (true, End::Listen) => return Err(PacketsError::Service("listens")),
-            _ => {}
+    for port in &packets.ports {
+        let name = &port.interface;
+        if !(1..=INTERFACE).contains(&name.len()) || name.contains(|c: char| c == '/' || c.is_whitespace()) {
+            return Err(PacketsError::Interface(name.clone()));
         }
-        if !(1..=PORTS).contains(&self.ports.len()) {
-            return Err(PacketsError::Ports(self.ports.len()));
+        if port.workers.is_empty() {
+            return Err(PacketsError::NoWorker(name.clone()));
         }
-        for port in &self.ports {
-            let name = &port.interface;
-            if !(1..=INTERFACE).contains(&name.len()) || name.contains(|c: char| c == '/' || c.is_whitespace()) {
-                return Err(PacketsError::Interface(name.clone()));
-            }
-            if port.workers.is_empty() {
-                return Err(PacketsError::NoWorker(name.clone()));
-            }
-            let ranges = port.local.iter().chain(&port.remote).map(|range| range.first);
-            if let Some(address) = ranges.into_iter().find(|address| address.is_ipv4() != port.address.is_ipv4()) {
-                return Err(PacketsError::Family { interface: name.clone(), address });
-            }
+        let ranges = port.local.iter().chain(&port.remote).map(|range| range.first);
+        if let Some(address) = ranges.into_iter().find(|address| address.is_ipv4() != port.address.is_ipv4()) {
+            return Err(PacketsError::Family { interface: name.clone(), address });
         }
-        // What the interfaces are does not matter to whether the load can be divided: a pair's ends mirror each other.
-        check_plan(self)?;
-        Ok(())
     }
+    // What the interfaces are does not matter to whether the load can be divided: a pair's ends mirror each other.
+    check_plan(packets)?;
+    Ok(())
 }

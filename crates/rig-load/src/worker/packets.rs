@@ -5,15 +5,15 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rig_packet::device::{Losses, Options};
+use rig_packet::fleet::{self, Fleet, Launched, LaunchedPort, Outcome, Totals, WorkerTotals};
+use rig_packet::plan::{Driver, Packets};
+use rig_packet::{Counters, Latencies, Row, Service};
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
 use rustix::event::{PollFd, PollFlags};
 
 use super::{Control, DISMISSAL, Failing, WorkerError, observe, refuse};
-use crate::packet::device::{Losses, Options};
-use crate::packet::fleet::{self, Fleet, Launched, LaunchedPort, Outcome, Totals, WorkerTotals};
-use crate::packet::plan::{Driver, Packets};
-use crate::packet::{Counters, Latencies, Row, Service};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{

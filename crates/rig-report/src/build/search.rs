@@ -1,7 +1,7 @@
 //! How a limit was found.
 
-use rig_load::packet::search::{Ending, GeneratorBound, Purpose, Step};
 use rig_load::record::WorkerRecord;
+use rig_packet::search::{Ending, GeneratorBound, Purpose, Step};
 use rig_study::record::{SearchRecord, Searched, TrialRecord};
 use rig_sys::cpu::CpuSet;
 

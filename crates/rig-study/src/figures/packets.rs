@@ -1,8 +1,8 @@
 //! The figures of loads that make their packets themselves.
 
-use rig_load::packet::Service;
-use rig_load::packet::plan::Packets;
 use rig_load::record::PacketRecord;
+use rig_packet::Service;
+use rig_packet::plan::Packets;
 
 use super::{first_byte, handshake, per_second, statistic, workers};
 use crate::claim::{FigureError, FigureRef, Metric, Side};

@@ -333,7 +333,7 @@ fn figures_that_packets_do_not_have_are_refused_with_those_that_they_have() {
 /// ended it, it is that much or more.
 #[test]
 fn a_limit_is_known_to_the_grid_of_its_search_or_is_a_bound() {
-    use rig_load::packet::search::GeneratorBound;
+    use rig_packet::search::GeneratorBound;
     use rig_stats::sample::{Bound, Resolution};
     let text = include_str!("../../tests/records/trial-packets-0.1.0.json");
     let of = |bound, lost| {

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use rig_load::packet::search::{Finder, Loss, Outcome, Purpose, Step, losses};
 use rig_load::plan::Phases;
 use rig_load::record::End;
+use rig_packet::search::{Finder, Loss, Outcome, Purpose, Step, losses};
 
 use super::rig::Observation;
 use crate::figures::packets::dropped;

@@ -1,7 +1,7 @@
 //! What makes a reader doubt a trial, from its own counters.
 
-use rig_load::packet::search::{BOUND, Ending, GeneratorBound};
 use rig_load::record::{PacketRecord, TransactionRecord, WorkerRecord};
+use rig_packet::search::{BOUND, Ending, GeneratorBound};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::topology::Topology;
 use rig_testbed::{UPLINK, split_cores};

@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use rig_load::packet::Close;
-use rig_load::packet::plan::Driver;
 use rig_load::plan::{
     Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
     Transactions, WorkerPlan,
 };
+use rig_packet::Close;
+use rig_packet::plan::Driver;
 use rig_stats::units::{ByteRate, Bytes, PerSecond, Span};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};

@@ -68,7 +68,7 @@ pub struct Suite {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QuickSearch {
     pub step: Option<Duration>,
-    /// As [`rig_load::packet::search::Search::precision`].
+    /// As [`rig_packet::search::Search::precision`].
     pub precision: Option<f64>,
 }
 

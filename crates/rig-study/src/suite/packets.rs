@@ -3,14 +3,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rig_load::packet::http::{self, Method};
-use rig_load::packet::plan::{Driver, Packets, Timeline};
-use rig_load::packet::search::Search;
-use rig_load::packet::{
+use rig_load::plan::Load;
+use rig_packet::http::{self, Method};
+use rig_packet::plan::{Driver, Packets, Timeline};
+use rig_packet::search::Search;
+use rig_packet::{
     Client, Close, Expect, Flood, Load as Opening, Payload, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes,
     UdpClient, UdpServer, Walk,
 };
-use rig_load::plan::Load;
 use rig_stats::units::{PerSecond, Percent, Span};
 use rig_testbed::topology::Pool;
 use serde::Deserialize;

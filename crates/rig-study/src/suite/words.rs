@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use rig_load::packet::plan::{Driver, Packets};
-use rig_load::packet::{Close, Expect, Service, Walk};
 use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Load, Pacing, Schedule, TcpStream, Transactions};
+use rig_packet::plan::{Driver, Packets};
+use rig_packet::{Close, Expect, Service, Walk};
 use rig_stats::units::{ByteRate, Bytes, Span};
 
 use super::{EndWorkers, PacketTraffic, Traffic};

@@ -14,8 +14,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use rig_load::packet::{Server, Service};
 use rig_load::plan::Load;
+use rig_packet::{Server, Service};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NetNs;
 use rig_sys::process::{die_with_parent, in_namespace};

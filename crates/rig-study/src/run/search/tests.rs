@@ -1,5 +1,5 @@
-use rig_load::packet::search::Ending;
 use rig_load::plan::Load;
+use rig_packet::search::Ending;
 
 use super::*;
 use crate::suite::Suite;

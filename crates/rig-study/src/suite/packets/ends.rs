@@ -3,8 +3,8 @@
 
 use std::num::NonZeroU32;
 
-use rig_load::packet::Client;
 use rig_load::plan::Load;
+use rig_packet::Client;
 use rig_testbed::Shares;
 use rig_testbed::topology::{Topology, TopologyError};
 use serde::Deserialize;

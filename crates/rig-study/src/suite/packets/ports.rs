@@ -1,8 +1,8 @@
 //! The interfaces and addresses that the two ends of a packet load have in a testbed.
 
-use rig_load::packet::Service;
-use rig_load::packet::plan::{Answer, BURST, Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_load::plan::Load;
+use rig_packet::Service;
+use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan, Place, PortPlan, Range, Take};
 use rig_testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology, uplink};
 use rig_testbed::{Middle, UPLINK};
 

@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use rig_load::packet::plan::{GatewayPlan, PortPlan, Range};
+use rig_packet::plan::{GatewayPlan, PortPlan, Range};
 
 use super::*;
 use crate::suite::{Scenario, Suite, SuiteError};

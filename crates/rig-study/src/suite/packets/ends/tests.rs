@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use rig_load::packet::fleet::check_plan;
-use rig_load::packet::plan::{GatewayPlan, PortPlan, Range};
+use rig_packet::fleet::check_plan;
+use rig_packet::plan::{GatewayPlan, PortPlan, Range};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::Middle;
 

@@ -1,0 +1,62 @@
+//! The packet engine: TCP and UDP clients and servers that make and take frames themselves, for rates and numbers of
+//! connections that sockets cannot give.
+//!
+//! An [`Engine`] is one worker: it owns its connections, timers, templates and counters, shares nothing, and takes no
+//! memory per packet or connection once it is made. It never reads a clock: each [`Engine::pass`] is told the time. It
+//! meets the network through a [`Port`]; [`memory::pair`] joins two engines in one process.
+#![forbid(unsafe_code)]
+
+mod config;
+mod connection;
+mod counters;
+pub mod device;
+mod divide;
+mod drain;
+mod engine;
+mod exercise;
+mod family;
+pub mod fleet;
+mod flood;
+pub mod http;
+mod link;
+pub mod memory;
+mod neighbor;
+mod numbers;
+mod opener;
+mod payload;
+pub mod plan;
+mod port;
+mod rows;
+mod run;
+mod schedule;
+pub mod search;
+mod steering;
+mod table;
+mod tcp;
+mod template;
+mod udp;
+mod underlay;
+mod unreachable;
+mod wheel;
+
+pub use config::{
+    AnyConfig, Client, Close, Config, ConfigError, Expect, Flood, Load, Repeat, Server, Service, Stride, TcpClient,
+    TcpServer, TcpTimes, UdpClient, UdpServer, Walk,
+};
+pub use connection::Connection;
+pub use counters::{Counters, Latencies};
+pub use divide::{DivideError, Division, Hardware, Spread, Worker, divide};
+pub use engine::Engine;
+pub use exercise::exercise;
+pub use family::{Family, V4, V6};
+pub use link::{Gateway, Link, Tunnel};
+pub use payload::Payload;
+pub use plan::Answer;
+pub use port::{Port, Receive, Transmit};
+pub use rows::Row;
+pub use run::{Clock, Monotonic, Pass, Then, Usage, drive};
+pub use steering::{Rss, Steering};
+pub use unreachable::Unreachable;
+
+/// Nanoseconds of a clock that never goes back.
+pub type Nanos = u64;
