@@ -104,9 +104,11 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		touch(c, s, p, direction, tick);
 
 	/* The way out first: a packet that cannot leave is not written to. */
-	reason = find_way(ctx, c, direction | (__u32)(p->ipv6 ? 2 : 0), tick, &way);
-	if (reason)
-		return drop(reason);
+	if (!knows_way(c, direction, tick, &way)) {
+		reason = find_way(ctx, c, direction | (__u32)(p->ipv6 ? 2 : 0), tick, &way);
+		if (reason)
+			return drop(reason);
+	}
 	if (direction == INWARD && s->forward == TUNNEL) {
 		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 		way.mtu = through_tunnel(c->backend, way.mtu, tick);

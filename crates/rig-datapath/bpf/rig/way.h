@@ -171,6 +171,53 @@ static always_inline struct hop *hop_for(const struct xdp_md *ctx, struct outwar
 	return bpf_map_lookup_elem(&hops, &key);
 }
 
+static always_inline void take_hop(const struct hop *hop, struct way *way)
+{
+	way->ifindex = hop->ifindex;
+	__builtin_memcpy(way->source, hop->source, 6);
+	__builtin_memcpy(way->destination, hop->destination, 6);
+	way->mtu = hop->mtu;
+}
+
+/* `known` is the connection's `hop`. */
+static always_inline void take_clients(const struct connection *c, __u64 known, struct way *way)
+{
+	way->ifindex = c->hop_ifindex;
+	way->mtu = c->hop_mtu;
+	__builtin_memcpy(way->source, c->hop_source, 6);
+	__builtin_memcpy(way->destination, &known, 6);
+}
+
+/*
+ * Whether the way out is known and nothing has changed since, which holds for nearly every packet: the short cut of
+ * `find_way`, without its call. Toward the backend it does not look at the part of the connection that holds the client's
+ * way, which may have to come from memory.
+ */
+static always_inline int knows_way(const struct connection *c, enum direction direction, __u32 tick, struct way *way)
+{
+	__u16 ways, stamp = stamp_now(tick, &ways);
+	__u32 key = c->backend;
+	const struct hop *hop;
+
+	if (direction == OUTWARD) {
+		__u64 known = *(volatile __u64 *)&c->hop;
+
+		if (!known || HOP_STAMP(known) != stamp)
+			return 0;
+		take_clients(c, known, way);
+		return 1;
+	}
+	/* A traced packet asks the kernel. */
+	if (DRY || ways != BY_BACKEND)
+		return 0;
+	hop = bpf_map_lookup_elem(&hops, &key);
+	if (!hop || hop->known != KNOWN || hop->backend != key || hop->flow ||
+	    hop->stamp != (tick >> WAY_SHIFT << 16 | stamp))
+		return 0;
+	take_hop(hop, way);
+	return 1;
+}
+
 /*
  * The way out for a connection's packets in this direction: from this CPU's memory or, to the client, from the connection;
  * otherwise from the kernel. A client that the kernel does not know, on the link from which its packets have come, is
@@ -182,7 +229,7 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 	const struct service *s = service_at(c->service);
 	const struct backend *b = backend_at(c->backend);
 	struct outward outward = { .ipv6 = direction_and_ipv6 >> 1 };
-	__u64 known = *(volatile __u64 *)&c->hop;
+	__u64 known = 0;
 	struct hop *hop = 0;
 	__u32 flow = 0, time = tick >> WAY_SHIFT;
 	__u16 stamp = stamp_now(tick, &outward.by);
@@ -196,6 +243,7 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 		outward.source_port = s->port;
 		outward.destination = &c->client;
 		outward.destination_port = c->client_port;
+		known = *(volatile __u64 *)&c->hop;
 		if (known && HOP_STAMP(known) == stamp)
 			goto to_client;
 		way->ifindex = HOP_MAC(known) ? c->hop_ifindex : 0;
@@ -219,10 +267,7 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 		/* A traced packet asks the kernel. */
 		if (!DRY && hop->known == KNOWN && hop->backend == outward.backend && hop->flow == flow &&
 		    hop->stamp == (time << 16 | stamp)) {
-			way->ifindex = hop->ifindex;
-			__builtin_memcpy(way->source, hop->source, 6);
-			__builtin_memcpy(way->destination, hop->destination, 6);
-			way->mtu = hop->mtu;
+			take_hop(hop, way);
 			return 0;
 		}
 	}
@@ -254,10 +299,7 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 	known |= (__u64)stamp << 48;
 	*(volatile __u64 *)&c->hop = known;
 to_client:
-	way->ifindex = c->hop_ifindex;
-	way->mtu = c->hop_mtu;
-	__builtin_memcpy(way->source, c->hop_source, 6);
-	__builtin_memcpy(way->destination, &known, 6);
+	take_clients(c, known, way);
 	return 0;
 }
 
