@@ -82,26 +82,36 @@ fn softirqs_of_known_length() {
         let value = loads.lookup(&key, MapFlags::ANY).unwrap().unwrap();
         u64::from_ne_bytes(value[at..at + 8].try_into().unwrap())
     };
-    // struct load: a timer of 16 bytes, then length, pause, left, took.
-    let words = [0, 0, 500_000, 500_000, COUNT, 0_u64];
-    let value: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    loads.update(&key, &value, MapFlags::ANY).unwrap();
-    let begin = counting.read().unwrap();
-    let outcome = run(&object, "begin", &[0; 64], None, 1).unwrap();
-    assert_eq!(outcome.verdict, Verdict::Pass);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    // The CPU is kept busy, so that its timers stay on it.
-    while word(32) > 0 {
-        assert!(Instant::now() < deadline, "{} softirqs are still to come", word(32));
-        spin(Duration::from_millis(1));
-    }
-    let end = counting.read().unwrap();
-    let (took, times) = (word(40), between(&begin, &end, cpu));
-    let (counted, hard) = (times.of(Kind::HrTimer), times.of(Kind::HardInterrupt));
-    let what = format!("{COUNT} softirqs took {took} ns, counted {counted}, hard interrupts {hard}");
+    let of_length = |length: u64| {
+        // struct load: a timer of 16 bytes, then length, pause, left, took.
+        let words = [0, 0, length, 500_000, COUNT, 0_u64];
+        let value: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        loads.update(&key, &value, MapFlags::ANY).unwrap();
+        let begin = counting.read().unwrap();
+        let outcome = run(&object, "begin", &[0; 64], None, 1).unwrap();
+        assert_eq!(outcome.verdict, Verdict::Pass);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // The CPU is kept busy, so that its timers stay on it.
+        while word(32) > 0 {
+            assert!(Instant::now() < deadline, "{} softirqs are still to come", word(32));
+            spin(Duration::from_millis(1));
+        }
+        let end = counting.read().unwrap();
+        (word(40), between(&begin, &end, cpu))
+    };
+    // Each softirq takes some microseconds beside the work that it was given: it sets the clock's next interrupt, which a
+    // virtual machine leaves for.
+    let (none, beside) = of_length(0);
+    let (took, times) = of_length(500_000);
+    let took = took - none;
+    let counted = times.of(Kind::HrTimer).saturating_sub(beside.of(Kind::HrTimer));
+    let hard = times.of(Kind::HardInterrupt);
+    let what = format!(
+        "{COUNT} softirqs took {took} ns, counted {counted} and {} beside their work, hard interrupts {hard}",
+        beside.of(Kind::HrTimer)
+    );
     println!("{what}");
-    assert!(took >= COUNT * 500_000);
-    // Other timers may have expired, too.
+    assert!(took >= COUNT * 499_000, "{what}");
     assert!(counted * 100 <= took * 102, "{what}");
     assert!((counted + hard) * 100 >= took * 98, "{what}");
 }
