@@ -51,7 +51,7 @@ static always_inline void touch(struct connection *c, const struct service *s, c
 	}
 }
 
-/* What changes in a packet but for its link-layer addresses; 0 or a reason for a drop. A function of its own as `find_way`. */
+/* What changes in a packet but for its link-layer addresses; 0 or a reason for a drop. A function of its own as `ask_way`. */
 static __noinline int rewrite(struct xdp_md *ctx, struct packet *p, struct connection *c, int kind, enum direction direction)
 {
 	const struct control *control = settings();
@@ -104,11 +104,9 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		touch(c, s, p, direction, tick);
 
 	/* The way out first: a packet that cannot leave is not written to. */
-	if (!knows_way(c, direction, tick, &way)) {
-		reason = find_way(ctx, c, direction | (__u32)(p->ipv6 ? 2 : 0), tick, &way);
-		if (reason)
-			return drop(reason);
-	}
+	reason = find_way(ctx, c, direction, p->ipv6, tick, &way);
+	if (reason)
+		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
 		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 		way.mtu = through_tunnel(c->backend, way.mtu, tick);

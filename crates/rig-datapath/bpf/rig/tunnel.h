@@ -98,7 +98,7 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 	header = outer + sizeof(struct icmp_error);
 	if (p->l3_length < header + outer || !may_tell(tick))
 		return drop(DROP_TOO_BIG);
-	reason = find_way(ctx, c, OUTWARD | (__u32)(p->ipv6 ? 2 : 0), tick, &way);
+	reason = find_way(ctx, c, OUTWARD, p->ipv6, tick, &way);
 	if (reason)
 		return drop(reason);
 	l3 = p->l3 & L3_MASK;

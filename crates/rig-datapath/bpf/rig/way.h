@@ -189,9 +189,9 @@ static always_inline void take_clients(const struct connection *c, __u64 known, 
 }
 
 /*
- * Whether the way out is known and nothing has changed since, which holds for nearly every packet: the short cut of
- * `find_way`, without its call. Toward the backend it does not look at the part of the connection that holds the client's
- * way, which may have to come from memory.
+ * Whether the way out is known and nothing has changed since, which holds for nearly every packet: such a one pays no call.
+ * Toward the backend it does not look at the part of the connection that holds the client's way, which may have to come from
+ * memory.
  */
 static always_inline int knows_way(const struct connection *c, enum direction direction, __u32 tick, struct way *way)
 {
@@ -219,12 +219,12 @@ static always_inline int knows_way(const struct connection *c, enum direction di
 }
 
 /*
- * The way out for a connection's packets in this direction: from this CPU's memory or, to the client, from the connection;
- * otherwise from the kernel. A client that the kernel does not know, on the link from which its packets have come, is
- * reached by way of whoever sent them. A function of its own because frames add up.
+ * The way out that `knows_way` does not know: from this CPU's memory of the flow, or from the kernel. A client that the kernel
+ * does not know, on the link from which its packets have come, is reached by way of whoever sent them. A function of its own
+ * because frames add up.
  */
-static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
-			       struct way *way)
+static __noinline int ask_way(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
+			      struct way *way)
 {
 	const struct service *s = service_at(c->service);
 	const struct backend *b = backend_at(c->backend);
@@ -244,8 +244,6 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 		outward.destination = &c->client;
 		outward.destination_port = c->client_port;
 		known = *(volatile __u64 *)&c->hop;
-		if (known && HOP_STAMP(known) == stamp)
-			goto to_client;
 		way->ifindex = HOP_MAC(known) ? c->hop_ifindex : 0;
 	} else {
 		outward.source = &c->client;
@@ -298,9 +296,15 @@ static __noinline int find_way(struct xdp_md *ctx, struct connection *c, __u32 d
 	}
 	known |= (__u64)stamp << 48;
 	*(volatile __u64 *)&c->hop = known;
-to_client:
 	take_clients(c, known, way);
 	return 0;
+}
+
+/* The way out for a connection's packets in this direction; 0 or a reason for a drop. */
+static always_inline int find_way(struct xdp_md *ctx, struct connection *c, enum direction direction, int ipv6, __u32 tick,
+				  struct way *way)
+{
+	return knows_way(c, direction, tick, way) ? 0 : ask_way(ctx, c, direction | (__u32)(ipv6 ? 2 : 0), tick, way);
 }
 
 static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const __u8 *destination)
