@@ -3,6 +3,8 @@
 //! It knows nothing of buckets, records and CPUs: a connection is found by looking at all of them.
 
 mod packet;
+mod places;
+mod state;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,23 +18,14 @@ use crate::test_run::Verdict;
 use super::config::{Config, Forward, Policy, Protocol, Scheduler, Service, Unhandled};
 use super::reason::{Drop, Pass};
 use super::schedule::{self, LEAST_LOOKED_AT};
-use super::shape::{CURSORS, LEASE, State};
+use super::shape::State;
 use packet::{Kind, Packet, Parsed, Tuple};
+use state::is_closing;
 
-const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
-const PORT_LOW: u16 = 1024;
-const PORT_LEASES: u64 = 1008;
-const PLACE_TRIES: u32 = 32;
-const NEAR_TRIES: u32 = 4;
-const LONGEST_LEAP: u64 = 1 << 10;
-const LEASES_LOOKED_AT: u64 = 8;
-const PLACES_SEARCHED: u64 = 4096;
-const SEARCHES_PER_TICK: u32 = 16;
-const REST_TICKS: u32 = 448;
 const UNANSWERED: u32 = 23;
 const CLOSING: u32 = 53;
 const LEAST_WALKED: usize = 64;
@@ -444,78 +437,6 @@ impl Model {
         tried.copied().find(|backend| self.admits(*backend)).ok_or(Drop::BackendsFull)
     }
 
-    /// The local address and port of a backend's nth place.
-    fn place(pool: &[IpAddr], nth: u64) -> SocketAddr {
-        let (lease, length) = (nth / u64::from(LEASE), pool.len() as u64);
-        let port = lease / length % PORT_LEASES * u64::from(LEASE) + nth % u64::from(LEASE);
-        SocketAddr::new(pool[(lease % length) as usize], PORT_LOW + port as u16)
-    }
-
-    fn let_rest(&mut self, connection: &Connection) {
-        let translated = matches!(self.services[connection.service.0].service.forward, Forward::FullNat { .. });
-        if let (true, Some(local)) = (translated, connection.local)
-            && matches!(connection.state, State::FinWait | State::TimeWait)
-        {
-            let backend = self.backends[connection.backend].address;
-            self.rests.insert((backend, local.ip(), local.port() / LEASE as u16), connection.seen);
-        }
-    }
-
-    /// The first place of a lease, `ahead` leases further on or later.
-    fn lease(&mut self, backend: SocketAddr, pool: &[IpAddr], ahead: u64, tick: u32) -> u64 {
-        let order = self.orders.entry(schedule::hash_place(backend) % CURSORS).or_default();
-        let lease = u64::from(LEASE);
-        let first = order.lease + ahead * lease;
-        let rests = |at: &u64| {
-            let place = Self::place(pool, first + at * lease);
-            let rest = self.rests.get(&(backend, place.ip(), place.port() / LEASE as u16));
-            rest.is_some_and(|since| tick - since < REST_TICKS)
-        };
-        let taken = first + (0..LEASES_LOOKED_AT).find(|at| !rests(at)).unwrap_or(0) * lease;
-        order.lease = taken + lease;
-        taken
-    }
-
-    /// Gives a connection a local address and port that no other one to its backend has.
-    fn give_place(&mut self, connection: &mut Connection, pool: &[IpAddr], tick: u32) -> Result<(), Drop> {
-        let backend = self.backends[connection.backend].address;
-        let slot = schedule::hash_place(backend) % CURSORS;
-        let mut next = self.orders.entry(slot).or_default().next;
-        for tried in 0..PLACE_TRIES {
-            if tried >= NEAR_TRIES || next.is_multiple_of(u64::from(LEASE)) {
-                let leap = match tried.saturating_sub(NEAR_TRIES) {
-                    0 => 0,
-                    leap => LONGEST_LEAP.min(1 << leap),
-                };
-                next = self.lease(backend, pool, leap, tick);
-            }
-            next += 1;
-            connection.local = Some(Self::place(pool, next - 1));
-            if self.outward(connection).and_then(|tuple| self.find(tuple)).is_none() {
-                self.orders.entry(slot).or_default().next = next;
-                return Ok(());
-            }
-        }
-        if self.searches.0 != tick {
-            self.searches = (tick, 0);
-        }
-        if self.searches.1 >= SEARCHES_PER_TICK {
-            return Err(Drop::NoLocalPort);
-        }
-        self.searches.1 += 1;
-        let order = self.orders.entry(slot).or_default();
-        let from = order.search;
-        order.search += PLACES_SEARCHED;
-        for nth in from..from + PLACES_SEARCHED {
-            connection.local = Some(Self::place(pool, nth));
-            if self.outward(connection).and_then(|tuple| self.find(tuple)).is_none() {
-                self.orders.entry(slot).or_default().next = nth + 1;
-                return Ok(());
-            }
-        }
-        Err(Drop::NoLocalPort)
-    }
-
     fn begin(&mut self, packet: &Packet, frame: &[u8], tick: u32) -> Result<usize, Refused> {
         let Kind::Flow { tcp_flags } = packet.kind else { return Err(Refused::Pass(Pass::IcmpUnknown)) };
         let takes = |known: &KnownService| {
@@ -667,53 +588,6 @@ impl Model {
     }
 }
 
-fn is_closing(state: State) -> bool {
-    matches!(state, State::FinWait | State::CloseWait | State::TimeWait | State::Close)
-}
-
-impl Connection {
-    /// A packet of it; `blind` where the backend's do not pass.
-    fn note(&mut self, protocol: u8, flags: u8, direction: Direction, blind: bool) {
-        let was = self.state;
-        if protocol == TCP && was == State::Close && flags & (RST | SYN) == 0 {
-            self.state = self.before;
-        }
-        self.state = next_state(self.state, protocol, flags, direction, blind);
-        if self.state == State::Close && was != State::Close {
-            self.before = was;
-        }
-    }
-}
-
-/// How a state follows from a packet; `blind` where the backend's packets do not pass.
-fn next_state(state: State, protocol: u8, flags: u8, direction: Direction, blind: bool) -> State {
-    let inward = direction == Direction::Inward;
-    if protocol == UDP {
-        return if inward { state } else { State::UdpNormal };
-    }
-    if flags & RST != 0 {
-        return State::Close;
-    }
-    if flags & SYN != 0 {
-        let again = inward && flags & ACK == 0 && is_closing(state);
-        return if again { State::SynReceived } else { state };
-    }
-    if flags & FIN != 0 {
-        return match state {
-            State::None | State::SynReceived | State::Established if inward && !blind => State::CloseWait,
-            State::None | State::SynReceived | State::Established => State::FinWait,
-            State::FinWait if inward && !blind => State::TimeWait,
-            State::CloseWait if !inward => State::TimeWait,
-            other => other,
-        };
-    }
-    match state {
-        State::None => State::Established,
-        State::SynReceived if inward => State::Established,
-        other => other,
-    }
-}
-
 /// Why a packet does not go on.
 #[derive(Debug)]
 enum Refused {
@@ -726,31 +600,5 @@ enum Refused {
 impl From<Drop> for Refused {
     fn from(reason: Drop) -> Self {
         Self::Drop(reason)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_opens_and_closes() {
-        use Direction::{Inward, Outward};
-        let walk = |packets: &[(u8, Direction)], blind| {
-            packets
-                .iter()
-                .fold(State::SynReceived, |state, (flags, direction)| next_state(state, TCP, *flags, *direction, blind))
-        };
-        assert_eq!(walk(&[(SYN | ACK, Outward)], false), State::SynReceived);
-        assert_eq!(walk(&[(SYN | ACK, Outward), (ACK, Inward)], false), State::Established);
-        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward)], false), State::CloseWait);
-        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Outward)], false), State::FinWait);
-        assert_eq!(
-            walk(&[(ACK, Inward), (FIN | ACK, Outward), (FIN | ACK, Inward), (ACK, Outward)], false),
-            State::TimeWait
-        );
-        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward), (FIN | ACK, Inward)], false), State::CloseWait);
-        assert_eq!(walk(&[(ACK, Inward), (FIN | ACK, Inward)], true), State::FinWait);
-        assert_eq!(walk(&[(ACK, Inward), (RST, Outward), (SYN, Inward)], false), State::SynReceived);
     }
 }
