@@ -1,0 +1,90 @@
+//! Figures of both ends.
+
+use std::net::TcpListener;
+
+use super::lab::{Server, fails_with, figure, moved, report, report_over};
+
+#[test]
+fn a_stream_is_counted_at_both_ends() {
+    let server = Server::new();
+    let data = report(&server, &["stream", "--client", "127.0.0.1", "--rate", "80mbit", "--trials", "2"]);
+    for end in ["client", "server"] {
+        assert!(figure(&data, end, "throughput") >= 0.0);
+        // A slow stream may run between the timer ticks that CPU time is counted by.
+        assert!((0.0..=100.0).contains(&figure(&data, end, "cpu")));
+    }
+    let (sent, arrived) = (moved(&data, 0), moved(&data, 1));
+    assert!(arrived > 0 && arrived <= sent, "{arrived} of {sent} bytes arrived");
+    assert_eq!(data["trials"].as_array().unwrap().len(), 2);
+    let workers = &data["trials"][0]["workers"];
+    assert_eq!((&workers[0]["name"], &workers[0]["direction"]), (&"client".into(), &"send".into()));
+    assert_eq!((&workers[1]["name"], &workers[1]["direction"]), (&"server".into(), &"receive".into()));
+    assert_eq!(workers[1]["samples"].as_array().unwrap().len(), 2);
+    // Both ends have one clock here: what was found out about it over the network can be checked.
+    for clocks in data["clocks"].as_array().unwrap() {
+        let (offset, bound) = (clocks["offset_ns"].as_i64().unwrap(), clocks["bound_ns"].as_u64().unwrap());
+        assert!(offset.unsigned_abs() <= bound, "{clocks}");
+    }
+}
+
+/// Hundreds of timer ticks, at each of which something runs: the stream, or what keeps it from running.
+#[test]
+fn cpu_time_is_counted_at_both_ends() {
+    let server = Server::new();
+    let second = ["--time", "1s", "--warm-up", "50ms", "--interval", "500ms"];
+    let data = report_over(&server, &["stream", "--client", "127.0.0.1"], &second);
+    for end in ["client", "server"] {
+        let busy = figure(&data, end, "cpu");
+        assert!(busy > 0.0 && busy <= 100.0, "{busy} % at the {end}");
+    }
+}
+
+#[test]
+fn payload_goes_either_way_and_both() {
+    let server = Server::new();
+    let data = report(&server, &["stream", "-c", "localhost", "--reverse", "--rate", "80mbit"]);
+    assert_eq!(data["trials"][0]["workers"][0]["direction"], "receive");
+    assert!(moved(&data, 0) > 0);
+    let data =
+        report(&server, &["stream", "-c", "localhost", "--bidirectional", "--threads", "2", "--connections", "2"]);
+    assert_eq!(data["trials"][0]["workers"][1]["connections"].as_array().unwrap().len(), 4);
+    assert!(moved(&data, 0) > 0 && moved(&data, 1) > 0);
+}
+
+#[test]
+fn requests_are_answered() {
+    let server = Server::new();
+    for kind in [&[][..], &["--connect"], &["--udp"], &["--rate", "200", "--in-flight", "4"]] {
+        let data = report(&server, &[&["rr", "-c", "127.0.0.1"], kind].concat());
+        for (worker, end) in ["client", "server"].into_iter().enumerate() {
+            assert!(figure(&data, end, "transactions") >= 0.0);
+            assert!(moved(&data, worker) > 0, "{kind:?}: nothing at the {end}");
+        }
+    }
+}
+
+#[test]
+fn datagrams_are_counted_at_both_ends() {
+    let server = Server::new();
+    let data = report(&server, &["udp", "-c", "127.0.0.1", "--rate", "8mbit", "--message", "1000", "--gso", "4"]);
+    for (worker, end) in ["client", "server"].into_iter().enumerate() {
+        assert!(figure(&data, end, "datagrams") >= 0.0);
+        assert!(moved(&data, worker) > 0, "nothing at the {end}");
+    }
+    // The difference of two machines' clocks would be no delay.
+    assert!(data["trials"][0]["workers"][1]["datagrams"]["delay"].is_null());
+}
+
+#[test]
+fn both_families_of_addresses() {
+    if let Err(error) = TcpListener::bind("[::1]:0") {
+        return rig_skip::skip(rig_skip::Lack::Ipv6, error);
+    }
+    let server = Server::new();
+    let data = report(&server, &["stream", "-c", "::1", "--rate", "8mbit"]);
+    assert!(data["address"].as_str().unwrap().starts_with("[::1]"));
+    assert!(data["trials"][0]["workers"][1]["connections"][0]["remote"].as_str().unwrap().starts_with("[::1]"));
+    let only_v4 = Server::with(&["-4"]);
+    fails_with(&only_v4.client(&["stream", "-c", "::1"]).output().unwrap(), &["[::1]", "nothing listens there"]);
+    fails_with(&server.client(&["stream", "-c", "127.0.0.1", "-6"]).output().unwrap(), &["no IPv6 address", "-4"]);
+}
