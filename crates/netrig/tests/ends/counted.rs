@@ -1,8 +1,12 @@
 //! Figures of both ends.
 
+use std::fs;
 use std::net::TcpListener;
 
-use super::lab::{Server, fails_with, figure, moved, report, report_over};
+use rig_datapath::cputime::CpuTime;
+use rig_skip::{Lack, skip};
+
+use super::lab::{Server, fails_with, figure, moved, report, report_over, until};
 
 #[test]
 fn a_stream_is_counted_at_both_ends() {
@@ -87,4 +91,26 @@ fn both_families_of_addresses() {
     let only_v4 = Server::with(&["-4"]);
     fails_with(&only_v4.client(&["stream", "-c", "::1"]).output().unwrap(), &["[::1]", "nothing listens there"]);
     fails_with(&server.client(&["stream", "-c", "127.0.0.1", "-6"]).output().unwrap(), &["no IPv6 address", "-4"]);
+}
+
+/// The programs that count slow every switch and interrupt of the machine down.
+#[test]
+fn cpu_time_is_counted_only_while_a_test_runs() {
+    if let Err(why) = CpuTime::attach() {
+        return skip(Lack::Root, why);
+    }
+    let server = Server::new();
+    let counts = || {
+        let open = fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap();
+        let to = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        to.filter(|to| to.to_str().is_some_and(|to| to.contains("bpf"))).count()
+    };
+    assert_eq!(counts(), 0, "before a test");
+    let mut client = server.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "100s"]).spawn().unwrap();
+    server.has_workers(1);
+    until("the server counts", || counts() > 0);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    server.has_workers(0);
+    until("the server counts no more", || counts() == 0);
 }

@@ -248,3 +248,13 @@ pub fn ask() -> Ask {
     let phases = Phases { warm_up: Duration::ZERO, window: second, cool_down: Duration::ZERO, interval: second };
     Ask { load: Load::TcpStream(stream()), phases, cpus: Vec::new() }
 }
+
+/// Waits for what must come.
+#[track_caller]
+pub fn until(what: &str, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
