@@ -219,6 +219,46 @@ fn a_service_is_made_by_commands() {
     });
 }
 
+#[test]
+fn connections_are_ended_by_command() {
+    with_lab(|lab| {
+        let _running = lab.run(&[&lab.file(BOTH)]);
+        let mut held: Vec<TcpStream> = (0..4).map(|_| lab.connect()).collect();
+        for stream in &mut held {
+            exchange(stream, 1000).unwrap();
+        }
+        let flush = |status, more: &[&str]| lab.netrig(status, &[&["flush"], more].concat());
+        let refused = |more: &[&str], why: &str| {
+            let (_, said) = flush(2, more);
+            assert!(said.contains(why), "{more:?}: {said}");
+        };
+        refused(&[], "say whose connections: a service, --backend ADDRESS:PORT, or --all");
+        refused(&["icmp", "10.9.0.1:80"], "'icmp 10.9.0.1:80' is no service");
+        refused(&["10.9.0.1:81"], "No such service: tcp 10.9.0.1:81");
+        refused(&["udp", "10.9.0.1:80"], "No such service: udp 10.9.0.1:80");
+        refused(&["--backend", "10.2.0.4:8080"], "No such destination: 10.2.0.4:8080");
+        refused(&["--all", "--backend", "10.2.0.2:8080"], "cannot be used with");
+        // What tries to connect meanwhile may have left connections of its own.
+        let of = |backend: &str| lab.netrig(0, &["-L", "-n", "-c"]).0.matches(backend).count();
+        let (before, other) = (of("10.2.0.2:8080"), of("10.2.0.3:8080"));
+        assert!(before >= 2 && other >= 2, "{before} and {other} of round robin");
+        let ended = |count: usize| {
+            format!("{count} {} ended\n", if count == 1 { "connection has" } else { "connections have" })
+        };
+        assert_eq!(flush(0, &["tcp", "10.9.0.1:80", "--backend", "10.2.0.2:8080"]).0, ended(before));
+        assert_eq!((of("10.2.0.2:8080"), of("10.2.0.3:8080")), (0, other));
+        // The other backend's go on.
+        let listed = lab.netrig(0, &["-L", "-n", "-c"]).0;
+        let goes_on = |stream: &TcpStream| listed.contains(&format!("{} ", stream.local_addr().unwrap()));
+        let others: Vec<_> = held.iter_mut().filter(|stream| goes_on(stream)).collect();
+        assert_eq!(others.len(), 2, "{listed}");
+        others.into_iter().for_each(|stream| exchange(stream, 1000).unwrap());
+        assert_eq!(flush(0, &["10.9.0.1:80"]).0, ended(other));
+        assert_eq!(flush(0, &["--all"]).0, ended(0));
+        exchange(&mut lab.connect(), 1000).unwrap();
+    });
+}
+
 fn ask(socket: &std::path::Path, request: &str) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
