@@ -47,6 +47,7 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
     let (begin_ns, end_ns) = (ends.client_machine.begin_ns, ends.client_machine.end_ns);
     let mut trial = TrialRecord {
         search: None,
+        agents: Vec::new(),
         middle: None,
         scenario: load.name().into(),
         ordinal,

@@ -32,6 +32,7 @@ pub mod settings;
 mod trace_text;
 mod views;
 
+pub use daemon::service::{Body, Service};
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.

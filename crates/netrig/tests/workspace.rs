@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-packet", &["rig-stats", "rig-sys", "rig-wire"]),
     ("rig-load", &["rig-packet", "rig-stats", "rig-sys"]),
     ("rig-testbed", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys"]),
+    ("rig-datapaths", &["netrig-lb", "rig-sys", "rig-testbed"]),
     ("rig-study", &["rig-cli", "rig-datapath", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
     ("rig-report", &["rig-cli", "rig-load", "rig-packet", "rig-stats", "rig-study", "rig-sys"]),
     ("netrig-lb", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
@@ -34,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "netrig-tools",
             "rig-cli",
             "rig-datapath",
+            "rig-datapaths",
             "rig-load",
             "rig-packet",
             "rig-report",
@@ -49,8 +51,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// The crates that may contain unsafe code.
 const UNSAFE: &[&str] = &["rig-sys"];
 /// The crates whose errors are for people, not for callers.
-const ANYHOW: &[&str] =
-    &["netrig", "netrig-ends", "netrig-lb", "netrig-tools", "rig-cli", "rig-study", "rig-testbed", "xtask"];
+const ANYHOW: &[&str] = &[
+    "netrig",
+    "netrig-ends",
+    "netrig-lb",
+    "netrig-tools",
+    "rig-cli",
+    "rig-datapaths",
+    "rig-study",
+    "rig-testbed",
+    "xtask",
+];
 
 fn workspace() -> Metadata {
     MetadataCommand::new()

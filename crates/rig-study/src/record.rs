@@ -4,6 +4,7 @@ use std::fmt;
 
 use rig_load::record::{Direction, WorkerRecord};
 use rig_packet::search::{GeneratorBound, Outcome, Search};
+pub use rig_testbed::datapath::{BackendState, Counters, ServiceState, Settings, State};
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,12 @@ pub struct TrialRecord {
     /// How the rate of the window was found, when it was searched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRecord>,
-    /// What the node between the ends did, on the paths that have one.
+    /// What runs on nodes to handle their packets, agent by agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentRecord>,
+    /// What the node between the ends did, on the paths that have one: what figures and reports of such paths are made of.
+    /// Its system, connections, memory, services and drops are those that its agent told for [`Self::agents`], in the same
+    /// moment; records of version 0.1.0 have them only here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middle: Option<MiddleRecord>,
     /// What makes the reader doubt this trial.
@@ -49,6 +55,24 @@ impl TrialRecord {
     pub fn seconds(&self) -> f64 {
         self.window_end_ns.saturating_sub(self.window_begin_ns) as f64 / 1e9
     }
+}
+
+/// A datapath on a node over the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// Of the datapath, e.g. `balancer`.
+    pub name: String,
+    pub node: String,
+    /// What it is, with its version.
+    pub version: String,
+    /// CPUs of its node, on which it handled packets.
+    pub cpus: Vec<u32>,
+    /// In force at the window's end.
+    pub settings: Settings,
+    /// Over the window; of drops those that occurred.
+    pub counters: Counters,
+    /// At the window's end.
+    pub state: State,
 }
 
 /// The node between the client's and the server's over the window.
@@ -70,33 +94,12 @@ pub struct MiddleRecord {
     pub connections: Option<u64>,
     /// Of its connection table, bytes, where it tells.
     pub memory_bytes: Option<u64>,
-    pub services: Vec<MiddleService>,
+    pub services: Vec<ServiceState>,
     /// Packets dropped inside the window, by the reasons that occurred: text and count.
     pub drops: Vec<(String, u64)>,
     /// Where its CPUs' time went, when that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-}
-
-/// A service as the middle node lists it at the window's end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MiddleService {
-    /// `TCP` or `UDP`.
-    pub protocol: String,
-    /// Address and port.
-    pub address: String,
-    pub scheduler: String,
-    pub backends: Vec<MiddleBackend>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MiddleBackend {
-    pub address: String,
-    /// As ipvsadm writes it, e.g. `FullNat`.
-    pub forward: String,
-    pub weight: u32,
-    pub active: u64,
-    pub inactive: u64,
 }
 
 /// Sampled stacks.

@@ -3,6 +3,7 @@
 
 pub mod accounting;
 mod build;
+pub mod datapath;
 mod draw;
 pub mod kept;
 pub mod meter;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use rig_cli::exit::in_words;
 use rig_cli::streams::note;
 use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
+use rig_sys::cpu::run_before_others;
 use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
 
@@ -16,7 +17,7 @@ use super::placed::{Placements, Put};
 use super::workers::Plan;
 use crate::message::DeviceStatus;
 use crate::place::Place;
-use crate::settings::Device;
+use crate::settings::{Device, HandOver, Start};
 
 pub(super) struct Devices {
     netlink: Netlink,
@@ -27,6 +28,7 @@ pub(super) struct Devices {
     generic: bool,
     /// The workers; none where packets are handled as received.
     cpus: Vec<u32>,
+    hand_over: Option<HandOver>,
     /// Whether this machine lets queues be put onto CPUs, as far as is known.
     may_place: bool,
     plan: Plan,
@@ -57,24 +59,19 @@ fn receive_queues(device: &str) -> u32 {
 }
 
 impl Devices {
-    /// Of a balancer whose workers shall be `cpus`, all where there are none; `wanted` are the devices that it begins with.
-    pub(super) fn new(
-        place: &Place,
-        pins: Option<Pins>,
-        generic: bool,
-        cpus: Vec<u32>,
-        wanted: &[Device],
-    ) -> Result<Self> {
+    /// Of a balancer whose workers shall be `cpus`, all where there are none; `start` names the devices that it begins with.
+    pub(super) fn new(place: &Place, pins: Option<Pins>, generic: bool, cpus: Vec<u32>, start: &Start) -> Result<Self> {
         let netlink = Netlink::here().context("talk to the kernel of network devices")?;
-        let there = wanted.iter().filter(|device| netlink.index(&device.name).is_ok());
+        let there = start.devices.iter().filter(|device| netlink.index(&device.name).is_ok());
         let queues: Vec<u32> = there.map(|device| receive_queues(&device.name)).collect();
         Ok(Self {
             netlink,
             on: Vec::new(),
             pins,
             generic,
-            plan: Plan::of(cpus.clone(), &queues),
+            plan: Plan::of(cpus.clone(), &queues, start.hand_over),
             cpus,
+            hand_over: start.hand_over,
             may_place: true,
             placements: Placements::recall(place),
             trouble: Trouble::default(),
@@ -215,7 +212,7 @@ impl Devices {
                 queues.push(attached.queues);
             }
         }
-        let mut plan = Plan::of(self.cpus.clone(), &queues);
+        let mut plan = Plan::of(self.cpus.clone(), &queues, self.hand_over);
         if !self.may_place {
             plan = plan.without_placing().unwrap_or(plan);
         }
@@ -236,8 +233,19 @@ impl Devices {
         changed
     }
 
+    /// Has packets come to the workers as planned, by devices that are attached to from now on.
+    pub(super) fn spread(&self, balancer: &mut Balancer) -> Result<()> {
+        balancer.spread_over(&self.plan.spreading())?;
+        if let Some(priority) = self.plan.priority() {
+            for thread in balancer.queue_threads()? {
+                run_before_others(thread, priority)?;
+            }
+        }
+        Ok(())
+    }
+
     fn renew(&mut self, balancer: &mut Balancer) -> Result<()> {
-        balancer.spread_over(&self.plan.spreading()).context("have packets come to the workers in another way")?;
+        self.spread(balancer).context("have packets come to the workers in another way")?;
         for attached in self.on.iter_mut().filter_map(|on| on.attached.as_mut()) {
             balancer.renew(&mut attached.attachment)?;
         }

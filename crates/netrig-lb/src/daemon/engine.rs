@@ -1,7 +1,9 @@
 //! The balancer with its rules: what is asked is answered here, one after the other, and what is due is done in between.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -41,7 +43,36 @@ pub(super) struct Engine {
     pub(super) counts: Counts,
     pub(super) pace: Pace,
     pub(super) troubles: Troubles,
+    pub(super) voice: Voice,
 }
+
+/// To whom it is told what happens.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Voice {
+    /// To who reads standard error.
+    #[default]
+    Aloud,
+    /// To the program that runs it, when it asks.
+    Kept(Arc<Mutex<Vec<String>>>),
+}
+
+impl Voice {
+    pub(super) fn say(&self, line: impl Display) {
+        match self {
+            Self::Aloud => note(line),
+            Self::Kept(said) => {
+                let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                // What goes on for hours is told once a second at most; nobody reads so much.
+                if said.len() < MOST_KEPT {
+                    said.push(line.to_string());
+                }
+            }
+        }
+    }
+}
+
+/// Lines.
+const MOST_KEPT: usize = 1000;
 
 /// What stands in the way of work that is done again and again.
 #[derive(Debug, Default)]
@@ -122,10 +153,10 @@ impl Engine {
                 }
                 Ok(Event::Ask(ask)) => self.answer(&ask),
                 Ok(Event::Reload) => match self.reload() {
-                    Ok(said) => said.iter().for_each(|line| note(format_args!("reload: {line}"))),
+                    Ok(said) => said.iter().for_each(|line| self.voice.say(format_args!("reload: {line}"))),
                     Err(Refusal { what, hint }) => {
                         let hint = hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
-                        note(format_args!("reload refused, all stays as it was: {what}{hint}"));
+                        self.voice.say(format_args!("reload refused, all stays as it was: {what}{hint}"));
                     }
                 },
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
@@ -146,20 +177,20 @@ impl Engine {
         let trouble = swept
             .err()
             .map(|error| format!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
-        self.troubles.sweeping.now(trouble).into_iter().for_each(note);
+        self.troubles.sweeping.now(trouble).into_iter().for_each(|line| self.voice.say(line));
     }
 
     fn ask_for_neighbors(&mut self) {
         let trouble = self.balancer.ask_for_neighbors().err().map(|error| in_words(&error.into()));
-        self.troubles.neighbors.now(trouble).into_iter().for_each(note);
+        self.troubles.neighbors.now(trouble).into_iter().for_each(|line| self.voice.say(line));
     }
 
     fn each_second(&mut self) {
         self.ask_for_neighbors();
-        self.devices.watch(&mut self.balancer).iter().for_each(note);
+        self.devices.watch(&mut self.balancer).iter().for_each(|line| self.voice.say(line));
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
-        self.troubles.counting.now(trouble).into_iter().for_each(note);
+        self.troubles.counting.now(trouble).into_iter().for_each(|line| self.voice.say(line));
     }
 
     fn answer(&mut self, ask: &Ask) {
@@ -238,7 +269,7 @@ impl Engine {
         if let Err(error) = self.balancer.apply(&config) {
             // Half of it may be done.
             self.balancer.apply(&self.rules.config(room)).unwrap_or_else(|error| {
-                note(format_args!("the rules in force are incomplete: {}", in_words(&error.into())));
+                self.voice.say(format_args!("the rules in force are incomplete: {}", in_words(&error.into())));
             });
             return Err(error.into());
         }
@@ -315,7 +346,7 @@ impl Engine {
 
     fn back_to(&mut self, devices: &[crate::settings::Device], refusal: Refusal) -> Refusal {
         if let Err(error) = self.devices.set(&mut self.balancer, devices) {
-            note(in_words(&error));
+            self.voice.say(in_words(&error));
         }
         refusal
     }

@@ -13,6 +13,7 @@ mod http;
 pub(super) mod keep;
 mod pace;
 pub(super) mod placed;
+pub(super) mod service;
 mod socket;
 mod status;
 mod trace;
@@ -31,7 +32,7 @@ use rig_datapath::balancer::Balancer;
 
 use self::counts::Counts;
 use self::devices::Devices;
-use self::engine::{End, Engine, Options, Troubles};
+use self::engine::{End, Engine, Options, Troubles, Voice};
 use self::keep::{Lock, Pins};
 use self::pace::Pace;
 use self::placed::Placements;
@@ -94,6 +95,7 @@ impl Start {
         };
         differs("[room]", room(self) != room(new));
         differs("workers", self.workers != new.workers);
+        differs("hand_over", self.hand_over != new.hand_over);
         differs("metrics", self.metrics != new.metrics);
         said
     }
@@ -214,7 +216,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     let Settings { mut start, rules } = settings;
     let kept = run.persist.then(|| pins.clone());
     let cpus = workers::cpus(&start.workers).or_exit(Exit::BadInput)?;
-    let devices = Devices::new(&place, kept.clone(), run.overlay.generic, cpus, &start.devices);
+    let devices = Devices::new(&place, kept.clone(), run.overlay.generic, cpus, &start);
     let mut devices = devices.or_exit(Exit::Failed)?;
     if !resumes {
         devices.must_exist(&start.devices).or_exit(Exit::Lacking)?;
@@ -239,7 +241,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
         balancer.keep(pins.directory()).or_exit(Exit::Failed)?;
     }
-    balancer.spread_over(&devices.plan().spreading()).or_exit(Exit::Lacking)?;
+    devices.spread(&mut balancer).or_exit(Exit::Lacking)?;
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     let sizes = balancer.sizes();
     let now = Instant::now();
@@ -257,6 +259,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
         edits: 0,
         counts: Counts::default(),
         troubles: Troubles::default(),
+        voice: Voice::default(),
     };
     engine.write_down().map_err(|what| Failure::new(Exit::Failed, anyhow!(what)))?;
     Ok(engine)

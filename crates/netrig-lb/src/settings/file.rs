@@ -17,6 +17,7 @@ pub(super) struct File {
     pub devices: Vec<Spanned<TextOr<DeviceFile>>>,
     pub workers: Option<Spanned<u32>>,
     pub cpus: Option<Spanned<String>>,
+    pub hand_over: Option<Spanned<HandOverFile>>,
     pub connections: Option<Spanned<u32>>,
     pub room: Option<Spanned<RoomFile>>,
     pub metrics: Option<Spanned<String>>,
@@ -38,6 +39,14 @@ pub(super) struct DeviceFile {
     pub name: String,
     #[serde(default)]
     pub generic: bool,
+}
+
+#[derive(Debug, Clone, Copy, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HandOverFile {
+    pub queue: Option<u32>,
+    /// 0: none.
+    pub priority: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, serde::Deserialize)]

@@ -20,7 +20,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::Sizes;
+use rig_datapath::balancer::{QUEUE_PACKETS, Sizes};
 use rig_sys::cpu::CpuSet;
 
 pub use changes::changes;
@@ -45,6 +45,8 @@ pub struct Settings {
 pub struct Start {
     pub devices: Vec<Device>,
     pub workers: Workers,
+    /// Where it is said, packets are handed over to workers also where queues could be put onto their CPUs.
+    pub hand_over: Option<HandOver>,
     pub sizes: Sizes,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
@@ -65,6 +67,21 @@ pub enum Workers {
     Unplaced,
     Count(NonZeroU32),
     Cpus(CpuSet),
+}
+
+/// How packets wait for workers that they are handed over to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandOver {
+    /// Room of each worker's queue, packets: 1 to [`rig_datapath::balancer::MOST_PACKETS`].
+    pub queue: u32,
+    /// Real-time priority of the kernel's threads that work the queues off, 1 to 99 (sched(7)); `None` for none.
+    pub priority: Option<u8>,
+}
+
+impl Default for HandOver {
+    fn default() -> Self {
+        Self { queue: QUEUE_PACKETS, priority: None }
+    }
 }
 
 /// Whether services may lack something, as they do between one command and the next.

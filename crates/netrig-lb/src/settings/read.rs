@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use rig_cli::mistakes;
-use rig_datapath::balancer::{self as datapath, Expire, Policy, Sizes};
+use rig_datapath::balancer::{self as datapath, Expire, MOST_PACKETS, Policy, QUEUE_PACKETS, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use toml::Spanned;
@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::file::{BackendFile, File, OneOrMany, ServiceFile, TextOr, TimeoutsFile, Unhandled};
 use super::ranges::{Addresses, Endpoints, TooMany};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, Rules, SCHEDULERS, Service};
-use super::{Completeness, Device, FileError, Said, Settings, Start, Workers};
+use super::{Completeness, Device, FileError, HandOver, Said, Settings, Start, Workers};
 use crate::message::{Forward, Protocol, ServiceKey};
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
@@ -102,7 +102,26 @@ impl Reader<'_> {
             }
             devices.push(device);
         }
-        Ok(Start { devices, workers: self.workers(file)?, sizes: self.sizes(file)?, metrics: self.metrics(file)? })
+        let (workers, hand_over) = (self.workers(file)?, self.hand_over(file)?);
+        Ok(Start { devices, workers, hand_over, sizes: self.sizes(file)?, metrics: self.metrics(file)? })
+    }
+
+    fn hand_over(&self, file: &File) -> Result<Option<HandOver>> {
+        let Some(said) = &file.hand_over else { return Ok(None) };
+        let error = |what: String, hint: &str| Err(self.error(said.span(), what, Some(hint)));
+        if file.workers.is_none() && file.cpus.is_none() {
+            return error("'hand_over' without workers to hand packets over to".into(), "say 'workers' or 'cpus', too");
+        }
+        let queue = said.get_ref().queue.unwrap_or(QUEUE_PACKETS);
+        if !(1..=MOST_PACKETS).contains(&queue) {
+            return error(format!("a queue for {queue} packets"), &format!("choose 1 to {MOST_PACKETS}"));
+        }
+        match u8::try_from(said.get_ref().priority.unwrap_or(0)) {
+            Ok(priority) if priority < 100 => {
+                Ok(Some(HandOver { queue, priority: (priority > 0).then_some(priority) }))
+            }
+            _ => error("'priority' of a thread".into(), "choose 1 to 99, or 0 for none"),
+        }
     }
 
     fn workers(&self, file: &File) -> Result<Workers> {

@@ -88,6 +88,11 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("devices = ['a/b']".to_owned(), "'a/b' is no network device", "ip link"),
         ("workers = 1\ncpus = '1'".to_owned(), "lb.toml:2: both", "either"),
         ("workers = 0".to_owned(), "lb.toml:1: 0 workers", "choose 1"),
+        ("\nhand_over = {}".to_owned(), "lb.toml:2: 'hand_over' without workers", "'workers' or 'cpus'"),
+        ("workers = 1\nhand_over = { queue = 0 }".to_owned(), "lb.toml:2: a queue for 0 packets", "1 to 16384"),
+        ("workers = 1\nhand_over = { queue = 16385 }".to_owned(), "a queue for 16385 packets", "1 to 16384"),
+        ("workers = 1\nhand_over = { priority = 100 }".to_owned(), "lb.toml:2: 'priority'", "1 to 99"),
+        ("workers = 1\nhand_over = { room = 1 }".to_owned(), "lb.toml:2: unknown field `room`", "queue"),
         ("cpus = 'all'".to_owned(), "'all' is no list of CPUs", "2-3"),
         ("connections = 10".to_owned(), "lb.toml:1: a balancer cannot be made for 10 connections", ""),
         ("\n[room]\nbackends = 70000".to_owned(), "lb.toml:2: a balancer cannot be made for 70000 backends", ""),
@@ -327,6 +332,7 @@ prop_compose! {
         services in proptest::collection::btree_map((0_u8..3, 0_u16..3), service(), 0..6), timeouts in said(),
         alike in any::<bool>(), pass in any::<(bool, bool)>(), connections in 64_u32..9_000_000,
         backends in 1_u32..65_536, generic in any::<bool>(), workers in 0_u32..3, metrics in any::<Option<u16>>(),
+        hand_over in proptest::option::of((1_u32..=16_384, proptest::option::of(1_u8..100))),
     ) -> Settings {
         let mut services: Vec<Service> = services.into_values().collect();
         services.sort_by_key(|service| service.key);
@@ -350,6 +356,8 @@ prop_compose! {
             1 => Workers::Count(3.try_into().unwrap()),
             _ => Workers::Cpus("1-2,5".parse().unwrap()),
         };
+        let hand_over = hand_over.filter(|_| settings.start.workers != Workers::Unplaced);
+        settings.start.hand_over = hand_over.map(|(queue, priority)| HandOver { queue, priority });
         settings.start.metrics = metrics.map(|port| SocketAddr::new([127, 0, 0, 1].into(), port));
         settings
     }

@@ -9,7 +9,7 @@ use rig_stats::units::Span;
 
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, scheduler_name};
-use super::{Said, Settings, Workers};
+use super::{HandOver, Said, Settings, Workers};
 use crate::message::{Forward, Protocol};
 
 pub(super) fn settings(settings: &Settings) -> String {
@@ -40,6 +40,9 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
         Workers::Unplaced => {}
         Workers::Count(count) => writeln!(out, "workers = {count}")?,
         Workers::Cpus(cpus) => writeln!(out, "cpus = \"{cpus}\"")?,
+    }
+    if let Some(HandOver { queue, priority }) = start.hand_over {
+        writeln!(out, "hand_over = {{ queue = {queue}, priority = {} }}", priority.unwrap_or(0))?;
     }
     writeln!(out, "connections = {}", start.sizes.connections)?;
     if let Some(metrics) = start.metrics {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
-use rig_study::run::middle::Standing;
+use rig_study::run::agents::Agents;
 use rig_study::suite::{Scenario, Suite};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process;
@@ -79,8 +79,8 @@ pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
         testbed.route_pools().or_exit(Exit::Failed)?;
     }
     let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
-    let _at_work =
-        Standing::set_up(&scenario_found, &testbed, &usable_cpus(cpus)?.without(&owned)).or_exit(Exit::Failed)?;
+    let control = usable_cpus(cpus)?.without(&owned);
+    let _at_work = Agents::attach(&scenario_found, &testbed, &control, rig_datapaths::ALL).or_exit(Exit::Failed)?;
     registry.publish(name, scenario, rootless, &testbed).map_err(|error| {
         let exit = if error.is::<NameTaken>() { Exit::BadInput } else { Exit::Failed };
         Failure::new(exit, error)
@@ -160,6 +160,7 @@ fn find(name: &str) -> Result<(Suite, Scenario), Failure> {
         return Err(Failure::new(Exit::BadInput, error));
     };
     let suite = Suite::load(suite)?;
+    suite.check_datapaths(rig_datapaths::ALL)?;
     match suite.scenario(scenario).cloned() {
         Some(scenario) => Ok((suite, scenario)),
         None => Err(suite.no_scenario(scenario).into()),

@@ -13,6 +13,7 @@ use rig_study::store::{Ending, NewRun, Store};
 use rig_study::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::shared_cores;
 use rig_testbed::Shares;
+use rig_testbed::datapath::Machine;
 
 use super::compare::Against;
 use super::output::Output;
@@ -31,7 +32,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
     let rootless = gain_privilege()?;
     let shares = Shares::new(&cpus, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
-    let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rootless));
+    let left_out =
+        leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rig_datapaths::ALL, Machine { rootless }));
     if suite.scenarios.is_empty() {
         let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
         return Err(Failure::new(Exit::Lacking, anyhow!("no scenario is left that can be run here:{reasons}")));
@@ -39,7 +41,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     refuse_if_lacking(&suite, Purpose::Run)?;
     let cancel = cancel_on_signal()?;
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
-    let mut rig = Rig::new(program, &cpus, suite.nodes, cancel).or_exit(Exit::Lacking)?;
+    let mut rig = Rig::new(program, &cpus, suite.nodes, cancel, rig_datapaths::ALL).or_exit(Exit::Lacking)?;
 
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     let id = store
@@ -138,6 +140,7 @@ fn measure(
 /// The suite and timing that the command line asks for.
 fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
     let mut suite = Suite::load(&args.suite)?;
+    suite.check_datapaths(rig_datapaths::ALL)?;
     if !args.only.is_empty() {
         suite = suite.only(&args.only)?;
     }

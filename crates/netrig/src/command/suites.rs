@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::streams::print;
-use rig_study::run::middle::nowhere;
-use rig_study::suite::{Repeat, Scenario, Suite};
+use rig_study::run::impossible;
+use rig_study::suite::{Repeat, Scenario, Suite, shown};
 use rig_testbed::Middle;
 use rig_testbed::topology::Path;
 
@@ -48,6 +48,7 @@ fn numbers(rows: &[Scenario]) -> String {
 
 pub fn show(name: &str) -> Result<Exit, Failure> {
     let suite = Suite::load(name)?;
+    suite.check_datapaths(rig_datapaths::ALL)?;
     let mut text = String::new();
     let phases = suite.timing.phases;
     let _ = writeln!(text, "{}\n", suite.title);
@@ -75,8 +76,11 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         if let Some(middle) = &scenario.middle {
             let _ = writeln!(text, "   {}", middle_text(scenario.topology.path(), middle));
         }
-        if let Some(why) = nowhere(scenario) {
-            let _ = writeln!(text, "   Every run leaves it out: {why}");
+        for setup in scenario.datapaths.iter().filter(|setup| !setup.settings.is_empty()) {
+            let _ = writeln!(text, "   {} on {}: {}", setup.name, setup.nodes.join(", "), shown(&setup.settings));
+        }
+        if let Some(why) = impossible(scenario, rig_datapaths::ALL) {
+            let _ = writeln!(text, "   Every run leaves it out: {}", why.found);
         }
         for note in &scenario.notes {
             let _ = writeln!(text, "   Note: {note}");

@@ -20,6 +20,7 @@ use rig_study::run::Lack;
 use rig_study::store::{Store, StoreError};
 use rig_study::suite::{Scenario, Suite};
 use rig_sys::probe::{Facts, Packets, try_congestion_control};
+use rig_testbed::datapath::Machine;
 use serde::Serialize;
 
 pub use findings::findings;
@@ -116,7 +117,8 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     all.push(cpu_time::finding(&rig_datapath::cputime::CpuTime::attach().map_err(Into::into)));
     all.push(profile::finding(&rig_sys::perf::probe()));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
-    all.push(tools::ipvs(rig_study::run::middle::ipvs_lack()));
+    let ipvs = rig_datapaths::ALL.find("ipvs");
+    all.push(tools::ipvs(ipvs.and_then(|ipvs| ipvs.missing(&Machine { rootless: false }))));
     // What belongs together stands together, in the order in which it was first spoken of.
     let order: Vec<Area> = all.iter().map(|finding| finding.area).collect();
     all.sort_by_key(|finding| order.iter().position(|area| *area == finding.area));

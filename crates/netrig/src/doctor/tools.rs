@@ -4,6 +4,8 @@ use std::env::split_paths;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
+use rig_testbed::datapath::Missing;
+
 use super::{Area, Finding, Lack, State};
 
 /// A tool by the programs that have to be on PATH, and where it comes from.
@@ -42,12 +44,10 @@ pub(super) fn tools(path: Option<&OsStr>) -> Vec<Finding> {
 }
 
 /// Whether the kernel's balancer could take part, by what it lacks and the remedy.
-pub(super) fn ipvs(lack: Option<(&str, &str)>) -> Finding {
-    let state = match lack {
+pub(super) fn ipvs(missing: Option<Missing>) -> Finding {
+    let state = match missing {
         None => State::Ok { found: "works".into() },
-        Some((found, remedy)) => {
-            State::Lacking(Lack { found: found.into(), effect: BALANCERS.into(), remedy: remedy.into() })
-        }
+        Some(Missing { found, remedy }) => State::Lacking(Lack { found, effect: BALANCERS.into(), remedy }),
     };
     Finding { area: Area::Tools, name: "IPVS", state }
 }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_balancer_that_lacks_costs_its_rows() {
-        let lacks = ipvs(Some(("the kernel has no IPVS", "use another")));
+        let lacks = ipvs(Some(Missing::new("the kernel has no IPVS", "use another")));
         assert!(matches!(lacks.state, State::Lacking(lack) if lack.effect.contains("netrig run balancer")));
         assert!(matches!(ipvs(None).state, State::Ok { .. }));
     }

@@ -23,7 +23,8 @@ fn trial(wire: &str) -> TrialRecord {
     );
     let suite = Suite::parse("limits.toml", &text).unwrap();
     let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
-    let mut rig = Rig::new(program, &CpuSet::allowed().unwrap(), 2, Cancel::new().unwrap()).unwrap();
+    let cpus = CpuSet::allowed().unwrap();
+    let mut rig = Rig::new(program, &cpus, 2, Cancel::new().unwrap(), rig_datapaths::ALL).unwrap();
     rig.trial(&suite.scenarios[0], 1, &suite.timing, &mut |_, _| ()).unwrap()
 }
 

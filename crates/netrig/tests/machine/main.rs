@@ -2,6 +2,7 @@
 //! machine is in this one binary, one test at a time; see [`world`] for how a test gets a world of its own.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+mod agents;
 mod attribution;
 mod bench;
 mod files;

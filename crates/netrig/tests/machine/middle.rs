@@ -8,6 +8,7 @@ use rig_study::record::TrialRecord;
 use rig_study::run::{Execute, Rig, not_here};
 use rig_study::suite::{Scenario, Suite};
 use rig_sys::napi;
+use rig_testbed::datapath::Machine;
 use rig_testbed::topology::Path;
 use rig_testbed::{Middle, Testbed};
 
@@ -55,7 +56,7 @@ pub fn as_root(body: impl FnOnce()) {
 /// Whether the machine lacks what a scenario's path needs, which is told.
 pub fn is_lacking(scenario: &Scenario, rig: &Rig) -> bool {
     let path = scenario.topology.path();
-    let lack = not_here(scenario, rig.shares());
+    let lack = not_here(scenario, rig.shares(), rig_datapaths::ALL, Machine { rootless: false });
     if let Some(rig_study::run::Lack { found, .. }) = &lack {
         let of = match path {
             _ if found.contains("a CPU each") => Lack::Cpus,
@@ -115,6 +116,9 @@ fn every_path_carries_connections_without_a_failure_in_both_families() {
         assert_eq!(middle.services.len(), 2, "{what}: {middle:?}");
         assert!(middle.services.iter().all(|service| service.backends.len() == 3), "{what}: {middle:?}");
         assert_eq!(middle.drops, [], "{what}");
+        let [agent] = &record.agents[..] else { panic!("{what}: {:?}", record.agents) };
+        assert_eq!((agent.name.as_str(), agent.node.as_str()), (path.name(), "lb"), "{what}");
+        assert_eq!((&agent.version, &agent.state.services), (&middle.system, &middle.services), "{what}");
         println!("{what}: {}, {:?} connections", middle.system, middle.connections);
     });
 }

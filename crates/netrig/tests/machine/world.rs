@@ -39,7 +39,7 @@ pub fn rig() -> Option<Rig> {
         return None;
     }
     let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
-    Some(Rig::new(program, &cpus, 2, Cancel::new().unwrap()).unwrap())
+    Some(Rig::new(program, &cpus, 2, Cancel::new().unwrap(), rig_datapaths::ALL).unwrap())
 }
 
 pub fn is_root() -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rig_study::flame::{IDLE, KERNEL, OTHER, PROGRAM};
-use rig_study::record::{MiddleRecord, MiddleService, Profile, TrialRecord};
+use rig_study::record::{MiddleRecord, Profile, ServiceState, TrialRecord};
 use rig_study::view::ScenarioView;
 
 use crate::document::{Align, Block, Cell, Column, Flame, Label, Row, Table};
@@ -80,10 +80,10 @@ fn counters(scenario: &ScenarioView, trials: &[(&TrialRecord, &MiddleRecord)]) -
 }
 
 /// In ipvsadm's columns.
-fn listing(services: &[MiddleService]) -> String {
+fn listing(services: &[ServiceState]) -> String {
     let mut text = "Prot LocalAddress:Port Scheduler\n".to_owned();
     text += "  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n";
-    for MiddleService { protocol, address, scheduler, backends } in services.iter().take(SERVICES) {
+    for ServiceState { protocol, address, scheduler, backends } in services.iter().take(SERVICES) {
         text += &format!("{protocol:<4} {address} {scheduler}\n");
         for backend in backends.iter().take(BACKENDS) {
             let line = format!(
@@ -187,19 +187,19 @@ fn function<'a>(thread: &'a str, frame: &'a str) -> Function<'a> {
 
 #[cfg(test)]
 mod tests {
-    use rig_study::record::MiddleBackend;
+    use rig_study::record::BackendState;
 
     use super::*;
 
-    fn service(address: &str, backends: usize) -> MiddleService {
-        let backend = |n| MiddleBackend {
+    fn service(address: &str, backends: usize) -> ServiceState {
+        let backend = |n| BackendState {
             address: format!("192.168.6.{}:80", 100 + n),
             forward: "FullNat".to_owned(),
             weight: 100,
             active: 0,
             inactive: 4,
         };
-        MiddleService {
+        ServiceState {
             protocol: "TCP".to_owned(),
             address: address.to_owned(),
             scheduler: "rr".to_owned(),
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn services_are_listed_as_ipvsadm_lists_them() {
-        let services: Vec<MiddleService> = (1..=5).map(|n| service(&format!("192.168.5.{n}:80"), 17)).collect();
+        let services: Vec<ServiceState> = (1..=5).map(|n| service(&format!("192.168.5.{n}:80"), 17)).collect();
         let text = listing(&services);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[2], "TCP  192.168.5.1:80 rr");

@@ -1,6 +1,7 @@
 //! From a run to its report.
 
 pub mod accounting;
+mod agents;
 mod doubts;
 mod latency;
 mod middle;

@@ -1,6 +1,6 @@
 //! Scenarios that this machine cannot make: a run goes without them, and says so.
 
-use rig_testbed::topology::Path;
+use rig_testbed::datapath::{Machine, Registry};
 use rig_testbed::{Middle, Shares};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -66,17 +66,13 @@ fn in_short(ids: &[String]) -> String {
     text
 }
 
-/// Why the scenario cannot be made on this machine, and what to do about it; `None` when it can. `rootless`: netrig is no
-/// root outside of its own user namespace.
-pub fn why_not_here(scenario: &Scenario, shares: &Shares, rootless: bool) -> Option<String> {
+/// Why the scenario cannot be made on this machine, and what to do about it; `None` when it can.
+pub fn why_not_here(scenario: &Scenario, shares: &Shares, datapaths: Registry, machine: Machine) -> Option<String> {
     // What is not to be had at all comes before how many CPUs it would take.
     let smallest = scenario.middle.map(|middle| Middle { workers: 1, ..middle });
     let of_one = Scenario { middle: smallest, ..scenario.clone() };
-    if let Some(Lack { found, remedy, .. }) = not_here(&of_one, shares) {
+    if let Some(Lack { found, remedy, .. }) = not_here(&of_one, shares, datapaths, machine) {
         return Some(format!("{found}: {remedy}"));
-    }
-    if rootless && scenario.topology.path() == Path::Balancer {
-        return Some("XDP programs need root: run netrig as root".to_owned());
     }
     let workers = scenario.middle.map_or(0, |middle| middle.workers);
     (!shares.has_cpus_for(workers))

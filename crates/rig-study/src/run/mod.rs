@@ -1,8 +1,8 @@
 //! Runs: interleaved trials, repeated until the figures are as certain as asked for, stored as they come.
 
+pub mod agents;
 mod environment;
 mod left_out;
-pub mod middle;
 mod progress;
 mod rig;
 mod search;
@@ -20,9 +20,9 @@ use crate::record::{RigCost, TrialRecord};
 use crate::store::{RunId, Store};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
+pub use agents::{impossible, not_here};
 pub use environment::{Build, described, environment, gibibytes};
 pub use left_out::{Lack, LeftOut, leave_out, no_verdict, why_not_here};
-pub use middle::not_here;
 pub use progress::Progress;
 pub use rig::Rig;
 

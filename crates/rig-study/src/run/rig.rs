@@ -18,16 +18,17 @@ use rig_sys::clock;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 use rig_testbed::accounting::Accountant;
+use rig_testbed::datapath::Registry;
 use rig_testbed::meter::Reading;
 use rig_testbed::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions, uplink};
 use rig_testbed::{Middle, Shares, Testbed};
 
 use super::Execute;
-use super::middle::{Ended, Standing};
+use super::agents::{Agents, Observed};
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
 use crate::figures::node_of;
-use crate::record::{MiddleRecord, NodeRecord, RigCost, SearchRecord, TrialRecord};
+use crate::record::{AgentRecord, MiddleRecord, NodeRecord, RigCost, SearchRecord, TrialRecord};
 use crate::suite::{EndWorkers, PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
@@ -53,6 +54,7 @@ pub struct Rig {
     cores: Vec<CpuSet>,
     cancel: Cancel,
     accountant: RefCell<Accountant>,
+    datapaths: Registry,
 }
 
 /// What a load left behind, with the counters of the nodes around it.
@@ -61,21 +63,22 @@ pub(super) struct Observation {
     nodes: Vec<NodeRecord>,
     pub(super) workers: Vec<WorkerRecord>,
     throttled_us: Option<u64>,
+    pub(super) agents: Vec<AgentRecord>,
     pub(super) middle: Option<MiddleRecord>,
 }
 
-/// A testbed, and what is at work in the middle of it.
+/// A testbed, and the agents at work on its nodes.
 #[derive(Debug, Clone, Copy)]
-struct Site<'a> {
+struct Stage<'a> {
     testbed: &'a Testbed,
-    middle: Option<&'a Standing>,
-    /// Whether the middle is to sample stacks if it was asked to: a step that is not kept does without.
+    agents: &'a Agents,
+    /// Whether stacks are to be sampled where that was asked for: a step that is not kept does without.
     samples: bool,
 }
 
-impl<'a> Site<'a> {
-    fn of(testbed: &'a Testbed, middle: Option<&'a Standing>) -> Self {
-        Self { testbed, middle, samples: true }
+impl<'a> Stage<'a> {
+    fn of(testbed: &'a Testbed, agents: &'a Agents) -> Self {
+        Self { testbed, agents, samples: true }
     }
 }
 
@@ -111,11 +114,11 @@ fn generator_ends() -> [Endpoint; 2] {
 }
 
 impl Rig {
-    /// `nodes` nodes share `cpus`; `cancel` stops whatever runs.
+    /// `nodes` nodes share `cpus`; `cancel` stops whatever runs; `datapaths` are those that scenarios may have.
     ///
     /// # Errors
     /// When there are fewer CPUs than nodes.
-    pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel) -> Result<Self> {
+    pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
         let cores = shared_cores();
         // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
         clock::be_punctual();
@@ -127,6 +130,7 @@ impl Rig {
             cores,
             cancel,
             accountant: RefCell::new(Accountant::start()),
+            datapaths,
         };
         rig.keep_off(&rig.shares.all())?;
         Ok(rig)
@@ -161,13 +165,13 @@ impl Rig {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        self.trial_with(Site::of(testbed, None), scenario, None, ordinal, timing, interim)
+        self.trial_with(Stage::of(testbed, &Agents::none()), scenario, None, ordinal, timing, interim)
     }
 
     /// `generator` is its own limit, where a limit is searched.
     fn trial_with(
         &self,
-        site: Site<'_>,
+        stage: Stage<'_>,
         scenario: &Scenario,
         generator: Option<f64>,
         ordinal: u32,
@@ -178,11 +182,12 @@ impl Rig {
         let started = Instant::now();
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
         let (observed, search) = match searched {
-            Some(plan) => self.find(site, scenario, plan, generator, timing.phases, interim)?,
-            None => (self.observe(site, scenario, timing.phases, true, interim)?, None),
+            Some(plan) => self.find(stage, scenario, plan, generator, timing.phases, interim)?,
+            None => (self.observe(stage, scenario, timing.phases, true, interim)?, None),
         };
         let mut record = TrialRecord {
             search,
+            agents: observed.agents,
             middle: observed.middle,
             scenario: scenario.id.clone(),
             ordinal,
@@ -204,7 +209,7 @@ impl Rig {
     /// The window at the limit, or at a share of it, and how that was found.
     fn find(
         &self,
-        site: Site<'_>,
+        stage: Stage<'_>,
         scenario: &Scenario,
         plan: &SearchPlan,
         generator: Option<f64>,
@@ -212,8 +217,8 @@ impl Rig {
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<(Observation, Option<SearchRecord>)> {
         let found = search(scenario, plan, phases, |scenario, phases, purpose| {
-            let site = Site { samples: purpose == Purpose::Confirm, ..site };
-            self.observe(site, scenario, phases, true, interim)
+            let stage = Stage { samples: purpose == Purpose::Confirm, ..stage };
+            self.observe(stage, scenario, phases, true, interim)
         })?;
         let held = found.outcome.held;
         let busy = |observed: &Observation| {
@@ -222,7 +227,7 @@ impl Rig {
         };
         let busiest = found.held.as_ref().map_or(0.0, busy);
         // With nothing between its ends, the generator is all there is.
-        let generator = if is_bare(site.testbed.topology().path()) { held } else { generator };
+        let generator = if is_bare(stage.testbed.topology().path()) { held } else { generator };
         let bound = held.and_then(|held| generator_bound(held, generator, busiest));
         let observed = match found.held {
             Some(observed) if plan.measure_at >= 1.0 => observed,
@@ -230,7 +235,7 @@ impl Rig {
                 // Where nothing was held, the first rate shows what happens.
                 let rate = held.map_or(plan.options.start, |held| held * plan.measure_at);
                 let offered = offered(scenario, plan.of, rate);
-                self.observe(site, &offered, with_opening(&offered, plan.of, phases), true, interim)?
+                self.observe(stage, &offered, with_opening(&offered, plan.of, phases), true, interim)?
             }
         };
         let record = SearchRecord {
@@ -273,12 +278,13 @@ impl Rig {
             .with_family(generator.family)?
             .with_lanes(topology.lanes())?;
         bare.middle = None;
+        bare.datapaths = Vec::new();
         let node = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node).unwrap_or(0);
         let all = self.shares.of(topology, scenario.middle)?;
         let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
         let testbed = Testbed::build(&bare.topology, &shares).context("build the testbed of the generator's limit")?;
         let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
-            self.observe(Site::of(&testbed, None), scenario, phases, true, &mut |_, _| ())
+            self.observe(Stage::of(&testbed, &Agents::none()), scenario, phases, true, &mut |_, _| ())
         });
         let held = found.context("search for the generator's own limit")?.outcome.held;
         self.generator.push((generator, held));
@@ -287,7 +293,7 @@ impl Rig {
 
     fn observe(
         &self,
-        Site { testbed, middle, samples }: Site<'_>,
+        Stage { testbed, agents, samples }: Stage<'_>,
         scenario: &Scenario,
         phases: Phases,
         loaded: bool,
@@ -307,16 +313,13 @@ impl Rig {
         let places = Watched::new(&self.accountant, testbed)?;
         running.wait_until(begin_ns).map_err(stopped_or)?;
         let begin = Reading::take(testbed, &self.accountant.borrow())?;
-        let between = middle.map(|middle| middle.begin(samples)).transpose()?;
+        let window = agents.begin(samples)?;
         running.wait_until(end_ns).map_err(stopped_or)?;
         let end = Reading::take(testbed, &self.accountant.borrow())?;
         let nodes = begin.until(&end, testbed, &places.places);
-        let middle = match (middle, between, testbed.topology().middle()) {
-            (Some(middle), Some(begin), Some(node)) => Some(middle.end(begin, &nodes[node])?),
-            _ => None,
-        };
+        let observed = agents.end(window, &nodes)?;
         let mut workers = running.finish().map_err(stopped_or)?;
-        let middle = middle.map(Ended::record);
+        let (agents, middle) = Observed::records(observed);
         for worker in &mut workers[measured..] {
             worker.name.truncate(worker.name.len() - UNDER.len());
             worker.background = true;
@@ -325,6 +328,7 @@ impl Rig {
             window: (begin.at_ns, end.at_ns),
             nodes,
             workers,
+            agents,
             middle,
             throttled_us: begin.throttled_until(&end),
         })
@@ -384,8 +388,8 @@ impl Rig {
         Ok(Worker { plan, spawn: Box::new(spawn) })
     }
 
-    /// The testbed, and what is at work in the middle, which is to go first.
-    fn build(&self, scenario: &Scenario) -> Result<(Testbed, Option<Standing>)> {
+    /// The testbed, and the agents on its nodes, which are to go first.
+    fn build(&self, scenario: &Scenario) -> Result<(Testbed, Agents)> {
         let shares = self.shares.of(&scenario.topology, scenario.middle)?;
         self.keep_off(&shares)?;
         let mut testbed = Testbed::build(&scenario.topology, &shares).context("build the testbed")?;
@@ -393,8 +397,8 @@ impl Rig {
             testbed.route_pools().context("route to the packets' own addresses")?;
         }
         let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
-        let middle = Standing::set_up(scenario, &testbed, &self.allowed.without(&owned))?;
-        Ok((testbed, middle))
+        let agents = Agents::attach(scenario, &testbed, &self.allowed.without(&owned), self.datapaths)?;
+        Ok((testbed, agents))
     }
 }
 
@@ -462,10 +466,10 @@ impl Execute for Rig {
         let scenario = &scenario.on(&self.shares)?;
         let generator = self.generator_limit(scenario, timing)?;
         let building = Instant::now();
-        let (testbed, middle) = self.build(scenario)?;
+        let (testbed, agents) = self.build(scenario)?;
         let setup = building.elapsed();
-        let site = Site::of(&testbed, middle.as_ref());
-        let record = self.trial_with(site, scenario, generator, ordinal, timing, interim)?;
+        let stage = Stage::of(&testbed, &agents);
+        let record = self.trial_with(stage, scenario, generator, ordinal, timing, interim)?;
         if let (Some(search), true) = (&record.search, is_bare(scenario.topology.path())) {
             // What others would search again is known.
             let generator = Generator::of(scenario, timing);
@@ -474,7 +478,8 @@ impl Execute for Rig {
             }
         }
         let closing = Instant::now();
-        drop((middle, testbed));
+        agents.detach()?;
+        drop(testbed);
         Ok(TrialRecord {
             started_unix_ms,
             setup_us: setup.as_micros() as u64,
@@ -486,7 +491,7 @@ impl Execute for Rig {
 
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
         let scenario = &scenario.on(&self.shares)?;
-        let (testbed, middle) = self.build(scenario)?;
+        let (testbed, agents) = self.build(scenario)?;
         let phases = Phases {
             warm_up: Duration::ZERO,
             cool_down: Duration::ZERO,
@@ -494,8 +499,8 @@ impl Execute for Rig {
             ..timing.phases
         };
         let runner = own_cpu_ns();
-        let site = Site::of(&testbed, middle.as_ref());
-        let observed = self.observe(site, scenario, phases, false, &mut |_, _| ())?;
+        let stage = Stage::of(&testbed, &agents);
+        let observed = self.observe(stage, scenario, phases, false, &mut |_, _| ())?;
         let runner = own_cpu_ns().saturating_sub(runner);
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
         let own = |node: &NodeRecord| {

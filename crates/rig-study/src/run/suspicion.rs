@@ -301,6 +301,7 @@ mod tests {
             workers: Vec::new(),
             throttled_us: None,
             search: None,
+            agents: Vec::new(),
             middle: None,
             flags: Vec::new(),
         }

@@ -46,6 +46,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         workers: Vec::new(),
         throttled_us: Some(1500),
         search: None,
+        agents: Vec::new(),
         middle: None,
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }

@@ -107,12 +107,18 @@ pub(super) struct ScenarioFile {
     pub local_addresses: Option<Spanned<u32>>,
     /// Whether the stacks of those CPUs are sampled, which flame graphs are drawn from.
     pub profile: Option<Spanned<bool>>,
+    /// Datapaths with their settings: that of the path, and others.
+    #[serde(default)]
+    pub datapath: Vec<Spanned<DatapathFile>>,
     /// A second load that runs meanwhile.
     pub under: Option<Spanned<LoadFile>>,
     /// Figures that have to be certain besides the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
     #[serde(default)]
     pub watch: Vec<Spanned<String>>,
 }
+
+/// `name`, perhaps `nodes`, and whatever settings the datapath has.
+pub(super) type DatapathFile = std::collections::BTreeMap<String, Spanned<toml::Value>>;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "expected a number of workers such as 1, or a list of them: [1, 2, 4]")]

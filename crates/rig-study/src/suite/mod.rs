@@ -1,5 +1,6 @@
 //! Suite files: TOML in, one validated value out that nothing checks again.
 
+mod datapaths;
 mod file;
 mod keys;
 mod load;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
+pub use self::datapaths::{DatapathSetup, shown};
 pub use self::packets::{EndWorkers, PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
@@ -148,6 +150,8 @@ pub struct Scenario {
     pub topology: Topology,
     /// On the paths that have a node between client and server.
     pub middle: Option<Middle>,
+    /// What handles packets of nodes: that of the path first, where it has one.
+    pub datapaths: Vec<DatapathSetup>,
     /// What the file calls the scenario that this one is a row of, by its number of workers; `None` of one that stands alone.
     pub row_of: Option<String>,
     /// What is measured.

@@ -250,6 +250,7 @@ impl Resolver<'_> {
             return Err(self.error(of.span.clone(), what, Some("search with the scenario's own load")));
         }
         let under = under.map(|(under, _)| under);
+        let datapaths = self.datapaths(scenario, &topology)?;
         self.check_shared(scenario, &traffic, under.as_ref())?;
         let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
@@ -258,6 +259,7 @@ impl Resolver<'_> {
             notes: scenario.notes.clone(),
             topology,
             middle: None,
+            datapaths,
             row_of: None,
             watched: traffic.goal(),
             traffic,
@@ -457,7 +459,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn line(&self, span: Range<usize>) -> usize {
+    pub(super) fn line(&self, span: Range<usize>) -> usize {
         let end = span.start.min(self.text.len());
         self.text.as_bytes()[..end].iter().filter(|&&b| b == b'\n').count() + 1
     }

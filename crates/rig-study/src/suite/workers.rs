@@ -111,10 +111,6 @@ impl Resolver<'_> {
                 }
             };
         }
-        if let (Path::Ipvs, Some(given)) = (path, &scenario.local_addresses) {
-            let what = "'local_addresses' on path ipvs, which leaves packets their clients' addresses";
-            return Err(self.error(given.span(), what, Some("remove it")));
-        }
         let addresses = |key: &str, given: &Option<Spanned<u32>>| match given {
             None => Ok(1),
             Some(given) if (1..=Pool::SIZE).contains(given.get_ref()) => Ok(*given.get_ref()),

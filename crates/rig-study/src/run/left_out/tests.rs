@@ -2,7 +2,7 @@ use rig_sys::cpu::CpuSet;
 
 use super::*;
 use crate::record::MiddleRecord;
-use crate::run::middle::nowhere;
+use crate::run::impossible;
 
 /// What a run of the built-in suite goes without, when netrig has so many CPUs.
 fn left_out(cpus: u32, rootless: bool) -> Vec<LeftOut> {
@@ -12,7 +12,8 @@ fn left_out(cpus: u32, rootless: bool) -> Vec<LeftOut> {
 fn left_out_of(mut suite: Suite, cpus: u32, rootless: bool) -> Vec<LeftOut> {
     let shares = Shares::new(&CpuSet::new(0..cpus), &[], 0).unwrap();
     let before = suite.scenarios.len();
-    let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rootless));
+    let left_out =
+        leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rig_datapaths::ALL, Machine { rootless }));
     let taken: usize = left_out.iter().map(|one| one.scenarios.len()).sum();
     assert_eq!(suite.scenarios.len(), before - taken);
     assert!(left_out.iter().flat_map(|one| &one.scenarios).all(|id| suite.scenario(id).is_none()));
@@ -38,7 +39,11 @@ fn rows_that_need_more_cpus_than_there_are_go_together() {
 #[test]
 fn what_no_machine_can_do_is_not_told_by_its_cpus_and_no_built_in_suite_offers_it() {
     for suite in Suite::built_in().map(Result::unwrap) {
-        assert!(suite.scenarios.iter().all(|scenario| nowhere(scenario).is_none()), "{}", suite.name);
+        assert!(
+            suite.scenarios.iter().all(|scenario| impossible(scenario, rig_datapaths::ALL).is_none()),
+            "{}",
+            suite.name
+        );
     }
     let text = Suite::load("balancer").unwrap().text;
     let (before, udp) = text.split_once("id = \"pps-nftables\"").unwrap();

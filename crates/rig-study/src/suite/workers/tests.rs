@@ -16,7 +16,9 @@ fn parse(scenarios: &[(&str, &str, &str)], rest: &str) -> Result<Suite> {
              to = \"server\"\n{keys}\n"
         );
     }
-    Suite::parse("small.toml", &(text + rest))
+    let suite = Suite::parse("small.toml", &(text + rest))?;
+    suite.check_datapaths(rig_datapaths::ALL)?;
+    Ok(suite)
 }
 
 fn with(keys: &str) -> Result<Suite> {

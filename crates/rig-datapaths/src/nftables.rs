@@ -1,31 +1,59 @@
-//! nftables in the middle: the destination is one backend after the other, the source the middle's own.
+//! nftables: the destination is one backend after the other, the source the node's own.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
-use rig_sys::netns::{NetNs, NsFile};
+use rig_sys::netns::NsFile;
+use rig_testbed::datapath::{
+    Asked, Counters, Datapath, Live, Machine, Missing, Mistake, NodeAccess, ServiceState, Services, Settings, Site,
+    State, UnknownCommand,
+};
+use serde_json::Value;
 
-use super::{CLOSING, Carrier, DATAGRAMS, ESTABLISHED, Job, SYN_RECEIVED, State, said_by};
-use crate::record::MiddleService;
+use super::{CLOSING, DATAGRAMS, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, none};
 
 /// Ended connections are forgotten after a second, and not after the seven that the balancer has: how many the table has
 /// room for is the machine's to say (`net.netfilter.nf_conntrack_max`), and seven seconds of them would be the limit, in
 /// place of the CPU.
 const ENDED: u32 = 1;
 
-/// The rules, which go with the namespace.
+/// The kernel's NAT with connection tracking, set up by `nft`.
 #[derive(Debug)]
-pub struct Rules {
+pub(crate) struct Nftables;
+
+impl Datapath for Nftables {
+    fn name(&self) -> &'static str {
+        "nftables"
+    }
+
+    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+        carries_as_it_is(self.name(), asked)
+    }
+
+    fn missing(&self, machine: &Machine) -> Option<Missing> {
+        machine.lacks_program("nft", "nftables")
+    }
+
+    fn attach(&self, site: &Site<'_>, _settings: &Settings) -> Result<Box<dyn Live>> {
+        Ok(Box::new(Rules::load(site).context("set up nftables")?))
+    }
+}
+
+/// The rules, which go with the node.
+#[derive(Debug)]
+struct Rules {
     version: String,
     source: String,
-    services: Vec<MiddleService>,
-    ns: NetNs,
+    services: Vec<ServiceState>,
+    node: NodeAccess,
     statistics: NsFile,
 }
 
 impl Rules {
-    pub fn load(job: &Job, ns: &NetNs) -> Result<Self> {
-        said_by(ns, "nft", &["-f", "-"], &ruleset(job)?)?;
+    fn load(site: &Site<'_>) -> Result<Self> {
+        let (node, services) = (site.node(), site.services()?);
+        node.output("nft", &["-f", "-"], &ruleset(services, &site.links_to(&services.servers))?)?;
         // They are there when the rules have called for connection tracking.
         let timeouts = [
             ("nf_conntrack_tcp_timeout_syn_sent", SYN_RECEIVED),
@@ -40,33 +68,33 @@ impl Rules {
             ("nf_conntrack_udp_timeout_stream", DATAGRAMS),
         ];
         for (name, seconds) in timeouts {
-            ns.sysctl(&format!("net.netfilter.{name}"), &seconds.to_string())?;
+            node.set_sysctls(&[(&format!("net.netfilter.{name}"), &seconds.to_string())])?;
         }
-        let source = match job.local.len() {
+        let source = match services.local.len() {
             1 => "masquerade with random ports".to_owned(),
             count => format!("SNAT to {count} addresses with random ports"),
         };
-        let version = said_by(ns, "nft", &["--version"], "")?;
+        let version = node.output("nft", &["--version"], "")?;
         Ok(Self {
             version: version.split_whitespace().take(2).collect::<Vec<_>>().join(" "),
             source,
-            services: job.listing("rr", "Masq"),
-            ns: ns.try_clone()?,
-            statistics: ns.run(|| NsFile::here("stat/nf_conntrack"))??,
+            services: services.listing("rr", "Masq", WEIGHT),
+            node: node.try_clone()?,
+            statistics: node.proc_net("stat/nf_conntrack")?,
         })
     }
 }
 
-/// Both translations. With one local address packets get the middle's own (masquerade); with several, those.
-fn ruleset(job: &Job) -> Result<String> {
-    let ip = if job.is_ipv4() { "ip" } else { "ip6" };
-    let protocol = job.protocol.name();
+/// Both translations. With one local address packets get the node's own (masquerade); with several, those.
+fn ruleset(services: &Services, server_links: &[String]) -> Result<String> {
+    let ip = if services.is_ipv4() { "ip" } else { "ip6" };
+    let protocol = services.protocol.name();
     let mut text =
         format!("table {ip} netrig {{\n  chain to_backends {{\n    type nat hook prerouting priority dstnat;\n");
-    for service in &job.services {
-        let places = job.backends.iter().enumerate().map(|(turn, backend)| format!("{turn} : {backend}"));
+    for service in &services.addresses {
+        let places = services.backends.iter().enumerate().map(|(turn, backend)| format!("{turn} : {backend}"));
         let map = places.collect::<Vec<_>>().join(", ");
-        let (address, port, turns) = (service.ip(), service.port(), job.backends.len());
+        let (address, port, turns) = (service.ip(), service.port(), services.backends.len());
         writeln!(
             text,
             "    {ip} daddr {address} {protocol} dport {port} dnat to numgen inc mod {turns} map {{ {map} }}"
@@ -74,11 +102,11 @@ fn ruleset(job: &Job) -> Result<String> {
     }
     text.push_str("  }\n  chain from_here {\n    type nat hook postrouting priority srcnat;\n");
     // A port that is kept as long as it is free is the same for two CPUs at once, and one of the connections is dropped.
-    let source = match &job.local[..] {
+    let source = match &services.local[..] {
         [first, .., last] => format!("snat to {first}-{last} fully-random"),
         _ => "masquerade fully-random".to_owned(),
     };
-    let links = match &job.server_links[..] {
+    let links = match server_links {
         [link] => format!("\"{link}\""),
         links => format!("{{ {} }}", links.iter().map(|link| format!("\"{link}\"")).collect::<Vec<_>>().join(", ")),
     };
@@ -86,14 +114,18 @@ fn ruleset(job: &Job) -> Result<String> {
     Ok(text)
 }
 
-impl Carrier for Rules {
-    fn system(&self) -> Result<String> {
+impl Live for Rules {
+    fn version(&self) -> Result<String> {
         Ok(format!("{}, DNAT in turns and {}", self.version, self.source))
+    }
+
+    fn settings(&self) -> Settings {
+        none()
     }
 
     /// Connection tracking's own, by CPU (net/netfilter/nf_conntrack_standalone.c): a line of names, then a line of
     /// hexadecimal numbers for each CPU.
-    fn drops(&self) -> Result<Vec<(String, u64)>> {
+    fn counters(&self) -> Result<Counters> {
         let mut text = String::new();
         self.statistics.read(&mut text)?;
         let mut lines = text.lines();
@@ -111,13 +143,17 @@ impl Carrier for Rules {
             ("invalid", "connection tracking: of no connection"),
         ];
         let count = |name| names.iter().position(|of| *of == name).map_or(0, |at| sums[at]);
-        Ok(known.map(|(name, words)| (words.to_owned(), count(name))).into())
+        let drops = known.map(|(name, words)| (words.to_owned(), count(name))).into();
+        Ok(Counters { counts: BTreeMap::new(), drops })
     }
 
     fn state(&self) -> Result<State> {
-        let count = self.ns.run(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count"))?;
-        let count = count.context("read how many connections are tracked")?;
-        let connections = count.trim().parse().context("read how many connections are tracked")?;
-        Ok(State { connections: Some(connections), memory_bytes: None, services: self.services.clone() })
+        let count = self.node.sysctl("net.netfilter.nf_conntrack_count")?;
+        let connections = count.parse().context("read how many connections are tracked")?;
+        Ok(State { connections: Some(connections), services: self.services.clone(), ..State::default() })
+    }
+
+    fn command(&mut self, name: &str, _arguments: &Value) -> Result<Value> {
+        Err(UnknownCommand::of(&Nftables, name).into())
     }
 }

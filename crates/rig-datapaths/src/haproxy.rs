@@ -1,8 +1,9 @@
-//! HAProxy in TCP mode in the middle.
+//! HAProxy in TCP mode.
 
 mod errors;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -13,13 +14,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
-use rig_sys::netlink::Netlink;
-use rig_sys::netns::{NetNs, NsFile};
-use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
+use rig_sys::cpu::CpuSet;
+use rig_sys::netns::NsFile;
+use rig_sys::process::in_own_group;
+use rig_testbed::datapath::{
+    Asked, BackendState, Counters, Datapath, Live, Machine, Missing, Mistake, NodeAccess, Protocol, ServiceState,
+    Services, Settings, Site, State, UnknownCommand,
+};
+use serde_json::Value;
 
 use self::errors::Errors;
-use super::{CLOSING, Carrier, ESTABLISHED, Job, Protocol, SYN_RECEIVED, State, WEIGHT, said_by};
-use crate::record::{MiddleBackend, MiddleService};
+use super::{CLOSING, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, none};
 
 /// How long it may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,31 +35,59 @@ const NAME_LENGTH: usize = 107;
 /// How long it may take to be gone after its socket is.
 const DYING: Duration = Duration::from_millis(200);
 
+/// A proxy: it ends each connection and makes another.
+#[derive(Debug)]
+pub(crate) struct Haproxy;
+
+impl Datapath for Haproxy {
+    fn name(&self) -> &'static str {
+        "haproxy"
+    }
+
+    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+        carries_as_it_is(self.name(), asked)
+    }
+
+    fn impossible(&self, asked: &Asked<'_>) -> Option<Missing> {
+        let is_udp = asked.services.is_some_and(|services| services.protocol == Protocol::Udp);
+        is_udp.then(|| Missing::new("HAProxy carries TCP only", "choose another path for UDP"))
+    }
+
+    fn missing(&self, machine: &Machine) -> Option<Missing> {
+        machine.lacks_program("haproxy", "haproxy")
+    }
+
+    fn attach(&self, site: &Site<'_>, _settings: &Settings) -> Result<Box<dyn Live>> {
+        Ok(Box::new(Proxy::start(site).context("start HAProxy")?))
+    }
+}
+
 /// The process, its configuration and the socket that it tells about itself by.
 #[derive(Debug)]
-pub struct Proxy {
+struct Proxy {
     version: String,
     threads: usize,
     services: Vec<SocketAddr>,
     process: RefCell<Child>,
     errors: Errors,
-    ns: NetNs,
+    node: NodeAccess,
     listening: NsFile,
 }
 
 impl Proxy {
-    pub fn start(job: &Job, ns: &NetNs) -> Result<Self> {
-        if job.protocol == Protocol::Udp {
+    fn start(site: &Site<'_>) -> Result<Self> {
+        let (node, services) = (site.node(), site.services()?);
+        if services.protocol == Protocol::Udp {
             bail!("HAProxy carries TCP only: choose another path for UDP");
         }
         // It listens, so the addresses have to be somebody's here.
-        let mut netlink = Netlink::open(ns)?;
-        let mut addresses: Vec<IpAddr> = job.services.iter().map(SocketAddr::ip).collect();
+        let mut netlink = node.netlink()?;
+        let mut addresses: Vec<IpAddr> = services.addresses.iter().map(SocketAddr::ip).collect();
         addresses.dedup();
-        for address in addresses.into_iter().chain(job.local.iter().copied()) {
+        for address in addresses.into_iter().chain(services.local.iter().copied()) {
             netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
         }
-        ns.sysctls(&[
+        node.set_sysctls(&[
             ("net.ipv4.ip_local_port_range", "1025 65535"),
             ("net.core.somaxconn", "65535"),
             ("net.ipv4.tcp_max_syn_backlog", "65535"),
@@ -62,16 +95,16 @@ impl Proxy {
             ("net.ipv4.tcp_max_tw_buckets", "1024"),
         ])?;
         // All that can fail comes before the process, which nobody would end.
-        let version = said_by(ns, "haproxy", &["-v"], "")?;
-        let (configuration, listening) = (configuration(job)?, ns.run(|| NsFile::here("netstat"))??);
-        let own = ns.try_clone()?;
+        let version = node.output("haproxy", &["-v"], "")?;
+        let (configuration, listening) = (configuration(services, site.cpus())?, node.proc_net("netstat")?);
+        let own = node.try_clone()?;
         let (said, says) = io::pipe().context("make a pipe")?;
         let errors = Errors::of(said).context("start a thread")?;
         // No file and no named socket, so that there is nothing to be left behind.
         let mut command = Command::new("haproxy");
         command.args(["-db", "-f", "/dev/stdin"]).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(says);
-        let process = in_namespace(die_with_parent(in_own_group(&mut command)), ns).spawn();
+        let process = node.spawn(in_own_group(&mut command));
         // With it goes this end of the pipe, which would keep it from ending.
         drop(command);
         let mut process = process.context("run haproxy (apt-get install haproxy)")?;
@@ -81,11 +114,11 @@ impl Proxy {
         drop(stdin);
         let proxy = Self {
             version: version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned(),
-            threads: job.workers.len(),
-            services: job.services.clone(),
+            threads: site.cpus().len(),
+            services: services.addresses.clone(),
             process: RefCell::new(process),
             errors,
-            ns: own,
+            node: own,
             listening,
         };
         proxy.wait_until_it_listens()?;
@@ -133,7 +166,7 @@ impl Proxy {
         let mut name = [0; NAME_LENGTH];
         name[..STATISTICS.len()].copy_from_slice(STATISTICS.as_bytes());
         let address = UnixAddress::from_abstract_name(name).context("name haproxy's socket")?;
-        let mut stream = self.ns.run(|| UnixStream::connect_addr(&address))?.context("ask haproxy")?;
+        let mut stream = self.node.run(|| UnixStream::connect_addr(&address))?.context("ask haproxy")?;
         stream.set_read_timeout(Some(PATIENCE)).context("ask haproxy")?;
         writeln!(stream, "{command}").context("ask haproxy")?;
         let mut answer = String::new();
@@ -154,9 +187,9 @@ impl Drop for Proxy {
 }
 
 /// How many connections there can be at a time haproxy finds out from the limit of open files, as it does by default.
-fn configuration(job: &Job) -> Result<String> {
-    let threads = job.workers.len();
-    let cpus: Vec<String> = job.workers.as_slice().iter().map(u32::to_string).collect();
+fn configuration(services: &Services, cpus: &CpuSet) -> Result<String> {
+    let threads = cpus.len();
+    let cpus: Vec<String> = cpus.as_slice().iter().map(u32::to_string).collect();
     let mut text = format!(
         "global\n  nbthread {threads}\n  cpu-map auto:1/1-{threads} {}\n  stats socket abns@{STATISTICS}\n\
          defaults\n  mode tcp\n  timeout connect {SYN_RECEIVED}s\n  timeout client {ESTABLISHED}s\n  \
@@ -164,13 +197,13 @@ fn configuration(job: &Job) -> Result<String> {
          backlog 65535\n",
         cpus.join(" "),
     );
-    for (number, service) in job.services.iter().enumerate() {
+    for (number, service) in services.addresses.iter().enumerate() {
         writeln!(text, "frontend service{number}\n  bind {service}\n  default_backend servers{number}")?;
         writeln!(text, "backend servers{number}\n  balance roundrobin")?;
         // A server that is reached from several addresses is named several times, each as often as the others.
-        let times = (job.local.len() / job.backends.len()).max(1);
-        let backends = (0..times).flat_map(|_| job.backends_of(*service));
-        for (turn, (backend, source)) in backends.zip(job.local.iter().cycle()).enumerate() {
+        let times = (services.local.len() / services.backends.len()).max(1);
+        let backends = (0..times).flat_map(|_| services.backends_of(*service));
+        for (turn, (backend, source)) in backends.zip(services.local.iter().cycle()).enumerate() {
             // With a port, any, since it takes what follows the last colon of a bare IPv6 address for one.
             writeln!(text, "  server server{turn} {backend} source {}", SocketAddr::new(*source, 0))?;
         }
@@ -178,21 +211,26 @@ fn configuration(job: &Job) -> Result<String> {
     Ok(text)
 }
 
-impl Carrier for Proxy {
-    fn system(&self) -> Result<String> {
+impl Live for Proxy {
+    fn version(&self) -> Result<String> {
         let threads = if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
         Ok(format!("HAProxy {}, TCP mode, {threads}", self.version))
     }
 
+    fn settings(&self) -> Settings {
+        none()
+    }
+
     /// Of the kernel's listening sockets (/proc/net/netstat: a line of names, then a line of numbers).
-    fn drops(&self) -> Result<Vec<(String, u64)>> {
+    fn counters(&self) -> Result<Counters> {
         let mut text = String::new();
         self.listening.read(&mut text)?;
         let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
         let (names, numbers) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
         let pairs: Vec<_> = names.split_whitespace().zip(numbers.split_whitespace()).collect();
         let refused = pairs.iter().find(|(name, _)| *name == "ListenDrops").and_then(|(_, number)| number.parse().ok());
-        Ok(vec![("a listening socket took no more connections".to_owned(), refused.unwrap_or(0))])
+        let drops = vec![("a listening socket took no more connections".to_owned(), refused.unwrap_or(0))];
+        Ok(Counters { counts: BTreeMap::new(), drops })
     }
 
     fn state(&self) -> Result<State> {
@@ -202,14 +240,14 @@ impl Carrier for Proxy {
         let column = |name: &str| names.iter().position(|of| of == name).with_context(|| format!("find column {name}"));
         let (proxy, server, current) = (column("pxname")?, column("svname")?, column("scur")?);
         let address = column("addr")?;
-        let service = |address: &SocketAddr| MiddleService {
+        let service = |address: &SocketAddr| ServiceState {
             protocol: "TCP".to_owned(),
             address: address.to_string(),
             scheduler: "roundrobin".to_owned(),
             backends: Vec::new(),
         };
         let services = self.services.iter().map(service).collect();
-        let mut state = State { connections: Some(0), memory_bytes: None, services };
+        let mut state = State { connections: Some(0), services, ..State::default() };
         for row in reader.records() {
             let row = row.context("read haproxy's table")?;
             let number = |at: usize| row.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
@@ -217,7 +255,7 @@ impl Carrier for Proxy {
                 "FRONTEND" => state.connections = state.connections.map(|sum| sum + number(current)),
                 "BACKEND" => {}
                 _ => {
-                    let backend = MiddleBackend {
+                    let backend = BackendState {
                         address: row[address].to_owned(),
                         forward: "Proxy".to_owned(),
                         weight: WEIGHT,
@@ -236,5 +274,8 @@ impl Carrier for Proxy {
             }
         }
         Ok(state)
+    }
+    fn command(&mut self, name: &str, _arguments: &Value) -> Result<Value> {
+        Err(UnknownCommand::of(&Haproxy, name).into())
     }
 }

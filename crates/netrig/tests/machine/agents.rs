@@ -1,0 +1,217 @@
+//! Agents of datapaths: what they do when they are told to while they carry a load.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rig_study::run::agents::Agents;
+use rig_study::suite::{Scenario, Suite};
+use rig_sys::cpu::CpuSet;
+use rig_sys::ethtool::{self, Offload};
+use rig_sys::netlink::Netlink;
+use rig_sys::netns::NetNs;
+use rig_testbed::Testbed;
+use rig_testbed::datapath::UnknownCommand;
+use serde_json::{Value, json};
+
+use crate::middle::{as_root, is_lacking};
+use crate::world;
+
+/// A scenario with one service of three servers.
+fn scenario(path: &str, settings: &str) -> Scenario {
+    let text = format!(
+        "name = \"agents\"\ntitle = \"Agents\"\n\
+         [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+         [testbed.three]\nnodes = [\"client\", \"lb\", \"server\"]\nwire = {{}}\n\
+         [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"three\"\npath = \"{path}\"\nfrom = \"client\"\nto = \"server\"\n\
+         load = {{ kind = \"packets\", protocol = \"tcp\", connections_per_second = 100, server_addresses = 3 }}\n\
+         [[scenario.datapath]]\nname = \"{path}\"\n{settings}\n"
+    );
+    let suite = Suite::parse("agents.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    suite.check_datapaths(rig_datapaths::ALL).unwrap();
+    suite.scenarios[0].clone()
+}
+
+/// Runs `body` with the scenario's testbed and its agents, where they are to be had.
+fn with_agents(scenario: &Scenario, body: impl FnOnce(&Testbed, &Agents)) {
+    as_root(|| {
+        let Some(rig) = world::rig() else { return };
+        if is_lacking(scenario, &rig) {
+            return;
+        }
+        let topology = &scenario.topology;
+        let mut testbed = Testbed::build(topology, &rig.shares().of(topology, scenario.middle).unwrap()).unwrap();
+        testbed.route_pools().unwrap();
+        let agents = Agents::attach(scenario, &testbed, &CpuSet::new([]), rig_datapaths::ALL).unwrap();
+        body(&testbed, &agents);
+        agents.detach().unwrap();
+    });
+}
+
+fn namespace(testbed: &Testbed, node: usize) -> NetNs {
+    let place = testbed.places(node).next().unwrap();
+    // Sockets of the kernel leave checksums to the network card, which a veth is none.
+    ethtool::set(&place.ns, "eth0", Offload::Checksum, false).unwrap();
+    place.ns.try_clone().unwrap()
+}
+
+/// Answers each connection with the number of its server, and holds it until the client leaves.
+fn serve(server: &NetNs, backends: &[SocketAddr]) {
+    let mut netlink = Netlink::open(server).unwrap();
+    for (number, backend) in (0_u8..).zip(backends) {
+        netlink.add_address("eth0", backend.ip(), 32).unwrap();
+        let listener = server.run(|| TcpListener::bind(backend).unwrap()).unwrap();
+        // It ends with the test's process: nothing else would wake it.
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    let _gone = stream.write_all(&[number]);
+                    let _gone = stream.read(&mut [0]);
+                });
+            }
+        });
+    }
+}
+
+/// A connection, and which server it came to.
+fn connect(client: &NetNs, service: SocketAddr) -> Option<(TcpStream, u8)> {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let mut stream = client.run(|| TcpStream::connect_timeout(&service, PATIENCE)).unwrap().ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut number = [0];
+    stream.read_exact(&mut number).ok()?;
+    Some((stream, number[0]))
+}
+
+fn told(agents: &Agents, name: &str, arguments: &Value) -> Value {
+    let mut answers = agents.command("balancer", None, name, arguments).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(answers.len(), 1);
+    let (node, answer) = answers.remove(0);
+    assert_eq!(node, "lb");
+    answer
+}
+
+#[test]
+fn weights_that_change_under_a_load_move_new_connections() {
+    with_agents(&scenario("balancer", "scheduler = \"wrr\"\nconnections = 4096"), |testbed, agents| {
+        let services = told(agents, "counters", &Value::Null);
+        assert_eq!(services[0]["scheduler"], "wrr");
+        let service: SocketAddr = services[0]["address"].as_str().unwrap().parse().unwrap();
+        let backends = services[0]["backends"].as_array().unwrap();
+        let backends: Vec<SocketAddr> =
+            backends.iter().map(|one| one["address"].as_str().unwrap().parse().unwrap()).collect();
+        assert_eq!(backends.len(), 3);
+        let (client, server) = (namespace(testbed, 0), namespace(testbed, 2));
+        serve(&server, &backends);
+
+        // By phase and server, of connections that began in the phase.
+        let came: Mutex<BTreeMap<(usize, u8), u32>> = Mutex::default();
+        let (phase, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let of = |wanted: usize| -> [u32; 3] {
+            let came = came.lock().unwrap();
+            [0, 1, 2].map(|server| came.get(&(wanted, server)).copied().unwrap_or(0))
+        };
+        /// Connections of each phase.
+        const EACH: u32 = 60;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let until = Instant::now() + Duration::from_secs(120);
+                while !over.load(Ordering::SeqCst) && Instant::now() < until {
+                    let begun_in = phase.load(Ordering::SeqCst);
+                    if let Some((_, server)) = connect(&client, service) {
+                        *came.lock().unwrap().entry((begun_in, server)).or_default() += 1;
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let next = |wanted: usize| {
+                phase.store(wanted, Ordering::SeqCst);
+                world::until(Duration::from_secs(60), || (of(wanted).iter().sum::<u32>() >= EACH).then_some(()))
+                    .unwrap_or_else(|| panic!("phase {wanted}: {:?}", of(wanted)));
+            };
+            next(0);
+            // By address on one service, by number on all.
+            let one = json!({"service": service, "backend": backends[0].ip(), "weight": 0});
+            assert_eq!(told(agents, "weight", &one), json!({"changed": 1, "said": []}));
+            next(1);
+            told(agents, "weight", &json!({"backend": 1, "weight": 100}));
+            told(agents, "weight", &json!({"backend": 2, "weight": 400}));
+            next(2);
+            over.store(true, Ordering::SeqCst);
+        });
+        let [equal, without, heavy] = [0, 1, 2].map(of);
+        println!("connections by server: {equal:?}, {without:?}, {heavy:?}");
+        assert!(equal.iter().all(|count| *count > 0), "{equal:?}");
+        assert!(without[0] == 0 && without[1] > 0 && without[2] > 0, "{without:?}");
+        assert!(heavy[1] > heavy[0] + heavy[2] && heavy[0] > 0, "{heavy:?}");
+
+        let all: u32 = [equal, without, heavy].iter().flatten().sum();
+        let counters = agents.counters().unwrap();
+        let (name, node, counters) = &counters[0];
+        assert_eq!((*name, *node), ("balancer", "lb"));
+        assert!(counters.counts["connections"] >= all.into(), "{counters:?}");
+        assert!(counters.counts["in_packets"] > 0 && counters.counts["out_packets"] > 0, "{counters:?}");
+    });
+}
+
+#[test]
+fn connections_end_when_they_are_flushed() {
+    with_agents(&scenario("balancer", ""), |testbed, agents| {
+        let services = told(agents, "counters", &json!({}));
+        let address = |value: &Value| value["address"].as_str().unwrap().parse::<SocketAddr>().unwrap();
+        let backends: Vec<SocketAddr> = services[0]["backends"].as_array().unwrap().iter().map(address).collect();
+        let (client, server) = (namespace(testbed, 0), namespace(testbed, 2));
+        serve(&server, &backends);
+        let service = address(&services[0]);
+        let held: Vec<(TcpStream, u8)> = (0..6).filter_map(|_| connect(&client, service)).collect();
+        assert_eq!(held.len(), 6);
+        let to = |number: u8| held.iter().filter(|(_, server)| *server == number).count() as u64;
+        let second: IpAddr = backends[1].ip();
+        assert_eq!(told(agents, "flush", &json!({ "backend": second }))["ended"], to(1));
+        assert_eq!(told(agents, "flush", &json!({}))["ended"], to(0) + to(2));
+        let status = told(agents, "status", &Value::Null);
+        let left = |backend: &Value| backend["active"].as_u64().unwrap() + backend["inactive"].as_u64().unwrap();
+        assert!(
+            status["services"][0]["backends"].as_array().unwrap().iter().all(|backend| left(backend) == 0),
+            "{status}"
+        );
+    });
+}
+
+#[test]
+fn an_agent_says_what_it_cannot_do() {
+    let refused = |agents: &Agents, datapath: &str, node: Option<&str>, name: &str, arguments: Value| {
+        let error = agents.command(datapath, node, name, &arguments).unwrap_err();
+        (error.is::<UnknownCommand>(), format!("{error:#}"))
+    };
+    with_agents(&scenario("balancer", ""), |_, agents| {
+        let (unknown, text) = refused(agents, "balancer", Some("lb"), "dance", Value::Null);
+        assert!(unknown && text.contains("choose from weight, scheduler, flush"), "{text}");
+        for (name, arguments, words) in [
+            ("weight", json!({"backend": 4, "weight": 1}), "no backend 4"),
+            ("weight", json!({"backend": 1, "weight": 70_000}), "65535"),
+            ("weight", json!({"backend": 1}), "missing field `weight`"),
+            ("scheduler", json!({"scheduler": "best"}), "there is no scheduler 'best'"),
+            ("flush", json!({"service": "192.0.2.1:80"}), "no service 192.0.2.1:80"),
+        ] {
+            let (unknown, text) = refused(agents, "balancer", None, name, arguments);
+            assert!(!unknown && text.contains(words), "{text}");
+        }
+        let before = told(agents, "counters", &Value::Null);
+        assert!(before[0]["backends"].as_array().unwrap().iter().all(|backend| backend["weight"] == 100), "{before}");
+        for (datapath, node) in [("nftables", None), ("balancer", Some("client"))] {
+            let (unknown, text) = refused(agents, datapath, node, "status", Value::Null);
+            assert!(!unknown && text.contains("there is balancer on lb"), "{text}");
+        }
+    });
+    for path in ["nftables", "haproxy"] {
+        with_agents(&scenario(path, ""), |_, agents| {
+            let (unknown, text) = refused(agents, path, None, "weight", json!({"backend": 1, "weight": 0}));
+            assert!(unknown && text.contains("it takes none"), "{text}");
+        });
+    }
+}

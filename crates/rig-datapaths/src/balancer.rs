@@ -1,0 +1,150 @@
+//! netrig's own balancer, as `netrig lb run` runs it: the same settings, the same control plane, in this process.
+
+mod commands;
+mod settings;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use netrig_lb::Service;
+use netrig_lb::message::{Forward, Protocol as Carried, Reply, Request, ServiceEntry, Status};
+use rig_testbed::datapath::{
+    Asked, BackendState, Command, Counters, Datapath, Live, Machine, Missing, Mistake, ServiceState, Settings, Site,
+    State,
+};
+use serde_json::{Map, Value};
+
+use super::stands_between;
+
+/// XDP programs on the wires to clients and servers.
+#[derive(Debug)]
+pub(crate) struct Balancer;
+
+impl Datapath for Balancer {
+    fn name(&self) -> &'static str {
+        "balancer"
+    }
+
+    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+        stands_between(self.name(), asked)?;
+        settings::validate(asked)
+    }
+
+    fn missing(&self, machine: &Machine) -> Option<Missing> {
+        machine.rootless.then(|| Missing::new("XDP programs need root", "run netrig as root"))
+    }
+
+    fn commands(&self) -> &'static [Command] {
+        commands::ALL
+    }
+
+    fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>> {
+        Ok(Box::new(Balancing::start(site, settings).context("start the balancer")?))
+    }
+}
+
+/// The balancer at work.
+#[derive(Debug)]
+struct Balancing {
+    service: Service,
+    settings: Settings,
+}
+
+impl Balancing {
+    fn start(site: &Site<'_>, settings: &Settings) -> Result<Self> {
+        let devices: Vec<String> = site.interfaces().into_iter().map(|interface| interface.name).collect();
+        let settings = settings::in_force(settings);
+        let file = settings::file(&settings, site.services()?, &devices, site.cpus())?;
+        let spawn = |body: netrig_lb::Body| site.node().thread("balancer", body);
+        let service = Service::start(file, spawn).map_err(|failure| failure.error)?;
+        Ok(Self { service, settings })
+    }
+
+    fn status(&self) -> Result<Status> {
+        match self.service.ask(Request::Status)? {
+            Reply::Status(status) => Ok(*status),
+            other => bail!("the balancer answered something else: {other:?}"),
+        }
+    }
+}
+
+impl Live for Balancing {
+    fn version(&self) -> Result<String> {
+        let forward = match self.settings.get("forward").and_then(Value::as_str) {
+            Some("nat") => "NAT",
+            _ => "FullNAT",
+        };
+        Ok(format!("netrig {}, XDP native on veth, {forward}", env!("CARGO_PKG_VERSION")))
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn counters(&self) -> Result<Counters> {
+        let handle = self.service.handle();
+        let drops = handle.drops()?.into_iter().map(|(reason, count)| (reason.text().to_owned(), count)).collect();
+        let mut counts = BTreeMap::new();
+        for service in handle.services()? {
+            let traffic = service.traffic;
+            for (name, count) in [
+                ("connections", traffic.connections),
+                ("in_packets", traffic.in_packets),
+                ("in_bytes", traffic.in_bytes),
+                ("out_packets", traffic.out_packets),
+                ("out_bytes", traffic.out_bytes),
+            ] {
+                *counts.entry(name.to_owned()).or_insert(0) += count;
+            }
+        }
+        counts.insert("passed_packets".to_owned(), handle.passes()?.iter().map(|(_, count)| count).sum());
+        Ok(Counters { counts, drops })
+    }
+
+    fn state(&self) -> Result<State> {
+        let status = self.status()?;
+        let services: Vec<ServiceState> = status.services.iter().map(service).collect();
+        let backends = services.iter().flat_map(|service| &service.backends);
+        let mut more = Map::new();
+        more.insert("capacity".to_owned(), status.table.capacity.into());
+        let said = self.service.said();
+        if !said.is_empty() {
+            more.insert("said".to_owned(), said.into());
+        }
+        Ok(State {
+            connections: Some(backends.map(|backend| backend.active + backend.inactive).sum()),
+            memory_bytes: Some(status.table.memory_bytes),
+            services,
+            more,
+        })
+    }
+
+    fn command(&mut self, name: &str, arguments: &Value) -> Result<Value> {
+        commands::execute(self, name, arguments)
+    }
+}
+
+fn service(entry: &ServiceEntry) -> ServiceState {
+    let forward = match entry.forward {
+        Forward::FullNat => "FullNat",
+        Forward::Nat => "Masq",
+        Forward::Route => "Route",
+        Forward::Tunnel => "Tunnel",
+    };
+    let backends = entry.backends.iter().map(|backend| BackendState {
+        address: backend.address.to_string(),
+        forward: forward.to_owned(),
+        weight: backend.weight,
+        active: backend.active.into(),
+        inactive: backend.inactive.into(),
+    });
+    ServiceState {
+        protocol: match entry.key.protocol {
+            Carried::Tcp => "TCP".to_owned(),
+            Carried::Udp => "UDP".to_owned(),
+        },
+        address: entry.key.address.to_string(),
+        scheduler: entry.scheduler.clone(),
+        backends: backends.collect(),
+    }
+}

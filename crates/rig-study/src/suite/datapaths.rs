@@ -1,0 +1,194 @@
+//! The datapaths of a scenario: that of its path, and what the file names besides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rig_testbed::datapath::{Mistake, Registry, Settings};
+use rig_testbed::topology::Topology;
+use serde_json::Value;
+use toml::Spanned;
+
+use super::file::{DatapathFile, ScenarioFile};
+use super::resolve::{Resolver, Result};
+use super::{Suite, SuiteError};
+use crate::run::agents::asked;
+
+/// A datapath that a scenario has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatapathSetup {
+    /// By which it is known, e.g. `balancer`.
+    pub name: String,
+    /// The nodes that have an agent of it.
+    pub nodes: Vec<String>,
+    /// What the suite says; the rest is the datapath's to decide.
+    pub settings: Settings,
+    said: Said,
+}
+
+/// Where a file says what, for mistakes that are found later. Setups that are said elsewhere are the same.
+#[derive(Debug, Clone, Default)]
+struct Said {
+    line: usize,
+    keys: BTreeMap<String, usize>,
+}
+
+impl PartialEq for Said {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl DatapathSetup {
+    /// One that no file says anything of.
+    pub fn new(name: impl Into<String>, nodes: Vec<String>, settings: Settings) -> Self {
+        Self { name: name.into(), nodes, settings, said: Said::default() }
+    }
+
+    /// Whether the scenario's file has a key for it, in the scenario itself or among the datapath's settings.
+    pub(crate) fn is_said(&self, key: &str) -> bool {
+        self.said.keys.contains_key(key)
+    }
+}
+
+/// Keys of a scenario itself that say something of its path's datapath.
+const OF_SCENARIO: [&str; 3] = ["workers", "service_addresses", "local_addresses"];
+const NAME: &str = "name";
+const NODES: &str = "nodes";
+
+impl Resolver<'_> {
+    /// What a scenario says of its datapaths. Whether they exist and what they say of their settings is asked by
+    /// [`Suite::check_datapaths`].
+    pub(super) fn datapaths(&self, scenario: &ScenarioFile, topology: &Topology) -> Result<Vec<DatapathSetup>> {
+        let between = topology.middle().and_then(|node| topology.nodes().get(node)).map(|node| node.name.clone());
+        let path = topology.path().name();
+        let mut own = between.map(|node| {
+            let given =
+                [&scenario.service_addresses, &scenario.local_addresses].map(|key| key.as_ref().map(Spanned::span));
+            let spans = [scenario.workers.as_ref().map(Spanned::span)].into_iter().chain(given);
+            let keys =
+                OF_SCENARIO.iter().zip(spans).filter_map(|(key, span)| Some(((*key).to_owned(), self.line(span?))));
+            let said = Said { line: self.line(scenario.path.span()), keys: keys.collect() };
+            DatapathSetup { name: path.to_owned(), nodes: vec![node], settings: Settings::new(), said }
+        });
+        let mut others = Vec::new();
+        let mut seen = BTreeSet::new();
+        for file in &scenario.datapath {
+            let setup = self.datapath(file, topology, own.as_ref())?;
+            if !seen.insert(setup.name.clone()) {
+                let what = format!("datapath '{}' is described twice", setup.name);
+                return Err(self.error(file.span(), what, Some("put both together")));
+            }
+            match &mut own {
+                Some(own) if own.name == setup.name => {
+                    own.settings = setup.settings;
+                    own.said.line = setup.said.line;
+                    own.said.keys.extend(setup.said.keys);
+                }
+                _ => others.push(setup),
+            }
+        }
+        Ok(own.into_iter().chain(others).collect())
+    }
+
+    fn datapath(
+        &self,
+        file: &Spanned<DatapathFile>,
+        topology: &Topology,
+        own: Option<&DatapathSetup>,
+    ) -> Result<DatapathSetup> {
+        let Some(name) = file.get_ref().get(NAME) else {
+            return Err(self.error(
+                file.span(),
+                "a datapath without a name",
+                Some("write for instance name = \"balancer\""),
+            ));
+        };
+        let toml::Value::String(text) = name.get_ref() else {
+            return Err(self.error(
+                name.span(),
+                "a name that is no text",
+                Some("write for instance name = \"balancer\""),
+            ));
+        };
+        let known: Vec<&str> = topology.nodes().iter().map(|node| node.name.as_str()).collect();
+        let nodes = match (file.get_ref().get(NODES), own) {
+            (None, Some(own)) if own.name == *text => own.nodes.clone(),
+            (None, _) => {
+                let hint = format!("say on which nodes it runs: nodes = [\"{}\"]", known.join("\", \""));
+                return Err(self.error(file.span(), format!("datapath '{text}' is on no node"), Some(&hint)));
+            }
+            (Some(given), Some(own)) if own.name == *text => {
+                let what = format!("path {text} has its datapath on node {}", own.nodes.join(", "));
+                return Err(self.error(given.span(), what, Some("remove 'nodes'")));
+            }
+            (Some(given), _) => self.nodes(given, &known)?,
+        };
+        let mut keys = BTreeMap::new();
+        let mut settings = Settings::new();
+        for (key, value) in file.get_ref().iter().filter(|(key, _)| *key != NAME && *key != NODES) {
+            keys.insert(key.clone(), self.line(value.span()));
+            let value = serde_json::to_value(value.get_ref()).map_err(|error| {
+                let what = format!("'{key}' cannot be read: {error}");
+                self.error(value.span(), what, None)
+            })?;
+            settings.insert(key.clone(), value);
+        }
+        Ok(DatapathSetup { name: text.clone(), nodes, settings, said: Said { line: self.line(file.span()), keys } })
+    }
+
+    fn nodes(&self, given: &Spanned<toml::Value>, known: &[&str]) -> Result<Vec<String>> {
+        let hint = format!("write a list of nodes: {}", known.join(", "));
+        let wrong = |what: &str| self.error(given.span(), what, Some(&hint));
+        let list = given.get_ref().as_array().filter(|list| !list.is_empty());
+        let list = list.ok_or_else(|| wrong("'nodes' is no list of nodes"))?;
+        let mut nodes: Vec<String> = Vec::new();
+        for node in list {
+            let name = node.as_str().ok_or_else(|| wrong("'nodes' is no list of nodes"))?;
+            if !known.contains(&name) {
+                return Err(wrong(&format!("no node '{name}'")));
+            }
+            if nodes.iter().any(|other| other == name) {
+                return Err(wrong(&format!("node '{name}' twice")));
+            }
+            nodes.push(name.to_owned());
+        }
+        Ok(nodes)
+    }
+}
+
+impl Suite {
+    /// Asks the datapaths of all scenarios whether they are there, and what they say of their settings.
+    ///
+    /// # Errors
+    /// The first mistake, at its line.
+    pub fn check_datapaths(&self, datapaths: Registry) -> std::result::Result<(), SuiteError> {
+        for (scenario, setup) in
+            self.scenarios.iter().flat_map(|one| one.datapaths.iter().map(move |setup| (one, setup)))
+        {
+            let error = |line: usize, what: String, hint: Option<String>| {
+                Err(SuiteError { file: self.file.clone(), line: (line > 0).then_some(line), what, hint })
+            };
+            let Some(datapath) = datapaths.find(&setup.name) else {
+                let hint = format!("datapaths are {}", datapaths.names());
+                return error(setup.said.line, format!("no datapath '{}'", setup.name), Some(hint));
+            };
+            if let Err(Mistake { key, what, hint }) = datapath.validate(&asked(scenario, setup)) {
+                let line = key.and_then(|key| setup.said.keys.get(&key).copied()).unwrap_or(setup.said.line);
+                return error(line, what, hint);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A setting as a person would write it.
+pub fn shown(settings: &Settings) -> String {
+    let one = |(key, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{key} {text}"),
+        Value::Object(inner) => format!("{key} {{ {} }}", shown(inner)),
+        other => format!("{key} {other}"),
+    };
+    settings.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use anyhow::bail;
+use rig_testbed::datapath::{Asked, Datapath, Live, Site, read_settings};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::*;
+
+/// A datapath that runs anywhere.
+#[derive(Debug)]
+struct Anywhere;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "what is read is not looked at")]
+struct Own {
+    size: Option<u32>,
+    limits: Option<BTreeMap<String, u32>>,
+}
+
+impl Datapath for Anywhere {
+    fn name(&self) -> &'static str {
+        "anywhere"
+    }
+
+    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+        read_settings::<Own>(asked.settings).map(drop)
+    }
+
+    fn attach(&self, _site: &Site<'_>, _settings: &Settings) -> anyhow::Result<Box<dyn Live>> {
+        bail!("nothing is attached here")
+    }
+}
+
+const FAKES: Registry = Registry::new(&[&Anywhere]);
+
+/// A suite of one scenario over `path` between nodes a and b, with these lines from line 15 on.
+fn parse(path: &str, lines: &str) -> Result<Suite> {
+    let load = match path {
+        "raw" => r#"{ kind = "tcp-stream", message = "128k" }"#,
+        _ => r#"{ kind = "packets", protocol = "tcp", connections_per_second = 100 }"#,
+    };
+    let nodes = if path == "raw" { "\"a\", \"b\"" } else { "\"a\", \"lb\", \"b\"" };
+    let text = format!(
+        "name = \"small\"\ntitle = \"Small\"\n[defaults]\nwindow = \"1s\"\nwarm_up = \"1s\"\ncool_down = \"1s\"\n\
+         [testbed.t]\nnodes = [{nodes}]\nwire = {{}}\n[[scenario]]\nid = \"A\"\nname = \"A\"\ntestbed = \"t\"\npath = \"{path}\"\n\
+         from = \"a\"\nto = \"b\"\nload = {load}\n{lines}\n"
+    );
+    Suite::parse("small.toml", &text)
+}
+
+fn refused(lines: &str, line: usize, words: &[&str]) {
+    let checked = parse("raw", lines).and_then(|suite| suite.check_datapaths(FAKES));
+    let error = checked.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("small.toml:{line}: ")), "not line {line}: {error}");
+    for word in words {
+        assert!(error.contains(word), "'{error}' lacks '{word}'");
+    }
+}
+
+#[test]
+fn a_path_between_client_and_server_has_its_datapath_there_without_a_word() {
+    let suite = parse("nftables", "").unwrap();
+    let expected = DatapathSetup::new("nftables", vec!["lb".to_owned()], Settings::new());
+    assert_eq!(suite.scenarios[0].datapaths, [expected]);
+    assert_eq!(parse("raw", "").unwrap().scenarios[0].datapaths, []);
+    // Where it is said makes no difference.
+    assert_eq!(parse("nftables", "\n[[scenario.datapath]]\nname = \"nftables\"").unwrap().scenarios, suite.scenarios);
+}
+
+#[test]
+fn a_scenario_has_a_list_of_datapaths_on_its_nodes() {
+    let suite = parse(
+        "balancer",
+        "[[scenario.datapath]]\nname = \"anywhere\"\nnodes = [\"a\", \"b\"]\nsize = 7\nlimits = { x = 1 }\n\
+         [[scenario.datapath]]\nname = \"balancer\"\nscheduler = \"wlc\"\n",
+    );
+    let [own, other] = &suite.unwrap().scenarios[0].datapaths[..] else { panic!("not two") };
+    assert_eq!((own.name.as_str(), &own.nodes[..]), ("balancer", &["lb".to_owned()][..]));
+    assert_eq!(Value::Object(own.settings.clone()), json!({"scheduler": "wlc"}));
+    assert_eq!((other.name.as_str(), &other.nodes[..]), ("anywhere", &["a".to_owned(), "b".to_owned()][..]));
+    assert_eq!(Value::Object(other.settings.clone()), json!({"size": 7, "limits": {"x": 1}}));
+    assert_eq!(shown(&other.settings), "limits { x 1 }, size 7");
+}
+
+#[test]
+fn mistakes_about_datapaths_are_told_at_their_lines() {
+    let anywhere = |rest: &str| format!("[[scenario.datapath]]\nname = \"anywhere\"\nnodes = [\"a\"]\n{rest}");
+    assert!(parse("raw", &anywhere("size = 3")).unwrap().check_datapaths(FAKES).is_ok());
+    refused(&anywhere("size = -3"), 21, &["-3"]);
+    refused(&anywhere("limits = {}\nsise = 3"), 22, &["unknown field `sise`", "did you mean `size`?"]);
+    refused(&anywhere("limits = { x = \"y\" }"), 21, &["string"]);
+    refused(
+        "[[scenario.datapath]]\nname = \"elsewhere\"\nnodes = [\"a\"]",
+        18,
+        &["no datapath 'elsewhere'", "anywhere"],
+    );
+    refused("[[scenario.datapath]]\nname = \"anywhere\"", 18, &["is on no node", "nodes = [\"a\", \"b\"]"]);
+    refused("[[scenario.datapath]]\nnodes = [\"a\"]", 18, &["without a name"]);
+    refused("[[scenario.datapath]]\nname = 3", 19, &["no text"]);
+    refused(&format!("{}\n{}", anywhere(""), anywhere("")), 22, &["'anywhere' is described twice"]);
+    for (nodes, words) in
+        [("\"a\"", "no list"), ("[]", "no list"), ("[1]", "no list"), ("[\"c\"]", "'c'"), ("[\"a\", \"a\"]", "twice")]
+    {
+        refused(&format!("[[scenario.datapath]]\nname = \"anywhere\"\nnodes = {nodes}"), 20, &[words]);
+    }
+    let own = parse("nftables", "[[scenario.datapath]]\nname = \"nftables\"\nnodes = [\"a\"]").unwrap_err().to_string();
+    assert!(own.contains("has its datapath on node lb"), "{own}");
+}
+
+#[test]
+fn datapaths_of_the_rig_refuse_what_they_cannot_do() {
+    let refused = |path: &str, lines: &str| {
+        let suite = parse(path, lines).unwrap();
+        suite.check_datapaths(rig_datapaths::ALL).unwrap_err().to_string()
+    };
+    let of = |name: &str, rest: &str| format!("[[scenario.datapath]]\nname = \"{name}\"\n{rest}");
+    for name in ["nftables", "haproxy", "ipvs"] {
+        let error = refused(name, &of(name, "size = 1"));
+        assert!(
+            error.starts_with("small.toml:20: ") && error.contains(&format!("{name} has no setting 'size'")),
+            "{error}"
+        );
+    }
+    let error = refused("raw", &of("nftables", "nodes = [\"a\"]"));
+    assert!(error.contains("not between such") && error.contains("use path nftables"), "{error}");
+    for name in ["balancer", "nftables", "haproxy", "ipvs"] {
+        parse(name, "").unwrap().check_datapaths(rig_datapaths::ALL).unwrap();
+    }
+}

@@ -1,0 +1,161 @@
+//! What runs on a node and handles its packets: something of ours or a foreign one.
+//!
+//! ```text
+//! suite: name, nodes, settings ── Datapath::validate, missing ── Datapath::attach(Site) ── Live ── counters, state,
+//!                                 (no testbed yet)               (once for each node)             commands, detach
+//! ```
+//!
+//! A [`Datapath`] is a kind, known by its name in a [`Registry`]. An **agent** is one of them at work on one node; of a
+//! datapath that runs on several nodes each has its own. What goes in and comes out is plain values (settings, arguments,
+//! counters, state), so that an agent may be in another process than the runner; only [`Datapath::attach`] and [`Live`] are
+//! where the node is.
+
+mod access;
+mod registry;
+mod settings;
+mod site;
+mod told;
+
+use std::fmt;
+
+use anyhow::Result;
+use serde_json::Value;
+
+pub use access::NodeAccess;
+pub use registry::Registry;
+pub use settings::{Mistake, Settings, read_settings};
+pub use site::{Interface, Protocol, Services, ServicesAsked, Site};
+pub use told::{BackendState, Counters, ServiceState, State};
+
+/// A kind of thing that handles packets of the nodes on which it runs.
+pub trait Datapath: fmt::Debug + Sync {
+    /// By which suites, records and commands call it: letters, digits and `-`.
+    fn name(&self) -> &'static str;
+
+    /// What is wrong with what a suite asks of it, on whatever machine.
+    ///
+    /// # Errors
+    /// The first mistake, with the key that it is in.
+    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake>;
+
+    /// Why it can do this on no machine, although nothing is wrong with the settings.
+    fn impossible(&self, _asked: &Asked<'_>) -> Option<Missing> {
+        None
+    }
+
+    /// What a machine lacks for it.
+    fn missing(&self, _machine: &Machine) -> Option<Missing> {
+        None
+    }
+
+    /// What its agents can be told while they work.
+    fn commands(&self) -> &'static [Command] {
+        &[]
+    }
+
+    /// Puts it to work on a node.
+    ///
+    /// # Errors
+    /// Names what could not be set up; what was done until then is undone, or goes with the node.
+    fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>>;
+}
+
+/// A datapath at work on a node. Dropping it ends its work; what is left behind goes with the node.
+pub trait Live: fmt::Debug {
+    /// What it is, with its version, e.g. `HAProxy 2.6.12, TCP mode, 1 thread`.
+    fn version(&self) -> Result<String>;
+
+    /// The settings in force: what was asked for, and what it took for the rest.
+    fn settings(&self) -> Settings;
+
+    /// What it has counted since it was attached. Called at the edges of a window and by samplers: it should take no more
+    /// than some hundred microseconds.
+    fn counters(&self) -> Result<Counters>;
+
+    /// What it knows now, for the record.
+    fn state(&self) -> Result<State>;
+
+    /// Does what a command of this name says, and answers.
+    ///
+    /// # Errors
+    /// [`UnknownCommand`] where it has none of the name; anything else says what was wrong or went wrong. Nothing was
+    /// changed then.
+    fn command(&mut self, name: &str, arguments: &Value) -> Result<Value>;
+
+    /// Ends its work; unlike a drop, it says what went wrong.
+    ///
+    /// # Errors
+    /// Names what could not be undone.
+    fn detach(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a suite asks of a datapath, before there is a testbed.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    pub settings: &'a Settings,
+    /// Where clients connect through it to servers.
+    pub services: Option<ServicesAsked>,
+}
+
+/// Something that agents of a datapath can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Command {
+    pub name: &'static str,
+    /// What it does, with its arguments, in a sentence.
+    pub about: &'static str,
+}
+
+/// A machine or a user that lacks something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    pub found: String,
+    pub remedy: String,
+}
+
+impl Missing {
+    pub fn new(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { found: found.into(), remedy: remedy.into() }
+    }
+}
+
+/// A machine that agents shall run on.
+#[derive(Debug, Clone, Copy)]
+pub struct Machine {
+    /// netrig is no root outside of a user namespace of its own.
+    pub rootless: bool,
+}
+
+impl Machine {
+    /// What is missing where there is no such program, which a package brings.
+    pub fn lacks_program(&self, program: &str, package: &str) -> Option<Missing> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        // Where root's programs are, which not every root has on its path.
+        let mut folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+        let there = folders.any(|folder| folder.join(program).is_file());
+        (!there).then(|| Missing::new(format!("no program {program}"), format!("apt-get install {package}")))
+    }
+}
+
+/// A command that an agent does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{agent} knows no command '{command}': {}", known_text(.known))]
+pub struct UnknownCommand {
+    pub agent: String,
+    pub command: String,
+    pub known: &'static [Command],
+}
+
+impl UnknownCommand {
+    pub fn of(datapath: &dyn Datapath, command: &str) -> Self {
+        Self { agent: datapath.name().to_owned(), command: command.to_owned(), known: datapath.commands() }
+    }
+}
+
+fn known_text(known: &[Command]) -> String {
+    match known {
+        [] => "it takes none".to_owned(),
+        known => format!("choose from {}", known.iter().map(|command| command.name).collect::<Vec<_>>().join(", ")),
+    }
+}
