@@ -12,7 +12,7 @@ use rig_stats::sample::Sample;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::netns::NetNs;
-use rig_testbed::topology::{Endpoint, Path, Topology, WireOptions};
+use rig_testbed::topology::{Endpoint, Layout, Path, Topology};
 use rig_testbed::{Testbed, share_cpus};
 
 const ROUNDS: usize = 20;
@@ -22,7 +22,7 @@ const PORT: u16 = 5001;
 fn main() -> Result<()> {
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
     let cpus = share_cpus(&CpuSet::allowed()?, &shared_cores(), 2)?;
-    let paths = Path::PLAIN.into_iter().filter(|path| *path != Path::Colocated);
+    let paths = Path::plain().filter(|path| path.layout() != Layout::One);
     let mut results: Vec<(Path, Sample, Sample)> =
         paths.map(|path| (path, Sample::default(), Sample::default())).collect();
     for _ in 0..rounds {
@@ -45,9 +45,7 @@ fn figures(sample: &Sample) -> String {
 }
 
 fn measure(path: Path, cpus: &[CpuSet]) -> Result<(Duration, Duration)> {
-    let names = if path == Path::Raw { ["a", "b"] } else { ["a/sender", "b/receiver"] };
-    let ends: Vec<Endpoint> = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
-    let topology = Topology::new(&["a".into(), "b".into()], Some(WireOptions::default()), path, &ends)?;
+    let (topology, ends) = Topology::smallest(path)?;
 
     let begun = Instant::now();
     let testbed = Testbed::build(&topology, cpus)?;

@@ -8,11 +8,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet as KernelSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{During, Result};
 
-/// Sorted CPU numbers without repetition. Written as the kernel's CPU lists are: `0-3,6`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+/// Sorted CPU numbers without repetition. Written as the kernel's CPU lists are: `0-3,6`; as a value in a file, an empty
+/// text stands for none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct CpuSet(Vec<u32>);
 
 impl CpuSet {
@@ -164,6 +167,20 @@ impl fmt::Display for CpuSet {
             separator = ",";
         }
         Ok(())
+    }
+}
+
+impl From<CpuSet> for String {
+    fn from(set: CpuSet) -> Self {
+        set.to_string()
+    }
+}
+
+impl TryFrom<String> for CpuSet {
+    type Error = ParseCpuSetError;
+
+    fn try_from(text: String) -> std::result::Result<Self, Self::Error> {
+        if text.is_empty() { Ok(Self::default()) } else { text.parse() }
     }
 }
 

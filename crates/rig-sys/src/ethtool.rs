@@ -3,13 +3,15 @@
 use std::io;
 
 use rustix::net::{AddressFamily, SocketType, socket};
+use serde::{Deserialize, Serialize};
 use std::os::fd::AsRawFd;
 
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
 
 /// An offload that can be switched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Offload {
     /// TCP segmentation by the device: the stack hands it up to 64 KiB at once.
     Tso,
@@ -48,6 +50,24 @@ pub fn set(ns: &NetNs, interface: &str, offload: Offload, on: bool) -> Result<()
     let mut value = EthtoolValue { command: offload.commands().1, data: u32::from(on) };
     ns.run(|| ioctl(interface, &mut value))?
         .map_err(|e| Error::new(format!("switch {offload:?} of {interface} {}", if on { "on" } else { "off" }), e))
+}
+
+/// Switches offloads of interfaces inside `ns`, in their order. A device that refuses to switch what is as wanted already
+/// is no failure.
+///
+/// # Errors
+/// When an offload stays what it is not to be, or the device does not tell.
+pub fn set_all(ns: &NetNs, offloads: &[(&str, Offload, bool)]) -> Result<()> {
+    let set = |&(interface, offload, on): &(&str, Offload, bool)| {
+        let mut value = EthtoolValue { command: offload.commands().1, data: u32::from(on) };
+        let Err(error) = ioctl(interface, &mut value) else { return Ok(()) };
+        let mut now = EthtoolValue { command: offload.commands().0, data: 0 };
+        match ioctl(interface, &mut now) {
+            Ok(()) if (now.data != 0) == on => Ok(()),
+            _ => Err(Error::new(format!("switch {offload:?} of {interface} {}", if on { "on" } else { "off" }), error)),
+        }
+    };
+    ns.run(|| offloads.iter().try_for_each(set))?
 }
 
 /// Whether an offload of `interface` is on.

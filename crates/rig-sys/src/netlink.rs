@@ -3,6 +3,7 @@
 mod events;
 mod neighbors;
 
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -21,6 +22,7 @@ use netlink_packet_route::link::{
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
+use netlink_packet_route::neighbour_table::{NeighbourTableAttribute, NeighbourTableMessage, NeighbourTableParameter};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -73,6 +75,18 @@ pub struct Vxlan<'a> {
     /// The interface that carries the outer packets.
     pub underlay: &'a str,
     pub mtu: u32,
+}
+
+/// A route of the main table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route<'a> {
+    pub destination: IpAddr,
+    /// 0 makes it the default route.
+    pub prefix: u8,
+    /// Who takes the packets; without one, the destination itself is on the interface's link.
+    pub gateway: Option<IpAddr>,
+    /// By which interface. The kernel finds that of a gateway by itself, unless its address is one of the link's own.
+    pub interface: Option<&'a str>,
 }
 
 /// A token bucket that limits what an interface sends (tc-tbf(8)).
@@ -222,6 +236,30 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("make {name} a port of {bridge}"))
     }
 
+    /// Gives an interface that is down its hardware address.
+    pub fn set_mac(&mut self, name: &str, mac: [u8; 6]) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.attributes.push(LinkAttribute::Address(mac.to_vec()));
+        self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("set the address of {name}"))
+    }
+
+    /// Makes what is answered by proxy ARP at interface `name` be answered at once: it waits up to 0.8 s by default
+    /// (`proxy_delay` of arp(7)). By rtnetlink, for the sysctl is not to be had in a user namespace.
+    pub fn answer_proxies_at_once(&mut self, name: &str) -> Result<()> {
+        let mut message = NeighbourTableMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.attributes = vec![
+            NeighbourTableAttribute::Name("arp_cache".into()),
+            NeighbourTableAttribute::Parms(vec![
+                NeighbourTableParameter::Ifindex(self.index(name)?),
+                NeighbourTableParameter::ProxyDelay(0),
+            ]),
+        ];
+        self.request(RouteNetlinkMessage::SetNeighbourTable(message), 0)
+            .during(|| format!("let {name} answer for others at once"))
+    }
+
     pub fn set_up(&mut self, name: &str) -> Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = self.index(name)?;
@@ -248,19 +286,30 @@ impl Netlink {
 
     /// A route to `destination`/`prefix` by way of `gateway`. Prefix 0 makes it the default route.
     pub fn add_route(&mut self, destination: IpAddr, prefix: u8, gateway: IpAddr) -> Result<()> {
+        self.install_route(&Route { destination, prefix, gateway: Some(gateway), interface: None })
+    }
+
+    /// Adds a route to the main table.
+    pub fn install_route(&mut self, route: &Route<'_>) -> Result<()> {
+        let Route { destination, prefix, gateway, interface } = *route;
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
         message.header.destination_prefix_length = prefix;
         message.header.table = RouteHeader::RT_TABLE_MAIN;
         message.header.protocol = RouteProtocol::Static;
-        message.header.scope = RouteScope::Universe;
+        // What is on the link is the scope of an IPv4 route without a gateway; IPv6 has no scopes.
+        let on_link = gateway.is_none() && destination.is_ipv4();
+        message.header.scope = if on_link { RouteScope::Link } else { RouteScope::Universe };
         message.header.kind = RouteType::Unicast;
         if prefix > 0 {
             message.attributes.push(RouteAttribute::Destination(route_address(destination)));
         }
-        message.attributes.push(RouteAttribute::Gateway(route_address(gateway)));
+        message.attributes.extend(gateway.map(|gateway| RouteAttribute::Gateway(route_address(gateway))));
+        if let Some(interface) = interface {
+            message.attributes.push(RouteAttribute::Oif(self.index(interface)?));
+        }
         self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
-            .during(|| format!("add route {destination}/{prefix} via {gateway}"))
+            .during(|| format!("add {route}"))
     }
 
     /// Limits what `name` sends.
@@ -367,6 +416,14 @@ impl Netlink {
             NetlinkPayload::InnerMessage(message) => Ok(Some(message)),
             _ => Err(io::Error::other("an answer of an unexpected kind")),
         }
+    }
+}
+
+impl fmt::Display for Route<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "route {}/{}", self.destination, self.prefix)?;
+        self.gateway.map_or(Ok(()), |gateway| write!(f, " via {gateway}"))?;
+        self.interface.map_or(Ok(()), |interface| write!(f, " by {interface}"))
     }
 }
 

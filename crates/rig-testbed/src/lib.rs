@@ -2,16 +2,20 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
-mod build;
 pub mod datapath;
-mod draw;
+pub mod host;
 pub mod kept;
 pub mod meter;
 mod middle;
 pub mod node;
+mod paths;
+pub mod plan;
 mod share;
+mod testbed;
 pub mod topology;
 
-pub use build::{Place, SERVER_LINK, Testbed, UPLINK};
+pub use host::Place;
 pub use middle::Middle;
 pub use share::{Shares, share_cpus, split_cores};
+pub use testbed::Testbed;
+pub use topology::{SERVER_LINK, UPLINK};

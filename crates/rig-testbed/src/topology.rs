@@ -1,9 +1,9 @@
 //! What a testbed consists of, as a value: validated once, then built or drawn as often as wanted.
 
-mod address;
+pub(crate) mod address;
 mod endpoint;
+mod family;
 mod lanes;
-mod path;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -12,9 +12,20 @@ use std::collections::BTreeSet;
 
 pub use address::{NextHop, Pool};
 pub use endpoint::{Endpoint, check_name};
+pub use family::Family;
 pub use lanes::{client_link, server_link, uplink};
-pub use path::{Family, Path};
+use rig_sys::cpu::CpuSet;
 pub use wire::WireOptions;
+
+use crate::paths::{Asked, Draft};
+pub use crate::paths::{Ends, Layout, Path};
+use crate::plan::Plan;
+
+/// The interface that joins an endpoint or a node to the outside; of a middle, to the client. Where there are several lanes,
+/// that of the first.
+pub const UPLINK: &str = "eth0";
+/// The interface that joins a middle to the server, of the first lane.
+pub const SERVER_LINK: &str = "eth1";
 
 /// The middle among client, middle and server.
 pub const MIDDLE: usize = 1;
@@ -75,57 +86,32 @@ impl Topology {
         if let Some(wire) = wire {
             wire.check()?;
         }
-        if path.is_of_three() {
-            check_three(&nodes, wire, path, endpoints)?;
-            if path == Path::Direct {
-                nodes.remove(MIDDLE);
-            }
-            return Self { nodes, wire, path, family: Family::Ipv4, lanes: 1 }.with_family(Family::Ipv4);
-        }
-        match (nodes.len(), wire) {
-            (1, Some(_)) => {
-                return Err(TopologyError::new("a wire needs two nodes", "name a second node or remove the wire"));
-            }
-            (2, None) => return Err(TopologyError::new("two nodes without a wire", "give the testbed a wire")),
-            (1 | 2, _) => {}
-            (3, _) => {
-                let hint = "use one or two nodes, or path direct, balancer, nftables, haproxy or ipvs";
-                return Err(TopologyError::new(format!("path {path} between three nodes"), hint));
-            }
-            (n, _) => {
-                return Err(TopologyError::new(format!("a testbed of {n} nodes"), "use one, two or three nodes"));
-            }
-        }
-        let in_container = endpoints.iter().filter(|e| e.container.is_some()).count();
-        match path {
-            Path::Raw if in_container > 0 => {
-                let hint = "name nodes only, or choose etun, bridge, macvlan or vxlan";
-                return Err(TopologyError::new("path raw joins nodes, not containers", hint));
-            }
-            Path::Raw if nodes.len() == 1 => {
-                return Err(TopologyError::new("path raw needs two nodes", "use a testbed with two nodes"));
-            }
-            Path::Raw => {}
-            _ if in_container == 0 || in_container < endpoints.len() && !path.joins_nodes() => {
-                let hint = "write endpoints as node/container, or choose path raw";
-                return Err(TopologyError::new(format!("path {path} joins containers, not nodes"), hint));
-            }
-            Path::Colocated if nodes.len() > 1 => {
-                let hint = "use a testbed with one node, or choose another path";
-                return Err(TopologyError::new("path colocated joins containers of one node", hint));
-            }
-            Path::Vxlan | Path::Macvlan if nodes.len() == 1 => {
-                let hint = "use a testbed with two nodes, or choose etun, bridge or colocated";
-                return Err(TopologyError::new(format!("path {path} needs a wire"), hint));
-            }
-            _ => {}
-        }
-        let has_containers = |name: &str| nodes.iter().any(|node| node.name == name && !node.containers.is_empty());
-        if let Some(both) = endpoints.iter().find(|e| e.container.is_none() && has_containers(&e.node)) {
-            let what = format!("endpoint {both} is a node with containers");
-            return Err(TopologyError::new(what, "put all its endpoints into containers, or none"));
+        path.definition().requirements(&Asked { path, nodes: &nodes, wire, endpoints })?;
+        if path.layout() == Layout::NoMiddle {
+            nodes.remove(MIDDLE);
         }
         Self { nodes, wire, path, family: Family::Ipv4, lanes: 1 }.with_family(Family::Ipv4)
+    }
+
+    /// The smallest testbed in which `path` joins two ends, which come with it.
+    ///
+    /// # Errors
+    /// When the path has requirements beyond those of its layout.
+    pub fn smallest(path: Path) -> Result<(Self, [Endpoint; 2]), TopologyError> {
+        let nodes: &[&str] = match path.layout() {
+            Layout::One => &["a"],
+            Layout::OneOrTwo | Layout::Two => &["a", "b"],
+            Layout::Middle | Layout::NoMiddle => &["client", "middle", "server"],
+        };
+        let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
+        let end = |node: &str, container: &str| Endpoint {
+            node: node.to_owned(),
+            container: (path.ends() != Ends::Nodes).then(|| container.to_owned()),
+        };
+        let ends = [end(first, "sender"), end(last, "receiver")];
+        let names: Vec<String> = nodes.iter().map(|&name| name.to_owned()).collect();
+        let wire = (nodes.len() > 1).then(WireOptions::default);
+        Ok((Self::new(&names, wire, path, &ends)?, ends))
     }
 
     /// The same testbed with addresses of `family`; [`Self::new`] makes one of IPv4.
@@ -174,44 +160,39 @@ impl Topology {
         self.wire.unwrap_or_default().mtu - self.path.overhead(self.family)
     }
 
+    /// What is built, on nodes that own these CPUs, in the nodes' order.
+    pub fn plan(&self, cpus: &[CpuSet]) -> Plan {
+        let mut draft = Draft::new(self, cpus);
+        self.path.definition().plan(&mut draft);
+        draft.finish()
+    }
+
+    /// What is added to [`Self::plan`] for endpoints that make their packets themselves: the kernels on the way route to
+    /// their pools.
+    pub fn plan_of_pools(&self) -> Plan {
+        let mut draft = Draft::new(self, &[]);
+        self.path.definition().pools(&mut draft);
+        draft.finish_addition()
+    }
+
+    /// The testbed as a drawing of lines up to about 100 columns. `cpus` are the CPUs of each node, if they are known.
+    pub fn draw(&self, cpus: &[CpuSet]) -> String {
+        self.plan(cpus).draw()
+    }
+
+    /// The CPUs of a node in the order in which packet workers take them. Where client and server have the same, the one
+    /// begins with the first and the other with the last, so that they meet as late as can be.
+    pub fn turns(&self, node: usize, cpus: &CpuSet) -> Vec<u32> {
+        let mut cpus = cpus.as_slice().to_vec();
+        if self.path.is_of_three() && node + 1 == self.nodes.len() {
+            cpus.reverse();
+        }
+        cpus
+    }
+
     /// The node between client and server, on the paths that have one.
     pub fn middle(&self) -> Option<usize> {
         self.path.has_middle().then_some(MIDDLE)
-    }
-}
-
-fn check_three(
-    nodes: &[Node],
-    wire: Option<WireOptions>,
-    path: Path,
-    endpoints: &[Endpoint],
-) -> Result<(), TopologyError> {
-    let [client, middle, server] = nodes else {
-        let hint = "name client, middle and server, in this order: nodes = [\"client\", \"balancer\", \"server\"]";
-        return Err(TopologyError::new(format!("path {path} in a testbed of {} nodes", nodes.len()), hint));
-    };
-    let Some(wire) = wire else {
-        return Err(TopologyError::new("three nodes without a wire", "give the testbed a wire: it is laid twice"));
-    };
-    if !wire.segmentation_offload {
-        let what = format!("path {path} without segmentation offload");
-        let hint = "its nodes receive by NAPI, for which GRO has to be on: remove segmentation_offload";
-        return Err(TopologyError::new(what, hint));
-    }
-    if let Some(container) = endpoints.iter().find(|endpoint| endpoint.container.is_some()) {
-        let what = format!("path {path} joins nodes, and {container} is a container");
-        return Err(TopologyError::new(what, format!("load goes from {} to {}", client.name, server.name)));
-    }
-    if endpoints.iter().any(|endpoint| endpoint.node == middle.name) {
-        let what = format!("{} stands between the ends of path {path}", middle.name);
-        return Err(TopologyError::new(what, format!("load goes from {} to {}", client.name, server.name)));
-    }
-    match endpoints {
-        [from, ..] if from.node != client.name => {
-            let what = format!("load from {from} over path {path}, whose client is {}", client.name);
-            Err(TopologyError::new(what, format!("write from = \"{}\", to = \"{}\"", client.name, server.name)))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -18,7 +18,7 @@ use rig_stats::sample::Sample;
 use rig_sys::counters::{CpuTicks, cpu_ticks};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace};
-use rig_testbed::topology::{Endpoint, Path as Joint, Topology, WireOptions};
+use rig_testbed::topology::{Endpoint, Topology, WireOptions};
 use rig_testbed::{Place, Testbed, share_cpus};
 
 const PORT: u16 = 5001;
@@ -42,7 +42,7 @@ impl Field {
         let (sender, receiver): (Endpoint, Endpoint) = ("a".parse()?, "b".parse()?);
         let names = ["a".to_owned(), "b".to_owned()];
         let ends = [sender.clone(), receiver.clone()];
-        let topology = Topology::new(&names, Some(WireOptions::default()), Joint::Raw, &ends)?;
+        let topology = Topology::new(&names, Some(WireOptions::default()), "raw".parse()?, &ends)?;
         let allowed = CpuSet::allowed()?;
         let testbed = Testbed::build(&topology, &share_cpus(&allowed, &shared_cores(), 2)?)?;
         for node in 0..2 {

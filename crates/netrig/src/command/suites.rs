@@ -104,7 +104,7 @@ fn middle_text(path: Path, middle: &Middle) -> String {
     let addresses = |n: u32, what: &str| format!("{n} {what} address{}", if n == 1 { "" } else { "es" });
     let Middle { service_addresses, local_addresses, profile, .. } = *middle;
     let mut parts = vec![addresses(service_addresses, "service")];
-    parts.extend((path != Path::Ipvs).then(|| addresses(local_addresses, "local")));
+    parts.extend(path.has_local_addresses().then(|| addresses(local_addresses, "local")));
     parts.extend(profile.then(|| "the stacks of its CPUs are sampled".to_owned()));
     format!("In the middle: {}", parts.join(", "))
 }

@@ -10,7 +10,7 @@ use rig_sys::napi::{self, NotPlaceable};
 use rig_sys::probe::{
     Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Owner, Privileges, Refusal, Sockets,
 };
-use rig_testbed::topology::{Family, Path};
+use rig_testbed::topology::{Path, Topology};
 use rig_testbed::{share_cpus, split_cores};
 
 use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
@@ -85,25 +85,7 @@ fn loads_of(suite: &Suite, facts: &Facts) -> Vec<State> {
 
 /// The parts that the testbeds of `suite` are made of.
 fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
-    let mut pieces = BTreeSet::new();
-    for topology in suite.scenarios.iter().map(|scenario| &scenario.topology) {
-        pieces.extend(match topology.path() {
-            Path::Raw | Path::Direct => &[][..],
-            Path::Etun if topology.family() == Family::Ipv6 => &[Feature::Veth],
-            Path::Etun => &[Feature::Veth, Feature::Forwarding],
-            Path::Bridge | Path::Colocated => &[Feature::Veth, Feature::Bridge],
-            Path::Macvlan => &[Feature::Macvlan],
-            Path::Vxlan => &[Feature::Veth, Feature::Bridge, Feature::Vxlan],
-            _ if topology.family() == Family::Ipv6 => &[Feature::Veth],
-            Path::Balancer | Path::Nftables | Path::Haproxy | Path::Ipvs => &[Feature::Veth, Feature::Forwarding],
-        });
-        pieces.extend((topology.family() == Family::Ipv6).then_some(Feature::Ipv6));
-        let Some(wire) = topology.wire() else { continue };
-        pieces.extend([Feature::Veth, Feature::Sysfs, Feature::ReceiveSteering]);
-        pieces.extend(wire.rate.map(|_| Feature::TokenBucket));
-        pieces.extend((!wire.segmentation_offload).then_some(Feature::Offloads));
-    }
-    pieces
+    suite.scenarios.iter().flat_map(|scenario| scenario.topology.plan(&[]).features()).collect()
 }
 
 /// Whether the receiving threads of client, middle and server can be placed.
@@ -172,7 +154,7 @@ struct Piece {
     feature: Feature,
     name: &'static str,
     /// What does not work without it.
-    effect: &'static str,
+    effect: Effect,
     /// Whether the suite `layers` does without it.
     spare: bool,
     /// The kernel's module, if it may be one, and its build option.
@@ -180,28 +162,36 @@ struct Piece {
     option: &'static str,
 }
 
+enum Effect {
+    Words(&'static str),
+    /// The paths that are made of it, and the built-in suite that has one of them.
+    Paths {
+        of: Option<&'static str>,
+    },
+}
+
 #[rustfmt::skip]
 const PIECES: &[Piece] = &[
     Piece { feature: Feature::Veth, name: "veth", spare: false, module: Some("veth"), option: "CONFIG_VETH",
-            effect: "nodes and containers cannot be joined" },
+            effect: Effect::Words("nodes and containers cannot be joined") },
     Piece { feature: Feature::Bridge, name: "bridge", spare: false, module: Some("bridge"), option: "CONFIG_BRIDGE",
-            effect: "no paths bridge, colocated and vxlan" },
+            effect: Effect::Paths { of: None } },
     Piece { feature: Feature::Macvlan, name: "macvlan", spare: true, module: Some("macvlan"), option: "CONFIG_MACVLAN",
-            effect: "no path macvlan, which the suite namespaces has" },
+            effect: Effect::Paths { of: Some("namespaces") } },
     Piece { feature: Feature::Vxlan, name: "vxlan", spare: false, module: Some("vxlan"), option: "CONFIG_VXLAN",
-            effect: "no path vxlan" },
+            effect: Effect::Paths { of: None } },
     Piece { feature: Feature::TokenBucket, name: "rate limit (tbf)", spare: true, module: Some("sch_tbf"),
-            option: "CONFIG_NET_SCH_TBF", effect: "no wires with a rate, such as that of the suite namespaces" },
+            option: "CONFIG_NET_SCH_TBF", effect: Effect::Words("no wires with a rate, such as that of the suite namespaces") },
     Piece { feature: Feature::Forwarding, name: "forwarding", spare: true, module: None, option: "CONFIG_INET",
-            effect: "no path etun, which the suite namespaces has" },
+            effect: Effect::Paths { of: Some("namespaces") } },
     Piece { feature: Feature::Ipv6, name: "IPv6", spare: true, module: None, option: "CONFIG_IPV6",
-            effect: "no testbeds of family ipv6" },
+            effect: Effect::Words("no testbeds of family ipv6") },
     Piece { feature: Feature::Offloads, name: "offload switches", spare: false, module: None, option: "CONFIG_NET",
-            effect: "no wires without segmentation offload" },
+            effect: Effect::Words("no wires without segmentation offload") },
     Piece { feature: Feature::Sysfs, name: "sysfs of a namespace", spare: false, module: None, option: "CONFIG_SYSFS",
-            effect: "a node's receive processing cannot be kept on its CPUs: no wires" },
+            effect: Effect::Words("a node's receive processing cannot be kept on its CPUs: no wires") },
     Piece { feature: Feature::ReceiveSteering, name: "receive steering (RPS)", spare: false, module: None,
-            option: "CONFIG_RPS", effect: "a node's receive processing cannot be kept on its CPUs: no wires" },
+            option: "CONFIG_RPS", effect: Effect::Words("a node's receive processing cannot be kept on its CPUs: no wires") },
 ];
 
 impl Piece {
@@ -211,8 +201,26 @@ impl Piece {
             None => return unknown("what it stands on is not there"),
             Some(Err(refusal)) => refusal,
         };
-        let lack = lack(refusal.to_string(), self.effect, self.remedy(refusal, privileges));
+        let lack = lack(refusal.to_string(), self.effect(), self.remedy(refusal, privileges));
         if self.spare { State::Lacking(lack) } else { State::Missing(lack) }
+    }
+
+    fn effect(&self) -> String {
+        let suite = match self.effect {
+            Effect::Words(words) => return words.to_owned(),
+            Effect::Paths { of } => of,
+        };
+        // Client, middle and server are told of by themselves.
+        let needs = |path: &Path| {
+            Topology::smallest(*path).is_ok_and(|(topology, _)| topology.plan(&[]).features().contains(&self.feature))
+        };
+        let names: Vec<&str> = Path::plain().filter(needs).map(Path::name).collect();
+        let has = |which: &str| suite.map_or_else(String::new, |suite| format!(", {which} the suite {suite} has"));
+        match names.as_slice() {
+            [one] => format!("no path {one}{}", has("which")),
+            [first @ .., last] => format!("no paths {} and {last}{}", first.join(", "), has("of which")),
+            [] => String::new(),
+        }
     }
 
     fn remedy(&self, refusal: &Refusal, privileges: &Privileges) -> String {

@@ -4,17 +4,17 @@ use rig_skip::{Lack, skip};
 use rig_study::record::{Flag, NodeRecord, TrialRecord};
 use rig_study::run::Execute;
 use rig_study::suite::Suite;
-use rig_testbed::topology::Path;
+use rig_testbed::topology::{Ends, Layout, Path};
 use rig_testbed::{Testbed, UPLINK};
 
 use crate::world;
 
 /// A stream over each path between two nodes.
 fn suite(segmentation_offload: bool) -> Suite {
-    let paths = Path::PLAIN.into_iter().filter(|path| *path != Path::Colocated);
+    let paths = Path::plain().filter(|path| path.layout() != Layout::One);
     let scenarios: String = paths
         .map(|path| {
-            let (from, to) = if path == Path::Raw { ("a", "b") } else { ("a/sender", "b/receiver") };
+            let (from, to) = if path.ends() == Ends::Nodes { ("a", "b") } else { ("a/sender", "b/receiver") };
             format!(
                 "[[scenario]]\nid = \"{path}\"\nname = \"{path}\"\ntestbed = \"two\"\npath = \"{path}\"\n\
                  from = \"{from}\"\nto = \"{to}\"\n"

@@ -8,15 +8,15 @@ use rig_study::figures::figure;
 use rig_study::record::TrialRecord;
 use rig_study::run::Execute;
 use rig_study::suite::Suite;
-use rig_testbed::topology::Path;
+use rig_testbed::topology::{Ends, Layout, Path};
 
 use crate::world;
 
 /// One scenario over `path`.
 fn suite(path: Path, family: &str, scenario: &str) -> Suite {
-    let (testbed, from, to) = match path {
-        Path::Raw => ("two", "a", "b"),
-        Path::Colocated => ("one", "a/c", "a/d"),
+    let (testbed, from, to) = match (path.ends(), path.layout()) {
+        (Ends::Nodes, _) => ("two", "a", "b"),
+        (_, Layout::One) => ("one", "a/c", "a/d"),
         _ => ("two", "a/c", "b/d"),
     };
     let text = format!(
@@ -35,7 +35,7 @@ const WINDOWS_MS: [u64; 3] = [200, 1000, 4000];
 /// A trial of each path and family, in which each of `figures` is above zero.
 fn everywhere(scenario: &str, figures: &[(Side, Metric)], check: impl Fn(&TrialRecord, &str)) {
     let Some(mut rig) = world::rig() else { return };
-    for (path, family) in Path::PLAIN.into_iter().flat_map(|path| ["ipv4", "ipv6"].map(|family| (path, family))) {
+    for (path, family) in Path::plain().flat_map(|path| ["ipv4", "ipv6"].map(|family| (path, family))) {
         let what = format!("{scenario}, {path}, {family}");
         let suite = suite(path, family, scenario);
         let mut trials = WINDOWS_MS.map(Duration::from_millis).into_iter().map(|window| {

@@ -12,17 +12,21 @@ use rig_study::figures::figure;
 use rig_study::record::{Flag, TrialRecord};
 use rig_study::run::{Execute, Rig};
 use rig_study::suite::Suite;
-use rig_testbed::topology::Path;
+use rig_testbed::topology::{Ends, Layout, Path};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::world;
 
+fn named(name: &str) -> Path {
+    name.parse().unwrap()
+}
+
 /// One scenario over `path`; retransmission is so late that a machine that is busy with other things does not bring it
 /// about.
 fn suite(path: Path, family: &str, load: &str) -> Suite {
-    let (testbed, from, to) = match path {
-        Path::Raw => ("two", "a", "b"),
-        Path::Colocated => ("one", "a/c", "a/d"),
+    let (testbed, from, to) = match (path.ends(), path.layout()) {
+        (Ends::Nodes, _) => ("two", "a", "b"),
+        (_, Layout::One) => ("one", "a/c", "a/d"),
         _ => ("two", "a/c", "b/d"),
     };
     let text = format!(
@@ -72,7 +76,7 @@ const SLOWLY: &str = "connections_per_second = 1000, retransmit = \"4s\", client
 fn a_short_connection_is_three_packets_each_way_on_every_path() {
     world::own(|| {
         let Some(mut rig) = world::rig() else { return };
-        for (path, family) in Path::PLAIN.into_iter().flat_map(|path| ["ipv4", "ipv6"].map(|family| (path, family))) {
+        for (path, family) in Path::plain().flat_map(|path| ["ipv4", "ipv6"].map(|family| (path, family))) {
             let what = format!("{path}, {family}");
             let record = trial(&mut rig, &suite(path, family, &format!("protocol = \"tcp\", {SLOWLY}")), &what);
             assert_connections(&record, (3, 3), &what);
@@ -84,7 +88,7 @@ fn a_short_connection_is_three_packets_each_way_on_every_path() {
 fn packets_go_by_packet_sockets_too() {
     world::own(|| {
         let Some(mut rig) = world::rig() else { return };
-        for path in [Path::Raw, Path::Etun, Path::Macvlan] {
+        for path in ["raw", "etun", "macvlan"].map(named) {
             let what = format!("{path}, packet sockets");
             let load = format!("protocol = \"tcp\", driver = \"packet\", {SLOWLY}");
             let record = trial(&mut rig, &suite(path, "ipv4", &load), &what);
@@ -99,7 +103,7 @@ fn packets_go_by_packet_sockets_too() {
 fn http_takes_as_many_packets() {
     world::own(|| {
         let Some(mut rig) = world::rig() else { return };
-        let record = trial(&mut rig, &suite(Path::Raw, "ipv4", &format!("protocol = \"http\", {SLOWLY}")), "http");
+        let record = trial(&mut rig, &suite(named("raw"), "ipv4", &format!("protocol = \"http\", {SLOWLY}")), "http");
         assert_connections(&record, (3, 3), "http");
     });
 }
@@ -109,7 +113,7 @@ fn a_reset_spares_the_servers_last_packet() {
     world::own(|| {
         let Some(mut rig) = world::rig() else { return };
         let load = format!("protocol = \"tcp\", close = \"reset\", {SLOWLY}");
-        assert_connections(&trial(&mut rig, &suite(Path::Raw, "ipv4", &load), "reset"), (3, 2), "reset");
+        assert_connections(&trial(&mut rig, &suite(named("raw"), "ipv4", &load), "reset"), (3, 2), "reset");
     });
 }
 
@@ -119,7 +123,7 @@ fn connections_are_held_and_carry_requests_at_a_rate_of_their_own() {
         let Some(mut rig) = world::rig() else { return };
         let load = "protocol = \"tcp\", connections_per_second = 1000, hold = 50, requests_per_second = 1000, \
                     retransmit = \"4s\", server_addresses = 2, server_ports = [80, 81]";
-        let record = trial(&mut rig, &suite(Path::Raw, "ipv6", load), load);
+        let record = trial(&mut rig, &suite(named("raw"), "ipv6", load), load);
         let client = end(&record, End::Connect);
         assert_eq!(figure(&record, Side::Local, Metric::Concurrent), Some(50.0), "{client:?}");
         assert_eq!(total(client, "tcpReq"), total(client, "tcpRsp"), "{client:?}");
@@ -134,7 +138,7 @@ fn datagrams_are_answered_one_by_one() {
     world::own(|| {
         let Some(mut rig) = world::rig() else { return };
         let load = "protocol = \"udp\", connections_per_second = 1000, timeout = \"4s\", request = \"100\"";
-        let record = trial(&mut rig, &suite(Path::Bridge, "ipv4", load), load);
+        let record = trial(&mut rig, &suite(named("bridge"), "ipv4", load), load);
         let (client, server) = (end(&record, End::Connect), end(&record, End::Listen));
         assert_eq!(total(client, "udpTx"), 450, "{client:?}");
         for (record, name) in [(client, "udpRx"), (server, "udpRx"), (server, "udpTx")] {
@@ -153,7 +157,7 @@ fn a_search_ends_and_leaves_its_trail() {
         // So slow and so patient that every machine holds it: the highest rate allowed is the answer.
         let load = "protocol = \"tcp\", retransmit = \"4s\", search = { goal = \"loss-free\", start = 200, most = 600, \
                     step = \"100ms\", late = \"100%\", measure_at = \"50%\" }";
-        let record = trial(&mut rig, &suite(Path::Etun, "ipv4", load), load);
+        let record = trial(&mut rig, &suite(named("etun"), "ipv4", load), load);
         let search = record.search.as_ref().unwrap();
         assert_eq!((search.outcome.ending, search.outcome.held), (Ending::Ceiling, Some(600.0)), "{search:?}");
         let steps: Vec<_> = search.outcome.steps.iter().map(|step| (step.rate, step.purpose)).collect();

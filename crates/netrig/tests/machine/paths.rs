@@ -9,7 +9,7 @@ use rig_sys::counters::Interface;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
-use rig_testbed::topology::{Endpoint, Family, Path, Topology, WireOptions};
+use rig_testbed::topology::{Endpoint, Ends, Family, Layout, Path, Topology, WireOptions};
 use rig_testbed::{Place, Testbed, UPLINK};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
 
@@ -20,6 +20,15 @@ const PORT: u16 = 5001;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long something that must not come is waited for.
 const IN_VAIN: Duration = Duration::from_millis(150);
+
+/// The paths whose containers may talk to a node itself.
+fn paths_to_nodes() -> impl Iterator<Item = Path> {
+    Path::plain().filter(|path| path.ends() == Ends::ContainersOrNode)
+}
+
+fn named(name: &str) -> Path {
+    name.parse().unwrap()
+}
 
 /// A testbed with its endpoints: `containers` on each node, or the nodes themselves on path raw.
 struct Bed {
@@ -38,11 +47,11 @@ impl Bed {
     }
 
     fn build_on(family: Family, path: Path, containers: usize, wire: WireOptions, cpus: &[CpuSet]) -> Self {
-        let nodes: &[&str] = if path == Path::Colocated { &["a"] } else { &["a", "b"] };
+        let nodes: &[&str] = if path.layout() == Layout::One { &["a"] } else { &["a", "b"] };
         let endpoints: Vec<Endpoint> = nodes
             .iter()
-            .flat_map(|node| match path {
-                Path::Raw => vec![(*node).to_owned()],
+            .flat_map(|node| match path.ends() {
+                Ends::Nodes => vec![(*node).to_owned()],
                 _ => (0..containers).map(|number| format!("{node}/c{number}")).collect(),
             })
             .map(|name| name.parse().unwrap())
@@ -157,9 +166,33 @@ fn all_reach_all(bed: &Bed, what: &str) {
 #[test]
 fn every_endpoint_reaches_every_other() {
     world::own(|| {
-        for (path, family) in Path::PLAIN.into_iter().flat_map(|path| FAMILIES.map(|family| (path, family))) {
+        for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
             let bed = Bed::of_family(family, path, 3, WireOptions::default());
             all_reach_all(&bed, &format!("{path} {family:?}"));
+        }
+    });
+}
+
+/// What goes to another process is the same testbed there.
+#[test]
+fn a_plan_that_was_read_from_json_is_built_as_any_other() {
+    world::own(|| {
+        for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
+            let (topology, ends) = Topology::smallest(path).unwrap();
+            let topology = topology.with_family(family).unwrap();
+            let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
+            let json = serde_json::to_string(&topology.plan(&[cpu.clone(), cpu])).unwrap();
+            let plan = serde_json::from_str(&json).unwrap();
+            let bed = Bed { testbed: Testbed::build_plan(&topology, plan).unwrap(), endpoints: ends.into() };
+            all_reach_all(&bed, &format!("{path} {family:?}"));
+            for interface in bed.testbed.plan().spaces().flat_map(|space| &space.interfaces) {
+                assert!(interface.mac.is_some() || interface.name == "br0", "{path}: {interface:?}");
+            }
+            for (place, space) in bed.all_places().zip(bed.testbed.plan().spaces()) {
+                for interface in space.interfaces.iter().filter_map(|own| Some((&own.name, own.mac?))) {
+                    assert_eq!(place.mac(interface.0).unwrap(), interface.1.0, "{path}: {}", place.name);
+                }
+            }
         }
     });
 }
@@ -167,7 +200,7 @@ fn every_endpoint_reaches_every_other() {
 #[test]
 fn a_node_without_containers_reaches_the_containers_of_the_other() {
     world::own(|| {
-        for path in [Path::Etun, Path::Bridge, Path::Macvlan] {
+        for path in paths_to_nodes() {
             for (node, family) in ["a", "b"].into_iter().flat_map(|node| FAMILIES.map(|family| (node, family))) {
                 let bed = Bed::with_containers_in(node, family, path);
                 all_reach_all(&bed, &format!("{path} {family:?}, containers in {node}"));
@@ -180,7 +213,7 @@ fn a_node_without_containers_reaches_the_containers_of_the_other() {
 #[test]
 fn addresses_are_of_one_family_and_ready_at_once() {
     world::own(|| {
-        for (path, family) in Path::PLAIN.into_iter().flat_map(|path| FAMILIES.map(|family| (path, family))) {
+        for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
             let bed = Bed::of_family(family, path, 2, WireOptions::default());
             for endpoint in &bed.endpoints {
                 let address = bed.address(endpoint).ip();
@@ -195,7 +228,7 @@ fn addresses_are_of_one_family_and_ready_at_once() {
 #[test]
 fn a_node_has_as_many_containers_as_a_topology_may_ask_for() {
     world::own(|| {
-        for path in [Path::Etun, Path::Bridge, Path::Macvlan, Path::Vxlan] {
+        for path in Path::plain().filter(|path| path.ends() != Ends::Nodes && path.layout() != Layout::One) {
             let bed = Bed::build(path, Topology::CONTAINERS_MAX, WireOptions::default());
             assert_eq!(bed.testbed.places(0).count(), 1 + Topology::CONTAINERS_MAX);
             let (from, to) = bed.ends();
@@ -221,7 +254,7 @@ fn nothing_passes_between_endpoints_and_the_host() {
             let stream = TcpStream::connect_timeout(address, PATIENCE).unwrap();
             assert_eq!(greeting(stream), "host", "the test's own host does not answer at {address}");
         }
-        for path in Path::PLAIN {
+        for path in Path::plain() {
             let bed = Bed::standard(path);
             let (from, to) = bed.ends();
             greet(bed.listen(to), to.to_string());
@@ -243,7 +276,7 @@ fn nothing_passes_between_endpoints_and_the_host() {
 #[test]
 fn two_testbeds_with_the_same_addresses_do_not_meet() {
     world::own(|| {
-        for path in Path::PLAIN {
+        for path in Path::plain() {
             let beds = [Bed::standard(path), Bed::standard(path), Bed::standard(path)];
             let (from, to) = beds[0].ends();
             // Nobody listens in the third.
@@ -264,7 +297,7 @@ fn two_testbeds_with_the_same_addresses_do_not_meet() {
 fn the_host_sees_no_interface_and_keeps_no_namespace() {
     world::own(|| {
         let (interfaces, namespaces) = (world::interfaces(), world::network_namespaces());
-        for path in Path::PLAIN {
+        for path in Path::plain() {
             let bed = Bed::standard(path);
             assert_eq!(world::interfaces(), interfaces, "{path}: an interface shows on the host");
             let places = bed.all_places().count();
@@ -279,14 +312,14 @@ fn the_host_sees_no_interface_and_keeps_no_namespace() {
 #[test]
 fn a_packet_of_the_promised_mtu_passes_whole_and_one_byte_more_does_not() {
     world::own(|| {
-        for (path, family) in Path::PLAIN.into_iter().flat_map(|path| FAMILIES.map(|family| (path, family))) {
+        for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
             let (smallest, tunnel) = if family == Family::Ipv4 { (626, 50) } else { (1350, 70) };
             let mtus = [1500, 9000, smallest, 65_535];
-            for &mtu in if path == Path::Colocated { &mtus[..1] } else { &mtus } {
+            for &mtu in if path.layout() == Layout::One { &mtus[..1] } else { &mtus } {
                 let bed = Bed::of_family(family, path, 2, WireOptions { mtu, ..Default::default() });
                 let (a, b) = bed.ends();
                 let promised = bed.testbed.topology().endpoint_mtu();
-                assert_eq!(promised, mtu - if path == Path::Vxlan { tunnel } else { 0 });
+                assert_eq!(promised, mtu - if path == named("vxlan") { tunnel } else { 0 });
                 for (from, to) in [(a, b), (b, a)] {
                     exactly(&bed, from, to, promised as usize);
                 }
@@ -330,7 +363,7 @@ fn a_wire_has_the_queues_asked_for_and_all_are_steered_to_the_nodes_cpus() {
         let cpus = CpuSet::allowed().unwrap();
         let cpus = [CpuSet::new(cpus.as_slice().first().copied()), CpuSet::new(cpus.as_slice().last().copied())];
         for queues in [1, 3] {
-            let bed = Bed::build_on(Family::Ipv4, Path::Raw, 0, WireOptions { queues, ..Default::default() }, &cpus);
+            let bed = Bed::build_on(Family::Ipv4, named("raw"), 0, WireOptions { queues, ..Default::default() }, &cpus);
             for (node, cpus) in cpus.iter().enumerate() {
                 let sysfs = bed.node(node).ns.sysfs().unwrap();
                 for queue in 0..queues {
@@ -351,7 +384,7 @@ fn a_wire_has_the_queues_asked_for_and_all_are_steered_to_the_nodes_cpus() {
 fn a_wire_carries_no_more_than_its_rate() {
     const RATE: u64 = 100_000_000;
     world::own(|| {
-        for path in Path::PLAIN.into_iter().filter(|path| *path != Path::Colocated) {
+        for path in Path::plain().filter(|path| path.layout() != Layout::One) {
             let bed = Bed::build(path, 1, WireOptions { rate: Some(RATE), ..Default::default() });
             let (from, to) = bed.ends();
             let listener = bed.listen(to);
@@ -385,13 +418,14 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
     const MTU: u32 = 1500;
     world::own(|| {
         for (path, interfaces) in [
-            (Path::Raw, 2),
+            ("raw", 2),
             // The wire's ends, the containers' and the nodes' ends of their links.
-            (Path::Etun, 6),
-            (Path::Bridge, 6),
-            (Path::Macvlan, 4),
-            (Path::Vxlan, 8),
+            ("etun", 6),
+            ("bridge", 6),
+            ("macvlan", 4),
+            ("vxlan", 8),
         ] {
+            let path = named(path);
             for (segmentation_offload, family) in [true, false].into_iter().flat_map(|on| FAMILIES.map(|f| (on, f))) {
                 let wire = WireOptions { mtu: MTU, segmentation_offload, ..Default::default() };
                 let bed = Bed::of_family(family, path, 1, wire);
@@ -404,7 +438,7 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
                 let mut looked_at = 0;
                 for place in bed.all_places() {
                     // A macvlan interface's packets are cut where they enter the wire.
-                    let uncut = path == Path::Macvlan && place.name.contains('/');
+                    let uncut = path == named("macvlan") && place.name.contains('/');
                     for (name, now) in place.counters.interfaces().unwrap() {
                         // The payload went one way, acknowledgements the other; a bridge counts only its node's own.
                         let (packets, bytes) = (now.tx_packets.max(now.rx_packets), now.tx_bytes.max(now.rx_bytes));
@@ -431,7 +465,7 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
 #[test]
 fn endpoints_have_the_addresses_that_the_topology_says() {
     world::own(|| {
-        for path in Path::PLAIN {
+        for path in Path::plain() {
             let bed = Bed::standard(path);
             for endpoint in &bed.endpoints {
                 let address = bed.address(endpoint).ip();

@@ -20,7 +20,7 @@ use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 use rig_testbed::accounting::Accountant;
 use rig_testbed::datapath::Registry;
 use rig_testbed::meter::Reading;
-use rig_testbed::topology::{Endpoint, Family, MIDDLE, Path, Topology, WireOptions, uplink};
+use rig_testbed::topology::{Endpoint, Family, MIDDLE, Topology, WireOptions, uplink};
 use rig_testbed::{Middle, Shares, Testbed};
 
 use super::Execute;
@@ -227,7 +227,7 @@ impl Rig {
         };
         let busiest = found.held.as_ref().map_or(0.0, busy);
         // With nothing between its ends, the generator is all there is.
-        let generator = if is_bare(stage.testbed.topology().path()) { held } else { generator };
+        let generator = if stage.testbed.topology().path().is_bare() { held } else { generator };
         let bound = held.and_then(|held| generator_bound(held, generator, busiest));
         let observed = match found.held {
             Some(observed) if plan.measure_at >= 1.0 => observed,
@@ -255,7 +255,7 @@ impl Rig {
     /// kernel, over a bare wire between the same CPUs. Searched once for each load.
     fn generator_limit(&mut self, scenario: &Scenario, timing: &Timing) -> Result<Option<f64>> {
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
-        let (Some(plan), false) = (searched, is_bare(scenario.topology.path())) else { return Ok(None) };
+        let (Some(plan), false) = (searched, scenario.topology.path().is_bare()) else { return Ok(None) };
         let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
         let generator = Generator::of(scenario, timing);
         if let Some((_, known)) = self.generator.iter().find(|(of, _)| *of == generator) {
@@ -270,8 +270,8 @@ impl Rig {
         let queues = workers.map_or(1, EndWorkers::least);
         let wire = WireOptions { rate: None, mtu: generator.mtu, segmentation_offload: true, queues };
         let mut names = ends.each_ref().map(|end| end.node.clone()).to_vec();
-        let path = if of_three { Path::Direct } else { Path::Raw };
-        if path == Path::Direct {
+        let path = topology.path().without_anything();
+        if of_three {
             names.insert(MIDDLE, "between".to_owned());
         }
         bare.topology = Topology::new(&names, Some(wire), path, &ends)?
@@ -470,7 +470,7 @@ impl Execute for Rig {
         let setup = building.elapsed();
         let stage = Stage::of(&testbed, &agents);
         let record = self.trial_with(stage, scenario, generator, ordinal, timing, interim)?;
-        if let (Some(search), true) = (&record.search, is_bare(scenario.topology.path())) {
+        if let (Some(search), true) = (&record.search, scenario.topology.path().is_bare()) {
             // What others would search again is known.
             let generator = Generator::of(scenario, timing);
             if !self.generator.iter().any(|(of, _)| *of == generator) {
@@ -513,11 +513,6 @@ impl Execute for Rig {
             busy: observed.nodes.iter().map(|node| (node.name.clone(), node.busy_percent())).collect(),
         })
     }
-}
-
-/// Whether the path has nothing between the ends of the load.
-fn is_bare(path: Path) -> bool {
-    matches!(path, Path::Raw | Path::Direct)
 }
 
 /// CPU time of the runner itself so far.

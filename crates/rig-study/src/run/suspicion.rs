@@ -272,7 +272,6 @@ fn skew(trial: &TrialRecord, worker: &WorkerRecord, name: &str) -> Option<Flag> 
 
 #[cfg(test)]
 mod tests {
-    use rig_testbed::topology::Path;
 
     use super::*;
     use crate::record::InterfaceDelta;
@@ -310,7 +309,7 @@ mod tests {
     fn raw(segmentation_offload: bool) -> Topology {
         let wire = rig_testbed::topology::WireOptions { segmentation_offload, ..Default::default() };
         let ends = ["a".parse().unwrap(), "b".parse().unwrap()];
-        Topology::new(&["a".into(), "b".into()], Some(wire), Path::Raw, &ends).unwrap()
+        Topology::new(&["a".into(), "b".into()], Some(wire), "raw".parse().unwrap(), &ends).unwrap()
     }
 
     #[test]

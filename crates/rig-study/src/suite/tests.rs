@@ -1,5 +1,5 @@
 use rig_load::plan::{Arrivals, Datagrams, Engine, Schedule, SendMode, TcpStream, Transactions};
-use rig_testbed::topology::{Family, Path};
+use rig_testbed::topology::Family;
 
 use super::*;
 use crate::claim::{Metric, Side};
@@ -56,7 +56,7 @@ fn layers_reproduces_the_studys_options() {
     let ids: Vec<&str> = suite.scenarios.iter().map(|s| s.id.as_str()).collect();
     assert_eq!(ids, ["A", "B", "C", "D", "E", "F", "C4", "T2", "T8"]);
     let b = suite.scenario("B").unwrap();
-    assert_eq!(b.topology.path(), Path::Bridge);
+    assert_eq!(b.topology.path().name(), "bridge");
     let (send, receive) = streams(b);
     assert_eq!((send.message, receive.message), (128 * 1024, 64 * 1024));
     assert_eq!(send.engine, Engine::Uring { outstanding: 2 });
@@ -423,10 +423,10 @@ fn namespaces_has_the_studys_tests_for_each_case() {
     let suite = Suite::load("namespaces").unwrap();
     let ids: Vec<&str> = suite.scenarios.iter().map(|s| s.id.as_str()).collect();
     let tests = ["TCP_STREAM", "TCP_MAERTS", "TCP_RR", "UDP_STREAM", "UDP_RR"];
-    let cases = [("none", Path::Raw), ("etun", Path::Etun), ("bridge", Path::Bridge), ("macvlan", Path::Macvlan)];
+    let cases = [("none", "raw"), ("etun", "etun"), ("bridge", "bridge"), ("macvlan", "macvlan")];
     for (test, case) in tests.iter().flat_map(|test| cases.map(|case| (test, case))) {
         let scenario = suite.scenario(&format!("{test}-{}", case.0)).unwrap_or_else(|| panic!("{ids:?}"));
-        assert_eq!(scenario.topology.path(), case.1);
+        assert_eq!(scenario.topology.path().name(), case.1);
         assert_eq!(scenario.traffic.connect.name().replace('-', "_").to_uppercase(), *test);
         assert_eq!(scenario.topology.wire().unwrap().rate, Some(1_000_000_000));
         // The other host has no namespaces.

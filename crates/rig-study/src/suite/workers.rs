@@ -104,7 +104,7 @@ impl Resolver<'_> {
             return match given.into_iter().find_map(|(key, span)| Some((key, span?))) {
                 None => Ok(Middles::None),
                 Some((key, span)) => {
-                    let paths: Vec<&str> = Path::ALL.into_iter().filter(|p| p.has_middle()).map(Path::name).collect();
+                    let paths: Vec<&str> = Path::all().filter(|p| p.has_middle()).map(Path::name).collect();
                     let what = format!("'{key}' on path {path}, which has no node in the middle");
                     let hint = format!("remove it, or use path {}", paths.join(", "));
                     Err(self.error(span, what, Some(&hint)))

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Endpoint, Family, MIDDLE, Path, Topology};
+use super::{Endpoint, Family, MIDDLE, Topology};
+use crate::plan::Cidr;
 
 /// The middle's pools stand beside those of the ends' first containers.
 pub(super) const MIDDLES_POOL: u8 = 1;
@@ -17,7 +18,7 @@ impl Topology {
         }
         match self.family {
             // A node that stands beside containers on one wire is in their subnet.
-            Family::Ipv4 if matches!(self.path, Path::Bridge | Path::Macvlan) => (v4(172, 16, 0, host), 16),
+            Family::Ipv4 if self.path.definition().nodes_are_beside_containers() => (v4(172, 16, 0, host), 16),
             Family::Ipv4 => (v4(172, 16, 0, host), 24),
             // Written, the last group looks as the host does in IPv4.
             Family::Ipv6 => (v6(0, 0, 0x11 + node as u16), 64),
@@ -47,38 +48,9 @@ impl Topology {
         self.pool_of(1, MIDDLES_POOL)
     }
 
-    /// The address of a container, and the length of its subnet's prefix.
-    pub fn container_address(&self, node: usize, container: usize) -> (IpAddr, u8) {
-        let (node, number) = (node as u8, container as u8);
-        let (wide_node, wide_number) = (u16::from(node), u16::from(number));
-        match (self.family, self.path) {
-            (Family::Ipv4, Path::Etun) => {
-                let [high, low] = (wide_number * 4 + 2).to_be_bytes();
-                (v4(10, 1 + node, high, low), 30)
-            }
-            (Family::Ipv4, Path::Vxlan) => (v4(10, 0, 1 + node, 3 + number), 16),
-            (Family::Ipv4, _) => (v4(172, 16, 1 + node, 3 + number), 16),
-            (Family::Ipv6, Path::Etun) => (v6((1 + wide_node) << 8 | wide_number, 0, 2), 64),
-            (Family::Ipv6, Path::Vxlan) => (v6(0xff, 1 + wide_node, 3 + wide_number), 64),
-            (Family::Ipv6, _) => (v6(0, 1 + wide_node, 3 + wide_number), 64),
-        }
-    }
-
-    /// Path etun: the node's address on its link to a container, the first of that subnet.
-    pub fn gateway_address(&self, node: usize, container: usize) -> IpAddr {
-        match self.container_address(node, container).0 {
-            IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() - 1).into(),
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() - 1).into(),
-        }
-    }
-
-    /// Path etun: the subnet that all links between a node and its containers are in, so that other nodes need one
-    /// route, and the length of its prefix.
-    pub fn containers_subnet(&self, node: usize) -> (IpAddr, u8) {
-        match self.family {
-            Family::Ipv4 => (v4(10, 1 + node as u8, 0, 0), 16),
-            Family::Ipv6 => (v6((1 + node as u16) << 8, 0, 0), 56),
-        }
+    /// The address of a container, with its subnet.
+    pub fn container_address(&self, node: usize, container: usize) -> Cidr {
+        self.path.definition().container_address(self.family, node, container)
     }
 
     /// The pool of addresses of an endpoint that makes its packets itself: none of them is the kernel's. Pools are of
@@ -107,15 +79,8 @@ impl Topology {
 
     /// Who takes what `endpoint` sends to `peer`.
     pub fn next_hop(&self, endpoint: &Endpoint, peer: &Endpoint) -> Option<NextHop> {
-        let (node, container) = self.place_of(endpoint)?;
-        Some(match (self.path, container) {
-            (Path::Etun, Some(container)) => NextHop::Router(self.gateway_address(node, container)),
-            // A node without containers: the other one routes to its own.
-            (Path::Etun, None) => NextHop::Router(self.node_address(1 - node).0),
-            (path, _) if path.has_middle() && node < MIDDLE => NextHop::Router(self.node_address(MIDDLE).0),
-            (path, _) if path.has_middle() => NextHop::Router(self.middle_address().0),
-            _ => NextHop::Peer(peer.clone()),
-        })
+        let place = self.place_of(endpoint)?;
+        Some(self.path.definition().next_hop(self, place, peer))
     }
 
     /// Its node, and its container there.
@@ -129,7 +94,7 @@ impl Topology {
     pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
         match self.place_of(endpoint)? {
             (node, None) => Some(self.node_address(node).0),
-            (node, Some(container)) => Some(self.container_address(node, container).0),
+            (node, Some(container)) => Some(self.container_address(node, container).address),
         }
     }
 }
@@ -179,11 +144,11 @@ pub enum NextHop {
     Router(IpAddr),
 }
 
-fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+pub(crate) fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
     Ipv4Addr::new(a, b, c, d).into()
 }
 
 /// An address of fd72:6967::/48, which RFC 4193 leaves to local use; the global ID spells "rig".
-fn v6(subnet: u16, high: u16, low: u16) -> IpAddr {
+pub(crate) fn v6(subnet: u16, high: u16, low: u16) -> IpAddr {
     Ipv6Addr::new(0xfd72, 0x6967, 0, subnet, 0, 0, high, low).into()
 }

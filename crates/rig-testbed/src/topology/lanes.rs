@@ -94,6 +94,7 @@ mod tests {
 
     use super::super::{Family, MIDDLE, Path, WireOptions};
     use super::*;
+    use crate::paths::tests::named;
 
     fn three(path: Path, wire: WireOptions) -> Topology {
         let names = ["client", "lb", "server"].map(str::to_owned);
@@ -110,18 +111,18 @@ mod tests {
             let error = topology.with_lanes(lanes).unwrap_err();
             assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
         };
-        refused(three(Path::Direct, WireOptions::default()), 0, "choose 1 to 64");
-        refused(three(Path::Balancer, WireOptions::default()), 65, "65 workers");
-        refused(three(Path::Nftables, WireOptions { rate: Some(1 << 30), ..Default::default() }), 2, "with a rate");
+        refused(three(named("direct"), WireOptions::default()), 0, "choose 1 to 64");
+        refused(three(named("balancer"), WireOptions::default()), 65, "65 workers");
+        refused(three(named("nftables"), WireOptions { rate: Some(1 << 30), ..Default::default() }), 2, "with a rate");
         let raw = ["a".parse().unwrap(), "b".parse().unwrap()];
-        let raw = Topology::new(&["a".into(), "b".into()], Some(WireOptions::default()), Path::Raw, &raw).unwrap();
+        let raw = Topology::new(&["a".into(), "b".into()], Some(WireOptions::default()), named("raw"), &raw).unwrap();
         assert!(raw.clone().with_lanes(1).is_ok());
         refused(raw, 2, "path raw");
     }
 
     #[test]
     fn the_first_lane_is_what_there_is_without_others() {
-        let one = three(Path::Ipvs, WireOptions::default());
+        let one = three(named("ipvs"), WireOptions::default());
         let many = one.clone().with_lanes(8).unwrap();
         for end in ends() {
             assert_eq!(many.lane_pool(&end, 0), one.pool(&end));
@@ -138,7 +139,7 @@ mod tests {
             IpAddr::V6(address) => address.to_bits() >> 64,
         };
         for family in [Family::Ipv4, Family::Ipv6] {
-            let topology = three(Path::Balancer, WireOptions::default()).with_family(family).unwrap();
+            let topology = three(named("balancer"), WireOptions::default()).with_family(family).unwrap();
             let topology = topology.with_lanes(Topology::LANES_MAX).unwrap();
             let mut subnets: BTreeSet<u128> =
                 [topology.virtual_pool(), topology.local_pool()].map(|pool| subnet(pool.first())).into();
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn addresses_are_divided_over_the_lanes() {
-        let topology = three(Path::Balancer, WireOptions::default()).with_lanes(3).unwrap();
+        let topology = three(named("balancer"), WireOptions::default()).with_lanes(3).unwrap();
         assert_eq!([0, 1, 2].map(|lane| topology.part(8, lane)), [3, 3, 2]);
         let [_, server] = ends();
         let all = topology.addresses(&server, 8).unwrap();

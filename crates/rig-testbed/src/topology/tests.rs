@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 
 use super::*;
+use crate::paths::tests::named;
 
 fn topology(nodes: &[&str], wire: bool, path: Path, endpoints: &[&str]) -> Result<Topology, TopologyError> {
     let names: Vec<String> = nodes.iter().map(|&n| n.to_owned()).collect();
@@ -15,22 +16,22 @@ fn impossible_topologies_are_refused_with_a_next_step() {
         assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
         assert!(!error.hint.is_empty());
     };
-    refused(&["a", "b"], true, Path::Raw, &["a/x", "b"], "not containers");
-    refused(&["a"], false, Path::Raw, &["a"], "needs two nodes");
-    refused(&["a", "b"], true, Path::Bridge, &["a", "b"], "not nodes");
-    refused(&["a", "b"], true, Path::Colocated, &["a/x", "a/y"], "one node");
-    refused(&["a"], false, Path::Vxlan, &["a/x", "a/y"], "needs a wire");
-    refused(&["a"], true, Path::Bridge, &["a/x", "a/y"], "two nodes");
-    refused(&["a", "b"], false, Path::Bridge, &["a/x", "b/y"], "without a wire");
-    refused(&["a", "a"], true, Path::Raw, &["a", "a"], "named twice");
-    refused(&["a", "b"], true, Path::Bridge, &["a/x", "c/y"], "unknown node");
-    refused(&["a", "b"], true, Path::Vxlan, &["a/x", "b"], "not nodes");
-    refused(&["a", "b"], true, Path::Etun, &["a/x", "a", "b/y", "b"], "endpoint a is a node with containers");
+    refused(&["a", "b"], true, named("raw"), &["a/x", "b"], "not containers");
+    refused(&["a"], false, named("raw"), &["a"], "needs two nodes");
+    refused(&["a", "b"], true, named("bridge"), &["a", "b"], "not nodes");
+    refused(&["a", "b"], true, named("colocated"), &["a/x", "a/y"], "one node");
+    refused(&["a"], false, named("vxlan"), &["a/x", "a/y"], "needs a wire");
+    refused(&["a"], true, named("bridge"), &["a/x", "a/y"], "two nodes");
+    refused(&["a", "b"], false, named("bridge"), &["a/x", "b/y"], "without a wire");
+    refused(&["a", "a"], true, named("raw"), &["a", "a"], "named twice");
+    refused(&["a", "b"], true, named("bridge"), &["a/x", "c/y"], "unknown node");
+    refused(&["a", "b"], true, named("vxlan"), &["a/x", "b"], "not nodes");
+    refused(&["a", "b"], true, named("etun"), &["a/x", "a", "b/y", "b"], "endpoint a is a node with containers");
 }
 
 #[test]
 fn one_end_of_a_path_may_be_a_node_without_containers() {
-    for path in [Path::Etun, Path::Bridge, Path::Macvlan] {
+    for path in [named("etun"), named("bridge"), named("macvlan")] {
         for family in [Family::Ipv4, Family::Ipv6] {
             let topology = topology(&["a", "b"], true, path, &["a/x", "b"]).unwrap().with_family(family).unwrap();
             let node = topology.address(&"b".parse().unwrap()).unwrap();
@@ -43,17 +44,17 @@ fn one_end_of_a_path_may_be_a_node_without_containers() {
 #[test]
 fn a_wire_is_large_enough_for_what_the_path_and_the_family_need() {
     let least = |path, family, mtu| {
-        let ends = if path == Path::Raw { ["a", "b"] } else { ["a/x", "b/y"] };
+        let ends = if path == named("raw") { ["a", "b"] } else { ["a/x", "b/y"] };
         let ends = ends.map(|end| end.parse().unwrap());
         let wire = WireOptions { mtu, ..Default::default() };
         Topology::new(&["a".into(), "b".into()], Some(wire), path, &ends)?.with_family(family)
     };
     for (path, family, mtu) in [
-        (Path::Raw, Family::Ipv4, 576),
-        (Path::Vxlan, Family::Ipv4, 626),
-        (Path::Raw, Family::Ipv6, 1280),
-        (Path::Bridge, Family::Ipv6, 1280),
-        (Path::Vxlan, Family::Ipv6, 1350),
+        (named("raw"), Family::Ipv4, 576),
+        (named("vxlan"), Family::Ipv4, 626),
+        (named("raw"), Family::Ipv6, 1280),
+        (named("bridge"), Family::Ipv6, 1280),
+        (named("vxlan"), Family::Ipv6, 1350),
     ] {
         assert_eq!(least(path, family, mtu).unwrap().endpoint_mtu(), family.mtu_min(), "{path} {family:?}");
         let error = least(path, family, mtu - 1).unwrap_err();
@@ -74,16 +75,16 @@ fn wire_options_have_ranges() {
         WireOptions { rate: Some(10), ..good },
     ];
     for wire in bad {
-        assert!(Topology::new(&names, Some(wire), Path::Raw, &ends).is_err(), "{wire:?} was taken");
+        assert!(Topology::new(&names, Some(wire), named("raw"), &ends).is_err(), "{wire:?} was taken");
     }
-    assert!(Topology::new(&names, Some(good), Path::Raw, &ends).is_ok());
+    assert!(Topology::new(&names, Some(good), named("raw"), &ends).is_ok());
 }
 
 #[test]
 fn every_endpoint_has_an_address_of_its_own() {
     let endpoints: Vec<String> = (0..100).flat_map(|i| [format!("a/c{i}"), format!("b/c{i}")]).collect();
     let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
-    for path in [Path::Etun, Path::Bridge, Path::Macvlan, Path::Vxlan] {
+    for path in [named("etun"), named("bridge"), named("macvlan"), named("vxlan")] {
         for family in [Family::Ipv4, Family::Ipv6] {
             let topology = topology(&["a", "b"], true, path, &endpoints).unwrap().with_family(family).unwrap();
             let addresses: BTreeSet<_> =
@@ -101,18 +102,18 @@ fn a_middle_stands_between_client_and_server() {
         let error = topology(nodes, wire, path, ends).unwrap_err();
         assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
     };
-    refused(&["a", "b"], true, Path::Balancer, &["a", "b"], "testbed of 2 nodes");
-    refused(&three, true, Path::Raw, &["client", "server"], "three nodes");
-    refused(&three, false, Path::Direct, &["client", "server"], "without a wire");
-    refused(&three, true, Path::Nftables, &["client/c", "server"], "is a container");
-    refused(&three, true, Path::Haproxy, &["client", "lb"], "stands between");
-    refused(&three, true, Path::Ipvs, &["server", "client"], "whose client is client");
-    for path in Path::ALL.into_iter().filter(|path| path.is_of_three()) {
+    refused(&["a", "b"], true, named("balancer"), &["a", "b"], "testbed of 2 nodes");
+    refused(&three, true, named("raw"), &["client", "server"], "three nodes");
+    refused(&three, false, named("direct"), &["client", "server"], "without a wire");
+    refused(&three, true, named("nftables"), &["client/c", "server"], "is a container");
+    refused(&three, true, named("haproxy"), &["client", "lb"], "stands between");
+    refused(&three, true, named("ipvs"), &["server", "client"], "whose client is client");
+    for path in Path::all().filter(|path| path.is_of_three()) {
         for family in [Family::Ipv4, Family::Ipv6] {
             let t = topology(&three, true, path, &["client", "server"]).unwrap().with_family(family).unwrap();
             let ends: [Endpoint; 2] = ["client", "server"].map(|end| end.parse().unwrap());
-            assert_eq!(t.middle().is_some(), path != Path::Direct, "{path}");
-            assert_eq!(t.nodes().len(), if path == Path::Direct { 2 } else { 3 }, "{path}");
+            assert_eq!(t.middle().is_some(), path != named("direct"), "{path}");
+            assert_eq!(t.nodes().len(), if path == named("direct") { 2 } else { 3 }, "{path}");
             let mut pools: BTreeSet<IpAddr> = ends.iter().map(|end| t.pool(end).unwrap().first()).collect();
             pools.extend([t.virtual_pool().first(), t.local_pool().first()]);
             assert_eq!(pools.len(), 4, "{path} {family:?}: {pools:?}");
@@ -129,7 +130,7 @@ fn a_middle_stands_between_client_and_server() {
         }
     }
     // RFC 2544 has set apart 198.18.0.0/15.
-    let t = topology(&three, true, Path::Balancer, &["client", "server"]).unwrap();
+    let t = topology(&three, true, named("balancer"), &["client", "server"]).unwrap();
     let server = t.pool(&"server".parse().unwrap()).unwrap();
     let all = [t.virtual_pool(), t.local_pool(), server];
     for address in all.into_iter().flat_map(|pool| pool.addresses(Pool::SIZE).chain([pool.port()])) {

@@ -3,7 +3,7 @@
 use rig_load::plan::Load;
 use rig_packet::Service;
 use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan, Place, PortPlan, Range, Take};
-use rig_testbed::topology::{Endpoint, Family, NextHop, Path, Pool, Topology, uplink};
+use rig_testbed::topology::{Endpoint, Ends, Family, NextHop, Pool, Topology, uplink};
 use rig_testbed::{Middle, UPLINK};
 
 use super::super::load::{LoadError, error};
@@ -123,19 +123,23 @@ pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology)
             );
         }
         (path, EndWorkers::Number(workers)) => {
-            let queues = if path == Path::Raw { queues } else { 1 };
+            let is_wire = path.ends() == Ends::Nodes;
+            let queues = if is_wire { queues } else { 1 };
             if workers.get() > queues {
-                let hint = match path {
-                    Path::Raw => format!("give the wire as many: wire = {{ queues = {workers} }}"),
-                    _ => "a container's interface has one queue: use one worker, or path raw".to_owned(),
+                let hint = match is_wire {
+                    true => format!("give the wire as many: wire = {{ queues = {workers} }}"),
+                    false => format!(
+                        "a container's interface has one queue: use one worker, or path {}",
+                        path.without_anything()
+                    ),
                 };
                 return error(format!("{workers} workers on an interface of {queues} queues"), hint);
             }
         }
     }
-    if topology.path() == Path::Macvlan && traffic.driver == Driver::Xdp {
+    if !topology.path().takes_xdp() && traffic.driver == Driver::Xdp {
         return error(
-            "driver 'xdp' on a macvlan interface, which has no hook for it",
+            format!("driver 'xdp' on a {} interface, which has no hook for it", topology.path()),
             "use driver \"xdp-generic\", \"packet\" or \"auto\"",
         );
     }

@@ -1,0 +1,7 @@
+//! Where nodes live.
+
+mod namespaces;
+mod place;
+
+pub use namespaces::Namespaces;
+pub use place::Place;

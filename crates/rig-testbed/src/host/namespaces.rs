@@ -1,0 +1,194 @@
+//! Nodes in namespaces of this process: they are gone when it ends, in whatever way, or the value is dropped.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rig_sys::netlink::QueueStats;
+use rig_sys::{Error, Result};
+
+use super::Place;
+use crate::plan::{At, Interface, Link, Node, Plan, Space};
+
+/// The nodes that live here, with the wires between them.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    nodes: Vec<NodeSpaces>,
+}
+
+/// A node's namespaces. It builds its part of a plan, but for the wires, which are nobody's alone.
+#[derive(Debug)]
+struct NodeSpaces {
+    name: String,
+    /// Its own first.
+    places: Vec<Place>,
+}
+
+/// What is done to a namespace of which a plan says something.
+type Step = fn(&mut Place, &Space) -> Result<()>;
+
+/// Longest time for the kernel to work off the changes of carrier; a loaded machine takes milliseconds.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Namespaces {
+    /// Builds a plan, or adds to what stands what a part of one says: a namespace that is there already is not made again.
+    /// All nodes go from one phase to the next together, so that no order of nodes or interfaces is to be minded.
+    ///
+    /// # Errors
+    /// Names the step that the kernel refused, or what the plan names and does not have. What was built until then stays
+    /// as long as the value.
+    pub fn apply(&mut self, plan: &Plan) -> Result<()> {
+        for node in &plan.nodes {
+            self.node(node)?;
+        }
+        self.each(plan, |place, space| place.set_sysctls(space))?;
+        self.lay_wires(plan)?;
+        for node in &plan.nodes {
+            self.node(node)?.add_links(node)?;
+        }
+        self.all(plan, &[Place::set_bridges, Place::limit, Place::set_wires_up])?;
+        self.wait_until_operational(plan, |link| *link == Link::Wire)?;
+        // From here on kernels send by themselves. What asks for a neighbour over a wire that does not carry yet, or that has
+        // no address yet, asks again after a second.
+        self.all(plan, &[Place::add_addresses, Place::set_others_up, Place::add_routes, Place::place_receiving])?;
+        self.wait_until_operational(plan, Link::has_carrier)
+    }
+
+    /// Namespaces of a node, its own first; none of a node that is not here.
+    pub fn places(&self, node: &str) -> &[Place] {
+        self.nodes.iter().find(|own| own.name == node).map_or(&[], |own| &own.places)
+    }
+
+    /// What the rate limit of an interface of a node has done so far.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn rate_limit(&self, at: &At) -> Result<QueueStats> {
+        let place = self.nodes.iter().flat_map(|node| &node.places).find(|place| place.name == at.space);
+        place.ok_or_else(|| lost(&at.space))?.queue_stats(&at.interface)
+    }
+
+    /// The node with the namespaces that `node` says.
+    fn node(&mut self, node: &Node) -> Result<&mut NodeSpaces> {
+        let index = match self.nodes.iter().position(|own| own.name == node.name) {
+            Some(index) => index,
+            None => {
+                let new = NodeSpaces { name: node.name.clone(), places: Vec::new() };
+                self.nodes.push(new);
+                self.nodes.len() - 1
+            }
+        };
+        let own = &mut self.nodes[index];
+        for space in &node.spaces {
+            if !own.places.iter().any(|place| place.name == space.name) {
+                own.places.push(Place::create(space.name.clone())?);
+            }
+        }
+        Ok(own)
+    }
+
+    fn all(&mut self, plan: &Plan, steps: &[Step]) -> Result<()> {
+        steps.iter().try_for_each(|step| self.each(plan, step))
+    }
+
+    fn each(&mut self, plan: &Plan, step: impl Fn(&mut Place, &Space) -> Result<()>) -> Result<()> {
+        for node in &plan.nodes {
+            let own = self.nodes.iter_mut().find(|own| own.name == node.name).ok_or_else(|| lost(&node.name))?;
+            own.each(node, &step)?;
+        }
+        Ok(())
+    }
+
+    fn lay_wires(&mut self, plan: &Plan) -> Result<()> {
+        for wire in &plan.wires {
+            let [near, far] = &wire.ends;
+            let [near_end, far_end] =
+                [near, far].map(|at| plan.interface(at).ok_or_else(|| lost(&format!("{}:{}", at.space, at.interface))));
+            let index = |at: &At| {
+                let has = |node: &NodeSpaces| node.places.iter().any(|place| place.name == at.space);
+                self.nodes.iter().position(has).ok_or_else(|| lost(&at.space))
+            };
+            let indices = [index(near)?, index(far)?];
+            let both = self.nodes.get_disjoint_mut(indices);
+            let [near_node, far_node] = both.map_err(|error| {
+                Error::new(format!("lay a wire from {} to {}", near.space, far.space), io::Error::other(error))
+            })?;
+            let (near_place, far_place) = (near_node.place(&near.space)?, far_node.place(&far.space)?);
+            near_place.add_veth(near_end?, far_place, far_end?)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the interfaces that have a carrier; a packet that is sent earlier is lost, and costs its sender a second.
+    fn wait_until_operational(&mut self, plan: &Plan, which: impl Fn(&Link) -> bool) -> Result<()> {
+        let deadline = Instant::now() + CARRIER_PATIENCE;
+        self.each(plan, |place, space| {
+            for interface in space.interfaces.iter().filter(|interface| which(&interface.link)) {
+                while !place.is_operational(&interface.name)? {
+                    if Instant::now() > deadline {
+                        let operation = format!("wait for {} of {} to carry packets", interface.name, place.name);
+                        return Err(Error::new(operation, io::Error::from(io::ErrorKind::TimedOut)));
+                    }
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl NodeSpaces {
+    fn place(&mut self, space: &str) -> Result<&mut Place> {
+        self.places.iter_mut().find(|place| place.name == space).ok_or_else(|| lost(space))
+    }
+
+    fn each(&mut self, node: &Node, step: &impl Fn(&mut Place, &Space) -> Result<()>) -> Result<()> {
+        for space in &node.spaces {
+            step(self.place(&space.name)?, space)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the interfaces of a node, but for those that are ends of wires.
+    fn add_links(&mut self, node: &Node) -> Result<()> {
+        for space in &node.spaces {
+            for interface in &space.interfaces {
+                match &interface.link {
+                    Link::Veth { far } => {
+                        let far_end = interface_of(node, far)?;
+                        let (near_place, far_place) = self.both(&space.name, &far.space)?;
+                        near_place.add_veth(interface, far_place, far_end)?;
+                    }
+                    Link::Macvlan { over } => {
+                        let (below, own) = self.both(&over.space, &space.name)?;
+                        below.add_macvlan(&over.interface, own, interface)?;
+                    }
+                    Link::Bridge | Link::Vxlan { .. } => self.place(&space.name)?.add_link(interface)?,
+                    Link::Wire | Link::Far => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Two namespaces of the node.
+    fn both(&mut self, one: &str, other: &str) -> Result<(&mut Place, &mut Place)> {
+        let index = |name: &str| self.places.iter().position(|place| place.name == name).ok_or_else(|| lost(name));
+        let indices = [index(one)?, index(other)?];
+        let both = self.places.get_disjoint_mut(indices);
+        let [one, other] =
+            both.map_err(|error| Error::new(format!("join {one} and {other}"), io::Error::other(error)))?;
+        Ok((one, other))
+    }
+}
+
+fn interface_of<'a>(node: &'a Node, at: &At) -> Result<&'a Interface> {
+    let space = node.spaces.iter().find(|space| space.name == at.space);
+    space
+        .and_then(|space| space.interface(&at.interface))
+        .ok_or_else(|| lost(&format!("{}:{}", at.space, at.interface)))
+}
+
+/// Something that a plan names and nobody has.
+fn lost(name: &str) -> Error {
+    Error::new(format!("find {name} in the plan of a testbed"), io::Error::from(io::ErrorKind::NotFound))
+}

@@ -1,0 +1,246 @@
+//! A namespace of a testbed that stands, and the steps by which it comes to be as planned.
+
+use std::io;
+
+use rig_sys::counters::NamespaceCounters;
+use rig_sys::cpu::CpuSet;
+use rig_sys::ethtool::{self, Offload};
+use rig_sys::napi;
+use rig_sys::netlink::{self, Netlink, QueueStats, TokenBucket, VethPair};
+use rig_sys::netns::NetNs;
+use rig_sys::{Error, Result};
+
+use crate::plan::{Interface, Link, Space};
+
+/// A namespace with the means to configure and observe it.
+#[derive(Debug)]
+pub struct Place {
+    /// `node` or `node/container`.
+    pub name: String,
+    pub ns: NetNs,
+    pub counters: NamespaceCounters,
+    netlink: Netlink,
+    /// The CPUs that interfaces which are made now will steer what they receive to.
+    announced: CpuSet,
+}
+
+/// Receive packet steering of interfaces that are created in a namespace.
+const DEFAULT_STEERING: &str = "net.core.rps_default_mask";
+
+impl Place {
+    /// The hardware address of an interface.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn mac(&self, interface: &str) -> Result<[u8; 6]> {
+        let text = self.ns.sysfs()?.read(interface, "address")?;
+        let mut mac = [0; 6];
+        for (byte, digits) in mac.iter_mut().zip(text.trim().split(':')) {
+            *byte = u8::from_str_radix(digits, 16).map_err(|error| {
+                Error::new(format!("read the address of {interface} of {}", self.name), io::Error::other(error))
+            })?;
+        }
+        Ok(mac)
+    }
+
+    /// An empty namespace, `lo` up.
+    pub(super) fn create(name: String) -> Result<Self> {
+        let ns = NetNs::create()?;
+        let mut netlink = Netlink::open(&ns)?;
+        netlink.set_up("lo")?;
+        Ok(Self { counters: NamespaceCounters::open(&ns)?, netlink, announced: CpuSet::default(), name, ns })
+    }
+
+    pub(super) fn set_sysctls(&self, space: &Space) -> Result<()> {
+        let settings: Vec<_> = space.sysctls.iter().map(|own| (own.key.as_str(), own.value.as_str())).collect();
+        if settings.is_empty() { Ok(()) } else { self.ns.sysctls(&settings) }
+    }
+
+    /// Makes interfaces that are created from now on steer what they receive to `cpus`: the only way without root. Where
+    /// it does not work (before Linux 6.4, or with a read-only /proc/sys), [`Self::steer`] finds the mask unset and sets
+    /// it, or says that it cannot.
+    pub(super) fn announce(&mut self, cpus: Option<&CpuSet>) {
+        let none = CpuSet::default();
+        let cpus = cpus.unwrap_or(&none);
+        if self.announced != *cpus {
+            let _ = self.ns.sysctl(DEFAULT_STEERING, &cpus.mask());
+            self.announced = cpus.clone();
+        }
+    }
+
+    /// A veth pair with its other end elsewhere.
+    pub(super) fn add_veth(&mut self, own: &Interface, elsewhere: &mut Self, far: &Interface) -> Result<()> {
+        self.announce(own.steering.as_ref());
+        elsewhere.announce(far.steering.as_ref());
+        let (name, peer, queues) = (own.name.as_str(), far.name.as_str(), own.queues);
+        self.netlink.add_veth(&VethPair { name, peer, peer_ns: &elsewhere.ns, queues, mtu: own.mtu.unwrap_or(MTU) })?;
+        self.set_mac(own)?;
+        elsewhere.set_mac(far)
+    }
+
+    /// A macvlan interface over one of this namespace, in another.
+    pub(super) fn add_macvlan(&mut self, over: &str, elsewhere: &mut Self, own: &Interface) -> Result<()> {
+        elsewhere.announce(own.steering.as_ref());
+        self.netlink.add_macvlan(&own.name, over, &elsewhere.ns)?;
+        elsewhere.set_mac(own)
+    }
+
+    /// An interface that needs no other namespace.
+    pub(super) fn add_link(&mut self, own: &Interface) -> Result<()> {
+        let mtu = own.mtu.unwrap_or(MTU);
+        match &own.link {
+            Link::Bridge => {
+                self.announce(own.steering.as_ref());
+                self.netlink.add_bridge(&own.name, mtu)?;
+            }
+            Link::Vxlan { vni, port, local, underlay, remotes } => {
+                self.announce(own.steering.as_ref());
+                let (name, vni, local, port) = (own.name.as_str(), *vni, *local, *port);
+                self.netlink.add_vxlan(&netlink::Vxlan { name, vni, local, port, underlay, mtu })?;
+                remotes.iter().try_for_each(|remote| self.netlink.add_vxlan_remote(name, *remote))?;
+            }
+            // The other namespace comes into it.
+            Link::Wire | Link::Veth { .. } | Link::Far | Link::Macvlan { .. } => return Ok(()),
+        }
+        self.set_mac(own)
+    }
+
+    fn set_mac(&mut self, own: &Interface) -> Result<()> {
+        own.mac.map_or(Ok(()), |mac| self.netlink.set_mac(&own.name, mac.0))
+    }
+
+    /// Makes interfaces ports of their bridges.
+    pub(super) fn set_bridges(&mut self, space: &Space) -> Result<()> {
+        for own in &space.interfaces {
+            if let Some(bridge) = &own.bridge {
+                self.netlink.set_bridge(&own.name, bridge)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what interfaces may send at most, their offloads, and for whom they answer.
+    pub(super) fn limit(&mut self, space: &Space) -> Result<()> {
+        let mut offloads: Vec<(&str, Offload, bool)> = Vec::new();
+        for own in &space.interfaces {
+            if let Some(rate) = own.rate {
+                self.netlink.set_token_bucket(&own.name, token_bucket(rate))?;
+            }
+            offloads.extend(own.offloads.iter().map(|(offload, on)| (own.name.as_str(), *offload, *on)));
+        }
+        if !offloads.is_empty() {
+            ethtool::set_all(&self.ns, &offloads)?;
+        }
+        let proxies = || space.interfaces.iter().filter(|own| own.proxy_arp);
+        let sysctls: Vec<String> = proxies().map(|own| format!("net.ipv4.conf.{}.proxy_arp", own.name)).collect();
+        if !sysctls.is_empty() {
+            self.ns.sysctls(&sysctls.iter().map(|key| (key.as_str(), "1")).collect::<Vec<_>>())?;
+        }
+        proxies().try_for_each(|own| self.netlink.answer_proxies_at_once(&own.name))
+    }
+
+    pub(super) fn set_wires_up(&mut self, space: &Space) -> Result<()> {
+        self.set_up(space, |link| *link == Link::Wire)
+    }
+
+    pub(super) fn set_others_up(&mut self, space: &Space) -> Result<()> {
+        self.set_up(space, |link| *link != Link::Wire)
+    }
+
+    fn set_up(&mut self, space: &Space, which: impl Fn(&Link) -> bool) -> Result<()> {
+        let mut interfaces = space.interfaces.iter().filter(|own| which(&own.link));
+        interfaces.try_for_each(|own| self.netlink.set_up(&own.name))
+    }
+
+    pub(super) fn add_addresses(&mut self, space: &Space) -> Result<()> {
+        for own in &space.interfaces {
+            for address in &own.addresses {
+                self.netlink.add_address(&own.name, address.address, address.prefix)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_routes(&mut self, space: &Space) -> Result<()> {
+        for route in &space.routes {
+            let (destination, prefix) = (route.to.address, route.to.prefix);
+            let interface = route.interface.as_deref();
+            self.netlink.install_route(&netlink::Route { destination, prefix, gateway: route.via, interface })?;
+        }
+        let mut neighbours = space.neighbours.iter();
+        neighbours.try_for_each(|own| self.netlink.add_neighbor(&own.interface, own.address, own.mac.0))
+    }
+
+    /// Places what interfaces receive: their threads first, then the CPUs that go on with it.
+    pub(super) fn place_receiving(&mut self, space: &Space) -> Result<()> {
+        self.announce(None);
+        for own in &space.interfaces {
+            if let Some(threads) = &own.threads {
+                napi::place(&self.ns, &own.name, &threads.cpus, threads.urgency)?;
+            }
+            if let Some(cpus) = &own.steering {
+                self.steer(&own.name, own.queues, cpus)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes these CPUs process what `interface` receives. A veth hands its packets to the backlog of the CPU that sent them
+    /// unless receive packet steering names others (Documentation/networking/scaling.rst).
+    fn steer(&self, interface: &str, queues: u32, cpus: &CpuSet) -> Result<()> {
+        let sysfs = self.ns.sysfs()?;
+        let wanted = cpus.mask();
+        for queue in 0..queues {
+            let file = format!("queues/rx-{queue}/rps_cpus");
+            // The kernel pads masks with zeroes to the number of possible CPUs.
+            let now = sysfs.read(interface, &file)?.replace(',', "");
+            if now.trim_start_matches('0') == wanted.replace(',', "").trim_start_matches('0') {
+                continue;
+            }
+            sysfs.write(interface, &file, &wanted).map_err(|error| match error.is_permission() {
+                false => error,
+                true => Error::new(
+                    "steer a node's receive processing to its CPUs without root (run as root, or on Linux 6.4 or newer)",
+                    error.source,
+                ),
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_operational(&self, interface: &str) -> Result<bool> {
+        self.netlink.is_operational(interface)
+    }
+
+    pub(super) fn queue_stats(&self, interface: &str) -> Result<QueueStats> {
+        self.netlink.queue_stats(interface)
+    }
+}
+
+/// That of an interface of which a plan says nothing, bytes.
+const MTU: u32 = 1500;
+
+/// A bucket of 1 ms and a queue of 5 ms, both large enough for the largest packets.
+fn token_bucket(bits_per_second: u64) -> TokenBucket {
+    let rate = bits_per_second / 8;
+    let bytes = |milliseconds: u64, at_least: u64| u32::try_from((rate * milliseconds / 1000).max(at_least));
+    TokenBucket {
+        rate,
+        burst: bytes(1, 128 * 1024).unwrap_or(u32::MAX),
+        limit: bytes(5, 512 * 1024).unwrap_or(u32::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::WireOptions;
+
+    #[test]
+    fn buckets_hold_the_largest_packet() {
+        for rate in [WireOptions::RATE_MIN, 1_000_000_000, 10_000_000_000, 400_000_000_000] {
+            let bucket = token_bucket(rate);
+            assert!(bucket.burst > 65_536 + 14 && bucket.limit >= bucket.burst, "{rate}: {bucket:?}");
+        }
+    }
+}

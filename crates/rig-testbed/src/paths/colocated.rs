@@ -1,0 +1,23 @@
+//! Path `colocated`: two containers of one node, joined by the node's bridge.
+
+use super::{Definition, Draft, Ends, Layout};
+
+pub(super) struct Colocated;
+
+impl Definition for Colocated {
+    fn name(&self) -> &'static str {
+        "colocated"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::One
+    }
+
+    fn ends(&self) -> Ends {
+        Ends::Containers
+    }
+
+    fn plan(&self, draft: &mut Draft<'_>) {
+        draft.bridge(None);
+    }
+}

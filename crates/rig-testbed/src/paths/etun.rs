@@ -1,0 +1,79 @@
+//! Path `etun`: each container has a veth pair into its node, with a subnet of its own, and the node routes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Definition, Draft, Ends, Layout};
+use crate::plan::{Cidr, Route};
+use crate::topology::address::{v4, v6};
+use crate::topology::{Endpoint, Family, NextHop, Topology};
+
+pub(super) struct Etun;
+
+impl Definition for Etun {
+    fn name(&self) -> &'static str {
+        "etun"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::OneOrTwo
+    }
+
+    fn ends(&self) -> Ends {
+        Ends::ContainersOrNode
+    }
+
+    fn plan(&self, draft: &mut Draft<'_>) {
+        draft.wire();
+        (0..draft.nodes()).for_each(|node| draft.address(node));
+        for node in draft.nodes_with_containers() {
+            draft.forward(node);
+            for container in 0..draft.containers(node) {
+                let own = draft.topology.container_address(node, container);
+                let gateway = gateway(own.address);
+                let (port, end) = draft.veth(node, container);
+                port.addresses.push(Cidr { address: gateway, ..own });
+                end.addresses.push(own);
+                draft.container(node, container).routes.push(Route::via(Cidr::anywhere(gateway), gateway));
+            }
+        }
+        draft.route_to_other(containers_subnet);
+    }
+
+    fn pools(&self, draft: &mut Draft<'_>) {
+        draft.route_pools(|topology, node, container| topology.container_address(node, container).address);
+    }
+
+    fn container_address(&self, family: Family, node: usize, container: usize) -> Cidr {
+        match family {
+            Family::Ipv4 => {
+                let [high, low] = (container as u16 * 4 + 2).to_be_bytes();
+                Cidr { address: v4(10, 1 + node as u8, high, low), prefix: 30 }
+            }
+            Family::Ipv6 => Cidr { address: v6((1 + node as u16) << 8 | container as u16, 0, 2), prefix: 64 },
+        }
+    }
+
+    fn next_hop(&self, topology: &Topology, (node, container): (usize, Option<usize>), _: &Endpoint) -> NextHop {
+        NextHop::Router(match container {
+            Some(container) => gateway(topology.container_address(node, container).address),
+            // A node without containers: the other one routes to its own.
+            None => topology.node_address(1 - node).0,
+        })
+    }
+}
+
+/// The node's address on its link to a container, the first of that subnet.
+fn gateway(container: IpAddr) -> IpAddr {
+    match container {
+        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() - 1).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() - 1).into(),
+    }
+}
+
+/// The subnet that all links between a node and its containers are in, so that other nodes need one route.
+fn containers_subnet(topology: &Topology, node: usize) -> Cidr {
+    match topology.family() {
+        Family::Ipv4 => Cidr { address: v4(10, 1 + node as u8, 0, 0), prefix: 16 },
+        Family::Ipv6 => Cidr { address: v6((1 + node as u16) << 8, 0, 0), prefix: 56 },
+    }
+}

@@ -1,0 +1,32 @@
+//! Path `ipvs`: between client and server the kernel's IP Virtual Server.
+
+use super::{Definition, Draft, Ends, Layout, three};
+
+pub(super) struct Ipvs;
+
+impl Definition for Ipvs {
+    fn name(&self) -> &'static str {
+        "ipvs"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Middle
+    }
+
+    fn ends(&self) -> Ends {
+        Ends::Nodes
+    }
+
+    fn plan(&self, draft: &mut Draft<'_>) {
+        three::put_between(draft, "IPVS, NAT", three::Receiving::BY_KERNEL);
+    }
+
+    fn pools(&self, draft: &mut Draft<'_>) {
+        three::route_pools(draft);
+    }
+
+    /// It leaves packets their clients' addresses.
+    fn has_local_addresses(&self) -> bool {
+        false
+    }
+}

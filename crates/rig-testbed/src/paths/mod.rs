@@ -1,0 +1,258 @@
+//! The paths: how two endpoints are joined. Each is one module here with a type that implements [`Definition`], and one
+//! line in [`REGISTRY`].
+
+mod balancer;
+mod bridge;
+mod colocated;
+mod direct;
+mod draft;
+mod etun;
+mod haproxy;
+mod ipvs;
+mod macvlan;
+mod nftables;
+mod raw;
+mod requirements;
+mod three;
+mod vxlan;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use draft::Draft;
+pub(crate) use requirements::Asked;
+
+use crate::plan::Cidr;
+use crate::topology::{Endpoint, Family, NextHop, Topology, TopologyError};
+
+/// All paths, in the order in which they are listed.
+const REGISTRY: &[&dyn Definition] = &[
+    &raw::Raw,
+    &etun::Etun,
+    &bridge::Bridge,
+    &macvlan::Macvlan,
+    &colocated::Colocated,
+    &vxlan::Vxlan,
+    &direct::Direct,
+    &balancer::Balancer,
+    &nftables::Nftables,
+    &haproxy::Haproxy,
+    &ipvs::Ipvs,
+];
+
+/// The nodes that a path is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// One node.
+    One,
+    /// One node, or two with a wire between them.
+    OneOrTwo,
+    /// Two nodes with a wire between them.
+    Two,
+    /// Client, middle and server, with a wire on both sides of the middle, in which a datapath carries packets.
+    Middle,
+    /// Client and server of such a testbed, whose middle is left out: they share their CPUs, as they do with it.
+    NoMiddle,
+}
+
+/// What the ends of load may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// The nodes' own network stacks.
+    Nodes,
+    /// Containers of the nodes.
+    Containers,
+    /// Containers; those of one node may also talk to the other node itself, so that one end alone pays for the path.
+    ContainersOrNode,
+}
+
+/// What differs from path to path. An implementation has no state: it says how things are.
+pub(crate) trait Definition: Sync {
+    /// As suites write it.
+    fn name(&self) -> &'static str;
+
+    fn layout(&self) -> Layout;
+
+    fn ends(&self) -> Ends;
+
+    /// What is built. [`Draft::new`] has made the nodes and their namespaces, with nothing in them.
+    fn plan(&self, draft: &mut Draft<'_>);
+
+    /// What is added so that the kernels on the way know the addresses of endpoints that make their packets themselves
+    /// ([`Topology::pool`]). Where both ends are on one link there is nothing to route.
+    fn pools(&self, _draft: &mut Draft<'_>) {}
+
+    /// Whether the path is possible in a testbed like this.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn requirements(&self, asked: &Asked<'_>) -> Result<(), TopologyError> {
+        asked.check()
+    }
+
+    /// Bytes that the path adds to each packet on the wire.
+    fn overhead(&self, _family: Family) -> u32 {
+        0
+    }
+
+    /// The address of a container, with its subnet.
+    fn container_address(&self, family: Family, node: usize, container: usize) -> Cidr {
+        one_subnet(family, node, container)
+    }
+
+    /// Whether a node that stands beside another's containers is in their subnet.
+    fn nodes_are_beside_containers(&self) -> bool {
+        false
+    }
+
+    /// Who takes what the endpoint, a node or one of its containers, sends to `peer`, which is elsewhere.
+    fn next_hop(&self, topology: &Topology, (node, _): (usize, Option<usize>), peer: &Endpoint) -> NextHop {
+        three::next_hop(topology, node).unwrap_or_else(|| NextHop::Peer(peer.clone()))
+    }
+
+    /// Whether drivers hand frames of the ends' interfaces to XDP programs.
+    fn takes_xdp(&self) -> bool {
+        true
+    }
+
+    /// Whether packets to servers come from addresses of the middle ([`Topology::local_pool`]), not from their clients'.
+    fn has_local_addresses(&self) -> bool {
+        self.layout() == Layout::Middle
+    }
+}
+
+/// A path, by its name.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Path(&'static dyn Definition);
+
+impl Path {
+    pub fn all() -> impl Iterator<Item = Self> + Clone {
+        REGISTRY.iter().map(|definition| Self(*definition))
+    }
+
+    /// Those that join two nodes, or containers of one, without anything that balances.
+    pub fn plain() -> impl Iterator<Item = Self> + Clone {
+        Self::all().filter(|path| !path.is_of_three())
+    }
+
+    pub fn name(self) -> &'static str {
+        self.0.name()
+    }
+
+    pub fn layout(self) -> Layout {
+        self.0.layout()
+    }
+
+    pub fn ends(self) -> Ends {
+        self.0.ends()
+    }
+
+    /// Whether a node stands between client and server, which connect to addresses of it.
+    pub fn has_middle(self) -> bool {
+        self.layout() == Layout::Middle
+    }
+
+    /// Whether the testbed is one of client, middle and server, also where the middle is left out.
+    pub fn is_of_three(self) -> bool {
+        matches!(self.layout(), Layout::Middle | Layout::NoMiddle)
+    }
+
+    /// Whether there is nothing but a wire between the ends of load.
+    pub fn is_bare(self) -> bool {
+        self.ends() == Ends::Nodes && !self.has_middle()
+    }
+
+    /// The path with nothing but a wire between the ends, in a testbed of as many nodes.
+    pub fn without_anything(self) -> Self {
+        Self::all().find(|path| path.is_bare() && path.is_of_three() == self.is_of_three()).unwrap_or(self)
+    }
+
+    /// Bytes that the path adds to each packet on the wire.
+    pub fn overhead(self, family: Family) -> u32 {
+        self.0.overhead(family)
+    }
+
+    /// Whether drivers hand frames of the ends' interfaces to XDP programs.
+    pub fn takes_xdp(self) -> bool {
+        self.0.takes_xdp()
+    }
+
+    /// Whether packets to servers come from addresses of the middle.
+    pub fn has_local_addresses(self) -> bool {
+        self.0.has_local_addresses()
+    }
+
+    pub(crate) fn definition(self) -> &'static dyn Definition {
+        self.0
+    }
+}
+
+impl PartialEq for Path {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Path {}
+
+impl Hash for Path {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Path").field(&self.name()).finish()
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Path {
+    type Err = TopologyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::all().find(|path| path.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Self::all().map(Self::name).collect();
+            TopologyError::new(format!("unknown path '{text}'"), format!("paths are {}", names.join(", ")))
+        })
+    }
+}
+
+impl From<Path> for String {
+    fn from(path: Path) -> Self {
+        path.name().to_owned()
+    }
+}
+
+impl TryFrom<String> for Path {
+    type Error = TopologyError;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        name.parse()
+    }
+}
+
+/// Containers of all nodes in one subnet, in which nodes may be too.
+fn one_subnet(family: Family, node: usize, container: usize) -> Cidr {
+    use crate::topology::address::{v4, v6};
+    let number = 3 + container as u8;
+    let (address, prefix): (IpAddr, u8) = match family {
+        Family::Ipv4 => (v4(172, 16, 1 + node as u8, number), 16),
+        Family::Ipv6 => (v6(0, 1 + node as u16, number.into()), 64),
+    };
+    Cidr { address, prefix }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

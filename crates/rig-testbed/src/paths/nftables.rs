@@ -1,0 +1,27 @@
+//! Path `nftables`: between client and server nftables, which translates both addresses of each packet.
+
+use super::{Definition, Draft, Ends, Layout, three};
+
+pub(super) struct Nftables;
+
+impl Definition for Nftables {
+    fn name(&self) -> &'static str {
+        "nftables"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Middle
+    }
+
+    fn ends(&self) -> Ends {
+        Ends::Nodes
+    }
+
+    fn plan(&self, draft: &mut Draft<'_>) {
+        three::put_between(draft, "nftables, DNAT and masquerade", three::Receiving::BY_KERNEL);
+    }
+
+    fn pools(&self, draft: &mut Draft<'_>) {
+        three::route_pools(draft);
+    }
+}

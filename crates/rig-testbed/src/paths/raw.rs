@@ -1,0 +1,24 @@
+//! Path `raw`: the nodes' own stacks over the wire, and no container.
+
+use super::{Definition, Draft, Ends, Layout};
+
+pub(super) struct Raw;
+
+impl Definition for Raw {
+    fn name(&self) -> &'static str {
+        "raw"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Two
+    }
+
+    fn ends(&self) -> Ends {
+        Ends::Nodes
+    }
+
+    fn plan(&self, draft: &mut Draft<'_>) {
+        draft.wire();
+        (0..draft.nodes()).for_each(|node| draft.address(node));
+    }
+}

@@ -1,0 +1,122 @@
+//! What is possible of a path, by the nodes that it is made of and by its ends.
+
+use super::{Ends, Layout, Path};
+use crate::topology::{Endpoint, Node, TopologyError, WireOptions};
+
+/// A testbed that somebody asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    pub path: Path,
+    /// With the containers that the endpoints name.
+    pub nodes: &'a [Node],
+    pub wire: Option<WireOptions>,
+    pub endpoints: &'a [Endpoint],
+}
+
+impl Asked<'_> {
+    /// What the path's layout and ends need.
+    ///
+    /// # Errors
+    /// When the testbed is not so.
+    pub fn check(&self) -> Result<(), TopologyError> {
+        if self.path.is_of_three() { self.check_three() } else { self.check_plain() }
+    }
+
+    fn check_plain(&self) -> Result<(), TopologyError> {
+        let Self { path, nodes, wire, endpoints } = *self;
+        let ends = path.ends();
+        match (nodes.len(), wire) {
+            (1, Some(_)) => {
+                return Err(TopologyError::new("a wire needs two nodes", "name a second node or remove the wire"));
+            }
+            (2, None) => return Err(TopologyError::new("two nodes without a wire", "give the testbed a wire")),
+            (1 | 2, _) => {}
+            (3, _) => {
+                let hint = format!("use one or two nodes, or path {}", names(Path::is_of_three));
+                return Err(TopologyError::new(format!("path {path} between three nodes"), hint));
+            }
+            (n, _) => {
+                return Err(TopologyError::new(format!("a testbed of {n} nodes"), "use one, two or three nodes"));
+            }
+        }
+        let in_container = endpoints.iter().filter(|e| e.container.is_some()).count();
+        match ends {
+            Ends::Nodes if in_container > 0 => {
+                let others =
+                    names(|path| !path.is_of_three() && path.ends() != Ends::Nodes && path.layout() != Layout::One);
+                let hint = format!("name nodes only, or choose {others}");
+                return Err(TopologyError::new(format!("path {path} joins nodes, not containers"), hint));
+            }
+            Ends::Nodes if nodes.len() == 1 => {
+                let what = format!("path {path} needs two nodes");
+                return Err(TopologyError::new(what, "use a testbed with two nodes"));
+            }
+            Ends::Nodes => {}
+            _ if in_container == 0 || in_container < endpoints.len() && ends != Ends::ContainersOrNode => {
+                let hint = format!("write endpoints as node/container, or choose path {}", path.without_anything());
+                return Err(TopologyError::new(format!("path {path} joins containers, not nodes"), hint));
+            }
+            _ => {}
+        }
+        match (path.layout(), nodes.len()) {
+            (Layout::One, 2) => {
+                let hint = "use a testbed with one node, or choose another path";
+                return Err(TopologyError::new(format!("path {path} joins containers of one node"), hint));
+            }
+            (Layout::Two, 1) => {
+                let others = names(|path| matches!(path.layout(), Layout::One | Layout::OneOrTwo));
+                let hint = format!("use a testbed with two nodes, or choose {others}");
+                return Err(TopologyError::new(format!("path {path} needs a wire"), hint));
+            }
+            _ => {}
+        }
+        let has_containers = |name: &str| nodes.iter().any(|node| node.name == name && !node.containers.is_empty());
+        if let Some(both) = endpoints.iter().find(|e| e.container.is_none() && has_containers(&e.node)) {
+            let what = format!("endpoint {both} is a node with containers");
+            return Err(TopologyError::new(what, "put all its endpoints into containers, or none"));
+        }
+        Ok(())
+    }
+
+    fn check_three(&self) -> Result<(), TopologyError> {
+        let Self { path, nodes, wire, endpoints } = *self;
+        let [client, middle, server] = nodes else {
+            let hint = "name client, middle and server, in this order: nodes = [\"client\", \"balancer\", \"server\"]";
+            return Err(TopologyError::new(format!("path {path} in a testbed of {} nodes", nodes.len()), hint));
+        };
+        let Some(wire) = wire else {
+            let hint = "give the testbed a wire: it is laid twice";
+            return Err(TopologyError::new("three nodes without a wire", hint));
+        };
+        if !wire.segmentation_offload {
+            let what = format!("path {path} without segmentation offload");
+            let hint = "its nodes receive by NAPI, for which GRO has to be on: remove segmentation_offload";
+            return Err(TopologyError::new(what, hint));
+        }
+        if let Some(container) = endpoints.iter().find(|endpoint| endpoint.container.is_some()) {
+            let what = format!("path {path} joins nodes, and {container} is a container");
+            return Err(TopologyError::new(what, format!("load goes from {} to {}", client.name, server.name)));
+        }
+        if endpoints.iter().any(|endpoint| endpoint.node == middle.name) {
+            let what = format!("{} stands between the ends of path {path}", middle.name);
+            return Err(TopologyError::new(what, format!("load goes from {} to {}", client.name, server.name)));
+        }
+        match endpoints {
+            [from, ..] if from.node != client.name => {
+                let what = format!("load from {from} over path {path}, whose client is {}", client.name);
+                Err(TopologyError::new(what, format!("write from = \"{}\", to = \"{}\"", client.name, server.name)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `etun, bridge or colocated`: the paths that are so.
+fn names(are: impl Fn(Path) -> bool) -> String {
+    let names: Vec<&str> = Path::all().filter(|path| are(*path)).map(Path::name).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}

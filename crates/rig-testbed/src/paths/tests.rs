@@ -1,0 +1,41 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// The path of this name.
+pub(crate) fn named(name: &str) -> Path {
+    name.parse().unwrap()
+}
+
+#[test]
+fn paths_have_names_of_their_own_and_are_written_by_them() {
+    let names: BTreeSet<&str> = Path::all().map(Path::name).collect();
+    assert_eq!(names.len(), REGISTRY.len());
+    for path in Path::all() {
+        let json = serde_json::to_string(&path).unwrap();
+        assert_eq!(json, format!("\"{path}\""));
+        assert_eq!(serde_json::from_str::<Path>(&json).unwrap(), path);
+    }
+    let error = "tunnel".parse::<Path>().unwrap_err();
+    assert!(error.hint.starts_with("paths are raw, etun, bridge, macvlan, "), "{error}");
+    assert!(serde_json::from_str::<Path>("\"tunnel\"").is_err());
+}
+
+#[test]
+fn each_path_makes_its_smallest_testbed_and_knows_one_without_anything() {
+    for path in Path::all() {
+        let (topology, ends) = Topology::smallest(path).unwrap();
+        assert_ne!(topology.address(&ends[0]), topology.address(&ends[1]), "{path}");
+        let bare = path.without_anything();
+        assert!(bare.is_bare() && bare.is_of_three() == path.is_of_three(), "{path}: {bare}");
+        assert_eq!(path.is_bare(), bare == path, "{path}");
+    }
+}
+
+#[test]
+fn each_path_is_explained() {
+    let manual = include_str!("../../../../docs/MEASURING.md");
+    for path in Path::all() {
+        assert!(manual.contains(&format!("| `{path}` | ")), "docs/MEASURING.md has no row for path {path}");
+    }
+}

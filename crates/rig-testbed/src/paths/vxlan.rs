@@ -1,0 +1,57 @@
+//! Path `vxlan`: each container has a veth pair into its node's bridge, and the bridges are joined by VXLAN over the wire.
+
+use super::{Definition, Draft, Ends, Layout};
+use crate::plan::{Cidr, Interface, Link};
+use crate::topology::address::{v4, v6};
+use crate::topology::{Family, UPLINK};
+
+/// The tunnel's interface.
+const TUNNEL: &str = "vxlan0";
+const VNI: u32 = 42;
+/// RFC 7348.
+const PORT: u16 = 4789;
+
+pub(super) struct Vxlan;
+
+impl Definition for Vxlan {
+    fn name(&self) -> &'static str {
+        "vxlan"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Two
+    }
+
+    fn ends(&self) -> Ends {
+        Ends::Containers
+    }
+
+    fn plan(&self, draft: &mut Draft<'_>) {
+        draft.wire();
+        let mtu = Some(draft.topology.endpoint_mtu());
+        for node in 0..draft.nodes() {
+            draft.address(node);
+            let link = Link::Vxlan {
+                vni: VNI,
+                port: PORT,
+                local: draft.topology.node_address(node).0,
+                underlay: UPLINK.to_owned(),
+                remotes: vec![draft.topology.node_address(1 - node).0],
+            };
+            draft.add((node, None), Interface { mtu, ..Interface::new(TUNNEL, link) });
+        }
+        draft.bridge(Some(TUNNEL));
+    }
+
+    /// Outer IP, UDP 8, VXLAN 8, inner Ethernet 14 (RFC 7348).
+    fn overhead(&self, family: Family) -> u32 {
+        family.header() + 30
+    }
+
+    fn container_address(&self, family: Family, node: usize, container: usize) -> Cidr {
+        match family {
+            Family::Ipv4 => Cidr { address: v4(10, 0, 1 + node as u8, 3 + container as u8), prefix: 16 },
+            Family::Ipv6 => Cidr { address: v6(0xff, 1 + node as u16, 3 + container as u16), prefix: 64 },
+        }
+    }
+}
