@@ -8,6 +8,7 @@ mod error;
 pub mod ethtool;
 mod mapping;
 pub mod napi;
+mod netdev;
 pub mod netlink;
 pub mod netns;
 pub mod packet_socket;

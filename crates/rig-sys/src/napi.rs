@@ -13,8 +13,8 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use crate::cpu::{CpuSet, run_before_others};
 use crate::error::{During, Error, Result};
 use crate::ethtool::{self, Offload};
+use crate::netdev::Questions;
 use crate::netns::NetNs;
-use crate::xdp::features::Questions;
 
 /// `NETDEV_CMD_NAPI_GET` and its attributes (linux/netdev.h).
 const GET_NAPI: u8 = 11;

@@ -10,12 +10,14 @@ use crate::error::{During, Error, Result};
 
 mod datagram;
 mod interface;
+mod option;
 mod zerocopy;
 
 pub use self::datagram::{
     Arrived, LONGEST_MESSAGE, ReceiveBatch, SendBatch, set_coalescing, set_pacing_rate, set_segment_size,
 };
 pub use self::interface::interface_of;
+pub(crate) use self::option::set_option;
 pub use self::zerocopy::ZeroCopy;
 
 /// One of a socket's two buffers.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use ring::{Receiver, Sender};
 
 use crate::error::{Error, Result};
-use crate::netlink::Netlink;
+use crate::socket::set_option;
 use crate::xdp::{Filter, Link, OpenError, Place};
 
 /// How a port is opened.
@@ -86,15 +86,6 @@ impl Meter {
     }
 }
 
-fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: pointer and length are those of a value that lives through the call.
-    let result = unsafe {
-        let value = std::ptr::from_ref(value).cast();
-        libc::setsockopt(fd.as_raw_fd(), level, option, value, size_of::<T>() as libc::socklen_t)
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 impl Port {
     /// Takes frames of `interface`, which is one of the calling thread's network namespace. Frames go to the worker that
     /// has the number of the queue by which they came; the places' queues are 0, 1, 2 ... in this order.
@@ -139,12 +130,13 @@ fn open(link: &Link, options: &Options) -> Result<(Receiver, Sender), OpenError>
     };
     if let Some(mut program) = filter::program(&options.filter) {
         let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        set(&fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program).map_err(failed("set the filter"))?;
+        set_option(&fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program).map_err(failed("set the filter"))?;
     }
     // Linux 4.20. Without, what is sent here would come back.
-    set(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32).map_err(failed("ignore what is sent"))?;
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32).map_err(failed("ignore what is sent"))?;
     // Past the queueing discipline, as a program that paces itself wants it.
-    set(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32).map_err(failed("pass by the queueing discipline"))?;
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
+        .map_err(failed("pass by the queueing discipline"))?;
     let membership = libc::packet_mreq {
         mr_ifindex: link.index as i32,
         mr_type: libc::PACKET_MR_ALLMULTI as u16,
@@ -152,7 +144,7 @@ fn open(link: &Link, options: &Options) -> Result<(Receiver, Sender), OpenError>
         mr_address: [0; 8],
     };
     // Questions of neighbor discovery are multicast (RFC 4861).
-    set(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership).map_err(failed("receive multicast"))?;
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership).map_err(failed("receive multicast"))?;
     let shared = Shared { fd, tx_refused: AtomicU64::new(0), rx_dropped: AtomicU64::new(0) };
     let halves = ring::halves(shared, options).map_err(failed("make the rings"))?;
     bind(halves.0.descriptor(), link).map_err(failed("bind"))?;
@@ -180,7 +172,7 @@ fn share(sockets: &[&OwnedFd]) -> io::Result<()> {
     let flags = |flag: libc::c_uint| (libc::PACKET_FANOUT_QM | flag) << 16;
     // A frame of queue q has the number q + 1 (skb_record_rx_queue), modulo the number of sockets: the last one first.
     let (last, others) = sockets.split_last().ok_or(io::ErrorKind::InvalidInput)?;
-    set(last, libc::SOL_PACKET, libc::PACKET_FANOUT, &flags(libc::PACKET_FANOUT_FLAG_UNIQUEID))?;
+    set_option(last, libc::SOL_PACKET, libc::PACKET_FANOUT, &flags(libc::PACKET_FANOUT_FLAG_UNIQUEID))?;
     let mut group = 0u32;
     let mut length = size_of::<u32>() as libc::socklen_t;
     // SAFETY: pointer and length are those of a writable integer.
@@ -197,28 +189,7 @@ fn share(sockets: &[&OwnedFd]) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     for socket in others {
-        set(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &(group & 0xffff | flags(0)))?;
+        set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &(group & 0xffff | flags(0)))?;
     }
     Ok(())
-}
-
-/// Makes an interface receive all multicast for as long as the descriptor is open.
-pub(crate) fn all_multicast(interface: &str) -> Result<OwnedFd> {
-    let index = Netlink::here()?.index(interface)?;
-    // SAFETY: takes no pointers.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    let failed = |error| Error::new(format!("receive multicast at {interface}"), error);
-    if fd < 0 {
-        return Err(failed(io::Error::last_os_error()));
-    }
-    // SAFETY: a new descriptor that nobody else has.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let membership = libc::packet_mreq {
-        mr_ifindex: index as i32,
-        mr_type: libc::PACKET_MR_ALLMULTI as u16,
-        mr_alen: 0,
-        mr_address: [0; 8],
-    };
-    set(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership).map_err(failed)?;
-    Ok(fd)
 }

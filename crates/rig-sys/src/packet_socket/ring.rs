@@ -8,8 +8,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Meter, Options, Shared, set};
+use super::{Meter, Options, Shared};
 use crate::mapping::Mapping;
+use crate::socket::set_option;
 
 /// Bytes for frames in each direction.
 const BYTES: usize = 8 << 20;
@@ -62,8 +63,8 @@ unsafe impl Send for Messages {}
 pub(super) fn halves(shared: Shared, options: &Options) -> io::Result<(Receiver, Sender)> {
     let slot = (size_of::<libc::tpacket2_hdr>() + 64 + TAG + options.frame).next_power_of_two().max(2048);
     let slots = (BYTES / slot).max(64);
-    set(&shared.fd, libc::SOL_PACKET, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as i32))?;
-    set(&shared.fd, libc::SOL_PACKET, libc::PACKET_RESERVE, &(TAG as u32))?;
+    set_option(&shared.fd, libc::SOL_PACKET, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as i32))?;
+    set_option(&shared.fd, libc::SOL_PACKET, libc::PACKET_RESERVE, &(TAG as u32))?;
     let block = BLOCK.max(slot);
     let request = libc::tpacket_req {
         tp_block_size: block as u32,
@@ -71,12 +72,12 @@ pub(super) fn halves(shared: Shared, options: &Options) -> io::Result<(Receiver,
         tp_frame_size: slot as u32,
         tp_frame_nr: slots as u32,
     };
-    set(&shared.fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+    set_option(&shared.fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
     let ring = Mapping::shared(shared.fd.as_fd(), 0, slots * slot)?;
     // What is under way counts against the socket's buffer; the first takes privileges.
     let wanted = 4i32 << 20;
-    let _ = set(&shared.fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &wanted);
-    let _ = set(&shared.fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &wanted);
+    let _ = set_option(&shared.fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &wanted);
+    let _ = set_option(&shared.fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &wanted);
     let shared = Arc::new(shared);
     let receiver = Receiver { shared: shared.clone(), ring, slot, slots, first: 0, burst: Vec::with_capacity(BURST) };
     let memory = Mapping::memory(slots * slot)?;

@@ -1,13 +1,12 @@
 //! What the kernel lets a load generator do with sockets.
 
 use std::io;
-use std::os::fd::AsRawFd;
 
 use io_uring::{IoUring, Probe, opcode};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Outcome, Refusal};
-use crate::socket::set_congestion_control;
+use crate::socket::{set_congestion_control, set_option};
 
 #[derive(Debug, Clone)]
 pub struct Sockets {
@@ -63,15 +62,5 @@ fn try_io_uring() -> Outcome {
 
 fn try_option(kind: Type, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, kind, None)?;
-    // SAFETY: the descriptor is open for the length of the call, and the pointer and the length are those of `value`.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    set_option(&socket, level, option, &value)
 }

@@ -9,6 +9,8 @@ use std::ptr;
 
 use rustix::io::Errno;
 
+use super::set_option;
+
 /// linux/udp.h
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
@@ -28,7 +30,7 @@ const LINE: usize = 64;
 /// # Errors
 /// ENOPROTOOPT on older kernels, EINVAL beyond 65 535.
 pub fn set_segment_size(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    set(socket, libc::SOL_UDP, UDP_SEGMENT, &(bytes as libc::c_int))
+    set_option(socket, libc::SOL_UDP, UDP_SEGMENT, &(bytes as libc::c_int))
 }
 
 /// Lets the kernel hand over several datagrams of the same size as one message (generic receive offload, Linux 5.0):
@@ -37,29 +39,14 @@ pub fn set_segment_size(socket: impl AsFd, bytes: u32) -> io::Result<()> {
 /// # Errors
 /// ENOPROTOOPT on older kernels.
 pub fn set_coalescing(socket: impl AsFd, on: bool) -> io::Result<()> {
-    set(socket, libc::SOL_UDP, UDP_GRO, &libc::c_int::from(on))
+    set_option(socket, libc::SOL_UDP, UDP_GRO, &libc::c_int::from(on))
 }
 
 /// The most bytes per second, headers included, that may leave over `socket` (SO_MAX_PACING_RATE, Linux 3.13). For UDP
 /// only the fq queueing discipline, tc-fq(8), enforces it. A kernel of less than 64 bits takes at most 2^32 - 1.
 pub fn set_pacing_rate(socket: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
     let rate = libc::c_ulong::try_from(bytes_per_second).unwrap_or(libc::c_ulong::MAX);
-    set(socket, libc::SOL_SOCKET, SO_MAX_PACING_RATE, &rate)
-}
-
-/// An integer option.
-fn set<T: Copy>(socket: impl AsFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the value is an integer that lives through the call, and its length is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            name,
-            ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    set_option(socket, libc::SOL_SOCKET, SO_MAX_PACING_RATE, &rate)
 }
 
 /// Messages of one length that are sent together over a connected socket.

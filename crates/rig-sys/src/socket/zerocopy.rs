@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::time::Timespec;
 
+use super::set_option;
+
 /// Completions are fetched after this many sends: rarely enough to cost little, and often enough for the
 /// smallest default of net.core.optmem_max, which pays for them.
 const BATCH: u32 = 16;
@@ -38,18 +40,7 @@ impl ZeroCopy {
 
     /// Has to be called once for each socket (SO_ZEROCOPY).
     pub fn enable(socket: impl AsFd) -> io::Result<()> {
-        let on: libc::c_int = 1;
-        // SAFETY: the value is an int that lives through the call, its length is given.
-        let result = unsafe {
-            libc::setsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ZEROCOPY,
-                (&raw const on).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        set_option(socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &(1 as libc::c_int))
     }
 
     /// Sends the message, or the part of it that fits; blocks as send(2) does.

@@ -1,10 +1,15 @@
 //! What there is to know of an interface before it is taken.
 
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkXdp};
 
 use super::error::OpenError;
+use crate::error::Error;
 use crate::ethtool;
 use crate::netlink::Netlink;
+use crate::socket::set_option;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Link {
@@ -60,4 +65,25 @@ impl Link {
         let program = self.program.map(|number| format!(" (number {number})")).unwrap_or_default();
         OpenError::Occupied { interface: self.name.clone(), program }
     }
+}
+
+/// Makes an interface receive all multicast for as long as the descriptor is open.
+pub(super) fn all_multicast(interface: &str) -> crate::Result<OwnedFd> {
+    let index = Netlink::here()?.index(interface)?;
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    let failed = |error| Error::new(format!("receive multicast at {interface}"), error);
+    if fd < 0 {
+        return Err(failed(io::Error::last_os_error()));
+    }
+    // SAFETY: a new descriptor that nobody else has.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let membership = libc::packet_mreq {
+        mr_ifindex: index as i32,
+        mr_type: libc::PACKET_MR_ALLMULTI as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership).map_err(failed)?;
+    Ok(fd)
 }

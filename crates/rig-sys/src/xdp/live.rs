@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::assemble::{Assembler, Cond, Helper, Label, Op, Reg, Size};
 use super::bpf::{self, MAPPABLE, MapKind};
-use super::features::Questions;
 use super::filter::{BEGIN, CONTEXT};
 use super::port::Attachment;
 use super::socket::Sender;
 use crate::clock;
 use crate::mapping::Mapping;
+use crate::netdev::Questions;
 
 /// Frames that wait at most; a power of two. A veth interface has room for 256 at once, but the kernel hands them over 64
 /// at a time, and the peer takes these before the next come.

@@ -8,7 +8,6 @@
 mod assemble;
 mod bpf;
 mod error;
-pub(crate) mod features;
 mod filter;
 mod link;
 mod live;
@@ -17,7 +16,6 @@ mod ring;
 mod socket;
 
 pub use error::OpenError;
-pub use features::{Features, Questions};
 pub use filter::{Filter, Own};
 pub(crate) use link::Link;
 pub use live::LiveSender;

@@ -8,12 +8,11 @@ use super::assemble::{Assembler, Instruction};
 use super::bpf::{self, Hook, MapKind};
 use super::error::OpenError;
 use super::filter::{self, Filter};
-use super::link::Link;
+use super::link::{Link, all_multicast};
 use super::live::{LiveSender, Maps};
 use super::socket::{self, Receiver, Sender, kernel};
 use crate::error::Error;
 use crate::napi;
-use crate::packet_socket::all_multicast;
 
 /// Where the program that steers frames may stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

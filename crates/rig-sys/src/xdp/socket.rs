@@ -16,6 +16,7 @@ use super::ring::{Consumer, Layout, Producer};
 use crate::clock;
 use crate::error::{During, Error, Result};
 use crate::mapping::Mapping;
+use crate::socket::set_option;
 
 /// Buffers to receive into, and entries of the rings that they go through; a power of two. So many frames may come while
 /// a worker does not look.
@@ -155,15 +156,6 @@ pub(super) fn buffer_for(frame: usize) -> Result<usize, OpenError> {
         .ok_or(OpenError::Frame { frame, max: PAGE - HEADROOM })
 }
 
-fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: pointer and length are those of a value that lives through the call.
-    let result = unsafe {
-        let value = std::ptr::from_ref(value).cast();
-        libc::setsockopt(fd.as_raw_fd(), level, option, value, size_of::<T>() as libc::socklen_t)
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Reads an option whose value is a plain structure, of which all zeroes are a value.
 ///
 /// # Safety
@@ -215,7 +207,7 @@ pub(super) fn open(
         flags: if buffers.is_unaligned() { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG } else { 0 },
         tx_metadata_len: 0,
     };
-    set(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem).map_err(|error| match error.raw_os_error() {
+    set_option(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOBUFS) => OpenError::LockedMemory { bytes },
         _ => Error::new("register memory for an AF_XDP socket", error).into(),
     })?;
@@ -242,7 +234,8 @@ fn halves(
         (libc::XDP_TX_RING, SEND),
     ];
     for (option, entries) in rings {
-        set(&fd, libc::SOL_XDP, option, &entries).during(|| format!("make ring {option} of an AF_XDP socket"))?;
+        set_option(&fd, libc::SOL_XDP, option, &entries)
+            .during(|| format!("make ring {option} of an AF_XDP socket"))?;
     }
     // SAFETY: a structure of integers.
     let offsets = unsafe { get::<libc::xdp_mmap_offsets>(&fd, libc::XDP_MMAP_OFFSETS) };
@@ -255,8 +248,8 @@ fn halves(
     let fill = Producer::map(ring, layout(offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING, RECEIVE)).during(map)?;
     let completion = Consumer::map(ring, layout(offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING, SEND)).during(map)?;
     // What is under way counts against the socket's buffer. Neither option is needed to work: both save system calls.
-    let _ = set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(SEND as libc::c_int * 4096));
-    let _ = set(&fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &SEND);
+    let _ = set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(SEND as libc::c_int * 4096));
+    let _ = set_option(&fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &SEND);
     if let Some(budget) = options.busy_poll {
         busy_poll(&fd, budget)?;
     }
@@ -273,7 +266,7 @@ fn busy_poll(fd: &OwnedFd, budget: u16) -> Result<()> {
         [(SO_PREFER_BUSY_POLL, 1), (SO_BUSY_POLL, 20), (SO_BUSY_POLL_BUDGET, budget.into())];
     for (option, value) in values {
         // ENOPROTOOPT: Linux before 5.11.
-        set(fd, libc::SOL_SOCKET, option, &value).during(|| "switch busy polling on (Linux 5.11)".into())?;
+        set_option(fd, libc::SOL_SOCKET, option, &value).during(|| "switch busy polling on (Linux 5.11)".into())?;
     }
     Ok(())
 }

@@ -12,20 +12,10 @@ use netlink_sys::{Socket, SocketAddr};
 pub struct Features(u64);
 
 impl Features {
-    /// A program can stand in the driver.
-    pub fn has_driver_mode(self) -> bool {
-        self.0 & 1 != 0
-    }
-
     /// Frames can be redirected into the interface. With veth only while its peer receives by NAPI: has a program, or
     /// generic receive offload switched on.
     pub fn takes_redirected(self) -> bool {
         self.0 & 4 != 0
-    }
-
-    /// AF_XDP without copying.
-    pub fn has_zero_copy(self) -> bool {
-        self.0 & 8 != 0
     }
 }
 
