@@ -13,6 +13,8 @@ pub const OBJECTS: &str = env!("EBPF_OBJECTS");
 
 mod error;
 mod maps;
+mod object;
+mod rights;
 mod said;
 pub mod test_run;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libbpf_rs::{Object, ProgramInput};
 
 use crate::Error;
-use crate::balancer::program as find;
+use crate::object::program as find;
 
 /// What an XDP program decides (linux/bpf.h, `enum xdp_action`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,9 +6,9 @@ use std::path::Path;
 use libbpf_rs::{Link, ProgramMut, Xdp, XdpFlags};
 
 use crate::Error;
+use crate::object::program;
 
 use super::control::{Balancer, PROGRAM};
-use super::load::program;
 use super::workers;
 
 /// How the kernel runs the program.

@@ -9,13 +9,14 @@ use libbpf_rs::{Object, ProgramInput};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
+use crate::object::program;
 use crate::test_run::{self, Outcome};
 
 use super::config::Protocol;
 use super::control::{PROGRAM, SWEEP};
 use super::hash::Hasher;
 use super::known::{Identity, Known};
-use super::load::{Tables, program};
+use super::load::Tables;
 use super::neighbors::Neighbors;
 use super::shape::{ANY_SERVICE, Routing, Sweep, Tuning, ways};
 use super::sizes::{Memory, Sizes};

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut, ProgramMut};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
 use crate::maps::Map;
+use crate::object::program;
+use crate::rights::check_may_load;
 use crate::said;
 
 use super::config::Expire;
@@ -144,41 +146,6 @@ impl Tables {
     }
 }
 
-/// Refuses a process without the right to load programs before libbpf is asked, which would find out by trying and say so
-/// on standard error in its own words. The kernel's answer to a program that it does not find safe is the same "permission
-/// denied".
-pub(crate) fn check_may_load() -> Result<(), Error> {
-    check_capabilities(CAP_BPF)
-}
-
-/// As [`check_may_load`], for programs that look into the kernel.
-pub(crate) fn check_may_trace() -> Result<(), Error> {
-    check_capabilities(CAP_BPF | CAP_PERFMON)
-}
-
-fn check_capabilities(wanted: u64) -> Result<(), Error> {
-    said::listen();
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    match is_permitted(&read("/proc/self/uid_map"), &read("/proc/self/status"), wanted) {
-        true => Ok(()),
-        false => Err(Error::NotPermitted(std::io::ErrorKind::PermissionDenied.into())),
-    }
-}
-
-// linux/capability.h
-const CAP_SYS_ADMIN: u64 = 1 << 21;
-const CAP_PERFMON: u64 = 1 << 38;
-const CAP_BPF: u64 = 1 << 39;
-
-/// Whether there are all of `wanted`, or CAP_SYS_ADMIN, which includes them (capabilities(7)), of the machine and not of a
-/// user namespace, where none counts (user_namespaces(7)).
-fn is_permitted(uid_map: &str, status: &str, wanted: u64) -> bool {
-    let is_machines = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let mask = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    is_machines && mask.is_some_and(|mask| mask & CAP_SYS_ADMIN != 0 || mask & wanted == wanted)
-}
-
 /// Loads `programs` of an object, with its maps as `prepare` makes them by their names.
 pub(crate) fn load_object(
     object: &[u8],
@@ -206,11 +173,6 @@ pub(crate) fn load_object(
         }
     }
     said::load(open, program)
-}
-
-pub(crate) fn program<'a>(object: &'a Object, name: &'static str) -> Result<ProgramMut<'a>, Error> {
-    let program = object.progs_mut().find(|program| program.name() == name);
-    program.ok_or_else(|| Error::Missing { kind: "program", name: name.to_owned() })
 }
 
 impl Balancer {
@@ -386,26 +348,4 @@ fn kept_tuning(directory: &Path) -> Result<Tuning, Error> {
     let tuning = bytes.and_then(|bytes| Tuning::read_from_bytes(&bytes).ok());
     let ours = tuning.filter(|tuning| tuning.version == SHAPE_VERSION);
     ours.ok_or_else(|| Error::PinnedOtherwise { path: directory.display().to_string() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capabilities_of_a_user_namespace_load_nothing() {
-        const MACHINE: &str = "         0          0 4294967295\n";
-        let status = |mask: &str| format!("Name:\tx\nCapEff:\t{mask}\nCapBnd:\t000001ffffffffff\n");
-        let may_load = |uid_map, status: &str| is_permitted(uid_map, status, CAP_BPF);
-        assert!(may_load(MACHINE, &status("000001ffffffffff")));
-        assert!(may_load(MACHINE, &status("0000008000000000")), "CAP_BPF alone");
-        assert!(may_load(MACHINE, &status("0000000000200000")), "CAP_SYS_ADMIN alone");
-        assert!(!may_load(MACHINE, &status("0000000000001000")), "CAP_NET_ADMIN alone");
-        assert!(!may_load("         0      65534          1\n", &status("000001ffffffffff")));
-        assert!(!may_load("", ""));
-        let may_trace = |status: &str| is_permitted(MACHINE, status, CAP_BPF | CAP_PERFMON);
-        assert!(!may_trace(&status("0000008000000000")), "CAP_BPF alone");
-        assert!(may_trace(&status("000000c000000000")), "with CAP_PERFMON");
-        assert!(may_trace(&status("0000000000200000")), "CAP_SYS_ADMIN alone");
-    }
 }

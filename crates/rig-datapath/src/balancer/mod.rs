@@ -38,7 +38,6 @@ pub use config::{
 };
 pub use control::{Balancer, Clock};
 pub use handle::{Handle, Swept};
-pub(crate) use load::{check_may_trace, program};
 pub use neighbors::release_kept_neighbors;
 pub use reason::{Drop, Pass};
 pub use shape::State;

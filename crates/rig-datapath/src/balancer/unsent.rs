@@ -6,8 +6,9 @@ use libbpf_rs::{Link, Object, Program, ProgramMut};
 
 use crate::Error;
 use crate::maps::Map;
+use crate::object::program;
 
-use super::load::{Tables, load_object, program};
+use super::load::{Tables, load_object};
 use super::shape::Tuning;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unsent.bpf.o"));

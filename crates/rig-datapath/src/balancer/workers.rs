@@ -9,9 +9,10 @@ use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::maps::Map;
+use crate::object::program;
 
 use super::control::Balancer;
-use super::load::{load_object, program};
+use super::load::load_object;
 use super::shape::{AT_ONCE, MAX_WORKERS, WorkerQueue};
 use super::sizes::possible_cpus;
 

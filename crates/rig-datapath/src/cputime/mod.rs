@@ -26,8 +26,9 @@ use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramInput, ProgramMut};
 
 use crate::Error;
-use crate::balancer::{check_may_trace, program};
 use crate::maps::Map;
+use crate::object::program;
+use crate::rights::check_may_trace;
 use crate::said;
 
 pub use shape::{Kind, PlaceTime, Times};
