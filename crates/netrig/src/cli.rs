@@ -1,17 +1,16 @@
 //! The command line: what may be said, and which part does it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use netrig_tools::{dperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
-use rig_report::Format;
-use rig_stats::confidence::Level;
-use rig_stats::units::{Percent, Span};
-use rig_study::claim::Metric;
 use rig_sys::cpu::CpuSet;
 
+use crate::command::arguments::StoreArgs;
+use crate::command::compare::CompareArgs;
+use crate::command::report::ReportArgs;
+use crate::command::run::RunArgs;
 use crate::command::{self, ends};
 use crate::tool::Tool;
 
@@ -126,106 +125,6 @@ enum Command {
         #[arg(long)]
         cpus: Option<CpuSet>,
     },
-}
-
-#[derive(Debug, Args)]
-pub struct StoreArgs {
-    /// The file that keeps the runs [default: $NETRIG_STORE, or netrig/runs.sqlite in the user's data directory]
-    #[arg(long, value_name = "FILE")]
-    pub store: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct OutputArgs {
-    /// How to write the report
-    #[arg(long, value_enum, default_value = "terminal")]
-    pub format: Format,
-    /// Write the report to this file instead of standard output
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct RunArgs {
-    /// A built-in suite's name or a suite file's path
-    pub suite: String,
-    /// A first look: short windows, few trials, wide intervals
-    #[arg(long)]
-    pub quick: bool,
-    /// Only these scenarios, e.g. A,B,D
-    #[arg(long, value_delimiter = ',', value_name = "IDS")]
-    pub only: Vec<String>,
-    /// Measure for this long in each trial, e.g. 5s
-    #[arg(long, value_name = "SPAN")]
-    pub window: Option<Span>,
-    /// Make exactly this many trials of each scenario
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub trials: Option<u32>,
-    /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]
-    #[arg(long, value_name = "LIST")]
-    pub cpus: Option<CpuSet>,
-    /// No progress on standard error
-    #[arg(long, short)]
-    pub quiet: bool,
-    /// Compare with this earlier run, a number, `latest` or a JSON file, and fail if something is worse
-    #[arg(long, help_heading = HEADING, value_name = "RUN")]
-    pub against: Option<String>,
-    #[command(flatten)]
-    pub judge: JudgeArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
-    #[command(flatten)]
-    pub store: StoreArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct ReportArgs {
-    /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
-    #[arg(default_value = "latest")]
-    pub run: String,
-    #[command(flatten)]
-    pub output: OutputArgs,
-    #[command(flatten)]
-    pub store: StoreArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct CompareArgs {
-    /// The earlier run: a number in `netrig history`, `latest`, `latest~1` for the one before, or a file that `netrig
-    /// report --format json` wrote
-    #[arg(default_value = "latest~1")]
-    pub old: String,
-    /// The later run, named in the same way
-    #[arg(default_value = "latest")]
-    pub new: String,
-    /// Only these scenarios, e.g. A,B,D
-    #[arg(long, value_delimiter = ',', value_name = "IDS")]
-    pub only: Vec<String>,
-    #[command(flatten)]
-    pub judge: JudgeArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
-    #[command(flatten)]
-    pub store: StoreArgs,
-}
-
-/// In the help of `run`, which has more options, these stand apart.
-const HEADING: &str = "Comparison";
-
-#[derive(Debug, Args)]
-pub struct JudgeArgs {
-    /// Compare only these metrics, e.g. throughput,cpu
-    #[arg(long, help_heading = HEADING, value_delimiter = ',', value_name = "METRICS")]
-    pub metrics: Vec<Metric>,
-    /// A change of less than this does not matter [default: 5%]
-    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
-    pub min_effect: Option<Percent>,
-    /// Confidence of the comparison's intervals [default: 95%]
-    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
-    pub level: Option<Level>,
-    /// End with status 5 if nothing is worse but a figure is undecided
-    #[arg(long, help_heading = HEADING)]
-    pub fail_on_undecided: bool,
 }
 
 impl Cli {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::anyhow;
+use clap::Args;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_stats::units::Percent;
 use rig_study::compare::{self, Comparison, Input, MINIMUM_PERCENT, Options};
@@ -11,12 +12,32 @@ use rig_study::export::{self, RunData};
 use rig_study::store::{RunName, RunState};
 use rig_study::view::RunView;
 
+use super::arguments::{JudgeArgs, OutputArgs, StoreArgs};
 use super::output::Output;
 use super::report;
-use crate::cli::{CompareArgs, JudgeArgs, StoreArgs};
 
 /// Runs from which a noise floor is learnt at most: the most recent, since a machine changes.
 const HISTORY: usize = 20;
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The earlier run: a number in `netrig history`, `latest`, `latest~1` for the one before, or a file that `netrig
+    /// report --format json` wrote
+    #[arg(default_value = "latest~1")]
+    pub old: String,
+    /// The later run, named in the same way
+    #[arg(default_value = "latest")]
+    pub new: String,
+    /// Only these scenarios, e.g. A,B,D
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub only: Vec<String>,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
 
 pub fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
     let output = Output::choose(&args.output)?;

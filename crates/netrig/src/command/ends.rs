@@ -26,10 +26,10 @@ use rig_report::Format;
 use rig_study::run;
 
 use self::options::{Common, Place, Serving};
+use super::arguments::OutputArgs;
 use super::output::Output;
 use super::{cancel_on_signal, usable_cpus};
 use crate::BUILD;
-use crate::cli::OutputArgs;
 
 pub fn stream(args: StreamArgs) -> Result<Exit, Failure> {
     let StreamArgs { which, place, direction, load, common, output, serving } = args;

@@ -1,5 +1,6 @@
 //! What each subcommand does, from the other parts.
 
+pub mod arguments;
 pub mod compare;
 pub mod doctor;
 pub mod ends;

@@ -12,7 +12,7 @@ use rig_cli::streams::done_or_closed;
 use rig_report::Options;
 use rig_report::document::Document;
 
-use crate::cli::OutputArgs;
+use super::arguments::OutputArgs;
 
 /// Columns of a terminal report that does not go to a terminal.
 const FILE_WIDTH: u16 = 100;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
@@ -20,9 +21,20 @@ use rig_study::suite::{Repeat, Suite};
 use rig_study::view::{Certainty, RunView, ScenarioView, Status};
 use rig_sys::cpu::CpuSet;
 
+use super::arguments::{OutputArgs, StoreArgs};
 use super::output::Output;
 use super::suites::{load_text, repeat_text};
-use crate::cli::{ReportArgs, StoreArgs};
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
+    #[arg(default_value = "latest")]
+    pub run: String,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
 
 pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let name = args.run.parse().or_exit(Exit::BadInput)?;

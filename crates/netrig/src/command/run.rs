@@ -1,26 +1,61 @@
 //! `netrig run`.
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use jiff::Timestamp;
 use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::note;
 use rig_report::{Format, build};
+use rig_stats::units::Span;
 use rig_study::claim::Verdict;
 use rig_study::record::Environment;
 use rig_study::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here};
 use rig_study::store::{Ending, NewRun, Store};
 use rig_study::suite::{Repeat, Suite, Timing};
-use rig_sys::cpu::shared_cores;
+use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_testbed::Shares;
 use rig_testbed::datapath::Machine;
 
+use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 use super::compare::Against;
 use super::output::Output;
 use super::{cancel_on_signal, gain_privilege, refuse_if_lacking, report, usable_cpus};
 use crate::BUILD;
-use crate::cli::RunArgs;
 use crate::doctor::Purpose;
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A built-in suite's name or a suite file's path
+    pub suite: String,
+    /// A first look: short windows, few trials, wide intervals
+    #[arg(long)]
+    pub quick: bool,
+    /// Only these scenarios, e.g. A,B,D
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub only: Vec<String>,
+    /// Measure for this long in each trial, e.g. 5s
+    #[arg(long, value_name = "SPAN")]
+    pub window: Option<Span>,
+    /// Make exactly this many trials of each scenario
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub trials: Option<u32>,
+    /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Compare with this earlier run, a number, `latest` or a JSON file, and fail if something is worse
+    #[arg(long, help_heading = HEADING, value_name = "RUN")]
+    pub against: Option<String>,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let (mut suite, timing) = choose(args)?;

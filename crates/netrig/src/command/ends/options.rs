@@ -15,7 +15,7 @@ use rig_load::plan::{
 use rig_stats::units::{BitRate, Bytes, PerSecond, Span};
 use rig_sys::cpu::CpuSet;
 
-use crate::cli::OutputArgs;
+use super::super::arguments::OutputArgs;
 
 pub const AFTER_HELP: &str = "\
 One machine is the server, any number of others are its clients, which choose the load:

@@ -1,0 +1,45 @@
+//! Options that several subcommands have.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rig_report::Format;
+use rig_stats::confidence::Level;
+use rig_stats::units::Percent;
+use rig_study::claim::Metric;
+
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    /// The file that keeps the runs [default: $NETRIG_STORE, or netrig/runs.sqlite in the user's data directory]
+    #[arg(long, value_name = "FILE")]
+    pub store: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// How to write the report
+    #[arg(long, value_enum, default_value = "terminal")]
+    pub format: Format,
+    /// Write the report to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// In the help of `run`, which has more options, these stand apart.
+pub const HEADING: &str = "Comparison";
+
+#[derive(Debug, Args)]
+pub struct JudgeArgs {
+    /// Compare only these metrics, e.g. throughput,cpu
+    #[arg(long, help_heading = HEADING, value_delimiter = ',', value_name = "METRICS")]
+    pub metrics: Vec<Metric>,
+    /// A change of less than this does not matter [default: 5%]
+    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
+    pub min_effect: Option<Percent>,
+    /// Confidence of the comparison's intervals [default: 95%]
+    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
+    pub level: Option<Level>,
+    /// End with status 5 if nothing is worse but a figure is undecided
+    #[arg(long, help_heading = HEADING)]
+    pub fail_on_undecided: bool,
+}
