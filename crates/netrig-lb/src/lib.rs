@@ -8,6 +8,8 @@
 //! [`command`] chooses what does it: [`ipvsadm`] for options, `views` for what is looked at. Their texts are made by pure
 //! functions of a [`message::Status`]: `listing`, `rules`, `drops`, `overview`, `trace_text`, [`metrics`].
 //!
+//! [`Service`] is that control plane on a thread of another program: what a suite measures is what users run.
+//!
 //! All changes go through the control plane, which alone writes the tables; [`message`] is what is said over the socket.
 
 #![forbid(unsafe_code)]

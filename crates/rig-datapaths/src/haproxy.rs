@@ -18,12 +18,13 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NsFile;
 use rig_sys::process::in_own_group;
 use rig_testbed::datapath::{
-    Asked, BackendState, Counters, Datapath, Live, Machine, Missing, Mistake, NodeAccess, Protocol, ServiceState,
-    Services, Settings, Site, State, UnknownCommand,
+    Asked, BackendState, Command as CommandOf, Counters, Datapath, Live, Machine, Missing, Mistake, NodeAccess,
+    Protocol, ServiceState, Services, Settings, Site, State, UnknownCommand,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::errors::Errors;
+use super::arguments::{Weight, is_meant, read};
 use super::{CLOSING, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, none};
 
 /// How long it may take to listen.
@@ -57,6 +58,14 @@ impl Datapath for Haproxy {
         machine.lacks_program("haproxy", "haproxy")
     }
 
+    fn commands(&self) -> &'static [CommandOf] {
+        const WEIGHT: CommandOf = CommandOf {
+            name: "weight",
+            about: "sets the weight of backends, 0 to 256: { backend, weight }, of all services or { service }",
+        };
+        &[WEIGHT]
+    }
+
     fn attach(&self, site: &Site<'_>, _settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Proxy::start(site).context("start HAProxy")?))
     }
@@ -67,7 +76,7 @@ impl Datapath for Haproxy {
 struct Proxy {
     version: String,
     threads: usize,
-    services: Vec<SocketAddr>,
+    services: Services,
     process: RefCell<Child>,
     errors: Errors,
     node: NodeAccess,
@@ -115,7 +124,7 @@ impl Proxy {
         let proxy = Self {
             version: version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned(),
             threads: site.cpus().len(),
-            services: services.addresses.clone(),
+            services: services.clone(),
             process: RefCell::new(process),
             errors,
             node: own,
@@ -191,7 +200,7 @@ fn configuration(services: &Services, cpus: &CpuSet) -> Result<String> {
     let threads = cpus.len();
     let cpus: Vec<String> = cpus.as_slice().iter().map(u32::to_string).collect();
     let mut text = format!(
-        "global\n  nbthread {threads}\n  cpu-map auto:1/1-{threads} {}\n  stats socket abns@{STATISTICS}\n\
+        "global\n  nbthread {threads}\n  cpu-map auto:1/1-{threads} {}\n  stats socket abns@{STATISTICS} level admin\n\
          defaults\n  mode tcp\n  timeout connect {SYN_RECEIVED}s\n  timeout client {ESTABLISHED}s\n  \
          timeout server {ESTABLISHED}s\n  timeout client-fin {CLOSING}s\n  timeout server-fin {CLOSING}s\n  \
          backlog 65535\n",
@@ -201,14 +210,43 @@ fn configuration(services: &Services, cpus: &CpuSet) -> Result<String> {
         writeln!(text, "frontend service{number}\n  bind {service}\n  default_backend servers{number}")?;
         writeln!(text, "backend servers{number}\n  balance roundrobin")?;
         // A server that is reached from several addresses is named several times, each as often as the others.
-        let times = (services.local.len() / services.backends.len()).max(1);
-        let backends = (0..times).flat_map(|_| services.backends_of(*service));
+        let backends = (0..times(services)).flat_map(|_| services.backends_of(*service));
         for (turn, (backend, source)) in backends.zip(services.local.iter().cycle()).enumerate() {
             // With a port, any, since it takes what follows the last colon of a bare IPv6 address for one.
-            writeln!(text, "  server server{turn} {backend} source {}", SocketAddr::new(*source, 0))?;
+            writeln!(text, "  server server{turn} {backend} weight {WEIGHT} source {}", SocketAddr::new(*source, 0))?;
         }
     }
     Ok(text)
+}
+
+/// How often each server is named, as it is reached from several addresses.
+fn times(services: &Services) -> usize {
+    (services.local.len() / services.backends.len()).max(1)
+}
+
+impl Proxy {
+    /// Sets weights by the commands of its management guide; all of those meant, or none where there are none.
+    fn set_weight(&self, Weight { service, backend, weight }: &Weight) -> Result<usize> {
+        const MOST: u32 = 256;
+        ensure!(*weight <= MOST, "weight {weight}: choose 0 to {MOST}");
+        let mut commands = Vec::new();
+        for (number, address) in self.services.addresses.iter().enumerate() {
+            let backends = || self.services.backends_of(*address).enumerate();
+            let meant = |turn: &usize| {
+                let of_turn = backends().nth(turn % self.services.backends.len());
+                of_turn.is_some_and(|(index, address)| is_meant(Some(backend), index, address))
+            };
+            let turns = (0..times(&self.services) * self.services.backends.len()).filter(meant);
+            let turns = turns.filter(|_| is_meant(service.as_ref(), number, *address));
+            commands.extend(turns.map(|turn| format!("set weight servers{number}/server{turn} {weight}")));
+        }
+        ensure!(!commands.is_empty(), "there is no such backend");
+        for command in &commands {
+            let answer = self.ask(command)?;
+            ensure!(answer.trim().is_empty(), "haproxy refuses '{command}': {}", answer.trim());
+        }
+        Ok(commands.len() / times(&self.services))
+    }
 }
 
 impl Live for Proxy {
@@ -239,14 +277,14 @@ impl Live for Proxy {
         let names = reader.headers().context("read haproxy's table")?.clone();
         let column = |name: &str| names.iter().position(|of| of == name).with_context(|| format!("find column {name}"));
         let (proxy, server, current) = (column("pxname")?, column("svname")?, column("scur")?);
-        let address = column("addr")?;
+        let (address, weight) = (column("addr")?, column("weight")?);
         let service = |address: &SocketAddr| ServiceState {
             protocol: "TCP".to_owned(),
             address: address.to_string(),
             scheduler: "roundrobin".to_owned(),
             backends: Vec::new(),
         };
-        let services = self.services.iter().map(service).collect();
+        let services = self.services.addresses.iter().map(service).collect();
         let mut state = State { connections: Some(0), services, ..State::default() };
         for row in reader.records() {
             let row = row.context("read haproxy's table")?;
@@ -258,7 +296,7 @@ impl Live for Proxy {
                     let backend = BackendState {
                         address: row[address].to_owned(),
                         forward: "Proxy".to_owned(),
-                        weight: WEIGHT,
+                        weight: u32::try_from(number(weight)).unwrap_or(u32::MAX),
                         active: number(current),
                         inactive: 0,
                     };
@@ -275,7 +313,10 @@ impl Live for Proxy {
         }
         Ok(state)
     }
-    fn command(&mut self, name: &str, _arguments: &Value) -> Result<Value> {
-        Err(UnknownCommand::of(&Haproxy, name).into())
+    fn command(&mut self, name: &str, arguments: &Value) -> Result<Value> {
+        match name {
+            "weight" => Ok(json!({ "changed": self.set_weight(&read(arguments)?)? })),
+            _ => Err(UnknownCommand::of(&Haproxy, name).into()),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod balancer;
 mod haproxy;
 mod ipvs;

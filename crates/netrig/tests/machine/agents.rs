@@ -77,6 +77,15 @@ fn serve(server: &NetNs, backends: &[SocketAddr]) {
     }
 }
 
+/// What clients connect to, and the servers behind it.
+fn addresses(testbed: &Testbed) -> (SocketAddr, Vec<SocketAddr>) {
+    const PORT: u16 = 80;
+    let topology = testbed.topology();
+    let service = topology.virtual_pool().addresses(1).next().unwrap();
+    let servers = topology.addresses(&"server".parse().unwrap(), 3).unwrap();
+    ((service, PORT).into(), servers.into_iter().map(|address| (address, PORT).into()).collect())
+}
+
 /// A connection, and which server it came to.
 fn connect(client: &NetNs, service: SocketAddr) -> Option<(TcpStream, u8)> {
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -87,8 +96,8 @@ fn connect(client: &NetNs, service: SocketAddr) -> Option<(TcpStream, u8)> {
     Some((stream, number[0]))
 }
 
-fn told(agents: &Agents, name: &str, arguments: &Value) -> Value {
-    let mut answers = agents.command("balancer", None, name, arguments).unwrap_or_else(|error| panic!("{error:#}"));
+fn told(agents: &Agents, datapath: &str, name: &str, arguments: &Value) -> Value {
+    let mut answers = agents.command(datapath, None, name, arguments).unwrap_or_else(|error| panic!("{error:#}"));
     assert_eq!(answers.len(), 1);
     let (node, answer) = answers.remove(0);
     assert_eq!(node, "lb");
@@ -97,14 +106,15 @@ fn told(agents: &Agents, name: &str, arguments: &Value) -> Value {
 
 #[test]
 fn weights_that_change_under_a_load_move_new_connections() {
-    with_agents(&scenario("balancer", "scheduler = \"wrr\"\nconnections = 4096"), |testbed, agents| {
-        let services = told(agents, "counters", &Value::Null);
-        assert_eq!(services[0]["scheduler"], "wrr");
-        let service: SocketAddr = services[0]["address"].as_str().unwrap().parse().unwrap();
-        let backends = services[0]["backends"].as_array().unwrap();
-        let backends: Vec<SocketAddr> =
-            backends.iter().map(|one| one["address"].as_str().unwrap().parse().unwrap()).collect();
-        assert_eq!(backends.len(), 3);
+    for (path, settings) in [("balancer", "scheduler = \"wrr\"\nconnections = 4096"), ("haproxy", "")] {
+        move_new_connections(path, settings);
+    }
+}
+
+fn move_new_connections(path: &str, settings: &str) {
+    let told = |agents: &Agents, arguments: &Value| told(agents, path, "weight", arguments);
+    with_agents(&scenario(path, settings), |testbed, agents| {
+        let (service, backends) = addresses(testbed);
         let (client, server) = (namespace(testbed, 0), namespace(testbed, 2));
         serve(&server, &backends);
 
@@ -136,15 +146,16 @@ fn weights_that_change_under_a_load_move_new_connections() {
             next(0);
             // By address on one service, by number on all.
             let one = json!({"service": service, "backend": backends[0].ip(), "weight": 0});
-            assert_eq!(told(agents, "weight", &one), json!({"changed": 1, "said": []}));
+            assert_eq!(told(agents, &one)["changed"], 1);
             next(1);
-            told(agents, "weight", &json!({"backend": 1, "weight": 100}));
-            told(agents, "weight", &json!({"backend": 2, "weight": 400}));
+            told(agents, &json!({"backend": 1, "weight": 50}));
+            told(agents, &json!({"backend": 2, "weight": 200}));
+            told(agents, &json!({"backend": 3, "weight": 50}));
             next(2);
             over.store(true, Ordering::SeqCst);
         });
         let [equal, without, heavy] = [0, 1, 2].map(of);
-        println!("connections by server: {equal:?}, {without:?}, {heavy:?}");
+        println!("{path}, connections by server: {equal:?}, {without:?}, {heavy:?}");
         assert!(equal.iter().all(|count| *count > 0), "{equal:?}");
         assert!(without[0] == 0 && without[1] > 0 && without[2] > 0, "{without:?}");
         assert!(heavy[1] > heavy[0] + heavy[2] && heavy[0] > 0, "{heavy:?}");
@@ -152,7 +163,10 @@ fn weights_that_change_under_a_load_move_new_connections() {
         let all: u32 = [equal, without, heavy].iter().flatten().sum();
         let counters = agents.counters().unwrap();
         let (name, node, counters) = &counters[0];
-        assert_eq!((*name, *node), ("balancer", "lb"));
+        assert_eq!((*name, *node), (path, "lb"));
+        if path != "balancer" {
+            return;
+        }
         assert!(counters.counts["connections"] >= all.into(), "{counters:?}");
         assert!(counters.counts["in_packets"] > 0 && counters.counts["out_packets"] > 0, "{counters:?}");
     });
@@ -161,19 +175,19 @@ fn weights_that_change_under_a_load_move_new_connections() {
 #[test]
 fn connections_end_when_they_are_flushed() {
     with_agents(&scenario("balancer", ""), |testbed, agents| {
-        let services = told(agents, "counters", &json!({}));
-        let address = |value: &Value| value["address"].as_str().unwrap().parse::<SocketAddr>().unwrap();
-        let backends: Vec<SocketAddr> = services[0]["backends"].as_array().unwrap().iter().map(address).collect();
+        let told = |name: &str, arguments: &Value| told(agents, "balancer", name, arguments);
+        let services = told("counters", &json!({}));
+        let (service, backends) = addresses(testbed);
+        assert_eq!(services[0]["address"], service.to_string());
         let (client, server) = (namespace(testbed, 0), namespace(testbed, 2));
         serve(&server, &backends);
-        let service = address(&services[0]);
         let held: Vec<(TcpStream, u8)> = (0..6).filter_map(|_| connect(&client, service)).collect();
         assert_eq!(held.len(), 6);
         let to = |number: u8| held.iter().filter(|(_, server)| *server == number).count() as u64;
         let second: IpAddr = backends[1].ip();
-        assert_eq!(told(agents, "flush", &json!({ "backend": second }))["ended"], to(1));
-        assert_eq!(told(agents, "flush", &json!({}))["ended"], to(0) + to(2));
-        let status = told(agents, "status", &Value::Null);
+        assert_eq!(told("flush", &json!({ "backend": second }))["ended"], to(1));
+        assert_eq!(told("flush", &json!({}))["ended"], to(0) + to(2));
+        let status = told("status", &Value::Null);
         let left = |backend: &Value| backend["active"].as_u64().unwrap() + backend["inactive"].as_u64().unwrap();
         assert!(
             status["services"][0]["backends"].as_array().unwrap().iter().all(|backend| left(backend) == 0),
@@ -201,17 +215,26 @@ fn an_agent_says_what_it_cannot_do() {
             let (unknown, text) = refused(agents, "balancer", None, name, arguments);
             assert!(!unknown && text.contains(words), "{text}");
         }
-        let before = told(agents, "counters", &Value::Null);
+        let before = told(agents, "balancer", "counters", &Value::Null);
         assert!(before[0]["backends"].as_array().unwrap().iter().all(|backend| backend["weight"] == 100), "{before}");
         for (datapath, node) in [("nftables", None), ("balancer", Some("client"))] {
             let (unknown, text) = refused(agents, datapath, node, "status", Value::Null);
             assert!(!unknown && text.contains("there is balancer on lb"), "{text}");
         }
     });
-    for path in ["nftables", "haproxy"] {
-        with_agents(&scenario(path, ""), |_, agents| {
-            let (unknown, text) = refused(agents, path, None, "weight", json!({"backend": 1, "weight": 0}));
-            assert!(unknown && text.contains("it takes none"), "{text}");
-        });
-    }
+    with_agents(&scenario("nftables", ""), |_, agents| {
+        let (unknown, text) = refused(agents, "nftables", None, "weight", json!({"backend": 1, "weight": 0}));
+        assert!(unknown && text.contains("it takes none"), "{text}");
+    });
+    with_agents(&scenario("haproxy", ""), |_, agents| {
+        let (unknown, text) = refused(agents, "haproxy", None, "flush", Value::Null);
+        assert!(unknown && text.contains("choose from weight"), "{text}");
+        for (arguments, words) in [
+            (json!({"backend": 4, "weight": 1}), "no such backend"),
+            (json!({"backend": 1, "weight": 257}), "0 to 256"),
+        ] {
+            let (unknown, text) = refused(agents, "haproxy", None, "weight", arguments);
+            assert!(!unknown && text.contains(words), "{text}");
+        }
+    });
 }

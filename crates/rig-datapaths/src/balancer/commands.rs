@@ -1,17 +1,17 @@
 //! What a balancer at work can be told. Services and backends are named by their addresses, or by their numbers from 1 on,
 //! as a suite's author does not know what addresses a testbed has.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use netrig_lb::message::{BackendOptions, Edit, Reply, Request, ServiceKey, ServiceOptions, Status};
 use netrig_lb::settings::protocol;
 use rig_testbed::datapath::{Command, UnknownCommand};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Balancer, Balancing};
+use crate::arguments::{Weight, Which, is_meant, read};
 
 pub(super) const ALL: &[Command] = &[
     Command {
@@ -23,22 +23,6 @@ pub(super) const ALL: &[Command] = &[
     Command { name: "counters", about: "tells services with their backends, and what they have counted" },
     Command { name: "status", about: "tells what `netrig lb status --json` does" },
 ];
-
-/// A service or a backend.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "expected a number from 1 on, or an address")]
-enum Which {
-    Number(usize),
-    Address(String),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Weight {
-    service: Option<Which>,
-    backend: Which,
-    weight: u32,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -98,11 +82,6 @@ pub(super) fn execute(balancing: &Balancing, name: &str, arguments: &Value) -> R
     }
 }
 
-fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T> {
-    let arguments = if arguments.is_null() { json!({}) } else { arguments.clone() };
-    serde_json::from_value(arguments).context("read its arguments")
-}
-
 fn edited(balancing: &Balancing, edits: Vec<Edit>) -> Result<Value> {
     let changed = edits.len();
     match balancing.service.ask(Request::Edits(edits))? {
@@ -119,13 +98,13 @@ fn meant(
 ) -> Result<Vec<(ServiceKey, Option<SocketAddr>)>> {
     let mut found = Vec::new();
     let open = status.services.iter().filter(|service| service.open).enumerate();
-    for (_, entry) in open.filter(|(number, entry)| is(service, *number, entry.key.address)) {
+    for (_, entry) in open.filter(|(number, entry)| is_meant(service, *number, entry.key.address)) {
         if backend.is_none() {
             found.push((entry.key, None));
             continue;
         }
         let backends = entry.backends.iter().filter(|backend| !backend.leaving).enumerate();
-        let of = backends.filter(|(number, one)| is(backend, *number, one.address));
+        let of = backends.filter(|(number, one)| is_meant(backend, *number, one.address));
         found.extend(of.map(|(_, one)| (entry.key, Some(one.address))));
     }
     if found.is_empty() {
@@ -137,38 +116,4 @@ fn meant(
         bail!("there is no{}{}: see command counters", shown("service", service), shown("backend", backend));
     }
     Ok(found)
-}
-
-fn is(which: Option<&Which>, index: usize, address: SocketAddr) -> bool {
-    match which {
-        None => true,
-        Some(Which::Number(number)) => *number == index + 1,
-        Some(Which::Address(text)) => match text.parse::<SocketAddr>() {
-            Ok(wanted) => wanted == address,
-            Err(_) => text.parse::<IpAddr>().is_ok_and(|wanted| wanted == address.ip()),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn services_and_backends_are_named_by_number_or_address() {
-        let address: SocketAddr = "198.19.0.2:80".parse().unwrap();
-        let text = |text: &str| Which::Address(text.to_owned());
-        assert!(is(None, 7, address));
-        for which in [Which::Number(2), text("198.19.0.2"), text("198.19.0.2:80")] {
-            assert!(is(Some(&which), 1, address), "{which:?}");
-        }
-        for which in [Which::Number(1), text("198.19.0.3"), text("198.19.0.2:81"), text("first")] {
-            assert!(!is(Some(&which), 1, address), "{which:?}");
-        }
-        let read = |arguments: Value| read::<Weight>(&arguments).map_err(|error| format!("{error:#}"));
-        assert_eq!(read(json!({"backend": 2, "weight": 0})).unwrap().backend, Which::Number(2));
-        assert_eq!(read(json!({"backend": "::1", "weight": 0})).unwrap().backend, text("::1"));
-        assert!(read(json!({"backend": -1, "weight": 0})).unwrap_err().contains("a number from 1 on"));
-        assert!(read(json!({"backend": 1, "wait": 0})).unwrap_err().contains("unknown field `wait`"));
-    }
 }
