@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod borders;
 mod command;
 mod demo;
 mod lint;
@@ -39,7 +40,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Check the formatting and run clippy with warnings as errors
+    /// Check the borders between crates and the formatting, and run clippy with warnings as errors
     Lint,
     /// Run the suites that the README shows and write their results into it
     Readme {
