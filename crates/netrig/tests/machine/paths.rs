@@ -173,6 +173,33 @@ fn every_endpoint_reaches_every_other() {
     });
 }
 
+/// No container of path routed has a link in common with another, or a subnet: its router is the same everywhere and no
+/// address of the node's that others could reach.
+#[test]
+fn routed_containers_share_nothing_but_their_router() {
+    world::own(|| {
+        for (family, router) in [(Family::Ipv4, "169.254.1.1"), (Family::Ipv6, "fe80::1")] {
+            let two = Bed::of_family(family, named("routed"), 2, WireOptions::default());
+            let ends = ["a/c0", "a/c1"].map(|end| end.parse::<Endpoint>().unwrap());
+            let one = Topology::new(&["a".into()], None, named("routed"), &ends).unwrap().with_family(family).unwrap();
+            let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
+            let one = Bed { testbed: Testbed::build(&one, &[cpu]).unwrap(), endpoints: ends.into() };
+            for bed in [&two, &one] {
+                all_reach_all(bed, &format!("routed {family:?}, {} nodes", bed.nodes()));
+                for endpoint in &bed.endpoints {
+                    let space = bed.testbed.plan().space(&endpoint.to_string()).unwrap();
+                    let own = space.interfaces[0].addresses[0];
+                    assert_eq!((own.address, own.network()), (bed.address(endpoint).ip(), own), "{endpoint}");
+                    let hops = space.routes.iter().filter_map(|route| route.via).collect::<Vec<_>>();
+                    assert_eq!(hops, [router.parse::<IpAddr>().unwrap()], "{endpoint}");
+                }
+                let node = bed.testbed.plan().space("a").unwrap();
+                assert!(node.interfaces.iter().all(|own| own.bridge.is_none()), "{node:?}");
+            }
+        }
+    });
+}
+
 /// What goes to another process is the same testbed there.
 #[test]
 fn a_plan_that_was_read_from_json_is_built_as_any_other() {
@@ -424,6 +451,7 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
             ("bridge", 6),
             ("macvlan", 4),
             ("vxlan", 8),
+            ("routed", 6),
         ] {
             let path = named(path);
             for (segmentation_offload, family) in [true, false].into_iter().flat_map(|on| FAMILIES.map(|f| (on, f))) {

@@ -13,6 +13,7 @@ mod macvlan;
 mod nftables;
 mod raw;
 mod requirements;
+mod routed;
 mod three;
 mod vxlan;
 
@@ -37,6 +38,7 @@ const REGISTRY: &[&dyn Definition] = &[
     &macvlan::Macvlan,
     &colocated::Colocated,
     &vxlan::Vxlan,
+    &routed::Routed,
     &direct::Direct,
     &balancer::Balancer,
     &nftables::Nftables,
