@@ -84,6 +84,7 @@ mod tests {
             rtt_us: 0,
             congestion_window: 0,
             retransmits,
+            latency: None,
         }
     }
 

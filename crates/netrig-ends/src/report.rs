@@ -48,6 +48,9 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
     let mut trial = TrialRecord {
         search: None,
         agents: Vec::new(),
+        phases: Vec::new(),
+        series: None,
+        limit: None,
         middle: None,
         scenario: load.name().into(),
         ordinal,
@@ -142,7 +145,7 @@ fn role(direction: Direction) -> &'static str {
 
 /// Whether a load has the figure; what else its trials may count is of other programs' traffic.
 fn has(load: &Load, side: Side, metric: Metric) -> bool {
-    figures::check(load, &FigureRef { scenario: load.name().into(), side, metric }).is_ok()
+    figures::check(load, &FigureRef { scenario: load.name().into(), phase: None, side, metric }).is_ok()
 }
 
 /// Every figure that either end has.

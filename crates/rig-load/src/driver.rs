@@ -21,6 +21,7 @@
 //! caller's matter. One thread does it all, waiting for every pipe and the next deadline at once.
 
 mod group;
+mod live;
 mod process;
 
 use std::io;
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use self::group::Group;
 pub use self::group::Running;
+pub use self::live::LEAD_OF_COMMANDS;
 pub use self::process::Process;
 use crate::plan::{Load, PlanError, WorkerPlan};
 use crate::record::Sample;

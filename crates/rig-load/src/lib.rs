@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod command;
 mod door;
 pub mod driver;
 mod engine;

@@ -10,6 +10,7 @@
 //!                <--- Event::Connected
 //!   Order::Go    ------------------->------------------------>
 //!                <--- Event::Sample (each interval) ----------
+//!   Order::Command ----------------->------------------------> (any number, at any time until the window's end)
 //!                <-------------------------- Event::Done -----
 //!   Order::Done  -------------------> (packet loads)
 //!                <--- Event::Done
@@ -19,6 +20,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use self::lines::{Lines, TooLong};
+use crate::command::Command;
 use crate::plan::WorkerPlan;
 use crate::record::{Sample, WorkerRecord};
 
@@ -38,6 +40,8 @@ pub enum Order {
     Go {
         start_ns: u64,
     },
+    /// After [`Order::Go`].
+    Command(Command),
     /// To the listening end of a packet load: the other end is done, and nothing more comes.
     Done,
 }
@@ -99,6 +103,7 @@ mod tests {
     use rig_packet::{Client, Payload, Server, Service, UdpClient, UdpServer, Walk};
 
     use super::*;
+    use crate::command::What;
     use crate::plan::{
         Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
         Transactions,
@@ -252,7 +257,10 @@ mod tests {
         let plan = (".*", any::<Vec<u32>>(), role, load, phases).prop_map(|(name, cpus, role, load, phases)| {
             Order::Plan(WorkerPlan { name, cpus, role, load, phases, ceiling: None }.into())
         });
-        prop_oneof![9 => plan, 1 => any::<u64>().prop_map(|start_ns| Order::Go { start_ns }), 1 => Just(Order::Done)]
+        let what = prop_oneof![(0.0..1e12).prop_map(What::Rate), Just(What::Mark), Just(What::End)];
+        let command = (any::<u64>(), what).prop_map(|(at_ns, what)| Order::Command(Command { at_ns, what }));
+        let go = any::<u64>().prop_map(|start_ns| Order::Go { start_ns });
+        prop_oneof![9 => plan, 1 => go, 1 => command, 1 => Just(Order::Done)]
     }
 
     proptest! {

@@ -31,6 +31,9 @@ pub struct WorkerRecord {
     pub connections: Vec<ConnectionRecord>,
     /// One sample an interval inside the window.
     pub samples: Vec<Sample>,
+    /// What belongs to each phase, where the window has several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<WorkerPhase>,
     /// MSG_ZEROCOPY sends that the kernel completed by copying after all.
     pub zerocopy_copied: u64,
     /// Of loads that are made of requests and responses.
@@ -73,6 +76,60 @@ impl WorkerRecord {
     /// Payload bits per second inside the window.
     pub fn bits_per_second(&self) -> f64 {
         if self.window_end_ns <= self.window_begin_ns { 0.0 } else { self.bytes() as f64 * 8.0 / self.seconds() }
+    }
+
+    /// One phase as if it were the window: what is counted by phase is the phase's, its connections are summed up, and what
+    /// is not counted by phase is not there. `None` where there is no such phase.
+    pub fn of_phase(&self, index: usize) -> Option<Self> {
+        let phase = self.phases.get(index)?;
+        let first = self.connections.first();
+        let connections = first.map(|first| ConnectionRecord {
+            thread: 0,
+            local: String::new(),
+            remote: String::new(),
+            bytes: phase.bytes,
+            bytes_in: phase.bytes_in,
+            operations: phase.operations,
+            total_bytes: phase.bytes,
+            total_bytes_in: phase.bytes_in,
+            begin: TcpState::default(),
+            end: TcpState { total_retransmits: phase.retransmits, ..TcpState::default() },
+            ..first.clone()
+        });
+        let received = matches!(self.direction, Direction::Receive);
+        let datagrams = self.datagrams.as_ref().map(|_| DatagramRecord {
+            sent: if received { 0 } else { phase.datagrams },
+            received: if received { phase.datagrams } else { 0 },
+            lost: phase.lost,
+            ..DatagramRecord::default()
+        });
+        let packets = self.packets.as_ref().zip(phase.packets.clone()).map(|(whole, phase)| PacketRecord {
+            counters: phase.counters,
+            after: BTreeMap::new(),
+            total: whole.total.clone(),
+            open: phase.open,
+            handshake: None,
+            first_byte: None,
+            workers: phase.workers,
+            ports: Vec::new(),
+            servers: Vec::new(),
+        });
+        Some(Self {
+            window_begin_ns: phase.begin_ns,
+            window_end_ns: phase.end_ns,
+            process_cpu: phase.process_cpu,
+            threads: Vec::new(),
+            connections: connections.into_iter().collect(),
+            samples: Vec::new(),
+            phases: Vec::new(),
+            zerocopy_copied: 0,
+            transactions: phase.transactions.clone(),
+            datagrams,
+            packets,
+            name: self.name.clone(),
+            notes: Vec::new(),
+            ..*self
+        })
     }
 
     /// Segments retransmitted inside the window by this worker's sockets.
@@ -392,4 +449,50 @@ pub struct Sample {
     pub congestion_window: u32,
     /// Segments retransmitted in this interval.
     pub retransmits: u32,
+    /// Of the transactions that were answered in this interval, at the end that asks over sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<IntervalLatency>,
+}
+
+/// Latencies of one interval, nanoseconds, to 1.6 % of each. Those of an open loop count from when a transaction was due,
+/// as in [`TransactionRecord::latency`], but belong to the interval in which the answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntervalLatency {
+    pub count: u64,
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+/// What a worker counted in one phase of a window that has several.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerPhase {
+    /// Edges as this worker met them, nanoseconds of CLOCK_MONOTONIC.
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// As in [`ConnectionRecord`], of all connections together.
+    pub bytes: u64,
+    pub bytes_in: u64,
+    pub operations: u64,
+    pub retransmits: u32,
+    /// Datagrams sent, or received where the worker receives.
+    pub datagrams: u64,
+    /// Datagrams found missing.
+    pub lost: u64,
+    pub process_cpu: CpuTime,
+    /// At the asking end by the same rules as that of the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<TransactionRecord>,
+    /// Of packet loads: counters, those of each worker, and what was open in the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<PacketPhase>,
+}
+
+/// What one end of a packet load counted in a phase.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PacketPhase {
+    pub counters: BTreeMap<String, u64>,
+    pub open: u64,
+    pub workers: Vec<PacketWorker>,
 }

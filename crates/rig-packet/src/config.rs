@@ -124,6 +124,29 @@ pub struct Client {
     pub flood: Option<Flood>,
 }
 
+impl Client {
+    /// Its requests per second where these have a rate, else its new connections per second.
+    pub fn rate(&self) -> f64 {
+        self.repeat.and_then(|repeat| repeat.rate).unwrap_or(self.load.rate)
+    }
+
+    fn has_request_rate(&self) -> bool {
+        self.repeat.is_some_and(|repeat| repeat.rate.is_some())
+    }
+
+    /// What its engine was made for.
+    pub(super) fn planned(&self) -> Planned {
+        if self.has_request_rate() { Planned::Requests(self.rate()) } else { Planned::Connections(self.rate()) }
+    }
+}
+
+/// What a client's schedule gives out, per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Planned {
+    Connections(f64),
+    Requests(f64),
+}
+
 /// The order in which a client uses its addresses and ports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

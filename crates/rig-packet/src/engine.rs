@@ -9,7 +9,7 @@ use rig_wire::udp::Udp;
 use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
-use super::config::{Config, ConfigError, Service};
+use super::config::{Client, Config, ConfigError, Planned, Service};
 use super::connection::Key;
 use super::counters::{Counters, Latencies, Window};
 use super::family::{Addresses, Family, Packet};
@@ -140,6 +140,8 @@ pub struct Engine<F: Family> {
     /// What a tunnel goes over.
     underlay: Option<Underlay>,
     running: Running<F>,
+    /// Of a client.
+    planned: Option<Planned>,
     /// Whether it is known where frames go.
     ready: bool,
     /// How many of our addresses have been announced.
@@ -153,6 +155,7 @@ impl<F: Family> Engine<F> {
         let Config { link, local, remote, capacity, service, steering } = config;
         let (local, remote) = (Addresses::new(&local), Addresses::new(&remote));
         let client = service.client();
+        let planned = client.map(Client::planned);
         let (counted, side, ports) = match &service {
             Service::TcpServer(tcp) => (Counted::Remote, Side::Local, &tcp.server.ports),
             Service::UdpServer(udp) => (Counted::Remote, Side::Local, &udp.server.ports),
@@ -192,7 +195,7 @@ impl<F: Family> Engine<F> {
         let resolver = Resolver::new(link.gateway);
         let underlay = link.tunnel.as_deref().map(Underlay::new);
         let announced = if link.announce { 0 } else { usize::MAX };
-        let mut engine = Self { core, link, resolver, underlay, running, ready: false, announced };
+        let mut engine = Self { core, link, resolver, underlay, running, planned, ready: false, announced };
         if let Some(mac) = engine.gateway() {
             engine.set_gateway(mac);
         }
@@ -301,6 +304,15 @@ impl<F: Family> Engine<F> {
         };
         if let Some(requests) = pace.and_then(Pace::requests) {
             self.core.counters.missed += requests.set_rate(rate, now);
+        }
+    }
+
+    /// `factor` times what its configuration says, from `now` on: requests where these have a rate, else new connections.
+    pub fn scale_rate(&mut self, factor: f64, now: Nanos) {
+        match self.planned {
+            Some(Planned::Connections(rate)) => self.set_rate(rate * factor, now),
+            Some(Planned::Requests(rate)) => self.set_request_rate(rate * factor, now),
+            None => {}
         }
     }
 

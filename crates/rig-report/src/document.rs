@@ -347,6 +347,7 @@ pub enum Chart {
     Bars(Bars),
     Stacked(Stacked),
     Lines(Lines),
+    Course(Course),
     Percentiles(Percentiles),
     Scaling(Scaling),
 }
@@ -357,6 +358,7 @@ impl Chart {
             Self::Bars(c) => &c.title,
             Self::Stacked(c) => &c.title,
             Self::Lines(c) => &c.title,
+            Self::Course(c) => &c.title,
             Self::Percentiles(c) => &c.title,
             Self::Scaling(c) => &c.title,
         }
@@ -435,6 +437,27 @@ pub struct Line {
     pub label: String,
     /// In ascending order of x.
     pub points: Vec<(f64, f64)>,
+}
+
+/// Lines over time through the phases of a programme.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Course {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    /// Whether the vertical axis is logarithmic; otherwise it begins at zero.
+    pub is_logarithmic: bool,
+    pub lines: Vec<Line>,
+    /// In their order.
+    pub phases: Vec<Stretch>,
+}
+
+/// A phase on the horizontal axis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stretch {
+    pub label: String,
+    pub from: f64,
+    pub to: f64,
 }
 
 /// What a number of workers carries. Both axes are logarithmic, so that carrying twice as much with twice as many is a

@@ -2,7 +2,7 @@
 
 use textwrap::core::display_width;
 
-use super::document::{Bars, Chart, Distribution, Interval, Lines, Percentiles, Scaling, Stacked};
+use super::document::{Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked};
 use super::paint::{Colour, Paint};
 use super::text::{MISSING, clean_line, pad, pad_left, shorten, significant};
 
@@ -26,6 +26,7 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
         Chart::Bars(bars) => render_bars(bars, width, paint),
         Chart::Stacked(stacked) => render_stacked(stacked, width, paint),
         Chart::Lines(lines) => render_lines(lines, width, paint),
+        Chart::Course(course) => render_course(course, width, paint),
         Chart::Percentiles(percentiles) => render_percentiles(percentiles, width, paint),
         Chart::Scaling(scaling) => render_scaling(scaling, width, paint),
     }
@@ -167,6 +168,51 @@ fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {
             pad(&shorten(&clean_line(&line.label), label_width), label_width),
             paint.colour(SERIES[i % SERIES.len()], &spark),
             " ".repeat(room.min(values.len() * 2) - spark_width),
+            pad_left(&format!("{:.decimals$}", range.low), figure_width),
+            pad_left(&format!("{:.decimals$}", range.high), figure_width),
+        ));
+    }
+    out
+}
+
+/// Each line as a course over time under the names of the phases, with its least and its greatest value.
+fn render_course(chart: &Course, width: usize, paint: Paint) -> Vec<String> {
+    let values = || chart.lines.iter().flat_map(|line| &line.points).map(|point| point.1).filter(|v| v.is_finite());
+    let Some(all) = range(&values().collect::<Vec<_>>()) else { return Vec::new() };
+    let decimals = decimals_for(all.high);
+    let label_width = label_width(chart.lines.iter().map(|line| line.label.as_str()), width);
+    let figure_width = format!("{:.decimals$}", all.high).len();
+    let room = width.saturating_sub(label_width + 2 * figure_width + 8).clamp(4, 80);
+    let end = chart.phases.iter().map(|phase| phase.to).fold(f64::MIN_POSITIVE, f64::max);
+    let column = |at: f64| ((at / end * room as f64).round() as usize).min(room);
+    let share = |value: f64| match (chart.is_logarithmic, all.high > all.low.max(0.0), all.low > 0.0) {
+        (true, true, true) => (value / all.low).ln() / (all.high / all.low).ln(),
+        _ if all.high > 0.0 => value / all.high,
+        _ => 0.0,
+    };
+    let mut names = String::new();
+    for phase in &chart.phases {
+        let (from, to) = (column(phase.from), column(phase.to));
+        names.extend(std::iter::repeat_n(' ', from.saturating_sub(names.chars().count())));
+        // A name ends before the next one begins.
+        names.push_str(&shorten(&clean_line(&phase.label), to.saturating_sub(from + 1)));
+    }
+    let mut out = vec![paint.dim(format!("{}  {names}", pad("", label_width)).trim_end())];
+    for (i, line) in chart.lines.iter().enumerate() {
+        let values: Vec<f64> = line.points.iter().map(|point| point.1).filter(|v| v.is_finite()).collect();
+        let Some(range) = range(&values) else { continue };
+        let sign = |at: usize| {
+            let (from, to) = (at as f64 * end / room as f64, (at + 1) as f64 * end / room as f64);
+            let inside = line.points.iter().filter(|point| point.0 >= from && point.0 < to).map(|point| point.1);
+            // Where there are fewer values than columns, the nearest before.
+            let value = inside.reduce(f64::max).or_else(|| line.points.iter().rfind(|point| point.0 < to).map(|p| p.1));
+            value.map_or(' ', |value| SPARKS[(share(value) * 7.0).round().clamp(0.0, 7.0) as usize])
+        };
+        let spark: String = (0..room).map(sign).collect();
+        out.push(format!(
+            "{}  {}  {} to {}",
+            pad(&shorten(&clean_line(&line.label), label_width), label_width),
+            paint.colour(SERIES[i % SERIES.len()], &spark),
             pad_left(&format!("{:.decimals$}", range.low), figure_width),
             pad_left(&format!("{:.decimals$}", range.high), figure_width),
         ));

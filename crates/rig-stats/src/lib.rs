@@ -6,6 +6,7 @@ pub mod confidence;
 pub mod histogram;
 pub mod propagate;
 pub mod sample;
+pub mod series;
 pub mod units;
 
 #[cfg(test)]

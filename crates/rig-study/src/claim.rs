@@ -25,7 +25,7 @@ mod parse;
 use std::fmt;
 
 use expression::{Dimension, Expr, Operator};
-pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_scenario_id};
+pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_phase_name, is_scenario_id};
 use parse::{Parsed, Test};
 use rig_stats::confidence::{Interval, Level};
 use rig_stats::propagate::{PropagateError, Scale, Series, propagate};
@@ -152,6 +152,11 @@ fn significant(value: f64) -> String {
 }
 
 impl Threshold {
+    /// Whether a value that is known exactly is what is claimed.
+    pub fn holds(self, value: f64) -> bool {
+        self.verdict(value, value) == Verdict::Holds
+    }
+
     /// The verdict on a value that lies between `low` and `high`.
     fn verdict(self, low: f64, high: f64) -> Verdict {
         let (holds, refuted) = match self {
@@ -208,6 +213,13 @@ impl Claim {
     /// The figures that the expression names, each once, in order of appearance.
     pub fn figures(&self) -> &[FigureRef] {
         &self.figures
+    }
+
+    /// The figure and what is claimed of it, where one figure as it stands is compared with a number.
+    pub fn condition(&self) -> Option<(FigureRef, Threshold)> {
+        let Effect { expr, threshold, .. } = self.effect(true);
+        let Expr::Figure(index) = expr else { return None };
+        Some((self.figures.get(index)?.clone(), threshold))
     }
 
     /// Judges the claim by the trials made.

@@ -22,6 +22,7 @@ use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
 
 pub mod middle;
 pub mod packets;
+pub mod phases;
 
 /// One figure of one trial, in the unit of [`Metric::unit`].
 ///
@@ -47,7 +48,9 @@ pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
         Metric::Jitter => jitter(record, side),
         Metric::Delay(of) => statistic(&delay([record], side), of),
         Metric::BackgroundThroughput => background_throughput(record),
-        Metric::Limit => found(record, |of| of != Searched::Held),
+        Metric::CpusUsed => phases::cpus_used(record, side),
+        Metric::T95 => phases::t95(record),
+        Metric::Limit => found(record, |of| of != Searched::Held).or(record.limit.as_ref().map(|limit| limit.rate)),
         Metric::LimitHeld => found(record, |of| of == Searched::Held),
         metric if middle::is_own(metric) => middle::figure(record, metric),
         _ => packets::figure(record, side, metric),
@@ -67,6 +70,11 @@ fn found(record: &TrialRecord, is_meant: impl Fn(Searched) -> bool) -> Option<f6
 /// true limit is at least what was held.
 pub fn reading(record: &TrialRecord, side: Side, metric: Metric) -> Option<Reading> {
     let value = figure(record, side, metric)?;
+    if metric == Metric::T95 {
+        // It lies somewhere in the interval whose end is given.
+        let below = phases::interval_us(record);
+        return Some(Reading { value, resolution: Resolution { below, above: 0.0 }, bound: None });
+    }
     let search = record.search.as_ref().filter(|_| matches!(metric, Metric::Limit | Metric::LimitHeld));
     let Some(search) = search else { return Some(value.into()) };
     let not_held = search.outcome.lost.filter(|lost| *lost >= value);
@@ -92,7 +100,7 @@ pub fn sample_of(readings: impl IntoIterator<Item = Reading>, metric: Metric) ->
 
 /// Whether trials of `load` have the figure; where not, why not and what to write instead.
 pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
-    let FigureRef { scenario, side, metric } = figure;
+    let FigureRef { scenario, side, metric, .. } = figure;
     let (side, metric) = (*side, *metric);
     let flow = match load {
         Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => Some(*flow),
@@ -139,7 +147,7 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
         {
             refuse(format!("the {side} end of scenario `{scenario}` receives nothing"), "name the end that receives")
         }
-        Metric::BackgroundThroughput => Ok(()),
+        Metric::BackgroundThroughput | Metric::T95 => Ok(()),
         _ if matches!(side, Side::Sender | Side::Receiver) && !one_way => {
             refuse(format!("payload of scenario `{scenario}` goes both ways, so it has no {side}"), other_side)
         }

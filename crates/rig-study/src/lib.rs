@@ -10,6 +10,7 @@ pub mod figures;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod flame;
+pub mod programme;
 pub mod record;
 pub mod run;
 pub mod store;

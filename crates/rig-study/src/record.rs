@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use crate::programme::Which;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_packet::search::{GeneratorBound, Outcome, Search};
+use rig_stats::series::Track;
 pub use rig_testbed::datapath::{BackendState, Counters, ServiceState, Settings, State};
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
 use schemars::JsonSchema;
@@ -42,8 +44,83 @@ pub struct TrialRecord {
     /// moment; records of version 0.1.0 have them only here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middle: Option<MiddleRecord>,
+    /// The phases of the window, where it has any with names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseRecord>,
+    /// Counters over time, where they were sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+    /// The limit that rates are shares of, where it was measured without a search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitRecord>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
+}
+
+/// One phase of the window. What its workers counted is in [`WorkerRecord::phases`], in the same order; where there is but
+/// one phase, that of the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PhaseRecord {
+    pub name: String,
+    /// Edges at which the node counters were read, nanoseconds of CLOCK_MONOTONIC.
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    pub ended: PhaseEnd,
+    /// What its loads were told when it began.
+    #[serde(default)]
+    pub rates: Vec<RateRecord>,
+    pub nodes: Vec<NodeRecord>,
+}
+
+/// Why a phase ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseEnd {
+    /// It had its time.
+    Time,
+    /// What it waited for had come about this long after its begin, and held from then on.
+    Reached { condition: String, after_us: u64 },
+    /// What it waited for had not come about within so long.
+    Deadline { condition: String, after_us: u64 },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RateRecord {
+    pub load: Which,
+    /// In the unit of the load: transactions, connections or requests per second of a pair, or payload bytes per second of
+    /// a sending thread.
+    pub per_second: f64,
+    /// Of the limit that was measured, where it was given as such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+}
+
+/// What a load carries that nothing holds back: open loops as closed ones with as many transactions under way as they
+/// have room for, streams without their throttle.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LimitRecord {
+    /// In the unit of [`RateRecord::per_second`].
+    pub rate: f64,
+    /// How long it was measured, microseconds.
+    pub window_us: u64,
+}
+
+/// Counters over time. Intervals count from the window's begin.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// When that was, nanoseconds of CLOCK_MONOTONIC.
+    pub begin_ns: u64,
+    /// As it was to be.
+    pub interval_us: u64,
+    /// In the order of [`TrialRecord::workers`]: `bytes`, `bytes_in`, `units`, `lost`, `retransmits` as in
+    /// [`rig_load::record::Sample`], and `latency_count`, `latency_p50_ns` and so on as in
+    /// [`rig_load::record::IntervalLatency`].
+    pub workers: Vec<Track>,
+    /// In the order of [`TrialRecord::nodes`]: `cpu0_busy_us`, `cpu0_packets` (received), `eth0_rx_packets`, `eth0_rx_bytes`,
+    /// `eth0_tx_packets`, `eth0_tx_bytes`, `eth0_dropped`, `tcp_retransmitted`.
+    pub nodes: Vec<Track>,
+    /// CPU time that reading the nodes' counters took, microseconds.
+    pub cost_us: u64,
 }
 
 impl TrialRecord {
@@ -54,6 +131,36 @@ impl TrialRecord {
 
     pub fn seconds(&self) -> f64 {
         self.window_end_ns.saturating_sub(self.window_begin_ns) as f64 / 1e9
+    }
+
+    /// One phase as if it were the window: what is not counted by phase is not there. `None` where there is no such phase.
+    pub fn of_phase(&self, name: &str) -> Option<Self> {
+        let index = self.phases.iter().position(|phase| phase.name == name)?;
+        let phase = &self.phases[index];
+        let worker = |worker: &WorkerRecord| {
+            if self.phases.len() == 1 { Some(worker.clone()) } else { worker.of_phase(index) }
+        };
+        let workers = self.workers.iter().map(worker);
+        Some(Self {
+            scenario: self.scenario.clone(),
+            ordinal: self.ordinal,
+            started_unix_ms: self.started_unix_ms,
+            setup_us: self.setup_us,
+            teardown_us: self.teardown_us,
+            total_us: self.total_us,
+            window_begin_ns: phase.begin_ns,
+            window_end_ns: phase.end_ns,
+            nodes: phase.nodes.clone(),
+            workers: workers.collect::<Option<_>>()?,
+            throttled_us: None,
+            search: None,
+            agents: Vec::new(),
+            middle: None,
+            phases: Vec::new(),
+            series: self.series.clone(),
+            limit: None,
+            flags: Vec::new(),
+        })
     }
 }
 
@@ -224,6 +331,8 @@ pub enum Flag {
     Late { worker: String, begins: u64 },
     /// A search for a limit found none.
     NoLimit { why: String },
+    /// What a phase waited for did not come about within its deadline.
+    NotReached { phase: String, condition: String, microseconds: u64 },
     /// Clock ticks differ from what was counted by more than they can err by chance: other tools show them.
     TicksDiffer { node: String, percent: f64, by_ticks: f64 },
 }
@@ -293,6 +402,10 @@ impl fmt::Display for Flag {
                 write!(f, "{begins} connections or requests of {worker} began more than a millisecond late")
             }
             Self::NoLimit { why } => write!(f, "the search found no limit: {why}"),
+            Self::NotReached { phase, condition, microseconds } => {
+                let seconds = *microseconds as f64 / 1e6;
+                write!(f, "phase {phase} waited {seconds:.2} s for {condition} in vain")
+            }
             Self::TicksDiffer { node, percent, by_ticks } => {
                 write!(
                     f,

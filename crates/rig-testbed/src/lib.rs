@@ -10,6 +10,7 @@ mod middle;
 pub mod node;
 mod paths;
 pub mod plan;
+pub mod sampler;
 mod share;
 mod testbed;
 pub mod topology;

@@ -261,6 +261,7 @@ fn samples_beyond_the_window_are_refused() {
         rtt_us: 0,
         congestion_window: 0,
         retransmits: 0,
+        latency: None,
     };
     for _ in 0..100 {
         world.guest.received(&wire::line(&Reply::Sample(sample.into())), world.now_ns);

@@ -13,7 +13,8 @@ use rig_report::document::Claim;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_study::claim::{FigureRef, Metric, Verdict};
-use rig_study::figures::{reading, sample_of};
+use rig_study::figures::phases::reading_of;
+use rig_study::figures::sample_of;
 use rig_study::record::TrialRecord;
 use rig_study::run::{Options, Outcome, Settled, no_verdict};
 use rig_study::store::{Run, RunState, Store};
@@ -149,7 +150,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         .collect();
     let values = |wanted: &FigureRef| -> Option<Sample> {
         let trials = run.trials.iter().filter(|trial| trial.scenario == wanted.scenario);
-        let readings: Option<Vec<_>> = trials.map(|trial| reading(trial, wanted.side, wanted.metric)).collect();
+        let readings: Option<Vec<_>> = trials.map(|trial| reading_of(trial, wanted)).collect();
         readings.filter(|readings| !readings.is_empty()).map(|readings| sample_of(readings, wanted.metric))
     };
     // A claim about a scenario that was left out on purpose says nothing.

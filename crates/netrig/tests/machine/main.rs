@@ -15,5 +15,6 @@ mod loads;
 mod middle;
 mod packets;
 mod paths;
+mod programme;
 mod rootless;
 mod world;

@@ -30,8 +30,8 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Member {
-    process: Process,
+pub(super) struct Member {
+    pub(super) process: Process,
     stage: Stage,
     failure: Option<Failure>,
 }
@@ -54,7 +54,7 @@ impl Member {
 
 /// Listeners at even places, each followed by its connecting peer.
 pub(super) struct Group<'a> {
-    members: Vec<Member>,
+    pub(super) members: Vec<Member>,
     waiter: Waiter,
     cancel: Cancel,
     on_sample: OnSample<'a>,
@@ -246,16 +246,16 @@ fn send(process: &mut Process, order: &Order) -> Result<(), DriverError> {
 /// Workers under load. Dropping it kills them.
 #[derive(Debug)]
 pub struct Running<'a> {
-    group: Group<'a>,
+    pub(super) group: Group<'a>,
     begin_ns: u64,
-    end_ns: u64,
-    stop_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) stop_ns: u64,
     /// How long the load may take to come to its end.
     drain: Duration,
 }
 
 impl Running<'_> {
-    /// The window's edges as planned, nanoseconds of CLOCK_MONOTONIC.
+    /// The window's edges as planned or as told since, nanoseconds of CLOCK_MONOTONIC.
     pub fn window(&self) -> (u64, u64) {
         (self.begin_ns, self.end_ns)
     }

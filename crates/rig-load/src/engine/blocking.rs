@@ -22,7 +22,7 @@ pub(super) struct Receiver<P> {
 impl<P: Push> Engine for Sender<P> {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
-        let mut pace = Pace::within(self.throttle, course.ceiling(), self.message);
+        let mut pace = Pace::following(self.throttle, course.ceiling(), self.message);
         while !course.is_ending() {
             if let Some(pace) = &mut pace
                 && !pace.wait(course)
@@ -51,7 +51,7 @@ impl<P: Pull> Engine for Receiver<P> {
         let mut pace = Pace::new(course.intake());
         while !course.is_stopped() {
             if let Some(pace) = &mut pace
-                && !pace.wait_unless(|| course.is_stopped())
+                && !pace.wait_unless(course, || course.is_stopped())
             {
                 break;
             }

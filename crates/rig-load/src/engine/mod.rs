@@ -8,6 +8,7 @@ pub(crate) mod datagrams;
 mod modes;
 mod pace;
 mod ready;
+mod recent;
 mod splice;
 pub(crate) mod transactions;
 mod uring;
@@ -15,15 +16,17 @@ mod uring;
 use std::fmt::{Debug, Display};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rig_sys::clock::monotonic_ns;
 use rustix::io::Errno;
 
 pub(crate) use self::modes::{CopyIn, Pull};
 use self::modes::{CopyOut, Counted, Datagrams, Discard, FileOut, Push, ZeroCopyOut};
+pub(crate) use self::recent::{Recent, Snapshot};
 use self::splice::SpliceOut;
+use crate::command::{Command, What};
 use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
 use crate::record::{Direction, TransactionRecord};
 use crate::wait::Bell;
@@ -135,6 +138,17 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// What they are after a command.
+    pub(crate) fn after(self, command: Command) -> Self {
+        match command.what {
+            What::End => {
+                let cool_down_ns = self.stop_ns.saturating_sub(self.end_ns);
+                Self { end_ns: command.at_ns, stop_ns: command.at_ns.saturating_add(cool_down_ns), ..self }
+            }
+            What::Rate(_) | What::Mark => self,
+        }
+    }
+
     /// Of a load that does not begin.
     pub(crate) const NEVER: Self = Self { start_ns: u64::MAX, begin_ns: u64::MAX, end_ns: u64::MAX, stop_ns: u64::MAX };
 }
@@ -148,6 +162,18 @@ pub(crate) struct Course {
     ceiling: Option<u64>,
     /// Rung when the load stops, for threads that wait for more than a socket.
     pub(crate) stop: Bell,
+    /// Commands that have come, so that a thread reads one word that is written with each of them only.
+    heard: AtomicUsize,
+    commands: Mutex<Vec<Command>>,
+    /// Rung with each command.
+    pub(crate) news: Bell,
+    /// Latencies of the load threads that measure any.
+    recent: Mutex<Vec<Arc<Recent>>>,
+}
+
+/// A thread that panicked while it held the lock left nothing half-done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const WAITING: u8 = 0;
@@ -158,7 +184,57 @@ const STOPPED: u8 = 3;
 impl Course {
     /// With a ceiling for each load thread, payload bytes per second.
     pub(crate) fn new(ceiling: Option<u64>) -> io::Result<Self> {
-        Ok(Self { phase: AtomicU8::new(WAITING), times: OnceLock::new(), ceiling, stop: Bell::new()? })
+        Ok(Self {
+            phase: AtomicU8::new(WAITING),
+            times: OnceLock::new(),
+            ceiling,
+            stop: Bell::new()?,
+            heard: AtomicUsize::new(0),
+            commands: Mutex::default(),
+            news: Bell::new()?,
+            recent: Mutex::default(),
+        })
+    }
+
+    /// Tells the load threads. Whoever is parked has to be unparked.
+    pub(crate) fn tell(&self, command: Command) {
+        let mut commands = lock(&self.commands);
+        commands.push(command);
+        self.heard.store(commands.len(), Ordering::Release);
+        drop(commands);
+        self.news.ring();
+    }
+
+    /// The commands since the last look, of which `seen` keeps how many they were.
+    #[inline]
+    pub(crate) fn news(&self, seen: &mut usize) -> Vec<Command> {
+        if self.heard.load(Ordering::Acquire) == *seen {
+            return Vec::new();
+        }
+        let commands = lock(&self.commands);
+        let news = commands[*seen..].to_vec();
+        *seen = commands.len();
+        news
+    }
+
+    /// Whether there is any that was not looked at.
+    #[inline]
+    pub(crate) fn has_news(&self, seen: usize) -> bool {
+        self.heard.load(Ordering::Relaxed) != seen
+    }
+
+    /// A load thread's latencies, for the control thread to look at.
+    pub(crate) fn measures(&self) -> Arc<Recent> {
+        let recent = Arc::<Recent>::default();
+        lock(&self.recent).push(recent.clone());
+        recent
+    }
+
+    /// All latencies so far.
+    pub(crate) fn latencies(&self) -> Snapshot {
+        let mut sum = Snapshot::default();
+        lock(&self.recent).iter().for_each(|recent| sum.add(recent));
+        sum
     }
 
     /// Payload bytes per second that a load thread may send.
@@ -181,7 +257,20 @@ impl Course {
 
     /// The planned moments; before the start [`Times::NEVER`].
     pub(crate) fn times(&self) -> Times {
-        self.times.get().copied().unwrap_or(Times::NEVER)
+        let planned = self.times.get().copied().unwrap_or(Times::NEVER);
+        if self.heard.load(Ordering::Acquire) == 0 {
+            return planned;
+        }
+        lock(&self.commands).iter().fold(planned, |times, command| times.after(*command))
+    }
+
+    /// The planned moments, for a thread that asks often: `seen` keeps how many commands they come of.
+    #[inline]
+    pub(crate) fn refresh(&self, times: &mut Times, seen: &mut usize) {
+        if self.has_news(*seen) {
+            self.news(seen);
+            *times = self.times();
+        }
     }
 
     /// Ends the sending of streams, while receiving goes on to their end. Whoever is blocked in sending or parked has to
@@ -278,6 +367,8 @@ pub(crate) trait Engine: Debug {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Report {
     pub(crate) transactions: Option<TransactionRecord>,
+    /// The same for each phase of the window, where it has several.
+    pub(crate) phases: Vec<TransactionRecord>,
     pub(crate) datagrams: Option<datagrams::Findings>,
     /// For the reader.
     pub(crate) notes: Vec<String>,
@@ -290,6 +381,12 @@ impl Report {
             (Some(mine), Some(theirs)) => mine.merge(&theirs),
             (mine @ None, theirs) => *mine = theirs,
             (Some(_), None) => {}
+        }
+        for (index, theirs) in other.phases.into_iter().enumerate() {
+            match self.phases.get_mut(index) {
+                Some(mine) => mine.merge(&theirs),
+                None => self.phases.push(theirs),
+            }
         }
         match (&mut self.datagrams, other.datagrams) {
             (Some(mine), Some(theirs)) => mine.merge(&theirs),

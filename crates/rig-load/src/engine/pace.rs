@@ -1,10 +1,12 @@
 //! Holding a sender to a rate.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use rig_sys::clock::monotonic_ns;
 
 use super::Course;
+use crate::command::What;
 
 /// A sender that was kept from sending may make up for at most this much; what is older is lost. One percent of a window
 /// of a second.
@@ -22,13 +24,21 @@ pub(crate) struct Pace {
     /// Both relative to the origin.
     due_ns: f64,
     seen_ns: f64,
+    /// Of one that follows the rates that the load is told: the commands that were looked at.
+    heard: Option<usize>,
+    /// Rates to come, bytes per second, each with the moment from which it holds.
+    coming: VecDeque<(u64, f64)>,
+    /// Which no rate exceeds.
+    ceiling: f64,
 }
 
 impl Pace {
     /// At most `rate` bytes per second from now on; `None` for no limit.
     pub(crate) fn new(rate: Option<u64>) -> Option<Self> {
         let ns_per_byte = 1e9 / rate? as f64;
-        Some(Self { ns_per_byte, origin_ns: monotonic_ns(), due_ns: 0.0, seen_ns: 0.0 })
+        let origin_ns = monotonic_ns();
+        let (due_ns, seen_ns, heard, coming, ceiling) = (0.0, 0.0, None, VecDeque::new(), f64::INFINITY);
+        Some(Self { ns_per_byte, origin_ns, due_ns, seen_ns, heard, coming, ceiling })
     }
 
     /// At most `rate` bytes per second from now on, as far as there is one, and never more than `ceiling`: what a peer
@@ -36,8 +46,15 @@ impl Pace {
     pub(crate) fn within(rate: Option<u64>, ceiling: Option<u64>, message: usize) -> Option<Self> {
         let Some(ceiling) = ceiling else { return Self::new(rate) };
         let mut pace = Self::new(Some(rate.map_or(ceiling, |rate| rate.min(ceiling))))?;
+        pace.ceiling = ceiling as f64;
         pace.spend(message);
         Some(pace)
+    }
+
+    /// As [`Self::within`], and from then on at the rates that the load is told, if it has one to begin with.
+    pub(crate) fn following(rate: Option<u64>, ceiling: Option<u64>, message: usize) -> Option<Self> {
+        let pace = Self::within(rate, ceiling, message)?;
+        Some(Self { heard: rate.map(|_| 0), ..pace })
     }
 
     /// Accounts for `bytes` sent.
@@ -48,8 +65,29 @@ impl Pace {
 
     /// `None` when the next send is due, else the time to wait for, in nanoseconds of CLOCK_MONOTONIC.
     #[inline]
-    pub(crate) fn due(&mut self) -> Option<u64> {
+    pub(crate) fn due(&mut self, course: &Course) -> Option<u64> {
+        if !self.coming.is_empty() || self.heard.is_some_and(|heard| course.has_news(heard)) {
+            self.hear(course, monotonic_ns());
+        }
         if self.due_ns <= self.seen_ns { None } else { self.look(monotonic_ns()) }
+    }
+
+    /// Takes the rate that holds at `now_ns`.
+    #[cold]
+    fn hear(&mut self, course: &Course, now_ns: u64) {
+        let news = self.heard.as_mut().map_or_else(Vec::new, |heard| course.news(heard));
+        for command in news {
+            if let What::Rate(rate) = command.what {
+                self.coming.push_back((command.at_ns, rate));
+            }
+        }
+        while let Some((at_ns, rate)) = self.coming.front().copied().filter(|(at_ns, _)| *at_ns <= now_ns) {
+            self.coming.pop_front();
+            (self.origin_ns, self.seen_ns) = (at_ns, now_ns.saturating_sub(at_ns) as f64);
+            self.ns_per_byte = 1e9 / rate.min(self.ceiling);
+            // A rate of zero has no next time.
+            self.due_ns = if rate > 0.0 { (self.seen_ns - BURST_NS).max(0.0) } else { f64::INFINITY };
+        }
     }
 
     fn look(&mut self, now_ns: u64) -> Option<u64> {
@@ -58,19 +96,20 @@ impl Pace {
             self.due_ns = self.due_ns.max(self.seen_ns - BURST_NS);
             return None;
         }
-        Some(self.origin_ns + self.due_ns as u64 + GRAIN_NS)
+        let due_ns = self.origin_ns.saturating_add(self.due_ns as u64).saturating_add(GRAIN_NS);
+        Some(self.coming.front().map_or(due_ns, |(at_ns, _)| due_ns.min((*at_ns).max(now_ns))))
     }
 
     /// Sleeps until the next send is due. False when the load ended meanwhile.
     #[inline]
     pub(crate) fn wait(&mut self, course: &Course) -> bool {
-        self.wait_unless(|| course.is_ending())
+        self.wait_unless(course, || course.is_ending())
     }
 
     /// As [`Self::wait`], for a thread that goes on until the load is `over` in its own way.
     #[inline]
-    pub(crate) fn wait_unless(&mut self, over: impl Fn() -> bool) -> bool {
-        while let Some(due_ns) = self.due() {
+    pub(crate) fn wait_unless(&mut self, course: &Course, over: impl Fn() -> bool) -> bool {
+        while let Some(due_ns) = self.due(course) {
             if over() {
                 return false;
             }
@@ -116,7 +155,7 @@ mod tests {
     use super::*;
 
     fn pace(rate: u64) -> Pace {
-        Pace { ns_per_byte: 1e9 / rate as f64, origin_ns: 0, due_ns: 0.0, seen_ns: 0.0 }
+        Pace { origin_ns: 0, ..Pace::new(Some(rate)).unwrap() }
     }
 
     #[test]
@@ -133,6 +172,37 @@ mod tests {
         assert_eq!(slow.ns_per_byte, pace.ns_per_byte * 10.0);
         assert_eq!(Pace::within(None, Some(1_000), 0).unwrap().ns_per_byte, pace.ns_per_byte);
         assert!(Pace::within(None, None, 1).is_none());
+    }
+
+    #[test]
+    fn a_rate_that_is_told_holds_from_its_moment_on() {
+        let course = Course::new(None).unwrap();
+        let tell = |at_ns, rate| course.tell(crate::command::Command { at_ns, what: What::Rate(rate) });
+        let mut pace = Pace { origin_ns: 0, ..Pace::following(Some(1_000_000), None, 0).unwrap() };
+        let sent_until = |pace: &mut Pace, from_ns: u64, to_ns: u64| {
+            let (mut now_ns, mut sent) = (from_ns, 0);
+            while now_ns < to_ns {
+                pace.hear(&course, now_ns);
+                match pace.look(now_ns) {
+                    None => {
+                        pace.spend(100);
+                        sent += 100;
+                    }
+                    Some(due_ns) => now_ns = due_ns.max(now_ns + 1),
+                }
+            }
+            sent
+        };
+        let close = |sent: u64, expected: u64| assert!(sent.abs_diff(expected) <= expected / 100 + 200, "{sent}");
+        tell(1_000_000_000, 4_000_000.0);
+        close(sent_until(&mut pace, 0, 1_000_000_000), 1_000_000);
+        close(sent_until(&mut pace, 1_000_000_000, 2_000_000_000), 4_000_000);
+        tell(2_000_000_000, 0.0);
+        assert_eq!(sent_until(&mut pace, 2_000_000_000, 3_000_000_000), 0);
+        tell(3_000_000_000, 1_000_000.0);
+        close(sent_until(&mut pace, 3_000_000_000, 4_000_000_000), 1_000_000);
+        // One that has a ceiling and no rate of its own is told nothing.
+        assert_eq!(Pace::following(None, Some(1_000), 0).unwrap().heard, None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) struct Receiver<P> {
 
 impl<P: Push> Engine for Sender<P> {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut pace = Pace::within(self.throttle, course.ceiling(), self.message);
+        let mut pace = Pace::following(self.throttle, course.ceiling(), self.message);
         serve(
             connections,
             || course.is_ending(),
@@ -64,7 +64,7 @@ impl<P: Pull> Engine for Receiver<P> {
         let mut pace = Pace::new(course.intake());
         serve(connections, over, EventFlags::IN, |_, connection, _| {
             if let Some(pace) = &mut pace
-                && !pace.wait_unless(over)
+                && !pace.wait_unless(course, over)
             {
                 return Ok(Turn::Next);
             }

@@ -70,11 +70,11 @@ pub(super) fn build(
 
 impl Engine for Sender {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut pace = Pace::within(self.throttle, course.ceiling(), self.message);
+        let mut pace = Pace::following(self.throttle, course.ceiling(), self.message);
         // Shutting the sockets down ends no zero-copy send that waits for the peer to acknowledge its pages.
         self.ring.wake_on(course.stop.as_fd()).map_err(|error| refused(&error))?;
         while !course.is_ending() {
-            let held_until_ns = self.fill(pace.as_mut());
+            let held_until_ns = self.fill(pace.as_mut(), course);
             if self.ring.total_in_flight() > 0 {
                 let timeout = held_until_ns.map(|ns| Duration::from_nanos(ns.saturating_sub(monotonic_ns())));
                 wait(&mut self.ring, timeout)?;
@@ -98,13 +98,13 @@ impl Engine for Sender {
 
 impl Sender {
     /// Queues a send for each free turn. Returns the time at which the next is due when there is one too many.
-    fn fill(&mut self, mut pace: Option<&mut Pace>) -> Option<u64> {
+    fn fill(&mut self, mut pace: Option<&mut Pace>, course: &Course) -> Option<u64> {
         while let Some(&connection) = self.turns.front() {
             if self.quota == 0 {
                 return None;
             }
             if let Some(pace) = &mut pace {
-                if let Some(due_ns) = pace.due() {
+                if let Some(due_ns) = pace.due(course) {
                     return Some(due_ns);
                 }
                 pace.spend(self.message);
@@ -155,7 +155,7 @@ impl Engine for Receiver {
         }
         while self.ring.total_in_flight() > 0 {
             if let Some(pace) = &mut pace {
-                pace.wait_unless(|| course.is_stopped());
+                pace.wait_unless(course, || course.is_stopped());
             }
             wait(&mut self.ring, None)?;
             while let Some(completion) = self.ring.completion() {

@@ -3,6 +3,7 @@
 //! One control thread waits for three things at once (the driver's pipe, the load threads' bell, and the next absolute
 //! time at which something is due) and never polls. The load threads do nothing but move bytes and count them.
 
+mod edges;
 pub mod ends;
 mod observe;
 mod open;
@@ -20,11 +21,13 @@ use rig_sys::clock::{self, monotonic_after};
 use rig_sys::{cpu, socket};
 use rustix::event::{PollFd, PollFlags};
 
+use self::edges::Edges;
 use self::observe::Observer;
 use self::open::datagram::Doorman;
 use self::open::{Opened, Sockets};
 use self::orders::Orders;
 use self::team::Team;
+use crate::command::Command;
 use crate::engine::Times;
 use crate::plan::{Load, WorkerPlan};
 use crate::protocol::{Event, Order};
@@ -72,7 +75,8 @@ impl<T, E: Display> Failing<T> for Result<T, E> {
 /// lost driver have been reported as [`Event::Failed`].
 pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
     let waiter = Waiter::new().failing(|| "create a timer".into())?;
-    let mut control = Control { orders: Orders::new(stdin.as_fd()), out: stdout, waiter: &waiter };
+    let (orders, commands) = (Orders::new(stdin.as_fd()), Vec::new());
+    let mut control = Control { orders, commands, takes_commands: false, out: stdout, waiter: &waiter };
     let result = control.serve();
     if let Err(WorkerError::Failed { what, why }) = &result {
         control.report(&Event::Failed { what: what.clone(), why: why.clone() })?;
@@ -83,6 +87,10 @@ pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
 /// The control thread's view of the world.
 pub(crate) struct Control<'a, W> {
     orders: Orders<'a>,
+    /// Those that came and were not looked at.
+    commands: Vec<Command>,
+    /// Whether there is a load under way that can be told something.
+    takes_commands: bool,
     out: W,
     waiter: &'a Waiter,
 }
@@ -132,18 +140,25 @@ impl<W: Write> Control<'_, W> {
         let begin_ns = start_ns.saturating_add(phases.warm_up.as_nanos() as u64);
         let end_ns = begin_ns.saturating_add(phases.window.as_nanos() as u64);
         let stop_ns = end_ns.saturating_add(phases.cool_down.as_nanos() as u64);
-        let never = |_: &Team| false;
-
-        self.until(team, Some(start_ns), never)?;
+        let mut edges = Edges::new(begin_ns, end_ns, stop_ns, phases.interval);
+        self.takes_commands = true;
+        self.rest_until(team, &mut edges, |_| start_ns)?;
         team.go(Times { start_ns, begin_ns, end_ns, stop_ns });
-        self.until(team, Some(begin_ns), never)?;
+        self.rest_until(team, &mut edges, |_| begin_ns)?;
         let mut observer = Observer::begin(team);
-        for due_ns in observe::schedule(begin_ns, end_ns, phases.interval) {
-            self.until(team, Some(due_ns), never)?;
-            let sample = observer.sample(team);
-            self.report(&Event::Sample(sample))?;
+        loop {
+            self.rest_until(team, &mut edges, Edges::next_ns)?;
+            let due = edges.take();
+            let sample = observer.look(team, due);
+            if let Some(sample) = sample {
+                self.report(&Event::Sample(sample))?;
+            }
+            if due.end {
+                break;
+            }
         }
-        self.until(team, Some(stop_ns), never)?;
+        self.rest_until(team, &mut edges, Edges::stop_ns)?;
+        self.takes_commands = false;
         let patience = match team.direction() {
             Direction::Receive | Direction::Request | Direction::Both => Some(DRAIN),
             // It tells the receiver how much it has sent.
@@ -161,7 +176,26 @@ impl<W: Write> Control<'_, W> {
         observer.record(plan, team)
     }
 
-    /// Waits for `done`, which the load threads bring about, or until `deadline_ns`. Ends early with the error when a
+    /// Waits until the moment that `edges` give, which a command may move, and hands commands on to the load threads.
+    fn rest_until(
+        &mut self,
+        team: &Team,
+        edges: &mut Edges,
+        moment: impl Fn(&Edges) -> u64,
+    ) -> Result<(), WorkerError> {
+        loop {
+            self.until(team, Some(moment(edges)), |_| false)?;
+            if self.commands.is_empty() {
+                return Ok(());
+            }
+            for command in self.commands.drain(..) {
+                edges.hear(command);
+                team.tell(command);
+            }
+        }
+    }
+
+    /// Waits for `done`, which the load threads bring about, for a command, or until `deadline_ns`. Ends early with the error when a
     /// load thread fails, the driver goes away, or it sends an order out of turn.
     fn until(
         &mut self,
@@ -172,7 +206,7 @@ impl<W: Write> Control<'_, W> {
         loop {
             self.refuse_read_order()?;
             team.check()?;
-            if done(team) {
+            if done(team) || !self.commands.is_empty() {
                 return Ok(());
             }
             let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN), team.bell().entry()];
@@ -244,13 +278,32 @@ impl<W: Write> Control<'_, W> {
         }
     }
 
+    /// Reads what has come. Only commands have their turn at any time while the load runs; they are kept for whoever
+    /// waits.
     fn refuse_order(&mut self) -> Result<(), WorkerError> {
-        self.orders.read()?.map_or(Ok(()), |order| Err(refuse(&order)))
+        if let Some(order) = self.orders.read()? {
+            self.keep_or_refuse(&order)?;
+        }
+        // Several may have come in one piece.
+        self.refuse_read_order()
+    }
+
+    fn keep_or_refuse(&mut self, order: &Order) -> Result<(), WorkerError> {
+        match order {
+            Order::Command(command) if self.takes_commands => {
+                self.commands.push(*command);
+                Ok(())
+            }
+            order => Err(refuse(order)),
+        }
     }
 
     /// An order that came in one piece with the one before it makes no descriptor ready.
     fn refuse_read_order(&mut self) -> Result<(), WorkerError> {
-        self.orders.take()?.map_or(Ok(()), |order| Err(refuse(&order)))
+        while let Some(order) = self.orders.take()? {
+            self.keep_or_refuse(&order)?;
+        }
+        Ok(())
     }
 
     fn report(&mut self, event: &Event) -> Result<(), WorkerError> {
@@ -264,6 +317,7 @@ fn refuse(order: &Order) -> WorkerError {
     let (name, why) = match order {
         Order::Plan(_) => ("plan", "there is one already"),
         Order::Go { .. } => ("go", "all connections have to stand first, and it comes once"),
+        Order::Command(_) => ("command", "it is for a load that runs and whose window is not over"),
         Order::Done => ("done", "it is for the listening end of a packet load, after the load"),
     };
     WorkerError::Failed { what: format!("obey the order '{name}'"), why: why.into() }

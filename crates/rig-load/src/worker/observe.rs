@@ -1,17 +1,16 @@
 //! Reading the counters at the window's edges and in between.
 
-use std::time::Duration;
-
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::socket::{self, Buffer, TcpInfo};
 
+use super::edges::Due;
 use super::team::Team;
 use super::{Failing, WorkerError};
 use crate::engine::datagrams::Findings;
-use crate::engine::{Connection, Count};
+use crate::engine::{Connection, Count, Snapshot};
 use crate::plan::{Engine, Load, ReceiveMode, SendMode, WorkerPlan};
 use crate::record::{
-    ConnectionRecord, CpuTime, Direction, Sample, TcpState, ThreadRecord, TransactionRecord, WorkerRecord,
+    ConnectionRecord, CpuTime, Direction, Sample, TcpState, ThreadRecord, TransactionRecord, WorkerPhase, WorkerRecord,
 };
 
 /// Everything at one moment.
@@ -25,6 +24,7 @@ struct Reading {
     thread_cpu_ns: Vec<u64>,
     process_cpu_ns: (u64, u64),
     tcp: Vec<TcpState>,
+    latencies: Snapshot,
 }
 
 impl Reading {
@@ -43,7 +43,7 @@ impl Reading {
         let thread_cpu_ns = team.cpu_ns();
         let tcp_state = if team.is_udp() { |_: &Connection| TcpState::default() } else { tcp_state };
         let tcp = team.connections().iter().map(tcp_state).collect();
-        Self { at_ns, counts, inbound, thread_cpu_ns, process_cpu_ns, tcp }
+        Self { at_ns, counts, inbound, thread_cpu_ns, process_cpu_ns, tcp, latencies: team.latencies() }
     }
 
     fn bytes(&self) -> u64 {
@@ -67,6 +67,13 @@ impl Reading {
         self.counts.iter().map(|c| c.operations).sum()
     }
 
+    fn cpu_since(&self, before: &Self) -> CpuTime {
+        CpuTime {
+            user_ns: self.process_cpu_ns.0 - before.process_cpu_ns.0,
+            system_ns: self.process_cpu_ns.1 - before.process_cpu_ns.1,
+        }
+    }
+
     fn retransmits(&self) -> u32 {
         self.tcp.iter().fold(0, |sum, tcp| sum.wrapping_add(tcp.total_retransmits))
     }
@@ -77,25 +84,26 @@ pub(super) struct Observer {
     begin: Reading,
     last: Reading,
     samples: Vec<Sample>,
-}
-
-/// The moments at which samples are due: each interval, and the window's end.
-pub(super) fn schedule(begin_ns: u64, end_ns: u64, interval: Duration) -> impl Iterator<Item = u64> {
-    let step = (interval.as_nanos() as u64).max(1);
-    (1..).map_while(move |n| {
-        let due = begin_ns + n * step;
-        (due < end_ns + step).then(|| due.min(end_ns))
-    })
+    /// Between the phases, where there are several.
+    marks: Vec<Reading>,
 }
 
 impl Observer {
     pub(super) fn begin(team: &Team) -> Self {
         let begin = Reading::take(team);
-        Self { last: begin.clone(), begin, samples: Vec::new() }
+        Self { last: begin.clone(), begin, samples: Vec::new(), marks: Vec::new() }
     }
 
-    pub(super) fn sample(&mut self, team: &Team) -> Sample {
+    /// Reads what is due. Gives the sample, if one is.
+    pub(super) fn look(&mut self, team: &Team, due: Due) -> Option<Sample> {
         let now = Reading::take(team);
+        if due.mark {
+            self.marks.push(now.clone());
+        }
+        due.sample.then(|| self.sample(team, now))
+    }
+
+    fn sample(&mut self, team: &Team, now: Reading) -> Sample {
         let connections = now.tcp.len().max(1) as u64;
         let sample = Sample {
             at_ns: now.at_ns - self.begin.at_ns,
@@ -110,6 +118,7 @@ impl Observer {
             rtt_us: (now.tcp.iter().map(|tcp| u64::from(tcp.rtt_us)).sum::<u64>() / connections) as u32,
             congestion_window: now.tcp.iter().fold(0, |sum, tcp| sum.saturating_add(tcp.congestion_window)),
             retransmits: now.retransmits().wrapping_sub(self.last.retransmits()),
+            latency: now.latencies.since(&self.last.latencies),
         };
         self.samples.push(sample);
         self.last = now;
@@ -118,7 +127,7 @@ impl Observer {
 
     /// The record of the window that ended with the last sample. The threads have stopped.
     pub(super) fn record(self, plan: &WorkerPlan, team: &Team) -> Result<WorkerRecord, WorkerError> {
-        let Self { begin, last: end, samples } = self;
+        let Self { begin, last: end, samples, marks } = self;
         let connections = team
             .connections()
             .iter()
@@ -143,16 +152,19 @@ impl Observer {
                 cpu_ns: after.saturating_sub(*before),
             }
         });
-        // A responder looks at no clock; what it answered is what was counted between the edges.
         let report = team.report();
         let transactions = match team.direction() {
-            Direction::Respond => {
-                let completed = end.operations() - begin.operations();
-                let window_ns = end.at_ns - begin.at_ns;
-                Some(TransactionRecord { completed, window_ns, ..TransactionRecord::default() })
-            }
+            Direction::Respond => Some(answered(&begin, &end)),
             _ => report.transactions,
         };
+        let edges: Vec<&Reading> = std::iter::once(&begin).chain(&marks).chain([&end]).collect();
+        let mut measured = report.phases.into_iter();
+        let mut phases: Vec<WorkerPhase> =
+            edges.windows(2).map(|edge| phase(team, edge[0], edge[1], measured.next())).collect();
+        if marks.is_empty() {
+            // The window says the same.
+            phases.clear();
+        }
         let copied = |reading: &Reading| reading.counts.iter().map(|c| c.copied).sum::<u64>();
         let (engine, send_mode, receive_mode) = match &plan.load {
             Load::TcpStream(stream) => (stream.engine, stream.send_mode, stream.receive_mode),
@@ -168,20 +180,45 @@ impl Observer {
             receive_mode,
             window_begin_ns: begin.at_ns,
             window_end_ns: end.at_ns,
-            process_cpu: CpuTime {
-                user_ns: end.process_cpu_ns.0 - begin.process_cpu_ns.0,
-                system_ns: end.process_cpu_ns.1 - begin.process_cpu_ns.1,
-            },
+            process_cpu: end.cpu_since(&begin),
             threads: threads.collect(),
             zerocopy_copied: copied(&end) - copied(&begin),
             connections,
             samples,
+            phases,
             transactions,
             datagrams: report.datagrams.map(Findings::into_record),
             packets: None,
             notes: report.notes,
         })
     }
+}
+
+/// What a phase between two readings came to; `measured` is what the load threads know of it.
+fn phase(team: &Team, begin: &Reading, end: &Reading, measured: Option<TransactionRecord>) -> WorkerPhase {
+    let transactions = match team.direction() {
+        Direction::Respond => Some(answered(begin, end)),
+        _ => measured,
+    };
+    WorkerPhase {
+        begin_ns: begin.at_ns,
+        end_ns: end.at_ns,
+        bytes: end.bytes() - begin.bytes(),
+        bytes_in: end.bytes_in() - begin.bytes_in(),
+        operations: end.operations() - begin.operations(),
+        retransmits: end.retransmits().wrapping_sub(begin.retransmits()),
+        datagrams: end.units() - begin.units(),
+        lost: end.lost().saturating_sub(begin.lost()),
+        process_cpu: end.cpu_since(begin),
+        transactions,
+        packets: None,
+    }
+}
+
+/// A responder looks at no clock; what it answered is what was counted between two readings.
+fn answered(begin: &Reading, end: &Reading) -> TransactionRecord {
+    let (completed, window_ns) = (end.operations() - begin.operations(), end.at_ns - begin.at_ns);
+    TransactionRecord { completed, window_ns, ..TransactionRecord::default() }
 }
 
 fn connection_record(
@@ -237,19 +274,5 @@ fn tcp_state(connection: &Connection) -> TcpState {
         segments_out: info.segments_out,
         segments_in: info.segments_in,
         bytes_retransmitted: info.bytes_retransmitted,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schedule_ends_with_the_window() {
-        let due = |interval| schedule(100, 200, Duration::from_nanos(interval)).collect::<Vec<_>>();
-        assert_eq!(due(30), [130, 160, 190, 200]);
-        assert_eq!(due(50), [150, 200]);
-        assert_eq!(due(100), [200]);
-        assert_eq!(due(1000), [200]);
     }
 }

@@ -8,17 +8,19 @@ use std::time::Duration;
 use rig_packet::device::{Losses, Options};
 use rig_packet::fleet::{self, Fleet, Launched, LaunchedPort, Outcome, Totals, WorkerTotals};
 use rig_packet::plan::{Driver, Packets};
-use rig_packet::{Counters, Latencies, Row, Service};
+use rig_packet::{Client, Counters, Latencies, Row, Service};
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Control, DISMISSAL, Failing, WorkerError, observe, refuse};
+use super::edges::Edges;
+use super::{Control, DISMISSAL, Failing, WorkerError, refuse};
+use crate::command::{Command, What};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{
-    CpuTime, End, PacketPort, PacketRecord, PacketServer, PacketWorker, Sample, ThreadRecord, TransactionRecord,
-    WorkerRecord,
+    CpuTime, End, PacketPhase, PacketPort, PacketRecord, PacketServer, PacketWorker, Sample, ThreadRecord,
+    TransactionRecord, WorkerPhase, WorkerRecord,
 };
 use crate::wait::is_ready;
 
@@ -42,6 +44,13 @@ impl Reading {
 
     fn at(&self) -> u64 {
         self.totals.at
+    }
+
+    fn cpu_since(&self, before: &Self) -> CpuTime {
+        CpuTime {
+            user_ns: self.process_cpu_ns.0.saturating_sub(before.process_cpu_ns.0),
+            system_ns: self.process_cpu_ns.1.saturating_sub(before.process_cpu_ns.1),
+        }
     }
 }
 
@@ -92,26 +101,59 @@ impl<W: Write> Control<'_, W> {
             fleet.wind_down_at(stop_ns);
         }
         fleet.measure(begin_ns, end_ns);
-        self.rest(fleet, begin_ns)?;
+        let mut ordered = Ordered {
+            edges: Edges::new(begin_ns, end_ns, stop_ns, phases.interval),
+            begin_ns,
+            winds_down: plan.end() == End::Connect,
+            rate: packets.service.client().map(Client::rate),
+        };
+        self.takes_commands = true;
+        self.fleet_until(fleet, &mut ordered, |_| begin_ns)?;
         let begin = Reading::take(fleet);
         let mut last = begin.totals.clone();
-        let mut samples = Vec::new();
-        for due_ns in observe::schedule(begin.at(), end_ns.max(begin.at()), phases.interval) {
-            self.rest(fleet, due_ns)?;
-            let now = fleet.totals();
-            let sample = sample(&packets.service, &begin.totals, &last, &now);
-            self.report(&Event::Sample(sample))?;
-            samples.push(sample);
-            last = now;
+        let (mut samples, mut marks) = (Vec::new(), Vec::new());
+        loop {
+            self.fleet_until(fleet, &mut ordered, Edges::next_ns)?;
+            let due = ordered.edges.take();
+            if due.mark {
+                marks.push(Reading::take(fleet));
+            }
+            if due.sample {
+                let now = fleet.totals();
+                let sample = sample(&packets.service, &begin.totals, &last, &now);
+                self.report(&Event::Sample(sample))?;
+                samples.push(sample);
+                last = now;
+            }
+            if due.end {
+                break;
+            }
         }
         let end = Reading::take(fleet);
-        self.rest(fleet, stop_ns)?;
-        let deadline_ns = stop_ns.saturating_add(ns(packets.course.drain));
+        self.fleet_until(fleet, &mut ordered, Edges::stop_ns)?;
+        self.takes_commands = false;
+        let deadline_ns = ordered.edges.stop_ns().saturating_add(ns(packets.course.drain));
         match plan.end() {
             End::Connect => self.drain(fleet, deadline_ns)?,
             End::Listen => self.dismissed(fleet, deadline_ns)?,
         }
-        Ok(Measured { begin, end, samples })
+        Ok(Measured { begin, end, samples, marks })
+    }
+
+    /// Waits until the moment that the edges give, which a command may move, and hands commands on to the fleet.
+    fn fleet_until(
+        &mut self,
+        fleet: &Fleet,
+        ordered: &mut Ordered,
+        moment: impl Fn(&Edges) -> u64,
+    ) -> Result<(), WorkerError> {
+        loop {
+            self.rest(fleet, moment(&ordered.edges))?;
+            if self.commands.is_empty() {
+                return Ok(());
+            }
+            self.commands.drain(..).for_each(|command| ordered.obey(command, fleet));
+        }
     }
 
     /// Waits until what was opened has come to its end.
@@ -156,9 +198,9 @@ impl<W: Write> Control<'_, W> {
         Ok(())
     }
 
-    /// Waits until `until_ns`, as long as the driver is there and all workers are at work.
+    /// Waits until `until_ns` or for a command, as long as the driver is there and all workers are at work.
     fn rest(&mut self, fleet: &Fleet, until_ns: u64) -> Result<(), WorkerError> {
-        while monotonic_ns() < until_ns {
+        while monotonic_ns() < until_ns && self.commands.is_empty() {
             // A worker that breaks down says so itself; here it is enough not to wait for long.
             let second = monotonic_after(Duration::from_secs(1));
             self.pause(until_ns.min(second))?;
@@ -168,11 +210,39 @@ impl<W: Write> Control<'_, W> {
     }
 }
 
+/// What a fleet was told.
+struct Ordered {
+    edges: Edges,
+    begin_ns: u64,
+    /// Whether it opens connections, which ends with the load.
+    winds_down: bool,
+    /// Of one that has a schedule: the rate of its plan.
+    rate: Option<f64>,
+}
+
+impl Ordered {
+    fn obey(&mut self, command: Command, fleet: &Fleet) {
+        self.edges.hear(command);
+        match (command.what, self.rate) {
+            (What::Rate(rate), Some(planned)) => fleet.set_rate_at(command.at_ns, rate / planned),
+            (What::End, _) => {
+                fleet.measure(self.begin_ns, self.edges.end_ns());
+                if self.winds_down {
+                    fleet.wind_down_at(self.edges.stop_ns());
+                }
+            }
+            (What::Rate(_), None) | (What::Mark, _) => {}
+        }
+    }
+}
+
 /// The window as the control thread saw it.
 struct Measured {
     begin: Reading,
     end: Reading,
     samples: Vec<Sample>,
+    /// Between the phases, where there are several.
+    marks: Vec<Reading>,
 }
 
 impl Measured {
@@ -183,24 +253,19 @@ impl Measured {
         last: &Outcome,
         ports: Vec<(PacketPort, Vec<String>)>,
     ) -> WorkerRecord {
-        let Self { begin, end, samples } = self;
+        let Self { begin, end, samples, marks } = self;
+        let edges: Vec<&Reading> = std::iter::once(&begin).chain(&marks).chain([&end]).collect();
+        let mut phases: Vec<WorkerPhase> = edges.windows(2).map(|edge| phase(service, edge[0], edge[1])).collect();
+        if marks.is_empty() {
+            // The window says the same.
+            phases.clear();
+        }
         // Of what was due in the window, whenever it was answered.
         let Latencies { handshake, first_byte, transaction, censored } = last.latencies.clone();
         let (ports, notes): (Vec<PacketPort>, Vec<Vec<String>>) = ports.into_iter().unzip();
         let window = end.totals.counters.minus(&begin.totals.counters);
         let window_ns = end.at().saturating_sub(begin.at());
-        let workers: Vec<PacketWorker> = begin
-            .totals
-            .workers
-            .iter()
-            .zip(&end.totals.workers)
-            .map(|(before, after)| PacketWorker {
-                interface: after.interface.clone(),
-                cpu: after.cpu,
-                busy: after.usage.busy_since(&before.usage),
-                counters: named(&after.counters.minus(&before.counters)),
-            })
-            .collect();
+        let workers = workers_between(&begin, &end);
         let measured = |histogram: Histogram| Some(histogram).filter(|histogram| !histogram.is_empty());
         WorkerRecord {
             name: plan.name.clone(),
@@ -212,13 +277,11 @@ impl Measured {
             receive_mode: ReceiveMode::default(),
             window_begin_ns: begin.at(),
             window_end_ns: end.at(),
-            process_cpu: CpuTime {
-                user_ns: end.process_cpu_ns.0.saturating_sub(begin.process_cpu_ns.0),
-                system_ns: end.process_cpu_ns.1.saturating_sub(begin.process_cpu_ns.1),
-            },
+            process_cpu: end.cpu_since(&begin),
             threads: Vec::<ThreadRecord>::new(),
             connections: Vec::new(),
             samples,
+            phases,
             zerocopy_copied: 0,
             transactions: Some(TransactionRecord {
                 completed: answered(service, &window),
@@ -245,6 +308,40 @@ impl Measured {
     }
 }
 
+/// What each worker did between two readings.
+fn workers_between(begin: &Reading, end: &Reading) -> Vec<PacketWorker> {
+    let both = begin.totals.workers.iter().zip(&end.totals.workers);
+    both.map(|(before, after)| PacketWorker {
+        interface: after.interface.clone(),
+        cpu: after.cpu,
+        busy: after.usage.busy_since(&before.usage),
+        counters: named(&after.counters.minus(&before.counters)),
+    })
+    .collect()
+}
+
+/// What a phase between two readings came to. Latencies are those of the window only.
+fn phase(service: &Service, begin: &Reading, end: &Reading) -> WorkerPhase {
+    let counters = end.totals.counters.minus(&begin.totals.counters);
+    WorkerPhase {
+        begin_ns: begin.at(),
+        end_ns: end.at(),
+        process_cpu: end.cpu_since(begin),
+        transactions: Some(TransactionRecord {
+            completed: answered(service, &counters),
+            lost: counters.udp_rt,
+            window_ns: end.at().saturating_sub(begin.at()),
+            ..TransactionRecord::default()
+        }),
+        packets: Some(PacketPhase {
+            counters: named(&counters),
+            open: end.totals.counters.sk_con(),
+            workers: workers_between(begin, end),
+        }),
+        ..WorkerPhase::default()
+    }
+}
+
 /// Requests answered: at the client, answers that came; at the server, answers sent.
 fn answered(service: &Service, counters: &Counters) -> u64 {
     match service {
@@ -267,6 +364,7 @@ fn sample(service: &Service, begin: &Totals, last: &Totals, now: &Totals) -> Sam
         rtt_us: 0,
         congestion_window: 0,
         retransmits: u32::try_from(counters.syn_rt + counters.fin_rt + counters.push_rt).unwrap_or(u32::MAX),
+        latency: None,
     }
 }
 

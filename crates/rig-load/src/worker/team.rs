@@ -8,8 +8,9 @@ use rig_sys::clock::{own_cpu_ns, thread_cpu_ns};
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Failing, WorkerError};
+use crate::command::Command;
 use crate::door::Door;
-use crate::engine::{self, Connection, Course, Report, Times, Trouble, transactions};
+use crate::engine::{self, Connection, Course, Report, Snapshot, Times, Trouble, transactions};
 use crate::plan::{Load, WorkerPlan};
 use crate::record::Direction;
 use crate::wait::Bell;
@@ -215,6 +216,17 @@ impl Team {
             None => Ok(()),
             Some(trouble) => Err(trouble.clone().into()),
         }
+    }
+
+    /// Tells the load threads, whatever they wait for.
+    pub(super) fn tell(&self, command: Command) {
+        self.shared.course.tell(command);
+        self.wake();
+    }
+
+    /// Latencies that the threads have measured so far.
+    pub(super) fn latencies(&self) -> Snapshot {
+        self.shared.course.latencies()
     }
 
     pub(super) fn go(&self, times: Times) {

@@ -275,6 +275,12 @@ impl Fleet {
         self.orders.change(|order| order.until = Some(at));
     }
 
+    /// From `at`, of CLOCK_MONOTONIC, on each client opens `factor` times as many connections as its configuration says, or
+    /// asks as often where that is given; zero is a pause. One that is not yet in force is overtaken.
+    pub fn set_rate_at(&self, at: Nanos, factor: f64) {
+        self.orders.change(|order| order.rate = Some((at, factor)));
+    }
+
     /// Winds down now, whatever is still due.
     pub fn wind_down(&self) {
         self.wind_down_at(0);

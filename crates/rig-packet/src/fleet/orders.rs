@@ -13,6 +13,8 @@ pub(super) struct Order {
     pub until: Option<Nanos>,
     /// From when until when what is due is measured.
     pub window: Option<(Nanos, Nanos)>,
+    /// From when on rates are those of the plan times this.
+    pub rate: Option<(Nanos, f64)>,
     pub stop: bool,
 }
 

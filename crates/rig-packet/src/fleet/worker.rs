@@ -106,6 +106,8 @@ impl Work<'_> {
         begun();
         let mut gateway = None;
         let (mut seen, mut last_order) = (0, Order::default());
+        // A rate to come.
+        let mut rate = None;
         let mut publish_at = begin;
         let mut idle = 0;
         let mut offered_at = begin;
@@ -115,7 +117,12 @@ impl Work<'_> {
                     return Then::Stop;
                 }
                 obey(engine, order, last_order);
+                rate = order.rate.filter(|_| last_order.rate != order.rate).or(rate);
                 last_order = order;
+            }
+            if let Some((_, factor)) = rate.filter(|(at, _)| end >= *at) {
+                engine.scale_rate(factor, end);
+                rate = None;
             }
             if end >= publish_at && self.publish(engine, usage, end) {
                 publish_at = end + PUBLISH;

@@ -30,6 +30,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::SentAgain { .. } => "Packets sent again",
         Flag::Late { .. } => "Begun late",
         Flag::NoLimit { .. } => "No limit found",
+        Flag::NotReached { .. } => "Waited in vain",
         Flag::TicksDiffer { .. } => "Clock ticks say otherwise",
     }
 }
@@ -55,6 +56,7 @@ fn place(flag: &Flag) -> String {
         | Flag::FailedConnections { worker, .. }
         | Flag::SentAgain { worker, .. }
         | Flag::Late { worker, .. } => worker.clone(),
+        Flag::NotReached { phase, .. } => phase.clone(),
         Flag::NotGranted { worker, what } => format!("{worker}: {what}"),
     }
 }
@@ -79,7 +81,9 @@ fn weight(flag: &Flag) -> f64 {
         | Flag::Late { begins: count, .. } => *count as f64,
         Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
         Flag::TicksDiffer { percent, by_ticks, .. } => (percent - by_ticks).abs(),
-        Flag::WindowSkew { microseconds, .. } | Flag::Throttled { microseconds } => *microseconds as f64,
+        Flag::WindowSkew { microseconds, .. }
+        | Flag::Throttled { microseconds }
+        | Flag::NotReached { microseconds, .. } => *microseconds as f64,
         Flag::NotGranted { .. } | Flag::SharedCpu { .. } | Flag::SharedCore { .. } | Flag::NoLimit { .. } => 0.0,
     }
 }

@@ -7,6 +7,7 @@ mod latency;
 mod middle;
 mod netperf;
 mod overview;
+mod phases;
 mod results;
 mod scenario;
 mod search;
@@ -285,6 +286,8 @@ pub fn name(metric: Metric) -> &'static str {
         Metric::MiddleConnections => "Middle, connections",
         Metric::MiddleCpu => "Middle, CPU",
         Metric::MiddleDrops => "Middle, drops",
+        Metric::CpusUsed => "CPUs that receive",
+        Metric::T95 => "Time to 95 %",
     }
 }
 
@@ -313,7 +316,13 @@ pub fn unit(metric: Metric) -> &'static str {
         Metric::Drops | Metric::MiddleDrops => "packets",
         Metric::Late => "begins",
         Metric::TransactionDemand => "µs/Tr",
-        Metric::Latency(_) | Metric::Jitter | Metric::Delay(_) | Metric::Handshake(_) | Metric::FirstByte(_) => "µs",
+        Metric::CpusUsed => "CPUs",
+        Metric::Latency(_)
+        | Metric::Jitter
+        | Metric::Delay(_)
+        | Metric::Handshake(_)
+        | Metric::FirstByte(_)
+        | Metric::T95 => "µs",
     }
 }
 
@@ -335,7 +344,8 @@ pub fn decimals(metric: Metric) -> u8 {
         | Metric::MiddlePacketsIn
         | Metric::MiddlePacketsOut
         | Metric::MiddleConnections
-        | Metric::MiddleDrops => 0,
+        | Metric::MiddleDrops
+        | Metric::T95 => 0,
         Metric::MiddleBitsIn
         | Metric::MiddleBitsOut
         | Metric::MiddleCpu
@@ -349,6 +359,7 @@ pub fn decimals(metric: Metric) -> u8 {
         | Metric::Cpu
         | Metric::Latency(_)
         | Metric::Jitter
+        | Metric::CpusUsed
         | Metric::Delay(_) => 1,
         Metric::ServiceDemand | Metric::TransactionDemand | Metric::Loss | Metric::Reordered | Metric::Duplicated => 3,
     }
@@ -362,7 +373,7 @@ fn sample(trials: &[TrialRecord], side: Side, metric: Metric) -> Sample {
 /// Mean and interval over all trials, or why there is none.
 fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Result<Number, String> {
     let trials = &scenario.trials;
-    let figure = FigureRef { scenario: scenario.id.clone(), side, metric };
+    let figure = FigureRef { scenario: scenario.id.clone(), phase: None, side, metric };
     // The row names the figure, and the same reason is given once.
     let brief = |what: String| match what.strip_suffix(&format!(" and has no {metric}")) {
         Some(load) => format!("{load}, which has no such figure"),

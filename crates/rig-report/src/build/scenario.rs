@@ -7,7 +7,7 @@ use rig_study::figures::{Kind, over_time, reading};
 use rig_study::record::TrialRecord;
 use rig_study::view::{Certainty, ScenarioView};
 
-use super::{agents, decimals, doubts, latency, middle, name, sample, search, servers, sheets, shown, unit};
+use super::{agents, decimals, doubts, latency, middle, name, phases, sample, search, servers, sheets, shown, unit};
 use crate::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Number, Row, Table};
 
 pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
@@ -35,6 +35,7 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
     if let Some(chart) = course(scenario) {
         blocks.push(Block::Figure(Chart::Lines(chart)));
     }
+    blocks.extend(phases::blocks(scenario, level));
     let doubts = doubts::of(scenario);
     if !doubts.is_empty() {
         blocks.push(Block::heading(4, "Doubts"));

@@ -1,6 +1,7 @@
 //! One HTML file that needs nothing else: no network, light and dark, desktop, phone and paper. The page has no script; a
 //! flame graph has one to zoom and search, in a frame of its own that can reach nothing else.
 
+mod course;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod parse;
@@ -19,7 +20,9 @@ use base64::prelude::BASE64_STANDARD;
 use rig_study::flame;
 use svg::{Role, Shape};
 
-use super::document::{Align, BarGroup, Block, Cell, Chart, Claim, Document, Flame, Number, Table, with_unit};
+use super::document::{
+    Align, BarGroup, Block, Cell, Chart, Claim, Course, Document, Flame, Lines, Number, Table, with_unit,
+};
 use super::text::{self, MISSING, clean, clean_line};
 
 /// Tables of more columns are set closer.
@@ -317,8 +320,8 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
         Chart::Stacked(stacked) => {
             stacked.parts.iter().enumerate().map(|(i, part)| (Role::Part(i), clean_line(part))).collect()
         }
-        Chart::Lines(lines) => {
-            lines.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
+        Chart::Lines(Lines { lines, .. }) | Chart::Course(Course { lines, .. }) => {
+            lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
         Chart::Scaling(scaling) => {
             let drawn = scaling.series.iter().enumerate().filter(|(_, series)| !series.points.is_empty());
@@ -356,6 +359,14 @@ fn describe(chart: &Chart) -> String {
             let (Some(low), Some(high)) = (values().reduce(f64::min), values().reduce(f64::max)) else { return Ok(()) };
             write!(words, "{}: {low:.0} to {high:.0}. ", line.label)
         }),
+        Chart::Course(course) => course.lines.iter().try_for_each(|line| {
+            course.phases.iter().try_for_each(|phase| {
+                let inside = line.points.iter().filter(|point| (phase.from..phase.to).contains(&point.0));
+                let values: Vec<f64> = inside.map(|point| point.1).collect();
+                let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+                write!(words, "{}, {}: {}. ", line.label, phase.label, text::significant(mean))
+            })
+        }),
         Chart::Scaling(scaling) => scaling.series.iter().filter(|s| !s.points.is_empty()).try_for_each(|series| {
             let points = series.points.iter().map(|(x, y)| format!("{y:.0} with {x}"));
             write!(words, "{}: {}. ", series.label, points.collect::<Vec<_>>().join(", "))
@@ -369,7 +380,7 @@ fn describe(chart: &Chart) -> String {
     let axis = match chart {
         Chart::Bars(c) => c.axis.to_string(),
         Chart::Stacked(c) => c.axis.to_string(),
-        Chart::Lines(c) => with_unit(&c.y.quantity, Some(&c.y.unit)),
+        Chart::Lines(Lines { y, .. }) | Chart::Course(Course { y, .. }) => with_unit(&y.quantity, Some(&y.unit)),
         Chart::Percentiles(c) => c.value.to_string(),
         Chart::Scaling(c) => c.y.to_string(),
     };

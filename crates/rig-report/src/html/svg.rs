@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
 use textwrap::core::display_width;
 
-use super::{percentiles, scaling};
+use super::{course, percentiles, scaling};
 use crate::document::{Bars, Chart, Label, Lines, Number, Stacked};
 use crate::text::{clean_line, shorten};
 use crate::text_chart::decimals_for;
@@ -99,6 +99,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Shape::Wide => 220,
             Shape::Narrow => 200,
         },
+        Chart::Course(_) => course::height(shape),
         Chart::Percentiles(_) => percentiles::height(shape),
         Chart::Scaling(_) => scaling::height(shape),
     };
@@ -109,6 +110,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Chart::Bars(bars) => draw_bars(bars, shape, &area),
             Chart::Stacked(stacked) => draw_stacked(stacked, shape, &area),
             Chart::Lines(lines) => draw_lines(lines, shape, &area),
+            Chart::Course(chart) => course::draw(chart, shape, &area),
             Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
             Chart::Scaling(chart) => scaling::draw(chart, shape, &area),
         }
@@ -157,7 +159,7 @@ fn bold_width(text: &str) -> i32 {
 }
 
 /// As much of `text` as fits `room` pixels.
-fn fit(text: &str, px: i32, room: i32) -> String {
+pub(super) fn fit(text: &str, px: i32, room: i32) -> String {
     shorten(text, (f64::from(room.max(0)) / (f64::from(px) * 0.58)) as usize)
 }
 

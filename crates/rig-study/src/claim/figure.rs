@@ -15,10 +15,15 @@ pub use metric::{Metric, Quantity, Statistic};
 ///
 /// Written `SCENARIO.METRIC` or `SCENARIO.SIDE.METRIC`: `D.throughput`, `B.sender.cpu`. Where no side is named,
 /// [`Metric::default_side`] is meant; CPU figures have no side of their own and need one.
+///
+/// That of one phase of the scenario's programme has the phase's name behind the scenario's: `D.burst.throughput`,
+/// `D.burst.sender.cpu`. A phase cannot be called as a side is, or a metric, so that the two are told apart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FigureRef {
     pub scenario: String,
+    /// `None`: the whole window.
+    pub phase: Option<String>,
     pub side: Side,
     pub metric: Metric,
 }
@@ -65,6 +70,13 @@ pub fn is_scenario_id(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
+/// Whether `text` can name a phase: as a scenario, but neither a side nor a metric, nor a metric with something behind a
+/// `-`, which is a subtraction that lacks its spaces.
+pub fn is_phase_name(text: &str) -> bool {
+    let first = text.split('-').next().unwrap_or_default();
+    is_scenario_id(text) && text.parse::<Side>().is_err() && first.parse::<Metric>().is_err()
+}
+
 fn error(what: impl Into<String>, hint: impl Into<String>) -> FigureError {
     FigureError { what: what.into(), hint: hint.into() }
 }
@@ -85,16 +97,19 @@ fn named<T: Copy>(kind: &str, text: &str, all: &[T], name: impl Fn(T) -> &'stati
 impl FigureRef {
     /// From the parts between the dots. An error comes with the index of the part that is at fault.
     pub(super) fn from_parts(parts: &[&str]) -> Result<Self, (usize, FigureError)> {
-        let (scenario, side, metric) = match parts {
-            [scenario, metric] => (*scenario, None, *metric),
-            [scenario, side, metric] => (*scenario, Some(*side), *metric),
+        let (scenario, phase, side, metric) = match parts {
+            [scenario, metric] => (*scenario, None, None, *metric),
+            [scenario, phase, metric] if is_phase_name(phase) => (*scenario, Some(*phase), None, *metric),
+            [scenario, side, metric] => (*scenario, None, Some((1, *side)), *metric),
+            [scenario, phase, side, metric] => (*scenario, Some(*phase), Some((2, *side)), *metric),
             [one] => {
                 let hint =
                     format!("a figure is SCENARIO.METRIC or SCENARIO.SIDE.METRIC, for example `{one}.throughput`");
                 return Err((0, error(format!("`{one}` is not a figure"), hint)));
             }
             _ => {
-                let hint = "a figure is SCENARIO.METRIC or SCENARIO.SIDE.METRIC, for example `D.sender.cpu`";
+                let hint = "a figure is SCENARIO.METRIC or SCENARIO.SIDE.METRIC, for example `D.sender.cpu`; that of a \
+                            phase has its name behind the scenario's, for example `D.burst.sender.cpu`";
                 return Err((0, error(format!("`{}` has too many parts", parts.join(".")), hint)));
             }
         };
@@ -102,11 +117,17 @@ impl FigureRef {
             let hint = "it begins with a letter, followed by letters, digits, `_` and `-`";
             return Err((0, error(format!("`{scenario}` cannot name a scenario"), hint)));
         }
+        if let Some(phase) = phase.filter(|phase| !is_phase_name(phase)) {
+            let hint =
+                "it begins with a letter, followed by letters, digits, `_` and `-`, and is no side and no metric";
+            return Err((1, error(format!("`{phase}` cannot name a phase"), hint)));
+        }
         let at_metric = parts.len() - 1;
         let side = match side {
-            Some(side) => Some(side.parse().map_err(|e| (1, e))?),
+            Some((at, side)) => Some(side.parse().map_err(|e| (at, e))?),
             None => None,
         };
+        let scenario = &[Some(scenario), phase].into_iter().flatten().collect::<Vec<_>>().join(".");
         let metric: Metric = metric.parse().map_err(|e| (at_metric, e))?;
         let sides = |separator: &str| {
             let forms = metric.sides().iter().map(|side| format!("`{scenario}.{side}.{metric}`"));
@@ -125,9 +146,12 @@ impl FigureRef {
             (at_metric, error(what, hint))
         })?;
         if !metric.sides().contains(&side) {
-            return Err((1, error(format!("the {side} has no {metric}"), format!("write {}", sides(" or ")))));
+            return Err((
+                at_metric - 1,
+                error(format!("the {side} has no {metric}"), format!("write {}", sides(" or "))),
+            ));
         }
-        Ok(Self { scenario: scenario.to_owned(), side, metric })
+        Ok(Self { scenario: parts[0].to_owned(), phase: phase.map(str::to_owned), side, metric })
     }
 }
 
@@ -170,11 +194,11 @@ impl fmt::Display for Side {
 impl fmt::Display for FigureRef {
     /// In the shortest form that reads back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, side, metric } = self;
-        if metric.default_side() == Some(*side) {
-            write!(f, "{scenario}.{metric}")
-        } else {
-            write!(f, "{scenario}.{side}.{metric}")
+        let Self { scenario, phase, side, metric } = self;
+        write!(f, "{scenario}.")?;
+        if let Some(phase) = phase {
+            write!(f, "{phase}.")?;
         }
+        if metric.default_side() == Some(*side) { write!(f, "{metric}") } else { write!(f, "{side}.{metric}") }
     }
 }

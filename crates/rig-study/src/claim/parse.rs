@@ -7,7 +7,8 @@
 //! product    = unary { ( "*" | "/" ) unary }
 //! unary      = [ "-" ] atom
 //! atom       = NUMBER [ UNIT ] | figure | "(" sum ")" | ( "min" | "max" ) "(" sum { "," sum } ")"
-//! figure     = NAME "." NAME [ "." NAME ]
+//! figure     = SCENARIO [ "." PHASE ] [ "." SIDE ] "." METRIC | "t95" "(" SCENARIO "." PHASE ")"
+//! SCENARIO, PHASE, SIDE, METRIC = NAME              a phase is no side and no metric
 //! NAME       = letter { letter | digit | "_" | "-" }
 //! UNIT       = "bit" | "kbit" | "Mbit" | "Gbit" | "Tbit", as tc(8) reads them, or "ns" | "us" | "ms" | "s"
 //! ```
@@ -17,7 +18,7 @@
 use rig_stats::units::{BitRate, Span, UnitError};
 
 use super::expression::{Dimension, Expr, Extreme, Operator};
-use super::figure::FigureRef;
+use super::figure::{FigureRef, Metric};
 use super::{ClaimError, Threshold};
 
 /// More than any claim needs, little enough for the recursion over it.
@@ -397,10 +398,14 @@ impl Parser {
             Kind::Name(name) => match (name.as_str(), &self.peek().kind) {
                 ("min", Kind::Symbol("(")) => self.extreme(Extreme::Min, inner),
                 ("max", Kind::Symbol("(")) => self.extreme(Extreme::Max, inner),
+                ("t95", Kind::Symbol("(")) => self.settling(column),
                 (other, Kind::Symbol("(")) => {
-                    Err(error(column, format!("unknown function `{other}`"), "the functions are min and max"))
+                    Err(error(column, format!("unknown function `{other}`"), "the functions are min, max and t95"))
                 }
-                _ => self.figure(name, column),
+                _ => {
+                    let parts = self.parts(name, column)?;
+                    self.figure(&parts)
+                }
             },
             other => {
                 let what = format!("a figure or a number is expected, {} found", other.describe());
@@ -428,8 +433,25 @@ impl Parser {
         Ok(Typed { expr: Expr::Extreme(extreme, terms.into_iter().map(|term| term.expr).collect()), dimension })
     }
 
-    /// After the scenario's name.
-    fn figure(&mut self, scenario: String, column: usize) -> Result<Typed, ClaimError> {
+    /// After `t95`: another way to write a phase's figure of that name.
+    fn settling(&mut self, at: usize) -> Result<Typed, ClaimError> {
+        self.expect("(", "a phase follows in parentheses")?;
+        let Token { kind, column } = self.advance();
+        let Kind::Name(scenario) = kind else {
+            let what = format!("a phase is expected, {} found", kind.describe());
+            return Err(error(column, what, "write t95(SCENARIO.PHASE)"));
+        };
+        let mut parts = self.parts(scenario, column)?;
+        self.expect(")", "write t95(SCENARIO.PHASE)")?;
+        if parts.len() != 2 {
+            return Err(error(column, "t95 is of a phase", "write t95(SCENARIO.PHASE)"));
+        }
+        parts.push((Metric::T95.name().to_owned(), at));
+        self.figure(&parts)
+    }
+
+    /// After the scenario's name: what stands between the dots.
+    fn parts(&mut self, scenario: String, column: usize) -> Result<Vec<(String, usize)>, ClaimError> {
         let mut parts = vec![(scenario, column)];
         while self.take(".") {
             let Token { kind, column } = self.advance();
@@ -439,6 +461,10 @@ impl Parser {
             };
             parts.push((name, column));
         }
+        Ok(parts)
+    }
+
+    fn figure(&mut self, parts: &[(String, usize)]) -> Result<Typed, ClaimError> {
         let names: Vec<_> = parts.iter().map(|(name, _)| name.as_str()).collect();
         let figure = FigureRef::from_parts(&names).map_err(|(part, e)| error(parts[part].1, e.what, e.hint))?;
         let dimension = Dimension::of(figure.metric.quantity());

@@ -40,9 +40,12 @@ pub fn policy(metric: Metric) -> Policy {
         | Metric::Latency(_)
         | Metric::Delay(_)
         | Metric::Handshake(_)
-        | Metric::FirstByte(_) => (Better::Lower, 0.0),
+        | Metric::FirstByte(_)
+        | Metric::T95 => (Better::Lower, 0.0),
         // A window has thousands; but none is better than one.
-        Metric::Failed | Metric::Drops | Metric::DropsOut | Metric::MiddleDrops => (Better::Lower, 0.5),
+        Metric::Failed | Metric::Drops | Metric::DropsOut | Metric::MiddleDrops | Metric::CpusUsed => {
+            (Better::Lower, 0.5)
+        }
         // One datagram in ten thousand.
         Metric::Loss | Metric::Reordered | Metric::Duplicated => (Better::Lower, 0.01),
         // A window of a stream carries tens of thousands of segments and more: a handful is no congestion.

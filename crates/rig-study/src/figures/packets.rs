@@ -86,7 +86,7 @@ pub fn sent_again(record: &PacketRecord) -> u64 {
 
 /// Whether trials of the load have the figure.
 pub(super) fn check(packets: &Packets, figure: &FigureRef) -> Result<(), FigureError> {
-    let FigureRef { scenario, side, metric } = figure;
+    let FigureRef { scenario, side, metric, .. } = figure;
     let refuse = |what: String, hint: &str| Err(FigureError { what, hint: hint.to_owned() });
     let lacks = |hint: &str| refuse(format!("scenario `{scenario}` is packets and has no {metric}"), hint);
     let (is_tcp, is_flood) = (packets.service.is_tcp(), packets.service.flood().is_some());

@@ -3,10 +3,12 @@
 pub mod agents;
 mod environment;
 mod left_out;
+mod programme;
 mod progress;
 mod rig;
 mod search;
 pub mod suspicion;
+mod under_load;
 
 use anyhow::{Context, Result};
 use rig_load::record::Sample as Interim;

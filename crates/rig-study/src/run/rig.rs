@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use rig_cli::exit::Stopped;
 use rig_datapath::cputime::{Member, Place};
@@ -25,10 +25,16 @@ use rig_testbed::{Middle, Shares, Testbed};
 
 use super::Execute;
 use super::agents::{Agents, Observed};
+use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
+use super::under_load::{self, Latest, OnTestbed};
 use crate::figures::node_of;
-use crate::record::{AgentRecord, MiddleRecord, NodeRecord, RigCost, SearchRecord, TrialRecord};
+use crate::programme::{Phase, Programme, Rate, Step, Which};
+use crate::record::{
+    AgentRecord, LimitRecord, MiddleRecord, NodeRecord, PhaseEnd, PhaseRecord, RateRecord, RigCost, SearchRecord,
+    Series, TrialRecord,
+};
 use crate::suite::{EndWorkers, PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
@@ -39,6 +45,8 @@ const UNDER_PORT: u16 = 5002;
 pub(super) const UNDER: &str = " (background)";
 /// Longest window for measuring the rig's own cost.
 const COST_WINDOW: Duration = Duration::from_secs(2);
+/// Longest window for measuring what a load carries without its rate.
+const LIMIT_WINDOW: Duration = Duration::from_secs(2);
 
 /// Executes trials on this machine.
 #[derive(Debug)]
@@ -65,6 +73,8 @@ pub(super) struct Observation {
     throttled_us: Option<u64>,
     pub(super) agents: Vec<AgentRecord>,
     pub(super) middle: Option<MiddleRecord>,
+    phases: Vec<PhaseRecord>,
+    series: Option<Series>,
 }
 
 /// A testbed, and the agents at work on its nodes.
@@ -181,13 +191,28 @@ impl Rig {
         let started_unix_ms = Timestamp::now().as_millisecond();
         let started = Instant::now();
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
-        let (observed, search) = match searched {
-            Some(plan) => self.find(stage, scenario, plan, generator, timing.phases, interim)?,
-            None => (self.observe(stage, scenario, timing.phases, true, interim)?, None),
+        let programme = &scenario.programme;
+        let (mut observed, mut search, mut limit) = (None, None, None);
+        if let Some(plan) = searched {
+            let (at_limit, found) = self.find(stage, scenario, plan, generator, timing.phases, interim)?;
+            (observed, search) = (Some(at_limit).filter(|_| programme.is_plain()), found);
+        } else if programme.needs_limit() {
+            limit = Some(self.limit(stage, scenario, timing.phases, interim)?);
+        }
+        let held = search.as_ref().and_then(|search| search.outcome.held);
+        // Where none was found, the first rate shows what happens.
+        let start = searched.map_or(0.0, |plan| plan.options.start);
+        let known = limit.as_ref().map(|limit| limit.rate).or(held).unwrap_or(start);
+        let observed = match observed {
+            Some(observed) => observed,
+            None => self.perform(stage, scenario, (programme, known), timing.phases, true, interim)?,
         };
         let mut record = TrialRecord {
             search,
             agents: observed.agents,
+            phases: observed.phases,
+            series: observed.series,
+            limit,
             middle: observed.middle,
             scenario: scenario.id.clone(),
             ordinal,
@@ -291,35 +316,119 @@ impl Rig {
         Ok(held)
     }
 
+    /// What the scenario's load carries when its rates hold nothing back.
+    fn limit(
+        &self,
+        stage: Stage<'_>,
+        scenario: &Scenario,
+        phases: Phases,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<LimitRecord> {
+        let unpaced = Scenario { traffic: scenario.traffic.unpaced(), ..scenario.clone() };
+        let window = phases.window.min(LIMIT_WINDOW);
+        let phases = Phases { window, interval: phases.interval.min(window), ..phases };
+        let observed = self.observe(stage, &unpaced, phases, true, interim).context("measure the load's limit")?;
+        let own: Vec<&WorkerRecord> = observed.workers.iter().filter(|worker| !worker.background).collect();
+        let rate = scenario.traffic.carried(&own);
+        Ok(LimitRecord { rate, window_us: window.as_micros() as u64 })
+    }
+
+    /// A window in which nothing changes.
     fn observe(
         &self,
-        Stage { testbed, agents, samples }: Stage<'_>,
+        stage: Stage<'_>,
         scenario: &Scenario,
         phases: Phases,
         loaded: bool,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
+        self.perform(stage, scenario, (&Programme::default(), 0.0), phases, loaded, interim)
+    }
+
+    /// A window in which a programme is carried out, with the limit that its rates are shares of.
+    fn perform(
+        &self,
+        Stage { testbed, agents, samples }: Stage<'_>,
+        scenario: &Scenario,
+        (programme, limit): (&Programme, f64),
+        phases: Phases,
+        loaded: bool,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<Observation> {
         let between = scenario.middle;
-        let mut pairs = self.pairs(testbed, &scenario.traffic, between, ("", PORT), phases, loaded)?;
+        // Workers know the longest that it can take, and are told when it ends before.
+        let longest = programme.longest(phases.window);
+        let of_workers = Phases { window: longest, interval: programme.sample.unwrap_or(phases.interval), ..phases };
+        let first = |which| programme.first_rate(which).map(|rate| rate.per_second(limit));
+        let beginning = |traffic: &Traffic, which| match first(which).filter(|rate| *rate > 0.0) {
+            Some(rate) => traffic.at_rate(rate),
+            None => traffic.clone(),
+        };
+        let own = beginning(&scenario.traffic, Which::Own);
+        let mut pairs = self.pairs(testbed, &own, between, ("", PORT), of_workers, loaded)?;
         let measured = 2 * pairs.len();
         if let Some(under) = &scenario.under {
-            pairs.extend(self.pairs(testbed, under, between, (UNDER, UNDER_PORT), phases, loaded)?);
+            let under = beginning(under, Which::Under);
+            pairs.extend(self.pairs(testbed, &under, between, (UNDER, UNDER_PORT), of_workers, loaded)?);
         }
+        let workers = under_load::Worker::all(&pairs, measured);
+        let latest = Latest::default();
+        let seen = latest.clone();
         let mut running = Driver::new(&self.cancel)
-            .on_sample(|worker, sample| interim(worker, sample))
+            .on_sample(|worker, sample| {
+                seen.borrow_mut().insert(worker.to_owned(), *sample);
+                interim(worker, sample);
+            })
             .start(pairs)
             .map_err(stopped_or)?;
-        let (begin_ns, end_ns) = running.window();
+        let (begin_ns, _) = running.window();
         let places = Watched::new(&self.accountant, testbed)?;
-        running.wait_until(begin_ns).map_err(stopped_or)?;
-        let begin = Reading::take(testbed, &self.accountant.borrow())?;
-        let window = agents.begin(samples)?;
-        running.wait_until(end_ns).map_err(stopped_or)?;
-        let end = Reading::take(testbed, &self.accountant.borrow())?;
-        let nodes = begin.until(&end, testbed, &places.places);
+        let mut of_agents = None;
+        let mut on_begin = || {
+            of_agents = Some(agents.begin(samples)?);
+            Ok(())
+        };
+        let mut loaded_testbed = OnTestbed {
+            running: &mut running,
+            testbed,
+            accountant: &self.accountant,
+            workers,
+            latest,
+            sampled: programme.sample.is_some(),
+            on_begin: &mut on_begin,
+            readings: Vec::new(),
+            sampler: None,
+        };
+        for which in [Which::Own, Which::Under] {
+            if first(which) == Some(0.0) {
+                // It has a rate, which its plan needs, and does not begin with it.
+                loaded_testbed.stop_at_once(which);
+            }
+        }
+        let ended = carry_out(&mut loaded_testbed, programme, begin_ns, phases.window, limit)?;
+        let OnTestbed { readings, sampler, .. } = loaded_testbed;
+        let [begin, .., end] = readings.as_slice() else { bail!("the window has no edges") };
+        let window = of_agents.context("the agents were not read at the window's begin")?;
+        let nodes = begin.until(end, testbed, &places.places);
         let observed = agents.end(window, &nodes)?;
+        let phase = |(index, (edge, ended)): (usize, (&[Reading], PhaseEnd))| {
+            let phase: &Phase = &programme.phases[index];
+            let (begin, end) = (&edge[0], &edge[1]);
+            PhaseRecord {
+                name: phase.name.clone(),
+                begin_ns: begin.at_ns,
+                end_ns: end.at_ns,
+                ended,
+                rates: phase.begins.iter().map(|step| told(step, limit)).collect(),
+                nodes: begin.until(end, testbed, &places.places),
+            }
+        };
+        let edges = readings.windows(2).zip(ended).enumerate();
+        let phases = edges.map(phase).filter(|phase| !phase.name.is_empty()).collect();
         let mut workers = running.finish().map_err(stopped_or)?;
         let (agents, middle) = Observed::records(observed);
+        let interval_us = programme.sample.map_or(0, |interval| interval.as_micros() as u64);
+        let series = sampler.map(|sampler| under_load::series(sampler, begin_ns, interval_us, &mut workers));
         for worker in &mut workers[measured..] {
             worker.name.truncate(worker.name.len() - UNDER.len());
             worker.background = true;
@@ -330,7 +439,9 @@ impl Rig {
             workers,
             agents,
             middle,
-            throttled_us: begin.throttled_until(&end),
+            phases,
+            series,
+            throttled_us: begin.throttled_until(end),
         })
     }
 
@@ -515,13 +626,22 @@ impl Execute for Rig {
     }
 }
 
+/// What a load is told by a step.
+fn told(Step::Rate { load, rate }: &Step, limit: f64) -> RateRecord {
+    let share = match rate {
+        Rate::At(_) => None,
+        Rate::OfLimit(share) => Some(*share),
+    };
+    RateRecord { load: *load, per_second: rate.per_second(limit), share }
+}
+
 /// CPU time of the runner itself so far.
 fn own_cpu_ns() -> u64 {
     let (user, system) = clock::process_cpu_ns();
     user + system
 }
 
-fn stopped_or(error: DriverError) -> anyhow::Error {
+pub(super) fn stopped_or(error: DriverError) -> anyhow::Error {
     match error {
         DriverError::Cancelled => Stopped.into(),
         error => error.into(),

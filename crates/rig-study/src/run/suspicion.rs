@@ -9,7 +9,7 @@ use rig_testbed::{UPLINK, split_cores};
 use super::rig::UNDER;
 use crate::figures::node_of;
 use crate::figures::packets::{dropped as dropped_at_port, failed, sent_again};
-use crate::record::{CpuUse, Flag, NodeRecord, SearchRecord, TrialRecord};
+use crate::record::{CpuUse, Flag, NodeRecord, PhaseEnd, PhaseRecord, SearchRecord, TrialRecord};
 
 /// Receive processing away from the node's CPUs that is still no more than stray packets, percent.
 const ELSEWHERE_PERCENT: f64 = 5.0;
@@ -32,11 +32,18 @@ const ETHERNET_HEADER: u32 = 14;
 /// Fewer packets than this prove nothing about their size or place.
 const PACKETS_MIN: u64 = 1000;
 
+/// A phase that waited for something until its deadline.
+fn in_vain(phase: &PhaseRecord) -> Option<Flag> {
+    let PhaseEnd::Deadline { condition, after_us } = &phase.ended else { return None };
+    Some(Flag::NotReached { phase: phase.name.clone(), condition: condition.clone(), microseconds: *after_us })
+}
+
 /// Every suspicion that the counters of `trial` give cause for, made on a machine with these cores of several threads.
 pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) -> Vec<Flag> {
     let mut flags = shared_cores(trial, cores);
     flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
     flags.extend(trial.search.as_ref().and_then(of_search));
+    flags.extend(trial.phases.iter().filter_map(in_vain));
     let shared = trial.middle.as_ref().map(|middle| CpuSet::new(middle.shared.iter().copied()));
     flags.extend(shared.filter(|shared| !shared.is_empty()).map(|shared| Flag::SharedCpu { cpus: shared.to_string() }));
     let of_three = topology.path().is_of_three();
@@ -301,6 +308,9 @@ mod tests {
             throttled_us: None,
             search: None,
             agents: Vec::new(),
+            phases: Vec::new(),
+            series: None,
+            limit: None,
             middle: None,
             flags: Vec::new(),
         }

@@ -47,6 +47,9 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         throttled_us: Some(1500),
         search: None,
         agents: Vec::new(),
+        phases: Vec::new(),
+        series: None,
+        limit: None,
         middle: None,
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }

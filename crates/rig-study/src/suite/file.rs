@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::load::LoadFile;
+use super::programme::PhaseFile;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,6 +113,11 @@ pub(super) struct ScenarioFile {
     pub datapath: Vec<Spanned<DatapathFile>>,
     /// A second load that runs meanwhile.
     pub under: Option<Spanned<LoadFile>>,
+    /// What happens when in the window.
+    #[serde(default)]
+    pub phase: Vec<Spanned<PhaseFile>>,
+    /// How far apart counters are read for series over time.
+    pub sample: Option<Spanned<Span>>,
     /// Figures that have to be certain besides the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
     #[serde(default)]
     pub watch: Vec<Spanned<String>>,

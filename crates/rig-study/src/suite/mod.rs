@@ -5,6 +5,7 @@ mod file;
 mod keys;
 mod load;
 mod packets;
+mod programme;
 mod resolve;
 mod tables;
 mod words;
@@ -21,6 +22,7 @@ pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::mistakes;
 use rig_load::plan::{Flow, Load, Phases};
+use rig_load::record::WorkerRecord;
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
 use rig_testbed::Middle;
@@ -29,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
+use crate::programme::Programme;
 use crate::record::Searched;
 
 /// The suites that are compiled in, by name.
@@ -158,6 +161,8 @@ pub struct Scenario {
     pub traffic: Traffic,
     /// What runs meanwhile.
     pub under: Option<Traffic>,
+    /// What happens when.
+    pub programme: Programme,
     /// The figures that have to be certain: as netperf's `-I`, the result and the CPU of both ends, and what the file
     /// asks for besides.
     pub watched: Vec<(Side, Metric)>,
@@ -223,6 +228,27 @@ impl Traffic {
         // A transaction is one transaction at either end.
         goal.retain(|figure| *figure != (Side::Remote, Metric::Transactions));
         goal
+    }
+
+    /// The same at another rate, in the unit that its own has; of a load without a rate the same.
+    #[must_use]
+    pub fn at_rate(&self, rate: f64) -> Self {
+        self.with_loads(|load| programme::at_rate(load, rate))
+    }
+
+    /// The same with nothing that holds it back.
+    #[must_use]
+    pub fn unpaced(&self) -> Self {
+        self.with_loads(programme::unpaced)
+    }
+
+    fn with_loads(&self, change: impl Fn(&Load) -> Load) -> Self {
+        Self { connect: change(&self.connect), listen: change(&self.listen), ..self.clone() }
+    }
+
+    /// What these workers, all of the load's, carried a second, in the unit that its rate has.
+    pub fn carried(&self, workers: &[&WorkerRecord]) -> f64 {
+        programme::carried(self, workers)
     }
 
     /// All endpoints, the connecting ones first.

@@ -14,9 +14,10 @@ use super::load::{Ends, LoadError, LoadFile, LoadKind, ends, error, validate};
 use super::packets::{self, PortOf};
 use super::workers::Middles;
 use super::{QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
-use crate::claim::{Claim, FigureError, FigureRef, Metric};
+use crate::claim::{Claim, FigureError, FigureRef, Metric, Side};
 use crate::figures::check;
 use crate::figures::middle::check as check_middle;
+use crate::figures::phases::check_phase;
 use crate::record::Searched;
 
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
@@ -252,6 +253,7 @@ impl Resolver<'_> {
         let under = under.map(|(under, _)| under);
         let datapaths = self.datapaths(scenario, &topology)?;
         self.check_shared(scenario, &traffic, under.as_ref())?;
+        let programme = self.programme(scenario, &traffic, under.as_ref())?;
         let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
             name: scenario.name.clone(),
@@ -264,12 +266,21 @@ impl Resolver<'_> {
             watched: traffic.goal(),
             traffic,
             under,
+            programme,
         };
         for watch in &scenario.watch {
             let figure: FigureRef = format!("{}.{}", resolved.id, watch.get_ref())
                 .parse()
                 .map_err(|e: FigureError| self.error(watch.span(), e.what, Some(&e.hint)))?;
             self.check_figure(watch.span(), &resolved, &figure)?;
+            if let Some(phase) = &figure.phase {
+                let what = format!("'watch' names phase '{phase}'");
+                return Err(self.error(
+                    watch.span(),
+                    what,
+                    Some("trials are repeated until figures of the window are certain"),
+                ));
+            }
             resolved.watched.push((figure.side, figure.metric));
         }
         Ok((resolved, middles))
@@ -300,6 +311,16 @@ impl Resolver<'_> {
             let what = format!("nothing runs under scenario '{}'", scenario.id);
             return Err(self.error(span, what, Some("give it an `under` load, or name another figure")));
         }
+        if let Some(phase) = &figure.phase
+            && scenario.programme.phase(phase).is_none()
+        {
+            return Err(self.no_phase(span, scenario, phase));
+        }
+        check_phase(&scenario.traffic.connect, figure).map_err(|e| self.error(span.clone(), e.what, Some(&e.hint)))?;
+        if figure.metric == Metric::Limit && scenario.traffic.packets.is_none() && scenario.programme.needs_limit() {
+            // Of the load without its rate.
+            return Ok(());
+        }
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search).map(|search| search.of);
         if matches!(figure.metric, Metric::Limit | Metric::LimitHeld) && scenario.traffic.packets.is_some() {
             let is_held = figure.metric == Metric::LimitHeld;
@@ -319,6 +340,18 @@ impl Resolver<'_> {
         check(&scenario.traffic.connect, figure)
             .and_then(|()| check_middle(scenario.topology.path().has_middle(), figure))
             .map_err(|e| self.error(span, e.what, Some(&e.hint)))
+    }
+
+    fn no_phase(&self, span: Range<usize>, scenario: &Scenario, phase: &str) -> SuiteError {
+        let names = scenario.programme.phases.iter().map(|phase| phase.name.as_str()).filter(|name| !name.is_empty());
+        let names: Vec<&str> = names.collect();
+        let sides = Side::ALL.map(Side::name);
+        let known = match (mistakes::closest(phase, names.iter().copied().chain(sides)), names.as_slice()) {
+            (Some(meant), _) => format!("did you mean {meant}?"),
+            (None, []) => format!("the scenario has no phases; a side is one of {}", sides.join(", ")),
+            (None, names) => format!("its phases are {}", names.join(", ")),
+        };
+        self.error(span, format!("no phase '{phase}' in scenario '{}'", scenario.id), Some(&known))
     }
 
     fn traffic(&self, of: &Blamed, pairs: Vec<(Endpoint, Endpoint)>) -> Result<Traffic> {

@@ -212,10 +212,13 @@ impl Flow {
 
 impl Engine for Receiver {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let times = course.times();
+        let (mut times, mut heard) = (course.times(), 0);
         // A sender may hand over a batch at once.
         let mut intake = Intake::new(course.intake(), 2 * self.burst);
-        let mut take = |index, connection: &Connection| self.take(index, connection, course, &times, &mut intake);
+        let mut take = |index, connection: &Connection| {
+            course.refresh(&mut times, &mut heard);
+            self.take(index, connection, course, &times, &mut intake)
+        };
         if let [connection] = connections {
             while !course.is_stopped() && take(0, connection)? == Turn::Next {}
             return Ok(());

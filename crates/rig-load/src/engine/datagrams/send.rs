@@ -226,7 +226,7 @@ impl Sender {
 
 /// Waits until the next batch is due or the load over.
 fn wait(pace: &mut Option<Pace>, course: &Course, times: &Times) {
-    while let Some(due_ns) = pace.as_mut().and_then(Pace::due) {
+    while let Some(due_ns) = pace.as_mut().and_then(|pace| pace.due(course)) {
         let now_ns = monotonic_ns();
         if course.is_stopped() || now_ns >= times.stop_ns {
             return;
@@ -237,12 +237,13 @@ fn wait(pace: &mut Option<Pace>, course: &Course, times: &Times) {
 
 impl Engine for Sender {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let times = course.times();
+        let (mut times, mut heard) = (course.times(), 0);
         let began_ns = monotonic_ns();
         // What the kernel is told to pace, it does not without fq: a ceiling holds all the same.
         let most = self.batch.messages() * self.segments * self.message;
-        let mut pace = Pace::within(self.throttle, course.ceiling(), most);
+        let mut pace = Pace::following(self.throttle, course.ceiling(), most);
         let mut turn = |index: usize, connection: &Connection| {
+            course.refresh(&mut times, &mut heard);
             wait(&mut pace, course, &times);
             match self.burst(index, connection, course, &times)? {
                 Burst::Sent(bytes) => {

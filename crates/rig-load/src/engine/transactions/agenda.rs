@@ -37,6 +37,13 @@ impl Agenda {
         }
     }
 
+    /// The times have another rate from `at_ns` on. Of the closed loop nothing changes: it has none.
+    pub(super) fn change(&mut self, at_ns: u64, rate: f64) {
+        if let Some(timetable) = &mut self.timetable {
+            timetable.change(at_ns, rate);
+        }
+    }
+
     /// A place where a transaction begins is no longer among those with room.
     pub(super) fn next(&mut self, now_ns: u64, book: &mut Book) -> Next {
         let stop_ns = book.times().stop_ns;

@@ -29,19 +29,20 @@ impl Requester {
 impl Engine for Requester {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
-        self.book.open(course.times());
+        self.book.open(course);
         let bytes = self.request.size + self.response;
         let mut began_ns = monotonic_ns();
         while !course.is_stopped() && !self.book.is_over(began_ns) {
+            self.book.hear(course);
             if let Err(errno) = self.request.send(connection) {
-                self.book.unanswered += 1;
+                self.book.unanswered(began_ns);
                 return send_ended(connection, course, errno);
             }
             let mut left = self.response;
             while left > 0 {
                 match recv(&connection.socket, self.inbox.get_mut(), RecvFlags::empty()) {
                     Ok((_, 0)) => {
-                        self.book.unanswered += 1;
+                        self.book.unanswered(began_ns);
                         return receive_ended(connection, course, Ok(()));
                     }
                     Ok((_, received)) if received > left => {
@@ -50,7 +51,7 @@ impl Engine for Requester {
                     Ok((_, received)) => left -= received,
                     Err(Errno::INTR) => {}
                     Err(errno) => {
-                        self.book.unanswered += 1;
+                        self.book.unanswered(began_ns);
                         return receive_ended(connection, course, Err(errno));
                     }
                 }

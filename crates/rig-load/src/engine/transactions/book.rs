@@ -1,14 +1,17 @@
 //! What one thread's transactions come to.
 
+use std::sync::Arc;
+
 use rig_stats::histogram::Histogram;
 
-use super::super::{Report, Times};
+use super::super::{Course, Recent, Report, Times};
+use crate::command::What;
 use crate::plan::{Schedule, Transactions};
 use crate::record::TransactionRecord;
 
-/// Counts and latencies inside the window. All its memory is taken when it is made.
+/// Counts and latencies inside the window, by its phases.
 ///
-/// Rates are counted by when an answer came. Latencies of a schedule belong to the window in which the transaction was
+/// Rates are counted by when an answer came. Latencies of a schedule belong to the phase in which the transaction was
 /// *due*, and each that was due there is entered: late answers with what they took, up to the end of the wait after the
 /// load, and what has no answer then with its age. Were they assigned by their end, a stall over the last part of the
 /// window would leave no trace: what it delayed ends after the window. In the closed loop nothing is due, and the end
@@ -17,6 +20,19 @@ use crate::record::TransactionRecord;
 pub(super) struct Book {
     times: Times,
     is_open: bool,
+    /// By phase, in order; one where the window is not divided.
+    parts: Vec<Part>,
+    recent: Arc<Recent>,
+    /// Commands that were looked at.
+    heard: usize,
+    /// What random times were made of.
+    pub(super) seed: Option<u64>,
+}
+
+/// One phase of the window. All its memory is taken when it is made.
+#[derive(Debug)]
+struct Part {
+    begin_ns: u64,
     completed: u64,
     /// Of the latencies, those that are ages.
     censored: u64,
@@ -24,39 +40,92 @@ pub(super) struct Book {
     service: Option<Histogram>,
     connect: Option<Histogram>,
     failed: u64,
-    /// Of the open loop: due inside the window and not begun when it was over.
-    pub(super) overdue: u64,
-    pub(super) unanswered: u64,
-    /// What random times were made of.
-    pub(super) seed: Option<u64>,
+    /// Of the open loop: due inside the phase and not begun when the window was over.
+    overdue: u64,
+    unanswered: u64,
     lost: u64,
+}
+
+impl Part {
+    fn new(begin_ns: u64, service: bool, connect: bool) -> Self {
+        Self {
+            begin_ns,
+            completed: 0,
+            censored: 0,
+            latency: Histogram::new(),
+            service: service.then(Histogram::new),
+            connect: connect.then(Histogram::new),
+            failed: 0,
+            overdue: 0,
+            unanswered: 0,
+            lost: 0,
+        }
+    }
+
+    fn into_record(self, end_ns: u64, seed: Option<u64>) -> TransactionRecord {
+        TransactionRecord {
+            completed: self.completed,
+            failed: self.failed,
+            overdue: self.overdue,
+            unanswered: self.unanswered,
+            latency: Some(self.latency),
+            service: self.service,
+            connect: self.connect,
+            seed,
+            lost: self.lost,
+            censored: self.censored,
+            window_ns: end_ns.saturating_sub(self.begin_ns),
+        }
+    }
 }
 
 impl Book {
     pub(super) fn new(load: &Transactions) -> Self {
+        let is_open = load.schedule != Schedule::Closed;
         Self {
             times: Times::NEVER,
-            is_open: load.schedule != Schedule::Closed,
-            completed: 0,
-            censored: 0,
-            latency: Histogram::new(),
-            service: (load.schedule != Schedule::Closed).then(Histogram::new),
-            connect: None,
-            failed: 0,
-            overdue: 0,
-            unanswered: 0,
+            is_open,
+            parts: vec![Part::new(0, is_open, false)],
+            recent: Arc::default(),
+            heard: 0,
             seed: None,
-            lost: 0,
         }
     }
 
     /// With room for what connecting takes.
     pub(super) fn for_connections(load: &Transactions) -> Self {
-        Self { connect: Some(Histogram::new()), ..Self::new(load) }
+        let book = Self::new(load);
+        Self { parts: vec![Part::new(0, book.is_open, true)], ..book }
     }
 
-    pub(super) fn open(&mut self, times: Times) {
-        self.times = times;
+    pub(super) fn open(&mut self, course: &Course) {
+        self.times = course.times();
+        self.recent = course.measures();
+        self.parts[0].begin_ns = self.times.begin_ns;
+    }
+
+    /// Takes in what has been said about the window since the last time. Gives the new rates of the load, each with the
+    /// moment from which it holds.
+    #[inline]
+    pub(super) fn hear(&mut self, course: &Course) -> Vec<(u64, f64)> {
+        if course.has_news(self.heard) { self.take(course) } else { Vec::new() }
+    }
+
+    #[cold]
+    fn take(&mut self, course: &Course) -> Vec<(u64, f64)> {
+        let mut rates = Vec::new();
+        for command in course.news(&mut self.heard) {
+            match command.what {
+                What::Rate(rate) => rates.push((command.at_ns, rate)),
+                What::Mark => {
+                    let last = &self.parts[self.parts.len() - 1];
+                    let begin_ns = command.at_ns.clamp(last.begin_ns, self.times.end_ns.max(last.begin_ns));
+                    self.parts.push(Part::new(begin_ns, last.service.is_some(), last.connect.is_some()));
+                }
+                What::End => self.times = self.times.after(command),
+            }
+        }
+        rates
     }
 
     /// No transaction begins any more.
@@ -69,30 +138,48 @@ impl Book {
         self.times
     }
 
+    /// The phase of a moment; the first or the last one of a moment outside of the window.
+    #[inline]
+    fn part(&mut self, ns: u64) -> &mut Part {
+        let last = self.parts.len() - 1;
+        if ns >= self.parts[last].begin_ns {
+            return &mut self.parts[last];
+        }
+        let at = self.parts.iter().rposition(|part| part.begin_ns <= ns);
+        &mut self.parts[at.unwrap_or(0)]
+    }
+
     /// Of the open loop: enters when a transaction that was due began.
     #[inline]
     pub(super) fn began(&mut self, due_ns: u64, now_ns: u64) {
         let Times { begin_ns, end_ns, .. } = self.times;
-        self.overdue += u64::from(now_ns >= end_ns && (begin_ns..end_ns).contains(&due_ns));
+        if now_ns >= end_ns && (begin_ns..end_ns).contains(&due_ns) {
+            self.part(due_ns).overdue += 1;
+        }
     }
 
     fn is_inside(&self, ns: u64) -> bool {
         (self.times.begin_ns..self.times.end_ns).contains(&ns)
     }
 
-    /// Whether the times of a transaction that was due and is complete at these moments belong to the window.
+    /// The phase that the times of a transaction belong to that was due and is complete at these moments.
     #[inline]
-    fn has_times(&self, due_ns: u64, now_ns: u64) -> bool {
-        self.is_inside(if self.is_open { due_ns } else { now_ns })
+    fn part_of(&mut self, due_ns: u64, now_ns: u64) -> Option<&mut Part> {
+        let ns = if self.is_open { due_ns } else { now_ns };
+        self.is_inside(ns).then(|| self.part(ns))
     }
 
     /// Enters a transaction that was due, was sent, and is complete at these moments.
     #[inline]
     pub(super) fn complete(&mut self, due_ns: u64, sent_ns: u64, now_ns: u64) {
-        self.completed += u64::from(self.is_inside(now_ns));
-        if self.has_times(due_ns, now_ns) {
-            self.latency.record(now_ns.saturating_sub(due_ns));
-            if let Some(service) = &mut self.service {
+        let latency_ns = now_ns.saturating_sub(due_ns);
+        self.recent.record(latency_ns);
+        if self.is_inside(now_ns) {
+            self.part(now_ns).completed += 1;
+        }
+        if let Some(part) = self.part_of(due_ns, now_ns) {
+            part.latency.record(latency_ns);
+            if let Some(service) = &mut part.service {
                 service.record(now_ns - sent_ns);
             }
         }
@@ -101,9 +188,7 @@ impl Book {
     /// Enters what connecting took of a transaction that is complete.
     #[inline]
     pub(super) fn connected(&mut self, due_ns: u64, begun_ns: u64, connected_ns: u64, now_ns: u64) {
-        if self.has_times(due_ns, now_ns)
-            && let Some(connect) = &mut self.connect
-        {
+        if let Some(Part { connect: Some(connect), .. }) = self.part_of(due_ns, now_ns) {
             connect.record(connected_ns - begun_ns);
         }
     }
@@ -112,49 +197,54 @@ impl Book {
     /// as has been waited, or longer.
     fn age(&mut self, due_ns: u64, now_ns: u64, count: u64) {
         if self.is_open && self.is_inside(due_ns) {
-            self.latency.record_n(now_ns.saturating_sub(due_ns), count);
-            self.censored += count;
+            let part = self.part(due_ns);
+            part.latency.record_n(now_ns.saturating_sub(due_ns), count);
+            part.censored += count;
         }
+    }
+
+    /// Enters a transaction of the closed loop that will have no answer.
+    pub(super) fn unanswered(&mut self, began_ns: u64) {
+        self.part(began_ns).unanswered += 1;
     }
 
     /// Enters a transaction that has begun, or that had no place to begin, and is not waited for any more.
     pub(super) fn abandon(&mut self, due_ns: u64, now_ns: u64) {
-        self.unanswered += 1;
+        self.unanswered(due_ns);
         self.age(due_ns, now_ns, 1);
     }
 
     /// Enters transactions that were due inside the window and did not begin.
     pub(super) fn never_began(&mut self, due_ns: u64, now_ns: u64, count: u64) {
-        self.overdue += count;
+        self.part(due_ns).overdue += count;
         self.age(due_ns, now_ns, count);
     }
 
     /// Enters a request that was not answered in time. It belongs to the window when it was sent there, else a time-out
     /// longer than the window would hide the loss.
     pub(super) fn lost(&mut self, due_ns: u64, sent_ns: u64, now_ns: u64) {
-        self.lost += u64::from(self.is_inside(sent_ns));
+        if self.is_inside(sent_ns) {
+            self.part(sent_ns).lost += 1;
+        }
         self.age(due_ns, now_ns, 1);
     }
 
     /// Enters an attempt to connect that failed.
     pub(super) fn failed(&mut self, now_ns: u64) {
-        self.failed += u64::from(self.is_inside(now_ns));
+        if self.is_inside(now_ns) {
+            self.part(now_ns).failed += 1;
+        }
     }
 
+    /// The window, and its phases where it has several.
     pub(super) fn report(&mut self) -> Report {
-        let record = TransactionRecord {
-            completed: self.completed,
-            failed: self.failed,
-            overdue: self.overdue,
-            unanswered: self.unanswered,
-            latency: Some(std::mem::take(&mut self.latency)),
-            service: self.service.take(),
-            connect: self.connect.take(),
-            seed: self.seed,
-            lost: self.lost,
-            censored: self.censored,
-            window_ns: self.times.end_ns - self.times.begin_ns,
-        };
-        Report { transactions: Some(record), ..Report::default() }
+        let (seed, end_ns) = (self.seed, self.times.end_ns);
+        let ends: Vec<u64> = self.parts.iter().skip(1).map(|part| part.begin_ns).chain([end_ns]).collect();
+        let phases = std::mem::take(&mut self.parts).into_iter().zip(ends);
+        let mut phases: Vec<TransactionRecord> = phases.map(|(part, end_ns)| part.into_record(end_ns, seed)).collect();
+        let mut whole = if phases.len() == 1 { phases.remove(0) } else { TransactionRecord::default() };
+        phases.iter().for_each(|phase| whole.merge(phase));
+        whole.window_ns = end_ns - self.times.begin_ns;
+        Report { transactions: Some(whole), phases, ..Report::default() }
     }
 }

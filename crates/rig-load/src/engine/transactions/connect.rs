@@ -103,16 +103,17 @@ impl Blocking {
 
 impl Engine for Blocking {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        self.book.open(course.times());
+        self.book.open(course);
         let kept = connections[0];
         while !course.is_stopped() {
             // Not the end of the one before: closing its connection lies between.
             let began_ns = monotonic_ns();
+            self.book.hear(course);
             if self.book.is_over(began_ns) {
                 break;
             }
             if self.transact(kept, began_ns, course)? == Outcome::Cut {
-                self.book.unanswered += 1;
+                self.book.unanswered(began_ns);
                 break;
             }
         }
@@ -326,10 +327,12 @@ impl Polling {
 impl Engine for Polling {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut watch = Watch::new([], course)?;
-        let times = course.times();
-        self.book.open(times);
-        self.agenda.open(times.start_ns);
+        self.book.open(course);
+        self.agenda.open(self.book.times().start_ns);
         while !course.is_stopped() {
+            for (at_ns, rate) in self.book.hear(course) {
+                self.agenda.change(at_ns, rate);
+            }
             let again_ns = self.begin_due(&watch, connections, course)?;
             if self.under_way == 0 && (self.is_cut || self.book.is_over(monotonic_ns())) {
                 break;

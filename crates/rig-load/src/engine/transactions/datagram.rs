@@ -129,16 +129,17 @@ impl BlockingRequester {
 impl Engine for BlockingRequester {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let connection = connections[0];
-        self.book.open(course.times());
+        self.book.open(course);
         let mut began_ns = monotonic_ns();
         let mut lost = 0;
         for number in 0.. {
+            self.book.hear(course);
             if course.is_stopped() || self.book.is_over(began_ns) {
                 break;
             }
             let digits = self.mail.digits(number);
             if let Err(errno) = self.mail.send(connection, digits) {
-                self.book.unanswered += 1;
+                self.book.unanswered(began_ns);
                 return send_ended(connection, course, errno);
             }
             let now_ns = loop {
@@ -146,7 +147,7 @@ impl Engine for BlockingRequester {
                     Ok(letter) => letter == Letter::Payload(digits),
                     Err(Errno::INTR | Errno::AGAIN) => false,
                     Err(errno) => {
-                        self.book.unanswered += 1;
+                        self.book.unanswered(began_ns);
                         return receive_ended(connection, course, Err(errno));
                     }
                 };
@@ -163,7 +164,7 @@ impl Engine for BlockingRequester {
                     break now_ns;
                 }
                 if course.is_stopped() {
-                    self.book.unanswered += 1;
+                    self.book.unanswered(began_ns);
                     return Ok(());
                 }
             };
@@ -430,8 +431,8 @@ impl PollingRequester {
 impl Engine for PollingRequester {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut watch = Watch::new(connections.iter().map(|c| &c.socket), course)?;
-        let times = course.times();
-        self.book.open(times);
+        self.book.open(course);
+        let times = self.book.times();
         match &mut self.agenda {
             Some(agenda) => agenda.open(times.start_ns),
             None => {
@@ -446,6 +447,9 @@ impl Engine for PollingRequester {
         let distance_ns = (self.timeout_ns / SWEEPS).max(SWEEP_LEAST_NS);
         let mut sweep_ns = times.start_ns + distance_ns;
         while self.open > 0 && !course.is_stopped() {
+            for (at_ns, rate) in self.book.hear(course) {
+                self.agenda.iter_mut().for_each(|agenda| agenda.change(at_ns, rate));
+            }
             let again_ns = self.begin_due(connections, course)?;
             // In the closed loop one follows the other until the load is over.
             if again_ns.is_none() && self.under_way == 0 {

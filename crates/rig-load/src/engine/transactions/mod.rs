@@ -166,7 +166,7 @@ impl Toll {
     /// Sleeps until the next transactions may be taken in. False when the load has stopped meanwhile.
     #[inline]
     fn wait(&mut self, course: &Course) -> bool {
-        self.pace.as_mut().is_none_or(|pace| pace.wait_unless(|| course.is_stopped()))
+        self.pace.as_mut().is_none_or(|pace| pace.wait_unless(course, || course.is_stopped()))
     }
 
     #[inline]

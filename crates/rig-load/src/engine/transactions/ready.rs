@@ -250,10 +250,9 @@ impl Requester {
 impl Engine for Requester {
     fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
         let mut watch = Watch::new(connections.iter().map(|c| &c.socket), course)?;
-        let times = course.times();
-        self.book.open(times);
+        self.book.open(course);
         match &mut self.agenda {
-            Some(agenda) => agenda.open(times.start_ns),
+            Some(agenda) => agenda.open(self.book.times().start_ns),
             None => {
                 for (index, connection) in connections.iter().enumerate() {
                     let now_ns = monotonic_ns();
@@ -263,6 +262,9 @@ impl Engine for Requester {
             }
         }
         while self.open > 0 && !course.is_stopped() {
+            for (at_ns, rate) in self.book.hear(course) {
+                self.agenda.iter_mut().for_each(|agenda| agenda.change(at_ns, rate));
+            }
             let again_ns = self.begin_due(connections, course)?;
             // In the closed loop one follows the other until the load is over.
             if again_ns.is_none() && self.under_way == 0 {

@@ -1,5 +1,7 @@
 //! When the transactions of an open loop are due.
 
+use std::collections::VecDeque;
+
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -17,8 +19,14 @@ pub(super) struct Timetable {
     /// Mean distance.
     distance_ns: f64,
     distances: Distances,
-    /// The next, relative to the start. A double counts single nanoseconds up to three months.
+    /// The next, relative to the start. A double counts single nanoseconds up to three months. Infinite in a pause.
     next_ns: f64,
+    /// Of a pause: what was left of the distance when it began, in distances.
+    left: f64,
+    /// Threads that share the rate.
+    threads: f64,
+    /// Rates to come, each with the moment, relative to the start, from which it holds.
+    changes: VecDeque<(f64, f64)>,
 }
 
 #[derive(Debug)]
@@ -41,10 +49,12 @@ impl Timetable {
                 Distances::Poisson { random: Box::new(random), seed }
             }
         };
-        let mut timetable = Self { start_ns: 0, distance_ns, distances, next_ns: 0.0 };
+        let threads = f64::from(threads);
+        let mut timetable =
+            Self { start_ns: 0, distance_ns, distances, next_ns: 0.0, left: 0.0, threads, changes: VecDeque::new() };
         match &timetable.distances {
             Distances::Uniform { first_ns, .. } => timetable.next_ns = *first_ns,
-            Distances::Poisson { .. } => timetable.advance(),
+            Distances::Poisson { .. } => timetable.step(),
         }
         timetable
     }
@@ -57,11 +67,44 @@ impl Timetable {
     /// The time of the next transaction.
     #[inline]
     pub(super) fn due_ns(&self) -> u64 {
-        self.start_ns + self.next_ns as u64
+        // The conversion saturates: in a pause it is the end of all times.
+        self.start_ns.saturating_add(self.next_ns as u64)
+    }
+
+    /// From `at_ns` of CLOCK_MONOTONIC on the threads together have `rate` transactions a second; 0 is a pause. What is
+    /// due before stays due, and what has passed of a distance counts: a change neither adds nor loses anything, and
+    /// exponential distances stay exponential, because they have no memory.
+    pub(super) fn change(&mut self, at_ns: u64, rate: f64) {
+        self.changes.push_back((at_ns.saturating_sub(self.start_ns) as f64, rate));
+        self.keep();
+    }
+
+    /// Lets the changes be that come before the next transaction.
+    fn keep(&mut self) {
+        while let Some(&(at_ns, rate)) = self.changes.front().filter(|(at_ns, _)| *at_ns <= self.next_ns) {
+            self.changes.pop_front();
+            let left = if self.next_ns.is_finite() { (self.next_ns - at_ns) / self.distance_ns } else { self.left };
+            if rate > 0.0 {
+                self.distance_ns = 1e9 / rate * self.threads;
+                self.next_ns = at_ns + left * self.distance_ns;
+            } else {
+                (self.left, self.next_ns) = (left, f64::INFINITY);
+            }
+            if let Distances::Uniform { index, first_ns } = &mut self.distances {
+                (*index, *first_ns) = (0, self.next_ns);
+            }
+        }
     }
 
     #[inline]
     pub(super) fn advance(&mut self) {
+        self.step();
+        if !self.changes.is_empty() {
+            self.keep();
+        }
+    }
+
+    fn step(&mut self) {
         match &mut self.distances {
             Distances::Uniform { index, first_ns } => {
                 *index += 1;
@@ -90,6 +133,9 @@ impl Timetable {
         let count = (end_ns.saturating_sub(from_ns) as f64 / self.distance_ns).ceil() as u64;
         // Evenly over what is left.
         let at = |n: u64| (u128::from(count) * u128::from(n) / u128::from(SLICES)) as u64;
+        if from_ns == u64::MAX {
+            return;
+        }
         for slice in 0..SLICES {
             let share = at(slice + 1) - at(slice);
             if share > 0 {

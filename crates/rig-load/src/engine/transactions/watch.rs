@@ -15,6 +15,7 @@ const BATCH: usize = 256;
 
 const STOP: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
+const NEWS: u64 = u64::MAX - 2;
 
 /// What [`Watch::wait`] brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,8 @@ impl Watch {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
             epoll::add(&epoll, course.stop.as_fd(), EventData::new_u64(STOP), EventFlags::IN)?;
+            // Nobody takes the ring away: each one is an edge of its own, and the other threads wait for it too.
+            epoll::add(&epoll, course.news.as_fd(), EventData::new_u64(NEWS), EventFlags::IN | EventFlags::ET)?;
             epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
             let watch = Self { epoll, events: Vec::with_capacity(BATCH), timer, armed_ns: 0, fired_ns: 0 };
             for (index, socket) in sockets.into_iter().enumerate() {
@@ -93,7 +96,7 @@ impl Watch {
         loop {
             let event = self.events.pop()?;
             let (token, flags) = (event.data.u64(), event.flags);
-            if token < TIMER {
+            if token < NEWS {
                 let has_ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
                 return Some(Ready { index: token as usize, has_ended });
             }

@@ -81,6 +81,11 @@ pub enum Metric {
     MiddleCpu,
     /// Packets that it dropped inside the window.
     MiddleDrops,
+    /// CPUs of the side's nodes that received packets: each that took at least a hundredth of all that they processed
+    /// (softnet_stat, proc(5)).
+    CpusUsed,
+    /// Time from a phase's begin until the rate has reached 95 % of what it settles at, microseconds.
+    T95,
 }
 
 /// What one number says of many times.
@@ -137,7 +142,7 @@ impl Statistic {
 }
 
 impl Metric {
-    pub const ALL: [Self; 60] = {
+    pub const ALL: [Self; 62] = {
         use Statistic::{Max, Mean, P50, P90, P99, P99_9, P99_99};
         [
             Self::Throughput,
@@ -200,6 +205,8 @@ impl Metric {
             Self::MiddleConnections,
             Self::MiddleCpu,
             Self::MiddleDrops,
+            Self::CpusUsed,
+            Self::T95,
         ]
     };
 
@@ -273,6 +280,8 @@ impl Metric {
             Self::MiddleConnections => "middle_connections",
             Self::MiddleCpu => "middle_cpu",
             Self::MiddleDrops => "middle_drops",
+            Self::CpusUsed => "cpus_used",
+            Self::T95 => "t95",
         }
     }
 
@@ -301,7 +310,10 @@ impl Metric {
             Self::Drops | Self::MiddleDrops => "packets",
             Self::Late => "begins",
             Self::TransactionDemand => "us/Tr",
-            Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) => "us",
+            Self::CpusUsed => "CPUs",
+            Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) | Self::T95 => {
+                "us"
+            }
         }
     }
 
@@ -313,7 +325,7 @@ impl Metric {
             | Self::BitsIn
             | Self::MiddleBitsIn
             | Self::MiddleBitsOut => Quantity::Rate,
-            Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) => {
+            Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) | Self::T95 => {
                 Quantity::Time
             }
             Self::Cpu
@@ -340,7 +352,8 @@ impl Metric {
             | Self::MiddlePacketsOut
             | Self::MiddleConnections
             | Self::MiddleCpu
-            | Self::MiddleDrops => Quantity::Number,
+            | Self::MiddleDrops
+            | Self::CpusUsed => Quantity::Number,
         }
     }
 
@@ -375,12 +388,18 @@ impl Metric {
             | Self::MiddleBitsOut
             | Self::MiddleConnections
             | Self::MiddleCpu
-            | Self::MiddleDrops => &[Side::Local],
+            | Self::MiddleDrops
+            | Self::T95 => &[Side::Local],
             Self::Loss | Self::Reordered | Self::Duplicated | Self::Jitter | Self::Delay(_) => {
                 &[Side::Receiver, Side::Local, Side::Remote]
             }
             Self::BackgroundThroughput => &[Side::Receiver],
-            Self::Throughput | Self::Cpu | Self::ServiceDemand | Self::Retransmits | Self::Datagrams => &Side::ALL,
+            Self::Throughput
+            | Self::Cpu
+            | Self::ServiceDemand
+            | Self::Retransmits
+            | Self::Datagrams
+            | Self::CpusUsed => &Side::ALL,
         }
     }
 
@@ -411,7 +430,8 @@ impl Metric {
             | Self::MiddleBitsOut
             | Self::MiddleConnections
             | Self::MiddleCpu
-            | Self::MiddleDrops => Some(Side::Local),
+            | Self::MiddleDrops
+            | Self::T95 => Some(Side::Local),
             Self::Throughput
             | Self::Datagrams
             | Self::Loss
@@ -419,7 +439,8 @@ impl Metric {
             | Self::Duplicated
             | Self::Jitter
             | Self::Delay(_)
-            | Self::BackgroundThroughput => Some(Side::Receiver),
+            | Self::BackgroundThroughput
+            | Self::CpusUsed => Some(Side::Receiver),
             Self::Cpu | Self::ServiceDemand | Self::TransactionDemand => None,
         }
     }

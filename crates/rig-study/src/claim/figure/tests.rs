@@ -16,6 +16,9 @@ fn sides_have_their_defaults() {
     assert_eq!(figure("R.transactions"), figure("R.local.transactions"));
     assert_eq!(figure("R.latency_p99_9").metric, Metric::Latency(Statistic::P99_9));
     assert_eq!(figure("U.loss"), figure("U.receiver.loss"));
+    assert_eq!(figure("D.burst.throughput"), figure("D.burst.receiver.throughput"));
+    assert_eq!(figure("D.burst.throughput").phase.as_deref(), Some("burst"));
+    assert_eq!(figure("D.receiver.throughput").phase, None);
 }
 
 #[test]
@@ -32,9 +35,14 @@ fn errors_name_the_next_step() {
             .ends_with("write `D.local.transaction_demand` or `D.remote.transaction_demand`")
     );
     assert_eq!(
-        message("D.middle.cpu"),
+        message("D.burst.middle.cpu"),
         "unknown side `middle`; a side is one of `sender`, `receiver`, `local`, `remote`"
     );
+    assert!(
+        message("D.middle.cpu").starts_with("`D.middle.cpu` does not say whose cpu it is; write `D.middle.local.cpu`")
+    );
+    assert!(message("D.local.sender.cpu").starts_with("`local` cannot name a phase"));
+    assert!(message("D.cpu.sender.cpu").starts_with("`cpu` cannot name a phase"));
     assert!(message("D.sender.speed").starts_with(
         "unknown metric `speed`; a metric is one of `throughput`, `cpu`, `service_demand`, `retransmits`, \
          `transactions`, "
@@ -45,7 +53,7 @@ fn errors_name_the_next_step() {
         "the sender has no transactions; write `D.local.transactions` or `D.remote.transactions`"
     );
     assert!(message("D").contains("for example `D.throughput`"));
-    assert!(message("a.b.c.d").contains("too many parts"));
+    assert!(message("a.b.c.d.e").contains("too many parts"));
     assert!(message("2D.throughput").contains("`2D` cannot name a scenario; it begins with a letter"));
     assert!(message(".throughput").contains("cannot name a scenario"));
     assert!(message("").contains("is not a figure"));
@@ -74,9 +82,9 @@ fn metrics_have_names_of_their_own_and_sides_that_they_know() {
 proptest! {
     #[test]
     fn what_is_displayed_reads_back(
-        scenario in "[A-Za-z][A-Za-z0-9_-]{0,8}", side in select(&Side::ALL), metric in select(&Metric::ALL),
+        scenario in "[A-Za-z][A-Za-z0-9_-]{0,8}", phase in prop::option::of("[A-Z][A-Za-z0-9_-]{0,8}"), side in select(&Side::ALL), metric in select(&Metric::ALL),
     ) {
-        let figure = FigureRef { scenario, side, metric };
+        let figure = FigureRef { scenario, phase, side, metric };
         let read = figure.to_string().parse();
         if metric.sides().contains(&side) {
             prop_assert_eq!(read, Ok(figure));

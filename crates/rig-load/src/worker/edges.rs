@@ -1,0 +1,129 @@
+//! When the control thread of a load has something to read.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::command::{Command, What};
+
+/// The moments to come inside the window: samples, edges of phases, the end. Nanoseconds of CLOCK_MONOTONIC.
+#[derive(Debug)]
+pub(super) struct Edges {
+    end_ns: u64,
+    stop_ns: u64,
+    step_ns: u64,
+    sample_ns: u64,
+    /// In order.
+    marks: VecDeque<u64>,
+}
+
+/// What is to be read now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Due {
+    /// An interval has passed.
+    pub sample: bool,
+    /// A phase ends and another one begins.
+    pub mark: bool,
+    /// The window ends.
+    pub end: bool,
+}
+
+impl Edges {
+    pub(super) fn new(begin_ns: u64, end_ns: u64, stop_ns: u64, interval: Duration) -> Self {
+        let step_ns = (interval.as_nanos() as u64).max(1);
+        Self { end_ns, stop_ns, step_ns, sample_ns: begin_ns.saturating_add(step_ns), marks: VecDeque::new() }
+    }
+
+    pub(super) fn hear(&mut self, command: Command) {
+        match command.what {
+            What::Rate(_) => {}
+            What::Mark => {
+                let at = self.marks.partition_point(|mark| *mark <= command.at_ns);
+                self.marks.insert(at, command.at_ns);
+            }
+            What::End => {
+                let cool_down_ns = self.stop_ns.saturating_sub(self.end_ns);
+                (self.end_ns, self.stop_ns) = (command.at_ns, command.at_ns.saturating_add(cool_down_ns));
+            }
+        }
+    }
+
+    /// The next moment.
+    pub(super) fn next_ns(&self) -> u64 {
+        let mark_ns = self.marks.front().copied().unwrap_or(u64::MAX);
+        self.end_ns.min(self.sample_ns).min(mark_ns)
+    }
+
+    /// What is due at [`Self::next_ns`], which has come. The window ends with a sample, however short.
+    pub(super) fn take(&mut self) -> Due {
+        let now_ns = self.next_ns();
+        let end = now_ns >= self.end_ns;
+        let mark = !end && self.marks.front().is_some_and(|mark| *mark <= now_ns);
+        if mark {
+            self.marks.pop_front();
+        }
+        let sample = end || now_ns >= self.sample_ns;
+        if sample {
+            self.sample_ns = self.sample_ns.saturating_add(self.step_ns);
+        }
+        Due { sample, mark, end }
+    }
+
+    pub(super) fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+
+    /// The end of the cool-down.
+    pub(super) fn stop_ns(&self) -> u64 {
+        self.stop_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: Due = Due { sample: true, mark: false, end: false };
+    const MARK: Due = Due { sample: false, mark: true, end: false };
+    const END: Due = Due { sample: true, mark: false, end: true };
+
+    fn all(edges: &mut Edges) -> Vec<(u64, Due)> {
+        let mut moments = Vec::new();
+        loop {
+            let at = edges.next_ns();
+            let due = edges.take();
+            moments.push((at, due));
+            if due.end {
+                return moments;
+            }
+        }
+    }
+
+    fn edges(interval: u64) -> Edges {
+        Edges::new(100, 200, 230, Duration::from_nanos(interval))
+    }
+
+    #[test]
+    fn samples_end_with_the_window() {
+        assert_eq!(all(&mut edges(30)), [(130, SAMPLE), (160, SAMPLE), (190, SAMPLE), (200, END)]);
+        assert_eq!(all(&mut edges(50)), [(150, SAMPLE), (200, END)]);
+        assert_eq!(all(&mut edges(1000)), [(200, END)]);
+    }
+
+    #[test]
+    fn marks_are_read_at_their_moment_and_none_after_the_end() {
+        let mut edges = edges(50);
+        for at_ns in [170, 120, 150, 250] {
+            edges.hear(Command { at_ns, what: What::Mark });
+        }
+        let both = Due { mark: true, ..SAMPLE };
+        assert_eq!(all(&mut edges), [(120, MARK), (150, both), (170, MARK), (200, END)]);
+    }
+
+    #[test]
+    fn the_end_can_be_moved_and_takes_the_cool_down_along() {
+        let mut edges = edges(50);
+        edges.hear(Command { at_ns: 140, what: What::End });
+        assert_eq!((edges.end_ns(), edges.stop_ns()), (140, 170));
+        assert_eq!(all(&mut edges), [(140, END)]);
+    }
+}

@@ -1,0 +1,131 @@
+//! Lines over time with the phases of a programme.
+
+use plotters::element::{PathElement, Text};
+use plotters::prelude::{ChartBuilder, LineSeries};
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::percentiles::ticks as round_magnitudes;
+use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, fit, stroke, style, text_width};
+use crate::document::Course;
+use crate::text::clean_line;
+use crate::text_chart::decimals_for;
+
+/// Room for the vertical axis' name, and under it for those of the phases.
+const TOP: i32 = 40;
+const PHASES: i32 = 20;
+
+pub(super) fn height(shape: Shape) -> u32 {
+    match shape {
+        Shape::Wide => 280,
+        Shape::Narrow => 250,
+    }
+}
+
+/// The vertical axis.
+struct Scale {
+    low: f64,
+    high: f64,
+    is_logarithmic: bool,
+}
+
+impl Scale {
+    fn of(chart: &Course) -> Self {
+        let values = || chart.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+        if !chart.is_logarithmic {
+            let high = values().fold(0.0, f64::max);
+            return Self { low: 0.0, high: if high > 0.0 { high * 1.05 } else { 1.0 }, is_logarithmic: false };
+        }
+        let magnitudes = || values().filter(|value| *value > 0.0).map(f64::log10);
+        let (low, high) = (magnitudes().fold(f64::INFINITY, f64::min), magnitudes().fold(f64::NEG_INFINITY, f64::max));
+        let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
+        // At least a factor of three is shown, so that a flat line does not look steep.
+        let missing = ((0.5 - (high - low)) / 2.0).max(0.05);
+        Self { low: low - missing, high: high + missing, is_logarithmic: true }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        if self.is_logarithmic { value.max(f64::MIN_POSITIVE).log10().max(self.low) } else { value }
+    }
+
+    /// Values that are named, from the least.
+    fn ticks(&self) -> Vec<f64> {
+        if self.is_logarithmic { round_magnitudes(self.low, self.high) } else { round_steps(self.high) }
+    }
+
+    fn name(&self, tick: f64) -> String {
+        if self.is_logarithmic {
+            return if tick >= 1.0 { format!("{tick:.0}") } else { format!("{tick}") };
+        }
+        let decimals = decimals_for(self.high);
+        format!("{tick:.decimals$}")
+    }
+}
+
+/// About five multiples of 1, 2 or 5 times a power of ten, from 0 to `high`.
+fn round_steps(high: f64) -> Vec<f64> {
+    let power = 10f64.powf((high / 5.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| high / step <= 5.5);
+    let step = step.unwrap_or(high);
+    (0..=5).map(|n| f64::from(n) * step).filter(|tick| *tick <= high).collect()
+}
+
+pub(super) fn draw(chart: &Course, shape: Shape, area: &Area) -> Drawn {
+    let scale = Scale::of(chart);
+    let points = chart.lines.iter().flat_map(|line| &line.points).map(|point| point.0);
+    let end = points.chain(chart.phases.iter().map(|phase| phase.to)).fold(f64::MIN_POSITIVE, f64::max);
+    let ticks = scale.ticks();
+    let widest = ticks.iter().map(|tick| text_width(&scale.name(*tick), SMALL)).max().unwrap_or(0);
+    let labels = chart.lines.iter().map(|l| text_width(&clean_line(&l.label), SMALL)).max().unwrap_or(0);
+    let labels = labels.min(if shape == Shape::Wide { 110 } else { 60 });
+    let mut built = ChartBuilder::on(area)
+        .margin_top(TOP)
+        .margin_right(labels + 20)
+        .x_label_area_size(AXIS)
+        .y_label_area_size(widest + 12)
+        .build_cartesian_2d(0.0..end, scale.low..scale.high)?;
+    let small = |h, v| style(SMALL, Role::Muted, h, v);
+    let (left, right) = (built.backend_coord(&(0.0, scale.low)), built.backend_coord(&(end, scale.low)));
+    for tick in ticks {
+        let y = built.backend_coord(&(0.0, scale.place(tick))).1;
+        area.draw(&PathElement::new([(left.0, y), (right.0, y)], stroke(Role::Grid, 1)))?;
+        area.draw(&Text::new(scale.name(tick), (left.0 - 6, y), small(HPos::Right, VPos::Center)))?;
+    }
+    let decimals = if end >= 8.0 { 0 } else { 1 };
+    for tick in round_steps(end) {
+        let x = built.backend_coord(&(tick, scale.low)).0;
+        area.draw(&Text::new(format!("{tick:.decimals$}"), (x, left.1 + 5), small(HPos::Center, VPos::Top)))?;
+    }
+    for phase in &chart.phases {
+        let [from, to] = [phase.from, phase.to].map(|at| built.backend_coord(&(at, scale.low)).0);
+        area.draw(&PathElement::new([(from, PHASES), (from, left.1)], stroke(Role::Mark, 1)))?;
+        let name = fit(&clean_line(&phase.label), SMALL, to - from - 6);
+        area.draw(&Text::new(name, (from + 4, PHASES + 2), style(SMALL, Role::Ink, HPos::Left, VPos::Top)))?;
+    }
+    let middle = (i32::midpoint(left.0, right.0), left.1 + 22);
+    area.draw(&Text::new(chart.x.to_string(), middle, small(HPos::Center, VPos::Top)))?;
+    area.draw(&Text::new(chart.y.to_string(), (4, 2), small(HPos::Left, VPos::Top)))?;
+    let mut ends = Vec::new();
+    for (i, line) in chart.lines.iter().enumerate() {
+        let place = |point: &(f64, f64)| (point.0, scale.place(point.1));
+        if let Some(last) = line.points.last() {
+            ends.push((i, right.0, built.backend_coord(&place(last)).1));
+        }
+        built.draw_series(LineSeries::new(line.points.iter().map(place), stroke(Role::Series(i), 2)))?;
+    }
+    draw_ends(area, ends, |i| &chart.lines[i].label, labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round_and_few() {
+        assert_eq!(round_steps(10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(round_steps(1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        for high in [0.003, 0.7, 12.0, 49.0, 73_000.0, 2.1e9] {
+            let steps = round_steps(high);
+            assert!((2..=6).contains(&steps.len()) && steps[steps.len() - 1] > high / 2.0, "{high}: {steps:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A testbed under load, as a programme is carried out on it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use anyhow::Result;
+use rig_load::driver::{Pair, Running};
+use rig_load::record::{Direction, End, Sample, WorkerRecord};
+use rig_stats::series::Track;
+use rig_sys::clock::monotonic_ns;
+use rig_testbed::Testbed;
+use rig_testbed::accounting::Accountant;
+use rig_testbed::meter::Reading;
+use rig_testbed::sampler::{CpuSample, Sampler};
+
+use super::programme::UnderLoad;
+use super::rig::stopped_or;
+use crate::claim::{Metric, Side};
+use crate::figures::node_of;
+use crate::programme::Which;
+use crate::record::Series;
+
+/// What each worker saw in its last interval, by its name.
+pub(super) type Latest = Rc<RefCell<BTreeMap<String, Sample>>>;
+
+/// One worker of a load that runs.
+pub(super) struct Worker {
+    name: String,
+    direction: Direction,
+    end: End,
+    load: Which,
+}
+
+impl Worker {
+    /// Those of pairs in the order in which the driver has them; the first `measured` are the scenario's own.
+    pub(super) fn all(pairs: &[Pair<'_>], measured: usize) -> Vec<Self> {
+        let plans = pairs.iter().flat_map(|pair| [&pair.listen.plan, &pair.connect.plan]);
+        let worker = |(index, plan): (usize, &rig_load::plan::WorkerPlan)| Self {
+            name: plan.name.clone(),
+            direction: plan.direction(),
+            end: plan.end(),
+            load: if index < measured { Which::Own } else { Which::Under },
+        };
+        plans.enumerate().map(worker).collect()
+    }
+
+    /// As [`crate::figures::workers`] has it.
+    fn is_of(&self, side: Side) -> bool {
+        self.load == Which::Own
+            && match side {
+                Side::Sender => self.direction == Direction::Send,
+                Side::Receiver => self.direction == Direction::Receive,
+                Side::Local => self.end == End::Connect,
+                Side::Remote => self.end == End::Listen,
+            }
+    }
+}
+
+pub(super) struct OnTestbed<'r, 'd> {
+    pub running: &'r mut Running<'d>,
+    pub testbed: &'r Testbed,
+    pub accountant: &'r RefCell<Accountant>,
+    pub workers: Vec<Worker>,
+    pub latest: Latest,
+    /// Whether there are series over time.
+    pub sampled: bool,
+    /// Called when the window has begun.
+    pub on_begin: &'r mut dyn FnMut() -> Result<()>,
+    pub readings: Vec<Reading>,
+    pub sampler: Option<Sampler>,
+}
+
+impl OnTestbed<'_, '_> {
+    /// Stops a load before it has begun.
+    pub(super) fn stop_at_once(&mut self, load: Which) {
+        self.set_rate(load, 0.0, 0);
+    }
+
+    /// CPUs of the nodes on which the side's workers run, over the last interval.
+    fn cpus(&self, side: Side) -> Vec<CpuSample> {
+        let Some(sampler) = &self.sampler else { return Vec::new() };
+        let nodes = self.testbed.topology().nodes().iter().zip(sampler.latest());
+        let is_on = |name: &str| self.workers.iter().any(|worker| worker.is_of(side) && node_of(&worker.name) == name);
+        nodes.filter(|(node, _)| is_on(&node.name)).flat_map(|(_, sample)| sample.cpus.clone()).collect()
+    }
+
+    /// The sum of what the workers counted a second in their last interval; `None` when one has not said anything.
+    fn rate(&self, is_meant: impl Fn(&Worker) -> bool, count: impl Fn(&Worker, &Sample) -> u64) -> Option<f64> {
+        let latest = self.latest.borrow();
+        let meant = self.workers.iter().filter(|worker| is_meant(worker));
+        let rates = meant.map(|worker| {
+            let sample = latest.get(&worker.name).filter(|sample| sample.span_ns > 0)?;
+            Some(count(worker, sample) as f64 * 1e9 / sample.span_ns as f64)
+        });
+        let rates: Vec<f64> = rates.collect::<Option<_>>()?;
+        (!rates.is_empty()).then(|| rates.iter().sum())
+    }
+}
+
+/// Payload that counts as the worker's own, bits.
+fn bits(worker: &Worker, sample: &Sample) -> u64 {
+    8 * if worker.direction == Direction::Both { sample.bytes_in } else { sample.bytes }
+}
+
+impl UnderLoad for OnTestbed<'_, '_> {
+    fn now_ns(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    fn wait_until(&mut self, at_ns: u64) -> Result<()> {
+        self.running.wait_until(at_ns).map_err(stopped_or)
+    }
+
+    fn set_rate(&mut self, load: Which, rate: f64, at_ns: u64) {
+        for (index, _) in self.workers.iter().enumerate().filter(|(_, worker)| worker.load == load) {
+            self.running.set_rate(index, rate, at_ns);
+        }
+    }
+
+    fn mark(&mut self, at_ns: u64) {
+        self.running.mark(at_ns);
+    }
+
+    fn end_at(&mut self, at_ns: u64) {
+        self.running.end_at(at_ns);
+    }
+
+    fn read(&mut self) -> Result<()> {
+        self.readings.push(Reading::take(self.testbed, &self.accountant.borrow())?);
+        if self.readings.len() == 1 {
+            (self.on_begin)()?;
+            if self.sampled {
+                self.sampler = Some(Sampler::start(self.testbed, &self.accountant.borrow())?);
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self) -> Result<()> {
+        match &mut self.sampler {
+            Some(sampler) => sampler.sample(self.testbed, &self.accountant.borrow()),
+            None => Ok(()),
+        }
+    }
+
+    fn figure(&self, side: Side, metric: Metric) -> Option<f64> {
+        match metric {
+            Metric::Throughput => self.rate(|worker| worker.is_of(side), bits),
+            Metric::Transactions | Metric::Datagrams | Metric::Connections => {
+                self.rate(|worker| worker.is_of(side), |_, sample| sample.units)
+            }
+            Metric::BackgroundThroughput => {
+                let arrives = |worker: &Worker| {
+                    worker.load == Which::Under && matches!(worker.direction, Direction::Receive | Direction::Both)
+                };
+                self.rate(arrives, bits)
+            }
+            Metric::Cpu => {
+                let cpus = self.cpus(side);
+                (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| cpu.busy).sum::<f64>() / cpus.len() as f64)
+            }
+            Metric::CpusUsed => {
+                let packets: Vec<u64> = self.cpus(side).iter().map(|cpu| cpu.packets).collect();
+                (!packets.is_empty()).then(|| crate::figures::phases::used(&packets) as f64)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The series of a trial, with the workers' part taken out of their records.
+pub(super) fn series(sampler: Sampler, begin_ns: u64, interval_us: u64, workers: &mut [WorkerRecord]) -> Series {
+    let (nodes, cost_ns) = sampler.finish();
+    let workers = workers.iter_mut().map(|worker| track(&std::mem::take(&mut worker.samples))).collect();
+    Series { begin_ns, interval_us, workers, nodes, cost_us: cost_ns / 1000 }
+}
+
+/// A worker's samples as columns.
+fn track(samples: &[Sample]) -> Track {
+    let mut track = Track::default();
+    let mut before_us = 0;
+    for sample in samples {
+        let at_us = sample.at_ns / 1000;
+        let latency = sample.latency.as_ref();
+        let values = [
+            ("bytes", sample.bytes),
+            ("bytes_in", sample.bytes_in),
+            ("units", sample.units),
+            ("lost", sample.lost),
+            ("retransmits", sample.retransmits.into()),
+            ("latency_count", latency.map_or(0, |latency| latency.count)),
+            ("latency_p50_ns", latency.map_or(0, |latency| latency.p50_ns)),
+            ("latency_p90_ns", latency.map_or(0, |latency| latency.p90_ns)),
+            ("latency_p99_ns", latency.map_or(0, |latency| latency.p99_ns)),
+            ("latency_max_ns", latency.map_or(0, |latency| latency.max_ns)),
+        ];
+        track.push(at_us.saturating_sub(before_us), values);
+        before_us = at_us;
+    }
+    track.finished()
+}

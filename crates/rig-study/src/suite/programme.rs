@@ -1,0 +1,381 @@
+//! Phases as suite files write them.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use rig_cli::mistakes;
+use rig_load::plan::{Flow, Load, Schedule, Transactions};
+use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
+use rig_stats::units::{ByteRate, PerSecond, Percent, Span};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::file::ScenarioFile;
+use super::resolve::{Resolver, Result};
+use super::{SuiteError, Traffic};
+use crate::claim::{Claim, Metric, is_phase_name, is_scenario_id};
+use crate::figures::check;
+use crate::programme::{Condition, Lasts, Phase, Programme, Rate, Step, Wait, Which};
+use crate::record::Searched;
+
+/// Counters are read so often unless the scenario says otherwise.
+const SAMPLE: Duration = Duration::from_millis(100);
+const SAMPLE_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(10);
+/// Shorter ones would begin before every thread knows.
+const PHASE_MIN: Duration = Duration::from_millis(100);
+const PROGRAMME_MAX: Duration = Duration::from_secs(3600);
+/// What a share of the limit may be.
+const SHARE_MAX: f64 = 10.0;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PhaseFile {
+    pub name: Spanned<String>,
+    /// Of the scenario's load, from the phase's begin on.
+    pub rate: Option<Spanned<RateFile>>,
+    /// Of the load under it.
+    pub under_rate: Option<Spanned<RateFile>>,
+    /// How long it lasts; as long as the window unless told.
+    pub time: Option<Spanned<Span>>,
+    /// What it waits for.
+    pub until: Option<Spanned<String>>,
+    /// For how long that has to be so.
+    pub hold: Option<Spanned<Span>>,
+    /// How long it waits at most.
+    pub deadline: Option<Spanned<Span>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "expected a rate such as 1000, \"10000KB/s\", \"25% of limit\", or 0 to stop the load")]
+pub(super) enum RateFile {
+    Number(f64),
+    Text(String),
+}
+
+/// What a load's rate is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// Transactions, connections, requests.
+    PerSecond,
+    /// Payload.
+    Bytes,
+}
+
+/// The loads of a scenario.
+struct Loads<'a> {
+    own: &'a Traffic,
+    under: Option<&'a Traffic>,
+}
+
+impl Resolver<'_> {
+    /// What happens when in a scenario.
+    pub(super) fn programme(
+        &self,
+        scenario: &ScenarioFile,
+        own: &Traffic,
+        under: Option<&Traffic>,
+    ) -> Result<Programme> {
+        let sample = scenario.sample.as_ref().map(|sample| self.sample(sample)).transpose()?;
+        if scenario.phase.is_empty() {
+            return Ok(Programme { sample, ..Programme::default() });
+        }
+        let loads = Loads { own, under };
+        let mut phases: Vec<Phase> = Vec::with_capacity(scenario.phase.len());
+        for phase in &scenario.phase {
+            let phase = self.phase(scenario, phase.get_ref(), &loads, &phases)?;
+            phases.push(phase);
+        }
+        let programme = Programme { sample: Some(sample.unwrap_or(SAMPLE)), phases };
+        let at = || scenario.phase.first().map_or_else(|| scenario.id.span(), Spanned::span);
+        if programme.longest(Duration::ZERO) > PROGRAMME_MAX {
+            let what = format!("phases of {} together", Span(programme.longest(Duration::ZERO)));
+            return Err(self.error(at(), what, Some("an hour is the most")));
+        }
+        if own.packets.as_ref().is_some_and(|packets| packets.search.is_some()) && !programme.needs_limit() {
+            let hint = "give the phases rates that are shares of it, for instance rate = \"50% of limit\", or remove the search";
+            return Err(self.error(at(), "a search for a limit that no phase uses", Some(hint)));
+        }
+        Ok(programme)
+    }
+
+    fn sample(&self, sample: &Spanned<Span>) -> Result<Duration> {
+        let Span(interval) = *sample.get_ref();
+        if SAMPLE_RANGE.contains(&interval) {
+            return Ok(interval);
+        }
+        let what = format!("a sample each {}", Span(interval));
+        Err(self.error(sample.span(), what, Some("choose from 10ms to 10s")))
+    }
+
+    fn phase(&self, scenario: &ScenarioFile, file: &PhaseFile, loads: &Loads<'_>, before: &[Phase]) -> Result<Phase> {
+        let name = file.name.get_ref();
+        let refuse = |what: String, hint: &str| Err(self.error(file.name.span(), what, Some(hint)));
+        if !is_scenario_id(name) {
+            let hint = "use letters, digits, '_' and '-', beginning with a letter: claims refer to it";
+            return refuse(format!("'{name}' is not a name of a phase"), hint);
+        }
+        if !is_phase_name(name) {
+            let hint = format!("'{}.{name}' would be ambiguous in a claim: choose another name", scenario.id.get_ref());
+            return refuse(format!("a phase is called '{name}', as a side or a figure is"), &hint);
+        }
+        if before.iter().any(|phase| phase.name == *name) {
+            return refuse(format!("phase '{name}' is described twice"), "give each phase a name of its own");
+        }
+        let mut begins = Vec::new();
+        if let Some(rate) = &file.rate {
+            begins.push(Step::Rate { load: Which::Own, rate: self.rate(rate, loads.own, Which::Own)? });
+        }
+        if let Some(rate) = &file.under_rate {
+            let Some(under) = loads.under else {
+                let what = format!("'under_rate' where nothing runs under scenario '{}'", scenario.id.get_ref());
+                return Err(self.error(rate.span(), what, Some("give it an `under` load, or write `rate`")));
+            };
+            begins.push(Step::Rate { load: Which::Under, rate: self.rate(rate, under, Which::Under)? });
+        }
+        Ok(Phase { name: name.clone(), begins, lasts: self.lasts(scenario, file, loads)? })
+    }
+
+    fn rate(&self, file: &Spanned<RateFile>, traffic: &Traffic, which: Which) -> Result<Rate> {
+        let refuse = |what: String, hint: &str| -> SuiteError { self.error(file.span(), what, Some(hint)) };
+        let unit = unit(&traffic.connect, &traffic.listen).map_err(|(what, hint)| refuse(what, hint))?;
+        let rate = match (file.get_ref(), unit) {
+            (RateFile::Number(0.0), _) => Rate::At(0.0),
+            (RateFile::Number(number), Unit::PerSecond) if number.is_finite() && *number > 0.0 => Rate::At(*number),
+            (RateFile::Number(number), Unit::PerSecond) => {
+                return Err(refuse(format!("a rate of {number}"), "choose more than zero, or 0 to stop the load"));
+            }
+            (RateFile::Number(number), Unit::Bytes) => {
+                let hint =
+                    "write for instance \"10000KB/s\": it is the payload of each sending thread, as `throttle` is";
+                return Err(refuse(format!("a rate of {number} for a stream"), hint));
+            }
+            (RateFile::Text(text), unit) => self.rate_of_text(file.span(), text, unit)?,
+        };
+        if let (Rate::At(rate), Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_)) = (rate, &traffic.connect)
+            && rate > 0.0
+            && !Transactions::RATE.contains(&rate)
+        {
+            let (least, most) = (Transactions::RATE.start(), Transactions::RATE.end());
+            return Err(refuse(
+                format!("a rate of {rate} transactions per second"),
+                &format!("choose from {least} to {most}"),
+            ));
+        }
+        if let Rate::OfLimit(share) = rate {
+            if !(share > 0.0 && share <= SHARE_MAX) {
+                return Err(refuse(
+                    format!("{} % of the limit", share * 100.0),
+                    "choose more than 0 and at most 1000 %",
+                ));
+            }
+            if which == Which::Under {
+                let what = "a share of the limit of the load under the scenario's own".to_owned();
+                return Err(refuse(what, "the limit is that of the scenario's own load: write a rate"));
+            }
+            let search = traffic.packets.as_ref().map(|packets| packets.search);
+            if let Some(None) = search {
+                let hint = "give the load search = \"loss-free\"";
+                return Err(refuse("a share of a limit that nothing searches".into(), hint));
+            }
+            if let Some(Some(search)) = search
+                && search.of == Searched::Held
+            {
+                let what = "a share of the connections held, which is no rate".to_owned();
+                return Err(refuse(what, "search for connections or requests per second"));
+            }
+        }
+        Ok(rate)
+    }
+
+    fn rate_of_text(&self, span: Range<usize>, text: &str, unit: Unit) -> Result<Rate> {
+        if let Some(share) = text.trim().strip_suffix("of limit") {
+            let percent = share.trim();
+            let share: Result<Percent, _> = percent.parse();
+            return match (percent.ends_with('%'), share) {
+                (true, Ok(share)) => Ok(Rate::OfLimit(share.fraction())),
+                _ => Err(self.error(
+                    span,
+                    format!("'{text}' is no share of the limit"),
+                    Some("write for instance \"25% of limit\""),
+                )),
+            };
+        }
+        let rate = match unit {
+            Unit::PerSecond => text.parse().map(PerSecond::get).map_err(|error| error.to_string()),
+            Unit::Bytes => text.parse().map(|ByteRate(rate)| rate as f64).map_err(|error| error.to_string()),
+        };
+        rate.map(Rate::At).map_err(|error| {
+            let last = text.split_whitespace().last().unwrap_or_default();
+            let meant = mistakes::closest(last, ["limit"]).map(|_| "did you mean \"25% of limit\"?");
+            let hint = meant.unwrap_or("or write a share such as \"25% of limit\", or 0 to stop the load");
+            self.error(span, error, Some(hint))
+        })
+    }
+
+    fn lasts(&self, scenario: &ScenarioFile, file: &PhaseFile, loads: &Loads<'_>) -> Result<Lasts> {
+        let refuse = |span: Range<usize>, what: String, hint: &str| Err(self.error(span, what, Some(hint)));
+        let checked = |time: &Spanned<Span>| {
+            let Span(length) = *time.get_ref();
+            if length < PHASE_MIN {
+                let what = format!("a phase of {}", Span(length));
+                return Err(self.error(time.span(), what, Some("choose at least 100ms")));
+            }
+            Ok(length)
+        };
+        let Some(until) = &file.until else {
+            if let Some(key) =
+                file.hold.as_ref().map(|key| ("hold", key)).or(file.deadline.as_ref().map(|key| ("deadline", key)))
+            {
+                let (name, key) = key;
+                return refuse(
+                    key.span(),
+                    format!("'{name}' in a phase that waits for nothing"),
+                    "remove it, or say `until` what",
+                );
+            }
+            return Ok(match &file.time {
+                None => Lasts::Window,
+                Some(time) => Lasts::Time(checked(time)?),
+            });
+        };
+        if let Some(time) = &file.time {
+            return refuse(
+                time.span(),
+                "both 'time' and 'until'".into(),
+                "a phase lasts for a time, or until something holds: remove one",
+            );
+        }
+        let Some(deadline) = &file.deadline else {
+            return refuse(
+                until.span(),
+                "'until' without a deadline".into(),
+                "say how long to wait at most, for instance deadline = \"90s\"",
+            );
+        };
+        let condition = self.condition(scenario, until, loads)?;
+        let hold = file.hold.as_ref().map_or(Duration::ZERO, |hold| hold.get_ref().0);
+        let longest = checked(deadline)?;
+        if hold >= longest {
+            let what = format!("a hold of {} with a deadline of {}", Span(hold), Span(longest));
+            return refuse(deadline.span(), what, "the deadline has to be later");
+        }
+        Ok(Lasts::Until(Wait { condition, hold, deadline: longest }))
+    }
+
+    /// A claim about the phase, without the name of the scenario, that compares one figure with a number.
+    fn condition(&self, scenario: &ScenarioFile, until: &Spanned<String>, loads: &Loads<'_>) -> Result<Condition> {
+        const SAMPLED: [Metric; 7] = [
+            Metric::Throughput,
+            Metric::Transactions,
+            Metric::Datagrams,
+            Metric::Connections,
+            Metric::BackgroundThroughput,
+            Metric::Cpu,
+            Metric::CpusUsed,
+        ];
+        let text = until.get_ref().trim();
+        let refuse = |what: String, hint: Option<&str>| self.error(until.span(), what, hint);
+        let own = format!("{}.", scenario.id.get_ref());
+        let claim = Claim::parse(text, &format!("{own}{text}")).map_err(|error| {
+            let column = error.column.saturating_sub(own.chars().count()).max(1);
+            refuse(format!("column {column}: {}", error.what.replace(&own, "")), Some(&error.hint.replace(&own, "")))
+        })?;
+        let Some((figure, threshold)) = claim.condition().filter(|(figure, _)| figure.phase.is_none()) else {
+            let hint = "write a figure, a comparison and a number, for instance until = \"throughput >= 5Gbit\"";
+            return Err(refuse(format!("`{text}` is no condition"), Some(hint)));
+        };
+        if !SAMPLED.contains(&figure.metric) {
+            let names: Vec<&str> = SAMPLED.iter().map(|metric| metric.name()).collect();
+            let hint = format!("a phase can wait for {}", names.join(", "));
+            return Err(refuse(format!("{} is not known while the load runs", figure.metric), Some(&hint)));
+        }
+        if figure.metric == Metric::BackgroundThroughput && loads.under.is_none() {
+            let what = format!("nothing runs under scenario '{}'", figure.scenario);
+            return Err(refuse(what, Some("give it an `under` load, or wait for another figure")));
+        }
+        check(&loads.own.connect, &figure).map_err(|error| refuse(error.what, Some(&error.hint)))?;
+        Ok(Condition { text: text.to_owned(), side: figure.side, metric: figure.metric, threshold })
+    }
+}
+
+/// What the rate of a load is counted in; of one that has none, why, and what to do.
+fn unit(connect: &Load, listen: &Load) -> std::result::Result<Unit, (String, &'static str)> {
+    let none =
+        |hint| Err((format!("a rate in a phase, and the load, {}, has none to begin with", connect.name()), hint));
+    match (connect, listen) {
+        (Load::TcpRr(load) | Load::TcpCrr(load) | Load::UdpRr(load), _) => match load.schedule {
+            Schedule::Open { .. } => Ok(Unit::PerSecond),
+            Schedule::Closed => none("the speed of its peer sets it: give the load a `rate`"),
+        },
+        (Load::TcpStream(one), Load::TcpStream(other)) => match one.throttle.or(other.throttle) {
+            Some(_) => Ok(Unit::Bytes),
+            None => none("give the load a `throttle`, for instance throttle = \"1GB/s\""),
+        },
+        (Load::UdpStream(load), _) => match load.throttle {
+            Some(_) => Ok(Unit::Bytes),
+            None => none("give the load a `throttle`, for instance throttle = \"1GB/s\""),
+        },
+        (Load::Packets(_), _) => Ok(Unit::PerSecond),
+        _ => none("loads with a rate are tcp-rr, tcp-crr, udp-rr, streams with a throttle, and packets"),
+    }
+}
+
+/// The load at another rate, in the unit that its own has; one without a rate is the same.
+pub(super) fn at_rate(load: &Load, rate: f64) -> Load {
+    let mut load = load.clone();
+    let bytes = |throttle: &mut Option<u64>| *throttle = throttle.map(|_| (rate.round() as u64).max(1));
+    match &mut load {
+        Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => {
+            if let Schedule::Open { rate: own, .. } = &mut l.schedule {
+                *own = rate.clamp(*Transactions::RATE.start(), *Transactions::RATE.end());
+            }
+        }
+        Load::TcpStream(l) => bytes(&mut l.throttle),
+        Load::UdpStream(l) => bytes(&mut l.throttle),
+        Load::Packets(packets) => {
+            let requests =
+                packets.service.client().is_some_and(|client| client.repeat.is_some_and(|r| r.rate.is_some()));
+            let of = if requests { Searched::Requests } else { Searched::Connections };
+            return super::at_rate(&load, of, rate);
+        }
+        Load::Idle => {}
+    }
+    load
+}
+
+/// The load with nothing that holds it back: a schedule as a closed loop, a stream without its throttle.
+pub(super) fn unpaced(load: &Load) -> Load {
+    let mut load = load.clone();
+    match &mut load {
+        Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => l.schedule = Schedule::Closed,
+        Load::TcpStream(l) => l.throttle = None,
+        Load::UdpStream(l) => l.throttle = None,
+        Load::Packets(_) | Load::Idle => {}
+    }
+    load
+}
+
+/// What a load's workers carried a second, in the unit that its rate has: transactions of a pair, payload that arrived for
+/// each thread that sends.
+pub(super) fn carried(traffic: &Traffic, workers: &[&WorkerRecord]) -> f64 {
+    let pairs = traffic.pairs.len().max(1) as f64;
+    let sum = |of: &dyn Fn(&WorkerRecord) -> f64| workers.iter().map(|worker| of(worker)).sum::<f64>();
+    if traffic.flow().is_none() {
+        let asked = |worker: &WorkerRecord| {
+            let asks = worker.direction == Direction::Request;
+            worker.transactions.as_ref().filter(|_| asks).map_or(0.0, TransactionRecord::per_second)
+        };
+        return sum(&asked) / pairs;
+    }
+    let arrived = |worker: &WorkerRecord| match worker.direction {
+        Direction::Receive => worker.bits_per_second() / 8.0,
+        Direction::Both => worker.bytes_in() as f64 / worker.seconds().max(1e-9),
+        _ => 0.0,
+    };
+    // A load both ways has as many threads that send at either end.
+    let ends = if traffic.flow() == Some(Flow::Both) { 2.0 } else { 1.0 };
+    sum(&arrived) / pairs / ends / f64::from(traffic.connect.shape().0.max(1))
+}
+
+#[cfg(test)]
+mod tests;
