@@ -1,8 +1,8 @@
 //! Reads the counters of a testbed's nodes again and again while a load runs.
 //!
 //! A reading here is less than [`crate::meter::Reading`], because it must not disturb: CPU time and packets of each CPU, what
-//! the interfaces of the nodes' own namespaces carried, and what TCP sent again. What one costs is in
-//! docs/decisions/time-series.md.
+//! the interfaces of the nodes' own namespaces carried, and what TCP sent again. What the
+//! readings of a trial took is told with it.
 
 use std::collections::BTreeMap;
 

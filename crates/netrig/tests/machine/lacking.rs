@@ -67,7 +67,7 @@ fn a_testbed_that_cannot_be_built_here_is_refused_with_the_remedy() {
         let output = netrig().args(["up", &scenario]).env("NETRIG_RUN", directory.path()).output().unwrap();
         let (out, err) = expect(&output, 3);
         assert_eq!(out, "");
-        for said in ["no path etun", "outside the container", "netrig doctor"] {
+        for said in ["no paths etun and routed", "outside the container", "netrig doctor"] {
             assert!(err.contains(said), "'{err}' lacks '{said}'");
         }
         assert_eq!(err.matches("netrig: ").count(), 1, "{err}");

@@ -365,3 +365,45 @@ fn a_percentile_needs_ten_values_beyond_it() {
         assert!(statistic(&histogram(&[(1000, least)]), of).is_some(), "{percent}");
     }
 }
+
+/// A receiver's record with what came in each interval of 50 ms: four before the window of 2 s, and those in it.
+fn sampled(before: u64, inside: impl IntoIterator<Item = u64>) -> crate::record::TrialRecord {
+    let mut record = trial(&TrialOptions::default());
+    let mut receiver = rig_stats::series::Track::default();
+    for bytes in std::iter::repeat_n(before, 4).chain(inside) {
+        receiver.push(50_000, [("bytes", bytes)]);
+    }
+    let is_receiver = |worker: &WorkerRecord| worker.direction == Direction::Receive;
+    let track = |worker| if is_receiver(worker) { receiver.clone().finished() } else { Default::default() };
+    record.series = Some(crate::record::Series {
+        begin_ns: record.window_begin_ns - 200_000_000,
+        interval_us: 50_000,
+        workers: record.workers.iter().map(track).collect(),
+        nodes: Vec::new(),
+        cost_us: 0,
+    });
+    record
+}
+
+#[test]
+fn t95_is_the_end_of_the_first_interval_from_which_the_rate_holds() {
+    let t95 = |before, inside: Vec<u64>| {
+        assert_eq!(inside.len(), 40, "intervals of the window");
+        figure(&sampled(before, inside), Side::Local, Metric::T95).map(f64::round)
+    };
+    let step = |low: &[u64]| [low, &vec![1000; 40 - low.len()]].concat();
+    assert_eq!(t95(10, step(&[])), Some(50_000.0), "at once");
+    assert_eq!(t95(10, step(&[100, 500, 949])), Some(200_000.0));
+    assert_eq!(t95(10, step(&[100, 500, 950])), Some(150_000.0));
+    // It touches the goal and falls back: that is not there yet.
+    assert_eq!(t95(10, step(&[1000, 1000, 0, 1000, 0])), Some(300_000.0));
+    // From above it is there at once, and one stall later on moves nothing.
+    assert_eq!(t95(5000, step(&[4000, 2000])), Some(50_000.0));
+    let mut stalled = step(&[100]);
+    stalled[30] = 0;
+    assert_eq!(t95(10, stalled), Some(100_000.0));
+    assert_eq!(t95(10, vec![0; 40]), None, "nothing came");
+    // In turn above and below what it settles at, it never holds.
+    assert_eq!(t95(10, [1000, 0].repeat(20)), None);
+    assert_eq!(figure(&trial(&TrialOptions::default()), Side::Local, Metric::T95), None, "nothing was sampled");
+}
