@@ -71,5 +71,6 @@ fn two_namespaces_have_each_their_own() {
     println!("{one} and {three} ns of {all}");
     // A datagram's cost is the same, and each round's few polls cost something, too.
     assert!(one > 0 && three > one * 2 && three < one * 4, "{one} and {three} ns of {all}");
-    assert!(one + three <= all, "{one} and {three} ns of {all}");
+    // Whose a poll was is known at its end: one that the first reading fell into counts whole to its namespace.
+    assert!(one + three <= all + all / 100, "{one} and {three} ns of {all}");
 }
