@@ -44,9 +44,10 @@ pub(super) fn cpus_used(record: &TrialRecord, side: Side) -> Option<f64> {
 /// How long the rate took to reach [`REACHED`] of what it settled at, microseconds.
 ///
 /// The settling value is the median of the rates in the second half of the phase, which one stall does not move. The rate
-/// has reached it at the end of the first interval from which [`HELD`] intervals in a row have 95 % of it or more; the
-/// upper edge of a step response's settling band of 5 % (IEC 60050-351, settling time), with a length instead of "for
-/// good", because a measured rate is noisy for ever. An interval counts when more than half of it is inside the phase.
+/// has reached it at the end of the first interval from which [`HELD`] intervals in a row have 95 % of it or more. After
+/// the step response time of IEC 60050-351:2013 (351-45-36), until a share of the step is reached for the first time, with
+/// two differences: the share is of the final value and not of the step, and one interval does not do, because a measured
+/// rate is noisy. An interval counts when more than half of it is inside the phase.
 /// `None` where nothing was sampled, nothing was carried, or it was not reached.
 pub(super) fn t95(record: &TrialRecord) -> Option<f64> {
     let rates = carried_over_time(record)?;
