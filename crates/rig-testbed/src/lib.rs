@@ -7,6 +7,7 @@ pub mod host;
 pub mod kept;
 pub mod meter;
 mod middle;
+pub mod namespaces;
 pub mod node;
 mod paths;
 pub mod plan;
@@ -15,8 +16,8 @@ mod share;
 mod testbed;
 pub mod topology;
 
-pub use host::Place;
 pub use middle::Middle;
+pub use namespaces::Place;
 pub use share::{Shares, share_cpus, split_cores};
 pub use testbed::Testbed;
 pub use topology::{SERVER_LINK, UPLINK};

@@ -9,10 +9,10 @@ use rig_sys::Error;
 use rig_sys::counters::{self, Interface, Protocols, Softnet};
 use rig_sys::netlink::QueueStats;
 
+use crate::Testbed;
 use crate::accounting::{Accountant, CpuReading};
+use crate::namespaces::{NodeSpaces, Place as Space};
 use crate::node::{CpuShares, CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
-use crate::topology::Family;
-use crate::{Testbed, UPLINK};
 
 /// All counters at one moment.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub struct Reading {
     softnet: [BTreeMap<u32, Softnet>; 2],
     /// By node, then by namespace in the testbed's order.
     places: Vec<Vec<PlaceReading>>,
-    /// By node: of the wire's rate limit.
-    limits: Vec<Option<QueueStats>>,
+    /// By node: of limits of what interfaces send, by `place:interface`.
+    limits: Vec<BTreeMap<String, QueueStats>>,
     throttled_us: Option<u64>,
 }
 
@@ -39,9 +39,14 @@ struct PlaceReading {
 
 impl Reading {
     pub fn take(testbed: &Testbed, accountant: &Accountant) -> Result<Self> {
+        Self::of(testbed.nodes(), accountant)
+    }
+
+    /// Of nodes that stand.
+    pub(crate) fn of(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
         let cpus = accountant.read()?;
         let at_ns = cpus.at_ns;
-        let owned = (0..testbed.topology().nodes().len()).flat_map(|node| testbed.cpus(node).as_slice());
+        let owned = nodes.iter().flat_map(|node| node.cpus().as_slice());
         for cpu in owned {
             // Else it would pass for one that did nothing.
             if !cpus.ticks.contains_key(cpu) {
@@ -50,23 +55,16 @@ impl Reading {
             }
         }
         let softnet_before = counters::softnet()?;
-        let places = (0..testbed.topology().nodes().len())
-            .map(|node| {
-                testbed
-                    .places(node)
-                    .map(|place| {
-                        let mut protocols = place.counters.protocols()?;
-                        if testbed.topology().family() == Family::Ipv6 {
-                            protocols.extend(place.counters.protocols_of_ipv6()?);
-                        }
-                        Ok(PlaceReading { interfaces: place.counters.interfaces()?, protocols })
-                    })
-                    .collect::<rig_sys::Result<_>>()
-            })
-            .collect::<rig_sys::Result<_>>()?;
-        let limits = (0..testbed.topology().nodes().len())
-            .map(|node| testbed.rate_limit(node))
-            .collect::<rig_sys::Result<_>>()?;
+        let of_place = |node: &NodeSpaces, place: &Space| {
+            let mut protocols = place.counters.protocols()?;
+            if node.is_ipv6() {
+                protocols.extend(place.counters.protocols_of_ipv6()?);
+            }
+            Ok(PlaceReading { interfaces: place.counters.interfaces()?, protocols })
+        };
+        let of_node = |node: &NodeSpaces| node.places().iter().map(|place| of_place(node, place)).collect();
+        let places = nodes.iter().map(of_node).collect::<rig_sys::Result<_>>()?;
+        let limits = nodes.iter().map(NodeSpaces::rate_limits).collect::<rig_sys::Result<_>>()?;
         Ok(Self {
             at_ns,
             cpus,
@@ -79,9 +77,12 @@ impl Reading {
 
     /// What each node did from `self` until `end`; `places` are those that the accountant counts it at.
     pub fn until(&self, end: &Self, testbed: &Testbed, places: &[Option<Place>]) -> Vec<NodeRecord> {
+        self.until_of(end, testbed.nodes(), places)
+    }
+
+    pub(crate) fn until_of(&self, end: &Self, nodes: &[NodeSpaces], places: &[Option<Place>]) -> Vec<NodeRecord> {
         let place = |node: usize| places.get(node).copied().flatten();
-        let nodes = 0..testbed.topology().nodes().len();
-        nodes.map(|node| self.node_until(end, testbed, node, place(node))).collect()
+        nodes.iter().enumerate().map(|(number, node)| self.node_until(end, node, number, place(number))).collect()
     }
 
     /// For how long the machine's CPU limits halted netrig from `self` until `end`, microseconds.
@@ -89,27 +90,27 @@ impl Reading {
         Some(end.throttled_us?.saturating_sub(self.throttled_us?))
     }
 
-    fn node_until(&self, end: &Self, testbed: &Testbed, node: usize, place: Option<Place>) -> NodeRecord {
-        let cpus = testbed.cpus(node).as_slice().iter().map(|&cpu| self.cpu_until(end, cpu)).collect();
+    fn node_until(&self, end: &Self, node: &NodeSpaces, number: usize, place: Option<Place>) -> NodeRecord {
+        let own = node.cpus().as_slice();
+        let cpus = own.iter().map(|&cpu| self.cpu_until(end, cpu)).collect();
         let mut interfaces = Vec::new();
         let mut protocol = ProtocolDelta::default();
-        for (place, (begin, end)) in testbed.places(node).zip(self.places[node].iter().zip(&end.places[node])) {
+        let readings = self.places[number].iter().zip(&end.places[number]);
+        for (place, (begin, end)) in node.places().iter().zip(readings) {
             for (name, after) in &end.interfaces {
                 let before = begin.interfaces.get(name).copied().unwrap_or_default();
                 interfaces.push(interface_delta(format!("{}:{name}", place.name), before, *after));
             }
             add_protocols(&mut protocol, &begin.protocols, &end.protocols);
         }
-        let name = testbed.topology().nodes()[node].name.clone();
-        if let (Some(before), Some(after)) = (self.limits[node], end.limits[node]) {
-            let uplink = format!("{name}:{UPLINK}");
-            for interface in interfaces.iter_mut().filter(|interface| interface.name == uplink) {
+        let limits = [&self.limits[number], &end.limits[number]];
+        for interface in &mut interfaces {
+            if let [Some(before), Some(after)] = limits.map(|limits| limits.get(&interface.name)) {
                 interface.rate_limit_dropped = after.drops.wrapping_sub(before.drops).into();
             }
         }
-        let own = testbed.cpus(node).as_slice();
         let share = place.and_then(|place| self.cpus.share_until(&end.cpus, place, own));
-        NodeRecord { name, cpus, interfaces, protocol, share }
+        NodeRecord { name: node.name().to_owned(), cpus, interfaces, protocol, share }
     }
 
     fn cpu_until(&self, end: &Self, cpu: u32) -> CpuUse {

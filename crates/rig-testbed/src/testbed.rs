@@ -2,11 +2,10 @@
 
 use rig_sys::Result;
 use rig_sys::cpu::CpuSet;
-use rig_sys::netlink::QueueStats;
 
-use crate::host::{Namespaces, Place};
-use crate::plan::{At, Plan};
-use crate::topology::{Endpoint, Topology, UPLINK};
+use crate::namespaces::{Namespaces, NodeSpaces, Place};
+use crate::plan::Plan;
+use crate::topology::{Endpoint, Topology};
 
 /// A testbed that stands. Dropping it closes the namespaces, which is all it takes to remove it: nothing of it exists
 /// outside them.
@@ -58,14 +57,9 @@ impl Testbed {
         self.host.places(&self.plan.nodes[node].name).iter()
     }
 
-    /// What the rate limit of a node's end of the wire has done so far; `None` when the wire has none.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub fn rate_limit(&self, node: usize) -> Result<Option<QueueStats>> {
-        let at = At::new(&self.plan.nodes[node].name, UPLINK);
-        let limited = self.plan.interface(&at).is_some_and(|uplink| uplink.rate.is_some());
-        limited.then(|| self.host.rate_limit(&at)).transpose()
+    /// Its nodes, as they stand.
+    pub fn nodes(&self) -> &[NodeSpaces] {
+        self.host.nodes()
     }
 
     pub fn cpus(&self, node: usize) -> &CpuSet {

@@ -6,6 +6,7 @@ mod agents;
 mod attribution;
 mod bench;
 mod files;
+mod host;
 mod kept;
 mod killed;
 mod lacking;

@@ -1,7 +1,7 @@
 //! What is built, as a value: nodes, the network namespaces in them, interfaces, wires, addresses, routes, limits, and the
 //! CPUs on which nodes receive.
 //!
-//! A plan knows no path, and whoever builds one ([`crate::host`]) knows nothing else. It says everything itself, hardware
+//! A plan knows no path, and whoever builds one ([`crate::namespaces`]) knows nothing else. It says everything itself, hardware
 //! addresses too, so that a part of it that concerns one node needs no other node to be built first. As JSON it is the
 //! same testbed.
 

@@ -1,8 +1,10 @@
 //! Nodes in namespaces of this process: they are gone when it ends, in whatever way, or the value is dropped.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::QueueStats;
 use rig_sys::{Error, Result};
 
@@ -17,10 +19,14 @@ pub struct Namespaces {
 
 /// A node's namespaces. It builds its part of a plan, but for the wires, which are nobody's alone.
 #[derive(Debug)]
-struct NodeSpaces {
+pub struct NodeSpaces {
     name: String,
+    cpus: CpuSet,
     /// Its own first.
     places: Vec<Place>,
+    is_ipv6: bool,
+    /// Interfaces with a limit of what they send.
+    limited: Vec<At>,
 }
 
 /// What is done to a namespace of which a plan says something.
@@ -53,18 +59,14 @@ impl Namespaces {
         self.wait_until_operational(plan, Link::has_carrier)
     }
 
+    /// Those that stand.
+    pub fn nodes(&self) -> &[NodeSpaces] {
+        &self.nodes
+    }
+
     /// Namespaces of a node, its own first; none of a node that is not here.
     pub fn places(&self, node: &str) -> &[Place] {
         self.nodes.iter().find(|own| own.name == node).map_or(&[], |own| &own.places)
-    }
-
-    /// What the rate limit of an interface of a node has done so far.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub fn rate_limit(&self, at: &At) -> Result<QueueStats> {
-        let place = self.nodes.iter().flat_map(|node| &node.places).find(|place| place.name == at.space);
-        place.ok_or_else(|| lost(&at.space))?.queue_stats(&at.interface)
     }
 
     /// The node with the namespaces that `node` says.
@@ -72,8 +74,13 @@ impl Namespaces {
         let index = match self.nodes.iter().position(|own| own.name == node.name) {
             Some(index) => index,
             None => {
-                let new = NodeSpaces { name: node.name.clone(), places: Vec::new() };
-                self.nodes.push(new);
+                self.nodes.push(NodeSpaces {
+                    name: node.name.clone(),
+                    cpus: node.cpus.clone(),
+                    places: Vec::new(),
+                    is_ipv6: false,
+                    limited: Vec::new(),
+                });
                 self.nodes.len() - 1
             }
         };
@@ -81,6 +88,10 @@ impl Namespaces {
         for space in &node.spaces {
             if !own.places.iter().any(|place| place.name == space.name) {
                 own.places.push(Place::create(space.name.clone())?);
+            }
+            for interface in &space.interfaces {
+                own.is_ipv6 |= interface.addresses.iter().any(|address| address.address.is_ipv6());
+                own.limited.extend(interface.rate.map(|_| At::new(&space.name, &interface.name)));
             }
         }
         Ok(own)
@@ -137,6 +148,35 @@ impl Namespaces {
 }
 
 impl NodeSpaces {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// Its own first.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    pub fn is_ipv6(&self) -> bool {
+        self.is_ipv6
+    }
+
+    /// What the limits of its interfaces have done so far, by `place:interface`.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn rate_limits(&self) -> Result<BTreeMap<String, QueueStats>> {
+        let stats = |at: &At| {
+            let place = self.places.iter().find(|place| place.name == at.space).ok_or_else(|| lost(&at.space))?;
+            Ok((format!("{}:{}", at.space, at.interface), place.queue_stats(&at.interface)?))
+        };
+        self.limited.iter().map(stats).collect()
+    }
+
     fn place(&mut self, space: &str) -> Result<&mut Place> {
         self.places.iter_mut().find(|place| place.name == space).ok_or_else(|| lost(space))
     }
