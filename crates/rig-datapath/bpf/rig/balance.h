@@ -51,35 +51,52 @@ static always_inline void touch(struct connection *c, const struct service *s, c
 	}
 }
 
-/* What changes in a packet but for its link-layer addresses; 0 or a reason for a drop. A function of its own as `ask_way`. */
-static __noinline int rewrite(struct xdp_md *ctx, struct packet *p, struct connection *c, int kind, enum direction direction)
+/* Less time to live, and another's addresses and ports; 0 or a reason for a drop. */
+static always_inline int translate(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
+				   int kind, enum direction direction, const struct control *control)
+{
+	const struct backend *b = direction == INWARD ? backend_at(c->backend) : 0;
+	struct translation t;
+	int reason;
+
+	if ((direction == INWARD && !b) || !translation_of(c, s, b, direction, &t))
+		return DROP_INTERNAL;
+	reason = decrement_ttl(ctx, p);
+	if (reason)
+		return reason;
+	if (kind == FLOW)
+		return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
+	return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
+}
+
+/* A function of its own as `ask_way`. */
+static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, const struct connection *c,
+				       const struct service *s, enum direction direction)
+{
+	const struct control *control = settings();
+
+	return control ? translate(ctx, p, c, s, ERROR, direction, control) : DROP_INTERNAL;
+}
+
+/* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_way`. */
+static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const struct connection *c, int kind,
+				    enum direction direction)
 {
 	const struct control *control = settings();
 	const struct service *s = service_at(c->service);
 	const struct backend *b = backend_at(c->backend);
-	struct translation t;
+	const struct address *local;
 	int reason;
 
 	if (!control || !s || !b)
 		return DROP_INTERNAL;
 	reason = decrement_ttl(ctx, p);
-	if (reason)
-		return reason;
-	if (!is_blind(s)) {
-		if (!translation_of(c, s, b, direction, &t))
-			return DROP_INTERNAL;
-		if (kind == FLOW)
-			return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
-		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
-	}
-	if (kind == FLOW)
+	if (!reason && kind == FLOW)
 		reason = complete_flow(ctx, p, control);
-	if (!reason && s->forward == TUNNEL && direction == INWARD) {
-		const struct address *local = local_at(c->local);
-
-		reason = local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
-	}
-	return reason;
+	if (reason || s->forward != TUNNEL || direction != INWARD)
+		return reason;
+	local = local_at(c->local);
+	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
 }
 
 /* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. */
@@ -121,7 +138,13 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 
 		return kind == FLOW ? too_big(ctx, p, from, way.mtu - outer, tick) : drop(DROP_TOO_BIG);
 	}
-	reason = rewrite(ctx, p, c, kind, direction) ?: set_link(ctx, way.source, way.destination);
+	if (is_blind(s))
+		reason = forward_whole(ctx, p, c, kind, direction);
+	else if (kind == FLOW)
+		reason = translate(ctx, p, c, s, FLOW, direction, control);
+	else
+		reason = translate_quoted(ctx, p, c, s, direction);
+	reason = reason ?: set_link(ctx, way.source, way.destination);
 	if (reason)
 		return drop(reason);
 	count(c->backend, direction, p->l3_length);
