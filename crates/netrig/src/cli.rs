@@ -41,6 +41,11 @@ enum Command {
         /// A built-in suite's name or a suite file's path
         suite: String,
     },
+    /// The JSON Schemas of suite files, for editors, and of what netrig writes, for programs
+    Schema {
+        /// Which one, e.g. `suite`; without it, what there is
+        name: Option<String>,
+    },
     /// Run a suite: build each testbed, drive it, measure, decide, report
     Run(RunArgs),
     /// Report a stored run again, without running anything
@@ -134,6 +139,7 @@ impl Cli {
             Command::Doctor { json } => command::doctor::doctor(json),
             Command::List => command::suites::list(),
             Command::Show { suite } => command::suites::show(&suite),
+            Command::Schema { name } => command::schema::schema(name.as_deref()),
             Command::Run(args) => command::run::run(&args),
             Command::Report(args) => command::report::report(&args),
             Command::Compare(args) => command::compare::compare(&args),

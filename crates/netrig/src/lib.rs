@@ -9,9 +9,10 @@ pub mod tool;
 use rig_cli::schema::Schema;
 use rig_study::run::Build;
 
-/// The JSON Schemas of what is published, by file name in docs/schema.
+/// The JSON Schemas of suite files and of what is published, by file name in docs/schema.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
-    let all = [&rig_study::export::schemas()[..], &netrig_tools::schemas(), &netrig_lb::schemas()];
+    let suite = [("suite.json", rig_study::suite::schema())];
+    let all = [&suite[..], &rig_study::export::schemas(), &netrig_tools::schemas(), &netrig_lb::schemas()];
     all.concat()
 }
 

@@ -1,4 +1,4 @@
-//! JSON Schemas (draft 2020-12) of what netrig publishes as JSON.
+//! JSON Schemas (draft 2020-12) of files that netrig reads and of what it publishes as JSON.
 
 use schemars::{JsonSchema, schema_for};
 

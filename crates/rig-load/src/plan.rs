@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::datagrams::{Datagrams, Pacing};
@@ -128,7 +129,7 @@ impl Load {
 }
 
 /// Which way payload goes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flow {
     /// From the connecting end to the listening one.
@@ -196,7 +197,7 @@ pub enum Engine {
 }
 
 /// How payload leaves the process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SendMode {
     /// send(2): the kernel copies the payload.
@@ -212,7 +213,7 @@ pub enum SendMode {
 }
 
 /// How payload enters the process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceiveMode {
     /// recv(2): the kernel copies the payload.

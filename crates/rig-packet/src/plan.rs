@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use rig_wire::ethernet::Mac;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::Service;
@@ -95,7 +96,7 @@ pub struct Place {
 }
 
 /// By which way frames leave and enter the kernel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Driver {
     /// The first of those below that the interface and our rights allow; which one is said.

@@ -23,6 +23,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
@@ -30,7 +31,7 @@ use crate::sample::{Range, Sample};
 use crate::units::{Percent, UnitError, as_text};
 
 /// A confidence level in percent, at least 50 and less than 100. Reads `95`, `99.9%`.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Percent", into = "f64")]
 pub struct Level(f64);
 
@@ -49,7 +50,7 @@ pub struct Interval {
 }
 
 /// How well a scenario has to be known before its repetition ends.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "RawGoal")]
 pub struct Goal {
     pub level: Level,
@@ -312,12 +313,17 @@ impl Default for Goal {
     }
 }
 
-#[derive(Deserialize)]
+/// How well a scenario has to be known before its repetition ends, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct RawGoal {
+    /// Of all intervals, in percent; 95 unless told.
     level: Level,
+    /// Full width of an interval that is narrow enough, in percent of the mean; 5 unless told.
     width: Width,
+    /// Trials before anything is decided; 3 unless told.
     min: u32,
+    /// Trials after which a scenario is given up; 10 unless told.
     max: u32,
 }
 

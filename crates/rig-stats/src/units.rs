@@ -7,6 +7,8 @@
 //! Reading is exact: a text that does not denote a whole number of the base unit is refused, never rounded. `Display`
 //! writes what `FromStr` reads back to the same value, and serde uses both.
 
+mod schema;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

@@ -8,6 +8,7 @@ pub mod keep;
 mod output;
 pub mod report;
 pub mod run;
+pub mod schema;
 pub mod suites;
 
 use std::io;

@@ -1,5 +1,6 @@
 //! A stream of UDP datagrams.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{CONNECTIONS, THREADS, memory, range, socket_buffer};
@@ -38,7 +39,7 @@ pub struct Datagrams {
 }
 
 /// Who keeps the sender to its `throttle`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pacing {
     /// The load thread, which sleeps between batches.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{CONNECTIONS, MESSAGE, THREADS, congestion_control, range, socket_buffer};
@@ -46,7 +47,7 @@ pub enum Schedule {
 }
 
 /// The distances between scheduled transactions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
     /// All the same.

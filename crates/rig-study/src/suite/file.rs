@@ -1,182 +1,288 @@
-//! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`].
+//! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`]. The
+//! file's JSON Schema follows from these types, and its words from their comments.
 
 use rig_stats::confidence::Goal;
 use rig_stats::units::{BitRate, Percent, Span};
-use rig_testbed::topology::Family;
+use rig_testbed::topology::{Family, Path};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::load::LoadFile;
+use super::load::{LoadFile, UnderFile};
 use super::programme::PhaseFile;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SuiteFile {
+    /// By which runs of the suite are known: letters, digits, '-' and '_'.
+    #[schemars(with = "String")]
     pub name: Spanned<String>,
+    /// The heading of its reports.
     pub title: String,
     /// The question in a sentence or two.
     #[serde(default)]
     pub about: String,
+    /// The scenario that the others are compared with.
+    #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,
+    #[schemars(with = "Defaults")]
     pub defaults: Spanned<Defaults>,
+    #[schemars(with = "Option<Quick>")]
     pub quick: Option<Spanned<Quick>>,
+    /// Nodes and what joins them, by the name that scenarios use.
     #[serde(default)]
     pub testbed: std::collections::BTreeMap<String, TestbedFile>,
+    /// What is measured.
     #[serde(default)]
+    #[schemars(length(min = 1))]
     pub scenario: Vec<ScenarioFile>,
+    /// How results of several scenarios are shown together.
     #[serde(default)]
     pub table: Vec<TableFile>,
+    /// What is expected of the results, and refuted or not by them.
     #[serde(default)]
     pub claim: Vec<ClaimFile>,
 }
 
-#[derive(Debug, Deserialize)]
+/// What holds for all scenarios that do not say otherwise.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Defaults {
+    /// The measured interval of a trial: 100ms to 60m.
+    #[schemars(with = "Span")]
     pub window: Spanned<Span>,
+    /// How long the load runs before it: at most 60m.
     pub warm_up: Span,
+    /// How long the load runs after it, so that no end sees the other stop inside the window: at most 60m.
     pub cool_down: Span,
-    /// netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
+    /// How well a scenario has to be known before its repetition ends, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
     #[serde(default)]
     pub confidence: Goal,
+    /// Keys of loads, of any kind, for the loads that do not have them and can.
+    #[schemars(with = "Option<LoadFile>")]
+    #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// What `--quick` has in place of the defaults.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Quick {
+    /// The measured interval of a trial: 100ms to 60m.
     pub window: Span,
+    /// How long the load runs before it: at most 60m.
     pub warm_up: Span,
+    /// How long the load runs after it: at most 60m.
     pub cool_down: Span,
+    /// Of each scenario.
+    #[schemars(range(min = 1, max = 100))]
     pub trials: u32,
     /// Of all searches.
     pub search: Option<QuickSearchFile>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "QuickSearch")]
 pub(super) struct QuickSearchFile {
+    /// How long each value is tried.
     pub step: Option<Span>,
+    /// How close to each other a value that is carried and one that is not have to be.
     pub precision: Option<Percent>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Testbed")]
 pub(super) struct TestbedFile {
+    /// Their names, in the order in which CPUs are shared out.
+    #[schemars(with = "Vec<String>")]
     pub nodes: Spanned<Vec<String>>,
+    /// Between neighbours; without one there is none.
     pub wire: Option<WireFile>,
-    /// IPv4 unless told.
+    /// The version of IP; ipv4 unless told.
     #[serde(default)]
     pub family: Family,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Wire")]
 pub(super) struct WireFile {
+    /// What the wire carries each way; without limit unless told.
     pub rate: Option<BitRate>,
+    /// Bytes of the largest packet; 1500 unless told.
     pub mtu: Option<u32>,
+    /// Whether the nodes' interfaces take more than a packet at once (TSO, GSO); true unless told.
     pub segmentation_offload: Option<bool>,
+    /// Queues of each interface; 1 unless told.
+    #[schemars(range(min = 1))]
     pub queues: Option<u32>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Scenario")]
 pub(super) struct ScenarioFile {
+    /// By which claims and tables refer to it: letters, digits, '_' and '-', beginning with a letter.
+    #[schemars(with = "String", regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
     pub id: Spanned<String>,
+    /// In tables and reports.
     pub name: String,
+    /// What it shows.
     #[serde(default)]
     pub about: String,
     /// What the reader must know about how the scenario was reproduced.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// One of the file's testbeds.
+    #[schemars(with = "String")]
     pub testbed: Spanned<String>,
+    /// What joins the endpoints.
+    #[schemars(schema_with = "paths")]
     pub path: Spanned<String>,
+    /// The endpoints that connect.
+    #[schemars(with = "OneOrMany")]
     pub from: Spanned<OneOrMany>,
+    /// The endpoints that listen, one for each that connects.
+    #[schemars(with = "OneOrMany")]
     pub to: Spanned<OneOrMany>,
     /// What differs from the testbed's wire.
+    #[schemars(with = "Option<WireFile>")]
     pub wire: Option<Spanned<WireFile>>,
     /// Other than the testbed's.
     pub family: Option<Family>,
+    /// What is measured.
+    #[schemars(with = "Option<LoadFile>")]
+    #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
     /// The scenario before it whose load it has, too.
+    #[schemars(with = "Option<String>")]
     pub load_of: Option<Spanned<String>>,
     /// Of paths with a node in the middle: how many of its CPUs carry packets; of several numbers each is a scenario.
+    #[schemars(with = "Option<WorkersFile>")]
     pub workers: Option<Spanned<WorkersFile>>,
     /// Addresses that clients connect to.
+    #[schemars(with = "Option<u32>")]
     pub service_addresses: Option<Spanned<u32>>,
     /// Addresses that servers see as those of clients.
+    #[schemars(with = "Option<u32>")]
     pub local_addresses: Option<Spanned<u32>>,
     /// Whether the stacks of those CPUs are sampled, which flame graphs are drawn from.
+    #[schemars(with = "Option<bool>")]
     pub profile: Option<Spanned<bool>>,
     /// Datapaths with their settings: that of the path, and others.
     #[serde(default)]
+    #[schemars(with = "Vec<DatapathSchema>")]
     pub datapath: Vec<Spanned<DatapathFile>>,
     /// A second load that runs meanwhile.
-    pub under: Option<Spanned<LoadFile>>,
+    #[schemars(with = "Option<UnderFile>")]
+    pub under: Option<Spanned<UnderFile>>,
     /// What happens when in the window.
     #[serde(default)]
+    #[schemars(with = "Vec<PhaseFile>")]
     pub phase: Vec<Spanned<PhaseFile>>,
     /// How far apart counters are read for series over time.
+    #[schemars(with = "Option<Span>")]
     pub sample: Option<Spanned<Span>>,
     /// Figures that have to be certain besides the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub watch: Vec<Spanned<String>>,
 }
 
 /// `name`, perhaps `nodes`, and whatever settings the datapath has.
 pub(super) type DatapathFile = std::collections::BTreeMap<String, Spanned<toml::Value>>;
 
-#[derive(Debug, Clone, Deserialize)]
+/// What handles packets of nodes, with settings of its own.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename = "Datapath")]
+#[expect(dead_code, reason = "it is there for its schema")]
+struct DatapathSchema {
+    /// Such as balancer.
+    name: String,
+    /// The nodes on which it runs; that of the path unless told.
+    nodes: Option<Vec<String>>,
+    #[schemars(flatten)]
+    settings: std::collections::BTreeMap<String, serde_json::Value>,
+}
+
+fn paths(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "enum": Path::all().map(Path::name).collect::<Vec<_>>() })
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number of workers such as 1, or a list of them: [1, 2, 4]")]
+#[schemars(rename = "Workers")]
 pub(super) enum WorkersFile {
     One(u32),
     List(Vec<u32>),
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected an endpoint such as \"a/sender\", or a list of them")]
 pub(super) enum OneOrMany {
     One(String),
     Many(Vec<String>),
 }
 
-/// Which keys a table has depends on its layout; [`super::tables`] refuses those of another.
-#[derive(Debug, Deserialize)]
+// Which keys a table has depends on its layout; [`super::tables`] refuses those of another.
+/// Results of several scenarios together. Which keys it has depends on its layout.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Table")]
 pub(super) struct TableFile {
+    /// Its heading.
+    #[schemars(with = "String")]
     pub title: Spanned<String>,
+    /// columns unless told.
     #[serde(default)]
     pub layout: LayoutFile,
     /// Where the reference figures were published.
     pub source: Option<String>,
+    /// Of the layout columns.
+    #[schemars(with = "Option<Vec<ColumnFile>>")]
     pub columns: Option<Spanned<Vec<ColumnFile>>>,
+    /// Of the layouts netperf, overview and workers: a row each.
+    #[schemars(with = "Option<Vec<CaseFile>>")]
     pub cases: Option<Spanned<Vec<CaseFile>>>,
     /// Of an overview: what its columns are called.
+    #[schemars(with = "Option<Vec<String>>")]
     pub tests: Option<Spanned<Vec<String>>>,
     /// Of an overview: head of the case that the others are divided by.
+    #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,
     /// Of workers: the published rows.
+    #[schemars(with = "Option<Vec<WorkersRowFile>>")]
     pub reference: Option<Vec<Spanned<WorkersRowFile>>>,
     /// Of a platform: machines of the study.
+    #[schemars(with = "Option<Vec<PlatformFile>>")]
     pub machines: Option<Spanned<Vec<PlatformFile>>>,
     /// What the reader must know of what was published.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Layout")]
 pub(super) enum LayoutFile {
+    /// A column for each scenario.
     #[default]
     Columns,
+    /// A row for each scenario, as netperf prints its tests.
     Netperf,
+    /// Cases as ratios of one of them, over several tests.
     Overview,
+    /// A row for each number of workers of a node in the middle.
     Workers,
+    /// What published figures were measured on.
     Platform,
 }
 
 /// A row of a study's table.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "WorkersRow")]
 pub(super) struct WorkersRowFile {
     pub workers: u32,
     /// By the keys of the table's columns.
@@ -184,8 +290,9 @@ pub(super) struct WorkersRowFile {
     pub figures: std::collections::BTreeMap<String, f64>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Machine")]
 pub(super) struct PlatformFile {
     pub head: String,
     pub cpu: String,
@@ -195,37 +302,46 @@ pub(super) struct PlatformFile {
     pub software: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Column")]
 pub(super) struct ColumnFile {
     pub head: String,
+    #[schemars(with = "String")]
     pub scenario: Spanned<String>,
     pub sender: Option<ReferenceFile>,
     pub receiver: Option<ReferenceFile>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Reference")]
 pub(super) struct ReferenceFile {
     pub throughput: BitRate,
     /// Percent of the node's CPU time.
     pub cpu: f64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Case")]
 pub(super) struct CaseFile {
+    #[schemars(with = "String")]
     pub head: Spanned<String>,
     /// In the netperf layout.
+    #[schemars(with = "Option<String>")]
     pub scenario: Option<Spanned<String>>,
     /// What netperf printed for this case elsewhere.
+    #[schemars(with = "Option<NetperfFile>")]
     pub reference: Option<Spanned<NetperfFile>>,
     /// In an overview: one for each of the tests.
+    #[schemars(with = "Option<Vec<String>>")]
     pub scenarios: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "NetperfReference")]
 pub(super) struct NetperfFile {
     /// Of streams, as received.
     pub throughput: Option<BitRate>,
@@ -237,8 +353,9 @@ pub(super) struct NetperfFile {
     pub remote: Option<NetperfEndFile>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "NetperfEnd")]
 pub(super) struct NetperfEndFile {
     /// Percent of the node's CPU time.
     pub cpu: Option<f64>,
@@ -246,9 +363,13 @@ pub(super) struct NetperfEndFile {
     pub demand: Option<f64>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Claim")]
 pub(super) struct ClaimFile {
+    /// In words.
     pub text: String,
+    /// A comparison of figures, such as B.throughput >= 0.9 * A.throughput.
+    #[schemars(with = "String")]
     pub holds: Spanned<String>,
 }

@@ -7,6 +7,7 @@ mod load;
 mod packets;
 mod programme;
 mod resolve;
+mod schema;
 mod tables;
 mod words;
 mod workers;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 pub use self::datapaths::{DatapathSetup, shown};
 pub use self::packets::{EndWorkers, PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
+pub use self::schema::schema;
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
 use rig_cli::exit::{Exit, Failure};

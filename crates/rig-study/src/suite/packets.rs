@@ -13,10 +13,11 @@ use rig_packet::{
 };
 use rig_stats::units::{PerSecond, Percent, Span};
 use rig_testbed::topology::Pool;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::QuickSearch;
-use super::load::{LoadError, LoadFile, error};
+use super::load::{LoadError, PacketLoadKeys, error};
 use crate::record::Searched;
 
 mod ends;
@@ -46,17 +47,20 @@ const SERVER_PORTS: RangeInclusive<u16> = 80..=80;
 /// The largest body of an HTTP response, which travels to its worker as it is: the plan has room for it.
 const BODY: u32 = 64 << 10;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// What packets speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Protocol {
     Tcp,
     Udp,
+    /// HTTP/1.1 over TCP.
     Http,
 }
 
-/// `80` or `[80, 89]`.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// A port, or the first and the last of several.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a port such as 80, or the first and the last of several: [80, 89]")]
+#[schemars(rename = "Ports")]
 pub(super) enum PortsFile {
     One(u16),
     Range([u16; 2]),
@@ -72,41 +76,55 @@ impl From<PortsFile> for RangeInclusive<u16> {
 }
 
 /// `"loss-free"`, or a table with that as its goal.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "expected \"loss-free\", or a table such as { goal = \"loss-free\", start = 1000, growth = 2, \
                  precision = \"2%\", step = \"1s\", most = 1e6, late = \"1%\", \
                  measure_at = \"100%\", raise = \"hold\" }"
 )]
+#[schemars(rename = "SearchOrGoal")]
 pub(super) enum SearchFile {
     Goal(Goal),
     Table(SearchTable),
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// What a search looks for.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[schemars(rename = "SearchGoal")]
 pub(super) enum Goal {
+    /// The highest rate of which nothing is lost.
     #[serde(rename = "loss-free")]
     LossFree,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// How a limit is searched.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Search")]
 pub(super) struct SearchTable {
     #[expect(dead_code, reason = "there is one goal, and a file names it")]
     pub goal: Goal,
+    /// The first value that is tried; 1000 unless told.
     pub start: Option<Searchable>,
+    /// By what a value is multiplied that is carried, until one is not; 2 unless told.
     pub growth: Option<f64>,
+    /// How close to each other a value that is carried and one that is not have to be; 2% unless told.
     pub precision: Option<Percent>,
+    /// How long each value is tried; 1s unless told.
     pub step: Option<Span>,
+    /// The highest value that is tried.
     pub most: Option<Searchable>,
+    /// How much of what is begun may begin late; 50% unless told.
     pub late: Option<Percent>,
+    /// The window's rate as a share of the limit; 100% unless told.
     pub measure_at: Option<Percent>,
+    /// What is raised.
     pub raise: Option<Raise>,
 }
 
 /// Where a search begins or ends: its own check says what is wrong with a number.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(super) enum Searchable {
     Number(f64),
@@ -123,7 +141,7 @@ impl Searchable {
 }
 
 /// The key of the load that a search raises; the rate of requests where there is one, else that of connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Raise {
     ConnectionsPerSecond,
@@ -161,12 +179,12 @@ impl SearchPlan {
 }
 
 /// The two ends as they run without ports, which a testbed gives.
-pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadError> {
-    let Some(protocol) = load.protocol else {
+pub(super) fn ends(load: &PacketLoadKeys) -> Result<(Load, Load, PacketTraffic), LoadError> {
+    let Some(protocol) = load.packets.protocol else {
         return error("the load has no protocol", "write protocol = \"tcp\", \"udp\" or \"http\"");
     };
-    let search = load.search.map(|search| searched(search, load)).transpose()?;
-    let workers = load.workers.map_or(Ok(EndWorkers::ONE), EndWorkers::try_from)?;
+    let search = load.packets.search.map(|search| searched(search, load)).transpose()?;
+    let workers = load.packets.workers.map_or(Ok(EndWorkers::ONE), EndWorkers::try_from)?;
     let client = client(load, search.as_ref())?;
     workers.check_held(&client)?;
     let (connect, listen) = match protocol {
@@ -182,9 +200,9 @@ pub(super) fn ends(load: &LoadFile) -> Result<(Load, Load, PacketTraffic), LoadE
     };
     let end = |service| Load::Packets(Box::new(Packets { ports: Vec::new(), service, capacity: None, course }));
     let traffic = PacketTraffic {
-        client_addresses: addresses("client_addresses", load.client_addresses)?,
-        server_addresses: addresses("server_addresses", load.server_addresses)?,
-        driver: load.driver.unwrap_or_default(),
+        client_addresses: addresses("client_addresses", load.packets.client_addresses)?,
+        server_addresses: addresses("server_addresses", load.packets.server_addresses)?,
+        driver: load.packets.driver.unwrap_or_default(),
         workers,
         search,
     };
@@ -199,8 +217,8 @@ fn addresses(key: &str, asked: Option<u32>) -> Result<u32, LoadError> {
     error(format!("{key} = {asked}"), format!("each endpoint has 1 to {} addresses", Pool::SIZE))
 }
 
-fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
-    let given = load.connections_per_second.map(PerSecond::get);
+fn client(load: &PacketLoadKeys, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
+    let given = load.packets.connections_per_second.map(PerSecond::get);
     let searches = |what| search.filter(|search| search.of == what).map(|search| search.options.start);
     let rate = match (given, searches(Searched::Connections)) {
         (Some(rate), None) | (None, Some(rate)) => rate,
@@ -217,61 +235,68 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadEr
             );
         }
     };
-    if load.flood == Some(true) {
-        for (key, given) in [("requests", load.requests.is_some()), ("interval", load.interval.is_some())] {
+    if load.packets.flood == Some(true) {
+        for (key, given) in
+            [("requests", load.packets.requests.is_some()), ("interval", load.packets.interval.is_some())]
+        {
             if given {
                 return error(format!("a flood with '{key}'"), "a flood sends first packets only: remove one of them");
             }
         }
     }
     Ok(Client {
-        ports: load.client_ports.map_or(CLIENT_PORTS, Into::into),
-        server_ports: load.server_ports.map_or(SERVER_PORTS, Into::into),
+        ports: load.packets.client_ports.map_or(CLIENT_PORTS, Into::into),
+        server_ports: load.packets.server_ports.map_or(SERVER_PORTS, Into::into),
         load: Opening {
-            ramp: load.ramp.map_or(Duration::ZERO, |ramp| ramp.0),
-            hold: load.hold,
-            launch: load.launch,
+            ramp: load.packets.ramp.map_or(Duration::ZERO, |ramp| ramp.0),
+            hold: load.packets.hold,
+            launch: load.packets.launch,
             ..Opening::new(rate)
         },
         repeat: repeat(load)?,
-        walk: if load.hop == Some(true) { Walk::Hop } else { Walk::Ports },
-        flood: (load.flood == Some(true)).then(Flood::default),
+        walk: if load.packets.hop == Some(true) { Walk::Hop } else { Walk::Ports },
+        flood: (load.packets.flood == Some(true)).then(Flood::default),
     })
 }
 
-fn repeat(load: &LoadFile) -> Result<Option<Repeat>, LoadError> {
-    let rate = load.requests_per_second.map(PerSecond::get);
-    if rate.is_some() && load.interval.is_some() {
+fn repeat(load: &PacketLoadKeys) -> Result<Option<Repeat>, LoadError> {
+    let rate = load.packets.requests_per_second.map(PerSecond::get);
+    if rate.is_some() && load.packets.interval.is_some() {
         return error(
             "both 'interval' and 'requests_per_second'",
             "an interval is each connection's own, a rate that of all together: remove one",
         );
     }
-    if rate.is_some() && load.hold.is_none() {
+    if rate.is_some() && load.packets.hold.is_none() {
         return error(
             "'requests_per_second' without 'hold'",
             "say on how many open connections, for instance hold = 1000",
         );
     }
-    let several = load.requests.is_some_and(|requests| requests > 1);
-    if !several && rate.is_none() && load.interval.is_none() && load.pipeline.is_none() && load.hold.is_none() {
+    let several = load.packets.requests.is_some_and(|requests| requests > 1);
+    if !several
+        && rate.is_none()
+        && load.packets.interval.is_none()
+        && load.packets.pipeline.is_none()
+        && load.packets.hold.is_none()
+    {
         return Ok(None);
     }
-    if load.hold.is_some() && rate.is_none() && load.interval.is_none() {
+    if load.packets.hold.is_some() && rate.is_none() && load.packets.interval.is_none() {
         return error(
             "'hold' without 'interval'",
             "say how often a connection that is held asks, for instance interval = \"1s\", or requests_per_second",
         );
     }
     Ok(Some(Repeat {
-        interval: load.interval.map_or(Duration::ZERO, |interval| interval.0),
-        requests: load.requests,
+        interval: load.packets.interval.map_or(Duration::ZERO, |interval| interval.0),
+        requests: load.packets.requests,
         rate,
-        pipeline: load.pipeline.unwrap_or(1),
+        pipeline: load.packets.pipeline.unwrap_or(1),
     }))
 }
 
-fn sizes(load: &LoadFile) -> Result<(u32, u32), LoadError> {
+fn sizes(load: &PacketLoadKeys) -> Result<(u32, u32), LoadError> {
     let size = |key: &str, given: Option<rig_stats::units::Bytes>| {
         let bytes = given.map_or(MESSAGE, |bytes| bytes.0);
         u32::try_from(bytes)
@@ -279,7 +304,7 @@ fn sizes(load: &LoadFile) -> Result<(u32, u32), LoadError> {
             .filter(|bytes| *bytes > 0)
             .map_or_else(|| error(format!("a {key} of {bytes} bytes"), "give 1 byte to 1 GiB"), Ok)
     };
-    Ok((size("request", load.request)?, size("response", load.response)?))
+    Ok((size("request", load.exchange.request)?, size("response", load.exchange.response)?))
 }
 
 /// What goes over a TCP connection, and when it is complete.
@@ -289,16 +314,16 @@ struct Messages {
 }
 
 impl Messages {
-    fn plain(load: &LoadFile) -> Result<Self, LoadError> {
+    fn plain(load: &PacketLoadKeys) -> Result<Self, LoadError> {
         let (request, response) = sizes(load)?;
         let message = |bytes| (Payload::Filler(bytes), Expect::Bytes(bytes));
         Ok(Self { request: message(request), response: message(response) })
     }
 
     /// `once`: a connection has one request.
-    fn http(load: &LoadFile, once: bool) -> Result<Self, LoadError> {
+    fn http(load: &PacketLoadKeys, once: bool) -> Result<Self, LoadError> {
         let (request, response) = sizes(load)?;
-        if load.request.is_some() && (request as usize) < http::REQUEST {
+        if load.exchange.request.is_some() && (request as usize) < http::REQUEST {
             return error(
                 format!("an HTTP request of {request} bytes"),
                 format!("it takes at least {}", http::REQUEST),
@@ -313,12 +338,12 @@ impl Messages {
     }
 }
 
-fn tcp(load: &LoadFile, client: Client, messages: Messages) -> Result<(Service, Service), LoadError> {
-    refuse("tcp", &[("timeout", load.timeout.is_some()), ("pipeline", load.pipeline.is_some())])?;
+fn tcp(load: &PacketLoadKeys, client: Client, messages: Messages) -> Result<(Service, Service), LoadError> {
+    refuse("tcp", &[("timeout", load.timeout.timeout.is_some()), ("pipeline", load.packets.pipeline.is_some())])?;
     let Messages { request, response } = messages;
     let times = TcpTimes {
-        retransmit: load.retransmit.map_or(RETRANSMIT, |time| time.0),
-        retries: load.retries.unwrap_or(RETRIES),
+        retransmit: load.packets.retransmit.map_or(RETRANSMIT, |time| time.0),
+        retries: load.packets.retries.unwrap_or(RETRIES),
         time_wait: Duration::ZERO,
     };
     let server = TcpServer {
@@ -328,7 +353,7 @@ fn tcp(load: &LoadFile, client: Client, messages: Messages) -> Result<(Service, 
         response: response.0,
         close: client.repeat.is_none(),
         idle: IDLE + client.repeat.map_or(Duration::ZERO, |repeat| repeat.interval),
-        window: load.send_window.unwrap_or(SEND_WINDOW),
+        window: load.packets.send_window.unwrap_or(SEND_WINDOW),
         mss: 0,
         resets: true,
     };
@@ -338,25 +363,25 @@ fn tcp(load: &LoadFile, client: Client, messages: Messages) -> Result<(Service, 
         times,
         request: request.0,
         response: response.1,
-        close: load.close.unwrap_or(Close::Fin),
+        close: load.packets.close.unwrap_or(Close::Fin),
         mss: 0,
         resets: true,
     };
     Ok((Service::TcpClient(client), Service::TcpServer(server)))
 }
 
-fn udp(load: &LoadFile, client: Client) -> Result<(Service, Service), LoadError> {
+fn udp(load: &PacketLoadKeys, client: Client) -> Result<(Service, Service), LoadError> {
     let only_tcp = [
-        ("close", load.close.is_some()),
-        ("retransmit", load.retransmit.is_some()),
-        ("retries", load.retries.is_some()),
-        ("send_window", load.send_window.is_some()),
+        ("close", load.packets.close.is_some()),
+        ("retransmit", load.packets.retransmit.is_some()),
+        ("retries", load.packets.retries.is_some()),
+        ("send_window", load.packets.send_window.is_some()),
     ];
     refuse("udp", &only_tcp)?;
     let (request, response) = sizes(load)?;
     let server =
         UdpServer { server: Server { ports: client.server_ports.clone() }, response: Payload::Filler(response) };
-    let timeout = load.timeout.map_or(RETRANSMIT, |time| time.0);
+    let timeout = load.timeout.timeout.map_or(RETRANSMIT, |time| time.0);
     let client = UdpClient { client, request: Payload::Filler(request), timeout };
     Ok((Service::UdpClient(client), Service::UdpServer(server)))
 }
@@ -368,7 +393,7 @@ fn refuse(protocol: &str, keys: &[(&str, bool)]) -> Result<(), LoadError> {
     }
 }
 
-fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> {
+fn searched(file: SearchFile, load: &PacketLoadKeys) -> Result<SearchPlan, LoadError> {
     let table = match file {
         SearchFile::Goal(goal) => SearchTable {
             goal,
@@ -383,14 +408,14 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
         },
         SearchFile::Table(table) => table,
     };
-    if load.flood == Some(true) {
+    if load.packets.flood == Some(true) {
         return error("a search with a flood", "nobody answers a flood, so that its loss is not seen by who sends it");
     }
     let of = raised(table.raise, load)?;
     let (key, given) = match of {
         Searched::Connections => ("", None),
-        Searched::Requests => ("requests_per_second", load.requests_per_second.map(PerSecond::get)),
-        Searched::Held => ("hold", load.hold.map(f64::from)),
+        Searched::Requests => ("requests_per_second", load.packets.requests_per_second.map(PerSecond::get)),
+        Searched::Held => ("hold", load.packets.hold.map(f64::from)),
     };
     if given.is_some() && table.start.is_some() {
         return error("two first values", format!("'{key}' is where the search begins: remove 'start'"));
@@ -418,7 +443,7 @@ fn searched(file: SearchFile, load: &LoadFile) -> Result<SearchPlan, LoadError> 
 
 /// Refuses a search that cannot be made.
 pub(super) fn check_search(plan: &SearchPlan) -> Result<(), LoadError> {
-    plan.options.check().map_err(|e| LoadError { what: format!("the search has {e}"), hint: None })?;
+    plan.options.check().map_err(|e| LoadError::plain(format!("the search has {e}")))?;
     if plan.step < Duration::from_millis(100) || plan.step > Duration::from_secs(600) {
         return error(format!("steps of {}", Span(plan.step)), "choose 100ms to 10m");
     }
@@ -429,8 +454,8 @@ pub(super) fn check_search(plan: &SearchPlan) -> Result<(), LoadError> {
 }
 
 /// What a search of this load raises.
-fn raised(raise: Option<Raise>, load: &LoadFile) -> Result<Searched, LoadError> {
-    match (raise, load.requests_per_second.is_some()) {
+fn raised(raise: Option<Raise>, load: &PacketLoadKeys) -> Result<Searched, LoadError> {
+    match (raise, load.packets.requests_per_second.is_some()) {
         (None, true) | (Some(Raise::RequestsPerSecond), true) => Ok(Searched::Requests),
         (None, false) | (Some(Raise::ConnectionsPerSecond), false) => Ok(Searched::Connections),
         (Some(Raise::RequestsPerSecond), false) => error(
@@ -445,10 +470,10 @@ fn raised(raise: Option<Raise>, load: &LoadFile) -> Result<Searched, LoadError> 
             "a search that raises 'hold' beside 'requests_per_second'",
             "more connections would share the same requests: give each an interval of its own, e.g. interval = \"2ms\"",
         ),
-        (Some(Raise::Hold), false) if load.hold.is_none() => {
+        (Some(Raise::Hold), false) if load.packets.hold.is_none() => {
             error("a search that raises 'hold', which the load has not", "give it: the search begins there")
         }
-        (Some(Raise::Hold), false) if load.connections_per_second.is_none() => error(
+        (Some(Raise::Hold), false) if load.packets.connections_per_second.is_none() => error(
             "a search that raises 'hold' without a rate at which connections are opened",
             "write for instance connections_per_second = 3000",
         ),
@@ -458,16 +483,16 @@ fn raised(raise: Option<Raise>, load: &LoadFile) -> Result<Searched, LoadError> 
 
 /// The most connections that are worth trying to hold: as many as there are pairs of addresses and ports for, and as are
 /// opened within [`OPENING_MAX`].
-fn most_held(load: &LoadFile) -> Result<f64, LoadError> {
+fn most_held(load: &PacketLoadKeys) -> Result<f64, LoadError> {
     let ports = |given: Option<PortsFile>, standard| {
         let ports = given.map_or(standard, RangeInclusive::from);
         f64::from(ports.end().saturating_sub(*ports.start())) + 1.0
     };
-    let pairs = f64::from(addresses("client_addresses", load.client_addresses)?)
-        * ports(load.client_ports, CLIENT_PORTS)
-        * f64::from(addresses("server_addresses", load.server_addresses)?)
-        * ports(load.server_ports, SERVER_PORTS);
-    let opened = load.connections_per_second.map_or(f64::MAX, |rate| rate.get() * OPENING_MAX.as_secs_f64());
+    let pairs = f64::from(addresses("client_addresses", load.packets.client_addresses)?)
+        * ports(load.packets.client_ports, CLIENT_PORTS)
+        * f64::from(addresses("server_addresses", load.packets.server_addresses)?)
+        * ports(load.packets.server_ports, SERVER_PORTS);
+    let opened = load.packets.connections_per_second.map_or(f64::MAX, |rate| rate.get() * OPENING_MAX.as_secs_f64());
     Ok(pairs.min(opened).floor())
 }
 

@@ -7,6 +7,7 @@ use rig_cli::mistakes;
 use rig_load::plan::{Flow, Load, Schedule, Transactions};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
 use rig_stats::units::{ByteRate, PerSecond, Percent, Span};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -27,21 +28,31 @@ const PROGRAMME_MAX: Duration = Duration::from_secs(3600);
 /// What a share of the limit may be.
 const SHARE_MAX: f64 = 10.0;
 
-#[derive(Debug, Clone, Deserialize)]
+/// A part of the window, with what changes when it begins.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Phase")]
 pub(super) struct PhaseFile {
+    /// By which claims refer to it: letters, digits, '_' and '-', beginning with a letter.
+    #[schemars(with = "String", regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
     pub name: Spanned<String>,
     /// Of the scenario's load, from the phase's begin on.
+    #[schemars(with = "Option<RateFile>")]
     pub rate: Option<Spanned<RateFile>>,
     /// Of the load under it.
+    #[schemars(with = "Option<RateFile>")]
     pub under_rate: Option<Spanned<RateFile>>,
     /// How long it lasts; as long as the window unless told.
+    #[schemars(with = "Option<Span>")]
     pub time: Option<Spanned<Span>>,
-    /// What it waits for.
+    /// What it waits for: a figure, a comparison and a number, such as throughput >= 5Gbit.
+    #[schemars(with = "Option<String>")]
     pub until: Option<Spanned<String>>,
     /// For how long that has to be so.
+    #[schemars(with = "Option<Span>")]
     pub hold: Option<Spanned<Span>>,
     /// How long it waits at most.
+    #[schemars(with = "Option<Span>")]
     pub deadline: Option<Spanned<Span>>,
 }
 

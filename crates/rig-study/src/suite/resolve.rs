@@ -6,11 +6,13 @@ use std::ops::Range;
 use rig_cli::mistakes;
 use rig_stats::units::{Percent, Span};
 use rig_testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
+use serde::Deserialize;
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ScenarioFile, SuiteFile, WireFile};
 use super::keys;
-use super::load::{Ends, LoadError, LoadFile, LoadKind, ends, error, validate};
+use super::load::{Ends, LoadError, LoadKind, LoadTable, ends, error, validate};
 use super::packets::{self, PortOf};
 use super::workers::Middles;
 use super::{QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
@@ -21,22 +23,33 @@ use crate::figures::phases::check_phase;
 use crate::record::Searched;
 
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
-    Resolver { file, text }.suite()
+    let wrong = |error: toml::de::Error| {
+        let (what, hint) = mistakes::of_serde(error.message());
+        SuiteError { file: file.to_owned(), line: error.span().map(|span| line(text, &span)), what, hint }
+    };
+    let tables = DeTable::parse(text).map_err(wrong)?;
+    let read = SuiteFile::deserialize(toml::Deserializer::from(tables.clone())).map_err(wrong)?;
+    Resolver { file, text, tables: tables.into_inner() }.suite(read)
 }
 
 pub(super) struct Resolver<'a> {
     file: &'a str,
     text: &'a str,
+    /// All that the file says, with its places.
+    tables: DeTable<'a>,
 }
 
 pub(super) type Result<T, E = SuiteError> = std::result::Result<T, E>;
 
-impl Resolver<'_> {
-    fn suite(&self) -> Result<Suite> {
-        let file: SuiteFile = toml::from_str(self.text).map_err(|error| {
-            let (what, hint) = mistakes::of_serde(error.message());
-            SuiteError { file: self.file.to_owned(), line: error.span().map(|span| self.line(span)), what, hint }
-        })?;
+/// A scenario as the file has it, with the tables of its loads.
+struct Said<'f, 'a> {
+    scenario: &'f ScenarioFile,
+    load: Option<LoadTable<'a>>,
+    under: Option<LoadTable<'a>>,
+}
+
+impl<'a> Resolver<'a> {
+    fn suite(&self, file: SuiteFile) -> Result<Suite> {
         check_name(file.name.get_ref()).map_err(|e| self.topology_error(file.name.span(), e))?;
         let timing = self.timing(&file.defaults)?;
         self.testbeds(&file)?;
@@ -94,7 +107,7 @@ impl Resolver<'_> {
         let phases = [d.window.get_ref().0, d.warm_up.0, d.cool_down.0];
         Timing::new(phases[0], phases[1], phases[2], Repeat::Until(d.confidence)).map_err(|e| {
             let key = ["window", "warm_up", "cool_down"].into_iter().zip(phases).find(|(_, phase)| e.is_of(*phase));
-            let at = key.and_then(|(key, _)| keys::of(self.text, &["defaults", key]));
+            let at = key.and_then(|(key, _)| keys::of(&self.tables, &["defaults", key]));
             self.error(at.unwrap_or_else(|| d.window.span()), e.what, Some(e.hint))
         })
     }
@@ -105,7 +118,7 @@ impl Resolver<'_> {
             let nodes = &testbed.nodes;
             Topology::check_nodes(nodes.get_ref()).map_err(|e| self.topology_error(nodes.span(), e))?;
             let Some(wire) = &testbed.wire else { continue };
-            let at = |key: &&str| keys::of(self.text, &["testbed", name, "wire", key]);
+            let at = |key: &&str| keys::of(&self.tables, &["testbed", name, "wire", key]);
             let check = |wire: &WireFile| options(wire, &WireFile::default()).check();
             let Err(error) = check(wire) else { continue };
             // The key without which all is well.
@@ -148,10 +161,13 @@ impl Resolver<'_> {
     }
 
     fn scenarios(&self, file: &SuiteFile) -> Result<Vec<Scenario>> {
+        let defaults = self.default_load();
+        defaults.check().map_err(|e| self.load_error(defaults.span(), e))?;
+        let all = self.said(file);
         let mut ids = BTreeSet::new();
-        let mut scenarios = Vec::with_capacity(file.scenario.len());
-        for scenario in &file.scenario {
-            let id = &scenario.id;
+        let mut scenarios = Vec::with_capacity(all.len());
+        for said in &all {
+            let id = &said.scenario.id;
             if !crate::claim::is_scenario_id(id.get_ref()) {
                 let hint = "use letters, digits, '_' and '-', beginning with a letter: claims refer to it";
                 return Err(self.error(id.span(), format!("'{}' is not a scenario id", id.get_ref()), Some(hint)));
@@ -160,7 +176,7 @@ impl Resolver<'_> {
                 let what = format!("scenario '{}' is described twice", id.get_ref());
                 return Err(self.error(id.span(), what, Some("give each scenario an id of its own")));
             }
-            let (one, middles) = self.scenario(file, scenario)?;
+            let (one, middles) = self.scenario(file, &all, said)?;
             for row in self.rows(one, middles) {
                 if row.row_of.is_some() && !ids.insert(row.id.clone()) {
                     let what = format!("scenario '{}' is a row of '{}' and described besides", row.id, id.get_ref());
@@ -172,31 +188,48 @@ impl Resolver<'_> {
         if scenarios.is_empty() {
             return Err(self.error(file.name.span(), "a suite without scenarios", Some("add a [[scenario]]")));
         }
-        self.no_idle_defaults(file)?;
+        self.no_idle_defaults(&defaults, &all)?;
         Ok(scenarios)
     }
 
+    /// Keys of loads that have not got them themselves; none where the file has no such defaults.
+    fn default_load(&self) -> LoadTable<'a> {
+        let table =
+            |value: &Spanned<DeValue<'a>>| value.get_ref().as_table().and_then(|table| table.get("load").cloned());
+        self.tables.get("defaults").and_then(table).and_then(|load| LoadTable::of(&load)).unwrap_or_default()
+    }
+
+    fn said<'f>(&self, file: &'f SuiteFile) -> Vec<Said<'f, 'a>> {
+        let tables = self.tables.get("scenario").and_then(|all| all.get_ref().as_array());
+        let load = |table: &Spanned<DeValue<'a>>, key: &str| LoadTable::of(table.get_ref().as_table()?.get(key)?);
+        let said = |(scenario, table): (&'f ScenarioFile, _)| Said {
+            scenario,
+            load: load(table, "load"),
+            under: load(table, "under"),
+        };
+        file.scenario.iter().zip(tables.into_iter().flat_map(|tables| tables.iter())).map(said).collect()
+    }
+
     /// A default that no load can have is a mistake: nothing would come of it.
-    fn no_idle_defaults(&self, file: &SuiteFile) -> Result<()> {
-        let Some(defaults) = &file.defaults.get_ref().load else { return Ok(()) };
-        let loads =
-            file.scenario.iter().flat_map(|scenario| [Some(scenario.load.as_ref()), scenario.under.as_ref().map(Some)]);
-        let kinds: Vec<LoadKind> = loads
-            .flatten()
-            .filter_map(|load| load.and_then(|load| load.get_ref().kind).or(defaults.get_ref().kind))
-            .collect();
-        let used = |key: &str| key == "kind" || kinds.iter().any(|kind| kind.keys().contains(&key));
-        match defaults.get_ref().given().into_iter().find(|key| !used(key)) {
+    fn no_idle_defaults(&self, defaults: &LoadTable<'a>, all: &[Said<'_, 'a>]) -> Result<()> {
+        let kind = |load: &LoadTable<'a>| load.kind().ok().flatten();
+        let kind_of = |load: Option<&LoadTable<'a>>| load.and_then(kind).or_else(|| kind(defaults));
+        let loads = all.iter().flat_map(|said| [Some(said.load.as_ref()), said.under.as_ref().map(Some)]);
+        let kinds: Vec<LoadKind> = loads.flatten().filter_map(kind_of).collect();
+        let used = |key: &str| kinds.iter().any(|kind| kind.keys().contains(&key));
+        match defaults.given().find(|key| !used(key)) {
             None => Ok(()),
             Some(idle) => {
                 let what = format!("no load of the suite has '{idle}'");
-                Err(self.error(defaults.span(), what, Some("remove it, or give it to a load of a kind that has it")))
+                let span = defaults.place(idle).unwrap_or_else(|| defaults.span());
+                Err(self.error(span, what, Some("remove it, or give it to a load of a kind that has it")))
             }
         }
     }
 
     /// The scenario without its node in the middle, and what that is to be.
-    fn scenario(&self, file: &SuiteFile, scenario: &ScenarioFile) -> Result<(Scenario, Middles)> {
+    fn scenario(&self, file: &SuiteFile, all: &[Said<'_, 'a>], said: &Said<'_, 'a>) -> Result<(Scenario, Middles)> {
+        let scenario = said.scenario;
         let Some(testbed) = file.testbed.get(scenario.testbed.get_ref()) else {
             let names: Vec<&str> = file.testbed.keys().map(String::as_str).collect();
             let what = format!("no testbed '{}'", scenario.testbed.get_ref());
@@ -205,18 +238,12 @@ impl Resolver<'_> {
         };
         let path: Path = scenario.path.get_ref().parse().map_err(|e| self.topology_error(scenario.path.span(), e))?;
         let pairs = self.pairs(&scenario.from, &scenario.to)?;
-        let none = LoadFile::default();
-        let defaults = file.defaults.get_ref().load.as_ref().map_or(&none, Spanned::get_ref);
-        let load = self.load_of(file, scenario)?;
-        let own = load.map(|load| load.get_ref().clone()).unwrap_or_default();
-        let span = load.map_or_else(|| scenario.id.span(), Spanned::span);
-        let of = Blamed { span, own, defaults };
+        let defaults = &self.default_load();
+        let load = self.load_of(all, said)?;
+        let span = load.map_or_else(|| scenario.id.span(), LoadTable::span);
+        let of = Blamed { span, own: load.cloned().unwrap_or_default(), defaults };
         let mut traffic = self.traffic(&of, pairs)?;
-        let under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
-        let mut under = under.map(|(traffic, own)| {
-            let span = scenario.under.as_ref().map_or_else(|| scenario.id.span(), Spanned::span);
-            (traffic, Blamed { span, own, defaults })
-        });
+        let mut under = said.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
         let wire = self.wire(testbed.wire.as_ref(), scenario)?;
         let in_order: Vec<Endpoint> = std::iter::once(&traffic)
             .chain(under.iter().map(|(under, _)| under))
@@ -230,14 +257,14 @@ impl Resolver<'_> {
             std::iter::once((&mut traffic, &of)).chain(under.iter_mut().map(|(under, of)| (under, &*of)))
         {
             let pairs = traffic.pairs.clone();
-            let again = |load: LoadFile, defaults: &LoadFile| {
+            let again = |load: &LoadTable<'a>, defaults: &LoadTable<'a>| {
                 packets::with_lanes(topology.clone(), &mut loaded(load, defaults, pairs.clone())?).map(drop)
             };
             let joined = packets::with_lanes(topology.clone(), traffic);
             topology = joined.map_err(|e| self.blame(of, e, again))?;
         }
         for (traffic, of) in std::iter::once((&traffic, &of)).chain(under.iter().map(|(under, of)| (under, of))) {
-            let again = |load: LoadFile, defaults: &LoadFile| {
+            let again = |load: &LoadTable<'a>, defaults: &LoadTable<'a>| {
                 let mut traffic = loaded(load, defaults, traffic.pairs.clone())?;
                 let topology = packets::with_lanes(topology.clone(), &mut traffic)?;
                 check_packets(file, &traffic, &topology)
@@ -287,14 +314,15 @@ impl Resolver<'_> {
     }
 
     /// The load that the scenario has of its own, or that of the one that it names.
-    fn load_of<'f>(&self, file: &'f SuiteFile, scenario: &'f ScenarioFile) -> Result<Option<&'f Spanned<LoadFile>>> {
-        let Some(of) = &scenario.load_of else { return Ok(scenario.load.as_ref()) };
-        if scenario.load.is_some() {
+    fn load_of<'s>(&self, all: &'s [Said<'_, 'a>], said: &'s Said<'_, 'a>) -> Result<Option<&'s LoadTable<'a>>> {
+        let Some(of) = &said.scenario.load_of else { return Ok(said.load.as_ref()) };
+        if said.load.is_some() {
             let hint = "a scenario has a load of its own, or that of another: remove one of them";
             return Err(self.error(of.span(), "both 'load' and 'load_of'", Some(hint)));
         }
-        let Some(other) = file.scenario.iter().find(|other| other.id.get_ref() == of.get_ref()) else {
-            let known: Vec<&str> = file.scenario.iter().map(|one| one.id.get_ref().as_str()).collect();
+        let id = |other: &'s Said<'_, 'a>| other.scenario.id.get_ref();
+        let Some(other) = all.iter().find(|other| id(other) == of.get_ref()) else {
+            let known: Vec<&str> = all.iter().map(|other| id(other).as_str()).collect();
             let hint = format!("the suite's scenarios are {}", known.join(", "));
             return Err(self.error(of.span(), format!("no scenario '{}'", of.get_ref()), Some(&hint)));
         };
@@ -354,32 +382,33 @@ impl Resolver<'_> {
         self.error(span, format!("no phase '{phase}' in scenario '{}'", scenario.id), Some(&known))
     }
 
-    fn traffic(&self, of: &Blamed, pairs: Vec<(Endpoint, Endpoint)>) -> Result<Traffic> {
-        let again = |load: LoadFile, defaults: &LoadFile| loaded(load, defaults, Vec::new()).map(drop);
-        loaded(of.own.clone(), of.defaults, pairs).map_err(|e| self.blame(of, e, again))
+    fn traffic(&self, of: &Blamed<'_, 'a>, pairs: Vec<(Endpoint, Endpoint)>) -> Result<Traffic> {
+        let again = |load: &LoadTable<'a>, defaults: &LoadTable<'a>| loaded(load, defaults, Vec::new()).map(drop);
+        loaded(&of.own, of.defaults, pairs).map_err(|e| self.blame(of, e, again))
     }
 
     /// The error at the line of what caused it: of the load, or of a default without which it would not be. What the load
     /// says itself comes first. `again` tries another load with other defaults.
     fn blame(
         &self,
-        of: &Blamed,
+        of: &Blamed<'_, 'a>,
         error: LoadError,
-        again: impl Fn(LoadFile, &LoadFile) -> Result<(), LoadError>,
+        again: impl Fn(&LoadTable<'a>, &LoadTable<'a>) -> Result<(), LoadError>,
     ) -> SuiteError {
-        let without = |load: &LoadFile, key: &str| load.clone().only(|other| other != key);
+        if error.at.is_some() {
+            return self.load_error(of.span.clone(), error);
+        }
         let gone = |key: &str, tried: Result<(), LoadError>| match tried {
             Ok(()) => true,
             // What must be there is missed then; the error that is looked for names it.
             Err(other) => other != error && error.what.contains(key),
         };
-        let own = of.own.given();
-        let at_own =
-            own.iter().any(|key| *key != "kind" && gone(key, again(without(&of.own, key), &without(of.defaults, key))));
-        let mut defaults = of.defaults.given().into_iter().filter(|key| *key != "kind" && !own.contains(key));
-        let mut at_default = || defaults.find(|key| gone(key, again(of.own.clone(), &without(of.defaults, key))));
+        let is_own = |key: &str| of.own.place(key).is_some();
+        let at_own = of.own.given().any(|key| gone(key, again(&of.own.without(key), &of.defaults.without(key))));
+        let mut defaults = of.defaults.given().filter(|key| !is_own(key));
+        let mut at_default = || defaults.find(|key| gone(key, again(&of.own, &of.defaults.without(key))));
         let key = if at_own { None } else { at_default() };
-        let span = key.and_then(|key| keys::of(self.text, &["defaults", "load", key]));
+        let span = key.and_then(|key| of.defaults.place(key));
         self.load_error(span.unwrap_or_else(|| of.span.clone()), error)
     }
 
@@ -399,19 +428,25 @@ impl Resolver<'_> {
     }
 
     /// The load that runs under `main`, between the same endpoints or others, and what the file says of it.
-    fn under(&self, under: &Spanned<LoadFile>, defaults: &LoadFile, main: &Traffic) -> Result<(Traffic, LoadFile)> {
+    fn under<'d>(
+        &self,
+        under: &LoadTable<'a>,
+        defaults: &'d LoadTable<'a>,
+        main: &Traffic,
+    ) -> Result<(Traffic, Blamed<'d, 'a>)> {
         let span = under.span();
-        let mut load = under.get_ref().clone();
-        let pairs = match (load.from.take(), load.to.take()) {
+        let mut own = under.clone();
+        let mut end = |key| own.take::<OneOrMany>(key).map_err(|e| self.load_error(span.clone(), e));
+        let pairs = match (end("from")?, end("to")?) {
             (None, None) => main.pairs.clone(),
-            (Some(from), Some(to)) => self.pairs(&Spanned::new(span.clone(), from), &Spanned::new(span.clone(), to))?,
+            (Some(from), Some(to)) => self.pairs(&from, &to)?,
             _ => {
                 let hint = "write both, or neither to have it run between the scenario's own";
                 return Err(self.error(span, "only one of 'from' and 'to'", Some(hint)));
             }
         };
-        let of = Blamed { span, own: load, defaults };
-        Ok((self.traffic(&of, pairs)?, of.own))
+        let of = Blamed { span, own, defaults };
+        Ok((self.traffic(&of, pairs)?, of))
     }
 
     fn pairs(&self, from: &Spanned<OneOrMany>, to: &Spanned<OneOrMany>) -> Result<Vec<(Endpoint, Endpoint)>> {
@@ -476,7 +511,7 @@ impl Resolver<'_> {
     }
 
     fn load_error(&self, span: Range<usize>, error: LoadError) -> SuiteError {
-        self.error(span, error.what, error.hint.as_deref())
+        self.error(error.at.unwrap_or(span), error.what, error.hint.as_deref())
     }
 
     fn topology_error(&self, span: Range<usize>, error: TopologyError) -> SuiteError {
@@ -493,21 +528,29 @@ impl Resolver<'_> {
     }
 
     pub(super) fn line(&self, span: Range<usize>) -> usize {
-        let end = span.start.min(self.text.len());
-        self.text.as_bytes()[..end].iter().filter(|&&b| b == b'\n').count() + 1
+        line(self.text, &span)
     }
 }
 
-/// A load as the file writes it, which is to blame for what is wrong with it unless a default is.
-struct Blamed<'f> {
-    span: Range<usize>,
-    own: LoadFile,
-    defaults: &'f LoadFile,
+/// In which line of the text something begins, from 1.
+fn line(text: &str, span: &Range<usize>) -> usize {
+    let end = span.start.min(text.len());
+    text.as_bytes()[..end].iter().filter(|&&b| b == b'\n').count() + 1
 }
 
-fn loaded(load: LoadFile, defaults: &LoadFile, pairs: Vec<(Endpoint, Endpoint)>) -> Result<Traffic, LoadError> {
-    let (kind, load) = load.complete(defaults)?;
-    let Ends { connect, listen, packets } = ends(kind, &load)?;
+/// A load as the file writes it, which is to blame for what is wrong with it unless a default is.
+struct Blamed<'d, 'a> {
+    span: Range<usize>,
+    own: LoadTable<'a>,
+    defaults: &'d LoadTable<'a>,
+}
+
+fn loaded(
+    load: &LoadTable<'_>,
+    defaults: &LoadTable<'_>,
+    pairs: Vec<(Endpoint, Endpoint)>,
+) -> Result<Traffic, LoadError> {
+    let Ends { connect, listen, packets } = ends(&load.complete(defaults)?)?;
     Ok(Traffic { pairs, connect, listen, packets })
 }
 

@@ -113,6 +113,31 @@ fn a_misspelt_key_is_answered_with_the_one_that_was_meant() {
     assert!(error.to_string().ends_with("did you mean `request`?"), "{error}");
 }
 
+/// Also where a load is a table of many lines, or has one.
+#[test]
+fn a_mistake_in_a_load_is_told_at_its_own_line() {
+    let load = "load = { kind = \"tcp-stream\", message = \"128k\" }";
+    for (lines, line, said) in [
+        ("kind = 'tcp-stream'\nmessage = '12 parsec'", 20, "`12 parsec` is not a number of bytes"),
+        ("kind = 'tcp-stream'\nmessage = '1k'\nthreads = 'two'", 21, "invalid type: string \"two\""),
+        ("kind = 'tcp-stream'\nmessage = '1k'\nbatch = 2", 21, "no 'batch'"),
+        ("kind = 'tcp-stream'\nmessage = '1k'\noutstanding.send = 2\noutstanding.receiv = 2", 22, "`receiv`"),
+        ("message = '1k'\nkind = 'tcp-steam'", 20, "did you mean `tcp-stream`?"),
+        ("kind = 'packets'\nprotocol = 'tcp'\n[scenario.load.search]\ngoal = 'lossy'", 21, "expected \"loss-free\""),
+        ("kind = 'tcp-rr'\n[scenario.under]\nkind = 'tcp-rr'\nfrom = 'b'\nto = 5", 23, "expected an endpoint"),
+    ] {
+        let error = parse_with(load, &format!("[scenario.load]\n{lines}")).unwrap_err();
+        assert_eq!(error.line, Some(line), "{lines}: {error}");
+        assert!(error.to_string().contains(said), "{error} lacks '{said}'");
+    }
+    // A default that no load makes use of has to say something all the same.
+    let defaults = "cool_down = \"50ms\"";
+    let error = parse_with(defaults, &format!("{defaults}\nload.message = '12 parsec'")).unwrap_err();
+    assert_eq!(error.line, Some(7), "{error}");
+    let error = parse_with(load, "load = \"tcp-stream\"").unwrap_err();
+    assert_eq!(error.line, Some(18), "{error}");
+}
+
 #[test]
 fn a_suite_is_called_what_its_user_calls_it() {
     let ids = ["TCP_STREAM-noen".to_owned()];

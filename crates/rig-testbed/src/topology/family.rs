@@ -1,11 +1,12 @@
 //! The versions of IP.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::WireOptions;
 
 /// The version of IP that a testbed speaks, outside and inside of tunnels.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
     #[default]

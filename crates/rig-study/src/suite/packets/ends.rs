@@ -7,6 +7,7 @@ use rig_load::plan::Load;
 use rig_packet::Client;
 use rig_testbed::Shares;
 use rig_testbed::topology::{Topology, TopologyError};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::load::{LoadError, error};
@@ -14,15 +15,16 @@ use super::super::{Scenario, Traffic};
 use super::PacketTraffic;
 use crate::record::Searched;
 
-/// `2` or `"all"`.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// A number of workers, or as many as there are CPUs for.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number of workers such as 2, or \"all\"")]
+#[schemars(rename = "EndWorkers")]
 pub(in crate::suite) enum EndWorkersFile {
     Number(u32),
     Word(Word),
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::suite) enum Word {
     All,
@@ -107,7 +109,7 @@ pub(in crate::suite) fn with_lanes(topology: Topology, traffic: &mut Traffic) ->
 
 impl From<TopologyError> for LoadError {
     fn from(TopologyError { what, hint }: TopologyError) -> Self {
-        Self { what, hint: Some(hint) }
+        Self { what, hint: Some(hint), at: None }
     }
 }
 
