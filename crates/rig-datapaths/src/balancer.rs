@@ -38,6 +38,10 @@ impl Datapath for Balancer {
         commands::ALL
     }
 
+    fn check_command(&self, name: &str, arguments: &Settings) -> Result<(), Mistake> {
+        commands::check(name, arguments)
+    }
+
     fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Balancing::start(site, settings).context("start the balancer")?))
     }

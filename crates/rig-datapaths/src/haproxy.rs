@@ -19,7 +19,7 @@ use rig_sys::netns::NsFile;
 use rig_sys::process::in_own_group;
 use rig_testbed::datapath::{
     Asked, BackendState, Command as CommandOf, Counters, Datapath, Live, Machine, Missing, Mistake, NodeAccess,
-    Protocol, ServiceState, Services, Settings, Site, State, UnknownCommand,
+    Protocol, ServiceState, Services, Settings, Site, State, UnknownCommand, read_settings,
 };
 use serde_json::{Value, json};
 
@@ -33,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const STATISTICS: &str = "netrig-haproxy";
 /// `sun_path` without its first byte.
 const NAME_LENGTH: usize = 107;
+/// Of a server, which its management guide knows.
+const MOST_WEIGHT: u32 = 256;
 /// How long it may take to be gone after its socket is.
 const DYING: Duration = Duration::from_millis(200);
 
@@ -64,6 +66,14 @@ impl Datapath for Haproxy {
             about: "sets the weight of backends, 0 to 256: { backend, weight }, of all services or { service }",
         };
         &[WEIGHT]
+    }
+
+    fn check_command(&self, _name: &str, arguments: &Settings) -> Result<(), Mistake> {
+        let Weight { weight, .. } = read_settings(arguments)?;
+        if weight > MOST_WEIGHT {
+            return Err(Mistake::new(format!("weight {weight}"), format!("choose 0 to {MOST_WEIGHT}")));
+        }
+        Ok(())
     }
 
     fn attach(&self, site: &Site<'_>, _settings: &Settings) -> Result<Box<dyn Live>> {
@@ -227,8 +237,7 @@ fn times(services: &Services) -> usize {
 impl Proxy {
     /// Sets weights by the commands of its management guide; all of those meant, or none where there are none.
     fn set_weight(&self, Weight { service, backend, weight }: &Weight) -> Result<usize> {
-        const MOST: u32 = 256;
-        ensure!(*weight <= MOST, "weight {weight}: choose 0 to {MOST}");
+        ensure!(*weight <= MOST_WEIGHT, "weight {weight}: choose 0 to {MOST_WEIGHT}");
         let mut commands = Vec::new();
         for (number, address) in self.services.addresses.iter().enumerate() {
             let backends = || self.services.backends_of(*address).enumerate();

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use rig_load::plan::Phases;
 use rig_stats::confidence::Level;
+use rig_stats::series::Track;
 use serde_json::{Value, json};
 
 use crate::claim::Verdict;
 use crate::claim::{Metric, Side};
-use crate::record::{Environment, Flag, RigCost, TrialRecord};
+use crate::record::{CommandRecord, Environment, Flag, PhaseEnd, PhaseRecord, RigCost, Series, TrialRecord};
 use crate::suite::{Form, Layout, LayoutColumn};
 use crate::view::{Certainty, Claim, RunView, ScenarioView, Status};
 
@@ -75,6 +76,43 @@ pub fn trial(options: &TrialOptions) -> TrialRecord {
         "flags": options.flags,
     }))
     .unwrap()
+}
+
+/// The trial with two phases of 1 s, the second of which a datapath is told of, and counters over time each 0.5 s.
+pub fn with_phases(trial: TrialRecord) -> TrialRecord {
+    let begin_ns = trial.window_begin_ns;
+    let track = |columns: &[(&str, [u64; 4])]| {
+        let mut track = Track::default();
+        (0..4).for_each(|at| track.push(500_000, columns.iter().map(|(name, values)| (*name, values[at]))));
+        track.finished()
+    };
+    let phase = |number: u64, name: &str, commands: Vec<CommandRecord>| PhaseRecord {
+        name: name.to_owned(),
+        begin_ns: begin_ns + number * WINDOW_NS / 2,
+        end_ns: begin_ns + (number + 1) * WINDOW_NS / 2,
+        ended: PhaseEnd::Time,
+        rates: Vec::new(),
+        commands,
+        nodes: trial.nodes.clone(),
+    };
+    let command = CommandRecord {
+        datapath: "balancer".to_owned(),
+        command: "weight".to_owned(),
+        arguments: json!({"backend": 1, "weight": 0}).as_object().unwrap().clone(),
+        told_ns: begin_ns + WINDOW_NS / 2,
+        answered_ns: begin_ns + WINDOW_NS / 2 + 400_000 * u64::from(trial.ordinal),
+        answers: vec![("lb".to_owned(), json!({"changed": 1}))],
+    };
+    let series = Series {
+        begin_ns,
+        interval_us: 500_000,
+        workers: trial.workers.iter().map(|_| track(&[("bytes", [1000, 1000, 2000, 3000])])).collect(),
+        nodes: trial.nodes.iter().map(|_| track(&[("cpu0_busy_us", [0, 0, 250_000, 500_000])])).collect(),
+        agents: trial.agents.iter().map(|_| track(&[("connections", [3, 4, 5, 6])])).collect(),
+        cost_us: 800,
+    };
+    let phases = vec![phase(0, "before", Vec::new()), phase(1, "after", vec![command])];
+    TrialRecord { phases, series: Some(series), ..trial }
 }
 
 fn node(name: &str, first_cpu: usize, busy: &[f64]) -> Value {

@@ -5,9 +5,13 @@
 
 use std::time::Duration;
 
+use rig_testbed::datapath::Settings;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Metric, Side, Threshold};
+
+/// Longest window for measuring what a load carries without its rate.
+pub const LIMIT_WINDOW: Duration = Duration::from_secs(2);
 
 /// The window of a trial, divided into phases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +36,18 @@ pub struct Phase {
 pub enum Step {
     /// A load has this rate from now on; 0 stops it until the next.
     Rate { load: Which, rate: Rate },
+    /// Agents of a datapath are told something.
+    Command(Command),
+}
+
+/// What agents of a datapath are told: one of [`rig_testbed::datapath::Datapath::commands`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Command {
+    pub datapath: String,
+    /// The node whose agent is told; `None`: each node on which the datapath runs.
+    pub node: Option<String>,
+    pub name: String,
+    pub arguments: Settings,
 }
 
 /// One of a scenario's loads.
@@ -99,16 +115,12 @@ impl Programme {
 
     /// Whether the limit of the scenario's load has to be known.
     pub fn needs_limit(&self) -> bool {
-        self.steps().any(|step| matches!(step, Step::Rate { rate: Rate::OfLimit(_), .. }))
+        self.phases.iter().flat_map(Phase::rates).any(|(_, rate)| matches!(rate, Rate::OfLimit(_)))
     }
 
     /// Whether the rate of a load changes.
     pub fn changes(&self, which: Which) -> bool {
-        self.steps().any(|Step::Rate { load, .. }| *load == which)
-    }
-
-    fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.phases.iter().flat_map(|phase| &phase.begins)
+        self.phases.iter().flat_map(Phase::rates).any(|(load, _)| load == which)
     }
 
     pub fn phase(&self, name: &str) -> Option<usize> {
@@ -123,9 +135,25 @@ impl Programme {
 
     /// The rate that a load begins with, as far as the first phase says.
     pub fn first_rate(&self, which: Which) -> Option<Rate> {
-        let Step::Rate { rate, .. } =
-            self.phases.first()?.begins.iter().find(|Step::Rate { load, .. }| *load == which)?;
-        Some(*rate)
+        self.phases.first()?.rates().find(|(load, _)| *load == which).map(|(_, rate)| rate)
+    }
+}
+
+impl Phase {
+    /// What loads are told when it begins.
+    pub fn rates(&self) -> impl Iterator<Item = (Which, Rate)> + '_ {
+        self.begins.iter().filter_map(|step| match step {
+            Step::Rate { load, rate } => Some((*load, *rate)),
+            Step::Command(_) => None,
+        })
+    }
+
+    /// What datapaths are told when it begins, in this order.
+    pub fn commands(&self) -> impl Iterator<Item = &Command> {
+        self.begins.iter().filter_map(|step| match step {
+            Step::Command(command) => Some(command),
+            Step::Rate { .. } => None,
+        })
     }
 }
 

@@ -10,6 +10,7 @@ pub use rig_testbed::datapath::{BackendState, Counters, ServiceState, Settings, 
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// One execution of one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,7 +70,24 @@ pub struct PhaseRecord {
     /// What its loads were told when it began.
     #[serde(default)]
     pub rates: Vec<RateRecord>,
+    /// What datapaths were told when it began, in this order. None refused: a refusal ends the trial, which leaves no record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<CommandRecord>,
     pub nodes: Vec<NodeRecord>,
+}
+
+/// What agents of a datapath were told, and what they answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandRecord {
+    pub datapath: String,
+    pub command: String,
+    pub arguments: Settings,
+    /// Nanoseconds of CLOCK_MONOTONIC. In the first phase it is before the load begins.
+    pub told_ns: u64,
+    /// When the last agent had answered.
+    pub answered_ns: u64,
+    /// By node.
+    pub answers: Vec<(String, Value)>,
 }
 
 /// Why a phase ended.
@@ -119,7 +137,11 @@ pub struct Series {
     /// In the order of [`TrialRecord::nodes`]: `cpu0_busy_us`, `cpu0_packets` (received), `eth0_rx_packets`, `eth0_rx_bytes`,
     /// `eth0_tx_packets`, `eth0_tx_bytes`, `eth0_dropped`, `tcp_retransmitted`.
     pub nodes: Vec<Track>,
-    /// CPU time that reading the nodes' counters took, microseconds.
+    /// In the order of [`TrialRecord::agents`]: what [`AgentRecord::counters`] has, of drops those that occurred, as
+    /// `dropped: ` with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<Track>,
+    /// CPU time that reading the counters of nodes and agents took, microseconds.
     pub cost_us: u64,
 }
 

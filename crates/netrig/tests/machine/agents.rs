@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rig_study::run::Execute;
 use rig_study::run::agents::Agents;
-use rig_study::suite::{Scenario, Suite};
+use rig_study::suite::{Scenario, Suite, Timing};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::Netlink;
@@ -23,6 +24,10 @@ use crate::world;
 
 /// A scenario with one service of three servers.
 fn scenario(path: &str, settings: &str) -> Scenario {
+    scenario_and_timing(path, settings).0
+}
+
+fn scenario_and_timing(path: &str, settings: &str) -> (Scenario, Timing) {
     let text = format!(
         "name = \"agents\"\ntitle = \"Agents\"\n\
          [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
@@ -33,7 +38,7 @@ fn scenario(path: &str, settings: &str) -> Scenario {
     );
     let suite = Suite::parse("agents.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     suite.check_datapaths(rig_datapaths::ALL).unwrap();
-    suite.scenarios[0].clone()
+    (suite.scenarios[0].clone(), suite.timing)
 }
 
 /// Runs `body` with the scenario's testbed and its agents, where they are to be had.
@@ -175,6 +180,72 @@ fn move_new_connections(path: &str, settings: &str) {
         }
         assert!(counters.counts["connections"] >= all.into(), "{counters:?}");
         assert!(counters.counts["in_packets"] > 0 && counters.counts["out_packets"] > 0, "{counters:?}");
+    });
+}
+
+/// Connections that the balancer has given each server so far, as a command was answered.
+fn given(answer: &Value) -> Vec<u64> {
+    let backends = answer[0]["backends"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    backends.iter().map(|backend| backend["counters"]["connections"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_phase_changes_weights_and_connections_move() {
+    const COUNTERS: &str = "{ datapath = \"balancer\", name = \"counters\" }";
+    let phases = format!(
+        "scheduler = \"wrr\"\n\
+         [[scenario.phase]]\nname = \"alike\"\ncommand = [{COUNTERS}]\n\
+         [[scenario.phase]]\nname = \"moved\"\ntime = \"1s\"\ncommand = [{{ datapath = \"balancer\", node = \"lb\", name = \"weight\", \
+         arguments = {{ backend = 1, weight = 0 }} }}, {COUNTERS}]\n\
+         [[scenario.phase]]\nname = \"after\"\ncommand = [{COUNTERS}]\n"
+    );
+    let (scenario, timing) = scenario_and_timing("balancer", &phases);
+    as_root(|| {
+        let Some(mut rig) = world::rig() else { return };
+        if is_lacking(&scenario, &rig) {
+            return;
+        }
+        let record = rig.trial(&scenario, 1, &timing, &mut |_, _| ()).unwrap();
+        let [alike, moved, after] = &record.phases[..] else { panic!("{:?}", record.phases) };
+        let [weight, begun] = &moved.commands[..] else { panic!("{:?}", moved.commands) };
+        assert_eq!((weight.datapath.as_str(), weight.command.as_str()), ("balancer", "weight"));
+        assert_eq!((&weight.answers[0].0[..], &weight.answers[0].1["changed"]), ("lb", &json!(1)));
+        // The first phase's before the load, the others' when its counters have been read.
+        assert!(alike.commands[0].answered_ns < record.window_begin_ns);
+        assert!(moved.begin_ns <= weight.told_ns && weight.told_ns <= weight.answered_ns);
+        assert!(weight.answered_ns <= begun.told_ns && begun.answered_ns <= moved.end_ns);
+
+        let [first, second, third] =
+            [&alike.commands[0], begun, &after.commands[0]].map(|one| given(&one.answers[0].1));
+        let came = |from: &[u64], to: &[u64]| -> Vec<u64> { to.iter().zip(from).map(|(to, from)| to - from).collect() };
+        let (alike, moved) = (came(&first, &second), came(&second, &third));
+        println!("connections by server: {alike:?}, then {moved:?}");
+        assert!(alike.iter().all(|count| *count > 0), "{alike:?}");
+        // One may have been under way.
+        assert!(moved[0] <= 1 && moved[1] > 1 && moved[2] > 1, "{moved:?}");
+        // Over time it counts what it counts over the window.
+        let series = record.series.as_ref().unwrap();
+        let over_time: u64 = series.agents[0].column("connections").sum();
+        let over_window = record.agents[0].counters.counts["connections"];
+        assert!(over_time > 0 && over_time <= over_window, "{over_time} of {over_window}");
+        // As the agent has it at the window's end.
+        assert_eq!(record.agents[0].state.services[0].backends[0].weight, 0);
+    });
+}
+
+#[test]
+fn a_trial_ends_when_a_command_is_refused() {
+    let phases = "[[scenario.phase]]\nname = \"one\"\n[[scenario.phase]]\nname = \"two\"\n\
+                  command = [{ datapath = \"balancer\", name = \"weight\", arguments = { backend = 4, weight = 1 } }]\n";
+    let (scenario, timing) = scenario_and_timing("balancer", phases);
+    as_root(|| {
+        let Some(mut rig) = world::rig() else { return };
+        if is_lacking(&scenario, &rig) {
+            return;
+        }
+        let error = format!("{:#}", rig.trial(&scenario, 1, &timing, &mut |_, _| ()).unwrap_err());
+        assert!(error.starts_with("begin phase two, "), "{error}");
+        assert!(error.contains("tell balancer on lb: weight: there is no backend 4"), "{error}");
     });
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, bail};
 use netrig_lb::message::{BackendOptions, Edit, Reply, Request, ServiceKey, ServiceOptions, Status};
 use netrig_lb::settings::protocol;
-use rig_testbed::datapath::{Command, UnknownCommand};
+use rig_testbed::datapath::{Command, Mistake, Settings, UnknownCommand, read_settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -41,6 +41,18 @@ struct Flush {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
+
+/// What is wrong with arguments whatever services and backends there are.
+pub(super) fn check(name: &str, arguments: &Settings) -> Result<(), Mistake> {
+    match name {
+        "weight" => read_settings::<Weight>(arguments).map(drop),
+        "scheduler" => read_settings::<SetScheduler>(arguments).map(drop),
+        "flush" => read_settings::<Flush>(arguments).map(drop),
+        "counters" | "status" => read_settings::<Nothing>(arguments).map(drop),
+        // That there is none is told where it is to be executed.
+        _ => Ok(()),
+    }
+}
 
 pub(super) fn execute(balancing: &Balancing, name: &str, arguments: &Value) -> Result<Value> {
     match name {

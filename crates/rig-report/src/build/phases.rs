@@ -5,7 +5,8 @@ use rig_study::claim::{Metric, Side};
 use rig_study::figures::Kind;
 use rig_study::figures::phases::{latency_over_time, of_phase, rate_over_time};
 use rig_study::programme::Which;
-use rig_study::record::{PhaseEnd, PhaseRecord, TrialRecord};
+use rig_study::record::{CommandRecord, PhaseEnd, PhaseRecord, TrialRecord};
+use rig_study::suite::shown as shown_settings;
 use rig_study::view::ScenarioView;
 
 use super::{decimals, mean_of, name, shown, unit};
@@ -109,6 +110,8 @@ fn notes(trials: &[TrialRecord]) -> Vec<String> {
     if !shares.is_empty() {
         notes.push(format!("Shares: {}.", shares.join(", ")));
     }
+    notes
+        .extend(trials.first().map_or(&[][..], |trial| &trial.phases).iter().flat_map(|phase| commands(phase, trials)));
     for trial in trials {
         for phase in &trial.phases {
             let seconds = |us: u64| us as f64 / 1e6;
@@ -127,6 +130,29 @@ fn notes(trials: &[TrialRecord]) -> Vec<String> {
         }
     }
     notes
+}
+
+/// What datapaths were told when a phase began, with the longest that it took in any trial.
+fn commands(phase: &PhaseRecord, trials: &[TrialRecord]) -> Vec<String> {
+    let tell = |(number, told): (usize, &CommandRecord)| {
+        let same = trials.iter().flat_map(|trial| trial.phases.iter().filter(|one| one.name == phase.name));
+        let of_trials = same.filter_map(|phase| phase.commands.get(number));
+        let longest_ns = of_trials.map(|one| one.answered_ns.saturating_sub(one.told_ns)).max().unwrap_or_default();
+        let nodes: Vec<&str> = told.answers.iter().map(|(node, _)| node.as_str()).collect();
+        let arguments = match shown_settings(&told.arguments) {
+            arguments if arguments.is_empty() => arguments,
+            arguments => format!(": {arguments}"),
+        };
+        format!(
+            "{} begins with command {} to {} on {}{arguments}; answered within {:.1} ms.",
+            phase.name,
+            told.command,
+            told.datapath,
+            nodes.join(", "),
+            longest_ns as f64 / 1e6,
+        )
+    };
+    phase.commands.iter().enumerate().map(tell).collect()
 }
 
 fn share(phase: &PhaseRecord) -> Option<String> {
@@ -189,4 +215,20 @@ fn sampling(trial: &TrialRecord) -> Option<String> {
         series.cost_us as f64 / readings as f64,
         series.cost_us as f64 / 1e4 / seconds,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use rig_study::fixture;
+
+    use super::*;
+
+    #[test]
+    fn commands_are_told_once_with_the_longest_that_they_took() {
+        let trials = fixture::run_view().scenarios.remove(0).trials;
+        let trials: Vec<TrialRecord> = trials.into_iter().take(2).map(fixture::with_phases).collect();
+        let expected =
+            "after begins with command weight to balancer on lb: backend 1, weight 0; answered within 0.8 ms.";
+        assert_eq!(notes(&trials), [expected]);
+    }
 }

@@ -381,6 +381,7 @@ fn sampled(before: u64, inside: impl IntoIterator<Item = u64>) -> crate::record:
         workers: record.workers.iter().map(track).collect(),
         nodes: Vec::new(),
         cost_us: 0,
+        ..Default::default()
     });
     record
 }

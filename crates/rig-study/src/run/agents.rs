@@ -8,6 +8,8 @@ use std::cell::RefCell;
 use anyhow::{Context, Result, bail};
 use rig_load::plan::Load;
 use rig_packet::{Server, Service};
+use rig_stats::series::Track;
+use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{
     Asked, Counters, Datapath, Live, Machine, Missing, Protocol, Registry, Services, ServicesAsked, Site,
@@ -16,7 +18,8 @@ use rig_testbed::{Middle, Shares, Testbed};
 use serde_json::Value;
 
 use crate::flame::{HERTZ, Profiler, Sampled};
-use crate::record::{AgentRecord, MiddleRecord, NodeRecord};
+use crate::programme::Command;
+use crate::record::{AgentRecord, CommandRecord, MiddleRecord, NodeRecord};
 use crate::run::Lack;
 use crate::suite::{DatapathSetup, Scenario};
 
@@ -39,6 +42,53 @@ struct Agent {
     is_between: bool,
     profile: bool,
     live: RefCell<Box<dyn Live>>,
+}
+
+/// What agents have counted over time.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    at_ns: u64,
+    last: Vec<Counters>,
+    tracks: Vec<Track>,
+    /// CPU time that the readings took.
+    cost_ns: u64,
+}
+
+impl Sampler {
+    /// Counts from now on.
+    ///
+    /// # Errors
+    /// When an agent does not tell its counters.
+    pub(super) fn start(agents: &Agents) -> Result<Self> {
+        let last = agents.read()?;
+        let tracks = vec![Track::default(); last.len()];
+        Ok(Self { at_ns: monotonic_ns(), last, tracks, cost_ns: 0 })
+    }
+
+    /// Reads what has happened since the last time.
+    ///
+    /// # Errors
+    /// When an agent does not tell its counters.
+    pub(super) fn sample(&mut self, agents: &Agents) -> Result<()> {
+        let before_ns = own_cpu_ns();
+        let now = agents.read()?;
+        let at_ns = monotonic_ns();
+        let span_us = at_ns.saturating_sub(self.at_ns) / 1000;
+        for (track, (now, last)) in self.tracks.iter_mut().zip(now.iter().zip(&self.last)) {
+            let Counters { counts, drops } = now.since(last);
+            let drops: Vec<_> = drops.into_iter().map(|(why, count)| (format!("dropped: {why}"), count)).collect();
+            let values = counts.iter().chain(drops.iter().map(|(why, count)| (why, count)));
+            track.push(span_us, values.map(|(name, count)| (name.as_str(), *count)));
+        }
+        (self.at_ns, self.last) = (at_ns, now);
+        self.cost_ns += own_cpu_ns().saturating_sub(before_ns);
+        Ok(())
+    }
+
+    /// The course of each agent, and the CPU time in nanoseconds that it took to read it.
+    pub(super) fn finish(self) -> (Vec<Track>, u64) {
+        (self.tracks.into_iter().map(Track::finished).collect(), self.cost_ns)
+    }
 }
 
 /// A window that has begun: what was read at its begin, of each agent.
@@ -213,7 +263,11 @@ impl Agents {
         self.0.iter().zip(window.0).map(end).collect::<Result<_>>().map(Observed)
     }
 
-    /// What each agent has counted since it was attached, with its name and its node's, for samplers.
+    fn read(&self) -> Result<Vec<Counters>> {
+        self.0.iter().map(|agent| agent.live.borrow().counters()).collect()
+    }
+
+    /// What each agent has counted since it was attached, with its name and its node's.
     ///
     /// # Errors
     /// When an agent does not tell.
@@ -253,6 +307,24 @@ impl Agents {
             bail!("no agent {datapath}{node} to be told {name}: {there}");
         }
         Ok(answers)
+    }
+
+    /// [`Self::command`], for the record.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn tell(&self, command: &Command) -> Result<CommandRecord> {
+        let Command { datapath, node, name, arguments } = command;
+        let told_ns = monotonic_ns();
+        let answers = self.command(datapath, node.as_deref(), name, &Value::Object(arguments.clone()))?;
+        Ok(CommandRecord {
+            datapath: datapath.clone(),
+            command: name.clone(),
+            arguments: arguments.clone(),
+            told_ns,
+            answered_ns: monotonic_ns(),
+            answers: answers.into_iter().map(|(node, answer)| (node.to_owned(), answer)).collect(),
+        })
     }
 
     /// Ends their work.

@@ -25,8 +25,9 @@ use crate::suite::{Repeat, Scenario, Suite, Timing};
 pub use agents::{impossible, not_here};
 pub use environment::{Build, described, environment, gibibytes};
 pub use left_out::{Lack, LeftOut, leave_out, no_verdict, why_not_here};
-pub use progress::Progress;
+pub use progress::{Progress, minutes};
 pub use rig::Rig;
+pub use under_load::track;
 
 /// An interval of CPU time this narrow is narrow enough, percentage points of one CPU: /proc/stat counts in ticks, and an
 /// idle CPU's relative width says nothing. A node's mean over n CPUs is known n times as well.

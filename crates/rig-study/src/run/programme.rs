@@ -1,17 +1,18 @@
-//! Carries a programme out: says to the loads what changes when, reads the counters at the edges of phases and samples
-//! between them.
+//! Carries a programme out: says to the loads what changes when, tells datapaths what they are to do, reads the counters at
+//! the edges of phases and samples between them.
 //!
 //! What is to change is said ahead of its moment, because the threads that are to know it may be without a CPU just then.
-//! Where a phase ends when something has come about, the moment lies a little after it was seen.
+//! Where a phase ends when something has come about, the moment lies a little after it was seen. Datapaths are told when the
+//! counters at the edge have been read, so that nothing of what they do belongs to the phase before.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rig_load::driver::LEAD_OF_COMMANDS;
 
 use crate::claim::{Metric, Side};
-use crate::programme::{Lasts, Phase, Programme, Step, Wait, Which};
-use crate::record::PhaseEnd;
+use crate::programme::{Command, Lasts, Phase, Programme, Wait, Which};
+use crate::record::{CommandRecord, PhaseEnd};
 
 /// How long before a phase of known length ends its end is said.
 const NOTICE: Duration = Duration::from_millis(60);
@@ -32,6 +33,9 @@ pub(super) trait UnderLoad {
     /// Has the window end at `at_ns`.
     fn end_at(&mut self, at_ns: u64);
 
+    /// Has agents do something now, and hears what they answer.
+    fn command(&mut self, command: &Command) -> Result<CommandRecord>;
+
     /// Reads all counters: an edge of a phase.
     fn read(&mut self) -> Result<()>;
 
@@ -42,24 +46,35 @@ pub(super) trait UnderLoad {
     fn figure(&self, side: Side, metric: Metric) -> Option<f64>;
 }
 
+/// What came of a phase.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    pub ended: PhaseEnd,
+    /// What datapaths answered when it began.
+    pub commands: Vec<CommandRecord>,
+}
+
 /// Carries `programme` out in a window that begins at `begin_ns`: `window` is how long a phase takes that does not say it,
-/// `limit` what its rates are shares of. Gives how each phase ended. The loads have begun with what the first phase says.
+/// `limit` what its rates are shares of. Loads have begun with what the first phase says, and datapaths answered `before`
+/// that to its commands.
 pub(super) fn carry_out(
     stage: &mut impl UnderLoad,
     programme: &Programme,
     begin_ns: u64,
     window: Duration,
     limit: f64,
-) -> Result<Vec<PhaseEnd>> {
+    before: Vec<CommandRecord>,
+) -> Result<Vec<Outcome>> {
     let planned_ns = begin_ns + ns(programme.longest(window));
     let mut samples = Samples::new(programme.sample, begin_ns);
     stage.wait_until(begin_ns)?;
     stage.read()?;
     let mut at_ns = begin_ns;
-    let mut ended = Vec::with_capacity(programme.phases.len());
+    let mut commands = before;
+    let mut outcomes = Vec::with_capacity(programme.phases.len());
     let mut rest = programme.phases.as_slice();
     while let [phase, following @ ..] = rest {
-        let (end_ns, how) = match &phase.lasts {
+        let (end_ns, ended) = match &phase.lasts {
             Lasts::Until(wait) => wait_for(stage, &mut samples, wait, at_ns)?,
             lasts => {
                 let end_ns = at_ns + ns(lasts.at_most(window));
@@ -74,18 +89,31 @@ pub(super) fn carry_out(
         }
         samples.until(stage, end_ns)?;
         stage.read()?;
-        ended.push(how);
+        outcomes.push(Outcome { ended, commands });
+        commands = match following.first() {
+            Some(next) => tell(stage, next, begin_ns)?,
+            None => Vec::new(),
+        };
         (at_ns, rest) = (end_ns, following);
     }
     samples.finish(stage, at_ns)?;
-    Ok(ended)
+    Ok(outcomes)
 }
 
 fn announce(stage: &mut impl UnderLoad, phase: &Phase, at_ns: u64, limit: f64) {
     stage.mark(at_ns);
-    for Step::Rate { load, rate } in &phase.begins {
-        stage.set_rate(*load, rate.per_second(limit), at_ns);
+    for (load, rate) in phase.rates() {
+        stage.set_rate(load, rate.per_second(limit), at_ns);
     }
+}
+
+/// Tells datapaths what they do when `phase` begins. The first refusal ends the trial.
+fn tell(stage: &mut impl UnderLoad, phase: &Phase, begin_ns: u64) -> Result<Vec<CommandRecord>> {
+    let tell = |command: &Command| {
+        let seconds = stage.now_ns().saturating_sub(begin_ns) as f64 / 1e9;
+        stage.command(command).with_context(|| format!("begin phase {}, {seconds:.2} s into the window", phase.name))
+    };
+    phase.commands().map(tell).collect()
 }
 
 /// Waits until what the phase that began at `at_ns` waits for has come about, and held, or its deadline is near. Gives the

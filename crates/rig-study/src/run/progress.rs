@@ -114,7 +114,8 @@ impl Shown {
     }
 }
 
-fn minutes(time: Duration) -> String {
+/// `45 s`, `2:05 min`.
+pub fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
     if seconds < 60 { format!("{seconds} s") } else { format!("{}:{:02} min", seconds / 60, seconds % 60) }
 }

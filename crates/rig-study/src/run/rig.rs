@@ -25,15 +25,15 @@ use rig_testbed::{Middle, Shares, Testbed};
 
 use super::Execute;
 use super::agents::{Agents, Observed};
-use super::programme::carry_out;
+use super::programme::{Outcome, carry_out};
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
 use super::under_load::{self, Latest, OnTestbed};
 use crate::figures::node_of;
-use crate::programme::{Phase, Programme, Rate, Step, Which};
+use crate::programme::{LIMIT_WINDOW, Phase, Programme, Rate, Which};
 use crate::record::{
-    AgentRecord, LimitRecord, MiddleRecord, NodeRecord, PhaseEnd, PhaseRecord, RateRecord, RigCost, SearchRecord,
-    Series, TrialRecord,
+    AgentRecord, LimitRecord, MiddleRecord, NodeRecord, PhaseRecord, RateRecord, RigCost, SearchRecord, Series,
+    TrialRecord,
 };
 use crate::suite::{EndWorkers, PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
 
@@ -45,8 +45,6 @@ const UNDER_PORT: u16 = 5002;
 pub(super) const UNDER: &str = " (background)";
 /// Longest window for measuring the rig's own cost.
 const COST_WINDOW: Duration = Duration::from_secs(2);
-/// Longest window for measuring what a load carries without its rate.
-const LIMIT_WINDOW: Duration = Duration::from_secs(2);
 
 /// Executes trials on this machine.
 #[derive(Debug)]
@@ -364,6 +362,10 @@ impl Rig {
             Some(rate) => traffic.at_rate(rate),
             None => traffic.clone(),
         };
+        // Before connections are made, which is when some datapaths decide.
+        let commands =
+            programme.phases.first().into_iter().flat_map(Phase::commands).map(|command| agents.tell(command));
+        let commands = commands.collect::<Result<_>>().context("begin the first phase")?;
         let own = beginning(&scenario.traffic, Which::Own);
         let mut pairs = self.pairs(testbed, &own, between, ("", PORT), of_workers, loaded)?;
         let measured = 2 * pairs.len();
@@ -391,6 +393,7 @@ impl Rig {
         let mut loaded_testbed = OnTestbed {
             running: &mut running,
             testbed,
+            agents,
             accountant: &self.accountant,
             workers,
             latest,
@@ -405,13 +408,13 @@ impl Rig {
                 loaded_testbed.stop_at_once(which);
             }
         }
-        let ended = carry_out(&mut loaded_testbed, programme, begin_ns, phases.window, limit)?;
+        let outcomes = carry_out(&mut loaded_testbed, programme, begin_ns, phases.window, limit, commands)?;
         let OnTestbed { readings, sampler, .. } = loaded_testbed;
         let [begin, .., end] = readings.as_slice() else { bail!("the window has no edges") };
         let window = of_agents.context("the agents were not read at the window's begin")?;
         let nodes = begin.until(end, testbed, &places.places);
         let observed = agents.end(window, &nodes)?;
-        let phase = |(index, (edge, ended)): (usize, (&[Reading], PhaseEnd))| {
+        let phase = |(index, (edge, Outcome { ended, commands })): (usize, (&[Reading], Outcome))| {
             let phase: &Phase = &programme.phases[index];
             let (begin, end) = (&edge[0], &edge[1]);
             PhaseRecord {
@@ -419,11 +422,12 @@ impl Rig {
                 begin_ns: begin.at_ns,
                 end_ns: end.at_ns,
                 ended,
-                rates: phase.begins.iter().map(|step| told(step, limit)).collect(),
+                rates: phase.rates().map(|(load, rate)| told(load, rate, limit)).collect(),
+                commands,
                 nodes: begin.until(end, testbed, &places.places),
             }
         };
-        let edges = readings.windows(2).zip(ended).enumerate();
+        let edges = readings.windows(2).zip(outcomes).enumerate();
         let phases = edges.map(phase).filter(|phase| !phase.name.is_empty()).collect();
         let mut workers = running.finish().map_err(stopped_or)?;
         let (agents, middle) = Observed::records(observed);
@@ -626,13 +630,13 @@ impl Execute for Rig {
     }
 }
 
-/// What a load is told by a step.
-fn told(Step::Rate { load, rate }: &Step, limit: f64) -> RateRecord {
+/// What a load is told.
+fn told(load: Which, rate: Rate, limit: f64) -> RateRecord {
     let share = match rate {
         Rate::At(_) => None,
-        Rate::OfLimit(share) => Some(*share),
+        Rate::OfLimit(share) => Some(share),
     };
-    RateRecord { load: *load, per_second: rate.per_second(limit), share }
+    RateRecord { load, per_second: rate.per_second(limit), share }
 }
 
 /// CPU time of the runner itself so far.

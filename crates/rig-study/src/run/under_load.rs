@@ -14,12 +14,13 @@ use rig_testbed::accounting::Accountant;
 use rig_testbed::meter::Reading;
 use rig_testbed::sampler::{CpuSample, Sampler};
 
+use super::agents::{self, Agents};
 use super::programme::UnderLoad;
 use super::rig::stopped_or;
 use crate::claim::{Metric, Side};
 use crate::figures::node_of;
-use crate::programme::Which;
-use crate::record::Series;
+use crate::programme::{Command, Which};
+use crate::record::{CommandRecord, Series};
 
 /// What each worker saw in its last interval, by its name.
 pub(super) type Latest = Rc<RefCell<BTreeMap<String, Sample>>>;
@@ -57,9 +58,16 @@ impl Worker {
     }
 }
 
+/// What reads counters over time.
+pub(super) struct Samplers {
+    nodes: Sampler,
+    agents: agents::Sampler,
+}
+
 pub(super) struct OnTestbed<'r, 'd> {
     pub running: &'r mut Running<'d>,
     pub testbed: &'r Testbed,
+    pub agents: &'r Agents,
     pub accountant: &'r RefCell<Accountant>,
     pub workers: Vec<Worker>,
     pub latest: Latest,
@@ -68,7 +76,7 @@ pub(super) struct OnTestbed<'r, 'd> {
     /// Called when the window has begun.
     pub on_begin: &'r mut dyn FnMut() -> Result<()>,
     pub readings: Vec<Reading>,
-    pub sampler: Option<Sampler>,
+    pub sampler: Option<Samplers>,
 }
 
 impl OnTestbed<'_, '_> {
@@ -80,7 +88,7 @@ impl OnTestbed<'_, '_> {
     /// CPUs of the nodes on which the side's workers run, over the last interval.
     fn cpus(&self, side: Side) -> Vec<CpuSample> {
         let Some(sampler) = &self.sampler else { return Vec::new() };
-        let nodes = self.testbed.topology().nodes().iter().zip(sampler.latest());
+        let nodes = self.testbed.topology().nodes().iter().zip(sampler.nodes.latest());
         let is_on = |name: &str| self.workers.iter().any(|worker| worker.is_of(side) && node_of(&worker.name) == name);
         nodes.filter(|(node, _)| is_on(&node.name)).flat_map(|(_, sample)| sample.cpus.clone()).collect()
     }
@@ -126,12 +134,17 @@ impl UnderLoad for OnTestbed<'_, '_> {
         self.running.end_at(at_ns);
     }
 
+    fn command(&mut self, command: &Command) -> Result<CommandRecord> {
+        self.agents.tell(command)
+    }
+
     fn read(&mut self) -> Result<()> {
         self.readings.push(Reading::take(self.testbed, &self.accountant.borrow())?);
         if self.readings.len() == 1 {
             (self.on_begin)()?;
             if self.sampled {
-                self.sampler = Some(Sampler::start(self.testbed, &self.accountant.borrow())?);
+                let nodes = Sampler::start(self.testbed, &self.accountant.borrow())?;
+                self.sampler = Some(Samplers { nodes, agents: agents::Sampler::start(self.agents)? });
             }
         }
         Ok(())
@@ -139,7 +152,10 @@ impl UnderLoad for OnTestbed<'_, '_> {
 
     fn sample(&mut self) -> Result<()> {
         match &mut self.sampler {
-            Some(sampler) => sampler.sample(self.testbed, &self.accountant.borrow()),
+            Some(Samplers { nodes, agents }) => {
+                nodes.sample(self.testbed, &self.accountant.borrow())?;
+                agents.sample(self.agents)
+            }
             None => Ok(()),
         }
     }
@@ -170,14 +186,14 @@ impl UnderLoad for OnTestbed<'_, '_> {
 }
 
 /// The series of a trial, with the workers' part taken out of their records.
-pub(super) fn series(sampler: Sampler, begin_ns: u64, interval_us: u64, workers: &mut [WorkerRecord]) -> Series {
-    let (nodes, cost_ns) = sampler.finish();
+pub(super) fn series(sampler: Samplers, begin_ns: u64, interval_us: u64, workers: &mut [WorkerRecord]) -> Series {
+    let ((nodes, nodes_ns), (agents, agents_ns)) = (sampler.nodes.finish(), sampler.agents.finish());
     let workers = workers.iter_mut().map(|worker| track(&std::mem::take(&mut worker.samples))).collect();
-    Series { begin_ns, interval_us, workers, nodes, cost_us: cost_ns / 1000 }
+    Series { begin_ns, interval_us, workers, nodes, agents, cost_us: (nodes_ns + agents_ns) / 1000 }
 }
 
 /// A worker's samples as columns.
-fn track(samples: &[Sample]) -> Track {
+pub fn track(samples: &[Sample]) -> Track {
     let mut track = Track::default();
     let mut before_us = 0;
     for sample in samples {

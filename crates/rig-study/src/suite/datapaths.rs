@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rig_testbed::datapath::{Mistake, Registry, Settings};
+use rig_cli::mistakes;
+use rig_testbed::datapath::{Datapath, Mistake, Registry, Settings};
 use rig_testbed::topology::Topology;
 use serde_json::Value;
 use toml::Spanned;
 
 use super::file::{DatapathFile, ScenarioFile};
 use super::resolve::{Resolver, Result};
-use super::{Suite, SuiteError};
+use super::{Scenario, Suite, SuiteError};
+use crate::programme::{Command, Phase};
 use crate::run::agents::asked;
 
 /// A datapath that a scenario has.
@@ -29,6 +31,8 @@ pub struct DatapathSetup {
 struct Said {
     line: usize,
     keys: BTreeMap<String, usize>,
+    /// Commands of phases, by the phase and their number among all of it.
+    commands: BTreeMap<(String, usize), usize>,
 }
 
 impl PartialEq for Said {
@@ -66,7 +70,7 @@ impl Resolver<'_> {
             let spans = [scenario.workers.as_ref().map(Spanned::span)].into_iter().chain(given);
             let keys =
                 OF_SCENARIO.iter().zip(spans).filter_map(|(key, span)| Some(((*key).to_owned(), self.line(span?))));
-            let said = Said { line: self.line(scenario.path.span()), keys: keys.collect() };
+            let said = Said { line: self.line(scenario.path.span()), keys: keys.collect(), ..Said::default() };
             DatapathSetup { name: path.to_owned(), nodes: vec![node], settings: Settings::new(), said }
         });
         let mut others = Vec::new();
@@ -132,7 +136,21 @@ impl Resolver<'_> {
             })?;
             settings.insert(key.clone(), value);
         }
-        Ok(DatapathSetup { name: text.clone(), nodes, settings, said: Said { line: self.line(file.span()), keys } })
+        let said = Said { line: self.line(file.span()), keys, ..Said::default() };
+        Ok(DatapathSetup { name: text.clone(), nodes, settings, said })
+    }
+
+    /// Remembers where the scenario's phases say which command.
+    pub(super) fn note_commands(&self, scenario: &ScenarioFile, datapaths: &mut [DatapathSetup]) {
+        for phase in scenario.phase.iter().map(Spanned::get_ref) {
+            for (number, command) in phase.command.iter().enumerate() {
+                let name = command.get_ref().datapath.get_ref();
+                if let Some(setup) = datapaths.iter_mut().find(|setup| setup.name == *name) {
+                    let key = (phase.name.get_ref().clone(), number);
+                    setup.said.commands.insert(key, self.line(command.span()));
+                }
+            }
+        }
     }
 
     fn nodes(&self, given: &Spanned<toml::Value>, known: &[&str]) -> Result<Vec<String>> {
@@ -156,7 +174,8 @@ impl Resolver<'_> {
 }
 
 impl Suite {
-    /// Asks the datapaths of all scenarios whether they are there, and what they say of their settings.
+    /// Asks the datapaths of all scenarios whether they are there, and what they say of their settings and of the commands
+    /// that phases have for them.
     ///
     /// # Errors
     /// The first mistake, at its line.
@@ -175,9 +194,46 @@ impl Suite {
                 let line = key.and_then(|key| setup.said.keys.get(&key).copied()).unwrap_or(setup.said.line);
                 return error(line, what, hint);
             }
+            for (phase, number, command) in commands(scenario, setup) {
+                if let Err(Mistake { what, hint, .. }) = check_command(datapath, command) {
+                    let line = setup.said.commands.get(&(phase.to_owned(), number)).copied();
+                    return error(line.unwrap_or(setup.said.line), what, hint);
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// What a scenario's phases tell one of its datapaths, with the phase and the command's number in it.
+fn commands<'a>(
+    scenario: &'a Scenario,
+    setup: &'a DatapathSetup,
+) -> impl Iterator<Item = (&'a str, usize, &'a Command)> {
+    let of_phase = |phase: &'a Phase| {
+        phase.commands().enumerate().map(move |(number, command)| (phase.name.as_str(), number, command))
+    };
+    let all = scenario.programme.phases.iter().flat_map(of_phase);
+    all.filter(|(.., command)| command.datapath == setup.name)
+}
+
+fn check_command(
+    datapath: &dyn Datapath,
+    Command { name, arguments, .. }: &Command,
+) -> std::result::Result<(), Mistake> {
+    let known = datapath.commands();
+    if known.iter().any(|command| command.name == name) {
+        let of = |mistake: Mistake| Mistake { what: format!("command '{name}': {}", mistake.what), ..mistake };
+        return datapath.check_command(name, arguments).map_err(of);
+    }
+    let what = format!("{} has no command '{name}'", datapath.name());
+    let names = || known.iter().map(|command| command.name);
+    let hint = match mistakes::closest(name, names()) {
+        _ if known.is_empty() => "it takes none".to_owned(),
+        Some(meant) => format!("did you mean '{meant}'?"),
+        None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    Err(Mistake::new(what, hint))
 }
 
 /// A setting as a person would write it.

@@ -7,16 +7,17 @@ use rig_cli::mistakes;
 use rig_load::plan::{Flow, Load, Schedule, Transactions};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
 use rig_stats::units::{ByteRate, PerSecond, Percent, Span};
+use rig_testbed::datapath::Settings;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::file::ScenarioFile;
 use super::resolve::{Resolver, Result};
-use super::{SuiteError, Traffic};
+use super::{DatapathSetup, SuiteError, Traffic};
 use crate::claim::{Claim, Metric, is_phase_name, is_scenario_id};
 use crate::figures::check;
-use crate::programme::{Condition, Lasts, Phase, Programme, Rate, Step, Wait, Which};
+use crate::programme::{Command, Condition, Lasts, Phase, Programme, Rate, Step, Wait, Which};
 use crate::record::Searched;
 
 /// Counters are read so often unless the scenario says otherwise.
@@ -42,6 +43,10 @@ pub(super) struct PhaseFile {
     /// Of the load under it.
     #[schemars(with = "Option<RateFile>")]
     pub under_rate: Option<Spanned<RateFile>>,
+    /// What datapaths are told when the phase begins, in this order.
+    #[serde(default)]
+    #[schemars(with = "Vec<CommandFile>")]
+    pub command: Vec<Spanned<CommandFile>>,
     /// How long it lasts; as long as the window unless told.
     #[schemars(with = "Option<Span>")]
     pub time: Option<Spanned<Span>>,
@@ -63,6 +68,25 @@ pub(super) enum RateFile {
     Text(String),
 }
 
+/// What a datapath is told.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Command")]
+pub(super) struct CommandFile {
+    /// One of the scenario's, such as balancer.
+    #[schemars(with = "String")]
+    pub datapath: Spanned<String>,
+    /// One of its nodes; all unless told.
+    #[schemars(with = "Option<String>")]
+    pub node: Option<Spanned<String>>,
+    /// One of the datapath's commands, such as weight.
+    pub name: String,
+    /// As the command has them.
+    #[serde(default)]
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
+    pub arguments: toml::Table,
+}
+
 /// What a load's rate is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
@@ -72,10 +96,11 @@ enum Unit {
     Bytes,
 }
 
-/// The loads of a scenario.
-struct Loads<'a> {
+/// What a scenario has that phases can change.
+struct Has<'a> {
     own: &'a Traffic,
     under: Option<&'a Traffic>,
+    datapaths: &'a [DatapathSetup],
 }
 
 impl Resolver<'_> {
@@ -85,15 +110,16 @@ impl Resolver<'_> {
         scenario: &ScenarioFile,
         own: &Traffic,
         under: Option<&Traffic>,
+        datapaths: &[DatapathSetup],
     ) -> Result<Programme> {
         let sample = scenario.sample.as_ref().map(|sample| self.sample(sample)).transpose()?;
         if scenario.phase.is_empty() {
             return Ok(Programme { sample, ..Programme::default() });
         }
-        let loads = Loads { own, under };
+        let has = Has { own, under, datapaths };
         let mut phases: Vec<Phase> = Vec::with_capacity(scenario.phase.len());
         for phase in &scenario.phase {
-            let phase = self.phase(scenario, phase.get_ref(), &loads, &phases)?;
+            let phase = self.phase(scenario, phase.get_ref(), &has, &phases)?;
             phases.push(phase);
         }
         let programme = Programme { sample: Some(sample.unwrap_or(SAMPLE)), phases };
@@ -118,7 +144,7 @@ impl Resolver<'_> {
         Err(self.error(sample.span(), what, Some("choose from 10ms to 10s")))
     }
 
-    fn phase(&self, scenario: &ScenarioFile, file: &PhaseFile, loads: &Loads<'_>, before: &[Phase]) -> Result<Phase> {
+    fn phase(&self, scenario: &ScenarioFile, file: &PhaseFile, has: &Has<'_>, before: &[Phase]) -> Result<Phase> {
         let name = file.name.get_ref();
         let refuse = |what: String, hint: &str| Err(self.error(file.name.span(), what, Some(hint)));
         if !is_scenario_id(name) {
@@ -134,16 +160,49 @@ impl Resolver<'_> {
         }
         let mut begins = Vec::new();
         if let Some(rate) = &file.rate {
-            begins.push(Step::Rate { load: Which::Own, rate: self.rate(rate, loads.own, Which::Own)? });
+            begins.push(Step::Rate { load: Which::Own, rate: self.rate(rate, has.own, Which::Own)? });
         }
         if let Some(rate) = &file.under_rate {
-            let Some(under) = loads.under else {
+            let Some(under) = has.under else {
                 let what = format!("'under_rate' where nothing runs under scenario '{}'", scenario.id.get_ref());
                 return Err(self.error(rate.span(), what, Some("give it an `under` load, or write `rate`")));
             };
             begins.push(Step::Rate { load: Which::Under, rate: self.rate(rate, under, Which::Under)? });
         }
-        Ok(Phase { name: name.clone(), begins, lasts: self.lasts(scenario, file, loads)? })
+        for command in &file.command {
+            begins.push(Step::Command(self.command(scenario, command, has.datapaths)?));
+        }
+        Ok(Phase { name: name.clone(), begins, lasts: self.lasts(scenario, file, has)? })
+    }
+
+    /// Whether the datapath knows the command is asked by [`Suite::check_datapaths`](super::Suite::check_datapaths).
+    fn command(
+        &self,
+        scenario: &ScenarioFile,
+        command: &Spanned<CommandFile>,
+        datapaths: &[DatapathSetup],
+    ) -> Result<Command> {
+        let CommandFile { datapath, node, name, arguments } = command.get_ref();
+        let Some(setup) = datapaths.iter().find(|setup| setup.name == *datapath.get_ref()) else {
+            let what = format!("scenario '{}' has no datapath '{}'", scenario.id.get_ref(), datapath.get_ref());
+            let names: Vec<&str> = datapaths.iter().map(|setup| setup.name.as_str()).collect();
+            let hint = match names.as_slice() {
+                [] => "it has none: choose a path with one, or give it [[scenario.datapath]]".to_owned(),
+                names => format!("it has {}", names.join(", ")),
+            };
+            return Err(self.error(datapath.span(), what, Some(&hint)));
+        };
+        if let Some(node) = node.as_ref().filter(|node| !setup.nodes.contains(node.get_ref())) {
+            let what = format!("{} is not on node '{}'", setup.name, node.get_ref());
+            return Err(self.error(node.span(), what, Some(&format!("it is on {}", setup.nodes.join(", ")))));
+        }
+        let arguments = arguments.iter().map(|(key, value)| Ok((key.clone(), serde_json::to_value(value)?)));
+        let arguments: Result<Settings, serde_json::Error> = arguments.collect();
+        let arguments = arguments.map_err(|error| {
+            self.error(command.span(), format!("the arguments of '{name}' cannot be read: {error}"), None)
+        })?;
+        let node = node.as_ref().map(|node| node.get_ref().clone());
+        Ok(Command { datapath: setup.name.clone(), node, name: name.clone(), arguments })
     }
 
     fn rate(&self, file: &Spanned<RateFile>, traffic: &Traffic, which: Which) -> Result<Rate> {
@@ -223,7 +282,7 @@ impl Resolver<'_> {
         })
     }
 
-    fn lasts(&self, scenario: &ScenarioFile, file: &PhaseFile, loads: &Loads<'_>) -> Result<Lasts> {
+    fn lasts(&self, scenario: &ScenarioFile, file: &PhaseFile, has: &Has<'_>) -> Result<Lasts> {
         let refuse = |span: Range<usize>, what: String, hint: &str| Err(self.error(span, what, Some(hint)));
         let checked = |time: &Spanned<Span>| {
             let Span(length) = *time.get_ref();
@@ -263,7 +322,7 @@ impl Resolver<'_> {
                 "say how long to wait at most, for instance deadline = \"90s\"",
             );
         };
-        let condition = self.condition(scenario, until, loads)?;
+        let condition = self.condition(scenario, until, has)?;
         let hold = file.hold.as_ref().map_or(Duration::ZERO, |hold| hold.get_ref().0);
         let longest = checked(deadline)?;
         if hold >= longest {
@@ -274,7 +333,7 @@ impl Resolver<'_> {
     }
 
     /// A claim about the phase, without the name of the scenario, that compares one figure with a number.
-    fn condition(&self, scenario: &ScenarioFile, until: &Spanned<String>, loads: &Loads<'_>) -> Result<Condition> {
+    fn condition(&self, scenario: &ScenarioFile, until: &Spanned<String>, has: &Has<'_>) -> Result<Condition> {
         const SAMPLED: [Metric; 7] = [
             Metric::Throughput,
             Metric::Transactions,
@@ -300,11 +359,11 @@ impl Resolver<'_> {
             let hint = format!("a phase can wait for {}", names.join(", "));
             return Err(refuse(format!("{} is not known while the load runs", figure.metric), Some(&hint)));
         }
-        if figure.metric == Metric::BackgroundThroughput && loads.under.is_none() {
+        if figure.metric == Metric::BackgroundThroughput && has.under.is_none() {
             let what = format!("nothing runs under scenario '{}'", figure.scenario);
             return Err(refuse(what, Some("give it an `under` load, or wait for another figure")));
         }
-        check(&loads.own.connect, &figure).map_err(|error| refuse(error.what, Some(&error.hint)))?;
+        check(&has.own.connect, &figure).map_err(|error| refuse(error.what, Some(&error.hint)))?;
         Ok(Condition { text: text.to_owned(), side: figure.side, metric: figure.metric, threshold })
     }
 }

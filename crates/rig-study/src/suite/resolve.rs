@@ -278,9 +278,10 @@ impl<'a> Resolver<'a> {
             return Err(self.error(of.span.clone(), what, Some("search with the scenario's own load")));
         }
         let under = under.map(|(under, _)| under);
-        let datapaths = self.datapaths(scenario, &topology)?;
+        let mut datapaths = self.datapaths(scenario, &topology)?;
         self.check_shared(scenario, &traffic, under.as_ref())?;
-        let programme = self.programme(scenario, &traffic, under.as_ref())?;
+        let programme = self.programme(scenario, &traffic, under.as_ref(), &datapaths)?;
+        self.note_commands(scenario, &mut datapaths);
         let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
             name: scenario.name.clone(),

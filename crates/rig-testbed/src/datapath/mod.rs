@@ -53,6 +53,15 @@ pub trait Datapath: fmt::Debug + Sync {
         &[]
     }
 
+    /// What is wrong with the arguments of one of its [`commands`](Self::commands), on whatever testbed: a suite says them
+    /// long before an agent hears them.
+    ///
+    /// # Errors
+    /// The mistake.
+    fn check_command(&self, _name: &str, _arguments: &Settings) -> Result<(), Mistake> {
+        Ok(())
+    }
+
     /// Puts it to work on a node.
     ///
     /// # Errors

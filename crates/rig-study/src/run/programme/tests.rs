@@ -1,5 +1,8 @@
+use serde_json::json;
+
 use crate::claim::Threshold;
-use crate::programme::{Condition, Rate};
+use crate::programme::{Condition, Rate, Step};
+use crate::record::Settings;
 
 use super::*;
 
@@ -58,6 +61,18 @@ impl UnderLoad for Fake {
         self.log(format!("end {}", at_ns / MS));
     }
 
+    fn command(&mut self, command: &Command) -> Result<CommandRecord> {
+        let Command { datapath, name, arguments, .. } = command.clone();
+        self.log(format!("{datapath} {name}"));
+        if name == "fail" {
+            anyhow::bail!("it cannot");
+        }
+        let told_ns = self.now_ns;
+        self.now_ns += MS;
+        let answers = vec![("lb".to_owned(), json!(self.done.len()))];
+        Ok(CommandRecord { datapath, command: name, arguments, told_ns, answered_ns: self.now_ns, answers })
+    }
+
     fn read(&mut self) -> Result<()> {
         self.log("read".to_owned());
         Ok(())
@@ -99,7 +114,12 @@ fn until(hold: u64, deadline: u64) -> Lasts {
 }
 
 fn play(stage: &mut Fake, programme: &Programme) -> Vec<PhaseEnd> {
-    carry_out(stage, programme, 1000 * MS, WINDOW, 2000.0).unwrap()
+    let outcomes = carry_out(stage, programme, 1000 * MS, WINDOW, 2000.0, Vec::new()).unwrap();
+    outcomes.into_iter().map(|outcome| outcome.ended).collect()
+}
+
+fn command(name: &str) -> Command {
+    Command { datapath: "balancer".to_owned(), node: None, name: name.to_owned(), arguments: Settings::new() }
 }
 
 #[test]
@@ -166,4 +186,48 @@ fn samples_that_were_missed_are_left_out() {
     let mut stage = Fake { late_ns: 250 * MS, ..Fake::new(|_| None) };
     play(&mut stage, &sampled(vec![phase("all", Vec::new(), time(1000))]));
     assert_eq!(stage.did("sample"), [1350, 1650, 1950, 2250]);
+}
+
+#[test]
+fn datapaths_are_told_when_the_counters_of_the_phase_before_have_been_read() {
+    let both = vec![Step::Command(command("weight")), rate(Rate::At(7.0)).remove(0), Step::Command(command("flush"))];
+    let programme = sampled(vec![
+        phase("one", vec![Step::Command(command("before"))], time(100)),
+        phase("two", both, time(100)),
+        phase("three", Vec::new(), time(100)),
+    ]);
+    let mut stage = Fake::new(|_| None);
+    let before = stage.command(&command("before")).unwrap();
+    let outcomes = carry_out(&mut stage, &programme, 1000 * MS, WINDOW, 0.0, vec![before.clone()]).unwrap();
+    let at_edge: Vec<(u64, &str)> = stage.done.iter().map(|(at, what)| (*at, what.as_str())).collect();
+    let at_edge: Vec<_> =
+        at_edge.into_iter().filter(|(at, what)| (1001..1110).contains(at) && *what != "sample").collect();
+    let expected = [
+        (1040, "mark 1100"),
+        (1040, "Own 7 at 1100"),
+        (1100, "read"),
+        (1100, "balancer weight"),
+        (1101, "balancer flush"),
+    ];
+    assert_eq!(at_edge, expected);
+    // What the first phase begins with has been said before the load began.
+    assert_eq!(stage.did("balancer before"), [0]);
+    let moments = |outcome: &Outcome| -> Vec<(String, u64, u64)> {
+        let moment = |one: &CommandRecord| (one.command.clone(), one.told_ns / MS, one.answered_ns / MS);
+        outcome.commands.iter().map(moment).collect()
+    };
+    assert_eq!(outcomes[0].commands, [before]);
+    let expected = [("weight".to_owned(), 1100, 1101), ("flush".to_owned(), 1101, 1102)];
+    assert_eq!((moments(&outcomes[1]), moments(&outcomes[2])), (expected.to_vec(), Vec::new()));
+}
+
+#[test]
+fn a_refusal_ends_the_trial() {
+    let refused = ["weight", "fail", "flush"].map(|name| Step::Command(command(name)));
+    let programme = sampled(vec![phase("one", Vec::new(), time(250)), phase("two", refused.to_vec(), time(100))]);
+    let mut stage = Fake::new(|_| None);
+    let error = carry_out(&mut stage, &programme, 1000 * MS, WINDOW, 0.0, Vec::new()).unwrap_err();
+    assert_eq!(format!("{error:#}"), "begin phase two, 0.25 s into the window: it cannot");
+    assert_eq!(stage.did("balancer flush"), [0; 0]);
+    assert_eq!(stage.did("read"), [1000, 1250]);
 }

@@ -26,6 +26,16 @@ impl Datapath for Anywhere {
         read_settings::<Own>(asked.settings).map(drop)
     }
 
+    fn commands(&self) -> &'static [rig_testbed::datapath::Command] {
+        const RESIZE: rig_testbed::datapath::Command =
+            rig_testbed::datapath::Command { name: "resize", about: "sets the size: { size }" };
+        &[RESIZE]
+    }
+
+    fn check_command(&self, _name: &str, arguments: &Settings) -> Result<(), Mistake> {
+        read_settings::<Own>(arguments).map(drop)
+    }
+
     fn attach(&self, _site: &Site<'_>, _settings: &Settings) -> anyhow::Result<Box<dyn Live>> {
         bail!("nothing is attached here")
     }
@@ -105,6 +115,78 @@ fn mistakes_about_datapaths_are_told_at_their_lines() {
     }
     let own = parse("nftables", "[[scenario.datapath]]\nname = \"nftables\"\nnodes = [\"a\"]").unwrap_err().to_string();
     assert!(own.contains("has its datapath on node lb"), "{own}");
+}
+
+/// A datapath on both nodes, and a phase with these lines, which begin in line 23.
+fn told(command: &str) -> String {
+    format!(
+        "[[scenario.datapath]]\nname = \"anywhere\"\nnodes = [\"a\", \"b\"]\n\
+         [[scenario.phase]]\nname = \"p\"\n{command}"
+    )
+}
+
+#[test]
+fn phases_tell_datapaths_what_to_do() {
+    let table = "[[scenario.phase.command]]\ndatapath = \"anywhere\"\nname = \"resize\"\n";
+    let lines = told(&format!("{table}arguments = {{ size = 7 }}\n{table}node = \"b\""));
+    let suite = parse("raw", &lines).unwrap();
+    suite.check_datapaths(FAKES).unwrap();
+    let programme = &suite.scenarios[0].programme;
+    let commands: Vec<&Command> = programme.phases[0].commands().collect();
+    let expected = |node: Option<&str>, arguments: Value| Command {
+        datapath: "anywhere".to_owned(),
+        node: node.map(str::to_owned),
+        name: "resize".to_owned(),
+        arguments: arguments.as_object().unwrap().clone(),
+    };
+    assert_eq!(commands, [&expected(None, json!({"size": 7})), &expected(Some("b"), json!({}))]);
+    assert!(!programme.is_plain() && programme.phases[0].rates().next().is_none());
+    // On one line it is the same.
+    let one = |arguments: &str| format!("{{ datapath = \"anywhere\", name = \"resize\", {arguments} }}");
+    let line = told(&format!("command = [{}, {}]", one("arguments = { size = 7 }"), one("node = \"b\"")));
+    assert_eq!(parse("raw", &line).unwrap().scenarios[0].programme, *programme);
+}
+
+#[test]
+fn commands_that_no_agent_would_follow_are_told_at_their_lines() {
+    let table = |rest: &str| told(&format!("[[scenario.phase.command]]\n{rest}"));
+    let of = |rest: &str| table(&format!("datapath = \"anywhere\"\n{rest}"));
+    refused(&of("name = \"resize\"\narguments = { sise = 3 }"), 23, &["command 'resize'", "did you mean `size`?"]);
+    refused(&of("name = \"resze\""), 23, &["anywhere has no command 'resze'", "did you mean 'resize'?"]);
+    refused(&of("name = \"dance\""), 23, &["it has resize"]);
+    refused(&of("name = \"resize\"\nnode = \"c\""), 26, &["anywhere is not on node 'c'", "it is on a, b"]);
+    refused(&table("datapath = \"balancer\"\nname = \"weight\""), 24, &["no datapath 'balancer'", "it has anywhere"]);
+    refused(&of("nme = \"resize\""), 25, &["unknown field `nme`", "did you mean `name`?"]);
+    let none = "[[scenario.phase]]\nname = \"p\"\n[[scenario.phase.command]]\ndatapath = \"x\"\nname = \"y\"";
+    refused(none, 21, &["no datapath 'x'", "it has none"]);
+}
+
+#[test]
+fn datapaths_of_the_rig_refuse_commands_that_they_do_not_have() {
+    let told = |path: &str, command: &str| {
+        let command = format!("command = [{{ datapath = \"{path}\", {command} }}]");
+        let suite = parse(path, &format!("[[scenario.phase]]\nname = \"p\"\n{command}")).unwrap();
+        suite.check_datapaths(rig_datapaths::ALL).map_err(|error| error.to_string())
+    };
+    for (path, command, words) in [
+        ("nftables", "name = \"weight\"", "it takes none"),
+        ("balancer", "name = \"weights\"", "did you mean 'weight'?"),
+        ("balancer", "name = \"weight\", arguments = { backend = 1 }", "missing field `weight`"),
+        ("balancer", "name = \"weight\", arguments = { backend = -1, weight = 1 }", "a number from 1 on"),
+        ("balancer", "name = \"flush\", arguments = { server = 1 }", "unknown field `server`"),
+        ("balancer", "name = \"counters\", arguments = { service = 1 }", "unknown field `service`"),
+        ("haproxy", "name = \"weight\", arguments = { backend = 1, weight = 257 }", "0 to 256"),
+    ] {
+        let error = told(path, command).unwrap_err();
+        assert!(error.starts_with("small.toml:20: ") && error.contains(words), "{command}: {error}");
+    }
+    for (path, command) in [
+        ("balancer", "name = \"status\""),
+        ("balancer", "name = \"scheduler\", arguments = { scheduler = \"wlc\" }"),
+        ("haproxy", "name = \"weight\", arguments = { backend = \"198.19.0.1\", weight = 256 }"),
+    ] {
+        told(path, command).unwrap();
+    }
 }
 
 #[test]
