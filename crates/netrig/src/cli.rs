@@ -9,7 +9,7 @@ use rig_sys::cpu::CpuSet;
 
 use crate::command::arguments::StoreArgs;
 use crate::command::compare::CompareArgs;
-use crate::command::report::ReportArgs;
+use crate::command::report::{ReportArgs, SeriesArgs};
 use crate::command::run::RunArgs;
 use crate::command::{self, ends};
 use crate::tool::Tool;
@@ -50,6 +50,12 @@ enum Command {
     Run(RunArgs),
     /// Report a stored run again, without running anything
     Report(ReportArgs),
+    /// What a stored run counted over time, as CSV: one line for each counter of each reading
+    ///
+    /// Columns: scenario, trial, phase, of (worker, background worker, node or datapath), name, counter, begin_s and end_s (seconds from
+    /// the window's begin), value (what the counter rose by in that time, or a percentile in nanoseconds), per_second. A
+    /// counter that stayed zero for a whole trial is left out. docs/MEASURING.md tells what the counters are.
+    Series(SeriesArgs),
     /// Compare two runs figure by figure: better, worse, same or undecided
     ///
     /// Exit status: 0 nothing is worse; 1 something is worse; 2 bad input; 4 the store or the output failed; 5 nothing is
@@ -142,6 +148,7 @@ impl Cli {
             Command::Schema { name } => command::schema::schema(name.as_deref()),
             Command::Run(args) => command::run::run(&args),
             Command::Report(args) => command::report::report(&args),
+            Command::Series(args) => command::report::series(&args),
             Command::Compare(args) => command::compare::compare(&args),
             Command::History(args) => command::report::history(&args),
             Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),

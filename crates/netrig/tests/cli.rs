@@ -2,6 +2,7 @@
 //! mistakes are found before anything is built.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -210,7 +211,7 @@ fn stored(home: &Path) -> PathBuf {
 }
 
 /// Commands that print, from the store of [`stored`].
-const PRINTING: [&[&str]; 12] = [
+const PRINTING: [&[&str]; 13] = [
     &["--help"],
     &["--version"],
     &["list"],
@@ -222,8 +223,27 @@ const PRINTING: [&[&str]; 12] = [
     &["report", "1", "--format", "json"],
     &["report", "1", "--format", "csv"],
     &["report", "1", "--format", "openmetrics"],
+    &["series", "1"],
     &["down"],
 ];
+
+#[test]
+fn what_was_counted_over_time_is_one_table() {
+    let home = tempfile::tempdir().unwrap();
+    stored(home.path());
+    let output = netrig(home.path()).args(["series", "1", "--only", "B"]).assert().success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    assert_eq!(head[..3], ["scenario", "trial", "phase"]);
+    let trials: BTreeSet<&str> = lines.map(|line| (line.len() == head.len()).then_some(line[1]).unwrap()).collect();
+    assert_eq!(trials, ["1", "2"].into());
+    netrig(home.path()).args(["series", "--output", "series.csv"]).assert().success();
+    assert_eq!(fs::read_to_string(home.path().join("series.csv")).unwrap(), text);
+    let unknown = netrig(home.path()).args(["series", "--only", "Z"]).assert().code(2);
+    let said = String::from_utf8_lossy(&unknown.get_output().stderr).into_owned();
+    assert!(said.contains("no scenario 'Z'") && said.contains("it has B"), "{said}");
+}
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
@@ -348,7 +368,9 @@ fn the_built_in_suites_are_listed_and_shown() {
 #[test]
 fn help_says_what_each_command_does() {
     let home = tempfile::tempdir().unwrap();
-    for command in ["", "doctor", "list", "show", "run", "report", "compare", "history", "up", "shell", "down"] {
+    for command in
+        ["", "doctor", "list", "show", "run", "report", "series", "compare", "history", "up", "shell", "down"]
+    {
         let mut help = netrig(home.path());
         let assert = help.args((!command.is_empty()).then_some(command)).arg("--help").assert().success();
         let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();

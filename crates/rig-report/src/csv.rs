@@ -1,11 +1,11 @@
-//! One line for each table cell, each percentile of a distribution and each claim: the long form that every data tool
-//! reads without reshaping.
+//! One line for each table cell, each percentile of a distribution, each point of a line over time and each claim: the long
+//! form that every data tool reads without reshaping.
 
 use std::io;
 
 use rig_stats::sample::Bound;
 
-use super::document::{Block, Cell, Chart, Claim, Document, Percentiles, Table};
+use super::document::{Axis, Block, Cell, Chart, Claim, Course, Document, Line, Lines, Percentiles, Table};
 
 const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"];
 
@@ -16,6 +16,11 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
         match block {
             Block::Table(table) => write_table(&mut csv, table)?,
             Block::Figure(Chart::Percentiles(chart)) => write_percentiles(&mut csv, chart)?,
+            Block::Figure(
+                Chart::Lines(Lines { title, x, y, lines }) | Chart::Course(Course { title, x, y, lines, .. }),
+            ) => {
+                write_lines(&mut csv, title, (x, y), lines)?;
+            }
             Block::Claims { claims } => write_claims(&mut csv, claims)?,
             _ => {}
         }
@@ -75,6 +80,23 @@ fn write_percentiles(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Percenti
     Ok(())
 }
 
+/// The moment of each point stands in the column's place.
+fn write_lines(
+    csv: &mut csv::Writer<&mut dyn io::Write>,
+    title: &str,
+    (x, y): (&Axis, &Axis),
+    lines: &[Line],
+) -> io::Result<()> {
+    let note = format!("column: {x}");
+    for line in lines {
+        for (at, value) in &line.points {
+            let (at, value) = (format!("{at:.6}"), value.to_string());
+            csv.write_record([title, &line.label, &at, &value, "", "", &y.unit, "", &note]).map_err(into_io)?;
+        }
+    }
+    Ok(())
+}
+
 fn write_claims(csv: &mut csv::Writer<&mut dyn io::Write>, claims: &[Claim]) -> io::Result<()> {
     for claim in claims {
         let verdict = claim.verdict.to_string();
@@ -87,7 +109,7 @@ fn write_claims(csv: &mut csv::Writer<&mut dyn io::Write>, claims: &[Claim]) -> 
     Ok(())
 }
 
-fn into_io(error: csv::Error) -> io::Error {
+pub(super) fn into_io(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         other => io::Error::other(format!("{other:?}")),

@@ -15,6 +15,7 @@ mod json;
 mod markdown;
 mod openmetrics;
 mod paint;
+pub mod series;
 mod terminal;
 mod text;
 mod text_chart;

@@ -40,12 +40,12 @@ pub struct CompareArgs {
 }
 
 pub fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
-    let output = Output::choose(&args.output)?;
+    let output = Output::choose(args.output.output.as_deref())?;
     let (old, new) = (input(&args.old, &args.store)?, input(&args.new, &args.store)?);
     let history = history(&args.store, &new.data.run.suite)?;
     let comparison = compare::compare(&old, &new, &history, &options(&args.judge, args.only.clone())?);
     let comparison = comparison.or_exit(Exit::BadInput)?;
-    output.write(&rig_report::comparison::document(&comparison), &args.output)?;
+    output.write(&rig_report::comparison::document(&comparison), args.output.format)?;
     Ok(exit(&comparison, args.judge.fail_on_undecided))
 }
 

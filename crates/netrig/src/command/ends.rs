@@ -107,7 +107,7 @@ fn client(host: String, place: &Place, common: &Common, load: Load, output_args:
         phases: common.phases(),
     };
     check(&test)?;
-    let output = Output::choose(output_args)?;
+    let output = Output::choose(output_args.output.as_deref())?;
     let cancel = cancel_on_signal()?;
     let target = Target { host, port: place.port, family: place.family(), key: key(place)? };
     let started_unix_ms = Timestamp::now().as_millisecond();
@@ -134,7 +134,7 @@ fn client(host: String, place: &Place, common: &Common, load: Load, output_args:
         if output_args.format == Format::Terminal && output.is_standard() {
             document = document.without_details();
         }
-        output.write(&document, output_args)?;
+        output.write(&document, output_args.format)?;
     }
     match result {
         Ok(()) => Ok(Exit::Done),

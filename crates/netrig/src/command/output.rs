@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::done_or_closed;
-use rig_report::Options;
 use rig_report::document::Document;
-
-use super::arguments::OutputArgs;
+use rig_report::{Format, Options};
 
 /// Columns of a terminal report that does not go to a terminal.
 const FILE_WIDTH: u16 = 100;
@@ -28,15 +26,15 @@ pub(super) enum Output {
 
 impl Output {
     /// The destination that the user named.
-    pub fn choose(args: &OutputArgs) -> Result<Self, Failure> {
-        let Some(path) = &args.output else { return Ok(Self::Standard) };
+    pub fn choose(path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self::Standard) };
         let refuse = |why: &dyn Display| {
             let next = "name a file in a directory that you may write to";
             Failure::new(Exit::BadInput, anyhow!("cannot write {}: {why}: {next}", path.display()))
         };
         // What a link points to becomes the report, not the link.
         let path = match fs::canonicalize(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.clone(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
             path => path.map_err(|error| refuse(&error))?,
         };
         if path.is_dir() {
@@ -56,14 +54,19 @@ impl Output {
     }
 
     /// Writes the report.
-    pub fn write(self, document: &Document, args: &OutputArgs) -> Result<(), Failure> {
+    pub fn write(self, document: &Document, format: Format) -> Result<(), Failure> {
+        self.fill(|look, out| rig_report::write(document, format, look, out))
+    }
+
+    /// Has `write` write, in the look of the place.
+    pub fn fill(self, write: impl FnOnce(Options, &mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         let look = Options { colour: false, width: FILE_WIDTH };
         let (written, path) = match self {
-            Self::Standard => return to_standard_output(document, args),
-            Self::Device(mut device, path) => (rig_report::write(document, args.format, look, &mut device), path),
+            Self::Standard => return to_standard_output(write),
+            Self::Device(mut device, path) => (write(look, &mut device), path),
             Self::File(path) => {
                 let mut text = Vec::new();
-                let written = rig_report::write(document, args.format, look, &mut text);
+                let written = write(look, &mut text);
                 (written.and_then(|()| replace(&path, &text)), path)
             }
         };
@@ -71,13 +74,13 @@ impl Output {
     }
 }
 
-fn to_standard_output(document: &Document, args: &OutputArgs) -> Result<(), Failure> {
+fn to_standard_output(write: impl FnOnce(Options, &mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     let terminal = io::stdout().is_terminal();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let width = rig_sys::process::terminal_width().filter(|_| terminal).unwrap_or(FILE_WIDTH);
     let mut out = io::stdout().lock();
     let look = Options { colour, width };
-    done_or_closed(rig_report::write(document, args.format, look, &mut out).and_then(|()| out.flush()))
+    done_or_closed(write(look, &mut out).and_then(|()| out.flush()))
 }
 
 /// Puts a whole file in place of an older one at once.

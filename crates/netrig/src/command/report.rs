@@ -1,4 +1,4 @@
-//! `netrig report` and `netrig history`.
+//! `netrig report`, `netrig series` and `netrig history`.
 
 use std::path::PathBuf;
 
@@ -38,12 +38,42 @@ pub struct ReportArgs {
 }
 
 pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
-    let name = args.run.parse().or_exit(Exit::BadInput)?;
-    let store = open(&args.store)?;
-    let run = store.resolve(name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)?;
-    let view = view(&run)?;
-    Output::choose(&args.output)?.write(&build::document(&view), &args.output)?;
+    let view = view(&stored(&args.run, &args.store)?)?;
+    Output::choose(args.output.output.as_deref())?.write(&build::document(&view), args.output.format)?;
     Ok(Exit::Done)
+}
+
+#[derive(Debug, Args)]
+pub struct SeriesArgs {
+    /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
+    #[arg(default_value = "latest")]
+    pub run: String,
+    /// Only these scenarios, e.g. A,B,D
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub only: Vec<String>,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+pub fn series(args: &SeriesArgs) -> Result<Exit, Failure> {
+    let mut view = view(&stored(&args.run, &args.store)?)?;
+    if let Some(unknown) = args.only.iter().find(|id| view.scenarios.iter().all(|scenario| scenario.id != **id)) {
+        let known: Vec<&str> = view.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
+        let error = anyhow!("run {} has no scenario '{unknown}': it has {}", view.id, known.join(", "));
+        return Err(Failure::new(Exit::BadInput, error));
+    }
+    view.scenarios.retain(|scenario| args.only.is_empty() || args.only.contains(&scenario.id));
+    Output::choose(args.output.as_deref())?.fill(|_, out| rig_report::series::write(&view, out))?;
+    Ok(Exit::Done)
+}
+
+fn stored(name: &str, store: &StoreArgs) -> Result<Run, Failure> {
+    let name = name.parse().or_exit(Exit::BadInput)?;
+    let store = open(store)?;
+    store.resolve(name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)
 }
 
 pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {

@@ -62,7 +62,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
-    let output = Output::choose(&args.output)?;
+    let output = Output::choose(args.output.output.as_deref())?;
     let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
     let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
     let rootless = gain_privilege()?;
@@ -137,7 +137,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         // On a terminal what matters most must not have scrolled away.
         document = document.without_details();
     }
-    output.write(&document, &args.output)?;
+    output.write(&document, args.output.format)?;
     if !args.quiet {
         note(format_args!("Stored as run {id}. In full: {again}"));
         note(format_args!("As a page, with charts: {again} --format html --output run-{id}.html"));
