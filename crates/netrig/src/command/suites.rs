@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::streams::print;
-use rig_study::run::impossible;
+use rig_study::run::{impossible, minutes};
 use rig_study::suite::{Repeat, Scenario, Suite, shown};
 use rig_testbed::Middle;
 use rig_testbed::topology::Path;
@@ -63,6 +63,15 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         phases.cool_down,
         repeat_text(suite.timing.repeat)
     );
+    let shortest = suite.shortest(&suite.timing).map(|time| format!("A run takes {} or more", minutes(time)));
+    let quick = suite
+        .quick
+        .and_then(|quick| suite.shortest(&quick))
+        .map(|time| format!("about {} with --quick", minutes(time)));
+    let times: Vec<String> = shortest.into_iter().chain(quick).collect();
+    if !times.is_empty() {
+        let _ = writeln!(text, "{}.", times.join(", "));
+    }
     for rows in lists(&suite) {
         let scenario = &rows[0];
         let _ = writeln!(text, "\n{}  {}", id_of(rows), scenario.list_name());

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
-use crate::programme::Programme;
+use crate::programme::{LIMIT_WINDOW, Programme};
 use crate::record::Searched;
 
 /// The suites that are compiled in, by name.
@@ -44,6 +44,9 @@ const BUILT_IN: [(&str, &str); 5] = [
     ("packets", include_str!("../../../../suites/packets.toml")),
     ("balancer", include_str!("../../../../suites/balancer.toml")),
 ];
+
+/// What a trial takes besides its load, about: two nodes, a few workers, a debug build on two CPUs.
+const TRIAL_OVERHEAD: Duration = Duration::from_millis(150);
 
 /// Scenarios that belong together, with what is asked of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,6 +139,14 @@ impl Timing {
 }
 
 impl Repeat {
+    /// The fewest trials that one scenario takes.
+    pub fn least(self) -> u32 {
+        match self {
+            Self::Times(n) => n,
+            Self::Until(goal) => goal.min(),
+        }
+    }
+
     /// The most trials that one scenario can take.
     pub fn most(self) -> u32 {
         match self {
@@ -180,6 +191,17 @@ impl Scenario {
     pub fn list_name(&self) -> &str {
         let row = self.row_of.as_ref().and_then(|_| self.name.rsplit_once(", "));
         row.map_or(&self.name, |(list, _)| list)
+    }
+
+    /// As [`Suite::shortest`], of one trial; a phase that waits for something is taken to last until its deadline.
+    fn shortest_trial(&self, phases: Phases) -> Option<Duration> {
+        if self.traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some()) {
+            return None;
+        }
+        let around = phases.warm_up + phases.cool_down;
+        let limit = self.programme.needs_limit().then(|| around + phases.window.min(LIMIT_WINDOW));
+        let window = self.programme.longest(phases.window);
+        Some(TRIAL_OVERHEAD + limit.unwrap_or_default() + around + window)
     }
 
     /// The loads of all ends.
@@ -439,6 +461,14 @@ impl Suite {
             what: format!("no scenario '{unknown}'"),
             hint: Some(format!("{hint}the suite's scenarios are {}", known.join(", "))),
         }
+    }
+
+    /// How long trials carry load with the fewest repetitions that `timing` allows, all together and with what builds
+    /// testbeds, starts workers and reads counters; `None` where a search decides, whose steps are not known before.
+    pub fn shortest(&self, timing: &Timing) -> Option<Duration> {
+        let of_one = self.scenarios.iter().map(|scenario| scenario.shortest_trial(timing.phases));
+        let all: Option<Duration> = of_one.sum();
+        all.map(|all| all * timing.repeat.least())
     }
 
     /// Has searches be those of a first look.

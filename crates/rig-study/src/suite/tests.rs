@@ -51,6 +51,36 @@ fn the_built_in_suites_are_valid() {
 }
 
 #[test]
+fn a_first_look_takes_a_minute_at_most() {
+    let mut unknown = Vec::new();
+    for suite in Suite::built_in().map(Result::unwrap) {
+        match suite.shortest(&suite.quick.unwrap()) {
+            Some(time) => assert!(time <= Duration::from_secs(60), "{}: {}", suite.name, Span(time)),
+            None => unknown.push(suite.name),
+        }
+    }
+    // How long a search takes shows when it is made.
+    assert_eq!(unknown, ["packets", "balancer"]);
+}
+
+#[test]
+fn how_long_a_run_takes_follows_from_its_timing() {
+    let text =
+        |lines: &str| format!("load = {{ kind = \"tcp-stream\", message = \"128k\", throttle = \"1MB/s\" }}\n{lines}");
+    let shortest = |lines: &str| {
+        let suite = parse_with("load = { kind = \"tcp-stream\", message = \"128k\" }", &text(lines)).unwrap();
+        suite.shortest(&suite.timing).unwrap()
+    };
+    let window = Duration::from_millis(1000 + 100 + 50) + TRIAL_OVERHEAD;
+    assert_eq!(shortest(""), 3 * window);
+    let phase = |keys: &str| format!("[[scenario.phase]]\nname = \"p{}\"\n{keys}\n", keys.len());
+    let phases = format!("{}{}", phase("time = \"300ms\""), phase(""));
+    assert_eq!(shortest(&phases), 3 * (window + Duration::from_millis(300)));
+    let limit = Duration::from_millis(1000 + 100 + 50);
+    assert_eq!(shortest(&phase("rate = \"50% of limit\"")), 3 * (window + limit));
+}
+
+#[test]
 fn layers_reproduces_the_studys_options() {
     let suite = Suite::parse("layers.toml", LAYERS).unwrap();
     let ids: Vec<&str> = suite.scenarios.iter().map(|s| s.id.as_str()).collect();
