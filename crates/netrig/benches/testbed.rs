@@ -2,22 +2,30 @@
 //!
 //! *Up* lasts until the first connection between the endpoints stands. *Down* lasts from the moment that the testbed is
 //! dropped until the kernel has removed its interfaces, watched from the receiver's node, whose namespace is kept for
-//! that long. Run it with `cargo xtask bench testbed [ROUNDS]`.
+//! that long. Then what it costs to read the counters of 1, 2 and 3 nodes once, as a sampler does over and over. Run it with
+//! `cargo xtask bench testbed [ROUNDS]`.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rig_datapath::cputime::Member;
 use rig_stats::sample::Sample;
+use rig_sys::clock::own_cpu_ns;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::netns::NetNs;
+use rig_testbed::accounting::Accountant;
+use rig_testbed::sampler::Sampler;
 use rig_testbed::topology::{Endpoint, Layout, Path, Topology};
-use rig_testbed::{Testbed, share_cpus};
+use rig_testbed::{Shares, Testbed, share_cpus};
 
 const ROUNDS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PORT: u16 = 5001;
+/// Readings of a sampler, and how far apart: caches are as cold as between the readings of a trial.
+const READINGS: usize = 200;
+const APART: Duration = Duration::from_millis(10);
 
 fn main() -> Result<()> {
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
@@ -35,6 +43,37 @@ fn main() -> Result<()> {
     println!("Medians of {rounds} interleaved rounds, milliseconds (worst in brackets); the target is 100 for each.");
     for (path, up, down) in &results {
         println!("{path:<8}  up {}  down {}", figures(up), figures(down));
+    }
+    readings()
+}
+
+/// CPU time of a reading of all counters that are sampled. At an interval of a hundred times as much, reading takes 1 % of a
+/// CPU.
+fn readings() -> Result<()> {
+    let mut accountant = Accountant::start();
+    println!("\nOne reading of the sampler, microseconds of CPU time, median of {READINGS} (worst in brackets);");
+    println!("CPU time is {}.", accountant.words());
+    for nodes in 1..=3 {
+        let sized = |path: Path| Topology::smallest(path).ok().filter(|(topology, _)| topology.nodes().len() == nodes);
+        let (topology, _) = Path::all().find_map(sized).context("no path of so many nodes")?;
+        let cpus = Shares::new(&CpuSet::allowed()?, &shared_cores(), nodes.min(2))?.of(&topology, None)?;
+        let testbed = Testbed::build(&topology, &cpus)?;
+        let members = |node| testbed.places(node).map(|place| Ok(Member::Namespace(place.ns.inode()?))).collect();
+        let members: Vec<Vec<Member>> = (0..nodes).map(members).collect::<Result<_>>()?;
+        // As a trial has it.
+        let watched: Vec<_> = members.iter().map(|members| accountant.watch(members.iter().copied())).collect();
+        let mut sampler = Sampler::start(&testbed, &accountant)?;
+        let mut each = Sample::default();
+        for _ in 0..READINGS {
+            std::thread::sleep(APART);
+            let begun = own_cpu_ns();
+            sampler.sample(&testbed, &accountant)?;
+            each.push((own_cpu_ns() - begun) as f64 / 1e3);
+        }
+        println!("{nodes} nodes ({})  {}", topology.path(), figures(&each));
+        for (place, members) in watched.into_iter().zip(members) {
+            place.into_iter().for_each(|place| accountant.forget(place, members.clone()));
+        }
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Lines over time with the phases of a programme.
 
 use plotters::element::{PathElement, Text};
-use plotters::prelude::{ChartBuilder, LineSeries};
+use plotters::prelude::ChartBuilder;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::percentiles::ticks as round_magnitudes;
-use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, fit, stroke, style, text_width};
+use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, fit, stroke, style, text_width};
 use crate::document::Course;
 use crate::text::clean_line;
 use crate::text_chart::decimals_for;
@@ -101,18 +101,10 @@ pub(super) fn draw(chart: &Course, shape: Shape, area: &Area) -> Drawn {
         let name = fit(&clean_line(&phase.label), SMALL, to - from - 6);
         area.draw(&Text::new(name, (from + 4, PHASES + 2), style(SMALL, Role::Ink, HPos::Left, VPos::Top)))?;
     }
-    let middle = (i32::midpoint(left.0, right.0), left.1 + 22);
-    area.draw(&Text::new(chart.x.to_string(), middle, small(HPos::Center, VPos::Top)))?;
-    area.draw(&Text::new(chart.y.to_string(), (4, 2), small(HPos::Left, VPos::Top)))?;
-    let mut ends = Vec::new();
-    for (i, line) in chart.lines.iter().enumerate() {
-        let place = |point: &(f64, f64)| (point.0, scale.place(point.1));
-        if let Some(last) = line.points.last() {
-            ends.push((i, right.0, built.backend_coord(&place(last)).1));
-        }
-        built.draw_series(LineSeries::new(line.points.iter().map(place), stroke(Role::Series(i), 2)))?;
-    }
-    draw_ends(area, ends, |i| &chart.lines[i].label, labels)
+    draw_names(area, (left, right), &chart.x.to_string(), &chart.y.to_string())?;
+    let place = |point: &(f64, f64)| (point.0, scale.place(point.1));
+    let lines = chart.lines.iter().map(|line| (line.label.as_str(), line.points.iter().map(place).collect()));
+    draw_named_lines(area, &mut built, right.0, lines, labels)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Distributions as HdrHistogram plots them.
 
 use plotters::element::{PathElement, Text};
-use plotters::prelude::{ChartBuilder, LineSeries};
+use plotters::prelude::ChartBuilder;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, stroke, style, text_width};
+use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, stroke, style, text_width};
 use crate::document::Percentiles;
 use crate::text::clean_line;
 
@@ -74,19 +74,10 @@ pub(super) fn draw(chart: &Percentiles, shape: Shape, area: &Area) -> Drawn {
         }
     }
     let (left, right) = (built.backend_coord(&(0.0, low)), built.backend_coord(&(end, low)));
-    let middle = (i32::midpoint(left.0, right.0), left.1 + 22);
-    area.draw(&Text::new("Percentile", middle, small(HPos::Center, VPos::Top)))?;
-    area.draw(&Text::new(chart.value.to_string(), (4, 2), small(HPos::Left, VPos::Top)))?;
-    let mut ends = Vec::new();
-    for (i, line) in chart.lines.iter().enumerate() {
-        let place = |p: &(f64, f64)| (tenfolds(p.0), p.1.max(f64::MIN_POSITIVE).log10());
-        if let Some(last) = line.points.last() {
-            // Lines of fewer values end sooner; their names stand in one column all the same.
-            ends.push((i, right.0, built.backend_coord(&place(last)).1));
-        }
-        built.draw_series(LineSeries::new(line.points.iter().map(place), stroke(Role::Series(i), 2)))?;
-    }
-    draw_ends(area, ends, |i| &chart.lines[i].label, labels)
+    draw_names(area, (left, right), "Percentile", &chart.value.to_string())?;
+    let place = |p: &(f64, f64)| (tenfolds(p.0), p.1.max(f64::MIN_POSITIVE).log10());
+    let lines = chart.lines.iter().map(|line| (line.label.as_str(), line.points.iter().map(place).collect()));
+    draw_named_lines(area, &mut built, right.0, lines, labels)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use plotters::prelude::{ChartBuilder, Color, DashedLineSeries, LineSeries};
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::percentiles::{TOP, ticks};
-use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, stroke, style, text_width};
+use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, draw_names, stroke, style, text_width};
 use crate::document::Scaling;
 use crate::text::clean_line;
 
@@ -65,9 +65,7 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
         area.draw(&Text::new(count.to_string(), (bottom.0, bottom.1 + 5), small(HPos::Center, VPos::Top)))?;
     }
     let (from, to) = (built.backend_coord(&(left, low)), built.backend_coord(&(right, low)));
-    let middle = (i32::midpoint(from.0, to.0), from.1 + 22);
-    area.draw(&Text::new(chart.x.quantity.clone(), middle, small(HPos::Center, VPos::Top)))?;
-    area.draw(&Text::new(chart.y.to_string(), (4, 2), small(HPos::Left, VPos::Top)))?;
+    draw_names(area, (from, to), &chart.x.quantity, &chart.y.to_string())?;
     let mut ends = Vec::new();
     for (i, series) in chart.series.iter().enumerate() {
         let places: Vec<(f64, f64)> =

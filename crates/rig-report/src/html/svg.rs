@@ -2,7 +2,10 @@
 
 use std::io;
 
+use plotters::chart::ChartContext;
 use plotters::coord::Shift;
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::coord::types::RangedCoordf64;
 use plotters::element::{PathElement, Rectangle, Text};
 use plotters::prelude::{ChartBuilder, Color, DrawingArea, IntoDrawingArea, LineSeries, RGBColor, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -435,6 +438,37 @@ pub(super) fn draw_ends<'a>(
         area.draw(&Text::new(label, (x + 17, y), style(SMALL, Role::Muted, HPos::Left, VPos::Center)))?;
     }
     Ok(())
+}
+
+/// Writes what the axes are: the horizontal one's name below its middle, the vertical one's above it. `left` and `right` are
+/// the ends of the horizontal axis.
+pub(super) fn draw_names(area: &Area, (left, right): ((i32, i32), (i32, i32)), x: &str, y: &str) -> Drawn {
+    let small = |h| style(SMALL, Role::Muted, h, VPos::Top);
+    let middle = (i32::midpoint(left.0, right.0), left.1 + 22);
+    area.draw(&Text::new(x.to_owned(), middle, small(HPos::Center)))?;
+    area.draw(&Text::new(y.to_owned(), (4, 2), small(HPos::Left)))?;
+    Ok(())
+}
+
+/// The plane of a chart with logarithmic or timed axes.
+pub(super) type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Draws lines of points that are in the plane's coordinates, and names them in one column at the right edge, `room` pixels
+/// wide: lines that end sooner have their names there, too.
+pub(super) fn draw_named_lines<'a>(
+    area: &Area,
+    plane: &mut Plane<'_, '_>,
+    right: i32,
+    lines: impl Iterator<Item = (&'a str, Vec<(f64, f64)>)>,
+    room: i32,
+) -> Drawn {
+    let (mut ends, mut names) = (Vec::new(), Vec::new());
+    for (i, (name, points)) in lines.enumerate() {
+        names.push(name);
+        ends.extend(points.last().map(|last| (i, right, plane.backend_coord(last).1)));
+        plane.draw_series(LineSeries::new(points, stroke(Role::Series(i), 2)))?;
+    }
+    draw_ends(area, ends, |i| names[i], room)
 }
 
 /// Moves the labels (line, x, y) at the lines' ends apart; none when they do not fit between `top` and `bottom`.
