@@ -17,6 +17,7 @@ use std::io;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use rig_study::flame;
 use svg::{Role, Shape};
 
@@ -31,33 +32,70 @@ const DENSE: usize = 8;
 const STYLE: &str = include_str!("style.css");
 
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut page = Page { html: String::new(), anchors: Vec::new(), figures: 0, tables: 0 };
-    page.head(document);
-    for block in document.all_blocks() {
-        page.block(block)?;
-    }
-    page.html.push_str("</main>\n</body>\n</html>\n");
-    out.write_all(page.html.as_bytes())
+    let title = clean_line(&document.title);
+    let mut page = Page::default();
+    let html = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content="netrig";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    header {
+                        h1 { (title) }
+                        @for line in &document.summary { p { (Text(line)) } }
+                    }
+                    (contents(document))
+                    @for block in document.all_blocks() { (page.block(block)?) }
+                }
+            }
+        }
+    };
+    out.write_all(html.into_string().as_bytes())?;
+    out.write_all(b"\n")
 }
 
-/// Text for element content and for quoted attributes.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in clean(text).chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
+/// Words of others, which no page may be driven by: markup is escaped, and characters go that [`clean`] takes away.
+struct Text<'a>(&'a str);
+
+impl Render for Text<'_> {
+    fn render_to(&self, page: &mut String) {
+        clean(self.0).render_to(page);
+    }
+}
+
+/// Links to the sections, where there are enough to get lost in.
+fn contents(document: &Document) -> Markup {
+    let mut anchors = Vec::new();
+    let sections: Vec<(String, &str)> = document
+        .all_blocks()
+        .filter_map(|block| match block {
+            Block::Heading { level, text } => Some((*level, anchor(text, &mut anchors), text.as_str())),
+            _ => None,
+        })
+        .filter(|(level, ..)| *level <= 2)
+        .map(|(_, anchor, text)| (anchor, text))
+        .collect();
+    html! {
+        @if sections.len() > 2 {
+            nav aria-label="Sections" {
+                ul {
+                    @for (anchor, text) in &sections { li { a href={ "#" (anchor) } { (Text(text)) } } }
+                }
+            }
         }
     }
-    escaped
 }
 
+/// What has been written so far, as far as names depend on it.
+#[derive(Default)]
 struct Page {
-    html: String,
     /// Names of the sections so far.
     anchors: Vec<String>,
     figures: usize,
@@ -65,230 +103,190 @@ struct Page {
 }
 
 impl Page {
-    fn push(&mut self, html: &str) {
-        self.html.push_str(html);
-        self.html.push('\n');
-    }
-
-    fn head(&mut self, document: &Document) {
-        let title = escape(&clean_line(&document.title));
-        self.push("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">");
-        self.push("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
-        self.push("<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" content=\"netrig\">");
-        self.push(&format!("<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>"));
-        self.push(&format!("<header>\n<h1>{title}</h1>"));
-        for line in &document.summary {
-            self.push(&format!("<p>{}</p>", escape(line)));
-        }
-        self.push("</header>");
-        self.contents(document);
-    }
-
-    /// Links to the sections, where there are enough to get lost in.
-    fn contents(&mut self, document: &Document) {
-        let mut anchors = Vec::new();
-        let sections: Vec<(String, &str)> = document
-            .all_blocks()
-            .filter_map(|block| match block {
-                Block::Heading { level, text } => Some((*level, anchor(text, &mut anchors), text.as_str())),
-                _ => None,
-            })
-            .filter(|(level, ..)| *level <= 2)
-            .map(|(_, anchor, text)| (anchor, text))
-            .collect();
-        if sections.len() > 2 {
-            self.push("<nav aria-label=\"Sections\">\n<ul>");
-            for (anchor, text) in sections {
-                self.push(&format!("<li><a href=\"#{anchor}\">{}</a></li>", escape(text)));
-            }
-            self.push("</ul>\n</nav>");
-        }
-    }
-
-    fn block(&mut self, block: &Block) -> io::Result<()> {
-        match block {
-            Block::Heading { level, text } => {
-                let level = (*level).clamp(2, 6);
-                let anchor = anchor(text, &mut self.anchors);
-                self.push(&format!("<h{level} id=\"{anchor}\">{}</h{level}>", escape(text)));
-            }
-            Block::Paragraph { text } => self.push(&format!("<p>{}</p>", escape(text))),
-            Block::List { items } => {
-                self.push("<ul>");
-                for item in items {
-                    self.push(&format!("<li>{}</li>", escape(item)));
-                }
-                self.push("</ul>");
-            }
+    fn block(&mut self, block: &Block) -> io::Result<Markup> {
+        Ok(match block {
+            Block::Heading { level, text } => heading(*level, &anchor(text, &mut self.anchors), text),
+            Block::Paragraph { text } => html! { p { (Text(text)) } },
+            Block::List { items } => html! { ul { @for item in items { li { (Text(item)) } } } },
             Block::Table(table) => self.table(table),
-            Block::Preformatted { caption, text } => self.preformatted(caption.as_deref(), text),
+            Block::Preformatted { caption, text } => preformatted(caption.as_deref(), text),
             Block::Figure(chart) => self.figure(chart)?,
-            Block::Flame(flame) => self.flame(flame),
-            Block::Claims { claims } => self.claims(claims),
-            Block::Notice { severity, text } => {
-                let text = escape(text);
-                self.push(&format!(
-                    "<p class=\"notice {severity}\" role=\"note\"><strong>{severity}</strong> {text}</p>"
-                ));
-            }
-            Block::KeyValues { caption, pairs } => self.pairs(caption.as_deref(), pairs),
-        }
-        Ok(())
+            Block::Flame(flame) => picture(flame),
+            Block::Claims { claims } => html! { ul.claims { @for one in claims { (claim(one)) } } },
+            Block::Notice { severity, text } => html! {
+                p class={ "notice " (severity) } role="note" { strong { (severity) } " " (Text(text)) }
+            },
+            Block::KeyValues { caption, pairs } => html! {
+                @if let Some(caption) = caption { p.caption { (Text(caption)) } }
+                dl {
+                    @for (key, value) in pairs { div { dt { (Text(key)) } dd { (Text(value)) } } }
+                }
+            },
+        })
     }
 
-    fn preformatted(&mut self, caption: Option<&str>, text: &str) {
-        let label = escape(caption.unwrap_or("preformatted text"));
-        self.push("<figure class=\"drawing\">");
-        if caption.is_some() {
-            self.push(&format!("<figcaption>{label}</figcaption>"));
-        }
-        let text = escape(text.trim_end());
-        // The first line feed after <pre> is not part of its text.
-        self.push(&format!("<pre tabindex=\"0\" role=\"region\" aria-label=\"{label}\">\n{text}</pre>\n</figure>"));
-    }
-
-    fn pairs(&mut self, caption: Option<&str>, pairs: &[(String, String)]) {
-        if let Some(caption) = caption {
-            self.push(&format!("<p class=\"caption\">{}</p>", escape(caption)));
-        }
-        self.push("<dl>");
-        for (key, value) in pairs {
-            self.push(&format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(key), escape(value)));
-        }
-        self.push("</dl>");
-    }
-
-    fn claims(&mut self, claims: &[Claim]) {
-        self.push("<ul class=\"claims\">");
-        for claim in claims {
-            let verdict = claim.verdict;
-            self.push(&format!(
-                "<li class=\"{verdict}\"><span class=\"verdict\"><span aria-hidden=\"true\">{}</span> {verdict}</span>",
-                text::sign(verdict)
-            ));
-            self.push(&format!("<div><p>{}</p>\n<p class=\"words\">{}</p>", escape(&claim.text), escape(&claim.words)));
-            self.push(&format!("<p><code>{}</code></p></div></li>", escape(&claim.expression)));
-        }
-        self.push("</ul>");
-    }
-
-    fn table(&mut self, table: &Table) {
+    fn table(&mut self, table: &Table) -> Markup {
         self.tables += 1;
         let id = format!("table-{}", self.tables);
-        // The caption stands outside the box that scrolls, so that it is never cut off.
-        self.push(&format!("<p class=\"caption\" id=\"{id}\">{}</p>", escape(&table.caption)));
-        self.push(&format!("<div class=\"scroll\" role=\"region\" aria-labelledby=\"{id}\" tabindex=\"0\">"));
-        let dense = if table.columns.len() > DENSE { " class=\"dense\"" } else { "" };
-        self.push(&format!("<table{dense} aria-labelledby=\"{id}\">\n<thead>\n<tr>"));
-        self.push(&format!("<th scope=\"col\">{}</th>", escape(&table.stub)));
-        for column in &table.columns {
-            let subhead = text::subhead(&column.label);
-            let subhead = subhead.map_or(String::new(), |s| format!(" <span class=\"sub\">{}</span>", escape(&s)));
-            let head = escape(&text::column_head(column));
-            self.push(&format!("<th scope=\"col\"{}>{head}{subhead}</th>", class(column.align)));
-        }
-        self.push("</tr>\n</thead>\n<tbody>");
-        for row in &table.rows {
-            let followed = row.has_reference();
-            self.push(if followed { "<tr class=\"followed\">" } else { "<tr>" });
-            self.push(&format!("<th scope=\"row\">{}</th>", escape(&text::row_label(row))));
-            for (column, cell) in table.columns.iter().zip(&row.cells) {
-                self.push(&format!("<td{}>{}</td>", class(column.align), cell_html(cell)));
-            }
-            self.push("</tr>");
-            if followed {
-                self.push("<tr class=\"reference\">");
-                self.push(&format!("<th scope=\"row\">{}</th>", escape(table.reference_label())));
-                for (column, cell) in table.columns.iter().zip(&row.cells) {
-                    let reference = match cell {
-                        Cell::Number(Number { reference: Some(r), decimals, .. }) => {
-                            Number::new(*r, *decimals).to_string()
+        let dense = (table.columns.len() > DENSE).then_some("dense");
+        html! {
+            // The caption stands outside the box that scrolls, so that it is never cut off.
+            p.caption id=(id) { (Text(&table.caption)) }
+            div.scroll role="region" aria-labelledby=(id) tabindex="0" {
+                table class=[dense] aria-labelledby=(id) {
+                    thead { (table_head(table)) }
+                    tbody {
+                        @for row in &table.rows {
+                            @let is_followed = row.has_reference();
+                            tr class=[is_followed.then_some("followed")] {
+                                th scope="row" { (Text(&text::row_label(row))) }
+                                @for (column, cell) in table.columns.iter().zip(&row.cells) {
+                                    td class=[class(column.align)] { (value(cell)) }
+                                }
+                            }
+                            @if is_followed {
+                                tr.reference {
+                                    th scope="row" { (Text(table.reference_label())) }
+                                    @for (column, cell) in table.columns.iter().zip(&row.cells) {
+                                        td class=[class(column.align)] { (reference(cell)) }
+                                    }
+                                }
+                            }
                         }
-                        _ => String::new(),
-                    };
-                    self.push(&format!("<td{}>{reference}</td>", class(column.align)));
+                    }
                 }
-                self.push("</tr>");
             }
-        }
-        self.push("</tbody>\n</table>\n</div>");
-        for note in text::missing_notes(table).iter().chain(&table.notes) {
-            self.push(&format!("<p class=\"remark\">{}</p>", escape(note)));
+            @for note in text::missing_notes(table).iter().chain(&table.notes) { p.remark { (Text(note)) } }
         }
     }
 
-    fn flame(&mut self, flame: &Flame) {
-        let title = escape(&clean_line(&flame.title));
-        let drawn = match flame::svg(&flame.profile, &clean(&flame.title)) {
-            Ok(drawn) => drawn,
-            Err(error) => {
-                return self.push(&format!("<p class=\"remark\">{title}: {}</p>", escape(&error.to_string())));
-            }
-        };
-        let height = flame::height(&drawn);
-        let picture = BASE64_STANDARD.encode(drawn);
-        self.push("<figure class=\"flame\">");
-        self.push(&format!(
-            "<iframe title=\"{title}\" sandbox=\"allow-scripts\" style=\"height:{height}px\" \
-             src=\"data:image/svg+xml;base64,{picture}\"></iframe>"
-        ));
-        self.push("<figcaption>A click on a function shows it and what it calls; Search marks functions by name. Kernel: orange, BPF: aqua, processes: yellow and red.</figcaption>\n</figure>");
-    }
-
-    fn figure(&mut self, chart: &Chart) -> io::Result<()> {
+    fn figure(&mut self, chart: &Chart) -> io::Result<Markup> {
         self.figures += 1;
-        self.push(&format!("<figure class=\"chart\">\n<figcaption>{}</figcaption>", escape(chart.title())));
-        let legend = legend(chart);
-        if !legend.is_empty() {
-            self.push("<ul class=\"legend\">");
-            for (role, name) in legend {
-                let kind = if role == Role::Mark { "mark" } else { "swatch" };
-                let variable = role.variable();
-                let name = escape(&name);
-                self.push(&format!(
-                    "<li><span class=\"{kind}\" style=\"background:var({variable})\"></span>{name}</li>"
-                ));
+        let (legend, description) = (legend(chart), describe(chart));
+        Ok(html! {
+            figure.chart {
+                figcaption { (Text(chart.title())) }
+                @if !legend.is_empty() {
+                    ul.legend {
+                        @for (role, name) in &legend {
+                            @let kind = if *role == Role::Mark { "mark" } else { "swatch" };
+                            li { span class=(kind) style={ "background:var(" (role.variable()) ")" } {} (Text(name)) }
+                        }
+                    }
+                }
+                @for (shape, name) in [(Shape::Wide, "wide"), (Shape::Narrow, "narrow")] {
+                    @let drawing = svg::draw(chart, shape)?;
+                    @let [title, words] = ["title", "desc"].map(|what| format!("figure-{}-{name}-{what}", self.figures));
+                    svg class=(name) viewBox={ "0 0 " (drawing.width) " " (drawing.height) } role="img"
+                        aria-labelledby={ (title) " " (words) } {
+                        title id=(title) { (Text(chart.title())) }
+                        desc id=(words) { (Text(&description)) }
+                        (PreEscaped(drawing.elements.trim()))
+                    }
+                }
             }
-            self.push("</ul>");
-        }
-        let title = escape(chart.title());
-        let description = escape(&describe(chart));
-        for (shape, name) in [(Shape::Wide, "wide"), (Shape::Narrow, "narrow")] {
-            let drawing = svg::draw(chart, shape)?;
-            let id = format!("figure-{}-{name}", self.figures);
-            self.push(&format!(
-                "<svg class=\"{name}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\">",
-                drawing.width, drawing.height
-            ));
-            self.push(&format!(
-                "<title id=\"{id}-title\">{title}</title>\n<desc id=\"{id}-desc\">{description}</desc>"
-            ));
-            self.push(&format!("{}\n</svg>", drawing.elements.trim()));
-        }
-        self.push("</figure>");
-        Ok(())
+        })
     }
 }
 
-fn class(align: Align) -> &'static str {
+fn heading(level: u8, anchor: &str, text: &str) -> Markup {
+    let text = Text(text);
+    match level {
+        0..=2 => html! { h2 id=(anchor) { (text) } },
+        3 => html! { h3 id=(anchor) { (text) } },
+        4 => html! { h4 id=(anchor) { (text) } },
+        5 => html! { h5 id=(anchor) { (text) } },
+        _ => html! { h6 id=(anchor) { (text) } },
+    }
+}
+
+fn preformatted(caption: Option<&str>, text: &str) -> Markup {
+    html! {
+        figure.drawing {
+            @if let Some(caption) = caption { figcaption { (Text(caption)) } }
+            // The first line feed after <pre> is not part of its text.
+            pre tabindex="0" role="region" aria-label=(Text(caption.unwrap_or("preformatted text"))) {
+                "\n" (Text(text.trim_end()))
+            }
+        }
+    }
+}
+
+fn claim(claim: &Claim) -> Markup {
+    let verdict = claim.verdict;
+    html! {
+        li class=(verdict) {
+            span.verdict { span aria-hidden="true" { (text::sign(verdict)) } " " (verdict) }
+            div {
+                p { (Text(&claim.text)) }
+                p.words { (Text(&claim.words)) }
+                p { code { (Text(&claim.expression)) } }
+            }
+        }
+    }
+}
+
+fn table_head(table: &Table) -> Markup {
+    html! {
+        tr {
+            th scope="col" { (Text(&table.stub)) }
+            @for column in &table.columns {
+                th scope="col" class=[class(column.align)] {
+                    (Text(&text::column_head(column)))
+                    @if let Some(subhead) = text::subhead(&column.label) { " " span.sub { (Text(&subhead)) } }
+                }
+            }
+        }
+    }
+}
+
+/// A flame graph, in a frame of its own because it has a script.
+fn picture(flame: &Flame) -> Markup {
+    let title = clean_line(&flame.title);
+    let drawn = match flame::svg(&flame.profile, &clean(&flame.title)) {
+        Ok(drawn) => drawn,
+        Err(error) => return html! { p.remark { (title) ": " (Text(&error.to_string())) } },
+    };
+    let height = flame::height(&drawn);
+    html! {
+        figure.flame {
+            iframe title=(title) sandbox="allow-scripts" style={ "height:" (height) "px" }
+                src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(drawn)) } {}
+            figcaption {
+                "A click on a function shows it and what it calls; Search marks functions by name. Kernel: orange, BPF: aqua, \
+                 processes: yellow and red."
+            }
+        }
+    }
+}
+
+fn class(align: Align) -> Option<&'static str> {
     match align {
-        Align::Left => "",
-        Align::Right => " class=\"number\"",
+        Align::Left => None,
+        Align::Right => Some("number"),
     }
 }
 
-fn cell_html(cell: &Cell) -> String {
+fn value(cell: &Cell) -> Markup {
+    // A number is not broken into two lines.
+    let unbroken = |words: String| words.replace(' ', "\u{a0}");
     match cell {
-        Cell::Text(text) => escape(text),
-        Cell::Missing { why } => format!("<span title=\"{}\">{MISSING}</span>", escape(why)),
-        Cell::Number(number) => match number.interval {
-            Some(interval) => {
-                let interval = interval.describe(number.value, number.decimals);
-                let number = escape(&number.to_string()).replace(' ', "\u{a0}");
-                format!("{number} <span class=\"interval\">{}</span>", interval.replace(' ', "\u{a0}"))
+        Cell::Text(text) => html! { (Text(text)) },
+        Cell::Missing { why } => html! { span title=(Text(why)) { (MISSING) } },
+        Cell::Number(number) => html! {
+            (unbroken(number.to_string()))
+            @if let Some(interval) = number.interval {
+                " " span.interval { (unbroken(interval.describe(number.value, number.decimals))) }
             }
-            None => escape(&number.to_string()).replace(' ', "\u{a0}"),
         },
+    }
+}
+
+/// What stands under a cell for others to compare with.
+fn reference(cell: &Cell) -> String {
+    match cell {
+        Cell::Number(Number { reference: Some(value), decimals, .. }) => Number::new(*value, *decimals).to_string(),
+        _ => String::new(),
     }
 }
 
