@@ -222,7 +222,7 @@ impl Link {
         if let Some(former) = self.watched.replace(self.meter.watch(child.id())) {
             self.meter.forget(&former);
         }
-        self.worker = Some(Process::new(plan.name.clone(), child)?);
+        self.worker = Some(Process::new(plan.name.clone(), child.try_into()?));
         Ok(())
     }
 

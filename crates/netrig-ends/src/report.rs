@@ -52,6 +52,7 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
         series: None,
         limit: None,
         middle: None,
+        host: None,
         scenario: load.name().into(),
         ordinal,
         started_unix_ms,

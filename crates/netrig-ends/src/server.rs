@@ -373,7 +373,7 @@ impl Server {
         command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = die_with_parent(in_own_group(&mut command)).spawn()?;
         let process = child.id();
-        let worker = Process::new(plan.name.clone(), child)?;
+        let worker = Process::new(plan.name.clone(), child.try_into()?);
         let parts =
             [(worker.stdout().map(AsFd::as_fd), Part::Events), (worker.stderr().map(AsFd::as_fd), Part::Errors)];
         for (fd, part) in parts {

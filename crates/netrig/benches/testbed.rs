@@ -9,14 +9,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rig_datapath::cputime::Member;
 use rig_stats::sample::Sample;
 use rig_sys::clock::own_cpu_ns;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::netns::NetNs;
-use rig_testbed::accounting::Accountant;
-use rig_testbed::sampler::Sampler;
+use rig_testbed::host::{Host, Local};
 use rig_testbed::topology::{Endpoint, Layout, Path, Topology};
 use rig_testbed::{Shares, Testbed, share_cpus};
 
@@ -50,30 +48,23 @@ fn main() -> Result<()> {
 /// CPU time of a reading of all counters that are sampled. At an interval of a hundred times as much, reading takes 1 % of a
 /// CPU.
 fn readings() -> Result<()> {
-    let mut accountant = Accountant::start();
+    let mut host = Local::new()?;
     println!("\nOne reading of the sampler, microseconds of CPU time, median of {READINGS} (worst in brackets);");
-    println!("CPU time is {}.", accountant.words());
+    println!("CPU time is {}.", host.facts()?.accounting);
     for nodes in 1..=3 {
         let sized = |path: Path| Topology::smallest(path).ok().filter(|(topology, _)| topology.nodes().len() == nodes);
         let (topology, _) = Path::all().find_map(sized).context("no path of so many nodes")?;
         let cpus = Shares::new(&CpuSet::allowed()?, &shared_cores(), nodes.min(2))?.of(&topology, None)?;
-        let testbed = Testbed::build(&topology, &cpus)?;
-        let members = |node| testbed.places(node).map(|place| Ok(Member::Namespace(place.ns.inode()?))).collect();
-        let members: Vec<Vec<Member>> = (0..nodes).map(members).collect::<Result<_>>()?;
-        // As a trial has it.
-        let watched: Vec<_> = members.iter().map(|members| accountant.watch(members.iter().copied())).collect();
-        let mut sampler = Sampler::start(&testbed, &accountant)?;
+        let testbed = Testbed::build_on(&mut host, &topology, &cpus)?;
+        testbed.host().start_sampling()?;
         let mut each = Sample::default();
         for _ in 0..READINGS {
             std::thread::sleep(APART);
             let begun = own_cpu_ns();
-            sampler.sample(&testbed, &accountant)?;
+            testbed.host().sample()?;
             each.push((own_cpu_ns() - begun) as f64 / 1e3);
         }
         println!("{nodes} nodes ({})  {}", topology.path(), figures(&each));
-        for (place, members) in watched.into_iter().zip(members) {
-            place.into_iter().for_each(|place| accountant.forget(place, members.clone()));
-        }
     }
     Ok(())
 }

@@ -128,6 +128,9 @@ enum Command {
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
+    /// A host of nodes, asked by another netrig process over standard input and output
+    #[command(hide = true)]
+    Host,
     /// Keeps a testbed open for `up`
     #[command(hide = true)]
     Hold {
@@ -162,6 +165,7 @@ impl Cli {
             Command::Dperf(options) => dperf::execute(&options),
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
             Command::Worker => command::worker(),
+            Command::Host => command::host(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }
     }

@@ -48,22 +48,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         cool_down: Duration::from_millis(50),
         interval: Duration::from_secs(1),
     };
-    let worker = |name: &str, role, cpu: Option<u32>| Worker {
-        plan: WorkerPlan {
+    let worker = |name: &str, role, cpu: Option<u32>| {
+        let plan = WorkerPlan {
             name: name.into(),
             cpus: cpu.into_iter().collect(),
             role,
             load: Load::TcpStream(stream.clone()),
             phases,
             ceiling: None,
-        },
-        spawn: Box::new(|| {
+        };
+        Worker::here(plan, || {
             Command::new(std::env::current_exe()?.with_file_name("worker"))
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
-        }),
+        })
     };
     let address = "127.0.0.1:0".parse()?;
     let pair = Pair {

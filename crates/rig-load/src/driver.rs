@@ -31,6 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rig_sys::piped::Piped;
+
 use self::group::Group;
 pub use self::group::Running;
 pub use self::live::LEAD_OF_COMMANDS;
@@ -45,15 +47,25 @@ const LEAD: Duration = Duration::from_millis(5);
 /// How long the workers may take, by default, to be started and connected.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Starts a worker process: one whose main function ends in [`crate::worker::run`], with standard input, output and
-/// error piped. Called on the thread that calls [`Driver::start`].
-pub type Spawn<'a> = Box<dyn FnOnce() -> io::Result<Child> + 'a>;
+/// Starts a worker process: one whose main function ends in [`crate::worker::run`]. Called on the thread that calls
+/// [`Driver::start`].
+pub type Spawn<'a> = Box<dyn FnOnce() -> io::Result<Piped> + 'a>;
 
 /// A worker to be started.
 #[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
 pub struct Worker<'a> {
     pub plan: WorkerPlan,
     pub spawn: Spawn<'a>,
+    /// What is to be added to a time of the driver's CLOCK_MONOTONIC to have that of the machine on which it runs, ns. The
+    /// driver's callers and what they get know the driver's clock alone.
+    pub clock_ns: i64,
+}
+
+impl<'a> Worker<'a> {
+    /// One on this machine. `spawn` starts it with standard input, output and error piped.
+    pub fn here(plan: WorkerPlan, spawn: impl FnOnce() -> io::Result<Child> + 'a) -> Self {
+        Self { plan, spawn: Box::new(move || spawn()?.try_into()), clock_ns: 0 }
+    }
 }
 
 /// The two ends of some connections. The connecting end's port may be 0: it is replaced by the listener's.
@@ -154,11 +166,12 @@ pub struct Driver<'a> {
     cancel: Cancel,
     on_sample: OnSample<'a>,
     open_timeout: Duration,
+    lead: Duration,
 }
 
 impl<'a> Driver<'a> {
     pub fn new(cancel: &Cancel) -> Self {
-        Self { cancel: cancel.clone(), on_sample: Box::new(|_, _| ()), open_timeout: OPEN_TIMEOUT }
+        Self { cancel: cancel.clone(), on_sample: Box::new(|_, _| ()), open_timeout: OPEN_TIMEOUT, lead: LEAD }
     }
 
     /// Calls `on_sample` for every sample, from inside [`Running::wait_until`] and [`Running::finish`].
@@ -172,6 +185,13 @@ impl<'a> Driver<'a> {
     #[must_use]
     pub fn open_timeout(mut self, timeout: Duration) -> Self {
         self.open_timeout = timeout;
+        self
+    }
+
+    /// How much longer than for workers of this machine it may take until each has heard that it is to go.
+    #[must_use]
+    pub fn longer_lead(mut self, by: Duration) -> Self {
+        self.lead += by;
         self
     }
 
@@ -200,7 +220,7 @@ impl<'a> Driver<'a> {
         let drain = pairs.iter().map(|pair| drain(&pair.connect.plan.load)).max().unwrap_or_default();
         let mut group = Group::spawn(pairs, self.cancel, self.on_sample)?;
         group.connect(self.open_timeout)?;
-        group.go(LEAD, phases, drain)
+        group.go(self.lead, phases, drain)
     }
 }
 

@@ -17,14 +17,12 @@
 //! ```
 //! Closing the worker's standard input makes it stop at once, at any point.
 
+pub use rig_sys::lines::{Lines, TooLong};
 use serde::{Deserialize, Serialize};
 
-pub use self::lines::{Lines, TooLong};
 use crate::command::Command;
 use crate::plan::WorkerPlan;
 use crate::record::{Sample, WorkerRecord};
-
-mod lines;
 
 /// The longest order in bytes. The longest plan there can be names 1024 CPUs and takes a hundredth of it.
 pub const LONGEST_ORDER: usize = 1 << 20;

@@ -58,6 +58,14 @@ impl WorkerRecord {
         })
     }
 
+    /// Makes its times those of a clock that shows `ns` more than the one by which they were taken.
+    pub fn add_to_clock(&mut self, ns: i64) {
+        let phases = self.phases.iter_mut().flat_map(|phase| [&mut phase.begin_ns, &mut phase.end_ns]);
+        for time in phases.chain([&mut self.window_begin_ns, &mut self.window_end_ns]) {
+            *time = time.saturating_add_signed(ns);
+        }
+    }
+
     /// Payload bytes that arrived here inside the window, where payload goes both ways over one connection.
     pub fn bytes_in(&self) -> u64 {
         self.connections.iter().map(|c| c.bytes_in).sum()

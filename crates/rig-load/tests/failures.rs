@@ -176,7 +176,7 @@ fn the_driver_tells_a_killed_worker_from_its_complaining_peer() {
                     }
                 })
             };
-            Worker { plan, spawn: Box::new(spawn) }
+            Worker::here(plan, spawn)
         };
         let pair =
             Pair { listen: worker(listener(&stream(), ENDLESS)), connect: worker(connector(&stream(), ENDLESS)) };
@@ -197,14 +197,15 @@ fn the_driver_tells_a_killed_worker_from_its_complaining_peer() {
 #[test]
 fn a_workers_last_words_are_in_the_error() {
     let mut broken = pair(listener(&stream(), PHASES), connector(&stream(), PHASES));
-    broken.connect.spawn = Box::new(|| piped(Command::new("sh").args(["-c", "echo out of paper >&2; exit 3"])));
+    broken.connect.spawn =
+        Box::new(|| piped(Command::new("sh").args(["-c", "echo out of paper >&2; exit 3"]))?.try_into());
     let error = run(vec![broken]).unwrap_err().to_string();
     for word in ["a/sender", "exit status: 3", "out of paper"] {
         assert!(error.contains(word), "{error}");
     }
 
     let mut broken = pair(listener(&stream(), PHASES), connector(&stream(), PHASES));
-    broken.listen.spawn = Box::new(|| piped(Command::new("echo").arg("hello")));
+    broken.listen.spawn = Box::new(|| piped(Command::new("echo").arg("hello"))?.try_into());
     let error = run(vec![broken]).unwrap_err().to_string();
     assert!(error.contains("b/receiver") && error.contains("protocol") && error.contains("hello"), "{error}");
 }
@@ -212,12 +213,12 @@ fn a_workers_last_words_are_in_the_error() {
 #[test]
 fn a_program_that_cannot_be_started_is_named() {
     let mut broken = pair(listener(&stream(), PHASES), connector(&stream(), PHASES));
-    broken.connect.spawn = Box::new(|| piped(&mut Command::new("/no/such/program")));
+    broken.connect.spawn = Box::new(|| piped(&mut Command::new("/no/such/program"))?.try_into());
     let error = run(vec![broken]).unwrap_err();
     assert!(matches!(&error, DriverError::Spawn { name, .. } if name == "a/sender"), "{error}");
 
     let mut broken = pair(listener(&stream(), PHASES), connector(&stream(), PHASES));
-    broken.connect.spawn = Box::new(|| Command::new("true").spawn());
+    broken.connect.spawn = Box::new(|| Command::new("true").spawn()?.try_into());
     let error = run(vec![broken]).unwrap_err().to_string();
     assert!(error.contains("pipes"), "{error}");
 }
@@ -225,7 +226,7 @@ fn a_program_that_cannot_be_started_is_named() {
 #[test]
 fn a_worker_that_does_not_connect_is_named() {
     let mut broken = pair(listener(&stream(), PHASES), connector(&stream(), PHASES));
-    broken.connect.spawn = Box::new(|| piped(Command::new("sleep").arg("600")));
+    broken.connect.spawn = Box::new(|| piped(Command::new("sleep").arg("600"))?.try_into());
     let driver = Driver::new(&Cancel::new().unwrap()).open_timeout(Duration::from_millis(200));
     // Neither end is connected; the listener comes first.
     match driver.start(vec![broken]) {
@@ -246,7 +247,7 @@ fn cancelling_from_another_thread_ends_everything() {
                 pids.set(all);
             })
         };
-        Worker { plan, spawn: Box::new(spawn) }
+        Worker::here(plan, spawn)
     };
     let pair = Pair { listen: worker(listener(&stream(), ENDLESS)), connect: worker(connector(&stream(), ENDLESS)) };
     let cancel = Cancel::new().unwrap();
@@ -270,7 +271,7 @@ fn cancelling_from_another_thread_ends_everything() {
 
 #[test]
 fn plans_are_checked_before_anything_is_started() {
-    let never = |plan| Worker { plan, spawn: Box::new(|| panic!("started")) };
+    let never = |plan| Worker::here(plan, || panic!("started"));
     let start = |listen, connect| {
         let pair = Pair { listen: never(listen), connect: never(connect) };
         Driver::new(&Cancel::new().unwrap()).start(vec![pair]).unwrap_err().to_string()

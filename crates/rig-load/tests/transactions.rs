@@ -431,7 +431,7 @@ fn ends_that_do_not_agree_about_sizes_find_out() {
             }
         }
     }
-    let never = |plan| Worker { plan, spawn: Box::new(|| panic!("started")) };
+    let never = |plan| Worker::here(plan, || panic!("started"));
     let large = Transactions { response: 11, ..small.clone() };
     let listen = never(plans(&Load::TcpRr(small), PHASES).0);
     let connect = never(plans(&Load::TcpRr(large), PHASES).1);
@@ -451,8 +451,8 @@ fn run_stalled_from(load: &Load, window: Duration, after: Duration, stall: Durat
     let (listen, connect) = plans(load, phases);
     let pid = Cell::new(0);
     let spawn_responder = || spawn().inspect(|child| pid.set(child.id()));
-    let listen = Worker { plan: listen, spawn: Box::new(spawn_responder) };
-    let connect = Worker { plan: connect, spawn: Box::new(spawn) };
+    let listen = Worker::here(listen, spawn_responder);
+    let connect = Worker::here(connect, spawn);
     let pair = rig_load::driver::Pair { listen, connect };
     let mut running = Driver::new(&Cancel::new().unwrap()).start(vec![pair]).unwrap();
     running.wait_until(running.window().0 + after.as_nanos() as u64).unwrap();

@@ -7,6 +7,7 @@ use rig_load::record::{Direction, WorkerRecord};
 use rig_packet::search::{GeneratorBound, Outcome, Search};
 use rig_stats::series::Track;
 pub use rig_testbed::datapath::{BackendState, Counters, ServiceState, Settings, State};
+pub use rig_testbed::host::ClockOffset;
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,8 @@ pub struct TrialRecord {
     pub teardown_us: u64,
     /// The whole trial, set-up and take-down included, microseconds.
     pub total_us: u64,
-    /// Edges of the window at which the node counters were read, nanoseconds of CLOCK_MONOTONIC.
+    /// Edges of the window at which the node counters were read, nanoseconds of CLOCK_MONOTONIC. These and all other times
+    /// are by the clock of the machine that ran the suite, also where the nodes have another.
     pub window_begin_ns: u64,
     pub window_end_ns: u64,
     pub nodes: Vec<NodeRecord>,
@@ -54,8 +56,21 @@ pub struct TrialRecord {
     /// The limit that rates are shares of, where it was measured without a search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitRecord>,
+    /// Where the nodes were, unless they were the runner's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostRecord>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
+}
+
+/// A host of nodes that is another process than the runner, or another machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRecord {
+    pub name: String,
+    /// How far its clock was from the runner's. By the first the times of the host and its workers were converted; both tell
+    /// how far the clocks went apart meanwhile.
+    pub clock_at_begin: ClockOffset,
+    pub clock_at_end: ClockOffset,
 }
 
 /// One phase of the window. What its workers counted is in [`WorkerRecord::phases`], in the same order; where there is but
@@ -181,6 +196,7 @@ impl TrialRecord {
             phases: Vec::new(),
             series: self.series.clone(),
             limit: None,
+            host: self.host.clone(),
             flags: Vec::new(),
         })
     }

@@ -65,15 +65,16 @@ impl Registry {
     }
 
     /// Writes down what the calling process holds. The file appears whole or not at all.
-    pub fn publish(&self, name: &str, origin: &str, rootless: bool, testbed: &Testbed) -> Result<()> {
+    pub fn publish(&self, name: &str, origin: &str, rootless: bool, testbed: &Testbed<'_>) -> Result<()> {
         let pid = std::process::id();
         let mut places = Vec::new();
-        for node in 0..testbed.topology().nodes().len() {
-            for place in testbed.places(node) {
+        for node in &testbed.plan().nodes {
+            for space in &node.spaces {
+                let place = testbed.host().place(&space.name)?;
                 places.push(KeptPlace {
                     name: place.name.clone(),
                     fd: place.ns.raw_fd(),
-                    cpus: testbed.cpus(node).to_string(),
+                    cpus: node.cpus.to_string(),
                     address: testbed.topology().address(&place.name.parse()?).map(|a| a.to_string()),
                 });
             }

@@ -1,4 +1,4 @@
-//! Reads every counter of a testbed at the window's edges and tells what happened between.
+//! Reads every counter of nodes at the window's edges and tells what happened between.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,6 @@ use rig_sys::Error;
 use rig_sys::counters::{self, Interface, Protocols, Softnet};
 use rig_sys::netlink::QueueStats;
 
-use crate::Testbed;
 use crate::accounting::{Accountant, CpuReading};
 use crate::namespaces::{NodeSpaces, Place as Space};
 use crate::node::{CpuShares, CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
@@ -38,12 +37,11 @@ struct PlaceReading {
 }
 
 impl Reading {
-    pub fn take(testbed: &Testbed, accountant: &Accountant) -> Result<Self> {
-        Self::of(testbed.nodes(), accountant)
-    }
-
     /// Of nodes that stand.
-    pub(crate) fn of(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn take(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
         let cpus = accountant.read()?;
         let at_ns = cpus.at_ns;
         let owned = nodes.iter().flat_map(|node| node.cpus().as_slice());
@@ -76,11 +74,7 @@ impl Reading {
     }
 
     /// What each node did from `self` until `end`; `places` are those that the accountant counts it at.
-    pub fn until(&self, end: &Self, testbed: &Testbed, places: &[Option<Place>]) -> Vec<NodeRecord> {
-        self.until_of(end, testbed.nodes(), places)
-    }
-
-    pub(crate) fn until_of(&self, end: &Self, nodes: &[NodeSpaces], places: &[Option<Place>]) -> Vec<NodeRecord> {
+    pub fn until(&self, end: &Self, nodes: &[NodeSpaces], places: &[Option<Place>]) -> Vec<NodeRecord> {
         let place = |node: usize| places.get(node).copied().flatten();
         nodes.iter().enumerate().map(|(number, node)| self.node_until(end, node, number, place(number))).collect()
     }

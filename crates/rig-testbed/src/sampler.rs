@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use rig_stats::series::Track;
 use rig_sys::counters::{self, Interface, Protocols, Softnet};
+use serde::{Deserialize, Serialize};
 
-use crate::Testbed;
 use crate::accounting::{Accountant, CpuReading};
+use crate::namespaces::NodeSpaces;
 
 /// The counters of all nodes over time.
 #[derive(Debug)]
@@ -26,13 +27,13 @@ pub struct Sampler {
 }
 
 /// One node over one interval.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeSample {
     pub cpus: Vec<CpuSample>,
 }
 
 /// One CPU over one interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuSample {
     pub cpu: u32,
     /// Percent.
@@ -51,14 +52,11 @@ struct Glance {
 }
 
 impl Glance {
-    fn take(testbed: &Testbed, accountant: &Accountant) -> Result<Self> {
+    fn take(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
         let cpus = accountant.read()?;
-        let nodes = 0..testbed.topology().nodes().len();
-        let node = |node| {
-            let own = testbed.places(node).take(1);
-            own.map(|place| Ok((place.counters.interfaces()?, place.counters.protocols()?))).collect::<Vec<_>>()
-        };
-        let nodes = nodes.flat_map(node).collect::<rig_sys::Result<_>>()?;
+        let own = nodes.iter().filter_map(|node| node.places().first());
+        let nodes = own.map(|place| Ok((place.counters.interfaces()?, place.counters.protocols()?)));
+        let nodes = nodes.collect::<rig_sys::Result<_>>()?;
         Ok(Self { at_ns: cpus.at_ns, cpus, softnet: counters::softnet()?, nodes })
     }
 }
@@ -68,23 +66,22 @@ impl Sampler {
     ///
     /// # Errors
     /// When a counter cannot be read.
-    pub fn start(testbed: &Testbed, accountant: &Accountant) -> Result<Self> {
-        let nodes = testbed.topology().nodes().len();
-        let last = Glance::take(testbed, accountant)?;
-        let latest = vec![NodeSample::default(); nodes];
-        Ok(Self { last, tracks: vec![Track::default(); nodes], latest, cost_ns: 0 })
+    pub fn start(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
+        let last = Glance::take(nodes, accountant)?;
+        let latest = vec![NodeSample::default(); nodes.len()];
+        Ok(Self { last, tracks: vec![Track::default(); nodes.len()], latest, cost_ns: 0 })
     }
 
     /// Reads what has happened since the last time.
     ///
     /// # Errors
     /// When a counter cannot be read.
-    pub fn sample(&mut self, testbed: &Testbed, accountant: &Accountant) -> Result<()> {
+    pub fn sample(&mut self, nodes: &[NodeSpaces], accountant: &Accountant) -> Result<()> {
         let before_ns = rig_sys::clock::own_cpu_ns();
-        let now = Glance::take(testbed, accountant)?;
+        let now = Glance::take(nodes, accountant)?;
         let span_us = now.at_ns.saturating_sub(self.last.at_ns) / 1000;
-        for (node, track) in self.tracks.iter_mut().enumerate() {
-            let sample = node_sample(&self.last, &now, testbed.cpus(node).as_slice());
+        for (node, (track, spaces)) in self.tracks.iter_mut().zip(nodes).enumerate() {
+            let sample = node_sample(&self.last, &now, spaces.cpus().as_slice());
             let mut values = Vec::new();
             for CpuSample { cpu, busy, packets } in &sample.cpus {
                 values.push((format!("cpu{cpu}_busy_us"), (busy * span_us as f64 / 100.0).round() as u64));

@@ -1,23 +1,31 @@
 //! Testbeds that stand: namespaces, interfaces and addresses, alive as long as a [`Testbed`].
 
-use rig_sys::Result;
+use std::fmt;
+
+use anyhow::{Context, Result};
 use rig_sys::cpu::CpuSet;
 
-use crate::namespaces::{Namespaces, NodeSpaces, Place};
+use crate::host::{Host, Local};
+use crate::namespaces::Place;
 use crate::plan::Plan;
 use crate::topology::{Endpoint, Topology};
 
-/// A testbed that stands. Dropping it closes the namespaces, which is all it takes to remove it: nothing of it exists
-/// outside them.
-#[derive(Debug)]
-pub struct Testbed {
+/// A testbed that stands on a host. Dropping it removes its nodes, and with them everything that it consists of.
+pub struct Testbed<'h> {
     topology: Topology,
     plan: Plan,
-    host: Namespaces,
+    host: Standing<'h>,
 }
 
-impl Testbed {
-    /// Builds `topology`; `cpus` are the CPUs of each node, in the nodes' order.
+/// The host that a testbed stands on.
+enum Standing<'h> {
+    Own(Box<Local>),
+    Lent(&'h mut (dyn Host + 'static)),
+}
+
+impl Testbed<'static> {
+    /// Builds `topology` in namespaces of this process, whose CPU time nobody asks for; `cpus` are the CPUs of each node,
+    /// in the nodes' order.
     ///
     /// # Errors
     /// Names the step that the kernel refused. What was built until then is gone again.
@@ -30,9 +38,24 @@ impl Testbed {
     /// # Errors
     /// As [`Self::build`].
     pub fn build_plan(topology: &Topology, plan: Plan) -> Result<Self> {
-        let mut host = Namespaces::default();
-        host.apply(&plan)?;
-        Ok(Self { topology: topology.clone(), plan, host })
+        Self::standing(Standing::Own(Box::new(Local::uncounted()?)), topology, plan)
+    }
+}
+
+impl<'h> Testbed<'h> {
+    /// Builds `topology` on a host without nodes, which it leaves without nodes.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_on(host: &'h mut (dyn Host + 'static), topology: &Topology, cpus: &[CpuSet]) -> Result<Self> {
+        Self::standing(Standing::Lent(host), topology, topology.plan(cpus))
+    }
+
+    fn standing(host: Standing<'h>, topology: &Topology, plan: Plan) -> Result<Self> {
+        let mut testbed = Self { topology: topology.clone(), plan, host };
+        let Self { plan, host, .. } = &mut testbed;
+        host.get_mut().apply(plan)?;
+        Ok(testbed)
     }
 
     /// Lets the kernels on the way route to the pools of endpoints that make their packets themselves.
@@ -40,7 +63,15 @@ impl Testbed {
     /// # Errors
     /// When a kernel refuses a route.
     pub fn route_pools(&mut self) -> Result<()> {
-        self.host.apply(&self.topology.plan_of_pools())
+        self.host.get_mut().apply(&self.topology.plan_of_pools())
+    }
+
+    /// Removes its nodes; unlike a drop, it says what went wrong.
+    ///
+    /// # Errors
+    /// When the host cannot be asked any more.
+    pub fn tear_down(mut self) -> Result<()> {
+        self.host.get_mut().tear_down().context("take down the testbed")
     }
 
     pub fn topology(&self) -> &Topology {
@@ -52,14 +83,17 @@ impl Testbed {
         &self.plan
     }
 
-    /// Namespaces of one node, its own first.
-    pub fn places(&self, node: usize) -> impl Iterator<Item = &Place> {
-        self.host.places(&self.plan.nodes[node].name).iter()
+    /// What it stands on.
+    pub fn host(&self) -> &dyn Host {
+        match &self.host {
+            Standing::Own(own) => own.as_ref(),
+            Standing::Lent(lent) => *lent,
+        }
     }
 
-    /// Its nodes, as they stand.
-    pub fn nodes(&self) -> &[NodeSpaces] {
-        self.host.nodes()
+    /// Namespaces of one node, its own first, where they are this process's.
+    pub fn places(&self, node: usize) -> impl Iterator<Item = &Place> {
+        self.plan.nodes[node].spaces.iter().filter_map(|space| self.host().place(&space.name).ok())
     }
 
     pub fn cpus(&self, node: usize) -> &CpuSet {
@@ -71,11 +105,37 @@ impl Testbed {
         self.topology.turns(node, self.cpus(node))
     }
 
-    /// The namespace of an endpoint and the CPUs of its node.
-    pub fn endpoint(&self, endpoint: &Endpoint) -> Option<(&Place, &CpuSet)> {
-        let node = self.topology.nodes().iter().position(|n| n.name == endpoint.node)?;
+    /// The CPUs of an endpoint's node; `None` where the testbed has no such endpoint.
+    pub fn cpus_of(&self, endpoint: &Endpoint) -> Option<&CpuSet> {
         let name = endpoint.to_string();
-        let place = self.places(node).find(|place| place.name == name)?;
-        Some((place, self.cpus(node)))
+        let node = self.plan.nodes.iter().find(|node| node.spaces.iter().any(|space| space.name == name))?;
+        Some(&node.cpus)
+    }
+
+    /// The namespace of an endpoint, where it is one of this process, and the CPUs of its node.
+    pub fn endpoint(&self, endpoint: &Endpoint) -> Option<(&Place, &CpuSet)> {
+        Some((self.host().place(&endpoint.to_string()).ok()?, self.cpus_of(endpoint)?))
+    }
+}
+
+impl Standing<'_> {
+    fn get_mut(&mut self) -> &mut dyn Host {
+        match self {
+            Self::Own(own) => own.as_mut(),
+            Self::Lent(lent) => *lent,
+        }
+    }
+}
+
+impl Drop for Testbed<'_> {
+    fn drop(&mut self) {
+        // One that cannot be asked any more has taken its nodes with it.
+        let _ = self.host.get_mut().tear_down();
+    }
+}
+
+impl fmt::Debug for Testbed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Testbed").field("plan", &self.plan).field("host", &self.host()).finish_non_exhaustive()
     }
 }

@@ -28,7 +28,7 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Two nodes with a wire between them, each with its share of the CPUs.
 pub struct Field {
-    pub testbed: Testbed,
+    pub testbed: Testbed<'static>,
     pub sender: Endpoint,
     pub receiver: Endpoint,
     cancel: Cancel,
@@ -82,7 +82,7 @@ impl Field {
                 command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
                 in_namespace(die_with_parent(&mut command), &place.ns).spawn()
             };
-            Ok(Worker { plan, spawn: Box::new(spawn) })
+            Ok(Worker::here(plan, spawn))
         };
         let pair = Pair {
             listen: worker(&self.receiver, Role::Listen { address, only_from: None })?,

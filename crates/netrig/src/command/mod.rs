@@ -18,12 +18,21 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_study::suite::Suite;
 use rig_sys::{netns, process};
+use rig_testbed::host::{self, Local};
 
 use crate::doctor::{Purpose, in_the_way_of};
 
 /// The body of the hidden `worker` subcommand.
 pub fn worker() -> Result<Exit, Failure> {
     rig_load::worker::run(io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
+    Ok(Exit::Done)
+}
+
+/// The body of the hidden `host` subcommand.
+pub fn host() -> Result<Exit, Failure> {
+    gain_privilege()?;
+    let mut host = Local::new().or_exit(Exit::Failed)?;
+    host::serve(&mut host, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)
 }
 

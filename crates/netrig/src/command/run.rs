@@ -1,7 +1,9 @@
 //! `netrig run`.
 
+use std::path::Path;
+
 use anyhow::{Context, anyhow};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
@@ -10,12 +12,13 @@ use rig_report::{Format, build};
 use rig_stats::units::Span;
 use rig_study::claim::Verdict;
 use rig_study::record::Environment;
-use rig_study::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here};
+use rig_study::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here, why_not_on};
 use rig_study::store::{Ending, NewRun, Store};
 use rig_study::suite::{Repeat, Suite, Timing};
-use rig_sys::cpu::{CpuSet, shared_cores};
+use rig_sys::cpu::CpuSet;
 use rig_testbed::Shares;
 use rig_testbed::datapath::Machine;
+use rig_testbed::host::{Host, Local, Remote};
 
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 use super::compare::Against;
@@ -43,6 +46,9 @@ pub struct RunArgs {
     /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
+    /// Where the nodes are
+    #[arg(long, value_enum, default_value_t, value_name = "HOST")]
+    pub host: HostKind,
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
@@ -57,6 +63,26 @@ pub struct RunArgs {
     pub store: StoreArgs,
 }
 
+/// Where nodes may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum HostKind {
+    /// Namespaces of this process
+    #[default]
+    Local,
+    /// Namespaces of another process of this machine, which is asked in the protocol that other machines will be: for loads
+    /// over sockets and of packets, not for datapaths
+    Child,
+}
+
+impl HostKind {
+    fn start(self, program: &Path) -> anyhow::Result<Box<dyn Host>> {
+        Ok(match self {
+            Self::Local => Box::new(Local::new()?.with_program(program.to_owned())),
+            Self::Child => Box::new(Remote::child(program)?),
+        })
+    }
+}
+
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let (mut suite, timing) = choose(args)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
@@ -66,17 +92,23 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
     let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
     let rootless = gain_privilege()?;
-    let shares = Shares::new(&cpus, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
-    let left_out =
-        leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rig_datapaths::ALL, Machine { rootless }));
+    let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
+    let host = args.host.start(&program).or_exit(Exit::Failed)?;
+    let cores = host.facts().or_exit(Exit::Failed)?.cores;
+    let shares = Shares::new(&cpus, &cores, suite.nodes).or_exit(Exit::Lacking)?;
+    let left_out = leave_out(&mut suite, &|scenario| {
+        why_not_on(scenario, host.as_ref())
+            .or_else(|| why_not_here(scenario, &shares, rig_datapaths::ALL, Machine { rootless }))
+    });
     if suite.scenarios.is_empty() {
         let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
         return Err(Failure::new(Exit::Lacking, anyhow!("no scenario is left that can be run here:{reasons}")));
     }
     refuse_if_lacking(&suite, Purpose::Run)?;
     let cancel = cancel_on_signal()?;
-    let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
-    let mut rig = Rig::new(program, &cpus, suite.nodes, cancel, rig_datapaths::ALL).or_exit(Exit::Lacking)?;
+    let elsewhere = (args.host != HostKind::Local).then(|| host.name().to_owned());
+    let mut rig = Rig::on(host, &cpus, suite.nodes, cancel, rig_datapaths::ALL).or_exit(Exit::Lacking)?;
+    let cpu_time = Some(rig.accounting().or_exit(Exit::Failed)?);
 
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     let id = store
@@ -91,10 +123,11 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 cpus: rig.shares().all().iter().map(ToString::to_string).collect(),
                 timing,
                 left_out: left_out.clone(),
+                host: elsewhere,
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
-            environment: Environment { cpu_time: Some(rig.accounting()), ..run::environment(rootless, BUILD) },
+            environment: Environment { cpu_time, ..run::environment(rootless, BUILD) },
             planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
             started_unix_ms: Timestamp::now().as_millisecond(),
         })

@@ -42,7 +42,7 @@ fn scenario_and_timing(path: &str, settings: &str) -> (Scenario, Timing) {
 }
 
 /// Runs `body` with the scenario's testbed and its agents, where they are to be had.
-fn with_agents(scenario: &Scenario, body: impl FnOnce(&Testbed, &Agents)) {
+fn with_agents(scenario: &Scenario, body: impl FnOnce(&Testbed<'_>, &Agents)) {
     as_root(|| {
         let Some(rig) = world::rig() else { return };
         if is_lacking(scenario, &rig) {
@@ -57,7 +57,7 @@ fn with_agents(scenario: &Scenario, body: impl FnOnce(&Testbed, &Agents)) {
     });
 }
 
-fn namespace(testbed: &Testbed, node: usize) -> NetNs {
+fn namespace(testbed: &Testbed<'_>, node: usize) -> NetNs {
     let place = testbed.places(node).next().unwrap();
     // Sockets of the kernel leave checksums to the network card, which a veth is none.
     ethtool::set(&place.ns, "eth0", Offload::Checksum, false).unwrap();
@@ -83,7 +83,7 @@ fn serve(server: &NetNs, backends: &[SocketAddr]) {
 }
 
 /// What clients connect to, and the servers behind it.
-fn addresses(testbed: &Testbed) -> (SocketAddr, Vec<SocketAddr>) {
+fn addresses(testbed: &Testbed<'_>) -> (SocketAddr, Vec<SocketAddr>) {
     const PORT: u16 = 80;
     let topology = testbed.topology();
     let service = topology.virtual_pool().addresses(1).next().unwrap();

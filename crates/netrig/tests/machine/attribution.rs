@@ -114,17 +114,19 @@ fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
 #[test]
 fn a_receiver_that_is_not_steered_is_flagged() {
     world::own(|| {
-        let Some(rig) = world::rig() else { return };
+        let Some(mut rig) = world::rig() else { return };
         let suite = suite(false);
         for scenario in &suite.scenarios {
-            let testbed = Testbed::build(&scenario.topology, &rig.shares().all()).unwrap();
+            let shares = rig.shares().all();
+            let (host, trials) = rig.parts();
+            let testbed = Testbed::build_on(host, &scenario.topology, &shares).unwrap();
             let sysfs = testbed.places(1).next().unwrap().ns.sysfs().unwrap();
             if let Err(error) = sysfs.write(UPLINK, "queues/rx-0/rps_cpus", "0") {
                 assert!(error.is_permission(), "{error}");
                 return skip(Lack::Root, "only root may take the steering away");
             }
             let flagged = in_most_trials(|ordinal| {
-                let record = rig.trial_in(&testbed, scenario, ordinal, &suite.timing, &mut |_, _| ()).unwrap();
+                let record = trials.trial_in(&testbed, scenario, ordinal, &suite.timing, &mut |_, _| ()).unwrap();
                 let found = elsewhere(&record);
                 println!("{}: {found:?}", scenario.id);
                 let noticed = found.iter().any(|(node, percent)| *node == "b" && *percent > 50.0);

@@ -158,7 +158,7 @@ fn what_is_received_for_a_worker_or_from_it_is_received_on_its_own_cpu() {
         let both = CpuSet::new([first, second]);
         let shares = [both.clone(), CpuSet::new([first]), both];
         let order = |node| if node == 0 { [first, second] } else { [second, first] };
-        let threads = |testbed: &Testbed, node, link: &str| {
+        let threads = |testbed: &Testbed<'_>, node, link: &str| {
             let threads = napi::threads(&testbed.places(node).next().unwrap().ns, link).unwrap();
             threads.into_iter().map(crate::middle::allowed).collect::<Vec<_>>()
         };

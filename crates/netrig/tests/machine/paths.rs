@@ -32,7 +32,7 @@ fn named(name: &str) -> Path {
 
 /// A testbed with its endpoints: `containers` on each node, or the nodes themselves on path raw.
 struct Bed {
-    testbed: Testbed,
+    testbed: Testbed<'static>,
     endpoints: Vec<Endpoint>,
 }
 

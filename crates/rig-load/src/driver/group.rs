@@ -32,6 +32,8 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) process: Process,
+    /// See [`super::Worker::clock_ns`].
+    pub(super) clock_ns: i64,
     stage: Stage,
     failure: Option<Failure>,
 }
@@ -72,9 +74,12 @@ impl<'a> Group<'a> {
         let mut group = Self { members: Vec::with_capacity(2 * pairs.len()), waiter, cancel, on_sample };
         for worker in pairs.into_iter().flat_map(|pair| [pair.listen, pair.connect]) {
             let name = worker.plan.name.clone();
-            let process = (worker.spawn)().and_then(|child| Process::new(name.clone(), child));
-            let process = process.map_err(|source| DriverError::Spawn { name, source })?;
-            group.members.push(Member { process, stage: Stage::Waiting(Box::new(worker.plan)), failure: None });
+            let process = match (worker.spawn)() {
+                Ok(process) => Process::new(name, process),
+                Err(source) => return Err(DriverError::Spawn { name, source }),
+            };
+            let stage = Stage::Waiting(Box::new(worker.plan));
+            group.members.push(Member { process, clock_ns: worker.clock_ns, stage, failure: None });
         }
         Ok(group)
     }
@@ -111,6 +116,7 @@ impl<'a> Group<'a> {
     ) -> Result<Running<'a>, DriverError> {
         let start_ns = monotonic_after(lead);
         for member in &mut self.members {
+            let start_ns = start_ns.saturating_add_signed(member.clock_ns);
             send(&mut member.process, &Order::Go { start_ns })?;
         }
         let ns = |time: Option<Duration>| time.unwrap_or_default().as_nanos() as u64;
@@ -203,7 +209,8 @@ impl<'a> Group<'a> {
             }
             (Event::Connected, Stage::Opening) => member.stage = Stage::Connected,
             (Event::Sample(sample), Stage::Connected) => (self.on_sample)(&member.process.name, &sample),
-            (Event::Done(record), Stage::Connected) => {
+            (Event::Done(mut record), Stage::Connected) => {
+                record.add_to_clock(member.clock_ns.saturating_neg());
                 let is_packets = record.packets.is_some();
                 member.stage = Stage::Done(record);
                 // The listening end serves until the other one is done.

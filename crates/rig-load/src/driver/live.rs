@@ -41,7 +41,8 @@ impl Running<'_> {
     fn tell(&mut self, worker: usize, command: Command) {
         if let Some(member) = self.group.members.get_mut(worker) {
             // Fails when the worker has gone; then its output has ended too, which says why.
-            let _ = member.process.order(&Order::Command(command));
+            let at_ns = command.at_ns.saturating_add_signed(member.clock_ns);
+            let _ = member.process.order(&Order::Command(Command { at_ns, ..command }));
         }
     }
 }

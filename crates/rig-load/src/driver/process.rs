@@ -1,8 +1,11 @@
 //! One worker process as its driver sees it.
 
+use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitStatus;
+
+use rig_sys::piped::{Life, Piped};
 
 use crate::protocol::{Event, LONGEST_EVENT, Lines, Order};
 
@@ -10,28 +13,21 @@ use crate::protocol::{Event, LONGEST_EVENT, Lines, Order};
 const STDERR_TAIL: usize = 4096;
 
 /// A worker process. Killed when dropped.
-#[derive(Debug)]
 pub struct Process {
     pub(super) name: String,
-    child: Child,
-    stdin: Option<ChildStdin>,
-    pub(super) stdout: Option<ChildStdout>,
-    pub(super) stderr: Option<ChildStderr>,
+    life: Box<dyn Life>,
+    stdin: Option<Box<dyn Write + Send>>,
+    pub(super) stdout: Option<OwnedFd>,
+    pub(super) stderr: Option<OwnedFd>,
     lines: Lines,
     tail: Vec<u8>,
 }
 
 impl Process {
-    /// Takes over a child that was spawned with standard input, output and error piped.
-    ///
-    /// # Errors
-    /// When one of the three is no pipe; the child has been killed.
-    pub fn new(name: String, mut child: Child) -> io::Result<Self> {
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let piped = stdin.is_some() && stdout.is_some() && stderr.is_some();
-        let process = Self { name, child, stdin, stdout, stderr, lines: Lines::new(LONGEST_EVENT), tail: Vec::new() };
-        // Made first, so that the child is killed.
-        if piped { Ok(process) } else { Err(io::Error::other("its input, output and error have to be pipes")) }
+    pub fn new(name: String, process: Piped) -> Self {
+        let Piped { stdin, stdout, stderr, life } = process;
+        let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
+        Self { name, life, stdin, stdout, stderr, lines: Lines::new(LONGEST_EVENT), tail: Vec::new() }
     }
 
     /// Sends an order. A worker that is dead already shows by the end of its output.
@@ -83,21 +79,21 @@ impl Process {
     }
 
     /// Its standard output, until that has ended; wait for it to be readable and call [`Self::events`].
-    pub fn stdout(&self) -> Option<&ChildStdout> {
+    pub fn stdout(&self) -> Option<&OwnedFd> {
         self.stdout.as_ref()
     }
 
     /// Its standard error, until that has ended; wait for it to be readable and call [`Self::read_stderr`].
-    pub fn stderr(&self) -> Option<&ChildStderr> {
+    pub fn stderr(&self) -> Option<&OwnedFd> {
         self.stderr.as_ref()
     }
 
     /// Makes it stop, without waiting for that; true when it has ended and is collected. Call it until then.
     pub fn stop(&mut self) -> bool {
         self.stdin = None;
-        match self.child.try_wait() {
+        match self.life.try_wait() {
             Ok(None) => {
-                let _ = self.child.kill();
+                let _ = self.life.kill();
                 false
             }
             Ok(Some(_)) | Err(_) => true,
@@ -105,14 +101,14 @@ impl Process {
     }
 
     /// Kills it if it lives and tells how it ended. A process that was not killed before is given no time to end.
-    pub fn end(&mut self) -> io::Result<std::process::ExitStatus> {
+    pub fn end(&mut self) -> io::Result<ExitStatus> {
         // Without its input the worker stops by itself; killing is for one that does not.
         self.stdin = None;
-        if let Some(status) = self.child.try_wait()? {
+        if let Some(status) = self.life.try_wait()? {
             return Ok(status);
         }
-        self.child.kill()?;
-        self.child.wait()
+        self.life.kill()?;
+        self.life.wait()
     }
 
     /// How a process whose output has ended came to its own end: well, or in words.
@@ -132,9 +128,15 @@ impl Process {
     }
 
     /// Waits for a process whose output has ended.
-    pub(super) fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
+    pub(super) fn wait(&mut self) -> io::Result<ExitStatus> {
         self.stdin = None;
-        self.child.wait()
+        self.life.wait()
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("name", &self.name).field("life", &self.life).finish_non_exhaustive()
     }
 }
 

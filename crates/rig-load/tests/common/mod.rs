@@ -66,10 +66,7 @@ pub fn piped(command: &mut Command) -> io::Result<Child> {
 }
 
 pub fn pair(listen: WorkerPlan, connect: WorkerPlan) -> Pair<'static> {
-    Pair {
-        listen: Worker { plan: listen, spawn: Box::new(spawn) },
-        connect: Worker { plan: connect, spawn: Box::new(spawn) },
-    }
+    Pair { listen: Worker::here(listen, spawn), connect: Worker::here(connect, spawn) }
 }
 
 pub fn run(pairs: Vec<Pair<'_>>) -> Result<Vec<WorkerRecord>, DriverError> {

@@ -72,6 +72,7 @@ pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData,
     note("Window", seconds(one.phases_s.window), seconds(other.phases_s.window));
     note("Cool-down", seconds(one.phases_s.cool_down), seconds(other.phases_s.cool_down));
     note("CPUs of the nodes", one.cpus.join(" and "), other.cpus.join(" and "));
+    note("Host of the nodes", host(old), host(new));
     note("Repetition", one.repetition.clone(), other.repetition.clone());
     let chosen = |run: &RunData| run.scenarios.iter().map(|s| s.id.as_str()).collect::<Vec<_>>().join(", ");
     note("Scenarios of the run, which take turns", chosen(old), chosen(new));
@@ -82,6 +83,13 @@ pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData,
     found.extend(scenarios.iter().filter_map(|(one, other)| middle(one, other)));
     found.extend(scenarios.iter().flat_map(|(one, other)| doubts(one, other)));
     found
+}
+
+/// Where the nodes were, in the words of the first trial.
+fn host(run: &RunData) -> String {
+    let trial = run.scenarios.iter().find_map(|scenario| scenario.trials.first());
+    let elsewhere = trial.and_then(|trial| trial["host"]["name"].as_str());
+    elsewhere.unwrap_or("the runner's own").to_owned()
 }
 
 /// What stood between the ends, with its version, in the words of the trials: each kind once.

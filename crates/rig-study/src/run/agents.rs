@@ -14,6 +14,7 @@ use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{
     Asked, Counters, Datapath, Live, Machine, Missing, Protocol, Registry, Services, ServicesAsked, Site,
 };
+use rig_testbed::host::{Ability, Host, NotOnThisHost};
 use rig_testbed::{Middle, Shares, Testbed};
 use serde_json::Value;
 
@@ -135,6 +136,13 @@ pub fn not_here(scenario: &Scenario, shares: &Shares, datapaths: Registry, machi
     impossible(scenario, datapaths).or_else(missing).map(lack)
 }
 
+/// What a scenario asks for that cannot be had on a host; `None` when nothing speaks against it.
+pub fn not_on(scenario: &Scenario, host: &dyn Host) -> Option<NotOnThisHost> {
+    let profiles = scenario.middle.is_some_and(|middle| middle.profile);
+    let asked = [(!scenario.datapaths.is_empty(), Ability::Datapaths), (profiles, Ability::Stacks)];
+    asked.into_iter().filter(|(asked, _)| *asked).find_map(|(_, ability)| host.lacks(ability))
+}
+
 fn with_each(
     scenario: &Scenario,
     datapaths: Registry,
@@ -176,7 +184,7 @@ fn server(scenario: &Scenario) -> Option<(Protocol, &Server)> {
 }
 
 /// What clients of the scenario reach through the node between them and the servers.
-fn services(scenario: &Scenario, testbed: &Testbed) -> Result<Services> {
+fn services(scenario: &Scenario, testbed: &Testbed<'_>) -> Result<Services> {
     let topology = testbed.topology();
     let (Some((protocol, server)), Some(packets)) = (server(scenario), &scenario.traffic.packets) else {
         bail!("path {} carries loads of packets only: give the load kind = \"packets\"", topology.path());
@@ -200,8 +208,11 @@ impl Agents {
     ///
     /// # Errors
     /// Names what could not be set up.
-    pub fn attach(scenario: &Scenario, testbed: &Testbed, control: &CpuSet, datapaths: Registry) -> Result<Self> {
+    pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, control: &CpuSet, datapaths: Registry) -> Result<Self> {
         let topology = testbed.topology();
+        if let Some(lack) = not_on(scenario, testbed.host()) {
+            bail!(lack);
+        }
         let mut agents = Vec::new();
         for setup in &scenario.datapaths {
             let Some(datapath) = datapaths.find(&setup.name) else {

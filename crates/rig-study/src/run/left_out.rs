@@ -1,11 +1,12 @@
 //! Scenarios that this machine cannot make: a run goes without them, and says so.
 
 use rig_testbed::datapath::{Machine, Registry};
+use rig_testbed::host::Host;
 use rig_testbed::{Middle, Shares};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Options, not_here};
+use super::{Options, not_here, not_on};
 use crate::claim::Claim;
 use crate::record::TrialRecord;
 use crate::suite::{Scenario, Suite};
@@ -77,6 +78,11 @@ pub fn why_not_here(scenario: &Scenario, shares: &Shares, datapaths: Registry, m
     let workers = scenario.middle.map_or(0, |middle| middle.workers);
     (!shares.has_cpus_for(workers))
         .then(|| "more workers than netrig has CPUs here: use a machine with more, or name more with --cpus".to_owned())
+}
+
+/// Why the scenario cannot be made with its nodes on `host`, and what to do about it; `None` when it can.
+pub fn why_not_on(scenario: &Scenario, host: &dyn Host) -> Option<String> {
+    not_on(scenario, host).map(|lack| format!("{lack}: run it on this machine, without --host"))
 }
 
 /// Takes the scenarios out of `suite` of which `why_not` says why they cannot be made.

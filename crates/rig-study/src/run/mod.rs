@@ -3,6 +3,7 @@
 pub mod agents;
 mod environment;
 mod left_out;
+mod pairs;
 mod programme;
 mod progress;
 mod rig;
@@ -22,11 +23,11 @@ use crate::record::{RigCost, TrialRecord};
 use crate::store::{RunId, Store};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
-pub use agents::{impossible, not_here};
+pub use agents::{impossible, not_here, not_on};
 pub use environment::{Build, described, environment, gibibytes};
-pub use left_out::{Lack, LeftOut, leave_out, no_verdict, why_not_here};
+pub use left_out::{Lack, LeftOut, leave_out, no_verdict, why_not_here, why_not_on};
 pub use progress::{Progress, minutes};
-pub use rig::Rig;
+pub use rig::{Rig, Trials};
 pub use under_load::track;
 
 /// An interval of CPU time this narrow is narrow enough, percentage points of one CPU: /proc/stat counts in ticks, and an
@@ -63,6 +64,9 @@ pub struct Options {
     /// Scenarios that this machine cannot make.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
+    /// The host of the nodes, unless they were the runner's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 impl Options {
@@ -79,6 +83,7 @@ impl Options {
             words.push(format!("only {}", self.only.join(", ")));
         }
         words.push(format!("CPUs of the nodes: {}", self.cpus.join(" and ")));
+        words.extend(self.host.as_ref().map(|host| format!("nodes on host {host}")));
         words.join("; ")
     }
 }

@@ -1,30 +1,25 @@
 //! The machine as it executes trials: a testbed, a worker process at each endpoint, counters read at the window's edges.
 
-use std::cell::RefCell;
-use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use rig_cli::exit::Stopped;
-use rig_datapath::cputime::{Member, Place};
-use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
-use rig_load::plan::{Load, Phases, Role, WorkerPlan};
+use rig_load::driver::{Cancel, Driver, DriverError};
+use rig_load::plan::Phases;
 use rig_load::record::{PacketRecord, Sample, WorkerRecord};
 use rig_packet::search::{Purpose, generator_bound};
 use rig_sys::clock;
-use rig_sys::cpu::{CpuSet, shared_cores};
-use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
-use rig_testbed::accounting::Accountant;
+use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::Registry;
-use rig_testbed::meter::Reading;
-use rig_testbed::topology::{Endpoint, Family, MIDDLE, Topology, WireOptions, uplink};
-use rig_testbed::{Middle, Shares, Testbed};
+use rig_testbed::host::{Ability, ClockOffset, Host, Local, Mark};
+use rig_testbed::topology::{Endpoint, Family, MIDDLE, Topology, WireOptions};
+use rig_testbed::{Shares, Testbed};
 
 use super::Execute;
 use super::agents::{Agents, Observed};
+use super::pairs::{longer_lead, pairs_of};
 use super::programme::{Outcome, carry_out};
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
@@ -32,10 +27,10 @@ use super::under_load::{self, Latest, OnTestbed};
 use crate::figures::node_of;
 use crate::programme::{LIMIT_WINDOW, Phase, Programme, Rate, Which};
 use crate::record::{
-    AgentRecord, LimitRecord, MiddleRecord, NodeRecord, PhaseRecord, RateRecord, RigCost, SearchRecord, Series,
-    TrialRecord,
+    AgentRecord, HostRecord, LimitRecord, MiddleRecord, NodeRecord, PhaseRecord, RateRecord, RigCost, SearchRecord,
+    Series, TrialRecord,
 };
-use crate::suite::{EndWorkers, PacketTraffic, PortOf, Scenario, SearchPlan, Timing, Traffic, with_port};
+use crate::suite::{EndWorkers, Scenario, SearchPlan, Timing, Traffic};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
 const PORT: u16 = 5001;
@@ -46,20 +41,24 @@ pub(super) const UNDER: &str = " (background)";
 /// Longest window for measuring the rig's own cost.
 const COST_WINDOW: Duration = Duration::from_secs(2);
 
-/// Executes trials on this machine.
+/// Executes trials on a host.
 #[derive(Debug)]
 pub struct Rig {
+    host: Box<dyn Host>,
+    trials: Trials,
+}
+
+/// How trials are made, whatever the host.
+#[derive(Debug)]
+pub struct Trials {
     /// The generator's own limits that were found so far, with what they were found for.
     generator: Vec<(Generator, Option<f64>)>,
-    /// The program whose `worker` subcommand is one end of a load: netrig itself.
-    program: PathBuf,
     shares: Shares,
-    /// All that the runner itself may use.
+    /// All that the host itself may use.
     allowed: CpuSet,
     /// Cores of several threads.
     cores: Vec<CpuSet>,
     cancel: Cancel,
-    accountant: RefCell<Accountant>,
     datapaths: Registry,
 }
 
@@ -78,15 +77,17 @@ pub(super) struct Observation {
 /// A testbed, and the agents at work on its nodes.
 #[derive(Debug, Clone, Copy)]
 struct Stage<'a> {
-    testbed: &'a Testbed,
+    testbed: &'a Testbed<'a>,
     agents: &'a Agents,
+    /// Of its host, when the trial began.
+    clock: ClockOffset,
     /// Whether stacks are to be sampled where that was asked for: a step that is not kept does without.
     samples: bool,
 }
 
 impl<'a> Stage<'a> {
-    fn of(testbed: &'a Testbed, agents: &'a Agents) -> Self {
-        Self { testbed, agents, samples: true }
+    fn of(testbed: &'a Testbed<'a>, agents: &'a Agents) -> Result<Self> {
+        Ok(Self { testbed, agents, clock: testbed.host().clock()?, samples: true })
     }
 }
 
@@ -122,58 +123,62 @@ fn generator_ends() -> [Endpoint; 2] {
 }
 
 impl Rig {
-    /// `nodes` nodes share `cpus`; `cancel` stops whatever runs; `datapaths` are those that scenarios may have.
+    /// On this machine, as [`Self::on`]: `program` is netrig itself, whose `worker` subcommand is one end of a load.
+    ///
+    /// # Errors
+    /// As [`Self::on`].
+    pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
+        Self::on(Box::new(Local::new()?.with_program(program)), cpus, nodes, cancel, datapaths)
+    }
+
+    /// On a host without nodes, of which `nodes` share `cpus`; `cancel` stops whatever runs; `datapaths` are those that
+    /// scenarios may have.
     ///
     /// # Errors
     /// When there are fewer CPUs than nodes.
-    pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
-        let cores = shared_cores();
+    pub fn on(host: Box<dyn Host>, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
+        let facts = host.facts()?;
         // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
         clock::be_punctual();
-        let rig = Self {
-            generator: Vec::new(),
-            program,
-            shares: Shares::new(cpus, &cores, nodes)?,
-            allowed: CpuSet::allowed()?,
-            cores,
-            cancel,
-            accountant: RefCell::new(Accountant::start()),
-            datapaths,
-        };
-        rig.keep_off(&rig.shares.all())?;
-        Ok(rig)
-    }
-
-    /// Keeps the runner off the nodes' CPUs where the machine has others.
-    fn keep_off(&self, nodes: &[CpuSet]) -> Result<()> {
-        let owned = CpuSet::new(nodes.iter().flat_map(|share| share.as_slice().iter().copied()));
-        let others = self.allowed.without(&owned);
-        Ok(if others.is_empty() { &self.allowed } else { &others }.apply()?)
+        let (shares, generator) = (Shares::new(cpus, &facts.cores, nodes)?, Vec::new());
+        let trials = Trials { generator, shares, allowed: facts.cpus, cores: facts.cores, cancel, datapaths };
+        host.keep_off(&owned(&trials.shares.all()))?;
+        Ok(Self { host, trials })
     }
 
     /// How CPU time is counted, in words.
-    pub fn accounting(&self) -> String {
-        self.accountant.borrow().words()
+    ///
+    /// # Errors
+    /// When the host does not answer.
+    pub fn accounting(&self) -> Result<String> {
+        Ok(self.host.facts()?.accounting)
     }
 
     /// How the testbeds share the machine.
     pub fn shares(&self) -> &Shares {
-        &self.shares
+        &self.trials.shares
     }
 
+    /// The host, to build a testbed on, and what makes trials in it.
+    pub fn parts(&mut self) -> (&mut (dyn Host + 'static), &Trials) {
+        (self.host.as_mut(), &self.trials)
+    }
+}
+
+impl Trials {
     /// Makes a trial in a testbed that stands and stays: the record knows of no set-up and no take-down.
     ///
     /// # Errors
     /// As [`Execute::trial`].
     pub fn trial_in(
         &self,
-        testbed: &Testbed,
+        testbed: &Testbed<'_>,
         scenario: &Scenario,
         ordinal: u32,
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        self.trial_with(Stage::of(testbed, &Agents::none()), scenario, None, ordinal, timing, interim)
+        self.trial_with(Stage::of(testbed, &Agents::none())?, scenario, None, ordinal, timing, interim)
     }
 
     /// `generator` is its own limit, where a limit is searched.
@@ -205,7 +210,14 @@ impl Rig {
             Some(observed) => observed,
             None => self.perform(stage, scenario, (programme, known), timing.phases, true, interim)?,
         };
+        let host = stage.testbed.host();
+        let elsewhere = host.lacks(Ability::Enter).is_some();
+        let host = elsewhere.then(|| -> Result<HostRecord> {
+            let (name, clock_at_begin) = (host.name().to_owned(), stage.clock);
+            Ok(HostRecord { name, clock_at_begin, clock_at_end: host.clock()? })
+        });
         let mut record = TrialRecord {
+            host: host.transpose()?,
             search,
             agents: observed.agents,
             phases: observed.phases,
@@ -276,7 +288,12 @@ impl Rig {
 
     /// The limit of the generator itself, for a scenario that searches one: the same load, by the same way into the
     /// kernel, over a bare wire between the same CPUs. Searched once for each load.
-    fn generator_limit(&mut self, scenario: &Scenario, timing: &Timing) -> Result<Option<f64>> {
+    fn generator_limit(
+        &mut self,
+        host: &mut (dyn Host + 'static),
+        scenario: &Scenario,
+        timing: &Timing,
+    ) -> Result<Option<f64>> {
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
         let (Some(plan), false) = (searched, scenario.topology.path().is_bare()) else { return Ok(None) };
         let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
@@ -305,9 +322,12 @@ impl Rig {
         let node = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node).unwrap_or(0);
         let all = self.shares.of(topology, scenario.middle)?;
         let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
-        let testbed = Testbed::build(&bare.topology, &shares).context("build the testbed of the generator's limit")?;
+        let testbed = Testbed::build_on(host, &bare.topology, &shares);
+        let testbed = testbed.context("build the testbed of the generator's limit")?;
+        let agents = Agents::none();
+        let stage = Stage::of(&testbed, &agents)?;
         let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
-            self.observe(Stage::of(&testbed, &Agents::none()), scenario, phases, true, &mut |_, _| ())
+            self.observe(stage, scenario, phases, true, &mut |_, _| ())
         });
         let held = found.context("search for the generator's own limit")?.outcome.held;
         self.generator.push((generator, held));
@@ -346,7 +366,7 @@ impl Rig {
     /// A window in which a programme is carried out, with the limit that its rates are shares of.
     fn perform(
         &self,
-        Stage { testbed, agents, samples }: Stage<'_>,
+        Stage { testbed, agents, clock, samples }: Stage<'_>,
         scenario: &Scenario,
         (programme, limit): (&Programme, f64),
         phases: Phases,
@@ -367,16 +387,18 @@ impl Rig {
             programme.phases.first().into_iter().flat_map(Phase::commands).map(|command| agents.tell(command));
         let commands = commands.collect::<Result<_>>().context("begin the first phase")?;
         let own = beginning(&scenario.traffic, Which::Own);
-        let mut pairs = self.pairs(testbed, &own, between, ("", PORT), of_workers, loaded)?;
+        let host = testbed.host();
+        let mut pairs = pairs_of((testbed, clock), &own, between, ("", PORT), of_workers, loaded)?;
         let measured = 2 * pairs.len();
         if let Some(under) = &scenario.under {
             let under = beginning(under, Which::Under);
-            pairs.extend(self.pairs(testbed, &under, between, (UNDER, UNDER_PORT), of_workers, loaded)?);
+            pairs.extend(pairs_of((testbed, clock), &under, between, (UNDER, UNDER_PORT), of_workers, loaded)?);
         }
         let workers = under_load::Worker::all(&pairs, measured);
         let latest = Latest::default();
         let seen = latest.clone();
         let mut running = Driver::new(&self.cancel)
+            .longer_lead(longer_lead(clock))
             .on_sample(|worker, sample| {
                 seen.borrow_mut().insert(worker.to_owned(), *sample);
                 interim(worker, sample);
@@ -384,7 +406,6 @@ impl Rig {
             .start(pairs)
             .map_err(stopped_or)?;
         let (begin_ns, _) = running.window();
-        let places = Watched::new(&self.accountant, testbed)?;
         let mut of_agents = None;
         let mut on_begin = || {
             of_agents = Some(agents.begin(samples)?);
@@ -394,13 +415,12 @@ impl Rig {
             running: &mut running,
             testbed,
             agents,
-            accountant: &self.accountant,
             workers,
             latest,
             sampled: programme.sample.is_some(),
             on_begin: &mut on_begin,
-            readings: Vec::new(),
-            sampler: None,
+            marks: Vec::new(),
+            samplers: None,
         };
         for which in [Which::Own, Which::Under] {
             if first(which) == Some(0.0) {
@@ -409,160 +429,66 @@ impl Rig {
             }
         }
         let outcomes = carry_out(&mut loaded_testbed, programme, begin_ns, phases.window, limit, commands)?;
-        let OnTestbed { readings, sampler, .. } = loaded_testbed;
-        let [begin, .., end] = readings.as_slice() else { bail!("the window has no edges") };
-        let window = of_agents.context("the agents were not read at the window's begin")?;
-        let nodes = begin.until(end, testbed, &places.places);
-        let observed = agents.end(window, &nodes)?;
-        let phase = |(index, (edge, Outcome { ended, commands })): (usize, (&[Reading], Outcome))| {
+        let OnTestbed { marks, samplers, .. } = loaded_testbed;
+        let [begin, .., end] = *marks.as_slice() else { bail!("the window has no edges") };
+        let of_agents = of_agents.context("the agents were not read at the window's begin")?;
+        let window = host.between(begin, end)?;
+        let observed = agents.end(of_agents, &window.nodes)?;
+        let sampled = samplers.map(|samplers| samplers.finish(host)).transpose()?;
+        let phase = |(index, (edge, Outcome { ended, commands })): (usize, (&[Mark], Outcome))| {
             let phase: &Phase = &programme.phases[index];
-            let (begin, end) = (&edge[0], &edge[1]);
-            PhaseRecord {
+            let (begin, end) = (edge[0], edge[1]);
+            Ok(PhaseRecord {
                 name: phase.name.clone(),
-                begin_ns: begin.at_ns,
-                end_ns: end.at_ns,
+                begin_ns: clock.here(begin.at_ns),
+                end_ns: clock.here(end.at_ns),
                 ended,
                 rates: phase.rates().map(|(load, rate)| told(load, rate, limit)).collect(),
                 commands,
-                nodes: begin.until(end, testbed, &places.places),
-            }
+                nodes: host.between(begin, end)?.nodes,
+            })
         };
-        let edges = readings.windows(2).zip(outcomes).enumerate();
-        let phases = edges.map(phase).filter(|phase| !phase.name.is_empty()).collect();
+        let edges = marks.windows(2).zip(outcomes).enumerate();
+        let named = edges.filter(|(index, _)| !programme.phases[*index].name.is_empty());
+        let phases = named.map(phase).collect::<Result<_>>()?;
+        marks.iter().try_for_each(|mark| host.forget(*mark))?;
         let mut workers = running.finish().map_err(stopped_or)?;
         let (agents, middle) = Observed::records(observed);
         let interval_us = programme.sample.map_or(0, |interval| interval.as_micros() as u64);
-        let series = sampler.map(|sampler| under_load::series(sampler, begin_ns, interval_us, &mut workers));
+        let series = sampled.map(|sampled| under_load::series(sampled, begin_ns, interval_us, &mut workers));
         for worker in &mut workers[measured..] {
             worker.name.truncate(worker.name.len() - UNDER.len());
             worker.background = true;
         }
         Ok(Observation {
-            window: (begin.at_ns, end.at_ns),
-            nodes,
+            window: (clock.here(begin.at_ns), clock.here(end.at_ns)),
+            nodes: window.nodes,
             workers,
             agents,
             middle,
             phases,
             series,
-            throttled_us: begin.throttled_until(end),
+            throttled_us: window.throttled_us,
         })
     }
 
-    /// The workers of `traffic`, with a word that tells them from others and their listeners' port. They idle unless
-    /// `loaded`.
-    fn pairs<'a>(
-        &'a self,
-        testbed: &'a Testbed,
-        traffic: &Traffic,
-        middle: Option<Middle>,
-        (word, port): (&str, u16),
-        phases: Phases,
-        loaded: bool,
-    ) -> Result<Vec<Pair<'a>>> {
-        let load = |load: &Load| if loaded { load.clone() } else { Load::Idle };
-        let pairs = traffic.pairs.iter().map(|(from, to)| {
-            let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
-            let address = (address, port).into();
-            let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
-            let [listening, connecting] = match (&traffic.packets, loaded) {
-                (Some(packets), true) => ported(testbed, traffic, packets, middle, from, to)?,
-                _ => [load(&traffic.listen), load(&traffic.connect)],
-            };
-            Ok(Pair {
-                listen: self.worker(testbed, to, word, listen, listening, phases)?,
-                connect: self.worker(testbed, from, word, connect, connecting, phases)?,
-            })
-        });
-        pairs.collect()
-    }
-
-    fn worker<'a>(
-        &'a self,
-        testbed: &'a Testbed,
-        place: &Endpoint,
-        word: &str,
-        role: Role,
-        load: Load,
-        phases: Phases,
-    ) -> Result<Worker<'a>> {
-        let (home, cpus) = testbed.endpoint(place).with_context(|| format!("find endpoint {place}"))?;
-        let plan = WorkerPlan {
-            name: format!("{place}{word}"),
-            cpus: cpus.as_slice().to_vec(),
-            role,
-            load,
-            phases,
-            ceiling: None,
-        };
-        let spawn = move || -> io::Result<Child> {
-            let mut command = Command::new(&self.program);
-            command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            in_namespace(die_with_parent(in_own_group(&mut command)), &home.ns).spawn()
-        };
-        Ok(Worker { plan, spawn: Box::new(spawn) })
-    }
-
     /// The testbed, and the agents on its nodes, which are to go first.
-    fn build(&self, scenario: &Scenario) -> Result<(Testbed, Agents)> {
+    fn build<'h>(&self, host: &'h mut (dyn Host + 'static), scenario: &Scenario) -> Result<(Testbed<'h>, Agents)> {
         let shares = self.shares.of(&scenario.topology, scenario.middle)?;
-        self.keep_off(&shares)?;
-        let mut testbed = Testbed::build(&scenario.topology, &shares).context("build the testbed")?;
+        let owned = owned(&shares);
+        host.keep_off(&owned)?;
+        let mut testbed = Testbed::build_on(host, &scenario.topology, &shares).context("build the testbed")?;
         if std::iter::once(&scenario.traffic).chain(&scenario.under).any(|traffic| traffic.packets.is_some()) {
             testbed.route_pools().context("route to the packets' own addresses")?;
         }
-        let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
         let agents = Agents::attach(scenario, &testbed, &self.allowed.without(&owned), self.datapaths)?;
         Ok((testbed, agents))
     }
 }
 
-/// The nodes of a testbed, counted apart until it is dropped.
-struct Watched<'a> {
-    accountant: &'a RefCell<Accountant>,
-    /// By node.
-    places: Vec<Option<Place>>,
-    members: Vec<Vec<Member>>,
-}
-
-impl<'a> Watched<'a> {
-    fn new(accountant: &'a RefCell<Accountant>, testbed: &Testbed) -> Result<Self> {
-        let members = |node| testbed.places(node).map(|place| Ok(Member::Namespace(place.ns.inode()?))).collect();
-        let members: Vec<Vec<Member>> = (0..testbed.topology().nodes().len()).map(members).collect::<Result<_>>()?;
-        let watch = |members: &Vec<Member>| accountant.borrow_mut().watch(members.iter().copied());
-        Ok(Self { accountant, places: members.iter().map(watch).collect(), members })
-    }
-}
-
-impl Drop for Watched<'_> {
-    fn drop(&mut self) {
-        for (place, members) in self.places.iter().zip(&self.members) {
-            if let Some(place) = place {
-                self.accountant.borrow_mut().forget(*place, members.iter().copied());
-            }
-        }
-    }
-}
-
-/// The load of the listening and of the connecting end, each with its port in the testbed.
-fn ported(
-    testbed: &Testbed,
-    traffic: &Traffic,
-    packets: &PacketTraffic,
-    middle: Option<Middle>,
-    from: &Endpoint,
-    to: &Endpoint,
-) -> Result<[Load; 2]> {
-    let topology = testbed.topology();
-    let end = |own: &Endpoint, peer: &Endpoint, load: &Load, is_client: bool| {
-        let number = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node);
-        let cpus = testbed.turns(number(own).with_context(|| format!("find endpoint {own}"))?);
-        let (home, _) = testbed.endpoint(peer).with_context(|| format!("find endpoint {peer}"))?;
-        let peer_macs: Vec<_> = (0..topology.lanes()).map(|lane| home.mac(&uplink(lane))).collect::<Result<_, _>>()?;
-        let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, middle };
-        with_port(load, packets, topology, &port).with_context(|| format!("find the addresses of {own}"))
-    };
-    Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])
+/// All CPUs of the nodes.
+fn owned(nodes: &[CpuSet]) -> CpuSet {
+    CpuSet::new(nodes.iter().flat_map(|share| share.as_slice().iter().copied()))
 }
 
 impl Execute for Rig {
@@ -573,28 +499,30 @@ impl Execute for Rig {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        if self.cancel.is_cancelled() {
+        let Self { host, trials } = self;
+        let host = host.as_mut();
+        if trials.cancel.is_cancelled() {
             return Err(Stopped.into());
         }
         let started_unix_ms = Timestamp::now().as_millisecond();
         let started = Instant::now();
-        let scenario = &scenario.on(&self.shares)?;
-        let generator = self.generator_limit(scenario, timing)?;
+        let scenario = &scenario.on(&trials.shares)?;
+        let generator = trials.generator_limit(host, scenario, timing)?;
         let building = Instant::now();
-        let (testbed, agents) = self.build(scenario)?;
+        let (testbed, agents) = trials.build(host, scenario)?;
         let setup = building.elapsed();
-        let stage = Stage::of(&testbed, &agents);
-        let record = self.trial_with(stage, scenario, generator, ordinal, timing, interim)?;
+        let stage = Stage::of(&testbed, &agents)?;
+        let record = trials.trial_with(stage, scenario, generator, ordinal, timing, interim)?;
         if let (Some(search), true) = (&record.search, scenario.topology.path().is_bare()) {
             // What others would search again is known.
             let generator = Generator::of(scenario, timing);
-            if !self.generator.iter().any(|(of, _)| *of == generator) {
-                self.generator.push((generator, search.outcome.held));
+            if !trials.generator.iter().any(|(of, _)| *of == generator) {
+                trials.generator.push((generator, search.outcome.held));
             }
         }
         let closing = Instant::now();
         agents.detach()?;
-        drop(testbed);
+        testbed.tear_down()?;
         Ok(TrialRecord {
             started_unix_ms,
             setup_us: setup.as_micros() as u64,
@@ -605,8 +533,9 @@ impl Execute for Rig {
     }
 
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
-        let scenario = &scenario.on(&self.shares)?;
-        let (testbed, agents) = self.build(scenario)?;
+        let Self { host, trials } = self;
+        let scenario = &scenario.on(&trials.shares)?;
+        let (testbed, agents) = trials.build(host.as_mut(), scenario)?;
         let phases = Phases {
             warm_up: Duration::ZERO,
             cool_down: Duration::ZERO,
@@ -614,8 +543,8 @@ impl Execute for Rig {
             ..timing.phases
         };
         let runner = own_cpu_ns();
-        let stage = Stage::of(&testbed, &agents);
-        let observed = self.observe(stage, scenario, phases, false, &mut |_, _| ())?;
+        let stage = Stage::of(&testbed, &agents)?;
+        let observed = trials.observe(stage, scenario, phases, false, &mut |_, _| ())?;
         let runner = own_cpu_ns().saturating_sub(runner);
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
         let own = |node: &NodeRecord| {

@@ -312,6 +312,7 @@ mod tests {
             series: None,
             limit: None,
             middle: None,
+            host: None,
             flags: Vec::new(),
         }
     }

@@ -10,9 +10,8 @@ use rig_load::record::{Direction, End, Sample, WorkerRecord};
 use rig_stats::series::Track;
 use rig_sys::clock::monotonic_ns;
 use rig_testbed::Testbed;
-use rig_testbed::accounting::Accountant;
-use rig_testbed::meter::Reading;
-use rig_testbed::sampler::{CpuSample, Sampler};
+use rig_testbed::host::{Host, Mark, Sampled};
+use rig_testbed::sampler::{CpuSample, NodeSample};
 
 use super::agents::{self, Agents};
 use super::programme::UnderLoad;
@@ -60,23 +59,36 @@ impl Worker {
 
 /// What reads counters over time.
 pub(super) struct Samplers {
-    nodes: Sampler,
+    /// What the nodes did in their last interval.
+    nodes: Vec<NodeSample>,
     agents: agents::Sampler,
+}
+
+/// What they have read.
+pub(super) struct AllSampled {
+    nodes: Sampled,
+    agents: (Vec<Track>, u64),
+}
+
+impl Samplers {
+    pub(super) fn finish(self, host: &dyn Host) -> Result<AllSampled> {
+        Ok(AllSampled { nodes: host.end_sampling()?, agents: self.agents.finish() })
+    }
 }
 
 pub(super) struct OnTestbed<'r, 'd> {
     pub running: &'r mut Running<'d>,
-    pub testbed: &'r Testbed,
+    pub testbed: &'r Testbed<'r>,
     pub agents: &'r Agents,
-    pub accountant: &'r RefCell<Accountant>,
     pub workers: Vec<Worker>,
     pub latest: Latest,
     /// Whether there are series over time.
     pub sampled: bool,
     /// Called when the window has begun.
     pub on_begin: &'r mut dyn FnMut() -> Result<()>,
-    pub readings: Vec<Reading>,
-    pub sampler: Option<Samplers>,
+    /// At which the counters were read.
+    pub marks: Vec<Mark>,
+    pub samplers: Option<Samplers>,
 }
 
 impl OnTestbed<'_, '_> {
@@ -87,8 +99,8 @@ impl OnTestbed<'_, '_> {
 
     /// CPUs of the nodes on which the side's workers run, over the last interval.
     fn cpus(&self, side: Side) -> Vec<CpuSample> {
-        let Some(sampler) = &self.sampler else { return Vec::new() };
-        let nodes = self.testbed.topology().nodes().iter().zip(sampler.nodes.latest());
+        let Some(samplers) = &self.samplers else { return Vec::new() };
+        let nodes = self.testbed.topology().nodes().iter().zip(&samplers.nodes);
         let is_on = |name: &str| self.workers.iter().any(|worker| worker.is_of(side) && node_of(&worker.name) == name);
         nodes.filter(|(node, _)| is_on(&node.name)).flat_map(|(_, sample)| sample.cpus.clone()).collect()
     }
@@ -139,25 +151,24 @@ impl UnderLoad for OnTestbed<'_, '_> {
     }
 
     fn read(&mut self) -> Result<()> {
-        self.readings.push(Reading::take(self.testbed, &self.accountant.borrow())?);
-        if self.readings.len() == 1 {
+        let host = self.testbed.host();
+        self.marks.push(host.mark()?);
+        if self.marks.len() == 1 {
             (self.on_begin)()?;
             if self.sampled {
-                let nodes = Sampler::start(self.testbed, &self.accountant.borrow())?;
-                self.sampler = Some(Samplers { nodes, agents: agents::Sampler::start(self.agents)? });
+                host.start_sampling()?;
+                self.samplers = Some(Samplers { nodes: Vec::new(), agents: agents::Sampler::start(self.agents)? });
             }
         }
         Ok(())
     }
 
     fn sample(&mut self) -> Result<()> {
-        match &mut self.sampler {
-            Some(Samplers { nodes, agents }) => {
-                nodes.sample(self.testbed, &self.accountant.borrow())?;
-                agents.sample(self.agents)
-            }
-            None => Ok(()),
+        if let Some(Samplers { nodes, agents }) = &mut self.samplers {
+            *nodes = self.testbed.host().sample()?;
+            agents.sample(self.agents)?;
         }
+        Ok(())
     }
 
     fn figure(&self, side: Side, metric: Metric) -> Option<f64> {
@@ -186,8 +197,8 @@ impl UnderLoad for OnTestbed<'_, '_> {
 }
 
 /// The series of a trial, with the workers' part taken out of their records.
-pub(super) fn series(sampler: Samplers, begin_ns: u64, interval_us: u64, workers: &mut [WorkerRecord]) -> Series {
-    let ((nodes, nodes_ns), (agents, agents_ns)) = (sampler.nodes.finish(), sampler.agents.finish());
+pub(super) fn series(sampled: AllSampled, begin_ns: u64, interval_us: u64, workers: &mut [WorkerRecord]) -> Series {
+    let AllSampled { nodes: Sampled { tracks: nodes, cost_ns: nodes_ns }, agents: (agents, agents_ns) } = sampled;
     let workers = workers.iter_mut().map(|worker| track(&std::mem::take(&mut worker.samples))).collect();
     Series { begin_ns, interval_us, workers, nodes, agents, cost_us: (nodes_ns + agents_ns) / 1000 }
 }

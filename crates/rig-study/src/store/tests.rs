@@ -51,6 +51,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         series: None,
         limit: None,
         middle: None,
+        host: None,
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }
 }

@@ -12,7 +12,7 @@ use crate::topology::{MIDDLE, Topology, client_link, server_link, uplink};
 /// A node as an agent finds it, in a testbed that stands.
 #[derive(Debug)]
 pub struct Site<'a> {
-    testbed: &'a Testbed,
+    testbed: &'a Testbed<'a>,
     node: usize,
     access: NodeAccess,
     control: &'a CpuSet,
@@ -73,11 +73,11 @@ impl<'a> Site<'a> {
     /// clients reach through this node.
     ///
     /// # Errors
-    /// When there is no such node.
-    pub fn new(testbed: &'a Testbed, node: usize, control: &'a CpuSet, services: Option<Services>) -> Result<Self> {
+    /// When there is no such node, or not in this process.
+    pub fn new(testbed: &'a Testbed<'a>, node: usize, control: &'a CpuSet, services: Option<Services>) -> Result<Self> {
         let nodes = testbed.topology().nodes();
         let name = &nodes.get(node).with_context(|| format!("find node {node} of {}", nodes.len()))?.name;
-        let place = testbed.places(node).next().with_context(|| format!("find the inside of node {name}"))?;
+        let place = testbed.host().place(name)?;
         Ok(Self { testbed, node, access: NodeAccess::new(name, &place.ns, control)?, control, services })
     }
 

@@ -4,10 +4,8 @@ use anyhow::Result;
 use rig_sys::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
 
-use super::Host;
-
 /// What is to be added to a time of the runner's CLOCK_MONOTONIC to have that of a host's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockOffset {
     pub ns: i64,
     /// The true offset is not further from `ns` than this, as long as the clocks run alike.
@@ -17,15 +15,17 @@ pub struct ClockOffset {
 /// Questions that are asked; the one that was answered fastest bounds best.
 const QUESTIONS: usize = 8;
 
-/// Asks a host for its time several times. It was read between question and answer, so that half the time between both
+/// Asks for a host's time several times. It was read between question and answer, so that half the time between both
 /// bounds the error (Cristian, "Probabilistic clock synchronization", 1989).
-///
-/// # Errors
-/// When the host does not answer.
-pub fn clock_offset(host: &dyn Host) -> Result<ClockOffset> {
-    let mut best = ask(host)?;
+pub(super) fn measure(now: impl Fn() -> Result<u64>) -> Result<ClockOffset> {
+    let ask = || -> Result<ClockOffset> {
+        let asked = monotonic_ns();
+        let theirs = now()?;
+        Ok(ClockOffset::from(asked, theirs, monotonic_ns()))
+    };
+    let mut best = ask()?;
     for _ in 1..QUESTIONS {
-        let next = ask(host)?;
+        let next = ask()?;
         if next.bound_ns < best.bound_ns {
             best = next;
         }
@@ -33,13 +33,15 @@ pub fn clock_offset(host: &dyn Host) -> Result<ClockOffset> {
     Ok(best)
 }
 
-fn ask(host: &dyn Host) -> Result<ClockOffset> {
-    let asked = monotonic_ns();
-    let theirs = host.now()?;
-    Ok(ClockOffset::from(asked, theirs, monotonic_ns()))
-}
-
 impl ClockOffset {
+    /// Of the runner's own clock.
+    pub const NONE: Self = Self { ns: 0, bound_ns: 0 };
+
+    /// A time of the host's clock by the runner's.
+    pub fn here(self, host_ns: u64) -> u64 {
+        host_ns.saturating_add_signed(self.ns.saturating_neg())
+    }
+
     fn from(asked: u64, theirs: u64, answered: u64) -> Self {
         let halfway = answered.saturating_sub(asked).div_ceil(2);
         let ns = i128::from(theirs) - i128::from(asked + halfway);
@@ -60,6 +62,7 @@ mod tests {
                 let offset = ClockOffset::from(asked, theirs, asked + out + back);
                 assert!((offset.ns - truth).unsigned_abs() <= offset.bound_ns, "{out} {back} {truth}: {offset:?}");
                 assert_eq!(offset.bound_ns, (out + back).div_ceil(2));
+                assert!(offset.here(theirs).abs_diff(asked + out) <= offset.bound_ns, "{offset:?}");
             }
         }
     }

@@ -1,46 +1,70 @@
 //! This machine as a host: its nodes are namespaces of this process.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use rig_datapath::cputime::{Member, Place as Counted};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::{CpuSet, shared_cores};
-use rig_sys::process::{die_with_parent, in_namespace};
+use rig_sys::piped::Piped;
+use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
-use super::{Facts, Host, Mark, Window};
+use super::{ClockOffset, Facts, Host, Mark, Program, Sampled, Window};
 use crate::accounting::Accountant;
 use crate::meter::Reading;
-use crate::namespaces::{Namespaces, NodeSpaces};
+use crate::namespaces::{Namespaces, NodeSpaces, Place};
 use crate::plan::Plan;
+use crate::sampler::{NodeSample, Sampler};
 
 /// Nodes in namespaces of this process, and their counters.
 #[derive(Debug)]
 pub struct Local {
+    /// Netrig's own; without one, that of this process.
+    program: Option<PathBuf>,
+    /// What this process might use when the value was made.
+    allowed: CpuSet,
     nodes: Namespaces,
     accountant: Accountant,
     /// By node, where its CPU time is counted apart, with what belongs to it.
     counted: Vec<(Option<Counted>, Vec<Member>)>,
-    marks: BTreeMap<u64, Reading>,
-    next: u64,
+    marks: RefCell<BTreeMap<u64, Reading>>,
+    next: Cell<u64>,
+    sampler: RefCell<Option<Sampler>>,
 }
 
 impl Local {
-    /// CPU time is counted from now on.
-    pub fn new() -> Self {
-        Self {
-            nodes: Namespaces::default(),
-            accountant: Accountant::start(),
-            counted: Vec::new(),
-            marks: BTreeMap::new(),
-            next: 0,
-        }
+    /// CPU time is counted from now on, exactly where that can be.
+    ///
+    /// # Errors
+    /// When the kernel does not say which CPUs this process may use.
+    pub fn new() -> Result<Self> {
+        Ok(Self { accountant: Accountant::start(), ..Self::uncounted()? })
     }
 
-    fn marked(&self, mark: Mark) -> Result<&Reading> {
-        self.marks.get(&mark.number).context("find counters that were read: the mark is forgotten")
+    /// For nodes whose CPU time nobody asks for: it is read where the kernel keeps it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn uncounted() -> Result<Self> {
+        Ok(Self {
+            program: None,
+            allowed: CpuSet::allowed()?,
+            nodes: Namespaces::default(),
+            accountant: Accountant::paused(),
+            counted: Vec::new(),
+            marks: RefCell::default(),
+            next: Cell::new(0),
+            sampler: RefCell::default(),
+        })
+    }
+
+    /// With netrig's own program elsewhere than this process's.
+    #[must_use]
+    pub fn with_program(self, program: PathBuf) -> Self {
+        Self { program: Some(program), ..self }
     }
 
     fn count_apart(&mut self) -> Result<()> {
@@ -62,21 +86,24 @@ impl Local {
     }
 }
 
-impl Default for Local {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Host for Local {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
     fn facts(&self) -> Result<Facts> {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("read the kernel's release")?;
         Ok(Facts {
             kernel: kernel.trim().to_owned(),
-            cpus: CpuSet::allowed()?,
+            cpus: self.allowed.clone(),
             cores: shared_cores(),
             accounting: self.accountant.words(),
         })
+    }
+
+    fn keep_off(&self, cpus: &CpuSet) -> Result<()> {
+        let others = self.allowed.without(cpus);
+        Ok(if others.is_empty() { &self.allowed } else { &others }.apply()?)
     }
 
     fn apply(&mut self, part: &Plan) -> Result<()> {
@@ -84,40 +111,75 @@ impl Host for Local {
         self.count_apart()
     }
 
-    fn command(&self, space: &str, program: &Path) -> Result<Command> {
+    fn place(&self, space: &str) -> Result<&Place> {
         let mut places = self.nodes.nodes().iter().flat_map(NodeSpaces::places);
-        let place = places.find(|place| place.name == space).with_context(|| format!("find {space}"))?;
-        let mut command = Command::new(program);
-        in_namespace(die_with_parent(&mut command), &place.ns);
-        Ok(command)
+        places.find(|place| place.name == space).with_context(|| format!("find {space}"))
+    }
+
+    fn start(&self, space: &str, program: &Program) -> Result<Piped> {
+        let place = self.place(space)?;
+        let path = match program.path.as_ref().or(self.program.as_ref()) {
+            Some(path) => path.clone(),
+            None => std::env::current_exe().context("find netrig's own program")?,
+        };
+        let mut command = Command::new(&path);
+        command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = in_namespace(die_with_parent(in_own_group(&mut command)), &place.ns).spawn();
+        Ok(child.with_context(|| format!("start {}", path.display()))?.try_into()?)
     }
 
     fn now(&self) -> Result<u64> {
         Ok(monotonic_ns())
     }
 
-    fn mark(&mut self) -> Result<Mark> {
-        let reading = Reading::of(self.nodes.nodes(), &self.accountant)?;
-        let mark = Mark { number: self.next, at_ns: reading.at_ns };
-        self.next += 1;
-        self.marks.insert(mark.number, reading);
+    fn clock(&self) -> Result<ClockOffset> {
+        Ok(ClockOffset::NONE)
+    }
+
+    fn mark(&self) -> Result<Mark> {
+        let reading = Reading::take(self.nodes.nodes(), &self.accountant)?;
+        let mark = Mark { number: self.next.get(), at_ns: reading.at_ns };
+        self.next.set(mark.number + 1);
+        self.marks.borrow_mut().insert(mark.number, reading);
         Ok(mark)
     }
 
     fn between(&self, begin: Mark, end: Mark) -> Result<Window> {
-        let (begin, end) = (self.marked(begin)?, self.marked(end)?);
+        let marks = self.marks.borrow();
+        let marked =
+            |mark: Mark| marks.get(&mark.number).context("find counters that were read: the mark is forgotten");
+        let (begin, end) = (marked(begin)?, marked(end)?);
         let places: Vec<Option<Counted>> = self.counted.iter().map(|(place, _)| *place).collect();
-        Ok(Window { nodes: begin.until_of(end, self.nodes.nodes(), &places), throttled_us: begin.throttled_until(end) })
+        Ok(Window { nodes: begin.until(end, self.nodes.nodes(), &places), throttled_us: begin.throttled_until(end) })
     }
 
-    fn forget(&mut self, mark: Mark) -> Result<()> {
-        self.marks.remove(&mark.number);
+    fn forget(&self, mark: Mark) -> Result<()> {
+        self.marks.borrow_mut().remove(&mark.number);
         Ok(())
+    }
+
+    fn start_sampling(&self) -> Result<()> {
+        *self.sampler.borrow_mut() = Some(Sampler::start(self.nodes.nodes(), &self.accountant)?);
+        Ok(())
+    }
+
+    fn sample(&self) -> Result<Vec<NodeSample>> {
+        let mut sampler = self.sampler.borrow_mut();
+        let sampler = sampler.as_mut().context("nothing is sampled")?;
+        sampler.sample(self.nodes.nodes(), &self.accountant)?;
+        Ok(sampler.latest().to_vec())
+    }
+
+    fn end_sampling(&self) -> Result<Sampled> {
+        let sampler = self.sampler.take().context("nothing is sampled")?;
+        let (tracks, cost_ns) = sampler.finish();
+        Ok(Sampled { tracks, cost_ns })
     }
 
     fn tear_down(&mut self) -> Result<()> {
         self.count_together();
-        self.marks.clear();
+        self.marks.get_mut().clear();
+        self.sampler.take();
         self.nodes = Namespaces::default();
         Ok(())
     }

@@ -1,46 +1,96 @@
 //! Where nodes live, and all that a runner asks of it.
+//!
+//! ```text
+//!                  Host (this trait): facts, apply, start, mark, between, sample, clock, tear_down
+//!                    |                                             |
+//!                  Local: namespaces of this process             Remote: says it in lines of JSON ...
+//!                    ^                                             | standard input and output
+//!                    +------------------------- serve: ... to another netrig, whose own host is Local
+//! ```
+//! What the lines say is in [`protocol`]; they can be carried by whatever carries two streams of bytes.
 
 mod clock;
 mod local;
+pub mod protocol;
+mod remote;
+mod serve;
 
 use std::fmt;
-use std::path::Path;
-use std::process::Command;
+use std::path::PathBuf;
 
 use anyhow::Result;
+use rig_stats::series::Track;
 use rig_sys::cpu::CpuSet;
+use rig_sys::piped::Piped;
 use serde::{Deserialize, Serialize};
 
-pub use clock::{ClockOffset, clock_offset};
+pub use clock::ClockOffset;
 pub use local::Local;
+pub use remote::Remote;
+pub use serve::serve;
 
+use crate::namespaces::Place;
 use crate::node::NodeRecord;
 use crate::plan::Plan;
+use crate::sampler::NodeSample;
 
 /// A machine on which nodes live, or what stands for one. What goes in and what comes out are plain values, so that the
-/// machine may be another process or another machine; only what is started in a node is started by the runner itself.
+/// machine may be another process or another machine; what cannot be done from elsewhere is refused by name.
 pub trait Host: fmt::Debug {
+    /// For records and messages: `local`, `child`.
+    fn name(&self) -> &str;
+
     /// # Errors
     /// As all that follow: when the host cannot be asked, or its kernel refuses.
     fn facts(&self) -> Result<Facts>;
+
+    /// Why something cannot be done on this host that can be done on others; `None` when it can.
+    fn lacks(&self, _ability: Ability) -> Option<NotOnThisHost> {
+        None
+    }
+
+    /// Keeps the program that does the host's own work off these CPUs, where it may use others.
+    fn keep_off(&self, cpus: &CpuSet) -> Result<()>;
 
     /// Builds the nodes of a plan, the wires between them, and whatever else it says; or adds to what stands what a part of
     /// a plan says.
     fn apply(&mut self, part: &Plan) -> Result<()>;
 
-    /// What starts a program in a namespace (`node` or `node/container`) of a node. It dies with the thread that started it.
-    fn command(&self, space: &str, program: &Path) -> Result<Command>;
+    /// A namespace (`node` or `node/container`) to be entered by this process.
+    ///
+    /// # Errors
+    /// [`NotOnThisHost`] where it is none of this process.
+    fn place(&self, space: &str) -> Result<&Place>;
+
+    /// Starts a program in a namespace of a node. It dies with the host's program.
+    fn start(&self, space: &str, program: &Program) -> Result<Piped>;
 
     /// The host's own CLOCK_MONOTONIC, ns.
     fn now(&self) -> Result<u64>;
 
-    /// Reads all counters of all nodes. What was read stays with the host until the mark is forgotten.
-    fn mark(&mut self) -> Result<Mark>;
+    /// How far that clock is from this process's.
+    fn clock(&self) -> Result<ClockOffset> {
+        clock::measure(|| self.now())
+    }
+
+    /// Reads all counters of all nodes. What was read stays with the host until the mark is forgotten, or the nodes are torn
+    /// down.
+    fn mark(&self) -> Result<Mark>;
 
     /// What the nodes did between two marks, in the order in which they were built.
     fn between(&self, begin: Mark, end: Mark) -> Result<Window>;
 
-    fn forget(&mut self, mark: Mark) -> Result<()>;
+    fn forget(&self, mark: Mark) -> Result<()>;
+
+    /// Has [`Self::sample`] count from now on.
+    fn start_sampling(&self) -> Result<()>;
+
+    /// What the nodes did since the last time, in the order in which they were built: less than between marks, for it
+    /// disturbs less.
+    fn sample(&self) -> Result<Vec<NodeSample>>;
+
+    /// Ends what [`Self::start_sampling`] began.
+    fn end_sampling(&self) -> Result<Sampled>;
 
     /// Removes all nodes; others may be built then. What is started in them has to be gone.
     fn tear_down(&mut self) -> Result<()>;
@@ -48,6 +98,7 @@ pub trait Host: fmt::Debug {
 
 /// What a host is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Facts {
     /// The kernel's release.
     pub kernel: String,
@@ -59,8 +110,59 @@ pub struct Facts {
     pub accounting: String,
 }
 
+/// What can be done where the runner's own process has the nodes' namespaces, and not on every host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ability {
+    /// To enter a node with a thread of the runner.
+    Enter,
+    /// To put a datapath to work on a node.
+    Datapaths,
+    /// To sample the stacks of CPUs.
+    Stacks,
+}
+
+/// Something that was asked of a host that has it not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} is not possible on host '{host}', whose nodes are another process's", .what.words())]
+pub struct NotOnThisHost {
+    pub host: String,
+    pub what: Ability,
+}
+
+impl Ability {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Enter => "entering a node",
+            Self::Datapaths => "a datapath on a node",
+            Self::Stacks => "sampling stacks",
+        }
+    }
+}
+
+/// What is started in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// A program of the host's; without one the host's netrig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    pub arguments: Vec<String>,
+}
+
+impl Program {
+    /// The host's netrig.
+    pub fn netrig(arguments: &[&str]) -> Self {
+        Self { path: None, arguments: arguments.iter().map(ToString::to_string).collect() }
+    }
+
+    pub fn at(path: impl Into<PathBuf>, arguments: &[&str]) -> Self {
+        Self { path: Some(path.into()), ..Self::netrig(arguments) }
+    }
+}
+
 /// A moment at which a host read its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mark {
     number: u64,
     /// When CPU counters were read, by the host's CLOCK_MONOTONIC, ns.
@@ -69,8 +171,19 @@ pub struct Mark {
 
 /// What a host's nodes did from one mark to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Window {
     pub nodes: Vec<NodeRecord>,
     /// For how long CPU limits halted what runs there, microseconds, where there are such.
     pub throttled_us: Option<u64>,
+}
+
+/// Counters of a host's nodes over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sampled {
+    /// By node.
+    pub tracks: Vec<Track>,
+    /// CPU time that it took to read them, ns.
+    pub cost_ns: u64,
 }

@@ -1,0 +1,259 @@
+//! What a runner and the program of a host say to each other: one JSON value a line, on the program's standard input and
+//! output.
+//!
+//! ```text
+//! runner                                        netrig host
+//!   Greeting  --------------------------------->
+//!             <--------------------------------- Greeting
+//!   Ask { number: 1, question: Apply } -------->
+//!             <--------------------------------- Answer { number: 1, answer: Done }
+//!   Ask { number: 2, question: Start { process: 1 } }
+//!             <--------------------------------- Answer { number: 2, answer: Done }
+//!   Input { process: 1, data } ---------------->
+//!             <--------------------------------- Output { process: 1, data }   (whenever it writes)
+//!   Ask { number: 3, question: Mark } --------->
+//!             <--------------------------------- Answer { number: 3, answer: Mark }
+//!             <--------------------------------- OutputEnded, ErrorsEnded, Ended { process: 1, status }
+//! ```
+//! Closing the program's standard input ends it, and with it every process that it started and every node. A line that is
+//! too long or says nothing known ends it too, after [`FromHost::Broken`]; so does another version's greeting.
+
+use std::fmt;
+
+use rig_sys::cpu::CpuSet;
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{Facts, Mark, Program, Sampled, Window};
+use crate::plan::Plan;
+use crate::sampler::NodeSample;
+
+/// Both sides have to have the same.
+pub const VERSION: u32 = 1;
+
+/// The longest line in bytes, without its end: the plan of a testbed with a thousand containers has room in it.
+pub const LONGEST: usize = 16 << 20;
+
+/// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
+pub const CHUNK: usize = 32 << 10;
+
+/// The first line of both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Greeting {
+    /// [`Self::PROTOCOL`].
+    pub protocol: String,
+    pub version: u32,
+}
+
+/// To a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ToHost {
+    /// Answered once, in the order in which questions came.
+    Ask {
+        number: u64,
+        question: Question,
+    },
+    /// For the standard input of a process.
+    Input {
+        process: u64,
+        data: Bytes,
+    },
+    InputEnded {
+        process: u64,
+    },
+    Kill {
+        process: u64,
+    },
+}
+
+/// The methods of [`Host`](super::Host).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Question {
+    Facts,
+    KeepOff {
+        cpus: CpuSet,
+    },
+    Apply {
+        plan: Box<Plan>,
+    },
+    /// The runner numbers processes, each with another number.
+    Start {
+        process: u64,
+        space: String,
+        program: Program,
+    },
+    Now,
+    Mark,
+    Between {
+        begin: Mark,
+        end: Mark,
+    },
+    Forget {
+        mark: Mark,
+    },
+    StartSampling,
+    Sample,
+    EndSampling,
+    TearDown,
+}
+
+/// From a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FromHost {
+    Answer {
+        number: u64,
+        answer: Answer,
+    },
+    /// What was asked could not be done, in words.
+    Refused {
+        number: u64,
+        why: String,
+    },
+    /// A process wrote this on its standard output.
+    Output {
+        process: u64,
+        data: Bytes,
+    },
+    OutputEnded {
+        process: u64,
+    },
+    /// And this on its standard error.
+    Errors {
+        process: u64,
+        data: Bytes,
+    },
+    ErrorsEnded {
+        process: u64,
+    },
+    /// A process whose both outputs have ended, with its wait status (wait(2)).
+    Ended {
+        process: u64,
+        status: i32,
+    },
+    /// The host does not understand, and ends.
+    Broken {
+        why: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Answer {
+    Done,
+    Facts(Facts),
+    Now { ns: u64 },
+    Mark(Mark),
+    Window(Window),
+    Sample(Vec<NodeSample>),
+    Sampled(Sampled),
+}
+
+/// Any bytes, in JSON as a string of the characters U+0000 to U+00FF, each a byte: what is text of ASCII stays readable.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Greeting {
+    pub const PROTOCOL: &str = "netrig-host";
+
+    pub fn own() -> Self {
+        Self { protocol: Self::PROTOCOL.to_owned(), version: VERSION }
+    }
+
+    /// Reads the first line of the other side.
+    ///
+    /// # Errors
+    /// In words, when it is not one to speak to.
+    pub fn check(line: &[u8]) -> Result<(), String> {
+        let start = || String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+        let greeting: Self =
+            serde_json::from_slice(line).map_err(|_| format!("no greeting of netrig's: '{}'", start()))?;
+        match greeting {
+            Self { protocol, .. } if protocol != Self::PROTOCOL => Err(format!("it speaks '{protocol}'")),
+            Self { version, .. } if version != VERSION => {
+                let (newer, older) = (version.max(VERSION), version.min(VERSION));
+                Err(format!("one side speaks version {newer} and the other {older}: use the same netrig on both"))
+            }
+            Self { .. } => Ok(()),
+        }
+    }
+}
+
+/// A value as a line.
+///
+/// # Errors
+/// When it would be too long for the other side.
+pub fn line(value: &impl Serialize) -> Result<Vec<u8>, String> {
+    let mut line = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+    if line.len() > LONGEST {
+        return Err(format!("a message of {} bytes is longer than {LONGEST}", line.len()));
+    }
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Reads a line.
+///
+/// # Errors
+/// In words, with the begin of the line.
+pub fn read<T: de::DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(line).map_err(|error| {
+        let start = String::from_utf8_lossy(&line[..line.len().min(80)]);
+        format!("it does not speak the protocol: '{start}': {error}")
+    })
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0.iter().map(|byte| char::from(*byte)).collect::<String>())
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string of characters up to U+00FF")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
+                let bytes: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
+                bytes.map(Bytes).map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// Reads `bytes` as both sides read each other, and checks that what was understood reads back as it was. For fuzzing:
+/// panics when it finds a fault.
+pub fn exercise(bytes: &[u8]) {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let _ = Greeting::check(line);
+        if let Ok(message) = read::<ToHost>(line) {
+            reads_back(&message);
+        }
+        if let Ok(message) = read::<FromHost>(line) {
+            reads_back(&message);
+        }
+    }
+}
+
+fn reads_back<T: Serialize + de::DeserializeOwned + PartialEq + fmt::Debug>(value: &T) {
+    let line = line(value).expect("what was read can be written");
+    assert_eq!(&read::<T>(line.trim_ascii_end()).expect("what was written can be read"), value);
+}
+
+#[cfg(test)]
+mod tests;

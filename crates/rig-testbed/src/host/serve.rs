@@ -1,0 +1,267 @@
+//! The program of a host: does what another netrig asks on standard input, and answers on standard output.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rig_cli::exit::in_words;
+use rig_sys::clock;
+use rig_sys::lines::Lines;
+use rig_sys::piped::{Life, Piped};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+use super::Host;
+use super::protocol::{Answer, Bytes, CHUNK, FromHost, Greeting, LONGEST, Question, ToHost, line, read};
+
+/// How much may wait to be read by the runner until no more is read from processes.
+const MOST_WAITING: usize = 4 << 20;
+
+/// How often a process whose outputs have ended is looked after, until it has ended too.
+const COLLECTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// How long whoever does not read may keep the last words of a host that ends.
+const PARTING: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Serves a runner until it closes `input`: with `host`, everything that it made is gone then. To be called on the thread
+/// that the program ends with.
+///
+/// # Errors
+/// When the runner does not speak the protocol.
+pub fn serve(host: &mut dyn Host, input: impl AsFd, output: impl AsFd) -> Result<()> {
+    if rustix::termios::isatty(&output) {
+        bail!("this is for another netrig, which speaks a protocol of its own to it: see `netrig run --host`");
+    }
+    // Counters are to be read at once, also where the load fills every CPU that there is.
+    clock::be_punctual();
+    let flags = fcntl_getfl(&output).context("look at standard output")?;
+    fcntl_setfl(&output, flags | OFlags::NONBLOCK).context("prepare standard output")?;
+    let mut server = Server {
+        host,
+        output: output.as_fd(),
+        waiting: VecDeque::new(),
+        processes: BTreeMap::new(),
+        is_greeted: false,
+    };
+    server.say(&Greeting::own())?;
+    let result = server.go_on(input.as_fd());
+    if let Err(error) = &result {
+        server.part(&in_words(error));
+    }
+    result
+}
+
+struct Server<'a> {
+    host: &'a mut dyn Host,
+    output: BorrowedFd<'a>,
+    /// What the runner has not read yet.
+    waiting: VecDeque<u8>,
+    processes: BTreeMap<u64, Process>,
+    is_greeted: bool,
+}
+
+/// A process that was started. Killed when dropped.
+struct Process {
+    stdin: Option<Box<dyn Write + Send>>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    life: Box<dyn Life>,
+}
+
+impl Server<'_> {
+    fn go_on(&mut self, input: BorrowedFd<'_>) -> Result<()> {
+        let mut lines = Lines::new(LONGEST);
+        loop {
+            let (speaks, ready) = self.wait(input)?;
+            for (process, is_stdout) in ready {
+                self.hear(process, is_stdout)?;
+            }
+            self.collect()?;
+            if speaks {
+                let mut chunk = [0u8; 64 * 1024];
+                let count = match rustix::io::read(input, &mut chunk) {
+                    Ok(0) => return Ok(()),
+                    Ok(count) => count,
+                    Err(Errno::INTR | Errno::AGAIN) => 0,
+                    Err(error) => return Err(error).context("read standard input"),
+                };
+                lines.push(&chunk[..count]);
+                while let Some(line) = lines.take()? {
+                    self.take(line)?;
+                }
+            }
+            self.flush()?;
+        }
+    }
+
+    /// Waits for something to do: whether the runner speaks, and which outputs of processes have something to read.
+    fn wait(&self, input: BorrowedFd<'_>) -> Result<(bool, Vec<(u64, bool)>)> {
+        let mut fds = vec![PollFd::from_borrowed_fd(input, PollFlags::IN)];
+        let mut whose = Vec::new();
+        let mut timeout = None;
+        for (number, process) in &self.processes {
+            if process.stdout.is_none() && process.stderr.is_none() {
+                timeout = Some(&COLLECTING);
+            }
+            let outputs = [(&process.stdout, true), (&process.stderr, false)];
+            for (fd, is_stdout) in outputs.into_iter().filter(|_| self.waiting.len() < MOST_WAITING) {
+                if let Some(fd) = fd {
+                    fds.push(PollFd::new(fd, PollFlags::IN));
+                    whose.push((*number, is_stdout));
+                }
+            }
+        }
+        let of_processes = fds.len();
+        if !self.waiting.is_empty() {
+            fds.push(PollFd::from_borrowed_fd(self.output, PollFlags::OUT));
+        }
+        match poll(&mut fds, timeout) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok((false, Vec::new())),
+            Err(error) => return Err(error).context("wait for the runner"),
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let ready = fds[1..of_processes].iter().zip(whose).filter(|(fd, _)| is_ready(fd)).map(|(_, whose)| whose);
+        Ok((is_ready(&fds[0]), ready.collect()))
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<()> {
+        if !self.is_greeted {
+            self.is_greeted = true;
+            return Greeting::check(line).map_err(|why| anyhow!("{why}"));
+        }
+        match read::<ToHost>(line).map_err(|why| anyhow!("{why}"))? {
+            ToHost::Ask { number, question } => match self.answer(question) {
+                Ok(answer) => self.say(&FromHost::Answer { number, answer }),
+                Err(error) => self.say(&FromHost::Refused { number, why: in_words(&error) }),
+            },
+            ToHost::Input { process, data } => {
+                if let Some(stdin) = self.processes.get_mut(&process).and_then(|process| process.stdin.as_mut()) {
+                    // Fails when the process has gone; then its outputs have ended too, which says so.
+                    let _ = stdin.write_all(&data.0);
+                }
+                Ok(())
+            }
+            ToHost::InputEnded { process } => {
+                self.processes.get_mut(&process).and_then(|process| process.stdin.take());
+                Ok(())
+            }
+            ToHost::Kill { process } => {
+                if let Some(process) = self.processes.get_mut(&process) {
+                    // Fails when it has ended.
+                    let _ = process.life.kill();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn answer(&mut self, question: Question) -> Result<Answer> {
+        let done = |()| Answer::Done;
+        Ok(match question {
+            Question::Facts => Answer::Facts(self.host.facts()?),
+            Question::Now => Answer::Now { ns: self.host.now()? },
+            Question::Mark => Answer::Mark(self.host.mark()?),
+            Question::Between { begin, end } => Answer::Window(self.host.between(begin, end)?),
+            Question::Sample => Answer::Sample(self.host.sample()?),
+            Question::EndSampling => Answer::Sampled(self.host.end_sampling()?),
+            Question::KeepOff { cpus } => self.host.keep_off(&cpus).map(done)?,
+            Question::Apply { plan } => self.host.apply(&plan).map(done)?,
+            Question::Forget { mark } => self.host.forget(mark).map(done)?,
+            Question::StartSampling => self.host.start_sampling().map(done)?,
+            Question::TearDown => self.host.tear_down().map(done)?,
+            Question::Start { process, space, program } => {
+                if self.processes.contains_key(&process) {
+                    bail!("process {process} runs already");
+                }
+                let Piped { stdin, stdout, stderr, life } = self.host.start(&space, &program)?;
+                let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
+                self.processes.insert(process, Process { stdin, stdout, stderr, life });
+                Answer::Done
+            }
+        })
+    }
+
+    /// Hands on what a process has written.
+    fn hear(&mut self, number: u64, is_stdout: bool) -> Result<()> {
+        let Some(process) = self.processes.get_mut(&number) else { return Ok(()) };
+        let output = if is_stdout { &mut process.stdout } else { &mut process.stderr };
+        let Some(fd) = output else { return Ok(()) };
+        let mut chunk = [0u8; CHUNK];
+        let (said, process) = match rustix::io::read(fd, &mut chunk) {
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(()),
+            Ok(0) | Err(_) => {
+                *output = None;
+                (None, number)
+            }
+            Ok(count) => (Some(Bytes(chunk[..count].to_vec())), number),
+        };
+        self.say(&match (said, is_stdout) {
+            (Some(data), true) => FromHost::Output { process, data },
+            (Some(data), false) => FromHost::Errors { process, data },
+            (None, true) => FromHost::OutputEnded { process },
+            (None, false) => FromHost::ErrorsEnded { process },
+        })
+    }
+
+    /// Tells of processes that have ended.
+    fn collect(&mut self) -> Result<()> {
+        let mut ended = Vec::new();
+        self.processes.retain(|number, process| {
+            let goes_on = process.stdout.is_some() || process.stderr.is_some();
+            match if goes_on { None } else { process.life.try_wait().transpose() } {
+                None => true,
+                Some(status) => {
+                    // One that nobody can wait for any more has been killed.
+                    ended.push((*number, status.map_or(9, ExitStatusExt::into_raw)));
+                    false
+                }
+            }
+        });
+        ended.into_iter().try_for_each(|(process, status)| self.say(&FromHost::Ended { process, status }))
+    }
+
+    fn say(&mut self, message: &impl serde::Serialize) -> Result<()> {
+        let line = line(message).map_err(|why| anyhow!("{why}"))?;
+        self.waiting.extend(line);
+        self.flush()
+    }
+
+    /// Writes what the runner takes now.
+    fn flush(&mut self) -> Result<()> {
+        while !self.waiting.is_empty() {
+            let (piece, _) = self.waiting.as_slices();
+            match rustix::io::write(self.output, piece) {
+                Ok(count) => drop(self.waiting.drain(..count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(error) => return Err(error).context("write to the runner"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says why nothing follows, as far as the runner listens.
+    fn part(&mut self, why: &str) {
+        let said = self.say(&FromHost::Broken { why: why.to_owned() });
+        while said.is_ok() && !self.waiting.is_empty() {
+            let mut fds = [PollFd::from_borrowed_fd(self.output, PollFlags::OUT)];
+            if !matches!(poll(&mut fds, Some(&PARTING)), Ok(1)) || self.flush().is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stdin = None;
+        if !matches!(self.life.try_wait(), Ok(Some(_))) {
+            let _: io::Result<()> = self.life.kill();
+            let _ = self.life.wait();
+        }
+    }
+}
