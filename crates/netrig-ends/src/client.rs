@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use super::guest::{Action, Ends, Guest, Test};
+use super::client_session::{Action, ClientSession, Ends, Test};
 use super::machine::{Counted, Meter};
 use super::seal::{Key, Nonce};
 use super::server::{Family, until};
@@ -91,20 +91,20 @@ pub fn run(
     let server = socket.peer_addr().context("find the server's address")?;
     // The counters are to be read at the window's edges, also where the load fills every CPU.
     clock::be_punctual();
-    let mut guest = Guest::new(server, test.clone(), monotonic_ns());
+    let mut session = ClientSession::new(server, test.clone(), monotonic_ns());
     if let Some(key) = &target.key {
-        guest = guest.with_key(key.clone(), Nonce::draw().context("draw a random number")?);
+        session = session.with_key(key.clone(), Nonce::draw().context("draw a random number")?);
     }
     let (program, cancel) = (program.to_owned(), cancel.clone());
     let meter = Meter::new()?;
     let mut link =
-        Link { socket, server, server_listens: true, guest, worker: None, watched: None, meter, program, cancel };
+        Link { socket, server, server_listens: true, session, worker: None, watched: None, meter, program, cancel };
     while (results.len() as u32) < trials {
         if let Some(ends) = link.carry_out(watch)? {
             watch.done(&ends);
             results.push(ends);
             if (results.len() as u32) < trials {
-                link.guest.begin(monotonic_ns());
+                link.session.begin(monotonic_ns());
             }
         } else {
             link.wait()?;
@@ -173,7 +173,7 @@ struct Link {
     server: SocketAddr,
     /// Until the server closes the connection.
     server_listens: bool,
-    guest: Guest,
+    session: ClientSession,
     worker: Option<Process>,
     /// The last worker's CPU time.
     watched: Option<Counted>,
@@ -185,10 +185,10 @@ struct Link {
 impl Link {
     /// Does what the conversation wants done, up to the end of a test.
     fn carry_out(&mut self, watch: &mut dyn Watch) -> Result<Option<Ends>> {
-        while let Some(action) = self.guest.next_action() {
+        while let Some(action) = self.session.next_action() {
             match action {
                 Action::Send(request) => {
-                    let line = self.guest.line(&request);
+                    let line = self.session.line(&request);
                     if let Err(error) = self.socket.write_all(&line) {
                         // What the server said before it went away may be waiting to be read.
                         self.server_is_gone(&error);
@@ -196,17 +196,17 @@ impl Link {
                 }
                 Action::Start(plan) => match self.start(&plan) {
                     Ok(()) => self.order(&rig_load::protocol::Order::Plan(plan)),
-                    Err(error) => self.guest.not_started(&error),
+                    Err(error) => self.session.not_started(&error),
                 },
                 Action::Order(order) => self.order(&order),
                 Action::Count => {
                     let place = self.watched.as_ref().and_then(|counted| counted.place);
-                    self.guest.counted(self.meter.read(place)?);
+                    self.session.counted(self.meter.read(place)?);
                 }
                 Action::Show(end, sample) => watch.interim(end, &sample),
                 Action::Ready(machine) => {
                     watch.connected(self.server, &machine);
-                    self.guest.begin(monotonic_ns());
+                    self.session.begin(monotonic_ns());
                 }
                 Action::Done(ends) => return Ok(Some(*ends)),
                 Action::Fail(why) => return Err(anyhow!(why)),
@@ -230,13 +230,13 @@ impl Link {
         if let Some(worker) = &mut self.worker
             && let Err(error) = worker.order(order)
         {
-            self.guest.worker_ended(Err(error.to_string()), monotonic_ns());
+            self.session.worker_ended(Err(error.to_string()), monotonic_ns());
         }
     }
 
-    /// Waits for anything to happen, and tells it to the guest.
+    /// Waits for anything to happen, and tells it to the session.
     fn wait(&mut self) -> Result<()> {
-        let timeout = self.guest.deadline_ns().map(until);
+        let timeout = self.session.deadline_ns().map(until);
         let mut fds = vec![PollFd::new(&self.cancel, PollFlags::IN)];
         fds.extend(self.server_listens.then(|| PollFd::new(&self.socket, PollFlags::IN)));
         let stdout = self.worker.as_ref().and_then(Process::stdout).map(AsFd::as_fd);
@@ -265,7 +265,7 @@ impl Link {
         if server {
             self.server_has_words();
         }
-        self.guest.time_is(monotonic_ns());
+        self.session.time_is(monotonic_ns());
         Ok(())
     }
 
@@ -273,13 +273,13 @@ impl Link {
         let Some(worker) = &mut self.worker else { return };
         let now_ns = monotonic_ns();
         match worker.events() {
-            Ok(Some(events)) => events.into_iter().for_each(|event| self.guest.worker_said(event, now_ns)),
+            Ok(Some(events)) => events.into_iter().for_each(|event| self.session.worker_said(event, now_ns)),
             Ok(None) => {
                 let how = worker.outcome();
                 self.worker = None;
-                self.guest.worker_ended(how, now_ns);
+                self.session.worker_ended(how, now_ns);
             }
-            Err(error) => self.guest.worker_ended(Err(error.to_string()), now_ns),
+            Err(error) => self.session.worker_ended(Err(error.to_string()), now_ns),
         }
     }
 
@@ -288,13 +288,13 @@ impl Link {
         match self.socket.read(&mut piece) {
             Ok(0) => {
                 self.server_listens = false;
-                self.guest.closed(&"end of file");
+                self.session.closed(&"end of file");
             }
-            Ok(n) => self.guest.received(&piece[..n], monotonic_ns()),
+            Ok(n) => self.session.received(&piece[..n], monotonic_ns()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 self.server_listens = false;
-                self.guest.closed(&error);
+                self.session.closed(&error);
             }
         }
     }
@@ -303,8 +303,8 @@ impl Link {
         let mut piece = [0u8; PIECE];
         let _ = self.socket.set_nonblocking(true);
         while let Ok(n @ 1..) = self.socket.read(&mut piece) {
-            self.guest.received(&piece[..n], monotonic_ns());
+            self.session.received(&piece[..n], monotonic_ns());
         }
-        self.guest.closed(error);
+        self.session.closed(error);
     }
 }

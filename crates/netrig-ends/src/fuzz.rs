@@ -29,12 +29,12 @@ use rig_study::record::Environment;
 use rig_sys::counters::CpuTicks;
 use rig_testbed::accounting::CpuReading;
 
-use super::guest::{self, Guest, Test};
+use super::client_session::{self, ClientSession, Test};
 use super::limits::Limits;
 use super::machine::Reading;
 use super::report;
 use super::seal::{End, Key, Nonce, PREFIX, Seal};
-use super::session::{self, Session};
+use super::server_session::{self, ServerSession};
 use super::wire::{self, Ask, LONGEST_REQUEST, Reply, Version};
 
 /// A script that is longer says nothing new.
@@ -109,7 +109,7 @@ pub fn server(script: &[u8]) -> u32 {
     let longest = limits.time + Duration::from_secs(120);
     let environment = Arc::new(Environment::default());
     let mut now_ns = 1_000_000_000_000;
-    let mut session = Session::new(peer, local, Arc::new(limits.clone()), environment, now_ns);
+    let mut session = ServerSession::new(peer, local, Arc::new(limits.clone()), environment, now_ns);
     let (script, is_keyed) = keyed(script);
     let (mut seal, mut is_proven) = (None, !is_keyed);
     if is_keyed {
@@ -142,23 +142,23 @@ pub fn server(script: &[u8]) -> u32 {
         while let Some(action) = session.next_action() {
             assert!(!closed, "{action:?} after the end");
             match action {
-                session::Action::Reply(reply) => {
+                server_session::Action::Reply(reply) => {
                     done += u32::from(matches!(reply, Reply::Done(_)));
                     assert_is_a_line(&session.line(&reply), wire::LONGEST_REPLY + PREFIX);
                 }
-                session::Action::Start(plan) => {
+                server_session::Action::Start(plan) => {
                     assert!(worker.is_none(), "a second worker");
                     assert!(is_proven, "a worker for who has no key");
                     assert_is_harmless(&plan, local, peer, &limits);
                     worker = Some(false);
                 }
-                session::Action::Order(Order::Go { start_ns }) => {
+                server_session::Action::Order(Order::Go { start_ns }) => {
                     assert_eq!(worker.replace(true), Some(false), "an order to nobody, or twice");
                     assert!(start_ns >= now_ns);
                 }
-                session::Action::Order(order) => panic!("{order:?} is the caller's"),
-                session::Action::Count => session.counted(reading(now_ns)),
-                session::Action::Close => {
+                server_session::Action::Order(order) => panic!("{order:?} is the caller's"),
+                server_session::Action::Count => session.counted(reading(now_ns)),
+                server_session::Action::Close => {
                     closed = true;
                     worker = None;
                 }
@@ -183,7 +183,7 @@ fn assert_is_harmless(plan: &WorkerPlan, local: SocketAddr, peer: SocketAddr, li
     plan.validate().expect("a plan is checked before it is used");
     let Role::Listen { address, only_from } = plan.role else { panic!("a server does not connect") };
     assert_eq!((address, only_from), (SocketAddr::new(local.ip(), 0), Some(peer.ip())));
-    assert_eq!(plan.name, session::NAME);
+    assert_eq!(plan.name, server_session::NAME);
     let ask = Ask { load: plan.load.clone(), phases: plan.phases, cpus: plan.cpus.clone() };
     limits.check(&ask).expect("what is beyond the limits is refused");
 }
@@ -198,11 +198,11 @@ pub fn client(script: &[u8]) -> u32 {
     let server: SocketAddr = ([192, 0, 2, 2], wire::PORT).into();
     let test = test();
     let mut now_ns = 5_000_000_000;
-    let mut guest = Guest::new(server, test.clone(), now_ns);
+    let mut client = ClientSession::new(server, test.clone(), now_ns);
     let (script, is_keyed) = keyed(script);
     let (mut seal, mut is_proven) = (None, !is_keyed);
     if is_keyed {
-        guest = guest.with_key(key(), NONCES.1);
+        client = client.with_key(key(), NONCES.1);
     }
     let (mut worker, mut over, mut done) = (false, false, 0);
     for step in steps(script) {
@@ -213,39 +213,39 @@ pub fn client(script: &[u8]) -> u32 {
                     let welcome = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
                     seal = Some(Seal::new(End::Server, &key(), NONCES.0, NONCES.1, welcome));
                 }
-                guest.received(&bytes, now_ns);
+                client.received(&bytes, now_ns);
             }
             Step::Sealed(json) => {
                 is_proven = true;
-                guest.received(&sealed(&mut seal, json), now_ns);
+                client.received(&sealed(&mut seal, json), now_ns);
             }
             Step::Time(ms) => {
                 now_ns += ms.min(1_000_000) * 1_000_000;
-                guest.time_is(now_ns);
+                client.time_is(now_ns);
             }
             Step::Worker(line) if worker => {
                 if let Ok(event) = serde_json::from_slice::<Event>(line) {
-                    guest.worker_said(event, now_ns);
+                    client.worker_said(event, now_ns);
                 }
             }
             Step::Ended(how) if worker => {
                 worker = false;
-                guest.worker_ended(how, now_ns);
+                client.worker_ended(how, now_ns);
             }
-            Step::Stop => guest.closed(&"end of file"),
+            Step::Stop => client.closed(&"end of file"),
             Step::NotStarted if worker => {
                 worker = false;
-                guest.not_started(&"no memory");
+                client.not_started(&"no memory");
             }
             Step::Worker(_) | Step::Ended(_) | Step::NotStarted => {}
         }
-        while let Some(action) = guest.next_action() {
+        while let Some(action) = client.next_action() {
             assert!(!over, "{action:?} after the end");
             match action {
-                guest::Action::Send(request) => {
-                    assert_is_a_line(&guest.line(&request), LONGEST_REQUEST + PREFIX);
+                client_session::Action::Send(request) => {
+                    assert_is_a_line(&client.line(&request), LONGEST_REQUEST + PREFIX);
                 }
-                guest::Action::Start(plan) => {
+                client_session::Action::Start(plan) => {
                     assert!(!worker, "a second worker");
                     assert!(is_proven, "a worker for a server that has no key");
                     plan.validate().expect("the client's own plan");
@@ -253,24 +253,24 @@ pub fn client(script: &[u8]) -> u32 {
                     assert_eq!(to.ip(), server.ip());
                     worker = true;
                 }
-                guest::Action::Order(Order::Go { start_ns }) => assert!(start_ns >= now_ns),
-                guest::Action::Order(order) => panic!("{order:?} is the caller's"),
-                guest::Action::Count => guest.counted(reading(now_ns)),
-                guest::Action::Show(..) => {}
-                guest::Action::Ready(_) => guest.begin(now_ns),
-                guest::Action::Done(ends) => {
+                client_session::Action::Order(Order::Go { start_ns }) => assert!(start_ns >= now_ns),
+                client_session::Action::Order(order) => panic!("{order:?} is the caller's"),
+                client_session::Action::Count => client.counted(reading(now_ns)),
+                client_session::Action::Show(..) => {}
+                client_session::Action::Ready(_) => client.begin(now_ns),
+                client_session::Action::Done(ends) => {
                     assert!(!worker, "a worker that outlives its test");
                     assert_can_be_reported(&ends, &test);
                     done += 1;
-                    guest.begin(now_ns);
+                    client.begin(now_ns);
                 }
-                guest::Action::Fail(why) => {
+                client_session::Action::Fail(why) => {
                     over = true;
                     assert!(why.len() < 10_000 && !why.contains(char::is_control), "{why:?}");
                 }
             }
         }
-        assert!(over || guest.deadline_ns().is_some(), "it waits for ever");
+        assert!(over || client.deadline_ns().is_some(), "it waits for ever");
     }
     done
 }
@@ -300,7 +300,7 @@ pub(super) fn test() -> Test {
     Test { client: load.clone(), client_cpus: Vec::new(), server: load, server_cpus: Vec::new(), phases }
 }
 
-fn assert_can_be_reported(ends: &guest::Ends, test: &Test) {
+fn assert_can_be_reported(ends: &client_session::Ends, test: &Test) {
     let environment = Environment::default();
     let document = report::document(&report::Outcome {
         host: "server",

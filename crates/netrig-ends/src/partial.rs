@@ -6,7 +6,7 @@ use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
 use rig_load::record::Sample;
 use rig_study::claim::Metric;
 
-use super::guest::NAME;
+use super::client_session::NAME;
 
 /// The intervals that both ends told of, from the window's begin. CPU time and latency are counted at the window's end and
 /// in the load threads, so that a trial that was stopped has none.
@@ -70,7 +70,7 @@ impl Partial {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{fuzz, session};
+    use super::super::{fuzz, server_session};
     use super::*;
 
     fn sample(at_ns: u64, bytes: u64, retransmits: u32) -> Sample {
@@ -95,11 +95,11 @@ mod tests {
         partial.add(NAME, &sample(500_000_000, 1_000_000, 1));
         assert!(partial.is_empty());
         assert_eq!(partial.figure(&load, Metric::Throughput), None);
-        partial.add(session::NAME, &sample(500_000_000, 900_000, 0));
+        partial.add(server_session::NAME, &sample(500_000_000, 900_000, 0));
         partial.add(NAME, &sample(1_000_000_000, 2_000_000, 2));
         assert_eq!(partial.covered(), Duration::from_millis(500));
         assert_eq!(partial.figure(&load, Metric::Throughput), Some([16e6, 14.4e6]));
-        partial.add(session::NAME, &sample(1_000_000_000, 2_000_000, 0));
+        partial.add(server_session::NAME, &sample(1_000_000_000, 2_000_000, 0));
         assert_eq!(partial.covered(), Duration::from_secs(1));
         assert_eq!(partial.figure(&load, Metric::Throughput), Some([24e6, 23.2e6]));
         assert_eq!(partial.figure(&load, Metric::Retransmits), Some([3.0, 0.0]));

@@ -15,15 +15,15 @@ use rig_study::run::suspicion;
 use rig_study::suite::bytes;
 use serde_json::json;
 
-use super::guest::{Ends, NAME, Test};
+use super::client_session::{Ends, NAME, Test};
 use super::partial::Partial;
-use super::session;
+use super::server_session;
 
 /// Confidence of the intervals over several trials, percent.
 const LEVEL: f64 = 95.0;
 
 /// The ends with the sides that figures know them as: the client connects, the server listens.
-const ENDS: [(&str, Side); 2] = [(NAME, Side::Local), (session::NAME, Side::Remote)];
+const ENDS: [(&str, Side); 2] = [(NAME, Side::Local), (server_session::NAME, Side::Remote)];
 
 /// A test that was made, for its report.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
         phases: Vec::new(),
         series: None,
         limit: None,
-        middle: None,
+        dut: None,
         host: None,
         scenario: load.name().into(),
         ordinal,
@@ -61,7 +61,10 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
         total_us: end_ns.saturating_sub(begin_ns) / 1000,
         window_begin_ns: begin_ns,
         window_end_ns: end_ns,
-        nodes: vec![ends.client_machine.clone().into_node(NAME), ends.server_machine.clone().into_node(session::NAME)],
+        nodes: vec![
+            ends.client_machine.clone().into_node(NAME),
+            ends.server_machine.clone().into_node(server_session::NAME),
+        ],
         workers: vec![ends.client.clone(), ends.server.clone()],
         throttled_us: None,
         flags: Vec::new(),

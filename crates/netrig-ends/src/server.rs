@@ -31,7 +31,7 @@ use rig_study::record::Environment;
 use super::limits::{Limits, same_client};
 use super::machine::Meter;
 use super::seal::{Key, Nonce};
-use super::session::{Action, Session};
+use super::server_session::{Action, ServerSession};
 use super::wire::{self, Reply};
 
 /// What belongs to no client, among the numbers that epoll hands back.
@@ -236,7 +236,7 @@ impl Server {
         let now_ns = monotonic_ns();
         let client = admitted.map_err(|refusal| refusal.to_string()).and_then(|()| {
             let local = client::prepare(&socket).map_err(|error| error.to_string())?;
-            let session = Session::new(peer, local, self.limits.clone(), self.environment.clone(), now_ns);
+            let session = ServerSession::new(peer, local, self.limits.clone(), self.environment.clone(), now_ns);
             let Some(key) = &self.key else { return Ok(session) };
             let nonce = Nonce::draw().map_err(|error| format!("draw a random number: {error}"))?;
             Ok(session.with_key(key.clone(), nonce))

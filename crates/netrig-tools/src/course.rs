@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rig_load::worker::ends::Counts;
+use rig_load::worker::embedded::Counts;
 use rig_sys::clock::monotonic_ns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

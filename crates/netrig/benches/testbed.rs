@@ -16,7 +16,7 @@ use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::netns::NetNs;
 use rig_testbed::host::{Host, Local};
 use rig_testbed::topology::{Endpoint, Layout, Path, Topology};
-use rig_testbed::{Shares, Testbed, share_cpus};
+use rig_testbed::{Placement, Testbed, partition_cpus};
 
 const ROUNDS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const APART: Duration = Duration::from_millis(10);
 
 fn main() -> Result<()> {
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
-    let cpus = share_cpus(&CpuSet::allowed()?, &shared_cores(), 2)?;
+    let cpus = partition_cpus(&CpuSet::allowed()?, &shared_cores(), 2)?;
     let paths = Path::plain().filter(|path| path.layout() != Layout::One);
     let mut results: Vec<(Path, Sample, Sample)> =
         paths.map(|path| (path, Sample::default(), Sample::default())).collect();
@@ -54,7 +54,7 @@ fn readings() -> Result<()> {
     for nodes in 1..=3 {
         let sized = |path: Path| Topology::smallest(path).ok().filter(|(topology, _)| topology.nodes().len() == nodes);
         let (topology, _) = Path::all().find_map(sized).context("no path of so many nodes")?;
-        let cpus = Shares::new(&CpuSet::allowed()?, &shared_cores(), nodes.min(2))?.of(&topology, None)?;
+        let cpus = Placement::new(&CpuSet::allowed()?, &shared_cores(), nodes.min(2))?.of(&topology, None)?;
         let testbed = Testbed::build_on(&mut host, &topology, &cpus)?;
         testbed.host().start_sampling()?;
         let mut each = Sample::default();

@@ -169,7 +169,7 @@ mod tests {
                 vxlan: None,
                 local: range(own),
                 remote: range(far),
-                workers: vec![Place { cpu, queue: count, response: None }],
+                threads: vec![Place { cpu, queue: count, response: None }],
                 mtu: 1500,
                 live: true,
                 burst: 64,

@@ -308,7 +308,7 @@ pub struct PacketRecord {
     /// From when a request was due to the first byte of its response.
     #[serde(default)]
     pub first_byte: Option<Histogram>,
-    pub workers: Vec<PacketWorker>,
+    pub workers: Vec<PacketThread>,
     pub ports: Vec<PacketPort>,
     /// What was done with each address and port of servers, where there are several, over the whole run.
     #[serde(default)]
@@ -327,7 +327,7 @@ pub struct PacketServer {
 
 /// One worker of a packet load: a thread, an engine and a queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PacketWorker {
+pub struct PacketThread {
     pub interface: String,
     pub cpu: Option<u32>,
     /// Share of the window in which there was something to do, 0 to 1. The thread itself never rests.
@@ -502,5 +502,5 @@ pub struct WorkerPhase {
 pub struct PacketPhase {
     pub counters: BTreeMap<String, u64>,
     pub open: u64,
-    pub workers: Vec<PacketWorker>,
+    pub workers: Vec<PacketThread>,
 }

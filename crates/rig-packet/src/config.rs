@@ -191,7 +191,7 @@ pub struct Load {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u16>,
     /// How much of the time between two connections, or between two requests where these have a rate, passes before the
-    /// first: 0 to 1. Workers that share a rate have different ones, so that they take turns.
+    /// first: 0 to 1. Threads that share a rate have different ones, so that they take turns.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub phase: f64,
 }

@@ -1,4 +1,4 @@
-//! One worker: takes frames, answers them, keeps the time of its connections and opens new ones.
+//! What one thread drives: takes frames, answers them, keeps the time of its connections and opens new ones.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ use super::rows::{Row, Rows, Side};
 use super::steering::Steer;
 use super::table::{Counted, Table};
 use super::tcp::TcpService;
-use super::template::{Ends, Template};
+use super::template::{FourTuple, Template};
 use super::udp::UdpService;
 use super::underlay::{Below, Underlay};
 use super::unreachable::Unreachable;
@@ -52,8 +52,8 @@ pub(super) struct Core<F: Family> {
 
 impl<F: Family> Core<F> {
     #[inline(always)]
-    pub fn ends(&self, key: Key) -> Ends<F::Address> {
-        Ends {
+    pub fn four_tuple(&self, key: Key) -> FourTuple<F::Address> {
+        FourTuple {
             source: self.local.get(key.local()),
             destination: self.remote.get(key.remote()),
             source_port: key.local_port(),
@@ -131,7 +131,7 @@ enum Running<F: Family> {
     Flood(FloodService<F>),
 }
 
-/// One worker.
+/// What one thread drives.
 #[derive(Debug)]
 pub struct Engine<F: Family> {
     core: Core<F>,

@@ -80,7 +80,7 @@ impl<F: Family> FloodService<F> {
     #[inline(never)]
     pub fn open(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         if !self.flows {
-            let Some(key) = self.opener.next_ends(core, now) else { return false };
+            let Some(key) = self.opener.next_key(core, now) else { return false };
             core.counters.sk_open += 1;
             core.counters.sk_close += 1;
             self.send(core, now, key, transmit);
@@ -150,9 +150,9 @@ impl<F: Family> FloodService<F> {
 
     #[inline(never)]
     fn send(&mut self, core: &mut Core<F>, now: Nanos, key: Key, transmit: &mut impl Transmit) {
-        let mut ends = core.ends(key);
+        let mut tuple = core.four_tuple(key);
         if let Some(&destination) = self.destinations.get(self.next_destination) {
-            ends.destination = destination;
+            tuple.destination = destination;
             self.next_destination += 1;
             if self.next_destination == self.destinations.len() {
                 self.next_destination = 0;
@@ -160,10 +160,10 @@ impl<F: Family> FloodService<F> {
         }
         let Some(frame) = core.claim(transmit, self.packet.len()) else { return };
         if self.protocol == protocol::UDP {
-            self.packet.fill_udp::<F>(frame, ends);
+            self.packet.fill_udp::<F>(frame, tuple);
             core.counters.udp_tx += 1;
         } else {
-            self.packet.fill_tcp::<F>(frame, ends, tcp::first_number(key, now), 0);
+            self.packet.fill_tcp::<F>(frame, tuple, tcp::first_number(key, now), 0);
             core.counters.tcp_tx += 1;
             core.counters.syn_tx += 1;
         }

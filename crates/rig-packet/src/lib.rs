@@ -1,8 +1,8 @@
 //! The packet engine: TCP and UDP clients and servers that make and take frames themselves, for rates and numbers of
 //! connections that sockets cannot give.
 //!
-//! An [`Engine`] is one worker: it owns its connections, timers, templates and counters, shares nothing, and takes no
-//! memory per packet or connection once it is made. It never reads a clock: each [`Engine::pass`] is told the time. It
+//! An [`Engine`] is what one thread drives: it owns its connections, timers, templates and counters, shares nothing, and
+//! takes no memory per packet or connection once it is made. It never reads a clock: each [`Engine::pass`] is told the time. It
 //! meets the network through a [`Port`]; [`memory::pair`] joins two engines in one process.
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ pub use config::{
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
-pub use divide::{DivideError, Division, Hardware, Spread, Worker, divide};
+pub use divide::{DivideError, Division, Hardware, Part, Spread, divide};
 pub use engine::Engine;
 pub use exercise::exercise;
 pub use family::{Family, V4, V6};

@@ -37,7 +37,7 @@ pub(super) enum Told {
     Stray,
 }
 
-/// The numbers of a worker's requests.
+/// The numbers of a thread's requests.
 #[derive(Debug)]
 pub(super) struct Numbers {
     next: u32,

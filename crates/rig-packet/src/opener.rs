@@ -31,7 +31,7 @@ pub(super) struct Opener {
 impl Opener {
     /// Combinations that are looked at for one that is free.
     const TRIES: usize = 64;
-    /// Combinations that are looked at for one whose answers come to this worker.
+    /// Combinations that are looked at for one whose answers come to this thread.
     const STEPS: usize = 1024;
 
     /// `addresses` are how many there are: ours and the servers'.
@@ -105,7 +105,7 @@ impl Opener {
 
     /// The ends of a connection that is due, of which nothing is kept.
     #[inline]
-    pub fn next_ends<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<Key> {
+    pub fn next_key<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<Key> {
         let due = self.due(core, now)?;
         core.counters.late += u64::from(now - due > LATE);
         Some(self.step())

@@ -1,5 +1,5 @@
-//! What one end of a packet load does, all its ports and workers: a plain value that front ends make, that travels, and
-//! that is divided into one [`Config`](super::Config) per worker.
+//! What one end of a packet load does, all its ports and threads: a plain value that front ends make, that travels, and
+//! that is divided into one [`Config`](super::Config) per thread.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -20,10 +20,10 @@ pub const BURST: u16 = 256;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Packets {
     pub ports: Vec<PortPlan>,
-    /// What all workers do together: rates, numbers of connections to hold and capacities are those of this end and are
-    /// divided; ranges of ports are divided where workers would meet in them.
+    /// What all threads do together: rates, numbers of connections to hold and capacities are those of this end and are
+    /// divided; ranges of ports are divided where threads would meet in them.
     pub service: Service,
-    /// Connections that can be open at once, all workers together. `None`: as many as are to be held, or as the rate
+    /// Connections that can be open at once, all threads together. `None`: as many as are to be held, or as the rate
     /// opens while a connection is given up.
     pub capacity: Option<u64>,
     pub course: Timeline,
@@ -41,7 +41,7 @@ pub struct Timeline {
     pub drain: Duration,
 }
 
-/// One interface, and the workers on it.
+/// One interface, and the threads on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PortPlan {
@@ -56,7 +56,8 @@ pub struct PortPlan {
     pub local: Vec<Range>,
     pub remote: Vec<Range>,
     /// One for each queue that is used.
-    pub workers: Vec<Place>,
+    #[serde(rename = "workers")]
+    pub threads: Vec<Place>,
     /// Bytes of the largest IP packet.
     pub mtu: u16,
     /// Whether frames may leave without socket buffers, on a veth that allows it: not where a thread or a queue in memory
@@ -83,14 +84,14 @@ pub struct Range {
     pub count: u32,
 }
 
-/// Where a worker is.
+/// Where a thread is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Place {
     /// The CPU that it stays on; `None`: wherever it is put.
     pub cpu: Option<u32>,
     pub queue: u32,
-    /// A server's response of this worker, in place of the service's.
+    /// A server's response of this thread, in place of the service's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<Payload>,
 }
@@ -152,10 +153,10 @@ pub struct VxlanPlan {
     pub vni: u32,
     pub inner_source: [u8; 6],
     pub inner_destination: [u8; 6],
-    /// One for each worker: answers come to the worker whose it is.
+    /// One for each thread: answers come to the thread whose it is.
     pub local: Ipv4Addr,
     pub local_count: u32,
     pub remote: Ipv4Addr,
-    /// 1, or one for each worker.
+    /// 1, or one for each thread.
     pub remote_count: u32,
 }

@@ -324,11 +324,11 @@ pub fn losses(place: &str, count: impl Fn(&str) -> u64, late: f64) -> Vec<Loss> 
 pub enum GeneratorBound {
     /// The limit is this part of what the generator reaches with nothing between its ends.
     Limit(f64),
-    /// The busiest of its workers had something to do for this part of the time.
+    /// The busiest of its threads had something to do for this part of the time.
     Busy(f64),
 }
 
-/// Whether `limit` is the generator's own: that was measured as `generator`, and its busiest worker had something to do
+/// Whether `limit` is the generator's own: that was measured as `generator`, and its busiest thread had something to do
 /// for the part `busy` of the time.
 pub fn generator_bound(limit: f64, generator: Option<f64>, busy: f64) -> Option<GeneratorBound> {
     let share = generator.filter(|generator| *generator > 0.0).map(|generator| limit / generator);

@@ -21,7 +21,7 @@ pub(super) struct Template {
 
 /// Addresses and ports of a packet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ends<A> {
+pub(super) struct FourTuple<A> {
     pub source: A,
     pub destination: A,
     pub source_port: u16,
@@ -88,9 +88,15 @@ impl Template {
 
     /// Fills `frame`, which is as long as this, with a segment.
     #[inline(always)]
-    pub fn fill_tcp<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, sequence: u32, acknowledgment: u32) {
+    pub fn fill_tcp<F: Family>(
+        &self,
+        frame: &mut [u8],
+        tuple: FourTuple<F::Address>,
+        sequence: u32,
+        acknowledgment: u32,
+    ) {
         frame.copy_from_slice(&self.frame);
-        let sum = self.ends::<F>(frame, ends, 0).long(sequence).long(acknowledgment);
+        let sum = self.addressed::<F>(frame, tuple, 0).long(sequence).long(acknowledgment);
         let header = &mut frame[self.link + F::HEADER..][..tcp::HEADER];
         header[4..8].copy_from_slice(&sequence.to_be_bytes());
         header[8..12].copy_from_slice(&acknowledgment.to_be_bytes());
@@ -102,7 +108,7 @@ impl Template {
     pub fn fill_data<F: Family>(
         &self,
         frame: &mut [u8],
-        ends: Ends<F::Address>,
+        tuple: FourTuple<F::Address>,
         (sequence, acknowledgment): (u32, u32),
         flags: u8,
         data: &[u8],
@@ -111,7 +117,7 @@ impl Template {
         head.copy_from_slice(&self.frame);
         body.copy_from_slice(data);
         let added = data.len() as u16;
-        let sum = self.ends::<F>(head, ends, added).long(sequence).long(acknowledgment);
+        let sum = self.addressed::<F>(head, tuple, added).long(sequence).long(acknowledgment);
         let header = &mut head[self.link + F::HEADER..][..tcp::HEADER];
         let before = header[13];
         header[13] |= flags;
@@ -123,18 +129,18 @@ impl Template {
 
     /// Fills `frame`, which is as long as this, with a datagram.
     #[inline(always)]
-    pub fn fill_udp<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>) {
+    pub fn fill_udp<F: Family>(&self, frame: &mut [u8], tuple: FourTuple<F::Address>) {
         frame.copy_from_slice(&self.frame);
-        let sum = self.ends::<F>(frame, ends, 0);
+        let sum = self.addressed::<F>(frame, tuple, 0);
         frame[self.link + F::HEADER..][udp::CHECKSUM..][..2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
     }
 
     /// Fills `frame`, which is as long as this, with a datagram whose payload begins with `number`. The template's begins
     /// with four bytes of zero.
     #[inline(always)]
-    pub fn fill_numbered<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, number: u32) {
+    pub fn fill_numbered<F: Family>(&self, frame: &mut [u8], tuple: FourTuple<F::Address>, number: u32) {
         frame.copy_from_slice(&self.frame);
-        let sum = self.ends::<F>(frame, ends, 0).long(number);
+        let sum = self.addressed::<F>(frame, tuple, 0).long(number);
         let datagram = &mut frame[self.link + F::HEADER..];
         datagram[udp::HEADER..][..4].copy_from_slice(&number.to_be_bytes());
         datagram[udp::CHECKSUM..][..2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
@@ -142,12 +148,12 @@ impl Template {
 
     /// Puts addresses and ports in; returns the transport's sum with them.
     #[inline(always)]
-    fn ends<F: Family>(&self, frame: &mut [u8], ends: Ends<F::Address>, added: u16) -> Sum {
+    fn addressed<F: Family>(&self, frame: &mut [u8], tuple: FourTuple<F::Address>, added: u16) -> Sum {
         let packet = &mut frame[self.link..];
-        F::finish(packet, ends.source, ends.destination, self.ip, added);
-        let ports = u32::from(ends.source_port) << 16 | u32::from(ends.destination_port);
+        F::finish(packet, tuple.source, tuple.destination, self.ip, added);
+        let ports = u32::from(tuple.source_port) << 16 | u32::from(tuple.destination_port);
         packet[F::HEADER..F::HEADER + 4].copy_from_slice(&ports.to_be_bytes());
-        let addresses = F::sum(ends.source).plus(F::sum(ends.destination));
+        let addresses = F::sum(tuple.source).plus(F::sum(tuple.destination));
         if let Some(start) = self.tunnel {
             let hash = ports ^ u32::from(addresses.folded()) << 8;
             Tunnel::patch(frame, start, Tunnel::source_port(hash), added);

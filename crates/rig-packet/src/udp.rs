@@ -263,11 +263,11 @@ impl UdpService {
     /// Sends a message, with `number` where it has room for one.
     #[inline]
     fn send<F: Family>(&self, core: &mut Core<F>, key: Key, number: Option<u32>, transmit: &mut impl Transmit) {
-        let ends = core.ends(key);
+        let tuple = core.four_tuple(key);
         if let Some(frame) = core.claim(transmit, self.message.len()) {
             match number.filter(|_| self.filler.is_some()) {
-                Some(number) => self.message.fill_numbered::<F>(frame, ends, number),
-                None => self.message.fill_udp::<F>(frame, ends),
+                Some(number) => self.message.fill_numbered::<F>(frame, tuple, number),
+                None => self.message.fill_udp::<F>(frame, tuple),
             }
             core.counters.udp_tx += 1;
         }

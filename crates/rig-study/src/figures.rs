@@ -20,7 +20,7 @@ use rig_stats::sample::{Bound, Reading, Resolution, Sample};
 use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
 use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
 
-pub mod middle;
+pub mod dut;
 pub mod packets;
 pub mod phases;
 
@@ -52,7 +52,7 @@ pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
         Metric::T95 => phases::t95(record),
         Metric::Limit => found(record, |of| of != Searched::Held).or(record.limit.as_ref().map(|limit| limit.rate)),
         Metric::LimitHeld => found(record, |of| of == Searched::Held),
-        metric if middle::is_own(metric) => middle::figure(record, metric),
+        metric if dut::is_own(metric) => dut::figure(record, metric),
         _ => packets::figure(record, side, metric),
     }
     .filter(|value| value.is_finite())
@@ -217,7 +217,7 @@ impl Kind {
     }
 
     /// The two ends as tables name them: sender and receiver where payload goes one way, else local and remote.
-    pub fn ends(self) -> [Side; 2] {
+    pub fn sides(self) -> [Side; 2] {
         match self {
             Self::Stream | Self::Datagrams => [Side::Sender, Side::Receiver],
             _ => [Side::Local, Side::Remote],

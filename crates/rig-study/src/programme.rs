@@ -27,7 +27,8 @@ pub struct Phase {
     /// What claims call it; empty of the only phase of a plain window.
     pub name: String,
     /// What changes when it begins.
-    pub begins: Vec<Step>,
+    #[serde(rename = "begins")]
+    pub steps: Vec<Step>,
     pub lasts: Lasts,
 }
 
@@ -102,7 +103,7 @@ pub struct Condition {
 impl Default for Programme {
     /// A plain window.
     fn default() -> Self {
-        let phase = Phase { name: String::new(), begins: Vec::new(), lasts: Lasts::Window };
+        let phase = Phase { name: String::new(), steps: Vec::new(), lasts: Lasts::Window };
         Self { sample: None, phases: vec![phase] }
     }
 }
@@ -142,7 +143,7 @@ impl Programme {
 impl Phase {
     /// What loads are told when it begins.
     pub fn rates(&self) -> impl Iterator<Item = (Which, Rate)> + '_ {
-        self.begins.iter().filter_map(|step| match step {
+        self.steps.iter().filter_map(|step| match step {
             Step::Rate { load, rate } => Some((*load, *rate)),
             Step::Command(_) => None,
         })
@@ -150,7 +151,7 @@ impl Phase {
 
     /// What datapaths are told when it begins, in this order.
     pub fn commands(&self) -> impl Iterator<Item = &Command> {
-        self.begins.iter().filter_map(|step| match step {
+        self.steps.iter().filter_map(|step| match step {
             Step::Command(command) => Some(command),
             Step::Rate { .. } => None,
         })

@@ -46,7 +46,8 @@ pub struct TrialRecord {
     /// Its system, connections, memory, services and drops are those that its agent told for [`Self::agents`], in the same
     /// moment; records of version 0.1.0 have them only here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub middle: Option<MiddleRecord>,
+    #[serde(rename = "middle")]
+    pub dut: Option<DutRecord>,
     /// The phases of the window, where it has any with names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseRecord>,
@@ -192,7 +193,7 @@ impl TrialRecord {
             throttled_us: None,
             search: None,
             agents: Vec::new(),
-            middle: None,
+            dut: None,
             phases: Vec::new(),
             series: self.series.clone(),
             limit: None,
@@ -222,7 +223,7 @@ pub struct AgentRecord {
 
 /// The node between the client's and the server's over the window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MiddleRecord {
+pub struct DutRecord {
     /// CPUs that carried packets.
     pub workers: Vec<u32>,
     /// CPUs that it shared with the load's ends, because the machine has no others.
@@ -339,7 +340,7 @@ pub enum Flag {
     SaturatedThread { worker: String, percent: f64 },
     /// Nodes own threads of the same core, as a CPU list, and slow each other down.
     SharedCore { nodes: Vec<String>, cpus: String },
-    /// The middle's workers have CPUs, as a CPU list, that the ends of the load have too.
+    /// The DUT's workers have CPUs, as a CPU list, that the ends of the load have too.
     SharedCpu { cpus: String },
     /// The kernel halted netrig because a control group had used up its CPU limit.
     Throttled { microseconds: u64 },
@@ -400,7 +401,7 @@ impl fmt::Display for Flag {
                 write!(f, "nodes {} share a core (CPUs {cpus}) and slow each other down", nodes.join(" and "))
             }
             Self::SharedCpu { cpus } => {
-                write!(f, "workers of the middle share CPUs {cpus} with the load's ends and slow each other down")
+                write!(f, "workers of the DUT share CPUs {cpus} with the load's ends and slow each other down")
             }
             Self::Throttled { microseconds } => {
                 write!(f, "the CPU limit of a control group halted netrig for {microseconds} us of CPU time")

@@ -3,21 +3,21 @@
 
 pub mod accounting;
 pub mod datapath;
+mod dut;
 pub mod host;
 pub mod kept;
 pub mod meter;
-mod middle;
 pub mod namespaces;
 pub mod node;
 mod paths;
+mod placement;
 pub mod plan;
 pub mod sampler;
-mod share;
 mod testbed;
 pub mod topology;
 
-pub use middle::Middle;
+pub use dut::Dut;
 pub use namespaces::Place;
-pub use share::{Shares, share_cpus, split_cores};
+pub use placement::{Placement, partition_cpus, split_cores};
 pub use testbed::Testbed;
 pub use topology::{SERVER_LINK, UPLINK};

@@ -18,17 +18,17 @@ use rig_sys::cpu::CpuSet;
 pub use wire::WireOptions;
 
 use crate::paths::{Asked, Draft};
-pub use crate::paths::{Ends, Layout, Path};
+pub use crate::paths::{Endpoints, Layout, Path};
 use crate::plan::Plan;
 
-/// The interface that joins an endpoint or a node to the outside; of a middle, to the client. Where there are several lanes,
+/// The interface that joins an endpoint or a node to the outside; of a DUT, to the client. Where there are several lanes,
 /// that of the first.
 pub const UPLINK: &str = "eth0";
-/// The interface that joins a middle to the server, of the first lane.
+/// The interface that joins a DUT to the server, of the first lane.
 pub const SERVER_LINK: &str = "eth1";
 
-/// The middle among client, middle and server.
-pub const MIDDLE: usize = 1;
+/// The DUT among client, DUT and server.
+pub const DUT: usize = 1;
 
 /// A node: a machine of the testbed, made of a namespace and the CPUs it owns, with containers in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub struct Node {
     pub containers: Vec<String>,
 }
 
-/// A validated testbed: one or two nodes, a wire between two, and a path that joins the endpoints; or client, middle and
-/// server in this order, with a wire on both sides of the middle. What path `direct` leaves out is no node of it.
+/// A validated testbed: one or two nodes, a wire between two, and a path that joins the endpoints; or client, DUT and
+/// server in this order, with a wire on both sides of the DUT. What path `direct` leaves out is no node of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     nodes: Vec<Node>,
@@ -87,8 +87,8 @@ impl Topology {
             wire.check()?;
         }
         path.definition().requirements(&Asked { path, nodes: &nodes, wire, endpoints })?;
-        if path.layout() == Layout::NoMiddle {
-            nodes.remove(MIDDLE);
+        if path.layout() == Layout::NoDut {
+            nodes.remove(DUT);
         }
         Self { nodes, wire, path, family: Family::Ipv4, lanes: 1 }.with_family(Family::Ipv4)
     }
@@ -101,12 +101,12 @@ impl Topology {
         let nodes: &[&str] = match path.layout() {
             Layout::One => &["a"],
             Layout::OneOrTwo | Layout::Two => &["a", "b"],
-            Layout::Middle | Layout::NoMiddle => &["client", "middle", "server"],
+            Layout::Dut | Layout::NoDut => &["client", "dut", "server"],
         };
         let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
         let end = |node: &str, container: &str| Endpoint {
             node: node.to_owned(),
-            container: (path.ends() != Ends::Nodes).then(|| container.to_owned()),
+            container: (path.endpoints() != Endpoints::Nodes).then(|| container.to_owned()),
         };
         let ends = [end(first, "sender"), end(last, "receiver")];
         let names: Vec<String> = nodes.iter().map(|&name| name.to_owned()).collect();
@@ -191,8 +191,8 @@ impl Topology {
     }
 
     /// The node between client and server, on the paths that have one.
-    pub fn middle(&self) -> Option<usize> {
-        self.path.has_middle().then_some(MIDDLE)
+    pub fn dut(&self) -> Option<usize> {
+        self.path.has_dut().then_some(DUT)
     }
 }
 

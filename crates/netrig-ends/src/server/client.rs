@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::machine::Counted;
-use crate::session::Session;
+use crate::server_session::ServerSession;
 
 /// Bytes read from a client at once. It gets its next turn after all others.
 const PIECE: usize = 8 << 10;
@@ -67,7 +67,7 @@ pub(super) struct Client {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,
     /// `None` once the connection is being closed.
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<ServerSession>,
     pub(super) worker: Option<Process>,
     /// The worker's CPU time, as long as there is a worker.
     pub(super) counted: Option<Counted>,
@@ -79,7 +79,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(socket: TcpStream, peer: SocketAddr, session: Session) -> Self {
+    pub(super) fn new(socket: TcpStream, peer: SocketAddr, session: ServerSession) -> Self {
         let session = Some(session);
         let (out, given_up_ns, watched) = (Vec::new(), None, EventFlags::IN);
         Self { socket, peer, session, worker: None, counted: None, out, given_up_ns, watched, closed: false }
@@ -87,7 +87,7 @@ impl Client {
 
     /// When something is due.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
-        let session = self.session.as_ref().and_then(Session::deadline_ns);
+        let session = self.session.as_ref().and_then(ServerSession::deadline_ns);
         session.into_iter().chain(self.given_up_ns).min()
     }
 

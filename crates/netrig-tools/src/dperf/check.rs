@@ -80,7 +80,7 @@ pub fn roles(settings: &Settings) -> Result<()> {
 pub fn queues(settings: &Settings) -> Result<usize> {
     let (cpus, ports) = (settings.cpus.len(), settings.ports.len());
     if cpus == 0 {
-        return Err(FileError::at(None, "no CPU: give `cpu` with one for each worker"));
+        return Err(FileError::at(None, "no CPU: give `cpu` with one for each thread"));
     }
     if cpus % ports != 0 {
         let what = format!("cpu: {cpus} CPUs cannot be dealt out to {ports} ports evenly: give as many for each port");
@@ -90,12 +90,12 @@ pub fn queues(settings: &Settings) -> Result<usize> {
     for (line, vxlan) in &settings.vxlans {
         if vxlan.local_count as usize != queues {
             let what =
-                format!("vxlan: {} local ends for {queues} workers of the port: give one each", vxlan.local_count);
+                format!("vxlan: {} local ends for {queues} threads of the port: give one each", vxlan.local_count);
             return Err(FileError::at(*line, what));
         }
         if vxlan.remote_count != 1 && vxlan.remote_count as usize != queues {
             let what = format!(
-                "vxlan: {} remote ends: give one, or one for each of the port's {queues} workers",
+                "vxlan: {} remote ends: give one, or one for each of the port's {queues} threads",
                 vxlan.remote_count
             );
             return Err(FileError::at(*line, what));

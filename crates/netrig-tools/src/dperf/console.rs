@@ -9,7 +9,7 @@ use anyhow::Context;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
 
-use super::resolve::Job;
+use super::resolve::LoadPlan;
 use super::settings::LogLevel;
 
 /// Where dperf leaves the statistics of a run in the background.
@@ -31,11 +31,11 @@ pub struct Console {
 }
 
 impl Console {
-    pub fn new(job: &Job) -> Result<Self, Failure> {
-        let log = if job.daemon { Some(log(job)?) } else { None };
+    pub fn new(plan: &LoadPlan) -> Result<Self, Failure> {
+        let log = if plan.daemon { Some(log(plan)?) } else { None };
         let terminal = log.is_none() && io::stdout().is_terminal() && env::var_os("TERM").is_some_and(|t| t != "dumb");
-        let clear = terminal && job.clear_screen;
-        Ok(Self { log, level: job.log_level, quiet: job.quiet, clear, terminal, notes: Vec::new() })
+        let clear = terminal && plan.clear_screen;
+        Ok(Self { log, level: plan.log_level, quiet: plan.quiet, clear, terminal, notes: Vec::new() })
     }
 
     /// Of the terminal, now.
@@ -112,8 +112,8 @@ impl Console {
     }
 }
 
-fn log(job: &Job) -> Result<File, Failure> {
-    let end = if job.is_client() { "client" } else { "server" };
+fn log(plan: &LoadPlan) -> Result<File, Failure> {
+    let end = if plan.is_client() { "client" } else { "server" };
     let path = Path::new(DIRECTORY).join(format!("dperf-ctl-{end}.log"));
     let hint = || format!("daemon: write {}: make the directory first: mkdir {DIRECTORY}", path.display());
     File::create(&path).with_context(hint).or_exit(Exit::Lacking)

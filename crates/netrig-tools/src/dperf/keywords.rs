@@ -182,7 +182,7 @@ pub static KEYWORDS: &[Keyword] = &[
         };
         done()
     }),
-    word("cpu", "N|N-M ...", "", 1..=31, "CPUs, one worker on each; as many for each port.", |settings, words, _| {
+    word("cpu", "N|N-M ...", "", 1..=31, "CPUs, one thread on each; as many for each port.", |settings, words, _| {
         settings.cpus = cpus(words)?;
         done()
     }),
@@ -261,7 +261,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "N[k|m]",
         "1000 with cc",
         1..=1,
-        "New connections per second of all workers together.",
+        "New connections per second of all threads together.",
         value!(cps, |text| rate(text).map(Some)),
     ),
     word(
@@ -308,7 +308,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "N[1-1024]",
         "each at its time",
         1..=1,
-        "So many connections of a worker are opened together.",
+        "So many connections of a thread are opened together.",
         value!(launch, |text| whole(text, 1..=1024).map(Some)),
     ),
     word(
@@ -457,7 +457,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "VNI Inner-Source-MAC Inner-Destination-MAC Local-VTEP N Remote-VTEP N",
         "",
         7..=7,
-        "A tunnel that all packets of a port go through, over IPv4; one line for each port. One local end for each worker, \
+        "A tunnel that all packets of a port go through, over IPv4; one line for each port. One local end for each thread, \
          one remote end or as many.",
         vxlan,
     )
@@ -565,7 +565,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "N[1-1024]",
         "off",
         1..=1,
-        "AF_XDP: the workers drive their queues themselves, so many packets at a time, in place of interrupts.",
+        "AF_XDP: the threads drive their queues themselves, so many packets at a time, in place of interrupts.",
         value!(busy_poll, |text| whole(text, 1..=1024).map(Some)),
     )
     .ours(),

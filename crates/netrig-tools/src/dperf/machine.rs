@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rig_sys::cpu::CpuSet;
 
-use super::resolve::Job;
+use super::resolve::LoadPlan;
 use super::settings::Device;
 
 /// What a machine lacks.
@@ -24,14 +24,14 @@ pub enum Lack {
     Ambiguous { address: String, names: String },
 }
 
-/// Puts the names of interfaces where a job has PCI addresses. What is missing stays as it is. `root` is that of the file
+/// Puts the names of interfaces where a plan has PCI addresses. What is missing stays as it is. `root` is that of the file
 /// tree with sysfs and procfs.
-pub fn place(job: &mut Job, root: &Path) -> Vec<Lack> {
+pub fn place(plan: &mut LoadPlan, root: &Path) -> Vec<Lack> {
     let mut lacks = Vec::new();
     // sysfs shows the namespace in which it was mounted, procfs that of the thread.
     let here = fs::read_to_string(root.join("proc/thread-self/net/dev")).unwrap_or_default();
     let is_here = |name: &str| here.lines().any(|line| line.split(':').next().map(str::trim) == Some(name));
-    for (port, device) in job.packets.ports.iter_mut().zip(&job.devices) {
+    for (port, device) in plan.packets.ports.iter_mut().zip(&plan.devices) {
         let address = match device {
             Device::Pci(address) => address,
             Device::Interface(name) => {
@@ -52,9 +52,9 @@ pub fn place(job: &mut Job, root: &Path) -> Vec<Lack> {
     lacks
 }
 
-/// The CPUs of a job that cannot be used.
-pub fn cpus(job: &Job) -> rig_sys::Result<Option<Lack>> {
-    let wanted = job.packets.ports.iter().flat_map(|port| &port.workers).filter_map(|place| place.cpu);
+/// The CPUs of a plan that cannot be used.
+pub fn cpus(plan: &LoadPlan) -> rig_sys::Result<Option<Lack>> {
+    let wanted = plan.packets.ports.iter().flat_map(|port| &port.threads).filter_map(|place| place.cpu);
     let allowed = CpuSet::allowed()?;
     let missing = CpuSet::new(wanted).without(&allowed);
     let lack = Lack::Cpus { missing: missing.to_string(), allowed: allowed.to_string() };
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::dperf::{language, resolve};
 
-    fn job(device: &str) -> Job {
+    fn plan(device: &str) -> LoadPlan {
         let text = format!("cpu 0\nport {device} 10.0.0.2 10.0.0.1\nclient 10.1.0.1 1\nserver 10.2.0.1 1\ncps 1\n");
         resolve::resolve(&language::read(&text).unwrap().0, &mut Vec::new()).unwrap()
     }
@@ -76,9 +76,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let pci = "0000:04:00.0";
         let look = |device: &str| {
-            let mut job = job(device);
-            let lacks = place(&mut job, root.path());
-            (job.packets.ports[0].interface.clone(), lacks)
+            let mut plan = plan(device);
+            let lacks = place(&mut plan, root.path());
+            (plan.packets.ports[0].interface.clone(), lacks)
         };
         assert_eq!(look(pci), (pci.into(), vec![Lack::NoPci { address: pci.into() }]));
         let net = root.path().join("sys/bus/pci/devices/0000:04:00.0/net");
@@ -95,7 +95,7 @@ mod tests {
         let net = root.path().join("proc/thread-self/net");
         fs::create_dir_all(&net).unwrap();
         fs::write(net.join("dev"), "Inter-|   Receive\n face |bytes\n    lo:  1 2\n  eth1: 3 4\n").unwrap();
-        assert_eq!(place(&mut job("eth1"), root.path()), []);
-        assert_eq!(place(&mut job("eth"), root.path()), [Lack::NoInterface { name: "eth".into() }]);
+        assert_eq!(place(&mut plan("eth1"), root.path()), []);
+        assert_eq!(place(&mut plan("eth"), root.path()), [Lack::NoInterface { name: "eth".into() }]);
     }
 }

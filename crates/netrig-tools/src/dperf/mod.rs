@@ -34,7 +34,7 @@ use rig_stats::units::Span;
 use self::console::Console;
 use self::language::Warning;
 use self::record::{FORMAT, Mode, Record, SearchRecord, Total, VERSION};
-use self::resolve::Job;
+use self::resolve::LoadPlan;
 use self::run::Gateways;
 
 /// Set for the process that `daemon` leaves in the background.
@@ -107,7 +107,7 @@ pub fn execute_as_dperf(arguments: &[OsString]) -> Result<Exit, Failure> {
 /// A file that was read.
 struct Loaded {
     text: String,
-    job: Job,
+    plan: LoadPlan,
     warnings: Vec<Warning>,
 }
 
@@ -121,9 +121,9 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let Some(path) = &options.file else { unreachable!("clap asks for it") };
-    let Loaded { text, mut job, warnings } = load(path)?;
-    let mut lacks = machine::place(&mut job, Path::new("/"));
-    lacks.extend(machine::cpus(&job).or_exit(Exit::Failed)?);
+    let Loaded { text, mut plan, warnings } = load(path)?;
+    let mut lacks = machine::place(&mut plan, Path::new("/"));
+    lacks.extend(machine::cpus(&plan).or_exit(Exit::Failed)?);
     if options.test {
         let all = warnings.iter().map(ToString::to_string).chain(lacks.iter().map(ToString::to_string));
         all.for_each(|warning| streams::note(format_args!("{}: {warning}", path.display())));
@@ -141,14 +141,14 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
         // Not after an hour.
         fs::write(json, "").with_context(|| format!("write {}", json.display())).or_exit(Exit::BadInput)?;
     }
-    let mut console = Console::new(&job)?;
-    if job.daemon && env::var_os(IN_BACKGROUND).is_none() {
+    let mut console = Console::new(&plan)?;
+    if plan.daemon && env::var_os(IN_BACKGROUND).is_none() {
         return crate::go_into_background("dperf", &options.arguments(path), IN_BACKGROUND);
     }
     warnings.iter().for_each(|warning| console.warn(&format!("{}: {warning}", path.display())));
-    match perform(options, path, text, &job, &mut console) {
+    match perform(options, path, text, &plan, &mut console) {
         // Who is in the background has nobody else to tell.
-        Err(failure) if job.daemon => {
+        Err(failure) if plan.daemon => {
             console.error(&failure.to_string());
             Ok(failure.exit)
         }
@@ -156,28 +156,34 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// Runs a job, prints what came of it, and says whether all was well.
-fn perform(options: &DperfArgs, path: &Path, text: String, job: &Job, console: &mut Console) -> Result<Exit, Failure> {
+/// Runs a plan, prints what came of it, and says whether all was well.
+fn perform(
+    options: &DperfArgs,
+    path: &Path,
+    text: String,
+    plan: &LoadPlan,
+    console: &mut Console,
+) -> Result<Exit, Failure> {
     let cancel = Cancel::on_stop_signal().or_exit(Exit::Failed)?;
     let started = Timestamp::now();
     let (finished, search) = match options.search {
-        None => (run::run(job, &job.packets, Gateways::Unknown, &cancel, console)?.ok_or_else(run::stopped)?, None),
+        None => (run::run(plan, &plan.packets, Gateways::Unknown, &cancel, console)?.ok_or_else(run::stopped)?, None),
         Some(Goal::LossFree) => {
             // Each step says for itself what came of it.
             console.quiet = true;
             let Span(hold) = options.hold;
-            let found = search::search(job, hold, &cancel, console)?.ok_or_else(run::stopped)?;
+            let found = search::search(plan, hold, &cancel, console)?.ok_or_else(run::stopped)?;
             let record = SearchRecord::new(&found, hold.as_secs_f64());
             (found.last, Some(record))
         }
     };
-    job.packets.service.doubts(&finished.outcome.totals.counters).iter().for_each(|doubt| console.warn(doubt));
+    plan.packets.service.doubts(&finished.outcome.totals.counters).iter().for_each(|doubt| console.warn(doubt));
     let failures = match &search {
-        None => run::failures(&job.packets.service, &finished.outcome),
+        None => run::failures(&plan.packets.service, &finished.outcome),
         Some(search) => search_failures(search),
     };
     console.print(&match &search {
-        None => run::totals(job.layout, &finished, console.terminal, console.columns()),
+        None => run::totals(plan.layout, &finished, console.terminal, console.columns()),
         Some(search) => found(search),
     });
     failures.iter().for_each(|failure| console.error(failure));
@@ -189,7 +195,7 @@ fn perform(options: &DperfArgs, path: &Path, text: String, job: &Job, console: &
             started_unix_ms: started.as_millisecond(),
             file: path.display().to_string(),
             text,
-            mode: if job.is_client() { Mode::Client } else { Mode::Server },
+            mode: if plan.is_client() { Mode::Client } else { Mode::Server },
             total: Total::new(finished.span.as_secs_f64(), &finished.outcome, finished.nic),
             seconds: if search.is_some() { Vec::new() } else { finished.seconds },
             interrupted: finished.interrupted,
@@ -215,9 +221,9 @@ fn load(path: &Path) -> Result<Loaded, Failure> {
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let refuse = |error| anyhow!("{name}: {error}");
     let (settings, mut warnings) = language::read(&text).map_err(refuse).or_exit(Exit::BadInput)?;
-    let job = resolve::resolve(&settings, &mut warnings).map_err(refuse).or_exit(Exit::BadInput)?;
-    check_plan(&job.packets).with_context(|| name.to_string()).or_exit(Exit::BadInput)?;
-    Ok(Loaded { text, job, warnings })
+    let plan = resolve::resolve(&settings, &mut warnings).map_err(refuse).or_exit(Exit::BadInput)?;
+    check_plan(&plan.packets).with_context(|| name.to_string()).or_exit(Exit::BadInput)?;
+    Ok(Loaded { text, plan, warnings })
 }
 
 fn search_failures(search: &SearchRecord) -> Vec<String> {
@@ -241,7 +247,7 @@ fn found(search: &SearchRecord) -> String {
         (None, _) => String::new(),
     };
     let bound = generator_bound.map_or(String::new(), |busy| {
-        format!("generator-bound: its busiest worker had something to do {:.0} % of the time\n", busy * 100.0)
+        format!("generator-bound: its busiest thread had something to do {:.0} % of the time\n", busy * 100.0)
     });
     limit + &bound
 }
@@ -255,8 +261,8 @@ pub fn fuzz(data: &[u8]) {
         return;
     }
     if let Ok((settings, mut warnings)) = language::read(&text)
-        && let Ok(job) = resolve::resolve(&settings, &mut warnings)
+        && let Ok(plan) = resolve::resolve(&settings, &mut warnings)
     {
-        let _ = check_plan(&job.packets);
+        let _ = check_plan(&plan.packets);
     }
 }

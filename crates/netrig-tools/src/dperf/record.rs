@@ -71,7 +71,7 @@ pub struct Second {
     pub second: u64,
     /// How long it really was, seconds.
     pub span_s: f64,
-    /// Of each worker, the share of the time in which it had something to do, 0 to 1.
+    /// Of each thread, the share of the time in which it had something to do, 0 to 1.
     pub cpu_usage: Vec<f64>,
     /// By how much counters rose; those that did not are left out.
     pub counters: BTreeMap<String, u64>,
@@ -93,9 +93,9 @@ pub struct Total {
     pub malformed: BTreeMap<String, u64>,
     /// Connections that were open at the end.
     pub open: u64,
-    /// What interfaces, and the kernel before the worker, lost.
+    /// What interfaces, and the kernel before the thread, lost.
     pub nic: NicRecord,
-    pub workers: Vec<WorkerRecord>,
+    pub workers: Vec<ThreadRecord>,
     /// By address and port of the server, where there are 2 to 4096 of them.
     pub servers: BTreeMap<String, ServerRecord>,
     pub latency: LatencySummaries,
@@ -110,7 +110,7 @@ pub struct NicRecord {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WorkerRecord {
+pub struct ThreadRecord {
     pub interface: String,
     pub cpu: Option<u32>,
     /// The share of the run in which it had something to do, 0 to 1.
@@ -174,7 +174,7 @@ pub struct SearchRecord {
     pub hold_s: f64,
     /// The lowest that always lost something.
     pub lost: Option<f64>,
-    /// The part of the time in which the busiest worker had something to do at the rate held, when that is 0.9 or more:
+    /// The part of the time in which the busiest thread had something to do at the rate held, when that is 0.9 or more:
     /// the rate is then the generator's own limit, and what it drives may carry more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator_bound: Option<f64>,
@@ -246,13 +246,13 @@ impl LatencySummary {
 
 impl Total {
     pub fn new(span_s: f64, outcome: &Outcome, nic: Nic) -> Self {
-        let Outcome { totals: Totals { counters, workers, .. }, latencies, servers } = outcome;
+        let Outcome { totals: Totals { counters, threads, .. }, latencies, servers } = outcome;
         let measured = |histogram: &Histogram| Some(histogram.clone()).filter(|histogram| !histogram.is_empty());
-        let worker = |worker: &rig_packet::fleet::WorkerTotals| WorkerRecord {
-            interface: worker.interface.clone(),
-            cpu: worker.cpu,
-            cpu_usage: worker.usage.busy_since(&rig_packet::Usage::default()),
-            counters: named(&worker.counters),
+        let thread = |thread: &rig_packet::fleet::ThreadTotals| ThreadRecord {
+            interface: thread.interface.clone(),
+            cpu: thread.cpu,
+            cpu_usage: thread.usage.busy_since(&rig_packet::Usage::default()),
+            counters: named(&thread.counters),
         };
         let server = |row: &Row| {
             let Row { opened, requests, responses, errors } = *row;
@@ -264,7 +264,7 @@ impl Total {
             malformed: counters.reasons().collect(),
             open: counters.sk_con(),
             nic: NicRecord { ierrors: nic.ierrors, oerrors: nic.oerrors, imissed: nic.imissed },
-            workers: workers.iter().map(worker).collect(),
+            workers: threads.iter().map(thread).collect(),
             servers: servers.iter().map(|(server_at, row)| (server_at.to_string(), server(row))).collect(),
             latency: LatencySummaries::of(latencies),
             histograms: Histograms {

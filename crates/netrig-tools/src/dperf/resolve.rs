@@ -26,7 +26,7 @@ const LARGEST_SEGMENT: u16 = 9660;
 
 /// What a file asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Job {
+pub struct LoadPlan {
     pub packets: Packets,
     /// The ports' interfaces as the file has them; `packets` has the same names, until they have been looked up.
     pub devices: Vec<Device>,
@@ -38,14 +38,14 @@ pub struct Job {
     pub log_level: LogLevel,
 }
 
-impl Job {
+impl LoadPlan {
     pub fn is_client(&self) -> bool {
         self.packets.service.client().is_some()
     }
 }
 
-/// Makes a job of a file's settings, and refuses what does not go together.
-pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> {
+/// Makes a plan of a file's settings, and refuses what does not go together.
+pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<LoadPlan> {
     check::roles(settings)?;
     check::addresses(settings, warnings)?;
     let queues = check::queues(settings)?;
@@ -59,15 +59,15 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
         (false, _) => tcp_client(settings, &sizes)?,
         (true, _) => tcp_server(settings, &sizes, &responses)?,
     };
-    let of_each = |worker: usize| responses.get(worker).filter(|_| responses.len() > 1).cloned();
+    let of_each = |thread: usize| responses.get(thread).filter(|_| responses.len() > 1).cloned();
     let ports = settings.ports.iter().enumerate().map(|(number, (_, port))| {
         let ranges: Vec<Range> = settings.clients.iter().flat_map(|(_, ranges)| ranges).copied().collect();
         let servers = vec![settings.servers[number].1];
         let clients = || settings.clients[number].1.clone();
         let (local, remote) = if settings.server { (servers, ranges) } else { (clients(), servers) };
-        let workers = (0..queues).map(|queue| {
-            let worker = number * queues + queue;
-            Place { cpu: Some(settings.cpus[worker]), queue: queue as u32, response: of_each(worker) }
+        let threads = (0..queues).map(|queue| {
+            let thread = number * queues + queue;
+            Place { cpu: Some(settings.cpus[thread]), queue: queue as u32, response: of_each(thread) }
         });
         PortPlan {
             interface: port.device.to_string(),
@@ -78,7 +78,7 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
             vxlan: settings.vxlans.get(number).map(|(_, vxlan)| vxlan.clone()),
             local,
             remote,
-            workers: workers.collect(),
+            threads: threads.collect(),
             mtu,
             live: true,
             burst: settings.tx_burst.unwrap_or(BURST),
@@ -104,7 +104,7 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<Job> 
     let packets = Packets { ports, service, capacity: None, course };
     check::combinations(settings, &packets)?;
     let Settings { quiet, clear_screen, daemon, log_level, busy_poll, .. } = *settings;
-    Ok(Job { packets, devices, busy_poll, layout, quiet, clear_screen, daemon, log_level })
+    Ok(LoadPlan { packets, devices, busy_poll, layout, quiet, clear_screen, daemon, log_level })
 }
 
 fn ramp(settings: &Settings) -> Duration {
@@ -164,7 +164,7 @@ impl Sizes<'_> {
         FileError::at(self.settings.line(keyword), format!("{keyword}: {message}"))
     }
 
-    /// Sizes of messages that are asked for: none, one, or one for each worker.
+    /// Sizes of messages that are asked for: none, one, or one for each thread.
     fn asked(&self) -> Result<Vec<u64>> {
         let settings = self.settings;
         match settings.packet_size {
@@ -258,12 +258,12 @@ impl Sizes<'_> {
 /// Bytes of a datagram when none are asked for: the smallest Ethernet frame is full with them.
 const UDP_BYTES: u64 = 18;
 
-/// A server's responses: one, or one for each worker.
+/// A server's responses: one, or one for each thread.
 fn responses(settings: &Settings, sizes: &Sizes<'_>) -> Result<Vec<Payload>> {
     let asked = sizes.asked()?;
-    let workers = settings.cpus.len();
-    if asked.len() > 1 && asked.len() != workers {
-        let what = format!("{} sizes for {workers} workers: give one, or one for each CPU", asked.len());
+    let threads = settings.cpus.len();
+    if asked.len() > 1 && asked.len() != threads {
+        let what = format!("{} sizes for {threads} threads: give one, or one for each CPU", asked.len());
         return Err(sizes.refuse("payload_size", what));
     }
     let one = |size: Option<u64>| match size {

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_packet::fleet::{
-    Fleet, FleetError, LaunchError, Launched, LaunchedPort, Outcome, Totals, WorkerTotals, launch,
+    Fleet, FleetError, LaunchError, Launched, LaunchedPort, Outcome, ThreadTotals, Totals, launch,
 };
 use rig_packet::plan::Packets;
 use rig_packet::{Counters, Service, Usage, device};
@@ -17,7 +17,7 @@ use rig_sys::netlink::Netlink;
 
 use super::console::Console;
 use super::record::{LatencySummaries, PortRecord, Second, named};
-use super::resolve::Job;
+use super::resolve::LoadPlan;
 use super::statistics::{Figures, Layout, Nic, heading, percentiles};
 
 /// What is known of the gateways before a run.
@@ -38,11 +38,11 @@ impl Gateways {
     }
 }
 
-/// How long workers may take to hand over a second's latencies.
+/// How long threads may take to hand over a second's latencies.
 const HAND_OVER: Duration = Duration::from_millis(100);
 /// Between two looks at what ends a run early.
 const LOOK: Duration = Duration::from_millis(20);
-/// From the order to begin to the beginning, so that all workers have heard of it.
+/// From the order to begin to the beginning, so that all threads have heard of it.
 const NOTICE: Duration = Duration::from_millis(10);
 
 /// What a run leaves.
@@ -57,27 +57,27 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// What part of its seconds the busiest worker had something to do, 0 to 1. What is before and after whole seconds,
-    /// when little is asked for, would hide a worker that has no time left.
+    /// What part of its seconds the busiest thread had something to do, 0 to 1. What is before and after whole seconds,
+    /// when little is asked for, would hide a thread that has no time left.
     pub fn busiest(&self) -> f64 {
         let seconds = self.seconds.len();
-        let busy = |(n, worker): (usize, &WorkerTotals)| match seconds {
-            0 => worker.usage.busy_since(&Usage::default()),
+        let busy = |(n, thread): (usize, &ThreadTotals)| match seconds {
+            0 => thread.usage.busy_since(&Usage::default()),
             _ => self.seconds.iter().filter_map(|second| second.cpu_usage.get(n)).sum::<f64>() / seconds as f64,
         };
-        self.outcome.totals.workers.iter().enumerate().map(busy).fold(0.0, f64::max)
+        self.outcome.totals.threads.iter().enumerate().map(busy).fold(0.0, f64::max)
     }
 }
 
-/// Runs `packets`, which may be another load than the job's own. `None`: stopped before it began.
+/// Runs `packets`, which may be another load than the plan's own. `None`: stopped before it began.
 pub fn run(
-    job: &Job,
+    plan: &LoadPlan,
     packets: &Packets,
     gateways: Gateways,
     cancel: &Cancel,
     console: &mut Console,
 ) -> Result<Option<Finished>, Failure> {
-    let options = device::Options { busy_poll: job.busy_poll, ..device::Options::default() };
+    let options = device::Options { busy_poll: plan.busy_poll, ..device::Options::default() };
     let Launched { fleet, ports, bytes } = launch(packets, &options).map_err(refused)?;
     console.debug(&format!("room for connections: {} MB, taken as they come", bytes.div_ceil(1_000_000)));
     for note in ports.iter().flat_map(|port| &port.notes) {
@@ -108,7 +108,7 @@ pub fn run(
     if !ready {
         return Ok(None);
     }
-    let course = Course::new(job.layout, packets, &fleet, ports)?;
+    let course = Course::new(plan.layout, packets, &fleet, ports)?;
     course.run(fleet, packets, cancel, console).map(Some)
 }
 
@@ -151,7 +151,7 @@ impl Course {
         let nanos = packets.course.duration.as_nanos() as u64;
         fleet.open_from(begin + wait);
         fleet.wind_down_at(begin.saturating_add(wait).saturating_add(nanos));
-        let last = Totals { at: begin, workers: fleet.totals().workers, ..Totals::default() };
+        let last = Totals { at: begin, threads: fleet.totals().threads, ..Totals::default() };
         let mut course =
             Self { layout, ports, kernel, netlink, nic_before: Nic::default(), begin, last, seconds: Vec::new() };
         course.nic_before = course.interfaces().or_exit(Exit::Failed)?;
@@ -239,8 +239,8 @@ impl Course {
         let latencies = fleet.latencies(HAND_OVER);
         let now = fleet.totals();
         let counters = now.counters.minus(&self.last.counters);
-        let workers = now.workers.iter().zip(&self.last.workers);
-        let busy: Vec<f64> = workers.map(|(now, last)| now.usage.busy_since(&last.usage)).collect();
+        let threads = now.threads.iter().zip(&self.last.threads);
+        let busy: Vec<f64> = threads.map(|(now, last)| now.usage.busy_since(&last.usage)).collect();
         let nic = self.nic().or_exit(Exit::Failed)?;
         let open = now.counters.sk_con();
         let second = self.seconds.len() as u64;
@@ -260,7 +260,7 @@ impl Course {
         Ok(())
     }
 
-    /// What was lost before the workers saw it, since the run began.
+    /// What was lost before the threads saw it, since the run began.
     fn nic(&self) -> anyhow::Result<Nic> {
         let mut nic = self.interfaces()?.minus(self.nic_before);
         for port in &self.ports {

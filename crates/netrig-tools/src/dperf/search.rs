@@ -11,7 +11,7 @@ use rig_packet::{Client, Counters, Service};
 
 use super::console::Console;
 use super::record::purpose;
-use super::resolve::Job;
+use super::resolve::LoadPlan;
 use super::run::{self, Finished, Gateways};
 use super::statistics::thousands;
 
@@ -44,19 +44,24 @@ fn of(client: &Client) -> Result<&'static str, Failure> {
 }
 
 /// Searches from the file's own rate on; each rate is offered for some seconds, the result for `hold`. `None`: stopped.
-pub fn search(job: &Job, hold: Duration, cancel: &Cancel, console: &mut Console) -> Result<Option<Found>, Failure> {
-    let Some(client) = job.packets.service.client() else {
+pub fn search(
+    plan: &LoadPlan,
+    hold: Duration,
+    cancel: &Cancel,
+    console: &mut Console,
+) -> Result<Option<Found>, Failure> {
+    let Some(client) = plan.packets.service.client() else {
         let why = "--search: a server offers nothing: search at the client";
         return Err(Failure::new(Exit::BadInput, anyhow!(why)));
     };
     let of = of(client)?;
     let start = client.repeat.and_then(|repeat| repeat.rate).unwrap_or(client.load.rate);
-    let plan = Search { start, growth: 2.0, precision: 0.02, most: None, late: 0.01 };
-    let mut finder = Finder::new(plan).or_exit(Exit::BadInput)?;
+    let goal = Search { start, growth: 2.0, precision: 0.02, most: None, late: 0.01 };
+    let mut finder = Finder::new(goal).or_exit(Exit::BadInput)?;
     let (mut last, mut busy) = (None, 0.0);
     let (mut gateways, mut silence) = (Gateways::Unknown, Silence::default());
     while let Some(offer) = finder.next() {
-        let mut packets = job.packets.clone();
+        let mut packets = plan.packets.clone();
         let client = match &mut packets.service {
             Service::TcpClient(tcp) => &mut tcp.client,
             Service::UdpClient(udp) => &mut udp.client,
@@ -69,7 +74,7 @@ pub fn search(job: &Job, hold: Duration, cancel: &Cancel, console: &mut Console)
         client.load.ramp = RAMP;
         packets.course.wait = Duration::ZERO;
         packets.course.duration = RAMP + if offer.purpose == Purpose::Confirm { hold } else { STEP };
-        let finished = match (run::run(job, &packets, gateways, cancel, console), gateways) {
+        let finished = match (run::run(plan, &packets, gateways, cancel, console), gateways) {
             (Err(failure), Gateways::Answered) => {
                 let found = so_far(finder.steps(), of);
                 return Err(Failure::new(failure.exit, anyhow!("--search: {failure}; {found}")));
@@ -83,7 +88,7 @@ pub fn search(job: &Job, hold: Duration, cancel: &Cancel, console: &mut Console)
                        be reached";
             return Err(Failure::new(Exit::Failed, anyhow!("--search: {why}; {}", so_far(finder.steps(), of))));
         }
-        let lost = lost(&finished, plan.late);
+        let lost = lost(&finished, goal.late);
         let words: Vec<String> = lost.iter().map(ToString::to_string).collect();
         let verdict = if words.is_empty() { "carried".to_owned() } else { words.join(", ") };
         let rate = thousands(offer.rate.round() as u64);

@@ -150,7 +150,7 @@ fn rtt(counters: &Counters) -> String {
     format!("{}.{}", thousands(tenths / 10), tenths % 10)
 }
 
-/// The first line of a second: how busy each worker was, in percent.
+/// The first line of a second: how busy each thread was, in percent.
 pub fn heading(second: u64, busy: &[f64]) -> String {
     let mut text = format!("seconds {second:<18} cpuUsage ");
     for busy in busy {

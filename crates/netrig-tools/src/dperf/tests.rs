@@ -10,24 +10,24 @@ use rig_packet::{Client, Close, Expect, Service, TcpClient, TcpServer, UdpClient
 
 use super::keywords::{KEYWORDS, Origin, manual};
 use super::language::{FileError, read};
-use super::resolve::{Job, resolve};
+use super::resolve::{LoadPlan, resolve};
 use super::settings::{Device, LogLevel};
 use super::statistics::Messages;
 
-fn job(text: &str) -> Result<Job, FileError> {
+fn plan(text: &str) -> Result<LoadPlan, FileError> {
     let (settings, mut warnings) = read(text)?;
     resolve(&settings, &mut warnings)
 }
 
 #[track_caller]
-fn good(text: &str) -> Job {
-    job(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+fn good(text: &str) -> LoadPlan {
+    plan(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 /// Refused at a line, 0 for none, with words.
 #[track_caller]
 fn bad(text: &str, line: usize, words: &[&str]) {
-    let error = job(text).map(|_| ()).expect_err(text);
+    let error = plan(text).map(|_| ()).expect_err(text);
     assert_eq!(error.line.unwrap_or(0), line, "{error}\n{text}");
     for word in words {
         assert!(error.message.contains(word), "'{word}' is not in: {error}\n{text}");
@@ -81,22 +81,22 @@ fn seconds(seconds: u64) -> Duration {
 
 #[test]
 fn what_a_short_file_means() {
-    let job = good(&client(""));
-    let port = &job.packets.ports[0];
-    assert_eq!(job.packets.ports.len(), 1);
+    let plan = good(&client(""));
+    let port = &plan.packets.ports[0];
+    assert_eq!(plan.packets.ports.len(), 1);
     assert_eq!((port.interface.as_str(), port.driver, port.mtu, port.burst), ("eth1", Driver::Auto, 1500, BURST));
     assert_eq!(port.gateway, GatewayPlan::Address("10.0.0.1".parse().unwrap()));
     assert_eq!(
-        port.workers.iter().map(|place| (place.cpu, place.queue)).collect::<Vec<_>>(),
+        port.threads.iter().map(|place| (place.cpu, place.queue)).collect::<Vec<_>>(),
         [(Some(2), 0), (Some(3), 1)]
     );
     assert_eq!((port.local[0].count, port.remote[0].count), (100, 2));
-    assert_eq!((job.packets.course.wait, job.packets.course.duration), (seconds(3), seconds(90)));
+    assert_eq!((plan.packets.course.wait, plan.packets.course.duration), (seconds(3), seconds(90)));
     let tcp = tcp(&client(""));
     assert_eq!((tcp.client.load.rate, tcp.client.load.ramp, tcp.client.load.hold), (1000.0, seconds(30), None));
     assert_eq!((tcp.client.ports, tcp.client.server_ports), (1..=65_535, 80..=80));
     assert_eq!((tcp.mss, tcp.request.len(), tcp.response, tcp.close), (1460, 85, Expect::Segment, Close::Fin));
-    assert!(tcp.resets && job.layout.messages == Messages::Unread && job.layout.rtt && !job.quiet);
+    assert!(tcp.resets && plan.layout.messages == Messages::Unread && plan.layout.rtt && !plan.quiet);
     let served = serving(&server(""));
     assert_eq!((served.response.len(), served.close, served.idle, served.window), (99, true, seconds(8), 4));
     assert_eq!(good(&server("")).packets.course.duration, seconds(60));
@@ -145,7 +145,7 @@ fn every_keyword_is_honoured() {
     assert_eq!(serving(&server("payload_size 1m\nsend_window 16")).window, 16);
     let sizes = good(&SERVER.replace("cpu 4", "cpu 4 5\npayload_size 100 200"));
     let each: Vec<_> =
-        sizes.packets.ports[0].workers.iter().map(|place| place.response.clone().unwrap().len()).collect();
+        sizes.packets.ports[0].threads.iter().map(|place| place.response.clone().unwrap().len()).collect();
     assert_eq!(each, [100, 200]);
     assert_eq!(tcp(&client("mss 536")).mss, 536);
     assert_eq!((tcp(&client("jumbo 9000")).mss, good(&client("jumbo")).packets.ports[0].mtu), (8960, 9710));
@@ -361,7 +361,7 @@ fn what_does_not_go_together_is_refused_where_it_is_said() {
     bad(&client("protocol udp\npipeline 2\nkeepalive 1ms"), 8, &["keepalive 0s"]);
     bad(&client("payload_size 1461"), 7, &["1460"]);
     bad(&client("payload_size 10 20"), 7, &["2 sizes"]);
-    bad(&server("payload_size 10 20"), 6, &["2 sizes for 1 worker"]);
+    bad(&server("payload_size 10 20"), 6, &["2 sizes for 1 thread"]);
     bad(&server("protocol udp\npayload_size 1473"), 7, &["1472", "jumbo"]);
     bad(&client("mss 1461"), 7, &["1460"]);
     bad(&client("packet_size 54"), 7, &["headers"]);
@@ -395,16 +395,16 @@ fn the_study_s_files_are_read_as_written() {
                   client          192.168.0.28    1\nclient          192.168.1.28    1 \n\
                   client          192.168.1.30    1 \nclient          192.168.3.0     200\n\
                   server          192.168.6.100   8\nlisten          80              1\n";
-    let job = good(client);
-    assert_eq!(job.devices, [Device::Pci("0000:04:00.0".into())]);
-    assert_eq!(job.packets.ports[0].workers.len(), 8);
-    assert_eq!(job.packets.course.duration, seconds(150));
+    let plan = good(client);
+    assert_eq!(plan.devices, [Device::Pci("0000:04:00.0".into())]);
+    assert_eq!(plan.packets.ports[0].threads.len(), 8);
+    assert_eq!(plan.packets.course.duration, seconds(150));
     let tcp = tcp(client);
     assert_eq!((tcp.client.load.rate, tcp.client.load.launch, tcp.request.len()), (1.06e6, Some(10), 1));
-    assert_eq!(job.layout.messages, Messages::Filler);
-    let job = good(server);
-    assert_eq!(job.packets.ports[0].remote.iter().map(|range| range.count).sum::<u32>(), 203);
-    assert_eq!(job.packets.course.duration, seconds(8_640_000));
+    assert_eq!(plan.layout.messages, Messages::Filler);
+    let plan = good(server);
+    assert_eq!(plan.packets.ports[0].remote.iter().map(|range| range.count).sum::<u32>(), 203);
+    assert_eq!(plan.packets.course.duration, seconds(8_640_000));
     let held = "cps             3k\ncc              2.9k\nkeepalive       2ms";
     let udp_client = client.replace("cps             1060000", held).replace("tcp\n", "udp\n");
     assert_eq!(udp(&udp_client).client.load.hold, Some(2900));
@@ -448,7 +448,7 @@ fn the_manual_has_every_keyword() {
 proptest! {
     #[test]
     fn nothing_a_file_says_is_a_panic(text in "(?s).{0,200}") {
-        let _ = job(&text);
+        let _ = plan(&text);
     }
 
     #[test]
@@ -456,8 +456,8 @@ proptest! {
         lines in prop::collection::vec((0..KEYWORDS.len(), prop::collection::vec("[0-9a-z.:/-]{0,12}|10\\.0\\.0\\.[0-9]|[0-9]{1,6}[km]?|fd00::[0-9]|02:00:00:00:00:0[0-9]", 0..8)), 0..12)
     ) {
         let text: String = lines.iter().map(|(n, words)| format!("{} {}\n", KEYWORDS[*n].name, words.join(" "))).collect();
-        let _ = job(&text);
-        let _ = job(&format!("{CLIENT}{text}"));
-        let _ = job(&format!("{SERVER}{text}"));
+        let _ = plan(&text);
+        let _ = plan(&format!("{CLIENT}{text}"));
+        let _ = plan(&format!("{SERVER}{text}"));
     }
 }

@@ -8,8 +8,8 @@ use std::io::{self, IsTerminal, Write};
 use jiff::Zoned;
 use rig_cli::exit::{Exit, Failure};
 
-use super::job::{Job, Layout};
 use super::linux_text::throughput;
+use super::test_plan::{Layout, TestPlan};
 use crate::course::Witness;
 
 /// Standard output, and the log file of `-O`.
@@ -24,8 +24,8 @@ pub struct Console {
 }
 
 impl Console {
-    pub fn open(job: &Job) -> Result<Self, Failure> {
-        let log = match &job.layout {
+    pub fn open(plan: &TestPlan) -> Result<Self, Failure> {
+        let log = match &plan.layout {
             Layout::Linux(output) => output.console_log.as_ref(),
             Layout::Windows(_) => None,
         };
@@ -37,7 +37,7 @@ impl Console {
         };
         let log = RefCell::new(log.map(|path| open(path.as_path())).transpose()?);
         let rewrites = io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb");
-        Ok(Self { linux: job.is_linux(), verbose: job.verbose, quiet: job.quiet, rewrites, log })
+        Ok(Self { linux: plan.is_linux(), verbose: plan.verbose, quiet: plan.quiet, rewrites, log })
     }
 
     /// A line as it is.

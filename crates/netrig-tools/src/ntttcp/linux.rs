@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use rig_load::worker::ends::Protocol;
+use rig_load::worker::embedded::Protocol;
 
 use super::Dialect;
-use super::job::{Job, LONGEST, Layout, Length, LinuxOutput, Mapping, Role};
 use super::options::{OptionError, Spec, Use, Value, bad, file, mapping, number, scaled, small};
+use super::test_plan::{LONGEST, Layout, Length, LinuxOutput, Mapping, Role, TestPlan};
 
 const PORTS: u32 = 512;
 const THREADS_PER_PORT: u32 = 25_600;
@@ -80,7 +80,7 @@ pub const OPTIONS: [Spec; 35] = [
 ];
 
 /// What a command line comes to.
-pub type Parsed = Option<Box<Job>>;
+pub type Parsed = Option<Box<TestPlan>>;
 
 /// Options and their values in order.
 fn words(arguments: &[String]) -> Result<Vec<(&'static Spec, Option<String>)>, OptionError> {
@@ -168,7 +168,7 @@ pub fn parse(arguments: &[String], cpus: &[u32]) -> Result<Parsed, OptionError> 
     for (spec, value) in words {
         reading.take(spec.name, value.as_deref(), cpus)?;
     }
-    reading.finish().map(|job| Some(Box::new(job)))
+    reading.finish().map(|plan| Some(Box::new(plan)))
 }
 
 /// The values so far; `None` where the default depends on others.
@@ -259,7 +259,7 @@ impl Reading {
         self.flags.contains(&flag)
     }
 
-    fn finish(self) -> Result<Job, OptionError> {
+    fn finish(self) -> Result<TestPlan, OptionError> {
         let conflict = |words: &str| Err(OptionError::Conflict(words.into()));
         let mut remarks = Vec::new();
         let role = match (self.receives, self.sends) {
@@ -337,7 +337,7 @@ impl Reading {
         if u32::from(port) + ports - 1 > 65_535 {
             return conflict(&format!("{ports} ports from {port} would go beyond 65535: lower -p or -P"));
         }
-        Ok(Job {
+        Ok(TestPlan {
             role,
             mappings: vec![Mapping { ports, cpu: None, host }],
             threads_per_port,

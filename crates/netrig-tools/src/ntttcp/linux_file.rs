@@ -6,12 +6,12 @@
 
 use std::fmt::Write;
 
-use rig_load::worker::ends::Protocol;
+use rig_load::worker::embedded::Protocol;
 use serde_json::{Value, json};
 
-use super::job::{LinuxOutput, Role};
 use super::linux_text::{RETRANSMISSIONS, cycles, device, retransmission_rates};
 use super::report::Results;
+use super::test_plan::{LinuxOutput, Role};
 use crate::counters::Difference;
 
 /// What the original calls itself in files.
@@ -92,27 +92,27 @@ fn operating_system() -> String {
 
 /// The parameters: the name in XML, the name in JSON, the value.
 fn parameters(results: &Results<'_>) -> Vec<(&'static str, &'static str, String)> {
-    let job = results.job;
+    let plan = results.plan;
     let flag = |given: bool| if given { "True" } else { "False" }.to_owned();
     let (no, zero) = (|| flag(false), || "0".to_owned());
-    let size = |role: Role, default: u32| if job.role == role { job.message } else { default }.to_string();
+    let size = |role: Role, default: u32| if plan.role == role { plan.message } else { default }.to_string();
     vec![
         ("send_socket_buff", "sendSocketBuff", size(Role::Sender, 128 << 10)),
         ("recv_socket_buff", "recvSocketBuff", size(Role::Receiver, 64 << 10)),
-        ("port", "port", job.port.to_string()),
-        ("sync_port", "syncPort", (job.port - 1).to_string()),
-        ("no_sync", "noSync", flag(!job.sync)),
+        ("port", "port", plan.port.to_string()),
+        ("sync_port", "syncPort", (plan.port - 1).to_string()),
+        ("no_sync", "noSync", flag(!plan.sync)),
         ("wait_timeout_milliseconds", "waitTimeoutMilliseconds", zero()),
         ("async", "async", no()),
-        ("verbose", "verbose", flag(job.verbose)),
+        ("verbose", "verbose", flag(plan.verbose)),
         ("wsa", "wsa", no()),
-        ("use_ipv6", "useIpv6", flag(job.ipv6)),
-        ("udp", "udp", flag(job.protocol == Protocol::Udp)),
+        ("use_ipv6", "useIpv6", flag(plan.ipv6)),
+        ("udp", "udp", flag(plan.protocol == Protocol::Udp)),
         ("verify_data", "verifyData", no()),
         ("wait_all", "waitAll", no()),
-        ("run_time", "runTime", job.seconds().unwrap_or(0).to_string()),
-        ("warmup_time", "warmupTime", job.warm_up.to_string()),
-        ("cooldown_time", "cooldownTime", job.cool_down.to_string()),
+        ("run_time", "runTime", plan.seconds().unwrap_or(0).to_string()),
+        ("warmup_time", "warmupTime", plan.warm_up.to_string()),
+        ("cooldown_time", "cooldownTime", plan.cool_down.to_string()),
         ("dash_n_timeout", "dashNTimeout", zero()),
         ("bind_sender", "bindSender", no()),
         ("sender_name", "senderName", "NA".into()),
@@ -145,15 +145,15 @@ fn rates(rate: f64) -> [(&'static str, String); 3] {
 }
 
 pub fn xml(results: &Results<'_>, output: &LinuxOutput) -> String {
-    let Results { job, measured, extra, mhz } = results;
+    let Results { plan, measured, extra, mhz } = results;
     let (seconds, machine) = (measured.seconds(), &measured.machine);
-    let root = if job.role == Role::Sender { "ntttcps" } else { "ntttcpr" };
+    let root = if plan.role == Role::Sender { "ntttcps" } else { "ntttcpr" };
     let mut xml = Xml::new();
     xml.open(root, &[("computername", &host_name()), ("version", VERSION)]);
     xml.open("parameters", &[]);
     parameters(results).iter().for_each(|(name, _, value)| xml.leaf(name, None, value));
     xml.close("parameters");
-    if job.verbose {
+    if plan.verbose {
         for (index, thread) in measured.threads.iter().enumerate() {
             xml.open("thread", &[("index", &index.to_string())]);
             xml.leaf("realtime", Some("s"), &three(seconds));
@@ -214,7 +214,7 @@ pub fn xml(results: &Results<'_>, output: &LinuxOutput) -> String {
     ] {
         xml.leaf(name, metric, &value);
     }
-    if job.verbose
+    if plan.verbose
         && let Some(rtt) = extra.rtt_us
     {
         xml.leaf("tcp_average_rtt", Some("us"), &rtt.to_string());
@@ -232,7 +232,7 @@ fn metric(metric: &str, value: impl Into<String>) -> Value {
 }
 
 pub fn json(results: &Results<'_>, output: &LinuxOutput) -> String {
-    let Results { job, measured, extra, .. } = results;
+    let Results { plan, measured, extra, .. } = results;
     let (seconds, machine) = (measured.seconds(), &measured.machine);
     let zero = "0.000";
     let parameters: serde_json::Map<String, Value> =
@@ -274,8 +274,8 @@ pub fn json(results: &Results<'_>, output: &LinuxOutput) -> String {
         // Not of the original.
         "cpuAccounting": machine.accounting().words(),
     });
-    if job.verbose {
-        let thread = |(index, thread): (usize, &rig_load::worker::ends::Counts)| {
+    if plan.verbose {
+        let thread = |(index, thread): (usize, &rig_load::worker::embedded::Counts)| {
             let rate = super::report::over(thread.bytes as f64, seconds);
             json!({
                 "index": index.to_string(),
@@ -295,7 +295,7 @@ pub fn json(results: &Results<'_>, output: &LinuxOutput) -> String {
         body["tcp_retransmits"] =
             std::iter::once(metric("retrans_segs", retransmitted.to_string())).chain(each).collect();
     }
-    let root = if job.role == Role::Sender { "ntttcps" } else { "ntttcpr" };
+    let root = if plan.role == Role::Sender { "ntttcps" } else { "ntttcpr" };
     // A value of strings and maps always serializes.
     serde_json::to_string_pretty(&json!({ root: body })).unwrap_or_default() + "\n"
 }

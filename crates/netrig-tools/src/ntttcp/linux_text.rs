@@ -4,11 +4,11 @@
 //! time are of the whole machine; `cpu busy (all)` is this process's CPU time, where 100 % is one CPU. Retransmissions
 //! are those of the network namespace (RFC 4022 tcpRetransSegs), not of these connections alone.
 
-use rig_load::worker::ends::Protocol;
+use rig_load::worker::embedded::Protocol;
 
 use super::console::Console;
-use super::job::{Job, Length, LinuxOutput, Role};
 use super::report::{Results, over};
+use super::test_plan::{Length, LinuxOutput, Role, TestPlan};
 
 const RULE: &str = "---------------------------------------------------------";
 
@@ -54,75 +54,75 @@ pub fn device(results: &Results<'_>) -> (u64, u64, u64, f64, f64) {
     (sent, received, interrupts, per_second, over((sent + received) as f64, interrupts as f64))
 }
 
-pub fn opening(job: &Job, output: &LinuxOutput, console: &Console) {
+pub fn opening(plan: &TestPlan, output: &LinuxOutput, console: &Console) {
     console.plain(&format!("NTTTCP for Linux 1.4.3 (netrig {})", env!("CARGO_PKG_VERSION")));
     console.plain(RULE);
-    if job.verbose {
-        parameters(job, output).iter().for_each(|line| console.plain(line));
+    if plan.verbose {
+        parameters(plan, output).iter().for_each(|line| console.plain(line));
         console.plain(RULE);
     }
 }
 
-fn parameters(job: &Job, output: &LinuxOutput) -> Vec<String> {
+fn parameters(plan: &TestPlan, output: &LinuxOutput) -> Vec<String> {
     let mut lines = Vec::new();
-    let sends = job.role == Role::Sender;
-    let host = job.mappings.first().map_or("", |mapping| mapping.host.as_str());
+    let sends = plan.role == Role::Sender;
+    let host = plan.mappings.first().map_or("", |mapping| mapping.host.as_str());
     let yes = |given: bool| if given { "yes" } else { "no" };
     let mut flag = |given: bool, text: &str| lines.extend(given.then(|| format!("*** {text}")));
     flag(!sends, "receiver role");
     flag(sends, "sender role");
-    flag(job.daemon, "run as daemon");
+    flag(plan.daemon, "run as daemon");
     flag(output.epoll, "use epoll()");
-    flag(job.hold, "hold receiver always running");
-    flag(!job.sync, "no sender/receiver synch");
+    flag(plan.hold, "hold receiver always running");
+    flag(!plan.sync, "no sender/receiver synch");
     let mut value =
         |label: &str, tabs: usize, text: String| lines.push(format!("{label}:{} {text}", "\t".repeat(tabs)));
-    if job.many {
+    if plan.many {
         value("multiple clients", 2, "yes".into());
     }
-    if job.last {
+    if plan.last {
         value("last client", 3, "yes".into());
     }
     if sends {
-        let (ports, threads, connections) = (job.ports(), job.threads_per_port, job.connections_per_thread);
+        let (ports, threads, connections) = (plan.ports(), plan.threads_per_port, plan.connections_per_thread);
         value("connections", 3, format!("{ports} X {threads} X {connections}"));
     } else {
-        value("ports", 4, job.ports().to_string());
+        value("ports", 4, plan.ports().to_string());
     }
-    value("cpu affinity", 3, job.cpus.first().map_or_else(|| "*".into(), ToString::to_string));
+    value("cpu affinity", 3, plan.cpus.first().map_or_else(|| "*".into(), ToString::to_string));
     value("server address", 3, host.into());
     if sends {
-        let any = if job.ipv6 { "::" } else { "0.0.0.0" };
-        value("client address", 3, job.source.map_or_else(|| any.into(), |source| source.to_string()));
+        let any = if plan.ipv6 { "::" } else { "0.0.0.0" };
+        value("client address", 3, plan.source.map_or_else(|| any.into(), |source| source.to_string()));
     }
-    value("domain", 4, if job.ipv6 { "IPv6" } else { "IPv4" }.into());
-    value("protocol", 3, if job.protocol == Protocol::Tcp { "TCP" } else { "UDP" }.into());
-    value("server port starting at", 1, job.port.to_string());
-    if let Some(port) = job.source_port {
+    value("domain", 4, if plan.ipv6 { "IPv6" } else { "IPv4" }.into());
+    value("protocol", 3, if plan.protocol == Protocol::Tcp { "TCP" } else { "UDP" }.into());
+    value("server port starting at", 1, plan.port.to_string());
+    if let Some(port) = plan.source_port {
         value("client source port starting at", 1, port.to_string());
     }
     value(
         if sends { "sender socket buffer (bytes)" } else { "receiver socket buffer (bytes)" },
         1,
-        job.message.to_string(),
+        plan.message.to_string(),
     );
-    if let Some(throttle) = job.throttle {
-        let bits = throttle.saturating_mul(8).saturating_mul(job.threads().into());
+    if let Some(throttle) = plan.throttle {
+        let bits = throttle.saturating_mul(8).saturating_mul(plan.threads().into());
         value("bandwidth limit (bits/sec)", 1, bits.to_string());
     }
-    if let Some(pacing) = job.pacing {
-        let connections = u64::from(job.threads()) * u64::from(job.connections_per_thread);
+    if let Some(pacing) = plan.pacing {
+        let connections = u64::from(plan.threads()) * u64::from(plan.connections_per_thread);
         value("fq rate limit (bits/sec)", 1, pacing.saturating_mul(8).saturating_mul(connections).to_string());
     }
-    value("tcp nodelay", 1, yes(job.no_delay).into());
+    value("tcp nodelay", 1, yes(plan.no_delay).into());
     let or_no = |seconds: u32| if seconds == 0 { "no".into() } else { seconds.to_string() };
-    value("test warm-up (sec)", 2, or_no(job.warm_up));
-    let length = match job.length {
+    value("test warm-up (sec)", 2, or_no(plan.warm_up));
+    let length = match plan.length {
         Length::Seconds(seconds) => seconds.to_string(),
         _ => "continuous".into(),
     };
     value("test duration (sec)", 2, length);
-    value("test cool-down (sec)", 2, or_no(job.cool_down));
+    value("test cool-down (sec)", 2, or_no(plan.cool_down));
     value("show system tcp retransmit", 1, yes(output.tcp_retransmissions).into());
     if let Some(interface) = &output.interface {
         value("show packets for", 2, interface.clone());
@@ -140,8 +140,8 @@ fn parameters(job: &Job, output: &LinuxOutput) -> Vec<String> {
         }
     }
     let enabled = |given: bool| if given { "enabled" } else { "disabled" };
-    value("quiet mode", 3, enabled(job.quiet).into());
-    value("verbose mode", 3, enabled(job.verbose).into());
+    value("quiet mode", 3, enabled(plan.quiet).into());
+    value("verbose mode", 3, enabled(plan.verbose).into());
     lines
 }
 
@@ -152,11 +152,11 @@ pub fn results(results: &Results<'_>, output: &LinuxOutput, console: &Console) {
 
 /// The lines of the results.
 pub fn lines(results: &Results<'_>, output: &LinuxOutput) -> Vec<String> {
-    let Results { job, measured, extra, mhz } = results;
+    let Results { plan, measured, extra, mhz } = results;
     let (seconds, machine) = (measured.seconds(), &measured.machine);
     let mut lines = Vec::new();
     let mut line = |text: String| lines.push(text);
-    if job.verbose {
+    if plan.verbose {
         line("\tThread\tTime(s)\tThroughput".into());
         line("\t======\t=======\t==========".into());
         for (index, thread) in measured.threads.iter().enumerate() {
@@ -170,7 +170,7 @@ pub fn lines(results: &Results<'_>, output: &LinuxOutput) -> Vec<String> {
     line(format!("test duration\t:{seconds:.2} seconds"));
     line(format!("total bytes\t:{}", measured.bytes()));
     line(format!("\t throughput\t:{}", throughput(measured.bytes(), seconds)));
-    if job.protocol == Protocol::Tcp {
+    if plan.protocol == Protocol::Tcp {
         line(format!("\t retrans segs\t:{}", machine.protocol("Tcp.RetransSegs")));
     }
     if output.tcp_retransmissions {
@@ -202,7 +202,7 @@ pub fn lines(results: &Results<'_>, output: &LinuxOutput) -> Vec<String> {
     line(format!("\t softirq\t:{:.2}%", machine.cpu_share(|c| c.softirq) * 100.0));
     line(format!("\t cycles/byte\t:{:.2}", cycles(results)));
     line(format!("cpu busy (all)\t:{:.2}%", machine.process_share() * 100.0));
-    if job.verbose
+    if plan.verbose
         && let Some(rtt) = extra.rtt_us
     {
         line(format!("tcpi rtt\t\t:{rtt} us"));

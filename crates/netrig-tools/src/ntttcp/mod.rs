@@ -3,7 +3,6 @@
 mod console;
 mod dialect;
 mod help;
-mod job;
 mod linux;
 mod linux_file;
 mod linux_text;
@@ -12,6 +11,7 @@ mod receiver;
 mod report;
 mod sender;
 pub mod sync;
+mod test_plan;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -33,9 +33,9 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
 use rig_testbed::accounting::Accountant;
 
-use self::job::{Job, Layout, Length, Role};
 use self::options::OptionError;
 use self::sync::Cycle;
+use self::test_plan::{Layout, Length, Role, TestPlan};
 use super::counters::Chosen;
 use super::course::Times;
 
@@ -88,25 +88,25 @@ pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure
         Dialect::Linux => linux::parse(&words, allowed.as_slice()),
         Dialect::Windows => windows::parse(&words, called.role(), allowed.as_slice()),
     };
-    let Some(job) = parsed.or_exit(Exit::BadInput)? else {
+    let Some(plan) = parsed.or_exit(Exit::BadInput)? else {
         streams::print(&help::text(dialect))?;
         return Ok(Exit::Done);
     };
-    if job.daemon && env::var_os(IN_BACKGROUND).is_none() {
+    if plan.daemon && env::var_os(IN_BACKGROUND).is_none() {
         let arguments = [&[OsString::from("--dialect=linux")], arguments].concat();
         return super::go_into_background("ntttcp", &arguments, IN_BACKGROUND);
     }
-    run(&job)
+    run(&plan)
 }
 
-fn run(job: &Job) -> Result<Exit, Failure> {
-    cpu::set_affinity(&job.cpus).or_exit(Exit::Failed)?;
+fn run(plan: &TestPlan) -> Result<Exit, Failure> {
+    cpu::set_affinity(&plan.cpus).or_exit(Exit::Failed)?;
     let cancel = Cancel::on_stop_signal().or_exit(Exit::Failed)?;
-    let console = Console::open(job)?;
-    report::opening(job, &console);
-    let result = match job.role {
-        Role::Sender => sender::run(job, &cancel, &console),
-        Role::Receiver => receiver::run(job, &cancel, &console),
+    let console = Console::open(plan)?;
+    report::opening(plan, &console);
+    let result = match plan.role {
+        Role::Sender => sender::run(plan, &cancel, &console),
+        Role::Receiver => receiver::run(plan, &cancel, &console),
     };
     match result {
         // Said where the rest of the run is said, the log included.
@@ -119,8 +119,8 @@ fn run(job: &Job) -> Result<Exit, Failure> {
 }
 
 /// The addresses that the job's mappings name, one for each.
-fn hosts(job: &Job) -> Result<Vec<IpAddr>, Failure> {
-    job.mappings.iter().map(|mapping| resolve(&mapping.host, job.ipv6)).collect()
+fn hosts(plan: &TestPlan) -> Result<Vec<IpAddr>, Failure> {
+    plan.mappings.iter().map(|mapping| resolve(&mapping.host, plan.ipv6)).collect()
 }
 
 fn resolve(host: &str, ipv6: bool) -> Result<IpAddr, Failure> {
@@ -132,22 +132,22 @@ fn resolve(host: &str, ipv6: bool) -> Result<IpAddr, Failure> {
 }
 
 /// The receiver's data ports in order, each with the CPU of its threads.
-fn data_ports(job: &Job, hosts: &[IpAddr]) -> Vec<(SocketAddr, Option<u32>)> {
-    let each = job
+fn data_ports(plan: &TestPlan, hosts: &[IpAddr]) -> Vec<(SocketAddr, Option<u32>)> {
+    let each = plan
         .mappings
         .iter()
         .zip(hosts)
         .flat_map(|(mapping, &host)| (0..mapping.ports).map(move |_| (host, mapping.cpu)));
     // That the last is a port was found out when the options were read.
-    each.zip(job.port..=u16::MAX).map(|((host, cpu), port)| (SocketAddr::new(host, port), cpu)).collect()
+    each.zip(plan.port..=u16::MAX).map(|((host, cpu), port)| (SocketAddr::new(host, port), cpu)).collect()
 }
 
 /// Where the sync connections go: each receiver once, at the port below the data ports.
-fn sync_ports(job: &Job, hosts: &[IpAddr]) -> Vec<SocketAddr> {
+fn sync_ports(plan: &TestPlan, hosts: &[IpAddr]) -> Vec<SocketAddr> {
     let mut distinct: Vec<SocketAddr> = Vec::new();
     for &host in hosts {
-        let at = SocketAddr::new(host, job.port - 1);
-        if job.sync && !distinct.contains(&at) {
+        let at = SocketAddr::new(host, plan.port - 1);
+        if plan.sync && !distinct.contains(&at) {
             distinct.push(at);
         }
     }
@@ -155,25 +155,25 @@ fn sync_ports(job: &Job, hosts: &[IpAddr]) -> Vec<SocketAddr> {
 }
 
 /// The times of a test whose whole length is agreed.
-fn times(job: &Job, agreed: Cycle) -> Times {
+fn times(plan: &TestPlan, agreed: Cycle) -> Times {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let total = match agreed {
         Cycle::Seconds(total) => Some(seconds(total)),
         Cycle::Endless => None,
     };
-    let window = match (job.length, agreed) {
+    let window = match (plan.length, agreed) {
         // When the other end wants no end, there is none.
         (Length::Endless | Length::AsSender, _) | (Length::Seconds(_), Cycle::Endless) => None,
         (Length::Seconds(length), _) => Some(seconds(length)),
         (Length::Messages { at_most, .. }, _) => Some(seconds(at_most)),
     };
-    Times { warm_up: seconds(job.warm_up), window, total, stall: job.stall_timeout }
+    Times { warm_up: seconds(plan.warm_up), window, total, stall: plan.stall_timeout }
 }
 
 /// What is counted beside the bytes; CPU time from now on.
-fn chosen(job: &Job) -> Chosen {
+fn chosen(plan: &TestPlan) -> Chosen {
     let accountant = Some(Rc::new(Accountant::start()));
-    match &job.layout {
+    match &plan.layout {
         Layout::Linux(output) => {
             Chosen { interface: output.interface.clone(), interrupts: output.interrupts.clone(), accountant }
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::Dialect;
-use super::job::Mapping;
+use super::test_plan::Mapping;
 
 /// One option of an original.
 #[derive(Debug, Clone, Copy)]

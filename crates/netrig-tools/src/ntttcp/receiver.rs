@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
-use rig_load::worker::ends::{Counts, Port, Protocol, Receiver as Load, Receiving};
+use rig_load::worker::embedded::{Counts, Port, Protocol, Receiver as Load, Receiving};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 
 use super::console::{Console, Progress};
-use super::job::{Job, Length};
 use super::sync::{Action, Client, Cycle, Receiver as Sync, Terms};
+use super::test_plan::{Length, TestPlan};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::counters::{Chosen, Snapshot};
 use crate::course::{self, End, Part, Start, read_some, wait_readable};
@@ -35,47 +35,47 @@ const NONSENSE: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Runs the receiver to its end.
-pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
-    let hosts = hosts(job)?;
-    let ports = data_ports(job, &hosts).into_iter().map(|(at, cpu)| Port { at, cpu }).collect();
+pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
+    let hosts = hosts(plan)?;
+    let ports = data_ports(plan, &hosts).into_iter().map(|(at, cpu)| Port { at, cpu }).collect();
     let receiving = Receiving {
-        protocol: job.protocol,
+        protocol: plan.protocol,
         ports,
-        message: job.message,
-        receive_buffer: job.receive_buffer,
-        no_delay: job.no_delay,
-        outstanding: job.outstanding,
+        message: plan.message,
+        receive_buffer: plan.receive_buffer,
+        no_delay: plan.no_delay,
+        outstanding: plan.outstanding,
     };
     let load = Load::open(&receiving).or_exit(Exit::Failed)?;
     load.notes().iter().for_each(|note| console.remark(note));
-    let doors = sync_ports(job, &hosts).into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
-    console.info(&format!("{} threads created", job.threads() as usize + usize::from(job.sync)));
+    let doors = sync_ports(plan, &hosts).into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+    console.info(&format!("{} threads created", plan.threads() as usize + usize::from(plan.sync)));
     for at in load.addresses() {
         console.detail(&format!("ntttcp server is listening on {at}"));
     }
     // Before the sender comes: it takes longer than a test without synchronisation can wait.
-    let counted = chosen(job);
-    let mut host = Host::new(job, cancel, console, load, doors, &counted);
+    let counted = chosen(plan);
+    let mut host = Host::new(plan, cancel, console, load, doors, &counted);
     let exit = loop {
         let Some(cycle) = host.wait_for_start()? else { break Exit::Stopped };
         console.progressing();
         let measured =
-            course::run(&mut host, &mut Progress(console), &times(job, cycle), &counted).or_exit(Exit::Failed)?;
+            course::run(&mut host, &mut Progress(console), &times(plan, cycle), &counted).or_exit(Exit::Failed)?;
         host.finish();
         let mut end = None;
         if let Some(measured) = measured {
             end = Some(measured.end);
-            report::write(job, &measured, &report::Extra::default(), console)?;
+            report::write(plan, &measured, &report::Extra::default(), console)?;
         }
         if end == Some(End::Stalled) {
             let error =
-                anyhow!("nothing came for {:?} (-to): look at the sender", job.stall_timeout.unwrap_or_default());
+                anyhow!("nothing came for {:?} (-to): look at the sender", plan.stall_timeout.unwrap_or_default());
             return Err(Failure::new(Exit::Failed, error));
         }
         if cancel.is_cancelled() {
             break Exit::Done;
         }
-        if !job.hold {
+        if !plan.hold {
             host.linger()?;
             break Exit::Done;
         }
@@ -110,7 +110,7 @@ struct Peer {
 
 /// The receiver at work.
 struct Host<'a> {
-    job: &'a Job,
+    plan: &'a TestPlan,
     cancel: &'a Cancel,
     console: &'a Console,
     load: Load,
@@ -134,27 +134,27 @@ struct Host<'a> {
 
 impl<'a> Host<'a> {
     fn new(
-        job: &'a Job,
+        plan: &'a TestPlan,
         cancel: &'a Cancel,
         console: &'a Console,
         load: Load,
         doors: Vec<TcpListener>,
         counted: &'a Chosen,
     ) -> Self {
-        let terms = match job.length {
+        let terms = match plan.length {
             Length::AsSender | Length::Messages { .. } => Terms::AsProposed,
             // The original leaves its own warm-up and cool-down out, and then cuts its window short.
-            Length::Seconds(_) | Length::Endless => Terms::AtLeast(job.cycle()),
+            Length::Seconds(_) | Length::Endless => Terms::AtLeast(plan.cycle()),
         };
         let seen = (0, vec![Counts::default(); load.counts().len()]);
         Self {
-            job,
+            plan,
             cancel,
             console,
             load,
             doors,
             counted,
-            sync: Sync::new(terms, job.many),
+            sync: Sync::new(terms, plan.many),
             peers: BTreeMap::new(),
             next: 0,
             refused: 0,
@@ -169,7 +169,7 @@ impl<'a> Host<'a> {
 
     /// Waits for a test. `None` when the user has had enough.
     fn wait_for_start(&mut self) -> Result<Option<Cycle>, Failure> {
-        let deadline_ns = self.job.stall_timeout.map_or(u64::MAX, monotonic_after);
+        let deadline_ns = self.plan.stall_timeout.map_or(u64::MAX, monotonic_after);
         loop {
             if self.cancel.is_cancelled() {
                 return Ok(None);
@@ -177,13 +177,13 @@ impl<'a> Host<'a> {
             if let Some(cycle) = self.begin.take() {
                 return Ok(Some(cycle));
             }
-            if !self.job.sync && self.has_news_of_data() {
+            if !self.plan.sync && self.has_news_of_data() {
                 // What came with the news belongs to the test.
                 self.begun = Some(self.start(self.seen.1.clone()));
-                return Ok(Some(self.job.cycle()));
+                return Ok(Some(self.plan.cycle()));
             }
             if monotonic_ns() >= deadline_ns {
-                let error = anyhow!("no sender came within {:?} (-to)", self.job.stall_timeout.unwrap_or_default());
+                let error = anyhow!("no sender came within {:?} (-to)", self.plan.stall_timeout.unwrap_or_default());
                 return Err(Failure::new(Exit::Failed, error));
             }
             self.round(deadline_ns.min(monotonic_after(Duration::from_secs(1)))).or_exit(Exit::Failed)?;
@@ -191,7 +191,7 @@ impl<'a> Host<'a> {
     }
 
     fn has_news_of_data(&self) -> bool {
-        self.load.accepted() > self.seen.0 || (self.job.protocol == Protocol::Udp && self.load.counts() != self.seen.1)
+        self.load.accepted() > self.seen.0 || (self.plan.protocol == Protocol::Udp && self.load.counts() != self.seen.1)
     }
 
     /// The begin of a test, now, from `counts` on.
@@ -272,7 +272,7 @@ impl<'a> Host<'a> {
         }
         // Answers are small and awaited.
         let _ = stream.set_nodelay(true);
-        self.console.detail(&format!("Sync connection: {address} --> local:{}", self.job.port - 1));
+        self.console.detail(&format!("Sync connection: {address} --> local:{}", self.plan.port - 1));
         let peer = Peer { stream, name: address.to_string(), since_ns: monotonic_ns(), decided: false };
         self.sync.connected(self.next);
         self.peers.insert(self.next, peer);
@@ -385,8 +385,8 @@ impl Part for Host<'_> {
             if self.deserted_ns.is_some_and(|at_ns| now_ns >= at_ns) {
                 return Ok(Some(End::Stopped));
             }
-            let tcp = self.job.protocol == Protocol::Tcp;
-            if !self.job.sync && self.job.length == Length::AsSender && tcp && self.load.is_idle()? {
+            let tcp = self.plan.protocol == Protocol::Tcp;
+            if !self.plan.sync && self.plan.length == Length::AsSender && tcp && self.load.is_idle()? {
                 return Ok(Some(End::Dry));
             }
             if now_ns >= until_ns {

@@ -4,7 +4,7 @@ use anyhow::Context;
 use rig_cli::exit::{Exit, Failure, OrExit};
 
 use super::console::Console;
-use super::job::{Job, Layout};
+use super::test_plan::{Layout, TestPlan};
 use super::{linux_file, linux_text, windows_text};
 use crate::counters::cpu_mhz;
 use crate::course::Measured;
@@ -21,7 +21,7 @@ pub struct Extra {
 /// A test's results with all that its figures are made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'a> {
-    pub job: &'a Job,
+    pub plan: &'a TestPlan,
     pub measured: &'a Measured,
     pub extra: Extra,
     pub mhz: Option<f64>,
@@ -46,22 +46,22 @@ pub fn over(numerator: f64, denominator: f64) -> f64 {
 }
 
 /// The version, the parameters for whoever asked for details, and remarks about what is done otherwise.
-pub fn opening(job: &Job, console: &Console) {
-    match &job.layout {
-        Layout::Linux(output) => linux_text::opening(job, output, console),
-        Layout::Windows(output) => windows_text::opening(job, output, console),
+pub fn opening(plan: &TestPlan, console: &Console) {
+    match &plan.layout {
+        Layout::Linux(output) => linux_text::opening(plan, output, console),
+        Layout::Windows(output) => windows_text::opening(plan, output, console),
     }
-    job.remarks.iter().for_each(|remark| console.remark(remark));
+    plan.remarks.iter().for_each(|remark| console.remark(remark));
 }
 
 /// The results, wherever they are asked for.
-pub fn write(job: &Job, measured: &Measured, extra: &Extra, console: &Console) -> Result<(), Failure> {
-    let results = Results { job, measured, extra: *extra, mhz: cpu_mhz() };
+pub fn write(plan: &TestPlan, measured: &Measured, extra: &Extra, console: &Console) -> Result<(), Failure> {
+    let results = Results { plan, measured, extra: *extra, mhz: cpu_mhz() };
     // Not in the original's layout: beside it.
-    if job.verbose {
+    if plan.verbose {
         rig_cli::streams::note(format_args!("ntttcp: CPU time: {}", measured.machine.accounting().words()));
     }
-    match &job.layout {
+    match &plan.layout {
         Layout::Linux(output) => {
             if results.mhz.is_none() {
                 console.error("/proc/cpuinfo tells no CPU speed: cycles/byte stands at 0");

@@ -9,13 +9,13 @@ use anyhow::{Context, anyhow, bail};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream as Stream};
-use rig_load::worker::ends::{Counts, Protocol, Sender as Load, Sending, Target};
+use rig_load::worker::embedded::{Counts, Protocol, Sender as Load, Sending, Target};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 use socket2::{Domain, Socket, Type};
 
 use super::console::{Console, Progress};
-use super::job::{Job, Length};
 use super::sync::{Cycle, Event, Sender as Sync, State};
+use super::test_plan::{Length, TestPlan};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::counters::Snapshot;
 use crate::course::{self, End, Measured, Part, Start, read_some, wait_readable};
@@ -35,21 +35,21 @@ const ASK: Duration = Duration::from_millis(50);
 const EARLY: Duration = Duration::from_secs(1);
 
 /// Runs the sender to its end.
-pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
-    let hosts = hosts(job)?;
-    if !job.sync {
+pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
+    let hosts = hosts(plan)?;
+    if !plan.sync {
         console.info("Starting sender activity (no sync) ...");
     }
     let mut lines = Vec::new();
-    for at in sync_ports(job, &hosts) {
-        lines.push(Line::connect(job, at, cancel).or_exit(Exit::Failed)?);
+    for at in sync_ports(plan, &hosts) {
+        lines.push(Line::connect(plan, at, cancel).or_exit(Exit::Failed)?);
     }
-    let cycle = agree(job, &mut lines, cancel, console).or_exit(Exit::Failed)?;
+    let cycle = agree(plan, &mut lines, cancel, console).or_exit(Exit::Failed)?;
 
-    console.info(&format!("{} threads created", job.threads()));
-    let chosen = chosen(job);
+    console.info(&format!("{} threads created", plan.threads()));
+    let chosen = chosen(plan);
     let since = Instant::now();
-    let load = Load::open(&sending(job, &hosts), &|| cancel.is_cancelled()).or_exit(Exit::Failed)?;
+    let load = Load::open(&sending(plan, &hosts), &|| cancel.is_cancelled()).or_exit(Exit::Failed)?;
     load.notes().iter().for_each(|note| console.remark(note));
     for (local, remote) in load.addresses() {
         console.detail(&format!("New connection: local:{local} --> {remote}"));
@@ -57,45 +57,46 @@ pub fn run(job: &Job, cancel: &Cancel, console: &Console) -> Result<Exit, Failur
     let connections = load.connections();
     console.info(&format!("{connections} connections created in {} microseconds", since.elapsed().as_micros()));
 
-    begin(job, &mut lines, cancel, console).or_exit(Exit::Failed)?;
+    begin(plan, &mut lines, cancel, console).or_exit(Exit::Failed)?;
     console.progressing();
     let begun = Some(Start { counts: load.counts(), machine: Snapshot::take(&chosen) });
     load.start();
     let mut crew = Crew { cancel, load, lines, begun };
-    let measured = course::run(&mut crew, &mut Progress(console), &times(job, cycle), &chosen).or_exit(Exit::Failed)?;
+    let measured =
+        course::run(&mut crew, &mut Progress(console), &times(plan, cycle), &chosen).or_exit(Exit::Failed)?;
     let end = measured.as_ref().map_or(End::Interrupted, |measured| measured.end);
-    let rtt_us = (job.protocol == Protocol::Tcp).then(|| crew.load.mean_rtt_us()).flatten();
+    let rtt_us = (plan.protocol == Protocol::Tcp).then(|| crew.load.mean_rtt_us()).flatten();
     let ended = crew.load.ended();
     crew.part(end)?;
     let Some(measured) = measured else { return Ok(Exit::Stopped) };
-    let planned = match times(job, cycle) {
+    let planned = match times(plan, cycle) {
         course::Times { warm_up, window: Some(window), total, .. } => {
             Some((warm_up + window).min(total.unwrap_or(Duration::MAX)))
         }
         _ => None,
     };
-    let verdict = judge(job, &measured, planned, ended, console);
-    report::write(job, &measured, &report::Extra { connections: Some(connections), rtt_us }, console)?;
+    let verdict = judge(plan, &measured, planned, ended, console);
+    report::write(plan, &measured, &report::Extra { connections: Some(connections), rtt_us }, console)?;
     verdict
 }
 
 /// What is to be thought of how the test ended.
 fn judge(
-    job: &Job,
+    plan: &TestPlan,
     measured: &Measured,
     planned: Option<Duration>,
     ended: usize,
     console: &Console,
 ) -> Result<Exit, Failure> {
     let early = planned.is_none_or(|planned| measured.ran + EARLY < planned);
-    let counted = matches!(job.length, Length::Messages { .. });
+    let counted = matches!(plan.length, Length::Messages { .. });
     match measured.end {
         End::Dry | End::Stopped if early && !(counted && measured.end == End::Dry) => {
             console.error(&format!("the receiver ended the test after {:.2} seconds", measured.ran.as_secs_f64()));
             Ok(Exit::Failed)
         }
         End::Stalled => {
-            let timeout = job.stall_timeout.unwrap_or_default();
+            let timeout = plan.stall_timeout.unwrap_or_default();
             console.error(&format!("nothing could be sent for {timeout:?} (-to): look at the receiver"));
             Ok(Exit::Failed)
         }
@@ -108,46 +109,46 @@ fn judge(
     }
 }
 
-fn sending(job: &Job, hosts: &[IpAddr]) -> Sending {
-    let ports = data_ports(job, hosts).into_iter();
-    let targets = ports.flat_map(|(to, cpu)| (0..job.threads_per_port).map(move |_| Target { to, cpu })).collect();
+fn sending(plan: &TestPlan, hosts: &[IpAddr]) -> Sending {
+    let ports = data_ports(plan, hosts).into_iter();
+    let targets = ports.flat_map(|(to, cpu)| (0..plan.threads_per_port).map(move |_| Target { to, cpu })).collect();
     Sending {
         stream: Stream {
             flow: Flow::Forward,
-            threads: job.threads(),
-            connections: job.connections_per_thread,
-            message: job.message,
-            send_buffer: job.send_buffer,
-            receive_buffer: job.receive_buffer,
-            no_delay: job.no_delay,
-            throttle: job.throttle,
+            threads: plan.threads(),
+            connections: plan.connections_per_thread,
+            message: plan.message,
+            send_buffer: plan.send_buffer,
+            receive_buffer: plan.receive_buffer,
+            no_delay: plan.no_delay,
+            throttle: plan.throttle,
             congestion_control: None,
-            engine: job.outstanding.map_or(Engine::Blocking, |outstanding| Engine::Uring { outstanding }),
+            engine: plan.outstanding.map_or(Engine::Blocking, |outstanding| Engine::Uring { outstanding }),
             send_mode: SendMode::Copy,
             receive_mode: ReceiveMode::Copy,
         },
-        protocol: job.protocol,
+        protocol: plan.protocol,
         targets,
-        source: job.source,
-        source_port: job.source_port,
-        pacing: job.pacing,
-        quota: match job.length {
+        source: plan.source,
+        source_port: plan.source_port,
+        pacing: plan.pacing,
+        quota: match plan.length {
             Length::Messages { each, .. } => Some(each),
             _ => None,
         },
-        timeout: job.connect_timeout,
-        patience: job.patience,
+        timeout: plan.connect_timeout,
+        patience: plan.patience,
     }
 }
 
 /// Settles with all receivers how long the test lasts: as long as the one that wants it longest.
-fn agree(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<Cycle> {
-    let own = job.cycle();
+fn agree(plan: &TestPlan, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<Cycle> {
+    let own = plan.cycle();
     let mut longest = None;
     for line in lines.iter_mut() {
         line.write(line.hello)?;
         loop {
-            let Event::Agreed(cycle) = line.event(cancel, job.answer_ns())? else { continue };
+            let Event::Agreed(cycle) = line.event(cancel, plan.answer_ns())? else { continue };
             longest = Some(match longest {
                 Some(Cycle::Seconds(longest)) => match cycle {
                     Cycle::Seconds(seconds) => Cycle::Seconds(seconds.max(longest)),
@@ -161,7 +162,7 @@ fn agree(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> a
     }
     let cycle = longest.unwrap_or(own);
     // As the original: also when the test is as long as this end wants it, but not alone.
-    if !lines.is_empty() && job.seconds().map(Cycle::Seconds) != Some(cycle) {
+    if !lines.is_empty() && plan.seconds().map(Cycle::Seconds) != Some(cycle) {
         match cycle {
             Cycle::Endless => console.info("test is negotiated to run with continuous mode"),
             Cycle::Seconds(seconds) => console.info(&format!("Test cycle time negotiated is: {seconds} seconds")),
@@ -171,16 +172,16 @@ fn agree(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> a
 }
 
 /// Asks all receivers to begin.
-fn begin(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<()> {
+fn begin(plan: &TestPlan, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<()> {
     for line in lines {
-        let message = line.sync.start(job.last);
+        let message = line.sync.start(plan.last);
         line.write(message)?;
-        let mut deadline_ns = job.answer_ns();
+        let mut deadline_ns = plan.answer_ns();
         loop {
             match line.event(cancel, deadline_ns)? {
                 Event::Wait => {
                     console.info("waiting for the last client to join the test");
-                    deadline_ns = job.stall_timeout.map_or(u64::MAX, monotonic_after);
+                    deadline_ns = plan.stall_timeout.map_or(u64::MAX, monotonic_after);
                 }
                 Event::Run => break,
                 _ => {}
@@ -190,7 +191,7 @@ fn begin(job: &Job, lines: &mut [Line], cancel: &Cancel, console: &Console) -> a
     Ok(())
 }
 
-impl Job {
+impl TestPlan {
     /// When an answer that is asked for now is overdue.
     fn answer_ns(&self) -> u64 {
         monotonic_after(self.stall_timeout.unwrap_or(ANSWER))
@@ -209,10 +210,10 @@ struct Line {
 }
 
 impl Line {
-    fn connect(job: &Job, to: SocketAddr, cancel: &Cancel) -> anyhow::Result<Self> {
-        let patience = Instant::now() + job.patience;
+    fn connect(plan: &TestPlan, to: SocketAddr, cancel: &Cancel) -> anyhow::Result<Self> {
+        let patience = Instant::now() + plan.patience;
         let stream = loop {
-            match dial(job, to) {
+            match dial(plan, to) {
                 Ok(stream) => break stream,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     if Instant::now() >= patience {
@@ -229,7 +230,7 @@ impl Line {
                 Err(error) => return Err(error).with_context(|| format!("connect to {to} for synchronisation")),
             }
         };
-        let (sync, hello) = Sync::new(job.cycle());
+        let (sync, hello) = Sync::new(plan.cycle());
         Ok(Self { stream, to, sync, hello, events: std::collections::VecDeque::new(), open: true })
     }
 
@@ -301,13 +302,13 @@ impl Line {
     }
 }
 
-fn dial(job: &Job, to: SocketAddr) -> io::Result<TcpStream> {
+fn dial(plan: &TestPlan, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.set_tcp_nodelay(true)?;
-    if let Some(source) = job.source {
+    if let Some(source) = plan.source {
         socket.bind(&SocketAddr::new(source, 0).into())?;
     }
-    socket.connect_timeout(&to.into(), job.connect_timeout)?;
+    socket.connect_timeout(&to.into(), plan.connect_timeout)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_load::worker::ends::{Counts, Protocol};
+use rig_load::worker::embedded::{Counts, Protocol};
 
-use super::job::{Job, Layout, Length, LinuxOutput, Role, WindowsOutput};
 use super::options::{OptionError, Spec, Use, Value};
 use super::report::{Extra, Results};
+use super::test_plan::{Layout, Length, LinuxOutput, Role, TestPlan, WindowsOutput};
 use super::{Dialect, help, linux, linux_file, linux_text, times, windows, windows_text};
 use crate::counters::{Difference, Snapshot};
 use crate::course::{End, Measured};
@@ -29,16 +29,16 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-fn linux(line: &str) -> Result<Option<Box<Job>>, OptionError> {
+fn linux(line: &str) -> Result<Option<Box<TestPlan>>, OptionError> {
     linux::parse(&words(line), &[0, 1])
 }
 
-fn windows(line: &str) -> Result<Option<Box<Job>>, OptionError> {
+fn windows(line: &str) -> Result<Option<Box<TestPlan>>, OptionError> {
     windows::parse(&words(line), None, &[0, 1])
 }
 
 #[track_caller]
-fn job(parsed: Result<Option<Box<Job>>, OptionError>) -> Job {
+fn plan(parsed: Result<Option<Box<TestPlan>>, OptionError>) -> TestPlan {
     *parsed.unwrap().unwrap()
 }
 
@@ -47,7 +47,7 @@ fn job(parsed: Result<Option<Box<Job>>, OptionError>) -> Job {
 #[track_caller]
 fn every_option_counts(
     options: &[Spec],
-    parse: impl Fn(&str) -> Result<Option<Box<Job>>, OptionError>,
+    parse: impl Fn(&str) -> Result<Option<Box<TestPlan>>, OptionError>,
     base: impl Fn(&str) -> &'static str,
     value: impl Fn(&str) -> &'static str,
     told_otherwise: &[&str],
@@ -204,16 +204,16 @@ fn what_is_unknown_or_out_of_range_is_named() {
 
 #[test]
 fn linux_options_are_read_as_getopt_reads_them() {
-    let long = job(linux("-s 10.0.0.1 -6 -V -P 4 -f -n 2 --fq-rate-limit 10G -t 9 -N"));
-    let short = job(linux("-6Vs10.0.0.1 -P4 -n2 -f --fq=10G -t9 -N"));
+    let long = plan(linux("-s 10.0.0.1 -6 -V -P 4 -f -n 2 --fq-rate-limit 10G -t 9 -N"));
+    let short = plan(linux("-6Vs10.0.0.1 -P4 -n2 -f --fq=10G -t9 -N"));
     assert_eq!(long, short);
     assert_eq!((long.source_port, long.pacing), (Some(25_001), Some(10_000_000_000u64.div_euclid(8 * 8))));
     assert_eq!((long.threads(), long.connections_per_thread), (8, 1));
-    let mapped = job(linux("-s -m 8,*,192.168.1.1 -n 16"));
+    let mapped = plan(linux("-s -m 8,*,192.168.1.1 -n 16"));
     assert_eq!((mapped.ports(), mapped.threads()), (8, 128));
-    assert_eq!(job(linux("-s -n 16 -m 8,1,192.168.1.1")).threads(), 8);
-    assert_eq!(job(linux("-s -m 8,1,192.168.1.1")).cpus, [1]);
-    let job_of = |line| job(linux(line));
+    assert_eq!(plan(linux("-s -n 16 -m 8,1,192.168.1.1")).threads(), 8);
+    assert_eq!(plan(linux("-s -m 8,1,192.168.1.1")).cpus, [1]);
+    let job_of = |line| plan(linux(line));
     assert_eq!(job_of("-s h.").source_port, None);
     assert_eq!(job_of("-s h. -f 80").source_port, Some(25_001));
     assert_eq!(job_of("-s h. -f0").source_port, None);
@@ -227,7 +227,7 @@ fn linux_options_are_read_as_getopt_reads_them() {
 
 #[test]
 fn windows_options_have_windows_meanings() {
-    let job_of = |line| job(windows(line));
+    let job_of = |line| plan(windows(line));
     let study = job_of("-s -m 1,*,10.0.1.4 -l 128k -a 2 -t 15");
     assert_eq!((study.message, study.outstanding, study.length), (131_072, Some(2), Length::Seconds(15)));
     assert_eq!(study.cycle(), Cycle::Seconds(15));
@@ -256,7 +256,7 @@ fn windows_options_have_windows_meanings() {
 #[test]
 fn times_follow_what_is_agreed() {
     let seconds = Duration::from_secs;
-    let job_of = |line| job(linux(line));
+    let job_of = |line| plan(linux(line));
     let test = job_of("-s h. -W 1 -t 5 -C 2");
     let longer = times(&test, Cycle::Seconds(60));
     assert_eq!((longer.warm_up, longer.window, longer.total), (seconds(1), Some(seconds(5)), Some(seconds(60))));
@@ -301,15 +301,15 @@ fn measured() -> Measured {
     }
 }
 
-fn results<'a>(job: &'a Job, measured: &'a Measured) -> Results<'a> {
-    let extra = Extra { connections: (job.role == Role::Sender).then_some(2), rtt_us: Some(123) };
-    Results { job, measured, extra, mhz: Some(2500.0) }
+fn results<'a>(plan: &'a TestPlan, measured: &'a Measured) -> Results<'a> {
+    let extra = Extra { connections: (plan.role == Role::Sender).then_some(2), rtt_us: Some(123) };
+    Results { plan, measured, extra, mhz: Some(2500.0) }
 }
 
 #[test]
 fn the_linux_log_has_the_originals_lines_and_formulas() {
     let test =
-        job(linux("-s 10.0.0.1 -P 2 -n 1 -V --show-tcp-retrans --show-nic-packets lo --show-dev-interrupts eth"));
+        plan(linux("-s 10.0.0.1 -P 2 -n 1 -V --show-tcp-retrans --show-nic-packets lo --show-dev-interrupts eth"));
     let Layout::Linux(output) = &test.layout else { panic!("{test:?}") };
     let lines = linux_text::lines(&results(&test, &measured()), output);
     let expected = [
@@ -352,7 +352,7 @@ fn the_linux_log_has_the_originals_lines_and_formulas() {
         "tcpi rtt\t\t:123 us",
     ];
     assert_eq!(lines, expected);
-    let receiver = job(linux("-r -u"));
+    let receiver = plan(linux("-r -u"));
     let lines = linux_text::lines(&results(&receiver, &measured()), &LinuxOutput::default());
     assert!(!lines.iter().any(|line| line.contains("retrans") || line.contains("connections tested")), "{lines:?}");
 }
@@ -368,7 +368,7 @@ fn throughput_has_the_originals_units() {
 
 #[test]
 fn windows_tables_have_the_originals_columns_and_formulas() {
-    let test = job(windows("-s -m 2,*,10.0.0.1 -l 100000 -t 2"));
+    let test = plan(windows("-s -m 2,*,10.0.0.1 -l 100000 -t 2"));
     let Layout::Windows(output) = &test.layout else { panic!("{test:?}") };
     let text = windows_text::results(&results(&test, &measured()), output);
     let expected = "
@@ -403,7 +403,7 @@ Packets Sent Packets Received Retransmits Errors Avg. CPU %
 ";
     assert_eq!(text, expected);
     // A receiver's frames are those that it received.
-    let receiver = job(windows("-r -m 2,*,10.0.0.1 -l 100000 -t 2 -hpt"));
+    let receiver = plan(windows("-r -m 2,*,10.0.0.1 -l 100000 -t 2 -hpt"));
     let Layout::Windows(output) = &receiver.layout else { panic!("{receiver:?}") };
     let text = windows_text::results(&results(&receiver, &measured()), output);
     assert!(
@@ -419,8 +419,8 @@ fn nothing_measured_divides_by_nothing() {
         end: End::Interrupted,
         ran: Duration::ZERO,
     };
-    for test in [job(linux("-r -V")), job(windows("-r -m 1,*,h"))] {
-        let results = Results { job: &test, measured: &nothing, extra: Extra::default(), mhz: None };
+    for test in [plan(linux("-r -V")), plan(windows("-r -m 1,*,h"))] {
+        let results = Results { plan: &test, measured: &nothing, extra: Extra::default(), mhz: None };
         let text = match &test.layout {
             Layout::Linux(output) => {
                 format!(
@@ -448,7 +448,7 @@ const LINUX_XML: &str = "parameters thread conns_tested total_bytes:MB realtime:
 
 #[test]
 fn the_linux_xml_has_the_originals_elements_in_order() {
-    let test = job(linux("-s 10.0.0.1 -P 1 -n 2 -V --show-tcp-retrans"));
+    let test = plan(linux("-s 10.0.0.1 -P 1 -n 2 -V --show-tcp-retrans"));
     let Layout::Linux(output) = &test.layout else { panic!("{test:?}") };
     let xml = linux_file::xml(&results(&test, &measured()), output);
     let mut names = Vec::new();
@@ -491,7 +491,7 @@ fn what_would_break_xml_is_escaped() {
 
 #[test]
 fn the_windows_output_of_a_datagram_test_is_of_datagrams() {
-    let test = job(windows("-r -m 1,*,10.0.0.1 -u -l 1000 -t 2"));
+    let test = plan(windows("-r -m 1,*,10.0.0.1 -u -l 1000 -t 2"));
     let output = WindowsOutput {
         xml: None,
         hide_threads: true,
@@ -529,9 +529,9 @@ proptest! {
         let _ = super::dialect::choose(&words);
         for parsed in [linux::parse(&words, &[0, 1]), windows::parse(&words, None, &[0, 1])] {
             match parsed {
-                Ok(Some(job)) => {
-                    prop_assert!(job.threads() > 0 && job.port > 1 && !job.mappings.is_empty());
-                    prop_assert!(u32::from(job.port) + job.ports() - 1 <= 65_535);
+                Ok(Some(plan)) => {
+                    prop_assert!(plan.threads() > 0 && plan.port > 1 && !plan.mappings.is_empty());
+                    prop_assert!(u32::from(plan.port) + plan.ports() - 1 <= 65_535);
                 }
                 Ok(None) => {}
                 Err(error) => prop_assert!(!error.to_string().is_empty()),

@@ -5,12 +5,12 @@
 use std::fs;
 use std::time::Duration;
 
-use rig_load::worker::ends::Protocol;
+use rig_load::worker::embedded::Protocol;
 use rig_sys::cpu::CpuSet;
 
 use super::Dialect;
-use super::job::{Job, LONGEST, Layout, Length, Role, WindowsOutput};
 use super::options::{OptionError, Spec, Use, Value, bad, file, mapping, number, small};
+use super::test_plan::{LONGEST, Layout, Length, Role, TestPlan, WindowsOutput};
 
 /// Threads of all mappings; with synchronisation one less, as in the original.
 const THREADS: u32 = 1000;
@@ -243,13 +243,13 @@ pub fn parse(arguments: &[String], named: Option<Role>, cpus: &[u32]) -> Result<
         }
         reading.take(spec.name, &values, cpus)?;
     }
-    reading.finish().map(|job| Some(Box::new(job)))
+    reading.finish().map(|plan| Some(Box::new(plan)))
 }
 
 #[derive(Debug, Default)]
 struct Reading {
     role: Option<Role>,
-    mappings: Option<Vec<super::job::Mapping>>,
+    mappings: Option<Vec<super::test_plan::Mapping>>,
     length: Option<u32>,
     buffers: Option<u64>,
     port: Option<u16>,
@@ -310,7 +310,7 @@ impl Reading {
         self.flags.contains(&flag)
     }
 
-    fn finish(self) -> Result<Job, OptionError> {
+    fn finish(self) -> Result<TestPlan, OptionError> {
         let conflict = |words: String| Err(OptionError::Conflict(words));
         // As in the original, which receives unless it is told to send.
         let role = self.role.unwrap_or(Role::Receiver);
@@ -379,7 +379,7 @@ impl Reading {
         };
         let timeout_ms = self.timeout_ms.unwrap_or(600_000);
         let timeout = Duration::from_millis(timeout_ms.into());
-        Ok(Job {
+        Ok(TestPlan {
             role,
             mappings,
             threads_per_port: 1,

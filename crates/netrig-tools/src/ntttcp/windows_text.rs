@@ -4,11 +4,11 @@
 //! counter stands in its column: DPCs are softirqs of receive processing (NET_RX), interrupts are all of the machine's
 //! device interrupts, packets are the TCP segments (RFC 4022) or UDP datagrams (RFC 4113) of the network namespace.
 
-use rig_load::worker::ends::Protocol;
+use rig_load::worker::embedded::Protocol;
 
 use super::console::Console;
-use super::job::{Job, Length, Role, WindowsOutput};
 use super::report::{Results, over};
+use super::test_plan::{Length, Role, TestPlan, WindowsOutput};
 
 const VERSION: &str = "5.40";
 const KB: f64 = 1024.0;
@@ -16,58 +16,58 @@ const MB: f64 = 1024.0 * 1024.0;
 /// The original's number of buffers when -t says how long: as many as fit.
 const BUFFERS_WITH_TIME: u64 = i64::MAX as u64;
 
-pub fn opening(job: &Job, output: &WindowsOutput, console: &Console) {
+pub fn opening(plan: &TestPlan, output: &WindowsOutput, console: &Console) {
     console.plain(&format!("Copyright Version {VERSION} (netrig {})", env!("CARGO_PKG_VERSION")));
-    if job.verbose {
-        parameters(job, output).into_iter().for_each(|(name, value)| console.plain(&format!("{name}: {value}")));
-        for (index, mapping) in job.mappings.iter().enumerate() {
+    if plan.verbose {
+        parameters(plan, output).into_iter().for_each(|(name, value)| console.plain(&format!("{name}: {value}")));
+        for (index, mapping) in plan.mappings.iter().enumerate() {
             let cpu = mapping.cpu.map_or_else(|| "*".to_owned(), |cpu| cpu.to_string());
             console.plain(&format!("mapping[{index}]: {},{cpu},{}", mapping.ports, mapping.host));
         }
     }
 }
 
-fn parameters(job: &Job, output: &WindowsOutput) -> Vec<(&'static str, String)> {
+fn parameters(plan: &TestPlan, output: &WindowsOutput) -> Vec<(&'static str, String)> {
     let flag = |given: bool| u8::from(given).to_string();
     vec![
-        ("buffers_length", job.message.to_string()),
-        ("num_buffers_to_send", buffers(job).to_string()),
+        ("buffers_length", plan.message.to_string()),
+        ("num_buffers_to_send", buffers(plan).to_string()),
         ("send_socket_buff", output.send_buffer.to_string()),
         ("recv_socket_buff", output.receive_buffer.to_string()),
-        ("port", job.port.to_string()),
-        ("no_sync", flag(!job.sync)),
+        ("port", plan.port.to_string()),
+        ("no_sync", flag(!plan.sync)),
         ("wait_timeout_milliseconds", output.timeout_ms.to_string()),
-        ("async_flag", flag(job.outstanding.is_some())),
-        ("verbose_flag", flag(job.verbose)),
-        ("use_ipv6_flag", flag(job.ipv6)),
-        ("send_flag", flag(job.role == Role::Sender)),
-        ("udp_flag", flag(job.protocol == Protocol::Udp)),
-        ("run_time", run_time_ms(job).to_string()),
-        ("warmup_time", (u64::from(job.warm_up) * 1000).to_string()),
-        ("cooldown_time", (u64::from(job.cool_down) * 1000).to_string()),
-        ("dash_n_timeout", dash_n_ms(job).to_string()),
-        ("bind_sender_flag", flag(job.source.is_some())),
-        ("no_delay", flag(job.no_delay)),
+        ("async_flag", flag(plan.outstanding.is_some())),
+        ("verbose_flag", flag(plan.verbose)),
+        ("use_ipv6_flag", flag(plan.ipv6)),
+        ("send_flag", flag(plan.role == Role::Sender)),
+        ("udp_flag", flag(plan.protocol == Protocol::Udp)),
+        ("run_time", run_time_ms(plan).to_string()),
+        ("warmup_time", (u64::from(plan.warm_up) * 1000).to_string()),
+        ("cooldown_time", (u64::from(plan.cool_down) * 1000).to_string()),
+        ("dash_n_timeout", dash_n_ms(plan).to_string()),
+        ("bind_sender_flag", flag(plan.source.is_some())),
+        ("no_delay", flag(plan.no_delay)),
         ("throughput_Bpms", output.throughput_bytes_per_ms.to_string()),
     ]
 }
 
-fn buffers(job: &Job) -> u64 {
-    match job.length {
+fn buffers(plan: &TestPlan) -> u64 {
+    match plan.length {
         Length::Messages { each, .. } => each,
         _ => BUFFERS_WITH_TIME,
     }
 }
 
-fn run_time_ms(job: &Job) -> u64 {
-    match job.length {
+fn run_time_ms(plan: &TestPlan) -> u64 {
+    match plan.length {
         Length::Seconds(seconds) => u64::from(seconds) * 1000,
         _ => 0,
     }
 }
 
-fn dash_n_ms(job: &Job) -> u64 {
-    match job.length {
+fn dash_n_ms(plan: &TestPlan) -> u64 {
+    match plan.length {
         Length::Messages { at_most, .. } => u64::from(at_most) * 1000,
         _ => 0,
     }
@@ -92,9 +92,9 @@ struct Figures {
 
 impl Figures {
     fn of(results: &Results<'_>) -> Self {
-        let Results { job, measured, .. } = results;
+        let Results { plan, measured, .. } = results;
         let machine = &measured.machine;
-        let [sent, received, retransmitted, errors] = match (job.protocol, job.ipv6) {
+        let [sent, received, retransmitted, errors] = match (plan.protocol, plan.ipv6) {
             (Protocol::Tcp, _) => {
                 ["Tcp.OutSegs", "Tcp.InSegs", "Tcp.RetransSegs", "Tcp.InErrs"].map(|n| machine.protocol(n))
             }
@@ -119,7 +119,7 @@ impl Figures {
             received,
             retransmitted,
             errors,
-            frame: over(bytes, if job.role == Role::Sender { sent } else { received } as f64),
+            frame: over(bytes, if plan.role == Role::Sender { sent } else { received } as f64),
             softirqs: machine.of(|s| s.receive_softirqs) as f64,
             interrupts: machine.of(|s| s.interrupts) as f64,
             cpu: busy * 100.0,
@@ -130,7 +130,7 @@ impl Figures {
 
 /// The tables.
 pub fn results(results: &Results<'_>, output: &WindowsOutput) -> String {
-    let Results { job, measured, .. } = results;
+    let Results { plan, measured, .. } = results;
     let f = Figures::of(results);
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&(line + "\n"));
@@ -147,7 +147,7 @@ pub fn results(results: &Results<'_>, output: &WindowsOutput) -> String {
     line("\n\n   Bytes(MEG)    realtime(s) Avg Frame Size Throughput(MB/s)".into());
     line("================ =========== ============== ================".into());
     line(format!("{:>16.6} {:>11.3} {:>14.3} {:>16.3}", f.bytes / MB, f.seconds, f.frame, f.rate / MB));
-    let buffers = f.bytes / f64::from(job.message);
+    let buffers = f.bytes / f64::from(plan.message);
     line("\n\nThroughput(Buffers/s) Cycles/Byte       Buffers".into());
     line("===================== =========== =============".into());
     line(format!("{:>21.3} {:>11.3} {buffers:>13.3}", over(buffers, f.seconds), f.cycles));
@@ -168,36 +168,36 @@ pub fn results(results: &Results<'_>, output: &WindowsOutput) -> String {
 
 /// The XML of one test, which is appended to what the file has.
 pub fn xml(results: &Results<'_>, output: &WindowsOutput) -> String {
-    let Results { job, measured, .. } = results;
+    let Results { plan, measured, .. } = results;
     let f = Figures::of(results);
-    let root = if job.role == Role::Sender { "ntttcps" } else { "ntttcpr" };
+    let root = if plan.role == Role::Sender { "ntttcps" } else { "ntttcpr" };
     let mut xml = super::linux_file::Xml::new();
     xml.open(root, &[("computername", &super::linux_file::host_name()), ("version", VERSION)]);
     xml.open("parameters", &[]);
     let flag = |given: bool| if given { "True" } else { "False" }.to_owned();
-    let source = job.source.map(|source| source.to_string()).unwrap_or_default();
+    let source = plan.source.map(|source| source.to_string()).unwrap_or_default();
     for (name, value) in [
         ("send_socket_buff", output.send_buffer.to_string()),
         ("recv_socket_buff", output.receive_buffer.to_string()),
-        ("port", job.port.to_string()),
+        ("port", plan.port.to_string()),
         ("sync_port", flag(false)),
-        ("no_sync", flag(!job.sync)),
+        ("no_sync", flag(!plan.sync)),
         ("wait_timeout_milliseconds", output.timeout_ms.to_string()),
-        ("async", flag(job.outstanding.is_some())),
-        ("verbose", flag(job.verbose)),
+        ("async", flag(plan.outstanding.is_some())),
+        ("verbose", flag(plan.verbose)),
         ("wsa", flag(false)),
-        ("use_ipv6", flag(job.ipv6)),
-        ("udp", flag(job.protocol == Protocol::Udp)),
+        ("use_ipv6", flag(plan.ipv6)),
+        ("udp", flag(plan.protocol == Protocol::Udp)),
         ("udp_unconnected", flag(false)),
         ("verify_data", flag(false)),
         ("wait_all", flag(false)),
-        ("run_time", run_time_ms(job).to_string()),
-        ("warmup_time", (u64::from(job.warm_up) * 1000).to_string()),
-        ("cooldown_time", (u64::from(job.cool_down) * 1000).to_string()),
-        ("dash_n_timeout", dash_n_ms(job).to_string()),
-        ("bind_sender", flag(job.source.is_some())),
+        ("run_time", run_time_ms(plan).to_string()),
+        ("warmup_time", (u64::from(plan.warm_up) * 1000).to_string()),
+        ("cooldown_time", (u64::from(plan.cool_down) * 1000).to_string()),
+        ("dash_n_timeout", dash_n_ms(plan).to_string()),
+        ("bind_sender", flag(plan.source.is_some())),
         ("sender_name", source),
-        ("max_active_threads", job.threads().to_string()),
+        ("max_active_threads", plan.threads().to_string()),
         ("udp_uso_size", "0".into()),
         ("udp_receive_coalescing", "0".into()),
         ("tp", flag(false)),
@@ -232,9 +232,9 @@ pub fn xml(results: &Results<'_>, output: &WindowsOutput) -> String {
             xml.close("thread");
         }
     }
-    let each = |thread: &rig_load::worker::ends::Counts| over(thread.bytes as f64, thread.operations as f64);
+    let each = |thread: &rig_load::worker::embedded::Counts| over(thread.bytes as f64, thread.operations as f64);
     let mean_each = over(measured.threads.iter().map(each).sum(), measured.threads.len() as f64);
-    let buffers = f.bytes / f64::from(job.message);
+    let buffers = f.bytes / f64::from(plan.message);
     for (name, metric, value) in [
         ("total_bytes", Some("MB"), format!("{:.6}", f.bytes / MB)),
         ("realtime", Some("s"), format!("{:.6}", f.seconds)),
@@ -257,9 +257,9 @@ pub fn xml(results: &Results<'_>, output: &WindowsOutput) -> String {
         ("errors", None, f.errors.to_string()),
         ("cpu", Some("%"), three(f.cpu)),
         ("num_processors", None, measured.machine.end.cpus.to_string()),
-        ("bufferCount", None, self::buffers(job).to_string()),
-        ("bufferLen", None, job.message.to_string()),
-        ("io", None, job.outstanding.unwrap_or(2).to_string()),
+        ("bufferCount", None, self::buffers(plan).to_string()),
+        ("bufferLen", None, plan.message.to_string()),
+        ("io", None, plan.outstanding.unwrap_or(2).to_string()),
         // Not of the original.
         ("cpu_accounting", None, measured.machine.accounting().words().into()),
     ] {

@@ -19,7 +19,7 @@ use rig_sys::counters::{CpuTicks, cpu_ticks};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace};
 use rig_testbed::topology::{Endpoint, Topology, WireOptions};
-use rig_testbed::{Place, Testbed, share_cpus};
+use rig_testbed::{Place, Testbed, partition_cpus};
 
 const PORT: u16 = 5001;
 /// USER_HZ, the unit of /proc/stat, is 100 on every architecture that Linux runs netrig on.
@@ -44,7 +44,7 @@ impl Field {
         let ends = [sender.clone(), receiver.clone()];
         let topology = Topology::new(&names, Some(WireOptions::default()), "raw".parse()?, &ends)?;
         let allowed = CpuSet::allowed()?;
-        let testbed = Testbed::build(&topology, &share_cpus(&allowed, &shared_cores(), 2)?)?;
+        let testbed = Testbed::build(&topology, &partition_cpus(&allowed, &shared_cores(), 2)?)?;
         for node in 0..2 {
             for place in testbed.places(node) {
                 // For tools that cannot choose. Only the first network namespace may make others its default.

@@ -16,7 +16,7 @@ use rig_sys::socket;
 use self::live::Live;
 pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
 use netrig_ends::client::{self, Target};
-use netrig_ends::guest::{NAME, Test};
+use netrig_ends::client_session::{NAME, Test};
 use netrig_ends::limits::Limits;
 use netrig_ends::report;
 use netrig_ends::seal::Key;

@@ -15,7 +15,7 @@ use rig_study::suite::{Scenario, Suite};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process;
 use rig_testbed::kept::{Kept, NameTaken, Registry};
-use rig_testbed::{Shares, Testbed};
+use rig_testbed::{Placement, Testbed};
 
 use super::{gain_privilege, refuse_if_lacking, usable_cpus};
 use crate::doctor::Purpose;
@@ -68,17 +68,17 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
 pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
     let registry = Registry::open().or_exit(Exit::Lacking)?;
     let (suite, scenario_found) = find(scenario)?;
-    let shares = Shares::new(&usable_cpus(cpus)?, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
-    let scenario_found = scenario_found.on(&shares).or_exit(Exit::BadInput)?;
-    let shares = shares.of(&scenario_found.topology, scenario_found.middle).or_exit(Exit::Lacking)?;
+    let placement = Placement::new(&usable_cpus(cpus)?, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
+    let scenario_found = scenario_found.on(&placement).or_exit(Exit::BadInput)?;
+    let of_nodes = placement.of(&scenario_found.topology, scenario_found.dut).or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
     refuse_if_lacking(&suite.only(std::slice::from_ref(&scenario_found.id))?, Purpose::Build)?;
-    let mut testbed = Testbed::build(&scenario_found.topology, &shares).or_exit(Exit::Failed)?;
-    if testbed.topology().middle().is_some() {
-        // The middle has nothing else to carry packets to.
+    let mut testbed = Testbed::build(&scenario_found.topology, &of_nodes).or_exit(Exit::Failed)?;
+    if testbed.topology().dut().is_some() {
+        // The DUT has nothing else to carry packets to.
         testbed.route_pools().or_exit(Exit::Failed)?;
     }
-    let owned = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
+    let owned = CpuSet::new(of_nodes.iter().flat_map(|share| share.as_slice().iter().copied()));
     let control = usable_cpus(cpus)?.without(&owned);
     let _at_work = Agents::attach(&scenario_found, &testbed, &control, rig_datapaths::ALL).or_exit(Exit::Failed)?;
     registry.publish(name, scenario, rootless, &testbed).map_err(|error| {

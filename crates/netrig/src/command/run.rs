@@ -16,7 +16,7 @@ use rig_study::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, le
 use rig_study::store::{Ending, NewRun, Store};
 use rig_study::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::CpuSet;
-use rig_testbed::Shares;
+use rig_testbed::Placement;
 use rig_testbed::datapath::Machine;
 use rig_testbed::host::{Host, Local, Remote};
 
@@ -95,10 +95,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
     let host = args.host.start(&program).or_exit(Exit::Failed)?;
     let cores = host.facts().or_exit(Exit::Failed)?.cores;
-    let shares = Shares::new(&cpus, &cores, suite.nodes).or_exit(Exit::Lacking)?;
+    let placement = Placement::new(&cpus, &cores, suite.nodes).or_exit(Exit::Lacking)?;
     let left_out = leave_out(&mut suite, &|scenario| {
         why_not_on(scenario, host.as_ref())
-            .or_else(|| why_not_here(scenario, &shares, rig_datapaths::ALL, Machine { rootless }))
+            .or_else(|| why_not_here(scenario, &placement, rig_datapaths::ALL, Machine { rootless }))
     });
     if suite.scenarios.is_empty() {
         let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
@@ -120,7 +120,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             options: serde_json::to_value(Options {
                 quick: args.quick,
                 only: args.only.clone(),
-                cpus: rig.shares().all().iter().map(ToString::to_string).collect(),
+                cpus: rig.placement().all().iter().map(ToString::to_string).collect(),
                 timing,
                 left_out: left_out.clone(),
                 host: elsewhere,

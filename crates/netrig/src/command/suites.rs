@@ -6,7 +6,7 @@ use rig_cli::exit::{Exit, Failure};
 use rig_cli::streams::print;
 use rig_study::run::{impossible, minutes};
 use rig_study::suite::{Repeat, Scenario, Suite, shown};
-use rig_testbed::Middle;
+use rig_testbed::Dut;
 use rig_testbed::topology::Path;
 
 pub fn list() -> Result<Exit, Failure> {
@@ -42,7 +42,7 @@ fn id_of(rows: &[Scenario]) -> String {
 
 /// `1, 2, 4`
 fn numbers(rows: &[Scenario]) -> String {
-    let workers = rows.iter().filter_map(|row| row.middle).map(|middle| middle.workers.to_string());
+    let workers = rows.iter().filter_map(|row| row.dut).map(|dut| dut.workers.to_string());
     workers.collect::<Vec<_>>().join(", ")
 }
 
@@ -82,8 +82,8 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
             let _ = writeln!(text, "   A scenario for each number of workers, N = {}", numbers(rows));
         }
         let _ = writeln!(text, "   {}", load_text(scenario));
-        if let Some(middle) = &scenario.middle {
-            let _ = writeln!(text, "   {}", middle_text(scenario.topology.path(), middle));
+        if let Some(dut) = &scenario.dut {
+            let _ = writeln!(text, "   {}", dut_text(scenario.topology.path(), dut));
         }
         for setup in scenario.datapaths.iter().filter(|setup| !setup.settings.is_empty()) {
             let _ = writeln!(text, "   {} on {}: {}", setup.name, setup.nodes.join(", "), shown(&setup.settings));
@@ -108,14 +108,14 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What the node in the middle has, in one line.
-fn middle_text(path: Path, middle: &Middle) -> String {
+/// What the device under test has, in one line.
+fn dut_text(path: Path, dut: &Dut) -> String {
     let addresses = |n: u32, what: &str| format!("{n} {what} address{}", if n == 1 { "" } else { "es" });
-    let Middle { service_addresses, local_addresses, profile, .. } = *middle;
+    let Dut { service_addresses, local_addresses, profile, .. } = *dut;
     let mut parts = vec![addresses(service_addresses, "service")];
     parts.extend(path.has_local_addresses().then(|| addresses(local_addresses, "local")));
     parts.extend(profile.then(|| "the stacks of its CPUs are sampled".to_owned()));
-    format!("In the middle: {}", parts.join(", "))
+    format!("Device under test: {}", parts.join(", "))
 }
 
 /// How often trials are repeated, in words.

@@ -11,7 +11,7 @@ use rig_sys::probe::{
     Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Owner, Privileges, Refusal, Sockets,
 };
 use rig_testbed::topology::{Path, Topology};
-use rig_testbed::{share_cpus, split_cores};
+use rig_testbed::{partition_cpus, split_cores};
 
 use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
 
@@ -88,7 +88,7 @@ fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
     suite.scenarios.iter().flat_map(|scenario| scenario.topology.plan(&[]).features()).collect()
 }
 
-/// Whether the receiving threads of client, middle and server can be placed.
+/// Whether the receiving threads of client, DUT and server can be placed.
 pub(super) fn placing() -> State {
     let remedy = match napi::may_place() {
         Ok(()) => return ok("receiving threads can be put onto CPUs"),
@@ -99,7 +99,7 @@ pub(super) fn placing() -> State {
         }
     };
     let why = napi::may_place().map_or_else(|why| why.to_string(), |()| String::new());
-    let effect = "no testbed of client, middle and server: their nodes would do each other's work";
+    let effect = "no testbed of client, DUT and server: their nodes would do each other's work";
     State::Lacking(lack(why, effect, remedy))
 }
 
@@ -210,7 +210,7 @@ impl Piece {
             Effect::Words(words) => return words.to_owned(),
             Effect::Paths { of } => of,
         };
-        // Client, middle and server are told of by themselves.
+        // Client, DUT and server are told of by themselves.
         let needs = |path: &Path| {
             Topology::smallest(*path).is_ok_and(|(topology, _)| topology.plan(&[]).features().contains(&self.feature))
         };
@@ -263,7 +263,7 @@ fn cpu_number(allowed: &CpuSet, online: &CpuSet) -> State {
         true => format!("{} (CPUs {online})", online.len()),
         false => format!("{} (CPUs {allowed}) of the machine's {}", allowed.len(), online.len()),
     };
-    match share_cpus(allowed, &[], 2) {
+    match partition_cpus(allowed, &[], 2) {
         Ok(_) => ok(found),
         Err(_) if online.len() > 1 => State::Missing(lack(
             found,
@@ -281,7 +281,7 @@ fn cpu_number(allowed: &CpuSet, online: &CpuSet) -> State {
 /// Two nodes that share a core slow each other down, in a way that no counter shows.
 fn cores(machine: &Machine) -> State {
     let cores = &machine.shared_cores;
-    let Ok(nodes) = share_cpus(&machine.allowed, cores, 2) else {
+    let Ok(nodes) = partition_cpus(&machine.allowed, cores, 2) else {
         return unknown("two nodes do not find CPUs here");
     };
     match split_cores(&nodes, cores).next() {

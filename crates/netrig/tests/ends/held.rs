@@ -106,7 +106,7 @@ fn a_responder_holds_no_more_connections_than_the_test_has() {
     let before = descriptors();
     // Connections that ask for nothing, as many as the kernel queues: they are not taken in beyond the test's own.
     let mut most = before;
-    let guests: Vec<_> = (0..40)
+    let clients: Vec<_> = (0..40)
         .map(|_| {
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
             socket.set_nonblocking(true).unwrap();
@@ -116,10 +116,10 @@ fn a_responder_holds_no_more_connections_than_the_test_has() {
             socket
         })
         .collect();
-    assert!(most > before, "no guest was taken in");
+    assert!(most > before, "no client was taken in");
     // Two connections, and what the load thread waits by.
     assert!(most <= before + 2 + 4, "{most} descriptors, {before} before");
-    drop(guests);
+    drop(clients);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use netrig_ends::session;
+use netrig_ends::server_session;
 use netrig_ends::wire::{self, Reply, Request, Version};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
@@ -190,7 +190,7 @@ fn a_stranger_at_the_data_port_is_shut_out() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(done.record.name, session::NAME);
+    assert_eq!(done.record.name, server_session::NAME);
     assert!(done.record.bytes() > 0);
     assert!(done.record.connections[0].remote.starts_with("127.0.0.1:"));
     drop(link);

@@ -19,7 +19,7 @@ use rig_testbed::Testbed;
 use rig_testbed::datapath::UnknownCommand;
 use serde_json::{Value, json};
 
-use crate::middle::{as_root, is_lacking};
+use crate::dut::{as_root, is_lacking};
 use crate::world;
 
 /// A scenario with one service of three servers.
@@ -49,7 +49,7 @@ fn with_agents(scenario: &Scenario, body: impl FnOnce(&Testbed<'_>, &Agents)) {
             return;
         }
         let topology = &scenario.topology;
-        let mut testbed = Testbed::build(topology, &rig.shares().of(topology, scenario.middle).unwrap()).unwrap();
+        let mut testbed = Testbed::build(topology, &rig.placement().of(topology, scenario.dut).unwrap()).unwrap();
         testbed.route_pools().unwrap();
         let agents = Agents::attach(scenario, &testbed, &CpuSet::new([]), rig_datapaths::ALL).unwrap();
         body(&testbed, &agents);

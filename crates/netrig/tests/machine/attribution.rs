@@ -4,7 +4,7 @@ use rig_skip::{Lack, skip};
 use rig_study::record::{Flag, NodeRecord, TrialRecord};
 use rig_study::run::Execute;
 use rig_study::suite::Suite;
-use rig_testbed::topology::{Ends, Layout, Path};
+use rig_testbed::topology::{Endpoints, Layout, Path};
 use rig_testbed::{Testbed, UPLINK};
 
 use crate::world;
@@ -14,7 +14,7 @@ fn suite(segmentation_offload: bool) -> Suite {
     let paths = Path::plain().filter(|path| path.layout() != Layout::One);
     let scenarios: String = paths
         .map(|path| {
-            let (from, to) = if path.ends() == Ends::Nodes { ("a", "b") } else { ("a/sender", "b/receiver") };
+            let (from, to) = if path.endpoints() == Endpoints::Nodes { ("a", "b") } else { ("a/sender", "b/receiver") };
             format!(
                 "[[scenario]]\nid = \"{path}\"\nname = \"{path}\"\ntestbed = \"two\"\npath = \"{path}\"\n\
                  from = \"{from}\"\nto = \"{to}\"\n"
@@ -117,7 +117,7 @@ fn a_receiver_that_is_not_steered_is_flagged() {
         let Some(mut rig) = world::rig() else { return };
         let suite = suite(false);
         for scenario in &suite.scenarios {
-            let shares = rig.shares().all();
+            let shares = rig.placement().all();
             let (host, trials) = rig.parts();
             let testbed = Testbed::build_on(host, &scenario.topology, &shares).unwrap();
             let sysfs = testbed.places(1).next().unwrap().ns.sysfs().unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rig_load::record::{End, PacketRecord, PacketWorker};
+use rig_load::record::{End, PacketRecord, PacketThread};
 use rig_skip::{Lack, skip};
 use rig_study::record::TrialRecord;
 use rig_study::run::Execute;
@@ -10,12 +10,12 @@ use rig_study::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi;
 use rig_testbed::topology::Path;
-use rig_testbed::{Middle, Testbed};
+use rig_testbed::{Dut, Testbed};
 
-use crate::middle::{as_root, is_lacking};
+use crate::dut::{as_root, is_lacking};
 use crate::world;
 
-const MIDDLE: Middle = Middle { workers: 1, service_addresses: 2, local_addresses: 2, profile: false };
+const DUT: Dut = Dut { workers: 1, service_addresses: 2, local_addresses: 2, profile: false };
 /// 460 ms at 50 a second, of two workers in turn, the first after half an interval: so few that nothing is lost however long a
 /// busy machine keeps a node from its CPU.
 const OPENED: u64 = 23;
@@ -32,7 +32,7 @@ fn suite(path: Path, family: &str, load: &str) -> Suite {
          workers = 2, {load} }}\n"
     );
     let mut suite = Suite::parse("lanes.toml", &text).unwrap_or_else(|error| panic!("{error}"));
-    suite.scenarios[0].middle = path.has_middle().then_some(MIDDLE);
+    suite.scenarios[0].dut = path.has_dut().then_some(DUT);
     suite
 }
 
@@ -48,7 +48,7 @@ fn total(record: &TrialRecord, of: End, name: &str) -> u64 {
 /// Every wire has carried packets both ways, at both of its ends.
 fn assert_all_wires_used(record: &TrialRecord, path: Path, what: &str) {
     for node in &record.nodes {
-        let links = if path.has_middle() && node.name == "lb" { 4 } else { 2 };
+        let links = if path.has_dut() && node.name == "lb" { 4 } else { 2 };
         let used: BTreeSet<&str> = node
             .interfaces
             .iter()
@@ -97,17 +97,17 @@ fn two_workers_at_each_end_carry_connections_without_a_failure_on_every_path() {
         assert_eq!(total(record, End::Connect, "tcpRsp"), OPENED, "{what}: {:#?}", record.workers);
         assert_eq!(total(record, End::Listen, "tcpReq"), OPENED, "{what}");
         for of in [End::Connect, End::Listen] {
-            let opened = |worker: &PacketWorker| worker.counters.get("skOpen").copied().unwrap_or(0);
+            let opened = |worker: &PacketThread| worker.counters.get("skOpen").copied().unwrap_or(0);
             let workers = &end(record, of).workers;
             assert!(workers.iter().all(|worker| opened(worker) > 0), "{what}: {of:?}: {workers:?}");
             for name in ["synRt", "pushRt", "skErr", "badRx", "dropTx"] {
-                assert_eq!(total(record, of, name), 0, "{what}: {name} of {of:?}: {:#?}", record.middle);
+                assert_eq!(total(record, of, name), 0, "{what}: {name} of {of:?}: {:#?}", record.dut);
             }
         }
-        assert_eq!(record.middle.is_some(), path.has_middle(), "{what}");
-        let Some(middle) = &record.middle else { return };
-        assert!(middle.services.iter().all(|service| service.backends.len() == 3), "{what}: {middle:?}");
-        assert_eq!(middle.drops, [], "{what}");
+        assert_eq!(record.dut.is_some(), path.has_dut(), "{what}");
+        let Some(dut) = &record.dut else { return };
+        assert!(dut.services.iter().all(|service| service.backends.len() == 3), "{what}: {dut:?}");
+        assert_eq!(dut.drops, [], "{what}");
     });
 }
 
@@ -119,8 +119,8 @@ fn two_workers_at_each_end_carry_datagrams_on_every_path_but_proxies() {
         {
             assert_eq!(total(record, of, name), OPENED, "{what}: {name}");
         }
-        if let Some(middle) = &record.middle {
-            assert_eq!(middle.drops, [], "{what}");
+        if let Some(dut) = &record.dut {
+            assert_eq!(dut.drops, [], "{what}");
         }
     });
 }
@@ -160,13 +160,13 @@ fn what_is_received_for_a_worker_or_from_it_is_received_on_its_own_cpu() {
         let order = |node| if node == 0 { [first, second] } else { [second, first] };
         let threads = |testbed: &Testbed<'_>, node, link: &str| {
             let threads = napi::threads(&testbed.places(node).next().unwrap().ns, link).unwrap();
-            threads.into_iter().map(crate::middle::allowed).collect::<Vec<_>>()
+            threads.into_iter().map(crate::dut::allowed).collect::<Vec<_>>()
         };
         for path in ["balancer", "nftables", "direct"].map(|name| name.parse::<Path>().unwrap()) {
             let suite = suite(path, "ipv4", "protocol = \"tcp\"");
             let topology = &suite.scenarios[0].topology;
-            let ends = if path.has_middle() { [0, 2] } else { [0, 1] };
-            let shares = if path.has_middle() { &shares[..] } else { &[shares[0].clone(), shares[2].clone()] };
+            let ends = if path.has_dut() { [0, 2] } else { [0, 1] };
+            let shares = if path.has_dut() { &shares[..] } else { &[shares[0].clone(), shares[2].clone()] };
             let testbed = Testbed::build(topology, shares).unwrap();
             for (side, end) in ends.into_iter().enumerate() {
                 assert_eq!(testbed.turns(end), order(end), "{path}");
@@ -175,7 +175,7 @@ fn what_is_received_for_a_worker_or_from_it_is_received_on_its_own_cpu() {
                     // Who hands over what a balancer sends are its workers.
                     let own = if path.name() == "balancer" { vec![] } else { vec![cpu.to_string()] };
                     assert_eq!(threads(&testbed, end, &format!("eth{lane}")), own, "{what}");
-                    if path.has_middle() {
+                    if path.has_dut() {
                         let takes = if path.name() == "balancer" { cpu } else { first };
                         let link = format!("eth{}", 2 * lane + side);
                         assert_eq!(threads(&testbed, 1, &link), [takes.to_string()], "{what}");

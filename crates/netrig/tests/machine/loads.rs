@@ -8,14 +8,14 @@ use rig_study::figures::figure;
 use rig_study::record::TrialRecord;
 use rig_study::run::Execute;
 use rig_study::suite::Suite;
-use rig_testbed::topology::{Ends, Layout, Path};
+use rig_testbed::topology::{Endpoints, Layout, Path};
 
 use crate::world;
 
 /// One scenario over `path`.
 fn suite(path: Path, family: &str, scenario: &str) -> Suite {
-    let (testbed, from, to) = match (path.ends(), path.layout()) {
-        (Ends::Nodes, _) => ("two", "a", "b"),
+    let (testbed, from, to) = match (path.endpoints(), path.layout()) {
+        (Endpoints::Nodes, _) => ("two", "a", "b"),
         (_, Layout::One) => ("one", "a/c", "a/d"),
         _ => ("two", "a/c", "b/d"),
     };

@@ -5,6 +5,7 @@
 mod agents;
 mod attribution;
 mod bench;
+mod dut;
 mod files;
 mod host;
 mod kept;
@@ -13,7 +14,6 @@ mod lacking;
 mod lanes;
 mod limits;
 mod loads;
-mod middle;
 mod packets;
 mod paths;
 mod programme;

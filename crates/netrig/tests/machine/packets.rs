@@ -12,7 +12,7 @@ use rig_study::figures::figure;
 use rig_study::record::{Flag, TrialRecord};
 use rig_study::run::{Execute, Rig};
 use rig_study::suite::Suite;
-use rig_testbed::topology::{Ends, Layout, Path};
+use rig_testbed::topology::{Endpoints, Layout, Path};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::world;
@@ -24,8 +24,8 @@ fn named(name: &str) -> Path {
 /// One scenario over `path`; retransmission is so late that a machine that is busy with other things does not bring it
 /// about.
 fn suite(path: Path, family: &str, load: &str) -> Suite {
-    let (testbed, from, to) = match (path.ends(), path.layout()) {
-        (Ends::Nodes, _) => ("two", "a", "b"),
+    let (testbed, from, to) = match (path.endpoints(), path.layout()) {
+        (Endpoints::Nodes, _) => ("two", "a", "b"),
         (_, Layout::One) => ("one", "a/c", "a/d"),
         _ => ("two", "a/c", "b/d"),
     };

@@ -9,7 +9,7 @@ use rig_sys::counters::Interface;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
-use rig_testbed::topology::{Endpoint, Ends, Family, Layout, Path, Topology, WireOptions};
+use rig_testbed::topology::{Endpoint, Endpoints, Family, Layout, Path, Topology, WireOptions};
 use rig_testbed::{Place, Testbed, UPLINK};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
 
@@ -23,7 +23,7 @@ const IN_VAIN: Duration = Duration::from_millis(150);
 
 /// The paths whose containers may talk to a node itself.
 fn paths_to_nodes() -> impl Iterator<Item = Path> {
-    Path::plain().filter(|path| path.ends() == Ends::ContainersOrNode)
+    Path::plain().filter(|path| path.endpoints() == Endpoints::ContainersOrNode)
 }
 
 fn named(name: &str) -> Path {
@@ -50,8 +50,8 @@ impl Bed {
         let nodes: &[&str] = if path.layout() == Layout::One { &["a"] } else { &["a", "b"] };
         let endpoints: Vec<Endpoint> = nodes
             .iter()
-            .flat_map(|node| match path.ends() {
-                Ends::Nodes => vec![(*node).to_owned()],
+            .flat_map(|node| match path.endpoints() {
+                Endpoints::Nodes => vec![(*node).to_owned()],
                 _ => (0..containers).map(|number| format!("{node}/c{number}")).collect(),
             })
             .map(|name| name.parse().unwrap())
@@ -131,8 +131,8 @@ impl Bed {
 /// Greets everybody who connects with `greeting`, for ever.
 fn greet(listener: TcpListener, greeting: String) {
     thread::spawn(move || {
-        for guest in listener.incoming().flatten() {
-            let _ = (&guest).write_all(greeting.as_bytes());
+        for stream in listener.incoming().flatten() {
+            let _ = (&stream).write_all(greeting.as_bytes());
         }
     });
 }
@@ -255,7 +255,7 @@ fn addresses_are_of_one_family_and_ready_at_once() {
 #[test]
 fn a_node_has_as_many_containers_as_a_topology_may_ask_for() {
     world::own(|| {
-        for path in Path::plain().filter(|path| path.ends() != Ends::Nodes && path.layout() != Layout::One) {
+        for path in Path::plain().filter(|path| path.endpoints() != Endpoints::Nodes && path.layout() != Layout::One) {
             let bed = Bed::build(path, Topology::CONTAINERS_MAX, WireOptions::default());
             assert_eq!(bed.testbed.places(0).count(), 1 + Topology::CONTAINERS_MAX);
             let (from, to) = bed.ends();

@@ -8,7 +8,7 @@
 #include "too_big.h"
 #include "translate.h"
 #include "tunnel.h"
-#include "way.h"
+#include "route.h"
 
 static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
 {
@@ -69,7 +69,7 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 	return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
 }
 
-/* A function of its own as `ask_way`. */
+/* A function of its own as `ask_route`. */
 static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, const struct connection *c,
 				       const struct service *s, enum direction direction)
 {
@@ -78,7 +78,7 @@ static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, con
 	return control ? translate(ctx, p, c, s, ERROR, direction, control) : DROP_INTERNAL;
 }
 
-/* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_way`. */
+/* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_route`. */
 static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const struct connection *c, int kind,
 				    enum direction direction)
 {
@@ -106,7 +106,7 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	const enum direction direction = DIRECTION(entry);
 	const struct control *control = settings();
 	struct service *s;
-	struct way way = {};
+	struct route route = {};
 	__u32 outer = 0;
 	int reason;
 
@@ -120,23 +120,23 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	if (kind == FLOW)
 		touch(c, s, p, direction, tick);
 
-	/* The way out first: a packet that cannot leave is not written to. */
-	reason = find_way(ctx, c, direction, p->ipv6, tick, &way);
+	/* The route out first: a packet that cannot leave is not written to. */
+	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
 		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-		way.mtu = through_tunnel(c->backend, way.mtu, tick);
+		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	}
-	NOTE(mtu, way.mtu ? way.mtu - outer : 0);
-	NOTE(ifindex, way.ifindex);
+	NOTE(mtu, route.mtu ? route.mtu - outer : 0);
+	NOTE(ifindex, route.ifindex);
 	/* With a tunnel's header it may be more than 16 bits have room for. */
-	if (way.mtu && p->l3_length + outer > way.mtu) {
+	if (route.mtu && p->l3_length + outer > route.mtu) {
 		/* With NAT the backend talks with the client, for whom nobody else may speak. */
 		const struct address *from =
 			direction == OUTWARD && s->forward == NAT ? &s->address : &p->tuple.destination;
 
-		return kind == FLOW ? too_big(ctx, p, from, way.mtu - outer, tick) : drop(DROP_TOO_BIG);
+		return kind == FLOW ? too_big(ctx, p, from, route.mtu - outer, tick) : drop(DROP_TOO_BIG);
 	}
 	if (is_blind(s))
 		reason = forward_whole(ctx, p, c, kind, direction);
@@ -144,11 +144,11 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		reason = translate(ctx, p, c, s, FLOW, direction, control);
 	else
 		reason = translate_quoted(ctx, p, c, s, direction);
-	reason = reason ?: set_link(ctx, way.source, way.destination);
+	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);
 	count(c->backend, direction, p->l3_length);
-	return leave_by(ctx, p, way.ifindex, control);
+	return leave_by(ctx, p, route.ifindex, control);
 }
 
 /*
@@ -305,7 +305,7 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 	const struct service *s = service_at(number);
 	struct connection *c;
 	__u32 slot;
-	int backend, share;
+	int backend, shard;
 
 	if (!p || !s)
 		return -DROP_INTERNAL;
@@ -316,8 +316,8 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 		leave_service(number);
 		return backend;
 	}
-	share = take_share();
-	if (share < 0) {
+	shard = enter_shard();
+	if (shard < 0) {
 		leave_service(number);
 		add_load(backend, -1, 0);
 		return -DROP_TABLE_FULL;
@@ -325,7 +325,7 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 	slot = take_slot(hash, tick);
 	c = connection_at(slot);
 	if (!slot || !c) {
-		give_share(share);
+		leave_shard(shard);
 		leave_service(number);
 		add_load(backend, -1, 0);
 		return -DROP_INDEX_FULL;
@@ -336,10 +336,10 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 	c->client_port = p->tuple.source_port;
 	c->service = number;
 	c->backend = backend;
-	c->shard = share;
+	c->shard = shard;
 	c->local = 0;
 	c->local_port = 0;
-	c->hop = 0;
+	c->route = 0;
 	return slot;
 }
 

@@ -171,7 +171,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct hop);
+	__type(value, struct cached_route);
 } hops SEC(".maps");
 
 struct {

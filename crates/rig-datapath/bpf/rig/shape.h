@@ -105,19 +105,19 @@ struct connection {
 	__u16 service;
 	__u16 local;
 	__u16 backend;
-	/* Whose share it counts in. */
+	/* The shard that counts it. */
 	__u16 shard;
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
 	__u16 address_delta;
 	/*
-	 * The way to the client: destination MAC in the low 48 bits; above, when it was looked up: a generation with the
+	 * The route to the client: destination MAC in the low 48 bits; above, when it was looked up: a generation with the
 	 * topmost bit set, or a time in units of 8 ticks.
 	 */
-	__u64 hop;
-	__u32 hop_ifindex;
-	__u8 hop_source[6];
-	__u16 hop_mtu;
+	__u64 route;
+	__u32 route_ifindex;
+	__u8 route_source[6];
+	__u16 route_mtu;
 	/* The upper half of the hash of the client's packets. */
 	__u32 tag;
 };
@@ -138,7 +138,7 @@ struct bucket {
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is one cache line");
 #define BUCKET_LOCK (1ULL << 63)
 
-/* A CPU's share in the connections: how many there are. */
+/* A CPU's part of the count of connections. */
 struct shard {
 	__u64 used;
 	__u64 pad[7];
@@ -228,7 +228,7 @@ enum ways { BY_BACKEND = 0, BY_SOURCE = 1, BY_PORTS = 2 };
 
 /*
  * What the control plane knows of routes and neighbours, read and written as one word. In ticks up to `watched_until` it
- * watches them: then the way to a client holds as long as the generation, 15 bits; later on, for 8 ticks.
+ * watches them: then the route to a client holds as long as the generation, 15 bits; later on, for 8 ticks.
  */
 struct routing {
 	__u32 watched_until;
@@ -238,10 +238,10 @@ struct routing {
 };
 _Static_assert(sizeof(struct routing) == 8, "");
 
-/* The way to a backend as one CPU knows it. */
-struct hop {
+/* The route to a backend as one CPU knows it. */
+struct cached_route {
 	/*
-	 * When it was looked up: as in a connection's `hop` in the low half, the time above in either case. There are few, and
+	 * When it was looked up: as in a connection's `route` in the low half, the time above in either case. There are few, and
 	 * the kernel says nothing of path MTUs to tunnels' ends.
 	 */
 	__u32 stamp;
@@ -254,7 +254,7 @@ struct hop {
 	/* A hash of all that it depends on beside the backend; 0 where that is nothing. */
 	__u32 flow;
 };
-_Static_assert(sizeof(struct hop) == 32, "");
+_Static_assert(sizeof(struct cached_route) == 32, "");
 
 /* To whom on which link a packet was to go, and for which backend; 0 where it was a client's. */
 struct next_hop {
@@ -308,7 +308,7 @@ struct tuning {
 	__u32 overflow;
 	/* SHAPE_VERSION of who made the tables. */
 	__u32 version;
-	__u32 hop_mask;
+	__u32 cached_mask;
 	__u32 pad;
 };
 _Static_assert(sizeof(struct tuning) == 128, "");

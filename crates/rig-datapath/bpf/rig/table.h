@@ -367,8 +367,8 @@ __noinline int remove(__u64 hash, __u32 slot_and_direction)
 	return found >= 0;
 }
 
-/* Counts a connection in a share, this CPU's when there is room in it. The share's number, or -1. */
-__noinline int take_share(void)
+/* Counts a connection in a shard, this CPU's when there is room in it. The shard's number, or -1. */
+__noinline int enter_shard(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 
@@ -388,7 +388,7 @@ __noinline int take_share(void)
 	return -1;
 }
 
-static always_inline void give_share(__u32 number)
+static always_inline void leave_shard(__u32 number)
 {
 	struct shard *shard = bpf_map_lookup_elem(&shards, &number);
 
@@ -458,7 +458,7 @@ static always_inline void give_slot(struct connection *c, __u32 slot)
 	__u32 key = 0;
 	struct pool *pool = bpf_map_lookup_elem(&pools, &key);
 
-	give_share(c->shard);
+	leave_shard(c->shard);
 	*(volatile __u64 *)&c->live = 0;
 	if (is_home(slot) || !pool || !tuning.overflow)
 		return;

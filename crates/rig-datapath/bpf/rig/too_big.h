@@ -7,7 +7,7 @@
 #define RIG_TOO_BIG_H
 
 #include "encapsulate.h"
-#include "way.h"
+#include "route.h"
 
 #define IPV6_LEAST_MTU 1280
 /* RFC 1812, 4.3.2.3; RFC 4443, 2.4 (c): the whole message. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Tunnels whose way has a smaller MTU than their first link: what routers on it say of it (RFC 2003, 4 and 5; RFC 2473, 8). */
+/* Tunnels whose route has a smaller MTU than their first link: what routers on it say of it (RFC 2003, 4 and 5; RFC 2473, 8). */
 #ifndef RIG_TUNNEL_H
 #define RIG_TUNNEL_H
 
@@ -72,7 +72,7 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 	const struct backend *b;
 	struct icmp_error *icmp;
 	struct path_mtu *told;
-	struct way way = {};
+	struct route route = {};
 	int reason;
 	__s64 sum;
 
@@ -98,7 +98,7 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 	header = outer + sizeof(struct icmp_error);
 	if (p->l3_length < header + outer || !may_tell(tick))
 		return drop(DROP_TOO_BIG);
-	reason = find_way(ctx, c, OUTWARD, p->ipv6, tick, &way);
+	reason = find_route(ctx, c, OUTWARD, p->ipv6, tick, &route);
 	if (reason)
 		return drop(reason);
 	l3 = p->l3 & L3_MASK;
@@ -117,11 +117,11 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 		return drop(DROP_INTERNAL);
 	reason = p->ipv6 ? write_v6(ctx, l3, &s->address, &c->client, quoted, mtu, sum) :
 			   write_v4(ctx, l3, &s->address, &c->client, quoted, mtu, sum);
-	reason = reason ?: set_link(ctx, way.source, way.destination);
+	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);
 	drop(DROP_TOO_BIG_TOLD);
-	return leave_by(ctx, p, way.ifindex, control);
+	return leave_by(ctx, p, route.ifindex, control);
 }
 
 #endif

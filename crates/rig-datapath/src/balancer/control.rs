@@ -16,8 +16,8 @@ use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::{
-    self, Address, CURSORS, Control, Hop, Load, Order, PathMtu, Refusals, Rest, ServiceKey, TICK_SHIFT, Telling,
-    TrafficCount, ownership, port_of,
+    self, Address, CURSORS, CachedRoute, Control, Load, Order, PathMtu, Refusals, Rest, ServiceKey, TICK_SHIFT,
+    Telling, TrafficCount, ownership, port_of,
 };
 use super::unsent::Unsent;
 use super::workers::Spreader;
@@ -230,7 +230,7 @@ impl Balancer {
         self.handle.tables.loads.set(&new, &Load::default())?;
         self.handle.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
         self.handle.tables.path_mtus.set(&new, &PathMtu::default())?;
-        self.handle.tables.hops.set_all_cpus(new, &Hop::default())?;
+        self.handle.tables.hops.set_all_cpus(new, &CachedRoute::default())?;
         self.handle.neighbors().expect_backend()?;
         self.handle.tables.backends.set(&new, &value)?;
         self.known.backends.insert(at, KnownBackend { number: new, leaving: None });

@@ -18,7 +18,7 @@ use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
 use super::ladder::{self, Rung};
 use super::reason::{Drop, Pass};
-use super::shape::{self, Address, Control, Hop, LEASE, Load, SHAPE_VERSION, TrafficCount, Tuning, socket};
+use super::shape::{self, Address, CachedRoute, Control, LEASE, Load, SHAPE_VERSION, TrafficCount, Tuning, socket};
 use super::sizes::{BUCKET, Layout, Sizes, random};
 use super::unsent::Unsent;
 
@@ -85,7 +85,7 @@ impl Tables {
             searches: map("searches", size_of::<shape::Telling>())?,
             locals_met: map("locals_met", number)?,
             turns: map("turns", long)?,
-            hops: map("hops", size_of::<Hop>())?,
+            hops: map("hops", size_of::<CachedRoute>())?,
             traffic: map("traffic", size_of::<TrafficCount>())?,
             drops: map("drops", long)?,
             passes: map("passes", long)?,
@@ -328,7 +328,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "path_mtus" => ("path_mtus", sizes.backends + 1),
         "backends" => ("backends", sizes.backends + 1),
         "loads" => ("loads", sizes.backends + 1),
-        "hops" => ("hops", sizes.hops()),
+        "hops" => ("hops", sizes.cached_routes()),
         "next_hops" => ("next_hops", 2 * sizes.backends + 4096),
         "traffic" => ("traffic", sizes.backends + 1),
         "locals" => ("locals", sizes.local_addresses + 1),

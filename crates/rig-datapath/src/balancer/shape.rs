@@ -138,10 +138,10 @@ plain! {
         shard: u16,
         delta: u16,
         address_delta: u16,
-        hop: u64,
-        hop_ifindex: u32,
-        hop_source: [u8; 6],
-        hop_mtu: u16,
+        route: u64,
+        route_ifindex: u32,
+        route_source: [u8; 6],
+        route_mtu: u16,
         tag: u32,
     }
 
@@ -212,7 +212,7 @@ plain! {
         ways: u16,
     }
 
-    pub(crate) struct Hop: 32 {
+    pub(crate) struct CachedRoute: 32 {
         stamp: u32,
         ifindex: u32,
         source: [u8; 6],
@@ -248,7 +248,7 @@ plain! {
         homes: u32,
         overflow: u32,
         version: u32,
-        hop_mask: u32,
+        cached_mask: u32,
         pad: u32,
     }
 

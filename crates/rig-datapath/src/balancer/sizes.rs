@@ -5,8 +5,8 @@ use libbpf_rs::num_possible_cpus;
 use crate::Error;
 
 use super::shape::{
-    Address, Backend, CURSORS, Hop, LEASE, Load, MAX_SHARDS, Refusals, Rest, SHAPE_VERSION, Service, ServiceKey, Set,
-    Shard, TrafficCount, Tuning, WAYS,
+    Address, Backend, CURSORS, CachedRoute, LEASE, Load, MAX_SHARDS, Refusals, Rest, SHAPE_VERSION, Service,
+    ServiceKey, Set, Shard, TrafficCount, Tuning, WAYS,
 };
 
 /// Room in the tables.
@@ -79,7 +79,7 @@ impl Sizes {
             homes: self.homes(),
             overflow: self.overflow(),
             version: SHAPE_VERSION,
-            hop_mask: self.hops() - 1,
+            cached_mask: self.cached_routes() - 1,
             pad: 0,
         })
     }
@@ -102,7 +102,7 @@ impl Sizes {
     }
 
     /// Ways that a CPU remembers: to each backend, and some more where they depend on flows.
-    pub(crate) fn hops(&self) -> u32 {
+    pub(crate) fn cached_routes(&self) -> u32 {
         (self.backends + 1).next_power_of_two().max(LEAST_HOPS)
     }
 
@@ -149,7 +149,7 @@ impl Sizes {
                 + bytes(self.services, size_of::<Refusals>()) * cpus
                 + bytes(self.backends, backend)
                 + bytes(self.backends, backend_per_cpu) * cpus
-                + u64::from(self.hops()) * size_of::<Hop>() as u64 * cpus
+                + u64::from(self.cached_routes()) * size_of::<CachedRoute>() as u64 * cpus
                 + bytes(self.local_addresses, size_of::<Address>() + 4)
                 + bytes(self.local_addresses + self.services + self.backends, size_of::<Address>() + 8 + HASHED)
                 + u64::from(self.list_entries) * 4,

@@ -112,7 +112,7 @@ impl Tracer {
         let object = load_object(OBJECT, &[PROGRAM], &handle.tuning, |name, map| match name {
             "hops" | "traffic" => {
                 let refused = |source| Error::Map { map: "traces", operation: "size", source };
-                let entries = if name == "hops" { handle.tuning.hop_mask } else { handle.sizes.backends } + 1;
+                let entries = if name == "hops" { handle.tuning.cached_mask } else { handle.sizes.backends } + 1;
                 map.set_max_entries(entries).map_err(refused)
             }
             name if OWN.contains(&name) => Ok(()),

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
-use rig_datapath::balancer::model::{Model, Way};
+use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
     Backend, Config, Drop, Expire, Forward, Pass, Policy, Protocol, Scheduler, Service, Unhandled,
 };
@@ -307,7 +307,7 @@ fn normal(frame: &[u8]) -> Vec<u8> {
 }
 
 /// What the lab's routes and neighbours are.
-fn way_to(address: IpAddr, known: Way) -> Result<Way, Drop> {
+fn route_to(address: IpAddr, known: Route) -> Result<Route, Drop> {
     let host = match address {
         IpAddr::V4(v4) => match v4.octets() {
             // The network's own, the balancer's, and broadcast.
@@ -330,7 +330,7 @@ fn way_to(address: IpAddr, known: Way) -> Result<Way, Drop> {
 fn the_program_does_what_the_model_says() {
     let Some(lab) = Lab::new(small(), &config(&[])) else { return };
     stay_on_one_cpu();
-    let way = Way { source: lab.near, destination: lab.far, mtu: MTU as usize };
+    let route = Route { source: lab.near, destination: lab.far, mtu: MTU as usize };
     // 32 cases of up to 250 steps take some seconds.
     let mut runner =
         TestRunner::new(Runs { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..Runs::default() });
@@ -342,7 +342,8 @@ fn the_program_does_what_the_model_says() {
         let (handle, near) = (lab.balancer.handle(), lab.near);
         let own = [IpAddr::from([10, 0, 0, 1]), "fd00::1".parse().unwrap()];
         let hash = Box::new(move |protocol, source, destination| handle.hash(protocol, source, destination));
-        let mut model = Model::new(64, (near, MTU as usize), &own, Box::new(move |address| way_to(address, way)), hash);
+        let mut model =
+            Model::new(64, (near, MTU as usize), &own, Box::new(move |address| route_to(address, route)), hash);
         let config = &configs()[0];
         lab.balancer.apply(config).unwrap();
         model.apply(config);

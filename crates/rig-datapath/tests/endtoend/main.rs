@@ -6,10 +6,10 @@ mod expire;
 #[path = "../balancer/frames.rs"]
 #[allow(dead_code, reason = "shared with the tests of single packets, which use more of it")]
 mod frames;
-mod hops;
 mod hostile;
 mod lab;
 mod mtu;
+mod next_hops;
 mod pins;
 mod programs;
 mod restart;

@@ -12,8 +12,8 @@ use rig_datapath::balancer::{Attachment, Balancer, release};
 use rig_sys::netlink::Netlink;
 use rig_sys::process;
 
-use crate::hops::{converse, follows};
 use crate::lab::{Lab, Plan, Random, Wires, attach, load, until};
+use crate::next_hops::{converse, follows};
 use crate::pins::Pins;
 use crate::sizes;
 use crate::steady::{LINES, PORTS, are_unbroken, echoes, plan, services};

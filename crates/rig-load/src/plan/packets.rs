@@ -21,7 +21,7 @@ pub enum PacketsError {
     Ports(usize),
     #[error("'{0}' is no name of an interface: it has to have 1 to {INTERFACE} bytes without '/' or space")]
     Interface(String),
-    #[error("interface {0} has no worker: give it one for each of its queues that is used")]
+    #[error("interface {0} has no thread: give it one for each of its queues that is used")]
     NoWorker(String),
     #[error("interface {interface}: {address} is not of the family of the interface's own address")]
     Family { interface: String, address: IpAddr },
@@ -44,7 +44,7 @@ pub(super) fn validate(packets: &Packets, end: End) -> Result<(), PacketsError> 
         if !(1..=INTERFACE).contains(&name.len()) || name.contains(|c: char| c == '/' || c.is_whitespace()) {
             return Err(PacketsError::Interface(name.clone()));
         }
-        if port.workers.is_empty() {
+        if port.threads.is_empty() {
             return Err(PacketsError::NoWorker(name.clone()));
         }
         let ranges = port.local.iter().chain(&port.remote).map(|range| range.first);

@@ -3,12 +3,12 @@
 //! One control thread waits for three things at once (the driver's pipe, the load threads' bell, and the next absolute
 //! time at which something is due) and never polls. The load threads do nothing but move bytes and count them.
 
-mod edges;
-pub mod ends;
+pub mod embedded;
 mod observe;
 mod open;
 mod orders;
 mod packets;
+mod reading_times;
 mod team;
 
 use std::fmt::Display;
@@ -21,11 +21,11 @@ use rig_sys::clock::{self, monotonic_after};
 use rig_sys::{cpu, socket};
 use rustix::event::{PollFd, PollFlags};
 
-use self::edges::Edges;
 use self::observe::Observer;
 use self::open::datagram::Doorman;
 use self::open::{Opened, Sockets};
 use self::orders::Orders;
+use self::reading_times::ReadingTimes;
 use self::team::Team;
 use crate::command::Command;
 use crate::engine::Times;
@@ -140,15 +140,15 @@ impl<W: Write> Control<'_, W> {
         let begin_ns = start_ns.saturating_add(phases.warm_up.as_nanos() as u64);
         let end_ns = begin_ns.saturating_add(phases.window.as_nanos() as u64);
         let stop_ns = end_ns.saturating_add(phases.cool_down.as_nanos() as u64);
-        let mut edges = Edges::new(begin_ns, end_ns, stop_ns, phases.interval);
+        let mut times = ReadingTimes::new(begin_ns, end_ns, stop_ns, phases.interval);
         self.takes_commands = true;
-        self.rest_until(team, &mut edges, |_| start_ns)?;
+        self.rest_until(team, &mut times, |_| start_ns)?;
         team.go(Times { start_ns, begin_ns, end_ns, stop_ns });
-        self.rest_until(team, &mut edges, |_| begin_ns)?;
+        self.rest_until(team, &mut times, |_| begin_ns)?;
         let mut observer = Observer::begin(team);
         loop {
-            self.rest_until(team, &mut edges, Edges::next_ns)?;
-            let due = edges.take();
+            self.rest_until(team, &mut times, ReadingTimes::next_ns)?;
+            let due = times.take();
             let sample = observer.look(team, due);
             if let Some(sample) = sample {
                 self.report(&Event::Sample(sample))?;
@@ -157,7 +157,7 @@ impl<W: Write> Control<'_, W> {
                 break;
             }
         }
-        self.rest_until(team, &mut edges, Edges::stop_ns)?;
+        self.rest_until(team, &mut times, ReadingTimes::stop_ns)?;
         self.takes_commands = false;
         let patience = match team.direction() {
             Direction::Receive | Direction::Request | Direction::Both => Some(DRAIN),
@@ -176,20 +176,20 @@ impl<W: Write> Control<'_, W> {
         observer.record(plan, team)
     }
 
-    /// Waits until the moment that `edges` give, which a command may move, and hands commands on to the load threads.
+    /// Waits until the moment that `times` gives, which a command may move, and hands commands on to the load threads.
     fn rest_until(
         &mut self,
         team: &Team,
-        edges: &mut Edges,
-        moment: impl Fn(&Edges) -> u64,
+        times: &mut ReadingTimes,
+        moment: impl Fn(&ReadingTimes) -> u64,
     ) -> Result<(), WorkerError> {
         loop {
-            self.until(team, Some(moment(edges)), |_| false)?;
+            self.until(team, Some(moment(times)), |_| false)?;
             if self.commands.is_empty() {
                 return Ok(());
             }
             for command in self.commands.drain(..) {
-                edges.hear(command);
+                times.hear(command);
                 team.tell(command);
             }
         }

@@ -3,7 +3,7 @@
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::socket::{self, Buffer, TcpInfo};
 
-use super::edges::Due;
+use super::reading_times::Due;
 use super::team::Team;
 use super::{Failing, WorkerError};
 use crate::engine::datagrams::Findings;

@@ -6,20 +6,20 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rig_packet::device::{Losses, Options};
-use rig_packet::fleet::{self, Fleet, Launched, LaunchedPort, Outcome, Totals, WorkerTotals};
+use rig_packet::fleet::{self, Fleet, Launched, LaunchedPort, Outcome, ThreadTotals, Totals};
 use rig_packet::plan::{Driver, Packets};
 use rig_packet::{Client, Counters, Latencies, Row, Service};
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
 use rustix::event::{PollFd, PollFlags};
 
-use super::edges::Edges;
+use super::reading_times::ReadingTimes;
 use super::{Control, DISMISSAL, Failing, WorkerError, refuse};
 use crate::command::{Command, What};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{
-    CpuTime, End, PacketPhase, PacketPort, PacketRecord, PacketServer, PacketWorker, Sample, ThreadRecord,
+    CpuTime, End, PacketPhase, PacketPort, PacketRecord, PacketServer, PacketThread, Sample, ThreadRecord,
     TransactionRecord, WorkerPhase, WorkerRecord,
 };
 use crate::wait::is_ready;
@@ -67,7 +67,7 @@ impl<W: Write> Control<'_, W> {
         }
         // Says what is missing, if anything is.
         fleet.wait_ready(Duration::ZERO, || true).failing(|| "find the gateway".into())?;
-        // Else the workers, which fill the CPU, would delay the window's edges by a time slice.
+        // Else the threads, which fill the CPU, would delay the window's edges by a time slice.
         clock::be_punctual();
         self.report(&Event::Connected)?;
         let start_ns = match self.order(None)? {
@@ -102,7 +102,7 @@ impl<W: Write> Control<'_, W> {
         }
         fleet.measure(begin_ns, end_ns);
         let mut ordered = Ordered {
-            edges: Edges::new(begin_ns, end_ns, stop_ns, phases.interval),
+            times: ReadingTimes::new(begin_ns, end_ns, stop_ns, phases.interval),
             begin_ns,
             winds_down: plan.end() == End::Connect,
             rate: packets.service.client().map(Client::rate),
@@ -113,8 +113,8 @@ impl<W: Write> Control<'_, W> {
         let mut last = begin.totals.clone();
         let (mut samples, mut marks) = (Vec::new(), Vec::new());
         loop {
-            self.fleet_until(fleet, &mut ordered, Edges::next_ns)?;
-            let due = ordered.edges.take();
+            self.fleet_until(fleet, &mut ordered, ReadingTimes::next_ns)?;
+            let due = ordered.times.take();
             if due.mark {
                 marks.push(Reading::take(fleet));
             }
@@ -130,9 +130,9 @@ impl<W: Write> Control<'_, W> {
             }
         }
         let end = Reading::take(fleet);
-        self.fleet_until(fleet, &mut ordered, Edges::stop_ns)?;
+        self.fleet_until(fleet, &mut ordered, ReadingTimes::stop_ns)?;
         self.takes_commands = false;
-        let deadline_ns = ordered.edges.stop_ns().saturating_add(ns(packets.course.drain));
+        let deadline_ns = ordered.times.stop_ns().saturating_add(ns(packets.course.drain));
         match plan.end() {
             End::Connect => self.drain(fleet, deadline_ns)?,
             End::Listen => self.dismissed(fleet, deadline_ns)?,
@@ -145,10 +145,10 @@ impl<W: Write> Control<'_, W> {
         &mut self,
         fleet: &Fleet,
         ordered: &mut Ordered,
-        moment: impl Fn(&Edges) -> u64,
+        moment: impl Fn(&ReadingTimes) -> u64,
     ) -> Result<(), WorkerError> {
         loop {
-            self.rest(fleet, moment(&ordered.edges))?;
+            self.rest(fleet, moment(&ordered.times))?;
             if self.commands.is_empty() {
                 return Ok(());
             }
@@ -164,7 +164,7 @@ impl<W: Write> Control<'_, W> {
             self.rest(fleet, monotonic_after(LOOK))?;
             let now = fleet.totals();
             let news =
-                |of: fn(&WorkerTotals) -> u64| last.workers.iter().zip(&now.workers).all(|(a, b)| of(a) != of(b));
+                |of: fn(&ThreadTotals) -> u64| last.threads.iter().zip(&now.threads).all(|(a, b)| of(a) != of(b));
             // A worker that waits for its CPU may have connections to open that were due before.
             if now.counters != last.counters || now.counters.sk_con() > 0 {
                 (quiet, last) = (0, now);
@@ -198,7 +198,7 @@ impl<W: Write> Control<'_, W> {
         Ok(())
     }
 
-    /// Waits until `until_ns` or for a command, as long as the driver is there and all workers are at work.
+    /// Waits until `until_ns` or for a command, as long as the driver is there and all threads are at work.
     fn rest(&mut self, fleet: &Fleet, until_ns: u64) -> Result<(), WorkerError> {
         while monotonic_ns() < until_ns && self.commands.is_empty() {
             // A worker that breaks down says so itself; here it is enough not to wait for long.
@@ -212,7 +212,7 @@ impl<W: Write> Control<'_, W> {
 
 /// What a fleet was told.
 struct Ordered {
-    edges: Edges,
+    times: ReadingTimes,
     begin_ns: u64,
     /// Whether it opens connections, which ends with the load.
     winds_down: bool,
@@ -222,13 +222,13 @@ struct Ordered {
 
 impl Ordered {
     fn obey(&mut self, command: Command, fleet: &Fleet) {
-        self.edges.hear(command);
+        self.times.hear(command);
         match (command.what, self.rate) {
             (What::Rate(rate), Some(planned)) => fleet.set_rate_at(command.at_ns, rate / planned),
             (What::End, _) => {
-                fleet.measure(self.begin_ns, self.edges.end_ns());
+                fleet.measure(self.begin_ns, self.times.end_ns());
                 if self.winds_down {
-                    fleet.wind_down_at(self.edges.stop_ns());
+                    fleet.wind_down_at(self.times.stop_ns());
                 }
             }
             (What::Rate(_), None) | (What::Mark, _) => {}
@@ -265,7 +265,7 @@ impl Measured {
         let (ports, notes): (Vec<PacketPort>, Vec<Vec<String>>) = ports.into_iter().unzip();
         let window = end.totals.counters.minus(&begin.totals.counters);
         let window_ns = end.at().saturating_sub(begin.at());
-        let workers = workers_between(&begin, &end);
+        let threads = threads_between(&begin, &end);
         let measured = |histogram: Histogram| Some(histogram).filter(|histogram| !histogram.is_empty());
         WorkerRecord {
             name: plan.name.clone(),
@@ -299,7 +299,7 @@ impl Measured {
                 open: end.totals.counters.sk_con(),
                 handshake: measured(handshake),
                 first_byte: measured(first_byte),
-                workers,
+                workers: threads,
                 ports,
                 servers: last.servers.iter().map(server).collect(),
             }),
@@ -309,9 +309,9 @@ impl Measured {
 }
 
 /// What each worker did between two readings.
-fn workers_between(begin: &Reading, end: &Reading) -> Vec<PacketWorker> {
-    let both = begin.totals.workers.iter().zip(&end.totals.workers);
-    both.map(|(before, after)| PacketWorker {
+fn threads_between(begin: &Reading, end: &Reading) -> Vec<PacketThread> {
+    let both = begin.totals.threads.iter().zip(&end.totals.threads);
+    both.map(|(before, after)| PacketThread {
         interface: after.interface.clone(),
         cpu: after.cpu,
         busy: after.usage.busy_since(&before.usage),
@@ -336,7 +336,7 @@ fn phase(service: &Service, begin: &Reading, end: &Reading) -> WorkerPhase {
         packets: Some(PacketPhase {
             counters: named(&counters),
             open: end.totals.counters.sk_con(),
-            workers: workers_between(begin, end),
+            workers: threads_between(begin, end),
         }),
         ..WorkerPhase::default()
     }
@@ -374,7 +374,7 @@ fn named(counters: &Counters) -> BTreeMap<String, u64> {
     fields.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// What a port leaves behind. Its workers have ended, so that its counters stand still.
+/// What a port leaves behind. Its threads have ended, so that its counters stand still.
 fn record_of(port: LaunchedPort, packets: &Packets) -> Result<(PacketPort, Vec<String>), WorkerError> {
     let Losses { missed, unfit, refused } =
         port.losses().failing(|| format!("read the counters of port {}", port.interface))?;

@@ -21,7 +21,7 @@ pub enum Way {
     Live,
     /// AF_XDP both ways.
     Xdp,
-    /// The same, with workers that drive the interface's receive processing.
+    /// The same, with threads that drive the interface's receive processing.
     Busy,
     Packet,
 }
@@ -46,7 +46,7 @@ fn plan(interface: &str, ours: Ipv4Addr, theirs: Ipv4Addr, way: Way) -> PortPlan
         vxlan: None,
         local: range(ours, 16),
         remote: range(theirs, 16),
-        workers: vec![Place { cpu: None, queue: 0, response: None }],
+        threads: vec![Place { cpu: None, queue: 0, response: None }],
         mtu: 1500,
         live: true,
         burst: BURST,

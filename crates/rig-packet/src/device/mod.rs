@@ -15,7 +15,7 @@ pub use xdp::{Live, Xdp};
 /// How ports are opened, beyond their plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The worker drives the interface's receive processing itself, so many frames at a time (SO_PREFER_BUSY_POLL, Linux
+    /// The thread drives the interface's receive processing itself, so many frames at a time (SO_PREFER_BUSY_POLL, Linux
     /// 5.11), in place of interrupts. AF_XDP only.
     pub busy_poll: Option<u16>,
     /// By which way frames leave an AF_XDP port.
@@ -25,7 +25,7 @@ pub struct Options {
 /// An open port.
 #[derive(Debug)]
 pub struct Opened {
-    /// One for each worker, in the plan's order.
+    /// One for each thread, in the plan's order.
     pub devices: Vec<Device>,
     /// The interface's.
     pub mac: Mac,
@@ -61,9 +61,9 @@ impl Way {
     }
 }
 
-/// One worker's queue. Each variant is a [`Port`] of its own, so that the engine's loop is made for it.
+/// One thread's queue. Each variant is a [`Port`] of its own, so that the engine's loop is made for it.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one for each worker, and it is taken apart at once")]
+#[allow(clippy::large_enum_variant, reason = "there is one for each thread, and it is taken apart at once")]
 pub enum Device {
     /// AF_XDP both ways.
     Xdp(Xdp),
@@ -97,7 +97,7 @@ enum Kind {
 /// counters (`rig_sys::counters`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Received frames for which the worker was too late: no room in its ring, and no buffer (`imissed`).
+    /// Received frames for which the thread was too late: no room in its ring, and no buffer (`imissed`).
     pub missed: u64,
     /// Received frames that do not fit into a buffer of AF_XDP; packet sockets hand over what fits (`ierrors`).
     pub unfit: u64,
@@ -182,7 +182,7 @@ fn frame(plan: &PortPlan) -> usize {
 }
 
 fn places(plan: &PortPlan) -> Vec<Place> {
-    plan.workers.iter().map(|place| Place { queue: place.queue, cpu: place.cpu }).collect()
+    plan.threads.iter().map(|place| Place { queue: place.queue, cpu: place.cpu }).collect()
 }
 
 fn filter(plan: &PortPlan) -> Filter {

@@ -1,5 +1,5 @@
-//! One end of a load, divided over its workers: rates, connections to hold and capacities add up to the end's again, and
-//! no two workers ever use the same addresses and ports.
+//! One end of a load, divided over its threads: rates, connections to hold and capacities add up to the end's again, and
+//! no two threads ever use the same addresses and ports.
 
 mod error;
 mod shares;
@@ -29,33 +29,33 @@ pub struct Hardware {
     pub spread: Spread,
 }
 
-/// By what rule an interface's queues share what it receives. It matters to clients with several workers, to whom answers
+/// By what rule an interface's queues share what it receives. It matters to clients with several threads, to whom answers
 /// must come back.
 #[derive(Debug, Clone)]
 pub enum Spread {
     /// An answer comes to the queue by which the question left: a veth interface whose peer answers by the queue on which
     /// it was asked.
     Mirrored,
-    /// The queue of a server is its number modulo the number of workers: the interface has rules for it.
+    /// The queue of a server is its number modulo the number of threads: the interface has rules for it.
     ByServer,
     Rss(Rss),
     Unknown,
 }
 
-/// All workers of an end.
+/// All threads of an end.
 #[derive(Debug, Clone)]
 pub struct Division {
     /// In the order of the plan: port by port.
-    pub workers: Vec<Worker>,
+    pub parts: Vec<Part>,
     /// Memory that all of them reserve. It is taken as connections come to use it.
     pub bytes: u64,
     /// What the user must know to make use of the division, and of which of the plan's ports.
     pub notes: Vec<(usize, String)>,
 }
 
-/// A worker.
+/// A thread of an end.
 #[derive(Debug, Clone)]
-pub struct Worker {
+pub struct Part {
     /// Which of the plan's ports it is on.
     pub port: usize,
     pub place: Place,
@@ -64,7 +64,7 @@ pub struct Worker {
     pub bytes: u64,
 }
 
-/// A worker's number and how many there are: of the end, and of its port.
+/// A thread's number and how many there are: of the end, and of its port.
 #[derive(Debug, Clone, Copy)]
 struct Among {
     all: (usize, usize),
@@ -76,14 +76,14 @@ pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideE
     if plan.ports.is_empty() || hardware.len() != plan.ports.len() {
         return Err(DivideError::Ports { ports: plan.ports.len(), hardware: hardware.len() });
     }
-    let count = plan.ports.iter().map(|port| port.workers.len()).sum();
-    let mut division = Division { workers: Vec::new(), bytes: 0, notes: Vec::new() };
+    let count = plan.ports.iter().map(|port| port.threads.len()).sum();
+    let mut division = Division { parts: Vec::new(), bytes: 0, notes: Vec::new() };
     for (n, (port, hardware)) in plan.ports.iter().zip(hardware).enumerate() {
-        let queues = |queue| port.workers.iter().filter(|place| place.queue == queue).count();
-        if let Some(place) = port.workers.iter().find(|place| queues(place.queue) > 1) {
+        let queues = |queue| port.threads.iter().filter(|place| place.queue == queue).count();
+        if let Some(place) = port.threads.iter().find(|place| queues(place.queue) > 1) {
             return Err(DivideError::Queue { port: port.interface.clone(), queue: place.queue });
         }
-        if port.workers.is_empty() {
+        if port.threads.is_empty() {
             return Err(DivideError::Idle(port.interface.clone()));
         }
         for other in plan.ports[..n].iter().filter(|_| plan.service.client().is_some()) {
@@ -91,18 +91,18 @@ pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideE
                 return Err(DivideError::Shared(other.interface.clone(), port.interface.clone()));
             }
         }
-        for (at, place) in port.workers.iter().enumerate() {
-            let among = Among { all: (division.workers.len(), count), port: (at, port.workers.len()) };
+        for (at, place) in port.threads.iter().enumerate() {
+            let among = Among { all: (division.parts.len(), count), port: (at, port.threads.len()) };
             let is_v4 = port.local.first().is_none_or(|range| range.first.is_ipv4());
             let (config, bytes) = if is_v4 {
-                let (config, bytes) = Worker::config::<V4>(plan, port, hardware, place, among)?;
+                let (config, bytes) = Part::config::<V4>(plan, port, hardware, place, among)?;
                 (AnyConfig::V4(config), bytes)
             } else {
-                let (config, bytes) = Worker::config::<V6>(plan, port, hardware, place, among)?;
+                let (config, bytes) = Part::config::<V6>(plan, port, hardware, place, among)?;
                 (AnyConfig::V6(config), bytes)
             };
             division.bytes += bytes;
-            division.workers.push(Worker { port: n, place: place.clone(), config, bytes });
+            division.parts.push(Part { port: n, place: place.clone(), config, bytes });
         }
         division.notes.extend(notes(plan, port, hardware).into_iter().map(|note| (n, note)));
     }
@@ -111,7 +111,7 @@ pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideE
     Ok(division)
 }
 
-impl Worker {
+impl Part {
     fn config<F: Family>(
         plan: &Packets,
         port: &PortPlan,
@@ -170,7 +170,7 @@ impl Worker {
                     port: port.interface.clone(),
                     hold,
                     all: client,
-                    workers: among.all.1,
+                    threads: among.all.1,
                     available,
                     local: count(&local),
                     ports: service.client().map_or(0, |client| client.ports.len() as u64),
@@ -180,9 +180,9 @@ impl Worker {
             }
         }
         let config = Config { link, local, remote, capacity, service, steering };
-        config.check().map_err(|error| DivideError::Worker {
+        config.check().map_err(|error| DivideError::Thread {
             port: port.interface.clone(),
-            worker: among.port.0,
+            thread: among.port.0,
             error,
         })?;
         Ok((config, bytes))
@@ -192,7 +192,7 @@ impl Worker {
 /// What an engine takes beside its connections: the three histograms, mostly.
 const ENGINE: u64 = 1 << 20;
 
-/// How the workers of a port keep out of each other's way.
+/// How the threads of a port keep out of each other's way.
 #[derive(Debug)]
 enum Partition<'a> {
     None,
@@ -206,7 +206,7 @@ enum Partition<'a> {
 
 fn partition<'a>(port: &PortPlan, hardware: &'a Hardware, client: &Client) -> Partition<'a> {
     match &hardware.spread {
-        _ if port.workers.len() == 1 => Partition::None,
+        _ if port.threads.len() == 1 => Partition::None,
         // Nothing is expected back; or the tunnel's own address says to whom it comes.
         _ if client.flood.is_some() || port.vxlan.is_some() => Partition::Ports,
         Spread::Mirrored => Partition::Ports,
@@ -215,12 +215,12 @@ fn partition<'a>(port: &PortPlan, hardware: &'a Hardware, client: &Client) -> Pa
     }
 }
 
-/// Rules that the interface must have so that answers come to the workers that asked.
+/// Rules that the interface must have so that answers come to the threads that asked.
 fn notes(plan: &Packets, port: &PortPlan, hardware: &Hardware) -> Vec<String> {
     let Some(client) = plan.service.client() else { return Vec::new() };
-    let (interface, workers) = (&port.interface, port.workers.len());
+    let (interface, threads) = (&port.interface, port.threads.len());
     let mirrored = matches!(hardware.spread, Spread::Mirrored | Spread::ByServer);
-    if workers == 1 || client.flood.is_some() || mirrored {
+    if threads == 1 || client.flood.is_some() || mirrored {
         return Vec::new();
     }
     if let Some(vxlan) = &port.vxlan {
@@ -232,7 +232,7 @@ fn notes(plan: &Packets, port: &PortPlan, hardware: &Hardware) -> Vec<String> {
                 dst-ip {local} action {queue}"
             )
         };
-        return port.workers.iter().enumerate().map(note).collect();
+        return port.threads.iter().enumerate().map(note).collect();
     }
     match partition(port, hardware, client) {
         Partition::Servers => {
@@ -240,14 +240,14 @@ fn notes(plan: &Packets, port: &PortPlan, hardware: &Hardware) -> Vec<String> {
             let protocol = if matches!(plan.service, Service::TcpClient(_)) { "tcp" } else { "udp" };
             let flow = format!("{protocol}{}", if v6 { 6 } else { 4 });
             vec![format!(
-                "{interface}: how it spreads packets over its queues is not known, so its {workers} workers talk to \
-                different servers, in the order of their addresses; what a server sends must come to its worker's queue: \
+                "{interface}: how it spreads packets over its queues is not known, so its {threads} threads talk to \
+                different servers, in the order of their addresses; what a server sends must come to its thread's queue: \
                 ethtool -N {interface} flow-type {flow} src-ip SERVER action QUEUE"
             )]
         }
         Partition::Rss(_) => {
             vec![format!(
-                "{interface}: its {workers} workers use the source ports whose answers its hash sends to them"
+                "{interface}: its {threads} threads use the source ports whose answers its hash sends to them"
             )]
         }
         Partition::None | Partition::Ports => Vec::new(),
@@ -261,14 +261,14 @@ fn share_ports(
 ) -> Result<RangeInclusive<u16>, DivideError> {
     let count = ports.len() as u64;
     if count < of as u64 {
-        return Err(DivideError::SourcePorts { port: port.interface.clone(), workers: of, ports: count });
+        return Err(DivideError::SourcePorts { port: port.interface.clone(), threads: of, ports: count });
     }
     let before: u64 = (0..n).map(|other| share(count, of, other)).sum();
     let first = u64::from(*ports.start()) + before;
     Ok(first as u16..=(first + share(count, of, n) - 1) as u16)
 }
 
-/// The part of the servers that is a worker's.
+/// The part of the servers that is a thread's.
 fn share_servers<F: Family>(
     port: &PortPlan,
     servers: &[(F::Address, u32)],
@@ -276,7 +276,7 @@ fn share_servers<F: Family>(
 ) -> Result<Vec<(F::Address, u32)>, DivideError> {
     let all = count(servers);
     if all < of as u64 {
-        return Err(DivideError::Servers { port: port.interface.clone(), workers: of, servers: all });
+        return Err(DivideError::Servers { port: port.interface.clone(), threads: of, servers: all });
     }
     let mut skip: u64 = (0..n).map(|other| share(all, of, other)).sum();
     let mut take = share(all, of, n);
@@ -366,7 +366,7 @@ fn tunnel(
 ) -> Result<Tunnel, DivideError> {
     let ends = |side, first: Ipv4Addr, count: u32, enough: bool| {
         let address = V4::after(first, if count > 1 { n as u32 } else { 0 });
-        let wrong = || DivideError::Vteps { port: port.interface.clone(), side, count, workers: of };
+        let wrong = || DivideError::Vteps { port: port.interface.clone(), side, count, threads: of };
         if enough { Ok(address) } else { Err(wrong()) }
     };
     let (locals, remotes) = (vxlan.local_count, vxlan.remote_count);
@@ -427,10 +427,10 @@ fn combinations<F: Family>(service: &Service, local: &[(F::Address, u32)], remot
     [count(local), count(remote)].into_iter().chain(ports).fold(1, u64::saturating_mul)
 }
 
-/// Connections of servers when nothing is said of them, all workers together.
+/// Connections of servers when nothing is said of them, all threads together.
 const SERVED: u64 = 1 << 20;
 
-/// A worker's part of the connections that can be open.
+/// A thread's part of the connections that can be open.
 fn capacity(plan: &Packets, service: &Service, available: u64, among: Among) -> Result<u32, DivideError> {
     let (n, of) = among.all;
     let stateless = match service {
@@ -448,7 +448,7 @@ fn capacity(plan: &Packets, service: &Service, available: u64, among: Among) -> 
     };
     let most = Table::LARGEST;
     u32::try_from(wanted.max(1)).ok().filter(|&wanted| wanted <= most).ok_or(DivideError::Capacity {
-        worker: n,
+        thread: n,
         wanted,
         most,
     })

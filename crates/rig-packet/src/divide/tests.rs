@@ -29,7 +29,7 @@ fn range(first: &str, count: u32) -> Range {
     Range { first: first.parse().unwrap(), count }
 }
 
-fn port(n: u8, workers: u32, servers: u32) -> PortPlan {
+fn port(n: u8, threads: u32, servers: u32) -> PortPlan {
     PortPlan {
         interface: format!("eth{n}"),
         driver: Driver::Auto,
@@ -39,7 +39,7 @@ fn port(n: u8, workers: u32, servers: u32) -> PortPlan {
         vxlan: None,
         local: vec![range(&format!("10.{n}.1.1"), 3)],
         remote: vec![range(&format!("10.{n}.2.1"), servers - 1), range(&format!("10.{n}.3.1"), 1)],
-        workers: (0..workers).map(|queue| Place { cpu: None, queue, response: None }).collect(),
+        threads: (0..threads).map(|queue| Place { cpu: None, queue, response: None }).collect(),
         mtu: 1500,
         live: true,
         burst: 64,
@@ -63,9 +63,9 @@ fn hardware(spread: Spread, ports: usize) -> Vec<Hardware> {
     vec![Hardware { mac: Mac([2, 0, 0, 0, 0, 1]), spread }; ports]
 }
 
-/// The ends of the first `count` datagrams that a worker sends when it keeps nothing of them.
-fn sent(worker: &Worker, count: usize) -> Vec<FlowKey> {
-    let AnyConfig::V4(config) = &worker.config else { panic!("IPv4") };
+/// The ends of the first `count` datagrams that a thread sends when it keeps nothing of them.
+fn sent(thread: &Part, count: usize) -> Vec<FlowKey> {
+    let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };
     let mut config = config.clone();
     config.link.announce = false;
     let client = config.service.client_mut().unwrap();
@@ -86,13 +86,13 @@ fn sent(worker: &Worker, count: usize) -> Vec<FlowKey> {
 }
 
 #[test]
-fn answers_come_to_the_worker_that_asked() {
+fn answers_come_to_the_thread_that_asked() {
     let plan = plan(vec![port(0, 3, 4)], Service::UdpClient(client()));
     let rss = rss(3);
     let division = divide(&plan, &hardware(Spread::Rss(rss.clone()), 1)).unwrap();
-    for worker in &division.workers {
-        for flow in sent(worker, 1500) {
-            assert_eq!(rss.queue(&flow.reversed()), Some(worker.place.queue), "{flow:?}");
+    for thread in &division.parts {
+        for flow in sent(thread, 1500) {
+            assert_eq!(rss.queue(&flow.reversed()), Some(thread.place.queue), "{flow:?}");
         }
     }
     assert_eq!(division.notes.len(), 1);
@@ -110,20 +110,20 @@ fn every_combination_is_somebodys() {
             let division = divide(&plan, &hardware(spread, 1)).unwrap();
             let mut seen = HashSet::new();
             let all = 3 * 50 * 4 * 2;
-            for (n, worker) in division.workers.iter().enumerate() {
-                let ours = match &worker.config {
+            for (n, thread) in division.parts.iter().enumerate() {
+                let ours = match &thread.config {
                     AnyConfig::V4(config) if !by_rss => {
                         combinations::<V4>(&config.service, &config.local, &config.remote)
                     }
                     // Whatever comes before the first of them comes again.
                     AnyConfig::V4(_) => {
-                        let flows = sent(worker, all as usize);
+                        let flows = sent(thread, all as usize);
                         flows.iter().skip(1).take_while(|flow| **flow != flows[0]).count() as u64 + 1
                     }
                     AnyConfig::V6(_) => panic!("IPv4"),
                 };
-                for flow in sent(worker, ours as usize) {
-                    assert!(seen.insert(flow), "worker {n} uses {flow:?} too");
+                for flow in sent(thread, ours as usize) {
+                    assert!(seen.insert(flow), "thread {n} uses {flow:?} too");
                 }
             }
             assert_eq!(seen.len() as u64, all, "{walk:?}");
@@ -136,7 +136,7 @@ fn both_hop() {
     let mut service = client();
     (service.client.ports, service.client.walk) = (1000..=1005, Walk::Hop);
     let plan = plan(vec![port(0, 1, 2)], Service::UdpClient(service));
-    let flows = sent(&divide(&plan, &hardware(Spread::Unknown, 1)).unwrap().workers[0], 18);
+    let flows = sent(&divide(&plan, &hardware(Spread::Unknown, 1)).unwrap().parts[0], 18);
     for pair in flows.windows(2) {
         assert_ne!(pair[0].source.ip(), pair[1].source.ip());
         assert_ne!(pair[0].source.port(), pair[1].source.port());
@@ -146,7 +146,7 @@ fn both_hop() {
 }
 
 #[test]
-fn each_worker_has_a_tunnel_of_its_own() {
+fn each_thread_has_a_tunnel_of_its_own() {
     let mut port = port(0, 2, 4);
     port.vxlan = Some(VxlanPlan {
         vni: 7,
@@ -159,13 +159,13 @@ fn each_worker_has_a_tunnel_of_its_own() {
     });
     let mut plan = plan(vec![port], Service::UdpClient(client()));
     let division = divide(&plan, &hardware(Spread::Unknown, 1)).unwrap();
-    let ends = |worker: &Worker| {
-        let AnyConfig::V4(config) = &worker.config else { panic!("IPv4") };
+    let ends = |thread: &Part| {
+        let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };
         let tunnel = config.link.tunnel.as_ref().unwrap();
         let Service::UdpClient(udp) = &config.service else { panic!("a client") };
         (tunnel.local.octets()[3], tunnel.remote.octets()[3], udp.client.ports.clone())
     };
-    assert_eq!(division.workers.iter().map(ends).collect::<Vec<_>>(), [(10, 20, 1000..=1499), (11, 20, 1500..=1999)]);
+    assert_eq!(division.parts.iter().map(ends).collect::<Vec<_>>(), [(10, 20, 1000..=1499), (11, 20, 1500..=1999)]);
     assert_eq!(division.notes.len(), 2);
     assert!(division.notes[1].1.contains("dst-ip 172.16.0.11 action 1"), "{:?}", division.notes[1]);
     // Headers of the tunnel count.
@@ -178,26 +178,26 @@ fn each_worker_has_a_tunnel_of_its_own() {
     assert!(said.starts_with("eth0: a request of 1423 bytes, and an MTU of 1500 leaves 1422"), "{said}");
     plan.ports[0].vxlan.as_mut().unwrap().local_count = 1;
     let said = divide(&plan, &hardware(Spread::Unknown, 1)).unwrap_err().to_string();
-    assert!(said.starts_with("eth0: 1 local tunnel end points for 2 workers"), "{said}");
+    assert!(said.starts_with("eth0: 1 local tunnel end points for 2 threads"), "{said}");
 }
 
 #[test]
 fn servers_have_all_addresses_and_responses_of_their_own() {
     let mut port = port(0, 2, 4);
-    port.workers[1].response = Some(Payload::Filler(900));
+    port.threads[1].response = Some(Payload::Filler(900));
     let server = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(10) };
     let division = divide(&plan(vec![port], Service::UdpServer(server)), &hardware(Spread::Unknown, 1)).unwrap();
-    let response = |worker: &Worker| {
-        let AnyConfig::V4(config) = &worker.config else { panic!("IPv4") };
+    let response = |thread: &Part| {
+        let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };
         assert_eq!((count(&config.local), count(&config.remote), config.capacity), (3, 4, 1));
         let Service::UdpServer(udp) = &config.service else { panic!("a server") };
         (udp.response.len(), config.link.announce)
     };
-    assert_eq!(division.workers.iter().map(response).collect::<Vec<_>>(), [(10, true), (900, false)]);
+    assert_eq!(division.parts.iter().map(response).collect::<Vec<_>>(), [(10, true), (900, false)]);
     assert!(division.notes.is_empty());
 }
 
-/// What is said to a change of a plan for two workers that is right.
+/// What is said to a change of a plan for two threads that is right.
 fn said(spread: Spread, change: impl FnOnce(&mut Packets)) -> String {
     let mut plan = plan(vec![port(0, 2, 2), port(1, 2, 2)], Service::UdpClient(client()));
     assert!(divide(&plan, &hardware(spread.clone(), 2)).is_ok());
@@ -216,13 +216,13 @@ fn each_refusal_says_why_and_what_to_do() {
     let cases = [
         (
             said(one.clone(), |plan| plan.ports[1].remote = vec![range("10.9.9.9", 1)]),
-            "eth1: 1 server addresses for 2 workers. How the interface spreads",
+            "eth1: 1 server addresses for 2 threads. How the interface spreads",
         ),
-        (said(mirrored.clone(), |plan| service(plan).ports = 5..=5), "eth0: 1 source ports for 2 workers"),
-        (said(one.clone(), |plan| plan.ports[0].workers[1].queue = 0), "eth0: two workers on queue 0"),
-        (said(one.clone(), |plan| plan.ports[0].workers.clear()), "eth0 has no worker"),
+        (said(mirrored.clone(), |plan| service(plan).ports = 5..=5), "eth0: 1 source ports for 2 threads"),
+        (said(one.clone(), |plan| plan.ports[0].threads[1].queue = 0), "eth0: two threads on queue 0"),
+        (said(one.clone(), |plan| plan.ports[0].threads.clear()), "eth0 has no thread"),
         (
-            said(Spread::Rss(rss(2)), |plan| plan.ports[0].workers[1].queue = 5),
+            said(Spread::Rss(rss(2)), |plan| plan.ports[0].threads[1].queue = 5),
             "eth0: its indirection table names queue 5",
         ),
         (
@@ -243,21 +243,21 @@ fn each_refusal_says_why_and_what_to_do() {
             "eth0: fd00::1 is of another family",
         ),
         (
-            said(one.clone(), |plan| plan.ports[0].workers[1].response = Some(Payload::Filler(1))),
-            "a response for the worker on queue 1",
+            said(one.clone(), |plan| plan.ports[0].threads[1].response = Some(Payload::Filler(1))),
+            "a response for the thread on queue 1",
         ),
         (
             said(mirrored, |plan| service(plan).load.hold = Some(50_000)),
-            "eth0: a worker is to hold 12500 connections open (50000 over 4 workers), and has addresses and ports for 6000: \
+            "eth0: a thread is to hold 12500 connections open (50000 over 4 threads), and has addresses and ports for 6000: \
              3 client addresses x 500 source ports x 2 server addresses x 2 server ports",
         ),
         (
             said(one.clone(), |plan| plan.capacity = Some(1 << 40)),
-            "worker 0 would need room for 274877906944 connections",
+            "thread 0 would need room for 274877906944 connections",
         ),
         (
             said(one, |plan| service(plan).repeat = Some(Repeat { pipeline: 0, ..Repeat::every(Duration::ZERO) })),
-            "eth0, worker 0: datagrams back to back of 0: give 1 to 100",
+            "eth0, thread 0: datagrams back to back of 0: give 1 to 100",
         ),
     ];
     for (said, expected) in cases {
@@ -272,7 +272,7 @@ fn capacity_follows_from_what_is_asked_for() {
         service(&mut plan).load.rate = 1001.0;
         change(&mut plan);
         let division = divide(&plan, &hardware(Spread::Mirrored, 1)).unwrap();
-        let capacities: Vec<_> = division.workers.iter().map(|worker| worker.config.capacity()).collect();
+        let capacities: Vec<_> = division.parts.iter().map(|thread| thread.config.capacity()).collect();
         (capacities, division.bytes)
     };
     // As many as are opened until one is given up, a second later.
@@ -288,11 +288,11 @@ fn capacity_follows_from_what_is_asked_for() {
 }
 
 #[test]
-fn workers_take_turns() {
+fn threads_take_turns() {
     let phases = |ports: Vec<PortPlan>| -> Vec<f64> {
         let hardware = hardware(Spread::Mirrored, ports.len());
-        let workers = divide(&plan(ports, Service::UdpClient(client())), &hardware).unwrap().workers;
-        workers.iter().map(|worker| worker.config.service().client().unwrap().load.phase).collect()
+        let threads = divide(&plan(ports, Service::UdpClient(client())), &hardware).unwrap().parts;
+        threads.iter().map(|thread| thread.config.service().client().unwrap().load.phase).collect()
     };
     assert_eq!(phases(vec![port(1, 1, 4)]), [0.0], "one that is alone begins at once");
     assert_eq!(phases(vec![port(1, 2, 4)]), [0.25, 0.75]);
@@ -329,7 +329,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn nothing_is_lost_and_nothing_is_shared(
-        workers in 1u32..6,
+        threads in 1u32..6,
         more_ports in 0u8..2,
         servers in 6u32..12,
         rate in 1u32..1_000_000,
@@ -346,9 +346,9 @@ proptest! {
         udp.client.load.rate = rate.into();
         udp.client.load.hold = hold;
         udp.client.repeat = requests.map(|rate| Repeat { rate: Some(rate.into()), ..Repeat::every(Duration::ZERO) });
-        let ports = (0..=more_ports).map(|n| port(n, workers, servers)).collect();
+        let ports = (0..=more_ports).map(|n| port(n, threads, servers)).collect();
         let plan = plan(ports, Service::UdpClient(udp.clone()));
-        let spread = [Spread::Mirrored, Spread::ByServer, Spread::Unknown, Spread::Rss(rss(workers))][spread].clone();
+        let spread = [Spread::Mirrored, Spread::ByServer, Spread::Unknown, Spread::Rss(rss(threads))][spread].clone();
         let division = divide(&plan, &hardware(spread, plan.ports.len()));
         // Few ports may be too few to hold so many: then that is what is said.
         let Ok(division) = division else {
@@ -356,8 +356,8 @@ proptest! {
             prop_assert!(u64::from(hold) > available);
             return Ok(());
         };
-        let clients: Vec<_> = division.workers.iter().filter_map(|worker| worker.config.service().client()).collect();
-        prop_assert_eq!(clients.len() as u32, workers * (u32::from(more_ports) + 1));
+        let clients: Vec<_> = division.parts.iter().filter_map(|thread| thread.config.service().client()).collect();
+        prop_assert_eq!(clients.len() as u32, threads * (u32::from(more_ports) + 1));
         let sum = |of: fn(&Client) -> f64| clients.iter().map(|client| of(client)).sum::<f64>();
         if f64::from(rate) >= clients.len() as f64 {
             prop_assert_eq!(sum(|client| client.load.rate), f64::from(rate));
@@ -366,12 +366,12 @@ proptest! {
         prop_assert_eq!(sum(|client| client.load.hold.unwrap_or(0).into()), f64::from(hold.unwrap_or(0)));
         let requested = sum(|client| client.repeat.and_then(|repeat| repeat.rate).unwrap_or(0.0));
         prop_assert!((requested - f64::from(requests.unwrap_or(0))).abs() < 1e-9);
-        // What the workers really send.
+        // What the threads really send.
         let mut owner: BTreeMap<(SocketAddr, SocketAddr), usize> = BTreeMap::new();
-        for (n, worker) in division.workers.iter().enumerate() {
-            let AnyConfig::V4(config) = &worker.config else { panic!("IPv4") };
+        for (n, thread) in division.parts.iter().enumerate() {
+            let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };
             let of = combinations::<V4>(&config.service, &config.local, &config.remote);
-            for flow in sent(worker, (of / u64::from(workers) / 4).clamp(1, 300) as usize) {
+            for flow in sent(thread, (of / u64::from(threads) / 4).clamp(1, 300) as usize) {
                 let before = owner.insert(ends(&flow), n);
                 prop_assert!(before.is_none_or(|before| before == n), "{before:?} and {n} use {flow:?}");
             }

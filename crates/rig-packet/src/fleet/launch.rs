@@ -1,4 +1,4 @@
-//! From the plan of one end to its workers at work.
+//! From the plan of one end to its threads at work.
 
 use rig_sys::ethtool::{self, Flow, ReceiveHash};
 use rig_wire::Toeplitz;
@@ -9,7 +9,7 @@ use super::super::device::{self, Device, Losses, Meter, PortError, Way};
 use super::super::divide::{DivideError, Division, Hardware, Spread, divide};
 use super::super::plan::{Packets, PortPlan};
 use super::super::steering::Rss;
-use super::{Berth, Fleet, FleetError, Take, Worker};
+use super::{AnyPort, Fleet, FleetError, Take, ThreadSpec};
 
 /// An end at work.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Launched {
     pub fleet: Fleet,
     /// In the order of the plan.
     pub ports: Vec<LaunchedPort>,
-    /// Memory that the workers reserve, bytes. It is taken as connections come to use it.
+    /// Memory that the threads reserve, bytes. It is taken as connections come to use it.
     pub bytes: u64,
 }
 
@@ -57,7 +57,7 @@ pub fn check(plan: &Packets) -> Result<Division, DivideError> {
     divide(plan, &vec![hardware; plan.ports.len()])
 }
 
-/// Opens the ports of a plan in the calling thread's network namespace, and starts a worker on each of their queues.
+/// Opens the ports of a plan in the calling thread's network namespace, and starts a thread on each of their queues.
 pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, LaunchError> {
     check(plan)?;
     let mut ports = Vec::new();
@@ -72,13 +72,13 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
         ports.push(LaunchedPort { interface, way: opened.way, notes: opened.notes, meters });
     }
     let division = divide(plan, &hardware)?;
-    let workers = division.workers.into_iter().filter_map(|worker| {
+    let threads = division.parts.into_iter().filter_map(|part| {
         // There is a device for each place of the plan.
-        let port = devices[worker.port].next()?;
-        let interface = plan.ports[worker.port].interface.clone();
-        Some(Worker { config: worker.config, port, cpu: worker.place.cpu, interface })
+        let port = devices[part.port].next()?;
+        let interface = plan.ports[part.port].interface.clone();
+        Some(ThreadSpec { config: part.config, port, cpu: part.place.cpu, interface })
     });
-    let fleet = Fleet::start(workers.collect())?;
+    let fleet = Fleet::start(threads.collect())?;
     for (port, note) in division.notes {
         ports[port].notes.push(note);
     }
@@ -107,7 +107,7 @@ fn rss(hash: &ReceiveHash) -> Option<Rss> {
     Some(Rss { hash: Toeplitz::new(key), table: hash.table.as_slice().into() })
 }
 
-impl Berth for Device {
+impl AnyPort for Device {
     fn hand_to<T: Take>(self, to: T) -> T::Output {
         match self {
             Self::Xdp(port) => to.take(port),

@@ -1,18 +1,18 @@
-//! One end of a packet load while it runs: a thread for each worker with its engine, its port and its CPU, and what the
+//! One end of a packet load while it runs: its threads, each with its engine, its port and its CPU, and what the
 //! control side may ask and order.
 //!
-//! Workers share nothing with each other on their way. About once in a millisecond each leaves its counters where the
+//! Threads share nothing with each other on their way. About once in a millisecond each leaves its counters where the
 //! control side finds them, and looks whether an order came.
 
 mod launch;
 mod orders;
-mod worker;
+mod queue_thread;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use rig_sys::cpu::{self, CpuSet};
 
 pub use self::launch::{LaunchError, Launched, LaunchedPort, check as check_plan, launch};
 use self::orders::{Order, Orders, lock};
-use self::worker::{Beacon, Desk, Done, Exchange, TURN, Work};
+use self::queue_thread::{Done, Exchange, GatewayMac, Published, TURN, Work};
 use super::Nanos;
 pub use super::config::AnyConfig;
 use super::config::ConfigError;
@@ -30,20 +30,20 @@ use super::port::Port;
 use super::rows::Row;
 use super::run::Usage;
 
-/// A worker before it runs.
+/// A thread before it runs.
 #[derive(Debug)]
-pub struct Worker<P> {
+pub struct ThreadSpec<P> {
     pub config: AnyConfig,
     pub port: P,
     /// The CPU that its thread stays on; `None`: wherever it is put.
     pub cpu: Option<u32>,
-    /// The name of its port. Workers on the same one tell each other where its gateway is.
+    /// The name of its port. Threads on the same one tell each other where its gateway is.
     pub interface: String,
 }
 
-/// What a worker can be built around: a port, or one of several kinds that is known when the worker begins. Each kind has
+/// What a thread can be built around: a port, or one of several kinds that is known when the thread begins. Each kind has
 /// code of its own, so that nothing is chosen per packet.
-pub trait Berth: Send + 'static {
+pub trait AnyPort: Send + 'static {
     fn hand_to<T: Take>(self, to: T) -> T::Output;
 }
 
@@ -54,44 +54,44 @@ pub trait Take {
     fn take<P: Port>(self, port: P) -> Self::Output;
 }
 
-impl<P: Port + Send + 'static> Berth for P {
+impl<P: Port + Send + 'static> AnyPort for P {
     fn hand_to<T: Take>(self, to: T) -> T::Output {
         to.take(self)
     }
 }
 
-/// All workers of one end. They end when this does.
+/// All threads of one end. They end when this does.
 #[derive(Debug)]
 pub struct Fleet {
     orders: Arc<Orders>,
-    workers: Vec<Hand>,
-    /// What was taken from the workers since they began.
+    threads: Vec<Running>,
+    /// What was taken from the threads since they began.
     latencies: Latencies,
     /// Empty ones, for the next exchange.
     spare: Vec<Latencies>,
 }
 
 #[derive(Debug)]
-struct Hand {
+struct Running {
     interface: String,
     gateway: Option<IpAddr>,
     cpu: Option<u32>,
-    desk: Arc<Desk>,
+    published: Arc<Mutex<Published>>,
     thread: Option<JoinHandle<Result<Done, ConfigError>>>,
 }
 
 /// What has been counted so far.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    /// Of CLOCK_MONOTONIC, when it was asked for; a worker's own counters may be older by about a millisecond.
+    /// Of CLOCK_MONOTONIC, when it was asked for; a thread's own counters may be older by about a millisecond.
     pub at: Nanos,
-    /// Of all workers together.
+    /// Of all threads together.
     pub counters: Counters,
-    pub workers: Vec<WorkerTotals>,
+    pub threads: Vec<ThreadTotals>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct WorkerTotals {
+pub struct ThreadTotals {
     pub interface: String,
     pub cpu: Option<u32>,
     pub counters: Counters,
@@ -102,9 +102,9 @@ pub struct WorkerTotals {
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     pub totals: Totals,
-    /// Of all workers and the whole run.
+    /// Of all threads and the whole run.
     pub latencies: Latencies,
-    /// What each server's address and port had, where there are at least 2, and at most 4096 of each worker.
+    /// What each server's address and port had, where there are at least 2, and at most 4096 of each thread.
     pub servers: BTreeMap<SocketAddr, Row>,
 }
 
@@ -124,15 +124,15 @@ pub struct Unresolved {
 
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    #[error("no worker: there must be at least one")]
+    #[error("no thread: there must be at least one")]
     Nobody,
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("worker {number} of {interface}: {error}")]
+    #[error("thread {number} of {interface}: {error}")]
     Cpu { number: usize, interface: String, error: rig_sys::Error },
-    #[error("start a thread for worker {number} of {interface}: {error}")]
+    #[error("start thread {number} of {interface}: {error}")]
     Thread { number: usize, interface: String, error: std::io::Error },
-    #[error("worker {number} of {interface} broke down; what it said is on standard error")]
+    #[error("thread {number} of {interface} broke down; what it said is on standard error")]
     Panicked { number: usize, interface: String },
     #[error("{}", unresolved(.0, *.1))]
     Gateway(Vec<Unresolved>, Duration),
@@ -160,72 +160,80 @@ impl fmt::Display for Unresolved {
 }
 
 impl Fleet {
-    /// Starts all workers. They ask for their gateways and answer what is asked of them; clients open nothing before
+    /// Starts all threads. They ask for their gateways and answer what is asked of them; clients open nothing before
     /// [`open_from`](Self::open_from) says when. The threads live in the caller's network namespace.
-    pub fn start<P: Berth>(workers: Vec<Worker<P>>) -> Result<Self, FleetError> {
-        if workers.is_empty() {
+    pub fn start<P: AnyPort>(threads: Vec<ThreadSpec<P>>) -> Result<Self, FleetError> {
+        if threads.is_empty() {
             return Err(FleetError::Nobody);
         }
-        workers.iter().try_for_each(|worker| worker.config.check())?;
+        threads.iter().try_for_each(|thread| thread.config.check())?;
         let mut fleet =
-            Self { orders: Arc::default(), workers: Vec::new(), latencies: Latencies::default(), spare: Vec::new() };
-        let mut beacons: Vec<(String, Arc<Beacon>)> = Vec::new();
-        let mut begun = Vec::new();
-        for (number, worker) in workers.into_iter().enumerate() {
-            let beacon = match beacons.iter().find(|(interface, _)| *interface == worker.interface) {
-                Some((_, beacon)) => Arc::clone(beacon),
+            Self { orders: Arc::default(), threads: Vec::new(), latencies: Latencies::default(), spare: Vec::new() };
+        let mut gateway_macs: Vec<(String, Arc<GatewayMac>)> = Vec::new();
+        let mut all_started = Vec::new();
+        for (number, thread) in threads.into_iter().enumerate() {
+            let gateway_mac = match gateway_macs.iter().find(|(interface, _)| *interface == thread.interface) {
+                Some((_, gateway_mac)) => Arc::clone(gateway_mac),
                 None => {
-                    beacons.push((worker.interface.clone(), Arc::default()));
-                    Arc::clone(&beacons[beacons.len() - 1].1)
+                    gateway_macs.push((thread.interface.clone(), Arc::default()));
+                    Arc::clone(&gateway_macs[gateway_macs.len() - 1].1)
                 }
             };
-            let (hand, begins) = fleet.hire(worker, number, beacon)?;
-            fleet.workers.push(hand);
-            begun.push(begins);
+            let (running, started) = fleet.spawn(thread, number, gateway_mac)?;
+            fleet.threads.push(running);
+            all_started.push(started);
         }
-        for (number, begins) in begun.iter().enumerate() {
-            match begins.recv() {
+        for (number, started) in all_started.iter().enumerate() {
+            match started.recv() {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    let interface = fleet.workers[number].interface.clone();
+                    let interface = fleet.threads[number].interface.clone();
                     return Err(FleetError::Cpu { number, interface, error });
                 }
-                Err(mpsc::RecvError) => return Err(fleet.workers[number].broken(number)),
+                Err(mpsc::RecvError) => return Err(fleet.threads[number].broken(number)),
             }
         }
         Ok(fleet)
     }
 
-    fn hire<P: Berth>(
+    fn spawn<P: AnyPort>(
         &self,
-        worker: Worker<P>,
+        thread: ThreadSpec<P>,
         number: usize,
-        beacon: Arc<Beacon>,
-    ) -> Result<(Hand, Receiver<rig_sys::Result<()>>), FleetError> {
-        let Worker { config, port, cpu, interface } = worker;
-        let (desk, orders) = (Arc::<Desk>::default(), Arc::clone(&self.orders));
-        let (begins, begun) = sync_channel(1);
+        gateway_mac: Arc<GatewayMac>,
+    ) -> Result<(Running, Receiver<rig_sys::Result<()>>), FleetError> {
+        let ThreadSpec { config, port, cpu, interface } = thread;
+        let (published, orders) = (Arc::<Mutex<Published>>::default(), Arc::clone(&self.orders));
+        let (tell_started, started) = sync_channel(1);
         let gateway = config.gateway();
         let body = {
-            let desk = Arc::clone(&desk);
-            move || work(config, port, cpu, &Work { orders: &orders, desk: &desk, beacon: &beacon }, &begins)
+            let published = Arc::clone(&published);
+            move || {
+                work(
+                    config,
+                    port,
+                    cpu,
+                    &Work { orders: &orders, published: &published, gateway_mac: &gateway_mac },
+                    &tell_started,
+                )
+            }
         };
         let thread = thread::Builder::new().name(format!("packets-{number}")).spawn(body);
         let thread = thread.map_err(|error| FleetError::Thread { number, interface: interface.clone(), error })?;
-        Ok((Hand { interface, gateway, cpu, desk, thread: Some(thread) }, begun))
+        Ok((Running { interface, gateway, cpu, published, thread: Some(thread) }, started))
     }
 
     /// The ports whose gateway is not known yet.
     pub fn unresolved(&self) -> Vec<Unresolved> {
         let mut ports: Vec<Unresolved> = Vec::new();
-        for hand in &self.workers {
-            let published = lock(&hand.desk.published);
-            let Some(gateway) = hand.gateway.filter(|_| !published.ready) else { continue };
+        for running in &self.threads {
+            let published = lock(&running.published);
+            let Some(gateway) = running.gateway.filter(|_| !published.ready) else { continue };
             let counters = &published.counters;
             let (asked, heard) = (counters.arp_tx + counters.icmp_tx, counters.arp_rx + counters.icmp_rx);
-            let known = ports.iter().position(|port| port.interface == hand.interface);
+            let known = ports.iter().position(|port| port.interface == running.interface);
             let at = known.unwrap_or_else(|| {
-                let interface = hand.interface.clone();
+                let interface = running.interface.clone();
                 ports.push(Unresolved { interface, gateway, asked: 0, refused: 0, received: 0, heard: 0 });
                 ports.len() - 1
             });
@@ -263,7 +271,7 @@ impl Fleet {
     }
 
     /// Latencies are those of what is due from `begin` until before `end`, of CLOCK_MONOTONIC, whenever it is answered.
-    /// What has no answer when the workers end is among them with its age.
+    /// What has no answer when the threads end is among them with its age.
     pub fn measure(&self, begin: Nanos, end: Nanos) {
         self.orders.change(|order| order.window = Some((begin, end)));
     }
@@ -286,36 +294,36 @@ impl Fleet {
         self.wind_down_at(0);
     }
 
-    /// What each worker last said that it had counted.
+    /// What each thread last said that it had counted.
     pub fn totals(&self) -> Totals {
-        let workers = self.workers.iter().map(|hand| {
-            let published = lock(&hand.desk.published);
-            hand.totals(published.counters.clone(), published.usage)
+        let threads = self.threads.iter().map(|running| {
+            let published = lock(&running.published);
+            running.totals(published.counters.clone(), published.usage)
         });
-        Totals::of(workers.collect())
+        Totals::of(threads.collect())
     }
 
-    /// The latencies since they were last handed over. Takes about a millisecond of CPU time; what a worker does not hand
+    /// The latencies since they were last handed over. Takes about a millisecond of CPU time; what a thread does not hand
     /// over within `patience` comes with the next call.
     pub fn latencies(&mut self, patience: Duration) -> Latencies {
         let taken = self.hand_over(patience);
         self.sum(taken)
     }
 
-    /// The same, worker by worker and not yet summed.
+    /// The same, thread by thread and not yet summed.
     fn hand_over(&mut self, patience: Duration) -> Vec<Latencies> {
-        for hand in &self.workers {
-            let mut published = lock(&hand.desk.published);
+        for running in &self.threads {
+            let mut published = lock(&running.published);
             if matches!(published.latencies, Exchange::Nothing) {
                 published.latencies = Exchange::Offered(self.spare.pop().unwrap_or_default());
             }
         }
         let deadline = clock::monotonic_after(patience);
-        let mut taken = Vec::with_capacity(self.workers.len());
-        let mut waiting: Vec<&Hand> = self.workers.iter().collect();
+        let mut taken = Vec::with_capacity(self.threads.len());
+        let mut waiting: Vec<&Running> = self.threads.iter().collect();
         while !waiting.is_empty() {
-            waiting.retain(|hand| {
-                let mut published = lock(&hand.desk.published);
+            waiting.retain(|running| {
+                let mut published = lock(&running.published);
                 match std::mem::take(&mut published.latencies) {
                     Exchange::Taken(latencies) => {
                         taken.push(latencies);
@@ -347,60 +355,60 @@ impl Fleet {
         interval
     }
 
-    /// Whether all workers are still at work.
+    /// Whether all threads are still at work.
     pub fn check(&self) -> Result<(), FleetError> {
-        let ended = |hand: &Hand| hand.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        match self.workers.iter().position(ended) {
+        let ended = |running: &Running| running.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        match self.threads.iter().position(ended) {
             None => Ok(()),
             Some(number) => {
-                let interface = self.workers[number].interface.clone();
+                let interface = self.threads[number].interface.clone();
                 Err(FleetError::Panicked { number, interface })
             }
         }
     }
 
-    /// Ends all workers at once, and gives what they counted until then.
+    /// Ends all threads at once, and gives what they counted until then.
     pub fn stop(mut self) -> Result<Outcome, FleetError> {
         self.orders.change(|order| order.stop = true);
         let mut latencies = std::mem::take(&mut self.latencies);
-        let (mut workers, mut servers) = (Vec::new(), BTreeMap::<SocketAddr, Row>::new());
-        for (number, hand) in self.workers.iter_mut().enumerate() {
-            let Some(thread) = hand.thread.take() else { continue };
+        let (mut threads, mut servers) = (Vec::new(), BTreeMap::<SocketAddr, Row>::new());
+        for (number, running) in self.threads.iter_mut().enumerate() {
+            let Some(thread) = running.thread.take() else { continue };
             let Ok(done) = thread.join() else {
-                return Err(FleetError::Panicked { number, interface: hand.interface.clone() });
+                return Err(FleetError::Panicked { number, interface: running.interface.clone() });
             };
             let done = done?;
             latencies.merge(&done.latencies);
-            if let Exchange::Taken(taken) = std::mem::take(&mut lock(&hand.desk.published).latencies) {
+            if let Exchange::Taken(taken) = std::mem::take(&mut lock(&running.published).latencies) {
                 latencies.merge(&taken);
             }
             for (server, row) in done.rows {
                 let sum = servers.entry(server).or_default();
                 *sum = sum.plus(row);
             }
-            workers.push(hand.totals(done.counters, done.usage));
+            threads.push(running.totals(done.counters, done.usage));
         }
         if servers.len() == 1 {
             // The sums say the same.
             servers.clear();
         }
-        Ok(Outcome { totals: Totals::of(workers), latencies, servers })
+        Ok(Outcome { totals: Totals::of(threads), latencies, servers })
     }
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
         self.orders.change(|order| order.stop = true);
-        for thread in self.workers.iter_mut().filter_map(|hand| hand.thread.take()) {
+        for thread in self.threads.iter_mut().filter_map(|running| running.thread.take()) {
             // What it counted is of no interest to anybody now, and a panic has been printed.
             let _ = thread.join();
         }
     }
 }
 
-impl Hand {
-    fn totals(&self, counters: Counters, usage: Usage) -> WorkerTotals {
-        WorkerTotals { interface: self.interface.clone(), cpu: self.cpu, counters, usage }
+impl Running {
+    fn totals(&self, counters: Counters, usage: Usage) -> ThreadTotals {
+        ThreadTotals { interface: self.interface.clone(), cpu: self.cpu, counters, usage }
     }
 
     /// Why a thread ended before it began.
@@ -414,45 +422,45 @@ impl Hand {
 }
 
 impl Totals {
-    fn of(workers: Vec<WorkerTotals>) -> Self {
-        let counters = workers.iter().fold(Counters::default(), |sum, worker| sum.plus(&worker.counters));
-        Self { at: clock::monotonic_ns(), counters, workers }
+    fn of(threads: Vec<ThreadTotals>) -> Self {
+        let counters = threads.iter().fold(Counters::default(), |sum, thread| sum.plus(&thread.counters));
+        Self { at: clock::monotonic_ns(), counters, threads }
     }
 }
 
-/// The body of a worker's thread.
-fn work<P: Berth>(
+/// The body of a thread.
+fn work<P: AnyPort>(
     config: AnyConfig,
     port: P,
     cpu: Option<u32>,
     work: &Work<'_>,
-    begins: &SyncSender<rig_sys::Result<()>>,
+    started: &SyncSender<rig_sys::Result<()>>,
 ) -> Result<Done, ConfigError> {
     // There is room for the one message.
     if let Err(error) = CpuSet::new(cpu).apply() {
-        let _ = begins.try_send(Err(error));
+        let _ = started.try_send(Err(error));
         return Ok(Done::default());
     }
     // Refused to a thread of real time, which yields to its equals at once.
     let _ = cpu::set_slice(TURN);
-    port.hand_to(Run { config, work, begins })
+    port.hand_to(Run { config, work, started })
 }
 
-/// A worker that only needs its port.
+/// A thread that lacks only its port.
 struct Run<'a> {
     config: AnyConfig,
     work: &'a Work<'a>,
-    begins: &'a SyncSender<rig_sys::Result<()>>,
+    started: &'a SyncSender<rig_sys::Result<()>>,
 }
 
 impl Take for Run<'_> {
     type Output = Result<Done, ConfigError>;
 
     fn take<P: Port>(self, port: P) -> Self::Output {
-        let begun = || drop(self.begins.try_send(Ok(())));
+        let report = || drop(self.started.try_send(Ok(())));
         match self.config {
-            AnyConfig::V4(config) => self.work.run(config, port, begun),
-            AnyConfig::V6(config) => self.work.run(config, port, begun),
+            AnyConfig::V4(config) => self.work.run(config, port, report),
+            AnyConfig::V6(config) => self.work.run(config, port, report),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the control side tells all workers: written rarely, looked at in every pass.
+//! What the control side tells all threads: written rarely, looked at in every pass.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

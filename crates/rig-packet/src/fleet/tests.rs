@@ -72,8 +72,8 @@ fn config(client: bool, ports: std::ops::RangeInclusive<u16>, rate: f64) -> AnyC
     })
 }
 
-fn worker<P>(config: AnyConfig, port: P, interface: &str) -> Worker<P> {
-    Worker { config, port, cpu: None, interface: interface.into() }
+fn thread<P>(config: AnyConfig, port: P, interface: &str) -> ThreadSpec<P> {
+    ThreadSpec { config, port, cpu: None, interface: interface.into() }
 }
 
 fn wait_for(fleet: &Fleet, enough: impl Fn(&Counters) -> bool) {
@@ -91,8 +91,8 @@ fn ends(rate: f64) -> (Fleet, Fleet) {
     for n in 0..2 {
         let (a, b) = memory::pair(64);
         let first = 1000 + n * 1000;
-        clients.push(worker(config(true, first..=first + 999, rate / 2.0), a, &format!("c{n}")));
-        servers.push(worker(config(false, 1..=1, 1.0), b, &format!("s{n}")));
+        clients.push(thread(config(true, first..=first + 999, rate / 2.0), a, &format!("c{n}")));
+        servers.push(thread(config(false, 1..=1, 1.0), b, &format!("s{n}")));
     }
     let server = Fleet::start(servers).unwrap();
     let client = Fleet::start(clients).unwrap();
@@ -114,22 +114,22 @@ fn a_bounded_run_opens_what_is_due_and_no_more() {
     wait_for(&client, |counters| counters.sk_close == 1000);
     let outcome = client.stop().unwrap();
     let counters = &outcome.totals.counters;
-    assert_eq!(outcome.totals.workers.len(), 2);
+    assert_eq!(outcome.totals.threads.len(), 2);
     assert_eq!((counters.sk_open, counters.sk_err), (1000, 0), "{counters:?}");
     assert!(counters.syn_rt > 0 || counters.tcp_tx == 3000, "{counters:?}");
     assert_eq!(outcome.latencies.handshake.count(), counters.sk_open, "each is counted once, also those taken before");
     wait_for(&server, |served| served.sk_close == 1000);
     let served = server.stop().unwrap().totals;
     assert_eq!(served.counters.tcp_rx, counters.tcp_tx);
-    assert!(served.workers.iter().all(|worker| worker.usage.total >= worker.usage.busy));
+    assert!(served.threads.iter().all(|thread| thread.usage.total >= thread.usage.busy));
 }
 
 #[test]
-fn workers_of_a_port_learn_the_gateway_from_each_other() {
+fn threads_of_a_port_learn_the_gateway_from_each_other() {
     let (a, b) = memory::pair(64);
     let (deaf, _nobody) = memory::pair(2);
-    let server = Fleet::start(vec![worker(config(false, 1..=1, 1.0), b, "s")]).unwrap();
-    let pair = vec![worker(config(true, 1..=9, 1.0), a, "c"), worker(config(true, 10..=19, 1.0), deaf, "c")];
+    let server = Fleet::start(vec![thread(config(false, 1..=1, 1.0), b, "s")]).unwrap();
+    let pair = vec![thread(config(true, 1..=9, 1.0), a, "c"), thread(config(true, 10..=19, 1.0), deaf, "c")];
     let client = Fleet::start(pair).unwrap();
     assert!(client.wait_ready(PATIENCE, || true).unwrap());
     drop((client, server));
@@ -138,7 +138,7 @@ fn workers_of_a_port_learn_the_gateway_from_each_other() {
 #[test]
 fn a_gateway_that_is_silent_is_named() {
     let (a, _nobody) = memory::pair(64);
-    let client = Fleet::start(vec![worker(config(true, 1..=9, 1.0), a, "port7")]).unwrap();
+    let client = Fleet::start(vec![thread(config(true, 1..=9, 1.0), a, "port7")]).unwrap();
     wait_for(&client, |counters| counters.arp_tx > 0);
     let error = client.wait_ready(Duration::ZERO, || true).unwrap_err();
     let text = error.to_string();
@@ -149,12 +149,12 @@ fn a_gateway_that_is_silent_is_named() {
 
 #[test]
 fn what_cannot_run_is_refused() {
-    assert!(matches!(Fleet::start(Vec::<Worker<Memory>>::new()), Err(FleetError::Nobody)));
+    assert!(matches!(Fleet::start(Vec::<ThreadSpec<Memory>>::new()), Err(FleetError::Nobody)));
     let (a, _b) = memory::pair(2);
-    let refused = Fleet::start(vec![worker(config(true, 1..=9, 0.0), a, "c")]);
+    let refused = Fleet::start(vec![thread(config(true, 1..=9, 0.0), a, "c")]);
     assert!(matches!(refused, Err(FleetError::Config(ConfigError::Rate { .. }))), "{refused:?}");
     let (a, _b) = memory::pair(2);
-    let nowhere = Worker { cpu: Some(1023), ..worker(config(true, 1..=9, 1.0), a, "c") };
+    let nowhere = ThreadSpec { cpu: Some(1023), ..thread(config(true, 1..=9, 1.0), a, "c") };
     let error = Fleet::start(vec![nowhere]).unwrap_err().to_string();
-    assert!(error.contains("worker 0 of c") && error.contains("1023"), "{error}");
+    assert!(error.contains("thread 0 of c") && error.contains("1023"), "{error}");
 }

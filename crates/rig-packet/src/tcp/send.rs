@@ -13,9 +13,9 @@ fn send<F: Family>(
     (sequence, acknowledgment): (u32, u32),
     transmit: &mut impl Transmit,
 ) {
-    let ends = core.ends(key);
+    let tuple = core.four_tuple(key);
     if let Some(frame) = core.claim(transmit, template.len()) {
-        template.fill_tcp::<F>(frame, ends, sequence, acknowledgment);
+        template.fill_tcp::<F>(frame, tuple, sequence, acknowledgment);
         core.counters.tcp_tx += 1;
     }
 }
@@ -127,7 +127,7 @@ impl TcpService {
         let after = flight + bytes + connection.left.min(mss);
         let push = if last || after > room { flags::PSH } else { 0 };
         let fin = last && (server.closes(connection) || connection.state == State::CloseWait);
-        let ends = (connection.key, (connection.next, connection.expected));
+        let kept = (connection.key, (connection.next, connection.expected));
         connection.next = connection.next.wrapping_add(bytes + u32::from(fin));
         if fin {
             connection.state = if connection.state == State::CloseWait { State::LastAck } else { State::FinWait1 };
@@ -135,10 +135,10 @@ impl TcpService {
         }
         let data = &response[from..from + bytes as usize];
         let flags = push | if fin { flags::FIN } else { 0 };
-        let (key, numbers) = ends;
-        let ends = core.ends(key);
+        let (key, numbers) = kept;
+        let tuple = core.four_tuple(key);
         if let Some(frame) = core.claim(transmit, self.ack.len() + data.len()) {
-            self.ack.fill_data::<F>(frame, ends, numbers, flags, data);
+            self.ack.fill_data::<F>(frame, tuple, numbers, flags, data);
             core.counters.tcp_tx += 1;
         }
         !last

@@ -131,9 +131,9 @@ fn queues_of_one_number_meet() {
     }
     for driver in [Driver::Xdp, Driver::Packet] {
         let wire = Wire::new(2, 1500);
-        let workers: Vec<_> = [0, 1].map(|queue| Place { cpu: None, queue, response: None }).into();
+        let threads: Vec<_> = [0, 1].map(|queue| Place { cpu: None, queue, response: None }).into();
         let open = |interface| {
-            let plan = PortPlan { workers: workers.clone(), ..plan(interface, driver) };
+            let plan = PortPlan { threads: threads.clone(), ..plan(interface, driver) };
             wire.open(&plan, &Options::default()).unwrap()
         };
         let (mut a, mut b) = (open("near"), open("far"));
@@ -158,7 +158,7 @@ fn queues_of_one_number_meet() {
 }
 
 #[test]
-fn workers_that_stay_on_their_cpus_send_live_frames_to_the_queue_of_their_number() {
+fn threads_that_stay_on_their_cpus_send_live_frames_to_the_queue_of_their_number() {
     if !is_root() {
         return;
     }
@@ -167,12 +167,12 @@ fn workers_that_stay_on_their_cpus_send_live_frames_to_the_queue_of_their_number
         return skip(Lack::Cpus, format_args!("CPUs 0 and 1 are needed, and {allowed} allowed"));
     }
     let wire = Wire::new(2, 1500);
-    let workers = |cpus: [u32; 2]| {
+    let threads = |cpus: [u32; 2]| {
         let place = |(queue, cpu)| Place { cpu: Some(cpu), queue, response: None };
         (0..).zip(cpus).map(place).collect::<Vec<_>>()
     };
     let open = |interface, cpus| {
-        let plan = PortPlan { workers: workers(cpus), ..plan(interface, Driver::Xdp) };
+        let plan = PortPlan { threads: threads(cpus), ..plan(interface, Driver::Xdp) };
         wire.open(&plan, &Options::default()).unwrap()
     };
     let crossed = open("near", [1, 0]);

@@ -74,7 +74,7 @@ fn a_port_that_cannot_be_had_says_why() {
         let error = wire.near.run(|| device::open(&missing, &Options::default())).unwrap().unwrap_err().to_string();
         assert!(error.contains("no interface nothing"), "{error}");
         let mut queue = plan("near", driver);
-        queue.workers = vec![Place { cpu: None, queue: 1, response: None }];
+        queue.threads = vec![Place { cpu: None, queue: 1, response: None }];
         says(&queue, &["near has no queue 1", "it has one in use"]);
     }
     let _first = wire.device(&plan("near", Driver::Xdp), Sending::Any);

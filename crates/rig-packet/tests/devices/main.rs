@@ -97,7 +97,7 @@ fn plan(interface: &str, driver: Driver) -> PortPlan {
         vxlan: None,
         local: vec![range(ours, 4)],
         remote: vec![range(theirs, 4)],
-        workers: vec![Place { cpu: None, queue: 0, response: None }],
+        threads: vec![Place { cpu: None, queue: 0, response: None }],
         mtu: 1500,
         live: true,
         burst: 64,
@@ -144,7 +144,7 @@ fn frames(device: &mut Device) -> &mut dyn Frames {
 fn await_live(device: &mut Device) {
     let meter = device.meter();
     until(|| {
-        // An idle worker looks from time to time.
+        // An idle thread looks from time to time.
         (0..2000).for_each(|_| frames(device).flush());
         meter.is_live().then_some(())
     });

@@ -30,7 +30,7 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    fn start<F: Ends>(world: &World<F>) -> Self {
+    fn start<F: Hosts>(world: &World<F>) -> Self {
         let files = TempDir::new().unwrap();
         let folder = files.path().display().to_string();
         let large: Vec<u8> = (0..1u32 << 20).map(|n| b'a' + (n.wrapping_mul(2_654_435_761) >> 24) as u8 % 26).collect();
@@ -93,7 +93,7 @@ fn client(request: Vec<u8>, rate: f64, repeat: Option<Repeat>, close: Close) -> 
 }
 
 /// What a client meets, that nginx serves; `None` where there is no nginx.
-fn with_nginx<F: Ends>(driver: Driver, service: Service, connections: u64) -> Option<(Counters, Latencies)> {
+fn with_nginx<F: Hosts>(driver: Driver, service: Service, connections: u64) -> Option<(Counters, Latencies)> {
     if program().is_none() {
         skip(Lack::Program("nginx"), "Debian: apt-get install nginx-light");
         return None;
@@ -113,7 +113,7 @@ fn get(path: &str) -> Vec<u8> {
     request(Method::Get, "netrig", path, 85)
 }
 
-fn short<F: Ends>(driver: Driver, close: Close) {
+fn short<F: Hosts>(driver: Driver, close: Close) {
     let Some((counters, _)) = with_nginx::<F>(driver, client(get("/"), 2000.0, None, close), 1000) else { return };
     assert!(counters.sk_open >= 1000);
     assert_eq!((counters.http_2xx, counters.http_err), (counters.sk_open, 0));

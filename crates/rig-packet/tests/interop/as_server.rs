@@ -36,12 +36,12 @@ fn answer(body: usize, close: bool) -> Vec<u8> {
     response(&body, close)
 }
 
-fn address<F: Ends>() -> SocketAddr {
+fn address<F: Hosts>() -> SocketAddr {
     let ip: IpAddr = F::ENGINE.into();
     (ip, 80).into()
 }
 
-fn connect<F: Ends>() -> TcpStream {
+fn connect<F: Hosts>() -> TcpStream {
     let stream = TcpStream::connect_timeout(&address::<F>(), PATIENCE).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -55,18 +55,18 @@ fn take(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
 }
 
 /// Runs `work` beside a server; what the server counted, when it could be run. Nothing is open afterwards.
-fn serving<F: Ends>(service: Service, work: impl FnOnce() + Send) -> Option<Counters> {
+fn serving<F: Hosts>(service: Service, work: impl FnOnce() + Send) -> Option<Counters> {
     serving_by::<F>(Driver::Xdp, service, work)
 }
 
-fn serving_by<F: Ends>(driver: Driver, service: Service, work: impl FnOnce() + Send) -> Option<Counters> {
+fn serving_by<F: Hosts>(driver: Driver, service: Service, work: impl FnOnce() + Send) -> Option<Counters> {
     let mut world = World::<F>::new(driver)?;
     let (counters, ()) = world.server(service, work);
     assert_eq!((counters.sk_con(), counters.bad_rx), (0, 0), "{counters:?}");
     Some(counters)
 }
 
-fn one_by_one<F: Ends>(driver: Driver) {
+fn one_by_one<F: Hosts>(driver: Driver) {
     let counters = serving_by::<F>(driver, server(14, true), || {
         for _ in 0..100 {
             let mut stream = connect::<F>();

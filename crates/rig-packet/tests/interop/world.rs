@@ -23,19 +23,19 @@ use rig_wire::ethernet::Mac;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A family with the addresses of the two ends.
-pub trait Ends: Family<Address: Into<IpAddr> + Debug> {
+pub trait Hosts: Family<Address: Into<IpAddr> + Debug> {
     const ENGINE: Self::Address;
     const KERNEL: Self::Address;
     const PREFIX: u8;
 }
 
-impl Ends for V4 {
+impl Hosts for V4 {
     const ENGINE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
     const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
     const PREFIX: u8 = 24;
 }
 
-impl Ends for V6 {
+impl Hosts for V6 {
     const ENGINE: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1);
     const KERNEL: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2);
     const PREFIX: u8 = 64;
@@ -51,7 +51,7 @@ pub fn has(program: &str, ask: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-pub struct World<F: Ends> {
+pub struct World<F: Hosts> {
     pub kernel: NetNs,
     port: Option<Device>,
     mac: Mac,
@@ -59,7 +59,7 @@ pub struct World<F: Ends> {
     family: std::marker::PhantomData<F>,
 }
 
-impl<F: Ends> World<F> {
+impl<F: Hosts> World<F> {
     /// `None` where it cannot be built, which has been said.
     pub fn new(driver: Driver) -> Option<Self> {
         if rig_sys::process::user_id() != 0 || !netns::may_create_namespaces() {
@@ -157,7 +157,7 @@ impl<F: Ends> World<F> {
     }
 }
 
-fn plan<F: Ends>(driver: Driver) -> PortPlan {
+fn plan<F: Hosts>(driver: Driver) -> PortPlan {
     PortPlan {
         interface: "engine".into(),
         driver,
@@ -167,7 +167,7 @@ fn plan<F: Ends>(driver: Driver) -> PortPlan {
         vxlan: None,
         local: vec![Range { first: F::ENGINE.into(), count: 1 }],
         remote: vec![Range { first: F::KERNEL.into(), count: 1 }],
-        workers: vec![Place { cpu: None, queue: 0, response: None }],
+        threads: vec![Place { cpu: None, queue: 0, response: None }],
         mtu: 1500,
         live: true,
         burst: 64,

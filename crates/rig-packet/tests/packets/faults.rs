@@ -15,7 +15,7 @@ fn only(nth: Option<u64>, fate: Fate) -> Fates {
 }
 
 /// One connection, in which frame `nth` of one direction meets `fate`.
-fn faulty<F: Ends>(tcp: TcpClient, to: TcpServer, from_client: bool, nth: u64, fate: Fate) -> Rig<F> {
+fn faulty<F: Hosts>(tcp: TcpClient, to: TcpServer, from_client: bool, nth: u64, fate: Fate) -> Rig<F> {
     let to_client = only((!from_client).then_some(nth), fate);
     let to_server = only(from_client.then_some(nth), fate);
     let (a, b) = (client::<F>(Service::TcpClient(tcp)), server::<F>(Service::TcpServer(to)));
@@ -28,7 +28,7 @@ fn faulty<F: Ends>(tcp: TcpClient, to: TcpServer, from_client: bool, nth: u64, f
 }
 
 /// Retransmissions that each end counts: SYN, FIN, ACK, data.
-fn repeats<F: Ends>(rig: &Rig<F>) -> [[u64; 4]; 2] {
+fn repeats<F: Hosts>(rig: &Rig<F>) -> [[u64; 4]; 2] {
     [rig.client.counters(), rig.server.counters()].map(|c| [c.syn_rt, c.fin_rt, c.ack_rt, c.push_rt])
 }
 
@@ -185,7 +185,7 @@ fn random(seed: u64, percent: u64) -> Fates {
 }
 
 /// Many connections over a bad network: all end, and the books of both sides balance.
-fn survives<F: Ends>(seed: u64, percent: u64, tcp: TcpClient, to: TcpServer) -> Rig<F> {
+fn survives<F: Hosts>(seed: u64, percent: u64, tcp: TcpClient, to: TcpServer) -> Rig<F> {
     let (a, b) = (client::<F>(Service::TcpClient(tcp)), server::<F>(Service::TcpServer(to)));
     let mut rig = Rig::with_faults(a, b, random(seed, percent), random(!seed, percent));
     rig.run(3 * MILLISECOND, 10_000);
@@ -239,7 +239,7 @@ trait Counted {
     fn both(&self) -> (&Counters, &Counters);
 }
 
-impl<F: Ends> Counted for Rig<F> {
+impl<F: Hosts> Counted for Rig<F> {
     fn both(&self) -> (&Counters, &Counters) {
         (self.client.counters(), self.server.counters())
     }

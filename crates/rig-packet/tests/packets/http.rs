@@ -23,7 +23,7 @@ fn keepalive(requests: u16) -> Option<Repeat> {
 }
 
 /// One connection, without faults.
-fn one<F: Ends>(tcp: TcpClient, to: TcpServer) -> Rig<F> {
+fn one<F: Hosts>(tcp: TcpClient, to: TcpServer) -> Rig<F> {
     let mut rig = Rig::new(client::<F>(Service::TcpClient(tcp)), server::<F>(Service::TcpServer(to)));
     rig.pass(1000);
     // So that no other connection is opened, while this one goes on with its requests.
@@ -40,7 +40,7 @@ fn http(counters: &rig_packet::Counters) -> [u64; 4] {
     [counters.http_get, counters.http_post, counters.http_2xx, counters.http_err]
 }
 
-fn a_short_connection<F: Ends>() {
+fn a_short_connection<F: Hosts>() {
     for close in [Close::Fin, Close::Reset] {
         let mut tcp = http_client();
         tcp.close = close;
@@ -66,7 +66,7 @@ fn a_short_http_connection_takes_six_packets() {
     a_short_connection::<V6>();
 }
 
-fn many_requests<F: Ends>(method: Method, body: usize) {
+fn many_requests<F: Hosts>(method: Method, body: usize) {
     let mut tcp = http_client();
     tcp.request = request(method, "netrig", "/", 300).into();
     tcp.client.repeat = keepalive(5);

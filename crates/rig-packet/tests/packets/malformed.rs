@@ -9,12 +9,12 @@ use crate::rig::*;
 const ETHERNET: usize = 14;
 
 /// A server that has heard nothing yet.
-fn peer<F: Ends>() -> Peer<F> {
+fn peer<F: Hosts>() -> Peer<F> {
     Peer::new(server(Service::TcpServer(tcp_server())), true)
 }
 
 /// An IP packet whose checksums, but the header's, are as they are.
-fn packet<F: Ends>(number: u8, payload: &[u8]) -> Vec<u8> {
+fn packet<F: Hosts>(number: u8, payload: &[u8]) -> Vec<u8> {
     peer::<F>().frame(number, payload.len(), |bytes, _| bytes.copy_from_slice(payload))
 }
 
@@ -114,7 +114,7 @@ fn of_ipv6() -> Vec<(Malformed, Vec<u8>)> {
     ]
 }
 
-fn counted<F: Ends>(cases: &[(Malformed, Vec<u8>)]) {
+fn counted<F: Hosts>(cases: &[(Malformed, Vec<u8>)]) {
     for (reason, frame) in cases {
         let mut peer = peer::<F>();
         peer.frames(std::slice::from_ref(frame));

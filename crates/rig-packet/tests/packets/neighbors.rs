@@ -15,7 +15,7 @@ use rig_wire::{Malformed, protocol};
 use crate::rig::*;
 
 /// What an engine sends when it is given `frames`.
-pub fn answers<F: Ends>(config: Config<F>, frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, Engine<F>) {
+pub fn answers<F: Hosts>(config: Config<F>, frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, Engine<F>) {
     let (mut ours, mut theirs) = memory::pair(8);
     let mut engine = Engine::new(config, 0).unwrap();
     for frame in frames {
@@ -51,7 +51,7 @@ fn icmpv6(
     })
 }
 
-fn udp<F: Ends>() -> Config<F> {
+fn udp<F: Hosts>() -> Config<F> {
     server::<F>(Service::UdpServer(udp_server()))
 }
 
@@ -150,7 +150,7 @@ fn echoes_come_back() {
 }
 
 /// Both ends look for each other before anything else is sent.
-fn resolves<F: Ends>() {
+fn resolves<F: Hosts>() {
     let mut a = client::<F>(Service::TcpClient(tcp_client()));
     let mut b = server::<F>(Service::TcpServer(tcp_server()));
     a.link.gateway = Gateway::Address(F::SERVER);
@@ -387,7 +387,7 @@ fn a_port_that_nobody_listens_to_fails_the_flow() {
 
 #[test]
 fn packets_with_a_type_of_service_are_counted() {
-    fn tos<F: Ends>(tos: u8) -> u64 {
+    fn tos<F: Hosts>(tos: u8) -> u64 {
         let mut config = client::<F>(Service::UdpClient(udp_client()));
         config.link.tos = tos;
         let mut rig = Rig::new(config, server::<F>(Service::UdpServer(udp_server())));

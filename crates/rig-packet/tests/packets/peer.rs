@@ -11,7 +11,7 @@ use rig_wire::{ipv4::Ipv4, ipv6::Ipv6, protocol};
 use crate::rig::*;
 
 /// One connection between an engine and a hand.
-pub struct Peer<F: Ends> {
+pub struct Peer<F: Hosts> {
     pub engine: Engine<F>,
     ours: memory::Memory,
     theirs: memory::Memory,
@@ -32,7 +32,7 @@ pub struct Peer<F: Ends> {
 pub const FIRST: u32 = 1_000_000;
 pub const MSS: u16 = 1000;
 
-impl<F: Ends> Peer<F> {
+impl<F: Hosts> Peer<F> {
     pub fn new(config: Config<F>, is_client: bool) -> Self {
         let (ours, theirs) = memory::pair(64);
         Self {

@@ -212,17 +212,17 @@ pub fn describe(frame: &[u8]) -> String {
     words.join(" ")
 }
 
-pub trait Ends: Family {
+pub trait Hosts: Family {
     const CLIENT: Self::Address;
     const SERVER: Self::Address;
 }
 
-impl Ends for V4 {
+impl Hosts for V4 {
     const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
     const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 }
 
-impl Ends for V6 {
+impl Hosts for V6 {
     const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
     const SERVER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 1);
 }
@@ -289,7 +289,7 @@ pub fn udp_server() -> UdpServer {
     UdpServer { server: Server { ports: 80..=80 }, response: b"pong!".into() }
 }
 
-pub fn client<F: Ends>(service: Service) -> Config<F> {
+pub fn client<F: Hosts>(service: Service) -> Config<F> {
     Config {
         link: link(CLIENT_MAC, F::CLIENT, SERVER_MAC),
         local: vec![(F::CLIENT, 1)],
@@ -300,7 +300,7 @@ pub fn client<F: Ends>(service: Service) -> Config<F> {
     }
 }
 
-pub fn server<F: Ends>(service: Service) -> Config<F> {
+pub fn server<F: Hosts>(service: Service) -> Config<F> {
     Config {
         link: link(SERVER_MAC, F::SERVER, CLIENT_MAC),
         local: vec![(F::SERVER, 1)],

@@ -13,7 +13,7 @@ use rig_wire::{ethernet, protocol};
 use crate::rig::*;
 
 /// Runs one connection.
-fn one<F: Ends>(tcp: rig_packet::TcpClient, to: rig_packet::TcpServer) -> Rig<F> {
+fn one<F: Hosts>(tcp: rig_packet::TcpClient, to: rig_packet::TcpServer) -> Rig<F> {
     let mut rig = Rig::new(client::<F>(Service::TcpClient(tcp)), server::<F>(Service::TcpServer(to)));
     rig.pass(1000);
     rig.client.wind_down();
@@ -29,7 +29,7 @@ fn requests(interval: Duration, requests: u16) -> Option<Repeat> {
 }
 
 /// Runs one connection of several requests.
-fn repeated<F: Ends>(interval: Duration, count: u16) -> Rig<F> {
+fn repeated<F: Hosts>(interval: Duration, count: u16) -> Rig<F> {
     let mut tcp = tcp_client();
     tcp.client.repeat = requests(interval, count);
     let mut to = tcp_server();
@@ -120,7 +120,7 @@ enum Side {
 struct Step<'a>(Side, u8, &'a [u8], usize);
 
 /// A whole frame, made from headers and not by templates.
-fn frame<F: Ends>(from: Side, numbers: (u32, u32), flags: u8, data: &[u8]) -> Vec<u8> {
+fn frame<F: Hosts>(from: Side, numbers: (u32, u32), flags: u8, data: &[u8]) -> Vec<u8> {
     let (macs, ends, ports) = match from {
         Side::Client => ((CLIENT_MAC, SERVER_MAC), (F::CLIENT, F::SERVER), (10_000, 80)),
         Side::Server => ((SERVER_MAC, CLIENT_MAC), (F::SERVER, F::CLIENT), (80, 10_000)),
@@ -152,7 +152,7 @@ fn frame<F: Ends>(from: Side, numbers: (u32, u32), flags: u8, data: &[u8]) -> Ve
 }
 
 /// One connection consists of these frames, byte by byte.
-fn assert_frames<F: Ends>(mut tcp: rig_packet::TcpClient, to: rig_packet::TcpServer, steps: &[Step<'_>]) {
+fn assert_frames<F: Hosts>(mut tcp: rig_packet::TcpClient, to: rig_packet::TcpServer, steps: &[Step<'_>]) {
     tcp.client.load = Load::new(1e-6);
     let mut rig = Rig::new(client::<F>(Service::TcpClient(tcp)), server::<F>(Service::TcpServer(to)));
     rig.run(3 * SECOND, 100_000);
@@ -180,7 +180,7 @@ fn assert_frames<F: Ends>(mut tcp: rig_packet::TcpClient, to: rig_packet::TcpSer
     }
 }
 
-fn every_byte<F: Ends>() {
+fn every_byte<F: Hosts>() {
     use Side::{Client as C, Server as S};
     let (ask, answer) = (REQUEST.len(), RESPONSE.len());
     let handshake = || vec![Step(C, SYN, b"", 0), Step(S, SYN | ACK, b"", 1)];

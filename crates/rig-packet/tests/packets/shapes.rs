@@ -337,7 +337,7 @@ fn each_server_has_a_row() {
         rows(&rig.server).into_iter().map(|(end, _, requests, responses, _)| (end, requests, responses)).collect();
     assert_eq!(served[0], ("10.0.1.1:80".to_owned(), 2, 2));
     assert_eq!(served[3], ("10.0.1.2:81".to_owned(), 0, 0));
-    // Workers with one server each are told apart by it.
+    // Threads with one server each are told apart by it.
     let mut rig = self::rig(self::udp(hold(1), None));
     rig.run(MILLISECOND, 1000);
     let row = rows(&rig.client);

@@ -14,13 +14,13 @@ use crate::rig::*;
 
 const NOTHING: [&str; 0] = [];
 
-fn served<F: Ends>(tcp: TcpClient) -> Peer<F> {
+fn served<F: Hosts>(tcp: TcpClient) -> Peer<F> {
     let mut peer = Peer::serving(tcp);
     assert_eq!(peer.sent(), ["PSH ACK 32"]);
     peer
 }
 
-fn connected<F: Ends>(to: TcpServer) -> Peer<F> {
+fn connected<F: Hosts>(to: TcpServer) -> Peer<F> {
     Peer::connected(server(Service::TcpServer(to)))
 }
 
@@ -30,7 +30,7 @@ fn staying(response: usize) -> TcpServer {
 }
 
 /// A client whose server has not said anything.
-fn calling<F: Ends>(mut tcp: TcpClient) -> Peer<F> {
+fn calling<F: Hosts>(mut tcp: TcpClient) -> Peer<F> {
     tcp.client.load = rig_packet::Load::new(1e-6);
     let mut peer = Peer::new(client(Service::TcpClient(tcp)), false);
     peer.pass(1000);
@@ -95,7 +95,7 @@ fn a_refusal_fails_at_once() {
 }
 
 /// An ICMP or ICMPv6 error about a segment of the engine's with this number.
-fn unreachable<F: Ends>(peer: &Peer<F>, frame: &[u8], number: u32, kind: (u8, u8)) -> Vec<u8> {
+fn unreachable<F: Hosts>(peer: &Peer<F>, frame: &[u8], number: u32, kind: (u8, u8)) -> Vec<u8> {
     let mut quoted = Ethernet::parse(frame).unwrap().payload()[..F::HEADER + 8].to_vec();
     quoted[F::HEADER + 4..].copy_from_slice(&number.to_be_bytes());
     let message = [&[kind.0, kind.1, 0, 0, 0, 0, 0, 0], &quoted[..]].concat();
@@ -108,7 +108,7 @@ fn unreachable<F: Ends>(peer: &Peer<F>, frame: &[u8], number: u32, kind: (u8, u8
     })
 }
 
-fn unreachable_ends<F: Ends>(host: (u8, u8), too_big: (u8, u8)) {
+fn unreachable_hosts<F: Hosts>(host: (u8, u8), too_big: (u8, u8)) {
     let mut tcp = tcp_client();
     tcp.client.load = rig_packet::Load::new(1e-6);
     let mut peer = Peer::<F>::new(client(Service::TcpClient(tcp)), false);
@@ -137,8 +137,8 @@ fn unreachable_ends<F: Ends>(host: (u8, u8), too_big: (u8, u8)) {
 
 #[test]
 fn unreachable_hosts_fail_connections_that_are_not_made() {
-    unreachable_ends::<V4>((3, 1), (3, 4));
-    unreachable_ends::<V6>((1, 3), (2, 0));
+    unreachable_hosts::<V4>((3, 1), (3, 4));
+    unreachable_hosts::<V6>((1, 3), (2, 0));
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn the_window_of_a_syn_is_not_scaled() {
 }
 
 /// RFC 7323, 1.3 and 2.2: an offer is answered by one, also in a SYN that comes again, and without one nothing is scaled.
-fn scales<F: Ends>() {
+fn scales<F: Hosts>() {
     for (offered, answer) in [(Some(0), Some(7)), (Some(9), Some(7)), (None, None)] {
         let mut peer = Peer::<F>::new(server(Service::TcpServer(staying(5000))), true);
         (peer.window, peer.scale) = (500, offered);

@@ -22,7 +22,7 @@ const VNI: u32 = 0x0a_bcde;
 const OUTER: usize = 50;
 
 /// Puts an end into a tunnel.
-fn tunneled<F: Ends>(mut config: Config<F>, is_client: bool, gateway: Gateway<Ipv4Addr>) -> Config<F> {
+fn tunneled<F: Hosts>(mut config: Config<F>, is_client: bool, gateway: Gateway<Ipv4Addr>) -> Config<F> {
     let inner = if is_client { (INNER_CLIENT, INNER_SERVER) } else { (INNER_SERVER, INNER_CLIENT) };
     let (local, remote) = if is_client { (CLIENT_VTEP, SERVER_VTEP) } else { (SERVER_VTEP, CLIENT_VTEP) };
     let Link { mac, answer, announce, vlan, hop_limit, tos, verify, .. } = config.link;
@@ -38,7 +38,7 @@ fn known(is_client: bool) -> Gateway<Ipv4Addr> {
     Gateway::Known(if is_client { SERVER_MAC } else { CLIENT_MAC })
 }
 
-fn pair<F: Ends>(service: (Service, Service), change: impl Fn(&mut Config<F>)) -> (Config<F>, Config<F>) {
+fn pair<F: Hosts>(service: (Service, Service), change: impl Fn(&mut Config<F>)) -> (Config<F>, Config<F>) {
     let (mut a, mut b) = (client::<F>(service.0), server::<F>(service.1));
     change(&mut a);
     change(&mut b);
@@ -90,7 +90,7 @@ fn every_byte_of_a_datagram_in_a_tunnel() {
 }
 
 /// A response of many segments, whose length the outer headers follow.
-fn streams<F: Ends>(vlan: Option<u16>) {
+fn streams<F: Hosts>(vlan: Option<u16>) {
     let (mut tcp, mut to) = (tcp_client(), tcp_server());
     (tcp.response, to.response) = (Expect::Bytes(20_000), vec![b'x'; 20_000].into());
     let service = (Service::TcpClient(tcp), Service::TcpServer(to));
@@ -265,7 +265,7 @@ fn engines_of_both_families_know_their_headers() {
     }
 }
 
-fn first<F: Ends + Family>() -> Vec<u8> {
+fn first<F: Hosts + Family>() -> Vec<u8> {
     let (a, b) = pair::<F>(udp(), |_| {});
     assert!(Engine::new(a.clone(), 0).is_ok());
     let mut rig = Rig::new(a, b);

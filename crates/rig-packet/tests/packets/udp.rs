@@ -25,7 +25,7 @@ fn answering(response: Payload) -> UdpServer {
 }
 
 /// A client and a server, and what becomes of answers.
-fn rig<F: Ends>(udp: UdpClient, response: Payload, to_client: Fates) -> Rig<F> {
+fn rig<F: Hosts>(udp: UdpClient, response: Payload, to_client: Fates) -> Rig<F> {
     let (a, b) = (client::<F>(Service::UdpClient(udp)), server::<F>(Service::UdpServer(answering(response))));
     let mut rig = Rig::with_faults(a, b, to_client, Box::new(|_, _| Fate::Pass));
     rig.run(3 * SECOND, MILLISECOND);
@@ -38,7 +38,7 @@ fn books(counters: &Counters) -> [u64; 6] {
     [udp_tx, udp_rt, udp_late, udp_dup, udp_unnumbered, udp_drop]
 }
 
-fn round_trips_beyond_the_interval<F: Ends>() {
+fn round_trips_beyond_the_interval<F: Hosts>() {
     let rig = rig::<F>(asking(10, 5), Payload::Filler(18), Box::new(|_, _| Fate::Later(15)));
     let counters = rig.client.counters();
     assert_eq!(books(counters), [5, 5, 5, 0, 0, 5], "{counters:?}");
@@ -121,7 +121,7 @@ fn what_has_no_room_for_a_number_goes_without() {
 }
 
 /// What the hand has to say, in a datagram to the engine.
-fn datagram<F: Ends>(peer: &Peer<F>, (source_port, destination_port): (u16, u16), data: &[u8]) -> Vec<u8> {
+fn datagram<F: Hosts>(peer: &Peer<F>, (source_port, destination_port): (u16, u16), data: &[u8]) -> Vec<u8> {
     peer.frame(protocol::UDP, udp::HEADER + data.len(), |bytes, pseudo| {
         bytes[udp::HEADER..].copy_from_slice(data);
         udp::Header { source_port, destination_port }.write(bytes, data.len(), pseudo).unwrap();
@@ -129,13 +129,13 @@ fn datagram<F: Ends>(peer: &Peer<F>, (source_port, destination_port): (u16, u16)
 }
 
 /// The payload of a frame, whose checksum is right.
-fn payload<F: Ends>(frame: &[u8]) -> Vec<u8> {
+fn payload<F: Hosts>(frame: &[u8]) -> Vec<u8> {
     assert!(describe(frame).starts_with("udp "));
     let packet = Ethernet::parse(frame).unwrap().payload();
     Udp::parse(&packet[F::HEADER..]).unwrap().payload().to_vec()
 }
 
-fn foreign<F: Ends>() {
+fn foreign<F: Hosts>() {
     // A server that echoes.
     let mut peer = Peer::<F>::new(client(Service::UdpClient(asking(0, 3))), false);
     peer.pass(1000);

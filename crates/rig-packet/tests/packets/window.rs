@@ -10,7 +10,7 @@ const STEP: Nanos = 100_000;
 
 /// A client, 1000 requests a second and a window of three seconds, in whose last third the server stands still, and for
 /// `longer` beyond it.
-fn stalled<F: Ends>(from: Service, to: Service, longer: Nanos) -> Rig<F> {
+fn stalled<F: Hosts>(from: Service, to: Service, longer: Nanos) -> Rig<F> {
     let mut rig = Rig::new(client::<F>(from), server::<F>(to));
     let begin = rig.now + SECOND / 10;
     let end = begin + 3 * SECOND;
@@ -45,7 +45,7 @@ fn udp() -> (Service, Service) {
     (Service::UdpClient(from), Service::UdpServer(udp_server()))
 }
 
-fn check<F: Ends>(rig: &Rig<F>, censored: bool) {
+fn check<F: Hosts>(rig: &Rig<F>, censored: bool) {
     let latencies = rig.client.latencies();
     let (all, slow) = (latencies.transaction.count(), latencies.transaction.percentile(99.0).unwrap());
     assert!((2999..=3001).contains(&all), "each that was due: {all}");

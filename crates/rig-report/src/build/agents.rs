@@ -1,5 +1,5 @@
 //! What runs on nodes, agent by agent: what it was set to, and what it counted. What the node between the ends did besides
-//! is in [`super::middle`].
+//! is in [`super::dut`].
 
 use rig_study::record::{AgentRecord, TrialRecord};
 use rig_study::suite::shown;

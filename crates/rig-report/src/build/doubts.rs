@@ -14,7 +14,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::Saturated { .. } => "CPUs saturated",
         Flag::SaturatedCpu { .. } => "A CPU saturated",
         Flag::SaturatedThread { .. } => "Load thread saturated",
-        Flag::SharedCpu { .. } => "The middle shares CPUs with the load",
+        Flag::SharedCpu { .. } => "The DUT shares CPUs with the load",
         Flag::SharedCore { .. } => "Nodes share a core",
         Flag::Throttled { .. } => "Halted by a CPU limit",
         Flag::Dropped { .. } => "Packets dropped",

@@ -3,8 +3,8 @@
 pub mod accounting;
 mod agents;
 mod doubts;
+mod dut;
 mod latency;
-mod middle;
 mod netperf;
 mod overview;
 mod phases;
@@ -260,7 +260,7 @@ pub fn name(metric: Metric) -> &'static str {
         Metric::BitsOut => "Bits out",
         Metric::BitsIn => "Bits in",
         Metric::Drops => "Drops at the port",
-        Metric::Late => "Late begins",
+        Metric::Late => "Late starts",
         Metric::Busy => "Busiest worker",
         Metric::DropsOut => "Drops when sending",
         Metric::Limit => "Limit without loss",
@@ -279,13 +279,13 @@ pub fn name(metric: Metric) -> &'static str {
         Metric::FirstByte(Statistic::P99_9) => "First byte, p99.9",
         Metric::FirstByte(Statistic::P99_99) => "First byte, p99.99",
         Metric::FirstByte(Statistic::Max) => "First byte, max",
-        Metric::MiddlePacketsIn => "Middle, packets in",
-        Metric::MiddlePacketsOut => "Middle, packets out",
-        Metric::MiddleBitsIn => "Middle, bits in",
-        Metric::MiddleBitsOut => "Middle, bits out",
-        Metric::MiddleConnections => "Middle, connections",
-        Metric::MiddleCpu => "Middle, CPU",
-        Metric::MiddleDrops => "Middle, drops",
+        Metric::DutPacketsIn => "DUT, packets in",
+        Metric::DutPacketsOut => "DUT, packets out",
+        Metric::DutBitsIn => "DUT, bits in",
+        Metric::DutBitsOut => "DUT, bits out",
+        Metric::DutConnections => "DUT, connections",
+        Metric::DutCpu => "DUT, CPU",
+        Metric::DutDrops => "DUT, drops",
         Metric::CpusUsed => "CPUs that receive",
         Metric::T95 => "Time to 95 %",
     }
@@ -298,9 +298,9 @@ pub fn unit(metric: Metric) -> &'static str {
         | Metric::BackgroundThroughput
         | Metric::BitsOut
         | Metric::BitsIn
-        | Metric::MiddleBitsIn
-        | Metric::MiddleBitsOut => "Mbit/s",
-        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Busy | Metric::MiddleCpu => "%",
+        | Metric::DutBitsIn
+        | Metric::DutBitsOut => "Mbit/s",
+        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Busy | Metric::DutCpu => "%",
         Metric::ServiceDemand => "µs/KB",
         Metric::Retransmits => "segments",
         Metric::Transactions
@@ -310,11 +310,11 @@ pub fn unit(metric: Metric) -> &'static str {
         | Metric::PacketsIn
         | Metric::DropsOut
         | Metric::Limit
-        | Metric::MiddlePacketsIn
-        | Metric::MiddlePacketsOut => "1/s",
-        Metric::Concurrent | Metric::Failed | Metric::LimitHeld | Metric::MiddleConnections => "connections",
-        Metric::Drops | Metric::MiddleDrops => "packets",
-        Metric::Late => "begins",
+        | Metric::DutPacketsIn
+        | Metric::DutPacketsOut => "1/s",
+        Metric::Concurrent | Metric::Failed | Metric::LimitHeld | Metric::DutConnections => "connections",
+        Metric::Drops | Metric::DutDrops => "packets",
+        Metric::Late => "starts",
         Metric::TransactionDemand => "µs/Tr",
         Metric::CpusUsed => "CPUs",
         Metric::Latency(_)
@@ -341,14 +341,14 @@ pub fn decimals(metric: Metric) -> u8 {
         | Metric::DropsOut
         | Metric::Limit
         | Metric::LimitHeld
-        | Metric::MiddlePacketsIn
-        | Metric::MiddlePacketsOut
-        | Metric::MiddleConnections
-        | Metric::MiddleDrops
+        | Metric::DutPacketsIn
+        | Metric::DutPacketsOut
+        | Metric::DutConnections
+        | Metric::DutDrops
         | Metric::T95 => 0,
-        Metric::MiddleBitsIn
-        | Metric::MiddleBitsOut
-        | Metric::MiddleCpu
+        Metric::DutBitsIn
+        | Metric::DutBitsOut
+        | Metric::DutCpu
         | Metric::BitsOut
         | Metric::BitsIn
         | Metric::Busy

@@ -10,7 +10,7 @@ use rig_study::view::{Certainty, RunView, ScenarioView};
 
 use super::accounting;
 use super::sheets::{self, Sheet};
-use super::{decimals, latency, mean, middle, name, netperf, overview, shown, unit, workers};
+use super::{decimals, dut, latency, mean, name, netperf, overview, shown, unit, workers};
 use crate::document::{
     Axis, BarGroup, Bars, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table,
 };
@@ -291,13 +291,13 @@ pub(super) fn remarks<'a>(scenarios: impl Iterator<Item = (String, &'a ScenarioV
 /// Most flame graphs that a report shows: they are large.
 const FLAMES: usize = 8;
 
-/// Where the CPUs of nodes in the middle spent their time: of a row for each number of workers those with the fewest and
+/// Where the CPUs of devices under test spent their time: of a row for each number of workers those with the fewest and
 /// the most, of other scenarios all.
 pub(super) fn flames(view: &RunView) -> Vec<Block> {
     let profiled = |id: &str| {
         let scenario = view.scenarios.iter().find(|scenario| scenario.id == id)?;
-        let middles = scenario.trials.iter().filter_map(|trial| trial.middle.as_ref());
-        middles.clone().any(|middle| middle.profile.is_some()).then_some(scenario)
+        let duts = scenario.trials.iter().filter_map(|trial| trial.dut.as_ref());
+        duts.clone().any(|dut| dut.profile.is_some()).then_some(scenario)
     };
     let layouts = layouts(view);
     let mut shown: Vec<&ScenarioView> = Vec::new();
@@ -315,7 +315,7 @@ pub(super) fn flames(view: &RunView) -> Vec<Block> {
     let others = view.scenarios.iter().filter(|s| !in_rows.contains(&s.id.as_str()));
     shown.extend(others.filter_map(|scenario| profiled(&scenario.id)));
     let left_out = shown.len().saturating_sub(FLAMES);
-    let mut blocks: Vec<Block> = shown.into_iter().take(FLAMES).flat_map(middle::flames).collect();
+    let mut blocks: Vec<Block> = shown.into_iter().take(FLAMES).flat_map(dut::flames).collect();
     if left_out > 0 {
         blocks.push(Block::info(format!("{left_out} more were profiled; their stacks are in the JSON of the run.")));
     }
@@ -406,7 +406,7 @@ fn cpu(group: &Group<'_>) -> Stacked {
 
 /// The mean over the trials of what the CPUs of one node did.
 fn cpu_row(kind: Kind, column: &LayoutColumn, scenario: &ScenarioView, node: &NodeRecord) -> StackedRow {
-    let sides = kind.ends().into_iter().filter(|side| figures::is_on(&scenario.trials[0], node, *side));
+    let sides = kind.sides().into_iter().filter(|side| figures::is_on(&scenario.trials[0], node, *side));
     let sides = sides.map(Side::name).collect::<Vec<_>>().join(" and ");
     let same: Vec<&NodeRecord> =
         scenario.trials.iter().flat_map(|t| t.nodes.iter().find(|n| n.name == node.name)).collect();

@@ -270,7 +270,7 @@ pub(super) fn trial(kind: Kind) -> Vec<Line> {
     if kind.is_packets() {
         return of_packets(kind);
     }
-    let [one, other] = kind.ends();
+    let [one, other] = kind.sides();
     let cpu: [Line; 2] = match one {
         Side::Sender => [("CPU, sender", one, Metric::Cpu), ("CPU, receiver", other, Metric::Cpu)],
         _ => [("CPU, local", one, Metric::Cpu), ("CPU, remote", other, Metric::Cpu)],

@@ -1,4 +1,4 @@
-//! What a node in the middle carries with each number of workers, in the form of studies of balancers: the figures of the
+//! What a device under test carries with each number of workers, in the form of studies of balancers: the figures of the
 //! system that the table is about with the published ones, the same figures of the other systems, and all side by side.
 
 use rig_study::claim::{Metric, Side};
@@ -85,7 +85,7 @@ impl<'a> Rows<'a> {
             let published = published.and_then(|p| p.get(column.side, column.metric)).map(|value| value / column.per);
             match self.figure(scenario, column) {
                 Some(number) => number.with_reference(published).into(),
-                None => Cell::missing("the system in the middle does not tell, or there is none"),
+                None => Cell::missing("the device under test does not tell, or there is none"),
             }
         };
         Row { label, unit: None, cells: self.columns.iter().map(cell).collect() }
@@ -182,7 +182,7 @@ impl<'a> Rows<'a> {
         let mut notes = remarks(places);
         if !shared.is_empty() {
             notes.push(format!(
-                "{}: the load ran on CPUs of the node in the middle, too, because the machine has no others: with CPUs of \
+                "{}: the load ran on CPUs of the device under test, too, because the machine has no others: with CPUs of \
                  its own it would carry more.",
                 shared.join(", ")
             ));
@@ -191,9 +191,9 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether the node in the middle had to share CPUs with the load.
+/// Whether the device under test had to share CPUs with the load.
 fn shares(scenario: &ScenarioView) -> bool {
-    scenario.trials.iter().filter_map(|trial| trial.middle.as_ref()).any(|middle| !middle.shared.is_empty())
+    scenario.trials.iter().filter_map(|trial| trial.dut.as_ref()).any(|dut| !dut.shared.is_empty())
 }
 
 /// Whether a search ended at the load generator's own limit.
@@ -211,7 +211,7 @@ fn drawn(raised: Searched) -> [(&'static str, &'static str, Metric, f64); 2] {
     match raised {
         Searched::Connections | Searched::Requests => [
             ("Rate without loss", "1/s", Metric::Limit, 1.0),
-            ("Connections known at once", "connections", Metric::MiddleConnections, 1.0),
+            ("Connections known at once", "connections", Metric::DutConnections, 1.0),
         ],
         Searched::Held => [
             ("Packets that the client receives", "1/s", Metric::PacketsIn, 1.0),
@@ -276,10 +276,10 @@ pub(super) fn platform(view: &RunView, layout: &Layout, machines: &[Platform]) -
     let heads = ["This run"].into_iter().chain(machines.iter().map(|machine| machine.head.as_str()));
     table.columns = heads.map(|head| Column::text(Label::new(head))).collect();
     let mut software = Vec::new();
-    let middles = view.scenarios.iter().flat_map(|s| &s.trials).filter_map(|trial| trial.middle.as_ref());
-    for middle in middles {
-        if !software.contains(&middle.system) {
-            software.push(middle.system.clone());
+    let duts = view.scenarios.iter().flat_map(|s| &s.trials).filter_map(|trial| trial.dut.as_ref());
+    for dut in duts {
+        if !software.contains(&dut.system) {
+            software.push(dut.system.clone());
         }
     }
     let own_version = format!("netrig {}", environment.netrig_version);

@@ -128,11 +128,11 @@ fn every_metric_has_a_direction() {
         Metric::BitsIn,
         Metric::Limit,
         Metric::LimitHeld,
-        Metric::MiddlePacketsIn,
-        Metric::MiddlePacketsOut,
-        Metric::MiddleBitsIn,
-        Metric::MiddleBitsOut,
-        Metric::MiddleConnections,
+        Metric::DutPacketsIn,
+        Metric::DutPacketsOut,
+        Metric::DutBitsIn,
+        Metric::DutBitsOut,
+        Metric::DutConnections,
     ];
     for metric in Metric::ALL {
         let expected = if carried.contains(&metric) { Better::Higher } else { Better::Lower };
@@ -452,10 +452,10 @@ fn what_disturbed_both_runs_is_told() {
     assert!(compared(&run(1, &FAST), &with(2, &["stolen"])).doubts.is_empty());
 }
 
-/// Another build of netrig, or another version of what stands in the middle, is another condition: such runs say nothing
+/// Another build of netrig, or another version of the device under test, is another condition: such runs say nothing
 /// about what repetitions differ by.
 #[test]
-fn builds_and_middles_are_conditions() {
+fn builds_and_duts_are_conditions() {
     let history: Vec<RunData> = [3, 4, 5].map(|id| run(id, &FAST)).into();
     let alike = |change: &dyn Fn(&mut RunData)| {
         let (mut old, new) = (run(1, &FAST), run(2, &FAST));
@@ -472,7 +472,7 @@ fn builds_and_middles_are_conditions() {
     let (runs, comparison) = alike(&|run| {
         run.scenarios[1].trials.iter_mut().for_each(|trial| trial["middle"] = json!({"system": "HAProxy 2.6.12"}));
     });
-    assert_eq!(difference(&comparison, "In the middle of scenario B"), Some(("HAProxy 2.6.12", "")));
+    assert_eq!(difference(&comparison, "Device under test of scenario B"), Some(("HAProxy 2.6.12", "")));
     assert_eq!(runs, 4, "scenario A has none and is as it was");
 }
 

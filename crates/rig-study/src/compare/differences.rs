@@ -19,8 +19,8 @@ pub struct Conditions {
     cpus: Vec<String>,
     /// `None` when this netrig cannot read the run's suite.
     suite: Option<Suite>,
-    /// What stood in the middle, by scenario.
-    middles: BTreeMap<String, BTreeSet<String>>,
+    /// The device under test, by scenario.
+    duts: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Conditions {
@@ -31,7 +31,7 @@ impl Conditions {
             phases: run.run.phases_s,
             cpus: run.run.cpus.clone(),
             suite: Suite::parse(&run.run.suite_file, &run.run.suite_text).ok(),
-            middles: run
+            duts: run
                 .scenarios
                 .iter()
                 .map(|scenario| (scenario.id.clone(), systems(scenario).into_iter().map(str::to_owned).collect()))
@@ -48,7 +48,7 @@ impl Conditions {
         self.phases == other.phases
             && self.cpus == other.cpus
             && self.environment == other.environment
-            && self.middles.get(scenario) == other.middles.get(scenario)
+            && self.duts.get(scenario) == other.duts.get(scenario)
             && self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own))
     }
 }
@@ -80,7 +80,7 @@ pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData,
     found.extend(load(&old.environment, &new.environment));
     let suites = (Conditions::of(old), Conditions::of(new));
     found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, &suites)));
-    found.extend(scenarios.iter().filter_map(|(one, other)| middle(one, other)));
+    found.extend(scenarios.iter().filter_map(|(one, other)| dut(one, other)));
     found.extend(scenarios.iter().flat_map(|(one, other)| doubts(one, other)));
     found
 }
@@ -97,10 +97,10 @@ fn systems(scenario: &ScenarioData) -> BTreeSet<&str> {
     scenario.trials.iter().filter_map(|trial| trial["middle"]["system"].as_str()).collect()
 }
 
-fn middle(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {
+fn dut(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {
     let (one, other) = (systems(old), systems(new));
     let words = |systems: &BTreeSet<&str>| systems.iter().copied().collect::<Vec<_>>().join("; ");
-    let what = || format!("In the middle of scenario {}", old.id);
+    let what = || format!("Device under test of scenario {}", old.id);
     (one != other).then(|| Difference { what: what(), old: words(&one), new: words(&other) })
 }
 

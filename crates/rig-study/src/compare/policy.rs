@@ -27,14 +27,14 @@ pub fn policy(metric: Metric) -> Policy {
         | Metric::BitsIn
         | Metric::Limit
         | Metric::LimitHeld
-        | Metric::MiddlePacketsIn
-        | Metric::MiddlePacketsOut
-        | Metric::MiddleBitsIn
-        | Metric::MiddleBitsOut
-        | Metric::MiddleConnections => (Better::Higher, 0.0),
+        | Metric::DutPacketsIn
+        | Metric::DutPacketsOut
+        | Metric::DutBitsIn
+        | Metric::DutBitsOut
+        | Metric::DutConnections => (Better::Higher, 0.0),
         // Of CPU, a percentage point: /proc/stat counts in ticks, and less of an idle CPU says nothing. Of jitter, a
         // microsecond: less is the clock and the scheduler.
-        Metric::Cpu | Metric::Jitter | Metric::Busy | Metric::MiddleCpu => (Better::Lower, 1.0),
+        Metric::Cpu | Metric::Jitter | Metric::Busy | Metric::DutCpu => (Better::Lower, 1.0),
         Metric::ServiceDemand
         | Metric::TransactionDemand
         | Metric::Latency(_)
@@ -43,9 +43,7 @@ pub fn policy(metric: Metric) -> Policy {
         | Metric::FirstByte(_)
         | Metric::T95 => (Better::Lower, 0.0),
         // A window has thousands; but none is better than one.
-        Metric::Failed | Metric::Drops | Metric::DropsOut | Metric::MiddleDrops | Metric::CpusUsed => {
-            (Better::Lower, 0.5)
-        }
+        Metric::Failed | Metric::Drops | Metric::DropsOut | Metric::DutDrops | Metric::CpusUsed => (Better::Lower, 0.5),
         // One datagram in ten thousand.
         Metric::Loss | Metric::Reordered | Metric::Duplicated => (Better::Lower, 0.01),
         // A window of a stream carries tens of thousands of segments and more: a handful is no congestion.

@@ -62,7 +62,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
     };
     let values = |side, metric| scenario.trials.iter().map(move |trial| reading(trial, side, metric));
     // Where payload goes one way, the ends that connect and listen are the sender and the receiver under other names.
-    let ends = Kind::of(&scenario.plan).map_or([Side::Local, Side::Remote], Kind::ends);
+    let ends = Kind::of(&scenario.plan).map_or([Side::Local, Side::Remote], Kind::sides);
     let has = |side: &Side, metric: &Metric| ends.contains(side) || metric.sides() == [*side];
     let figures = Side::ALL.into_iter().flat_map(|side| {
         let own = Metric::ALL.into_iter().filter(move |metric| has(&side, metric));

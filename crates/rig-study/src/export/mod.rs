@@ -274,6 +274,11 @@ impl FigureData {
         })
     }
 
+    /// Whether it is this figure, whichever version of netrig named it.
+    pub fn is(&self, side: Side, metric: Metric) -> bool {
+        self.side == side.name() && (self.metric == metric.name() || self.metric.parse() == Ok(metric))
+    }
+
     /// The figure of every trial, NaN where a trial does not have it, with what is known of them.
     pub fn sample(&self) -> Sample {
         let mut sample =
@@ -286,7 +291,7 @@ impl FigureData {
 
 impl ScenarioData {
     pub fn figure(&self, side: Side, metric: Metric) -> Option<&FigureData> {
-        self.figures.iter().find(|figure| figure.side == side.name() && figure.metric == metric.name())
+        self.figures.iter().find(|figure| figure.is(side, metric))
     }
 }
 

@@ -193,7 +193,7 @@ pub fn check_phase(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
         | Metric::Failed
         | Metric::Limit
         | Metric::LimitHeld => false,
-        metric => !super::middle::is_own(metric),
+        metric => !super::dut::is_own(metric),
     };
     if is_counted {
         return Ok(());
@@ -214,8 +214,8 @@ pub fn of_phase(kind: Kind) -> Vec<(Side, Metric)> {
     if kind.is_packets() {
         figures.push((Side::Local, Metric::Busy));
     } else {
-        figures.extend(kind.ends().map(|side| (side, Metric::Cpu)));
+        figures.extend(kind.sides().map(|side| (side, Metric::Cpu)));
     }
-    figures.extend(kind.ends().get(1).map(|side| (*side, Metric::CpusUsed)));
+    figures.extend(kind.sides().get(1).map(|side| (*side, Metric::CpusUsed)));
     figures
 }

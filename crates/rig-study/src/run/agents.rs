@@ -15,12 +15,12 @@ use rig_testbed::datapath::{
     Asked, Counters, Datapath, Live, Machine, Missing, Protocol, Registry, Services, ServicesAsked, Site,
 };
 use rig_testbed::host::{Ability, Host, NotOnThisHost};
-use rig_testbed::{Middle, Shares, Testbed};
+use rig_testbed::{Dut, Placement, Testbed};
 use serde_json::Value;
 
 use crate::flame::{HERTZ, Profiler, Sampled};
 use crate::programme::Command;
-use crate::record::{AgentRecord, CommandRecord, MiddleRecord, NodeRecord};
+use crate::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord};
 use crate::run::Lack;
 use crate::suite::{DatapathSetup, Scenario};
 
@@ -98,21 +98,21 @@ pub struct Window(Vec<(Counters, Option<Profiler>)>);
 
 /// A window that has ended.
 #[derive(Debug, Default)]
-pub struct Observed(Vec<(AgentRecord, Option<MiddleRecord>, Option<Sampled>)>);
+pub struct Observed(Vec<(AgentRecord, Option<DutRecord>, Option<Sampled>)>);
 
 impl Observed {
     /// To be called when the load has ended, whose CPUs it may use: what each agent did, and what the node between the
     /// ends did, where there is one.
-    pub fn records(self) -> (Vec<AgentRecord>, Option<MiddleRecord>) {
-        let mut middle = None;
-        let agent = |(agent, node, sampled): (AgentRecord, Option<MiddleRecord>, Option<Sampled>)| {
+    pub fn records(self) -> (Vec<AgentRecord>, Option<DutRecord>) {
+        let mut dut = None;
+        let agent = |(agent, node, sampled): (AgentRecord, Option<DutRecord>, Option<Sampled>)| {
             if let Some(node) = node {
-                middle = Some(MiddleRecord { profile: sampled.map(Sampled::profile), ..node });
+                dut = Some(DutRecord { profile: sampled.map(Sampled::profile), ..node });
             }
             agent
         };
         let agents = self.0.into_iter().map(agent).collect();
-        (agents, middle)
+        (agents, dut)
     }
 }
 
@@ -122,13 +122,13 @@ pub fn impossible(scenario: &Scenario, datapaths: Registry) -> Option<Missing> {
 }
 
 /// Why a scenario cannot be run on this machine, however it is configured; `None` when nothing speaks against it.
-pub fn not_here(scenario: &Scenario, shares: &Shares, datapaths: Registry, machine: Machine) -> Option<Lack> {
+pub fn not_here(scenario: &Scenario, placement: &Placement, datapaths: Registry, machine: Machine) -> Option<Lack> {
     let lack = |Missing { found, remedy }: Missing| {
         let effect = format!("scenario {} is left out", scenario.id);
         Lack { found, effect, remedy }
     };
-    let workers = scenario.middle.filter(|_| scenario.topology.middle().is_some()).map_or(0, |middle| middle.workers);
-    if !shares.has_cpus_for(workers) {
+    let workers = scenario.dut.filter(|_| scenario.topology.dut().is_some()).map_or(0, |dut| dut.workers);
+    if !placement.has_cpus_for(workers) {
         let found = format!("{workers} workers need a CPU each");
         return Some(lack(Missing::new(found, "use a machine with more CPUs, or name more with --cpus")));
     }
@@ -138,7 +138,7 @@ pub fn not_here(scenario: &Scenario, shares: &Shares, datapaths: Registry, machi
 
 /// What a scenario asks for that cannot be had on a host; `None` when nothing speaks against it.
 pub fn not_on(scenario: &Scenario, host: &dyn Host) -> Option<NotOnThisHost> {
-    let profiles = scenario.middle.is_some_and(|middle| middle.profile);
+    let profiles = scenario.dut.is_some_and(|dut| dut.profile);
     let asked = [(!scenario.datapaths.is_empty(), Ability::Datapaths), (profiles, Ability::Stacks)];
     asked.into_iter().filter(|(asked, _)| *asked).find_map(|(_, ability)| host.lacks(ability))
 }
@@ -160,19 +160,19 @@ fn unknown(setup: &DatapathSetup, datapaths: Registry) -> Missing {
 
 /// What a scenario asks of one of its datapaths.
 pub fn asked<'a>(scenario: &Scenario, setup: &'a DatapathSetup) -> Asked<'a> {
-    let between = scenario.topology.middle().and_then(|node| scenario.topology.nodes().get(node));
+    let between = scenario.topology.dut().and_then(|node| scenario.topology.nodes().get(node));
     let is_there = between.is_some_and(|node| setup.nodes.contains(&node.name));
-    let middle = scenario.middle.unwrap_or(ALONE);
+    let dut = scenario.dut.unwrap_or(ALONE);
     let services = server(scenario).filter(|_| is_there).map(|(protocol, _)| ServicesAsked {
         protocol,
-        addresses: middle.service_addresses,
-        local: setup.is_said("local_addresses").then_some(middle.local_addresses),
+        addresses: dut.service_addresses,
+        local: setup.is_said("local_addresses").then_some(dut.local_addresses),
     });
     Asked { settings: &setup.settings, services }
 }
 
 /// A node between the ends of which nothing is said.
-const ALONE: Middle = Middle { workers: 1, service_addresses: 1, local_addresses: 1, profile: false };
+const ALONE: Dut = Dut { workers: 1, service_addresses: 1, local_addresses: 1, profile: false };
 
 fn server(scenario: &Scenario) -> Option<(Protocol, &Server)> {
     let Load::Packets(packets) = &scenario.traffic.listen else { return None };
@@ -190,13 +190,13 @@ fn services(scenario: &Scenario, testbed: &Testbed<'_>) -> Result<Services> {
         bail!("path {} carries loads of packets only: give the load kind = \"packets\"", topology.path());
     };
     let (from, to) = scenario.traffic.pairs.first().context("find the load's ends")?;
-    let middle = scenario.middle.unwrap_or(ALONE);
-    let virtuals = topology.virtual_pool().addresses(middle.service_addresses);
+    let dut = scenario.dut.unwrap_or(ALONE);
+    let virtuals = topology.virtual_pool().addresses(dut.service_addresses);
     Ok(Services {
         protocol,
         addresses: virtuals.flat_map(|ip| server.ports.clone().map(move |port| (ip, port).into())).collect(),
         backends: topology.addresses(to, packets.server_addresses).context("find the servers")?,
-        local: topology.local_pool().addresses(middle.local_addresses).collect(),
+        local: topology.local_pool().addresses(dut.local_addresses).collect(),
         clients: from.node.clone(),
         servers: to.node.clone(),
     })
@@ -222,7 +222,7 @@ impl Agents {
             for on in &setup.nodes {
                 let node = topology.nodes().iter().position(|node| node.name == *on);
                 let node = node.with_context(|| format!("find node {on} for {}", setup.name))?;
-                let is_between = topology.middle() == Some(node);
+                let is_between = topology.dut() == Some(node);
                 let services = is_between.then(|| services(scenario, testbed)).transpose()?;
                 let site = Site::new(testbed, node, control, services)?;
                 let live = datapath.attach(&site, &setup.settings)?;
@@ -233,7 +233,7 @@ impl Agents {
                     cpus: site.cpus().clone(),
                     shared: site.shared_cpus(),
                     is_between,
-                    profile: is_between && scenario.middle.is_some_and(|middle| middle.profile),
+                    profile: is_between && scenario.dut.is_some_and(|dut| dut.profile),
                     live: RefCell::new(live),
                 });
             }
@@ -268,8 +268,8 @@ impl Agents {
             // Last, for it takes some milliseconds.
             let sampled = profiler.map(Profiler::stop).transpose()?;
             let node = nodes.get(agent.node).filter(|_| agent.is_between);
-            let middle = node.map(|node| agent.of_node(&record, node));
-            Ok((record, middle, sampled))
+            let dut = node.map(|node| agent.of_node(&record, node));
+            Ok((record, dut, sampled))
         };
         self.0.iter().zip(window.0).map(end).collect::<Result<_>>().map(Observed)
     }
@@ -369,7 +369,7 @@ impl Agent {
     }
 
     /// What its node did, which stands between the ends.
-    fn of_node(&self, agent: &AgentRecord, node: &NodeRecord) -> MiddleRecord {
+    fn of_node(&self, agent: &AgentRecord, node: &NodeRecord) -> DutRecord {
         let wires = || node.interfaces.iter().filter(|interface| !interface.name.ends_with(":lo"));
         let mut drops = agent.counters.drops.clone();
         drops.extend(wires().flat_map(|wire| {
@@ -379,7 +379,7 @@ impl Agent {
             ]
         }));
         drops.retain(|(_, count)| *count > 0);
-        MiddleRecord {
+        DutRecord {
             workers: self.cpus.as_slice().to_vec(),
             shared: self.shared.as_slice().to_vec(),
             system: agent.version.clone(),

@@ -2,7 +2,7 @@
 
 use rig_testbed::datapath::{Machine, Registry};
 use rig_testbed::host::Host;
-use rig_testbed::{Middle, Shares};
+use rig_testbed::{Dut, Placement};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -68,15 +68,20 @@ fn in_short(ids: &[String]) -> String {
 }
 
 /// Why the scenario cannot be made on this machine, and what to do about it; `None` when it can.
-pub fn why_not_here(scenario: &Scenario, shares: &Shares, datapaths: Registry, machine: Machine) -> Option<String> {
+pub fn why_not_here(
+    scenario: &Scenario,
+    placement: &Placement,
+    datapaths: Registry,
+    machine: Machine,
+) -> Option<String> {
     // What is not to be had at all comes before how many CPUs it would take.
-    let smallest = scenario.middle.map(|middle| Middle { workers: 1, ..middle });
-    let of_one = Scenario { middle: smallest, ..scenario.clone() };
-    if let Some(Lack { found, remedy, .. }) = not_here(&of_one, shares, datapaths, machine) {
+    let smallest = scenario.dut.map(|dut| Dut { workers: 1, ..dut });
+    let of_one = Scenario { dut: smallest, ..scenario.clone() };
+    if let Some(Lack { found, remedy, .. }) = not_here(&of_one, placement, datapaths, machine) {
         return Some(format!("{found}: {remedy}"));
     }
-    let workers = scenario.middle.map_or(0, |middle| middle.workers);
-    (!shares.has_cpus_for(workers))
+    let workers = scenario.dut.map_or(0, |dut| dut.workers);
+    (!placement.has_cpus_for(workers))
         .then(|| "more workers than netrig has CPUs here: use a machine with more, or name more with --cpus".to_owned())
 }
 
@@ -100,15 +105,15 @@ pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String
 }
 
 /// Why a claim can have no verdict here, whatever its figures are: the run went without one of its scenarios, or workers of
-/// a node in the middle had to share CPUs with the load, so that the figures are not those of so many workers.
+/// a device under test had to share CPUs with the load, so that the figures are not those of so many workers.
 pub fn no_verdict(claim: &Claim, options: &Options, trials: &[TrialRecord]) -> Option<String> {
     let scenarios = || claim.figures().iter().map(|figure| figure.scenario.as_str());
     if let Some((id, reason)) = scenarios().find_map(|id| Some((id, options.why_left_out(id)?))) {
         return Some(format!("{id} was left out: {reason}"));
     }
     let shares = |id: &str| {
-        let middles = trials.iter().filter(|trial| trial.scenario == id).filter_map(|trial| trial.middle.as_ref());
-        middles.clone().any(|middle| middle.workers.len() > 1 && !middle.shared.is_empty())
+        let duts = trials.iter().filter(|trial| trial.scenario == id).filter_map(|trial| trial.dut.as_ref());
+        duts.clone().any(|dut| dut.workers.len() > 1 && !dut.shared.is_empty())
     };
     let id = scenarios().find(|id| shares(id))?;
     Some(format!("workers of {id} shared CPUs with the load, because the machine has no others"))

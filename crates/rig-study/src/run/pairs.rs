@@ -10,7 +10,7 @@ use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_sys::piped::Piped;
 use rig_testbed::host::{ClockOffset, Program};
 use rig_testbed::topology::{Endpoint, uplink};
-use rig_testbed::{Middle, Testbed};
+use rig_testbed::{Dut, Testbed};
 
 use crate::suite::{PacketTraffic, PortOf, Traffic, with_port};
 
@@ -30,7 +30,7 @@ pub(super) fn longer_lead(clock: ClockOffset) -> Duration {
 pub(super) fn pairs_of<'a>(
     on: (&'a Testbed<'a>, ClockOffset),
     traffic: &Traffic,
-    middle: Option<Middle>,
+    dut: Option<Dut>,
     (word, port): (&str, u16),
     phases: Phases,
     loaded: bool,
@@ -42,7 +42,7 @@ pub(super) fn pairs_of<'a>(
         let address = (address, port).into();
         let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
         let [listening, connecting] = match (&traffic.packets, loaded) {
-            (Some(packets), true) => ported(testbed, traffic, packets, middle, from, to)?,
+            (Some(packets), true) => ported(testbed, traffic, packets, dut, from, to)?,
             _ => [load(&traffic.listen), load(&traffic.connect)],
         };
         Ok(Pair {
@@ -76,7 +76,7 @@ fn ported(
     testbed: &Testbed<'_>,
     traffic: &Traffic,
     packets: &PacketTraffic,
-    middle: Option<Middle>,
+    dut: Option<Dut>,
     from: &Endpoint,
     to: &Endpoint,
 ) -> Result<[Load; 2]> {
@@ -90,7 +90,7 @@ fn ported(
             Ok(planned.with_context(|| format!("find the hardware address of {space}:{interface}"))?.0)
         };
         let peer_macs: Vec<_> = (0..topology.lanes()).map(mac).collect::<Result<_>>()?;
-        let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, middle };
+        let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, dut };
         with_port(load, packets, topology, &port).with_context(|| format!("find the addresses of {own}"))
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])

@@ -14,8 +14,8 @@ use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::Registry;
 use rig_testbed::host::{Ability, ClockOffset, Host, Local, Mark};
-use rig_testbed::topology::{Endpoint, Family, MIDDLE, Topology, WireOptions};
-use rig_testbed::{Shares, Testbed};
+use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
+use rig_testbed::{Placement, Testbed};
 
 use super::Execute;
 use super::agents::{Agents, Observed};
@@ -27,10 +27,10 @@ use super::under_load::{self, Latest, OnTestbed};
 use crate::figures::node_of;
 use crate::programme::{LIMIT_WINDOW, Phase, Programme, Rate, Which};
 use crate::record::{
-    AgentRecord, HostRecord, LimitRecord, MiddleRecord, NodeRecord, PhaseRecord, RateRecord, RigCost, SearchRecord,
+    AgentRecord, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RateRecord, RigCost, SearchRecord,
     Series, TrialRecord,
 };
-use crate::suite::{EndWorkers, Scenario, SearchPlan, Timing, Traffic};
+use crate::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
 const PORT: u16 = 5001;
@@ -53,7 +53,7 @@ pub struct Rig {
 pub struct Trials {
     /// The generator's own limits that were found so far, with what they were found for.
     generator: Vec<(Generator, Option<f64>)>,
-    shares: Shares,
+    placement: Placement,
     /// All that the host itself may use.
     allowed: CpuSet,
     /// Cores of several threads.
@@ -69,7 +69,7 @@ pub(super) struct Observation {
     pub(super) workers: Vec<WorkerRecord>,
     throttled_us: Option<u64>,
     pub(super) agents: Vec<AgentRecord>,
-    pub(super) middle: Option<MiddleRecord>,
+    pub(super) dut: Option<DutRecord>,
     phases: Vec<PhaseRecord>,
     series: Option<Series>,
 }
@@ -140,9 +140,9 @@ impl Rig {
         let facts = host.facts()?;
         // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
         clock::be_punctual();
-        let (shares, generator) = (Shares::new(cpus, &facts.cores, nodes)?, Vec::new());
-        let trials = Trials { generator, shares, allowed: facts.cpus, cores: facts.cores, cancel, datapaths };
-        host.keep_off(&owned(&trials.shares.all()))?;
+        let (placement, generator) = (Placement::new(cpus, &facts.cores, nodes)?, Vec::new());
+        let trials = Trials { generator, placement, allowed: facts.cpus, cores: facts.cores, cancel, datapaths };
+        host.keep_off(&owned(&trials.placement.all()))?;
         Ok(Self { host, trials })
     }
 
@@ -155,8 +155,8 @@ impl Rig {
     }
 
     /// How the testbeds share the machine.
-    pub fn shares(&self) -> &Shares {
-        &self.trials.shares
+    pub fn placement(&self) -> &Placement {
+        &self.trials.placement
     }
 
     /// The host, to build a testbed on, and what makes trials in it.
@@ -223,7 +223,7 @@ impl Trials {
             phases: observed.phases,
             series: observed.series,
             limit,
-            middle: observed.middle,
+            dut: observed.dut,
             scenario: scenario.id.clone(),
             ordinal,
             started_unix_ms,
@@ -307,20 +307,20 @@ impl Trials {
         let of_three = topology.path().is_of_three();
         // Of three nodes each worker has a wire of its own.
         let workers = bare.traffic.packets.as_ref().filter(|_| !of_three).map(|packets| packets.workers);
-        let queues = workers.map_or(1, EndWorkers::least);
+        let queues = workers.map_or(1, PacketThreads::least);
         let wire = WireOptions { rate: None, mtu: generator.mtu, segmentation_offload: true, queues };
         let mut names = ends.each_ref().map(|end| end.node.clone()).to_vec();
         let path = topology.path().without_anything();
         if of_three {
-            names.insert(MIDDLE, "between".to_owned());
+            names.insert(DUT, "between".to_owned());
         }
         bare.topology = Topology::new(&names, Some(wire), path, &ends)?
             .with_family(generator.family)?
             .with_lanes(topology.lanes())?;
-        bare.middle = None;
+        bare.dut = None;
         bare.datapaths = Vec::new();
         let node = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node).unwrap_or(0);
-        let all = self.shares.of(topology, scenario.middle)?;
+        let all = self.placement.of(topology, scenario.dut)?;
         let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
         let testbed = Testbed::build_on(host, &bare.topology, &shares);
         let testbed = testbed.context("build the testbed of the generator's limit")?;
@@ -373,7 +373,7 @@ impl Trials {
         loaded: bool,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
-        let between = scenario.middle;
+        let between = scenario.dut;
         // Workers know the longest that it can take, and are told when it ends before.
         let longest = programme.longest(phases.window);
         let of_workers = Phases { window: longest, interval: programme.sample.unwrap_or(phases.interval), ..phases };
@@ -453,7 +453,7 @@ impl Trials {
         let phases = named.map(phase).collect::<Result<_>>()?;
         marks.iter().try_for_each(|mark| host.forget(*mark))?;
         let mut workers = running.finish().map_err(stopped_or)?;
-        let (agents, middle) = Observed::records(observed);
+        let (agents, dut) = Observed::records(observed);
         let interval_us = programme.sample.map_or(0, |interval| interval.as_micros() as u64);
         let series = sampled.map(|sampled| under_load::series(sampled, begin_ns, interval_us, &mut workers));
         for worker in &mut workers[measured..] {
@@ -465,7 +465,7 @@ impl Trials {
             nodes: window.nodes,
             workers,
             agents,
-            middle,
+            dut,
             phases,
             series,
             throttled_us: window.throttled_us,
@@ -474,7 +474,7 @@ impl Trials {
 
     /// The testbed, and the agents on its nodes, which are to go first.
     fn build<'h>(&self, host: &'h mut (dyn Host + 'static), scenario: &Scenario) -> Result<(Testbed<'h>, Agents)> {
-        let shares = self.shares.of(&scenario.topology, scenario.middle)?;
+        let shares = self.placement.of(&scenario.topology, scenario.dut)?;
         let owned = owned(&shares);
         host.keep_off(&owned)?;
         let mut testbed = Testbed::build_on(host, &scenario.topology, &shares).context("build the testbed")?;
@@ -506,7 +506,7 @@ impl Execute for Rig {
         }
         let started_unix_ms = Timestamp::now().as_millisecond();
         let started = Instant::now();
-        let scenario = &scenario.on(&trials.shares)?;
+        let scenario = &scenario.on(&trials.placement)?;
         let generator = trials.generator_limit(host, scenario, timing)?;
         let building = Instant::now();
         let (testbed, agents) = trials.build(host, scenario)?;
@@ -534,7 +534,7 @@ impl Execute for Rig {
 
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
         let Self { host, trials } = self;
-        let scenario = &scenario.on(&trials.shares)?;
+        let scenario = &scenario.on(&trials.placement)?;
         let (testbed, agents) = trials.build(host.as_mut(), scenario)?;
         let phases = Phases {
             warm_up: Duration::ZERO,

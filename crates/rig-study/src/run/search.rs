@@ -90,9 +90,9 @@ pub(super) fn offered(scenario: &Scenario, of: Searched, rate: f64) -> Scenario 
 
 /// What both ends lost from the window's begin to the end of all, and what stands between them inside the window.
 fn lost(observed: &Observation, late: f64) -> Vec<Loss> {
-    let middle = observed.middle.iter().flat_map(|middle| &middle.drops);
+    let dut = observed.dut.iter().flat_map(|dut| &dut.drops);
     let mut all: Vec<Loss> =
-        middle.map(|(reason, count)| Loss { counter: format!("middle {reason}"), count: *count }).collect();
+        dut.map(|(reason, count)| Loss { counter: format!("DUT {reason}"), count: *count }).collect();
     for worker in observed.workers.iter().filter(|worker| !worker.background) {
         let Some(packets) = &worker.packets else { continue };
         // Only who opens has a schedule.

@@ -44,7 +44,7 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
     flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
     flags.extend(trial.search.as_ref().and_then(of_search));
     flags.extend(trial.phases.iter().filter_map(in_vain));
-    let shared = trial.middle.as_ref().map(|middle| CpuSet::new(middle.shared.iter().copied()));
+    let shared = trial.dut.as_ref().map(|dut| CpuSet::new(dut.shared.iter().copied()));
     flags.extend(shared.filter(|shared| !shared.is_empty()).map(|shared| Flag::SharedCpu { cpus: shared.to_string() }));
     let of_three = topology.path().is_of_three();
     for node in &trial.nodes {
@@ -56,7 +56,7 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
         }
         flags.extend(stolen(node));
         flags.extend(ticks_differ(trial, node));
-        // The ends share their CPUs, and the middle's work is the kernel's and that of programs other than workers.
+        // The ends share their CPUs, and the DUT's work is the kernel's and that of programs other than workers.
         flags.extend(other_load(trial, node).filter(|_| !of_three));
         flags.extend(dropped(node));
         if !topology.segmentation_offload() {
@@ -311,7 +311,7 @@ mod tests {
             phases: Vec::new(),
             series: None,
             limit: None,
-            middle: None,
+            dut: None,
             host: None,
             flags: Vec::new(),
         }

@@ -50,7 +50,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         phases: Vec::new(),
         series: None,
         limit: None,
-        middle: None,
+        dut: None,
         host: None,
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }

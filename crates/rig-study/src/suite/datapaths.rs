@@ -62,7 +62,7 @@ impl Resolver<'_> {
     /// What a scenario says of its datapaths. Whether they exist and what they say of their settings is asked by
     /// [`Suite::check_datapaths`].
     pub(super) fn datapaths(&self, scenario: &ScenarioFile, topology: &Topology) -> Result<Vec<DatapathSetup>> {
-        let between = topology.middle().and_then(|node| topology.nodes().get(node)).map(|node| node.name.clone());
+        let between = topology.dut().and_then(|node| topology.nodes().get(node)).map(|node| node.name.clone());
         let path = topology.path().name();
         let mut own = between.map(|node| {
             let given =

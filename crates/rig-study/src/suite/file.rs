@@ -159,7 +159,7 @@ pub(super) struct ScenarioFile {
     /// The scenario before it whose load it has, too.
     #[schemars(with = "Option<String>")]
     pub load_of: Option<Spanned<String>>,
-    /// Of paths with a node in the middle: how many of its CPUs carry packets; of several numbers each is a scenario.
+    /// Of paths with a device under test: how many of its CPUs carry packets; of several numbers each is a scenario.
     #[schemars(with = "Option<WorkersFile>")]
     pub workers: Option<Spanned<WorkersFile>>,
     /// Addresses that clients connect to.
@@ -274,7 +274,7 @@ pub(super) enum LayoutFile {
     Netperf,
     /// Cases as ratios of one of them, over several tests.
     Overview,
-    /// A row for each number of workers of a node in the middle.
+    /// A row for each number of workers of a device under test.
     Workers,
     /// What published figures were measured on.
     Platform,

@@ -46,7 +46,7 @@ pub(super) fn error<T>(what: impl Into<String>, hint: impl Into<String>) -> Resu
 }
 
 /// A load as its two ends run it.
-pub(super) struct Ends {
+pub(super) struct LoadPair {
     pub connect: Load,
     pub listen: Load,
     /// What loads of packets are besides.
@@ -54,11 +54,11 @@ pub(super) struct Ends {
 }
 
 /// The load as the connecting and as the listening end run it. Loads of packets are checked when their testbed is known.
-pub(super) fn ends(load: &LoadKeys) -> Result<Ends, LoadError> {
+pub(super) fn ends(load: &LoadKeys) -> Result<LoadPair, LoadError> {
     let (connect, listen) = match load {
         LoadKeys::Packets(keys) => {
             let (connect, listen, packets) = packets::ends(keys)?;
-            return Ok(Ends { connect, listen, packets: Some(packets) });
+            return Ok(LoadPair { connect, listen, packets: Some(packets) });
         }
         LoadKeys::TcpStream { flow, bulk, stream, tcp, sockets } => {
             self::stream(flow.flow.unwrap_or_default(), bulk, stream, tcp, sockets)?
@@ -81,7 +81,7 @@ pub(super) fn ends(load: &LoadKeys) -> Result<Ends, LoadError> {
         })),
     };
     validate(&connect, &listen)?;
-    Ok(Ends { connect, listen, packets: None })
+    Ok(LoadPair { connect, listen, packets: None })
 }
 
 fn both(load: Load) -> (Load, Load) {

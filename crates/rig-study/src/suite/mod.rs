@@ -17,7 +17,7 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 pub use self::datapaths::{DatapathSetup, shown};
-pub use self::packets::{EndWorkers, PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
+pub use self::packets::{PacketThreads, PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
 pub use self::schema::schema;
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
@@ -27,7 +27,7 @@ use rig_load::plan::{Flow, Load, Phases};
 use rig_load::record::WorkerRecord;
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
-use rig_testbed::Middle;
+use rig_testbed::Dut;
 use rig_testbed::topology::{Endpoint, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -66,8 +66,8 @@ pub struct Suite {
     /// How a first look searches.
     pub quick_search: QuickSearch,
     /// The most nodes that any scenario of the file has: the machine's CPUs are shared by so many, also where only some
-    /// scenarios are chosen, so that a node is the same machine in every run. Client, middle and server share them in
-    /// another way ([`rig_testbed::share_with_middle`]) and do not count.
+    /// scenarios are chosen, so that a node is the same machine in every run. Client, DUT and server share them in
+    /// another way ([`rig_testbed::Placement`]) and do not count.
     pub nodes: usize,
     pub scenarios: Vec<Scenario>,
     pub tables: Vec<Layout>,
@@ -165,7 +165,7 @@ pub struct Scenario {
     pub notes: Vec<String>,
     pub topology: Topology,
     /// On the paths that have a node between client and server.
-    pub middle: Option<Middle>,
+    pub dut: Option<Dut>,
     /// What handles packets of nodes: that of the path first, where it has one.
     pub datapaths: Vec<DatapathSetup>,
     /// What the file calls the scenario that this one is a row of, by its number of workers; `None` of one that stands alone.
@@ -301,7 +301,7 @@ pub enum Form {
     Netperf(Vec<LayoutColumn>),
     /// Each case as a ratio of one of them, over several tests.
     Overview(Overview),
-    /// A row for each number of workers of a node in the middle, as studies of balancers print them.
+    /// A row for each number of workers of a device under test, as studies of balancers print them.
     Workers(Workers),
     /// What published figures were measured on.
     Platform(Vec<Platform>),

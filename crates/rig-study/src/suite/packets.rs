@@ -20,13 +20,13 @@ use super::QuickSearch;
 use super::load::{LoadError, PacketLoadKeys, error};
 use crate::record::Searched;
 
-mod ends;
 mod ports;
+mod threads;
 
-pub use self::ends::EndWorkers;
-pub(super) use self::ends::{EndWorkersFile, with_lanes};
 pub(super) use self::ports::check_path;
 pub use self::ports::{PortOf, with_port};
+pub use self::threads::PacketThreads;
+pub(super) use self::threads::{PacketThreadsFile, with_lanes};
 
 /// Of loads that do not say it.
 const MESSAGE: u64 = 64;
@@ -155,7 +155,7 @@ pub struct PacketTraffic {
     pub client_addresses: u32,
     pub server_addresses: u32,
     pub driver: Driver,
-    pub workers: EndWorkers,
+    pub workers: PacketThreads,
     pub search: Option<SearchPlan>,
 }
 
@@ -184,7 +184,7 @@ pub(super) fn ends(load: &PacketLoadKeys) -> Result<(Load, Load, PacketTraffic),
         return error("the load has no protocol", "write protocol = \"tcp\", \"udp\" or \"http\"");
     };
     let search = load.packets.search.map(|search| searched(search, load)).transpose()?;
-    let workers = load.packets.workers.map_or(Ok(EndWorkers::ONE), EndWorkers::try_from)?;
+    let workers = load.packets.workers.map_or(Ok(PacketThreads::ONE), PacketThreads::try_from)?;
     let client = client(load, search.as_ref())?;
     workers.check_held(&client)?;
     let (connect, listen) = match protocol {

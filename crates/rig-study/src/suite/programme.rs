@@ -158,21 +158,21 @@ impl Resolver<'_> {
         if before.iter().any(|phase| phase.name == *name) {
             return refuse(format!("phase '{name}' is described twice"), "give each phase a name of its own");
         }
-        let mut begins = Vec::new();
+        let mut steps = Vec::new();
         if let Some(rate) = &file.rate {
-            begins.push(Step::Rate { load: Which::Own, rate: self.rate(rate, has.own, Which::Own)? });
+            steps.push(Step::Rate { load: Which::Own, rate: self.rate(rate, has.own, Which::Own)? });
         }
         if let Some(rate) = &file.under_rate {
             let Some(under) = has.under else {
                 let what = format!("'under_rate' where nothing runs under scenario '{}'", scenario.id.get_ref());
                 return Err(self.error(rate.span(), what, Some("give it an `under` load, or write `rate`")));
             };
-            begins.push(Step::Rate { load: Which::Under, rate: self.rate(rate, under, Which::Under)? });
+            steps.push(Step::Rate { load: Which::Under, rate: self.rate(rate, under, Which::Under)? });
         }
         for command in &file.command {
-            begins.push(Step::Command(self.command(scenario, command, has.datapaths)?));
+            steps.push(Step::Command(self.command(scenario, command, has.datapaths)?));
         }
-        Ok(Phase { name: name.clone(), begins, lasts: self.lasts(scenario, file, has)? })
+        Ok(Phase { name: name.clone(), steps, lasts: self.lasts(scenario, file, has)? })
     }
 
     /// Whether the datapath knows the command is asked by [`Suite::check_datapaths`](super::Suite::check_datapaths).

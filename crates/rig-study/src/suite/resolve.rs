@@ -12,13 +12,13 @@ use toml::de::{DeTable, DeValue};
 
 use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ScenarioFile, SuiteFile, WireFile};
 use super::keys;
-use super::load::{Ends, LoadError, LoadKind, LoadTable, ends, error, validate};
+use super::load::{LoadError, LoadKind, LoadPair, LoadTable, ends, error, validate};
 use super::packets::{self, PortOf};
-use super::workers::Middles;
+use super::workers::Duts;
 use super::{QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::claim::{Claim, FigureError, FigureRef, Metric, Side};
 use crate::figures::check;
-use crate::figures::middle::check as check_middle;
+use crate::figures::dut::check as check_dut;
 use crate::figures::phases::check_phase;
 use crate::record::Searched;
 
@@ -176,8 +176,8 @@ impl<'a> Resolver<'a> {
                 let what = format!("scenario '{}' is described twice", id.get_ref());
                 return Err(self.error(id.span(), what, Some("give each scenario an id of its own")));
             }
-            let (one, middles) = self.scenario(file, &all, said)?;
-            for row in self.rows(one, middles) {
+            let (one, duts) = self.scenario(file, &all, said)?;
+            for row in self.rows(one, duts) {
                 if row.row_of.is_some() && !ids.insert(row.id.clone()) {
                     let what = format!("scenario '{}' is a row of '{}' and described besides", row.id, id.get_ref());
                     return Err(self.error(id.span(), what, Some("give one of them another id")));
@@ -227,8 +227,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The scenario without its node in the middle, and what that is to be.
-    fn scenario(&self, file: &SuiteFile, all: &[Said<'_, 'a>], said: &Said<'_, 'a>) -> Result<(Scenario, Middles)> {
+    /// The scenario without its device under test, and what that is to be.
+    fn scenario(&self, file: &SuiteFile, all: &[Said<'_, 'a>], said: &Said<'_, 'a>) -> Result<(Scenario, Duts)> {
         let scenario = said.scenario;
         let Some(testbed) = file.testbed.get(scenario.testbed.get_ref()) else {
             let names: Vec<&str> = file.testbed.keys().map(String::as_str).collect();
@@ -252,7 +252,7 @@ impl<'a> Resolver<'a> {
         let mut topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
             .map_err(|e| self.topology_error(scenario.path.span(), e))?;
-        let middles = self.middles(scenario, path)?;
+        let duts = self.duts(scenario, path)?;
         for (traffic, of) in
             std::iter::once((&mut traffic, &of)).chain(under.iter_mut().map(|(under, of)| (under, &*of)))
         {
@@ -288,7 +288,7 @@ impl<'a> Resolver<'a> {
             about: scenario.about.clone(),
             notes: scenario.notes.clone(),
             topology,
-            middle: None,
+            dut: None,
             datapaths,
             row_of: None,
             watched: traffic.goal(),
@@ -311,7 +311,7 @@ impl<'a> Resolver<'a> {
             }
             resolved.watched.push((figure.side, figure.metric));
         }
-        Ok((resolved, middles))
+        Ok((resolved, duts))
     }
 
     /// The load that the scenario has of its own, or that of the one that it names.
@@ -367,7 +367,7 @@ impl<'a> Resolver<'a> {
             }
         }
         check(&scenario.traffic.connect, figure)
-            .and_then(|()| check_middle(scenario.topology.path().has_middle(), figure))
+            .and_then(|()| check_dut(scenario.topology.path().has_dut(), figure))
             .map_err(|e| self.error(span, e.what, Some(&e.hint)))
     }
 
@@ -551,7 +551,7 @@ fn loaded(
     defaults: &LoadTable<'_>,
     pairs: Vec<(Endpoint, Endpoint)>,
 ) -> Result<Traffic, LoadError> {
-    let Ends { connect, listen, packets } = ends(&load.complete(defaults)?)?;
+    let LoadPair { connect, listen, packets } = ends(&load.complete(defaults)?)?;
     Ok(Traffic { pairs, connect, listen, packets })
 }
 
@@ -567,7 +567,7 @@ fn check_packets(file: &SuiteFile, traffic: &Traffic, topology: &Topology) -> Re
         return error(what, "the rate would still rise inside the window: choose a longer warm-up, quick's too");
     }
     for (from, to) in &traffic.pairs {
-        let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], middle: None };
+        let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], dut: None };
         let ported = |load, end| packets::with_port(load, packets, topology, &end);
         let ends = (ported(&traffic.connect, end(from, to, true)), ported(&traffic.listen, end(to, from, false)));
         let (Some(connect), Some(listen)) = ends else { continue };

@@ -7,7 +7,7 @@ use rig_packet::plan::{Driver, Packets};
 use rig_packet::{Close, Expect, Service, Walk};
 use rig_stats::units::{ByteRate, Bytes, Span};
 
-use super::{EndWorkers, PacketTraffic, Traffic};
+use super::{PacketThreads, PacketTraffic, Traffic};
 use crate::record::Searched;
 
 impl fmt::Display for Traffic {
@@ -175,9 +175,9 @@ fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>)
         let (clients, servers) = (traffic.client_addresses, traffic.server_addresses);
         parts.extend((clients > 1 || servers > 1).then(|| format!("{clients} client and {servers} server addresses")));
         parts.extend(match traffic.workers {
-            EndWorkers::ONE => None,
-            EndWorkers::Number(workers) => Some(format!("{workers} workers at each end")),
-            EndWorkers::All => Some("all workers that each end has CPUs for".into()),
+            PacketThreads::ONE => None,
+            PacketThreads::Number(workers) => Some(format!("{workers} workers at each end")),
+            PacketThreads::All => Some("all workers that each end has CPUs for".into()),
         });
         parts.extend(match traffic.driver {
             Driver::Auto => None,

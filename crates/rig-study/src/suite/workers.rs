@@ -1,8 +1,8 @@
-//! Nodes in the middle: what a scenario says of one, the rows that a list of workers makes, and tables of such rows.
+//! Devices under test: what a scenario says of one, the rows that a list of workers makes, and tables of such rows.
 
 use std::collections::BTreeSet;
 
-use rig_testbed::Middle;
+use rig_testbed::Dut;
 use rig_testbed::topology::{Path, Pool};
 use toml::Spanned;
 
@@ -15,7 +15,7 @@ use crate::record::Searched;
 /// More workers than any machine has CPUs are a mistake.
 const WORKERS_MAX: u32 = 1024;
 
-/// Scenarios by the workers of their node in the middle, with what was published.
+/// Scenarios by the workers of their device under test, with what was published.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workers {
     /// What was raised until something was lost: connections a second, or connections held.
@@ -25,7 +25,7 @@ pub struct Workers {
     pub reference: Vec<(u32, Published)>,
 }
 
-/// One system in the middle, or none.
+/// One device under test, or none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkersCase {
     pub head: String,
@@ -50,17 +50,17 @@ impl Workers {
     /// The columns after that of the workers, in the order of studies.
     pub fn columns(&self) -> Vec<WorkersColumn> {
         let column = |head, key, metric, per| WorkersColumn { head, key, side: Side::Local, metric, per };
-        let connections = column("connections", "connections", Metric::MiddleConnections, 1.0);
+        let connections = column("connections", "connections", Metric::DutConnections, 1.0);
         let (first, last) = match self.raised {
             Searched::Connections => (column("cps", "cps", Metric::Limit, 1.0), Some(connections)),
             Searched::Requests => (column("requests", "requests", Metric::Limit, 1.0), Some(connections)),
             Searched::Held => (column("connections", "connections", Metric::LimitHeld, 1.0), None),
         };
-        let middle = [
-            column("ipackets/pps", "ipackets", Metric::MiddlePacketsIn, 1.0),
-            column("opackets/pps", "opackets", Metric::MiddlePacketsOut, 1.0),
-            column("ibytes/Bps", "ibytes", Metric::MiddleBitsIn, 8.0),
-            column("obytes/Bps", "obytes", Metric::MiddleBitsOut, 8.0),
+        let dut = [
+            column("ipackets/pps", "ipackets", Metric::DutPacketsIn, 1.0),
+            column("opackets/pps", "opackets", Metric::DutPacketsOut, 1.0),
+            column("ibytes/Bps", "ibytes", Metric::DutBitsIn, 8.0),
+            column("obytes/Bps", "obytes", Metric::DutBitsOut, 8.0),
         ];
         let client = [
             column("client:pktRx", "pkt_rx", Metric::PacketsIn, 1.0),
@@ -69,7 +69,7 @@ impl Workers {
             column("client:bitsTx", "bits_tx", Metric::BitsOut, 1.0),
             column("client:dropTx", "drop_tx", Metric::DropsOut, 1.0),
         ];
-        [first].into_iter().chain(middle).chain(last).chain(client).collect()
+        [first].into_iter().chain(dut).chain(last).chain(client).collect()
     }
 }
 
@@ -84,17 +84,17 @@ pub struct Platform {
     pub software: String,
 }
 
-/// The middles of a scenario: none, one, or one for each number of workers of a list.
-pub(super) enum Middles {
+/// The DUTs of a scenario: none, one, or one for each number of workers of a list.
+pub(super) enum Duts {
     None,
-    One(Middle),
-    Rows(Vec<Middle>),
+    One(Dut),
+    Rows(Vec<Dut>),
 }
 
 impl Resolver<'_> {
-    /// What the scenario says of the node in the middle, which has to be one of a path that has such.
-    pub(super) fn middles(&self, scenario: &ScenarioFile, path: Path) -> Result<Middles> {
-        if !path.has_middle() {
+    /// What the scenario says of the device under test, which has to be one of a path that has such.
+    pub(super) fn duts(&self, scenario: &ScenarioFile, path: Path) -> Result<Duts> {
+        if !path.has_dut() {
             let given = [
                 ("workers", scenario.workers.as_ref().map(Spanned::span)),
                 ("service_addresses", scenario.service_addresses.as_ref().map(Spanned::span)),
@@ -102,10 +102,10 @@ impl Resolver<'_> {
                 ("profile", scenario.profile.as_ref().map(Spanned::span)),
             ];
             return match given.into_iter().find_map(|(key, span)| Some((key, span?))) {
-                None => Ok(Middles::None),
+                None => Ok(Duts::None),
                 Some((key, span)) => {
-                    let paths: Vec<&str> = Path::all().filter(|p| p.has_middle()).map(Path::name).collect();
-                    let what = format!("'{key}' on path {path}, which has no node in the middle");
+                    let paths: Vec<&str> = Path::all().filter(|p| p.has_dut()).map(Path::name).collect();
+                    let what = format!("'{key}' on path {path}, which has no device under test");
                     let hint = format!("remove it, or use path {}", paths.join(", "));
                     Err(self.error(span, what, Some(&hint)))
                 }
@@ -119,13 +119,13 @@ impl Resolver<'_> {
                 Err(self.error(given.span(), what, Some(&format!("a node has 1 to {} of them", Pool::SIZE))))
             }
         };
-        let middle = Middle {
+        let dut = Dut {
             workers: 1,
             service_addresses: addresses("service_addresses", &scenario.service_addresses)?,
             local_addresses: addresses("local_addresses", &scenario.local_addresses)?,
             profile: scenario.profile.as_ref().is_some_and(|profile| *profile.get_ref()),
         };
-        let Some(workers) = &scenario.workers else { return Ok(Middles::One(middle)) };
+        let Some(workers) = &scenario.workers else { return Ok(Duts::One(dut)) };
         let (list, is_list) = match workers.get_ref() {
             WorkersFile::One(one) => (std::slice::from_ref(one), false),
             WorkersFile::List(list) => (list.as_slice(), true),
@@ -143,26 +143,26 @@ impl Resolver<'_> {
             let what = format!("the list has {twice} workers twice");
             return Err(self.error(workers.span(), what, Some("each number is a row: give it once")));
         }
-        let with = |workers: &u32| Middle { workers: *workers, ..middle };
-        Ok(if is_list { Middles::Rows(list.iter().map(with).collect()) } else { Middles::One(with(&list[0])) })
+        let with = |workers: &u32| Dut { workers: *workers, ..dut };
+        Ok(if is_list { Duts::Rows(list.iter().map(with).collect()) } else { Duts::One(with(&list[0])) })
     }
 
-    /// The scenario once for each middle: rows have the scenario's id and name with their workers.
-    pub(super) fn rows(&self, scenario: Scenario, middles: Middles) -> Vec<Scenario> {
-        let row = |middle: Middle| {
-            let workers = middle.workers;
+    /// The scenario once for each dut: rows have the scenario's id and name with their workers.
+    pub(super) fn rows(&self, scenario: Scenario, duts: Duts) -> Vec<Scenario> {
+        let row = |dut: Dut| {
+            let workers = dut.workers;
             Scenario {
                 id: format!("{}-{workers}", scenario.id),
                 name: format!("{}, {workers} worker{}", scenario.name, if workers == 1 { "" } else { "s" }),
-                middle: Some(middle),
+                dut: Some(dut),
                 row_of: Some(scenario.id.clone()),
                 ..scenario.clone()
             }
         };
-        match middles {
-            Middles::None => vec![scenario],
-            Middles::One(middle) => vec![Scenario { middle: Some(middle), ..scenario }],
-            Middles::Rows(middles) => middles.into_iter().map(row).collect(),
+        match duts {
+            Duts::None => vec![scenario],
+            Duts::One(dut) => vec![Scenario { dut: Some(dut), ..scenario }],
+            Duts::Rows(duts) => duts.into_iter().map(row).collect(),
         }
     }
 
@@ -194,7 +194,7 @@ impl Resolver<'_> {
             }
             cases.push(WorkersCase {
                 head: case.head.get_ref().clone(),
-                rows: rows.iter().map(|row| (row.middle.map(|middle| middle.workers), row.id.clone())).collect(),
+                rows: rows.iter().map(|row| (row.dut.map(|dut| dut.workers), row.id.clone())).collect(),
             });
         }
         let mut workers = Workers { raised: raised.unwrap_or(Searched::Connections), cases, reference: Vec::new() };

@@ -7,7 +7,7 @@ use rig_sys::cpu::CpuSet;
 
 use super::{BackendState, NodeAccess, ServiceState};
 use crate::Testbed;
-use crate::topology::{MIDDLE, Topology, client_link, server_link, uplink};
+use crate::topology::{DUT, Topology, client_link, server_link, uplink};
 
 /// A node as an agent finds it, in a testbed that stands.
 #[derive(Debug)]
@@ -117,11 +117,11 @@ impl<'a> Site<'a> {
             let to = name(to);
             (0..topology.lanes()).filter_map(move |lane| Some(Interface { name: link(lane), to: to.clone()? }))
         };
-        match (topology.middle(), topology.nodes().len()) {
-            (Some(middle), _) if middle == self.node => {
-                links(MIDDLE - 1, client_link).chain(links(MIDDLE + 1, server_link)).collect()
+        match (topology.dut(), topology.nodes().len()) {
+            (Some(dut), _) if dut == self.node => {
+                links(DUT - 1, client_link).chain(links(DUT + 1, server_link)).collect()
             }
-            (Some(middle), _) => links(middle, uplink).collect(),
+            (Some(dut), _) => links(dut, uplink).collect(),
             (None, 2) => links(1 - self.node, uplink).collect(),
             (None, _) => Vec::new(),
         }

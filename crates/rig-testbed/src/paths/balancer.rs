@@ -1,6 +1,6 @@
 //! Path `balancer`: between client and server netrig's own balancer, as XDP programs.
 
-use super::{Definition, Draft, Ends, Layout, three};
+use super::{Definition, Draft, Endpoints, Layout, three};
 
 pub(super) struct Balancer;
 
@@ -10,15 +10,15 @@ impl Definition for Balancer {
     }
 
     fn layout(&self) -> Layout {
-        Layout::Middle
+        Layout::Dut
     }
 
-    fn ends(&self) -> Ends {
-        Ends::Nodes
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::Nodes
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {
-        three::put_between(draft, "balancer (XDP)", three::Receiving::ByEnds);
+        three::put_between(draft, "balancer (XDP)", three::Receiving::ByEndpoints);
     }
 
     fn pools(&self, draft: &mut Draft<'_>) {

@@ -1,6 +1,6 @@
 //! Path `bridge`: each container has a veth pair into its node's bridge, and the wire is a port of that bridge.
 
-use super::{Definition, Draft, Ends, Layout};
+use super::{Definition, Draft, Endpoints, Layout};
 use crate::topology::UPLINK;
 
 pub(super) struct Bridge;
@@ -14,8 +14,8 @@ impl Definition for Bridge {
         Layout::OneOrTwo
     }
 
-    fn ends(&self) -> Ends {
-        Ends::ContainersOrNode
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::ContainersOrNode
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

@@ -1,6 +1,6 @@
 //! Path `colocated`: two containers of one node, joined by the node's bridge.
 
-use super::{Definition, Draft, Ends, Layout};
+use super::{Definition, Draft, Endpoints, Layout};
 
 pub(super) struct Colocated;
 
@@ -13,8 +13,8 @@ impl Definition for Colocated {
         Layout::One
     }
 
-    fn ends(&self) -> Ends {
-        Ends::Containers
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::Containers
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

@@ -1,6 +1,6 @@
-//! Path `direct`: client and server of the paths with a middle, with nothing between them.
+//! Path `direct`: client and server of the paths with a DUT, with nothing between them.
 
-use super::{Definition, Draft, Ends, Layout, three};
+use super::{Definition, Draft, Endpoints, Layout, three};
 
 pub(super) struct Direct;
 
@@ -10,11 +10,11 @@ impl Definition for Direct {
     }
 
     fn layout(&self) -> Layout {
-        Layout::NoMiddle
+        Layout::NoDut
     }
 
-    fn ends(&self) -> Ends {
-        Ends::Nodes
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::Nodes
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Definition, Draft, Ends, Layout};
+use super::{Definition, Draft, Endpoints, Layout};
 use crate::plan::{Cidr, Route};
 use crate::topology::address::{v4, v6};
 use crate::topology::{Endpoint, Family, NextHop, Topology};
@@ -18,8 +18,8 @@ impl Definition for Etun {
         Layout::OneOrTwo
     }
 
-    fn ends(&self) -> Ends {
-        Ends::ContainersOrNode
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::ContainersOrNode
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

@@ -2,7 +2,7 @@
 
 use rig_sys::napi::Urgency;
 
-use super::{Definition, Draft, Ends, Layout, three};
+use super::{Definition, Draft, Endpoints, Layout, three};
 
 pub(super) struct Haproxy;
 
@@ -12,16 +12,16 @@ impl Definition for Haproxy {
     }
 
     fn layout(&self) -> Layout {
-        Layout::Middle
+        Layout::Dut
     }
 
-    fn ends(&self) -> Ends {
-        Ends::Nodes
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::Nodes
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {
         // A proxy on the same CPU has to get its turn.
-        three::put_between(draft, "HAProxy, TCP mode", three::Receiving::ByMiddle(Urgency::Normal));
+        three::put_between(draft, "HAProxy, TCP mode", three::Receiving::ByDut(Urgency::Normal));
     }
 
     fn pools(&self, draft: &mut Draft<'_>) {

@@ -1,6 +1,6 @@
 //! Path `ipvs`: between client and server the kernel's IP Virtual Server.
 
-use super::{Definition, Draft, Ends, Layout, three};
+use super::{Definition, Draft, Endpoints, Layout, three};
 
 pub(super) struct Ipvs;
 
@@ -10,11 +10,11 @@ impl Definition for Ipvs {
     }
 
     fn layout(&self) -> Layout {
-        Layout::Middle
+        Layout::Dut
     }
 
-    fn ends(&self) -> Ends {
-        Ends::Nodes
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::Nodes
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

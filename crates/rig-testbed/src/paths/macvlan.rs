@@ -1,6 +1,6 @@
 //! Path `macvlan`: each container has a macvlan interface on its node's wire.
 
-use super::{Definition, Draft, Ends, Layout};
+use super::{Definition, Draft, Endpoints, Layout};
 use crate::plan::{At, Interface, Link};
 use crate::topology::UPLINK;
 
@@ -15,8 +15,8 @@ impl Definition for Macvlan {
         Layout::Two
     }
 
-    fn ends(&self) -> Ends {
-        Ends::ContainersOrNode
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::ContainersOrNode
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

@@ -55,15 +55,15 @@ pub enum Layout {
     OneOrTwo,
     /// Two nodes with a wire between them.
     Two,
-    /// Client, middle and server, with a wire on both sides of the middle, in which a datapath carries packets.
-    Middle,
-    /// Client and server of such a testbed, whose middle is left out: they share their CPUs, as they do with it.
-    NoMiddle,
+    /// Client, DUT and server, with a wire on both sides of the DUT, in which a datapath carries packets.
+    Dut,
+    /// Client and server of such a testbed, whose DUT is left out: they share their CPUs, as they do with it.
+    NoDut,
 }
 
 /// What the ends of load may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ends {
+pub enum Endpoints {
     /// The nodes' own network stacks.
     Nodes,
     /// Containers of the nodes.
@@ -79,7 +79,7 @@ pub(crate) trait Definition: Sync {
 
     fn layout(&self) -> Layout;
 
-    fn ends(&self) -> Ends;
+    fn endpoints(&self) -> Endpoints;
 
     /// What is built. [`Draft::new`] has made the nodes and their namespaces, with nothing in them.
     fn plan(&self, draft: &mut Draft<'_>);
@@ -121,9 +121,9 @@ pub(crate) trait Definition: Sync {
         true
     }
 
-    /// Whether packets to servers come from addresses of the middle ([`Topology::local_pool`]), not from their clients'.
+    /// Whether packets to servers come from addresses of the DUT ([`Topology::local_pool`]), not from their clients'.
     fn has_local_addresses(&self) -> bool {
-        self.layout() == Layout::Middle
+        self.layout() == Layout::Dut
     }
 }
 
@@ -150,23 +150,23 @@ impl Path {
         self.0.layout()
     }
 
-    pub fn ends(self) -> Ends {
-        self.0.ends()
+    pub fn endpoints(self) -> Endpoints {
+        self.0.endpoints()
     }
 
     /// Whether a node stands between client and server, which connect to addresses of it.
-    pub fn has_middle(self) -> bool {
-        self.layout() == Layout::Middle
+    pub fn has_dut(self) -> bool {
+        self.layout() == Layout::Dut
     }
 
-    /// Whether the testbed is one of client, middle and server, also where the middle is left out.
+    /// Whether the testbed is one of client, DUT and server, also where the DUT is left out.
     pub fn is_of_three(self) -> bool {
-        matches!(self.layout(), Layout::Middle | Layout::NoMiddle)
+        matches!(self.layout(), Layout::Dut | Layout::NoDut)
     }
 
     /// Whether there is nothing but a wire between the ends of load.
     pub fn is_bare(self) -> bool {
-        self.ends() == Ends::Nodes && !self.has_middle()
+        self.endpoints() == Endpoints::Nodes && !self.has_dut()
     }
 
     /// The path with nothing but a wire between the ends, in a testbed of as many nodes.
@@ -184,7 +184,7 @@ impl Path {
         self.0.takes_xdp()
     }
 
-    /// Whether packets to servers come from addresses of the middle.
+    /// Whether packets to servers come from addresses of the DUT.
     pub fn has_local_addresses(self) -> bool {
         self.0.has_local_addresses()
     }

@@ -1,6 +1,6 @@
 //! Path `nftables`: between client and server nftables, which translates both addresses of each packet.
 
-use super::{Definition, Draft, Ends, Layout, three};
+use super::{Definition, Draft, Endpoints, Layout, three};
 
 pub(super) struct Nftables;
 
@@ -10,11 +10,11 @@ impl Definition for Nftables {
     }
 
     fn layout(&self) -> Layout {
-        Layout::Middle
+        Layout::Dut
     }
 
-    fn ends(&self) -> Ends {
-        Ends::Nodes
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::Nodes
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

@@ -1,6 +1,6 @@
 //! Path `raw`: the nodes' own stacks over the wire, and no container.
 
-use super::{Definition, Draft, Ends, Layout};
+use super::{Definition, Draft, Endpoints, Layout};
 
 pub(super) struct Raw;
 
@@ -13,8 +13,8 @@ impl Definition for Raw {
         Layout::Two
     }
 
-    fn ends(&self) -> Ends {
-        Ends::Nodes
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::Nodes
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

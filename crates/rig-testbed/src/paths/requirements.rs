@@ -1,6 +1,6 @@
 //! What is possible of a path, by the nodes that it is made of and by its ends.
 
-use super::{Ends, Layout, Path};
+use super::{Endpoints, Layout, Path};
 use crate::topology::{Endpoint, Node, TopologyError, WireOptions};
 
 /// A testbed that somebody asks for.
@@ -24,7 +24,7 @@ impl Asked<'_> {
 
     fn check_plain(&self) -> Result<(), TopologyError> {
         let Self { path, nodes, wire, endpoints } = *self;
-        let ends = path.ends();
+        let possible = path.endpoints();
         match (nodes.len(), wire) {
             (1, Some(_)) => {
                 return Err(TopologyError::new("a wire needs two nodes", "name a second node or remove the wire"));
@@ -40,19 +40,20 @@ impl Asked<'_> {
             }
         }
         let in_container = endpoints.iter().filter(|e| e.container.is_some()).count();
-        match ends {
-            Ends::Nodes if in_container > 0 => {
-                let others =
-                    names(|path| !path.is_of_three() && path.ends() != Ends::Nodes && path.layout() != Layout::One);
+        match possible {
+            Endpoints::Nodes if in_container > 0 => {
+                let others = names(|path| {
+                    !path.is_of_three() && path.endpoints() != Endpoints::Nodes && path.layout() != Layout::One
+                });
                 let hint = format!("name nodes only, or choose {others}");
                 return Err(TopologyError::new(format!("path {path} joins nodes, not containers"), hint));
             }
-            Ends::Nodes if nodes.len() == 1 => {
+            Endpoints::Nodes if nodes.len() == 1 => {
                 let what = format!("path {path} needs two nodes");
                 return Err(TopologyError::new(what, "use a testbed with two nodes"));
             }
-            Ends::Nodes => {}
-            _ if in_container == 0 || in_container < endpoints.len() && ends != Ends::ContainersOrNode => {
+            Endpoints::Nodes => {}
+            _ if in_container == 0 || in_container < endpoints.len() && possible != Endpoints::ContainersOrNode => {
                 let hint = format!("write endpoints as node/container, or choose path {}", path.without_anything());
                 return Err(TopologyError::new(format!("path {path} joins containers, not nodes"), hint));
             }
@@ -80,8 +81,8 @@ impl Asked<'_> {
 
     fn check_three(&self) -> Result<(), TopologyError> {
         let Self { path, nodes, wire, endpoints } = *self;
-        let [client, middle, server] = nodes else {
-            let hint = "name client, middle and server, in this order: nodes = [\"client\", \"balancer\", \"server\"]";
+        let [client, dut, server] = nodes else {
+            let hint = "name client, DUT and server, in this order: nodes = [\"client\", \"balancer\", \"server\"]";
             return Err(TopologyError::new(format!("path {path} in a testbed of {} nodes", nodes.len()), hint));
         };
         let Some(wire) = wire else {
@@ -97,8 +98,8 @@ impl Asked<'_> {
             let what = format!("path {path} joins nodes, and {container} is a container");
             return Err(TopologyError::new(what, format!("load goes from {} to {}", client.name, server.name)));
         }
-        if endpoints.iter().any(|endpoint| endpoint.node == middle.name) {
-            let what = format!("{} stands between the ends of path {path}", middle.name);
+        if endpoints.iter().any(|endpoint| endpoint.node == dut.name) {
+            let what = format!("{} stands between the ends of path {path}", dut.name);
             return Err(TopologyError::new(what, format!("load goes from {} to {}", client.name, server.name)));
         }
         match endpoints {

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Definition, Draft, Ends, Layout};
+use super::{Definition, Draft, Endpoints, Layout};
 use crate::plan::{Cidr, Route};
 use crate::topology::address::{v4, v6};
 use crate::topology::{Endpoint, Family, NextHop, Topology, UPLINK};
@@ -22,8 +22,8 @@ impl Definition for Routed {
         Layout::OneOrTwo
     }
 
-    fn ends(&self) -> Ends {
-        Ends::ContainersOrNode
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::ContainersOrNode
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

@@ -1,54 +1,54 @@
-//! What the paths of client, middle and server have in common: the lanes between them, and who receives what on which CPU.
+//! What the paths of client, DUT and server have in common: the lanes between them, and who receives what on which CPU.
 
 use rig_sys::ethtool::Offload;
 use rig_sys::napi::Urgency;
 
 use super::Draft;
 use crate::plan::{Cidr, Neighbour, Route, Threads};
-use crate::topology::{Endpoint, MIDDLE, NextHop, Topology, client_link, server_link, uplink};
+use crate::topology::{DUT, Endpoint, NextHop, Topology, client_link, server_link, uplink};
 
-/// Whose CPUs process what comes to the middle.
+/// Whose CPUs process what comes to the DUT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Receiving {
-    /// The middle's own, by threads of this urgency.
-    ByMiddle(Urgency),
-    /// The ends' put it into the queues of the middle's workers, as a network card would.
-    ByEnds,
+    /// The DUT's own, by threads of this urgency.
+    ByDut(Urgency),
+    /// The ends' put it into the queues of the DUT's workers, as a network card would.
+    ByEndpoints,
 }
 
 impl Receiving {
     /// The kernel itself carries packets: before everything else on its CPUs.
-    pub const BY_KERNEL: Self = Self::ByMiddle(Urgency::RealTime(1));
+    pub const BY_KERNEL: Self = Self::ByDut(Urgency::RealTime(1));
 }
 
-/// A wire of a lane, seen from the middle.
+/// A wire of a lane, seen from the DUT.
 struct ToEnd {
     lane: u32,
     /// The node at its other end.
     node: usize,
-    /// The middle's interface and its address there.
+    /// The DUT's interface and its address there.
     link: String,
-    middle: Cidr,
+    dut: Cidr,
     /// The end's.
     far_link: String,
     far: Cidr,
 }
 
-/// Both wires of each lane of a testbed with a middle, lane by lane.
+/// Both wires of each lane of a testbed with a DUT, lane by lane.
 fn wires(topology: &Topology) -> Vec<ToEnd> {
     let on = |(address, prefix), lane| Cidr { address: topology.on_lane(address, lane), prefix };
     let both = |lane| {
-        let to = |node, link, middle| ToEnd {
+        let to = |node, link, dut| ToEnd {
             lane,
             node,
             link,
-            middle: on(middle, lane),
+            dut: on(dut, lane),
             far_link: uplink(lane),
             far: on(topology.node_address(node), lane),
         };
         [
-            to(MIDDLE - 1, client_link(lane), topology.node_address(MIDDLE)),
-            to(MIDDLE + 1, server_link(lane), topology.middle_address()),
+            to(DUT - 1, client_link(lane), topology.node_address(DUT)),
+            to(DUT + 1, server_link(lane), topology.dut_address()),
         ]
     };
     (0..topology.lanes()).flat_map(both).collect()
@@ -70,18 +70,18 @@ pub(super) fn join_ends(draft: &mut Draft<'_>) {
     (0..2).for_each(|node| receive_at_end(draft, node, Receiving::BY_KERNEL));
 }
 
-/// Client, middle and server: the ends' kernels reach each other and the middle's pools through the middle.
+/// Client, DUT and server: the ends' kernels reach each other and the DUT's pools through the DUT.
 pub(super) fn put_between(draft: &mut Draft<'_>, datapath: &str, receiving: Receiving) {
     let topology = draft.topology;
     let Some(wire) = topology.wire() else { return };
-    draft.node(MIDDLE).datapath = Some(datapath.to_owned());
-    draft.forward(MIDDLE);
+    draft.node(DUT).datapath = Some(datapath.to_owned());
+    draft.forward(DUT);
     let wires = wires(topology);
     for to in &wires {
-        let ends = [(to.node, to.far_link.as_str()), (MIDDLE, to.link.as_str())];
+        let ends = [(to.node, to.far_link.as_str()), (DUT, to.link.as_str())];
         // The client's end comes first, and the server's last.
-        draft.lay(wire, if to.node < MIDDLE { ends } else { [ends[1], ends[0]] });
-        for (node, address) in [(MIDDLE, to.middle), (to.node, to.far)] {
+        draft.lay(wire, if to.node < DUT { ends } else { [ends[1], ends[0]] });
+        for (node, address) in [(DUT, to.dut), (to.node, to.far)] {
             if let Some(link) = draft.own(node).interfaces.last_mut() {
                 link.addresses.push(address);
             }
@@ -89,20 +89,20 @@ pub(super) fn put_between(draft: &mut Draft<'_>, datapath: &str, receiving: Rece
     }
     for lane in wires.chunks(2) {
         for (own, other) in [(&lane[0], &lane[1]), (&lane[1], &lane[0])] {
-            draft.own(own.node).routes.push(Route::via(other.middle.network(), own.middle.address));
+            draft.own(own.node).routes.push(Route::via(other.dut.network(), own.dut.address));
         }
     }
-    // What the kernels themselves send to the middle's pools, if anything, goes by the first lane.
+    // What the kernels themselves send to the DUT's pools, if anything, goes by the first lane.
     for (to, pool) in wires.iter().zip([topology.virtual_pool(), topology.local_pool()]) {
-        draft.own(to.node).routes.push(Route::via(pool.subnet(), to.middle.address));
+        draft.own(to.node).routes.push(Route::via(pool.subnet(), to.dut.address));
     }
-    for node in [MIDDLE - 1, MIDDLE + 1] {
+    for node in [DUT - 1, DUT + 1] {
         receive_at_end(draft, node, receiving);
     }
-    receive_at_middle(draft, receiving);
+    receive_at_dut(draft, receiving);
 }
 
-/// Lets the middle route to each end's pools, each on its lane.
+/// Lets the DUT route to each end's pools, each on its lane.
 pub(super) fn route_pools(draft: &mut Draft<'_>) {
     let topology = draft.topology;
     let built = topology.plan(&[]);
@@ -110,20 +110,20 @@ pub(super) fn route_pools(draft: &mut Draft<'_>) {
         let end = draft.own(to.node).name.clone();
         let endpoint = Endpoint { node: end.clone(), container: None };
         let Some(pool) = topology.lane_pool(&endpoint, to.lane) else { continue };
-        let middle = draft.own(MIDDLE);
-        middle.routes.push(Route::via(pool.subnet(), to.far.address));
+        let dut = draft.own(DUT);
+        dut.routes.push(Route::via(pool.subnet(), to.far.address));
         // XDP programs cannot ask where it is: their first packets would be lost.
         let mac = built.mac(&end, &to.far_link);
         let neighbour = mac.map(|mac| Neighbour { interface: to.link, address: to.far.address, mac });
-        middle.neighbours.extend(neighbour);
+        dut.neighbours.extend(neighbour);
     }
 }
 
-/// Where the middle takes the packets of both ends.
+/// Where the DUT takes the packets of both ends.
 pub(super) fn next_hop(topology: &Topology, node: usize) -> Option<NextHop> {
-    topology.middle().map(|middle| {
-        NextHop::Router(if node < middle { topology.node_address(middle).0 } else { topology.middle_address().0 })
-    })
+    topology
+        .dut()
+        .map(|dut| NextHop::Router(if node < dut { topology.node_address(dut).0 } else { topology.dut_address().0 }))
 }
 
 // Where nodes receive, each as it can carry most; see docs/decisions/three-nodes.md. A veth interface that takes unsegmented
@@ -131,32 +131,32 @@ pub(super) fn next_hop(topology: &Topology, node: usize) -> Option<NextHop> {
 // (veth_xmit of drivers/net/veth.c): TSO is off everywhere.
 
 /// What is received on the ends' CPUs is received by that of the worker that sent it, in whose cache it is, or that is to
-/// have it. Before the middle, for ends have little room for what waits.
+/// have it. Before the DUT, for ends have little room for what waits.
 fn receive_at_end(draft: &mut Draft<'_>, node: usize, receiving: Receiving) {
     let turns = draft.topology.turns(node, draft.cpus(node));
     for (lane, interface) in draft.own(node).interfaces.iter_mut().enumerate() {
         interface.offloads.insert(Offload::Tso, false);
         match receiving {
-            Receiving::ByMiddle(_) => {
+            Receiving::ByDut(_) => {
                 interface.threads = Some(Threads { cpus: from(&turns, lane), urgency: Urgency::RealTime(2) });
             }
             // Workers hand frames over themselves, which a veth takes with GRO only.
-            Receiving::ByEnds => drop(interface.offloads.insert(Offload::Gro, true)),
+            Receiving::ByEndpoints => drop(interface.offloads.insert(Offload::Gro, true)),
         }
     }
 }
 
-fn receive_at_middle(draft: &mut Draft<'_>, receiving: Receiving) {
-    let own = draft.cpus(MIDDLE).clone();
-    let ends = [MIDDLE - 1, MIDDLE + 1].map(|end| draft.topology.turns(end, draft.cpus(end)));
+fn receive_at_dut(draft: &mut Draft<'_>, receiving: Receiving) {
+    let own = draft.cpus(DUT).clone();
+    let ends = [DUT - 1, DUT + 1].map(|end| draft.topology.turns(end, draft.cpus(end)));
     // The interfaces are those to the client and to the server in turn, lane by lane.
-    for (turn, interface) in draft.own(MIDDLE).interfaces.iter_mut().enumerate() {
+    for (turn, interface) in draft.own(DUT).interfaces.iter_mut().enumerate() {
         interface.offloads.insert(Offload::Tso, false);
         interface.threads = Some(match receiving {
-            Receiving::ByEnds => Threads { cpus: from(&ends[turn % 2], turn / 2), urgency: Urgency::RealTime(1) },
-            Receiving::ByMiddle(urgency) => Threads { cpus: from(own.as_slice(), turn), urgency },
+            Receiving::ByEndpoints => Threads { cpus: from(&ends[turn % 2], turn / 2), urgency: Urgency::RealTime(1) },
+            Receiving::ByDut(urgency) => Threads { cpus: from(own.as_slice(), turn), urgency },
         });
-        if receiving != Receiving::ByEnds && own.len() > 1 {
+        if receiving != Receiving::ByEndpoints && own.len() > 1 {
             interface.steering = Some(own.clone());
         }
     }

@@ -1,6 +1,6 @@
 //! Path `vxlan`: each container has a veth pair into its node's bridge, and the bridges are joined by VXLAN over the wire.
 
-use super::{Definition, Draft, Ends, Layout};
+use super::{Definition, Draft, Endpoints, Layout};
 use crate::plan::{Cidr, Interface, Link};
 use crate::topology::address::{v4, v6};
 use crate::topology::{Family, UPLINK};
@@ -22,8 +22,8 @@ impl Definition for Vxlan {
         Layout::Two
     }
 
-    fn ends(&self) -> Ends {
-        Ends::Containers
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::Containers
     }
 
     fn plan(&self, draft: &mut Draft<'_>) {

@@ -180,7 +180,7 @@ mod tests {
     use crate::topology::{Family, Path, Topology};
 
     #[test]
-    fn a_middle_is_drawn_between_its_wires() {
+    fn a_dut_is_drawn_between_its_wires() {
         let names = ["client", "balancer", "server"].map(str::to_owned);
         let ends = ["client", "server"].map(|end| end.parse().unwrap());
         for path in Path::all().filter(|path| path.is_of_three()) {
@@ -190,10 +190,10 @@ mod tests {
                 let drawing = topology.draw(&[CpuSet::new([1]), CpuSet::new([0]), CpuSet::new([1])]);
                 let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
                 assert!(widths.iter().all(|w| *w == widths[0] && *w <= 120), "{path}:\n{drawing}");
-                let wires = if path.has_middle() { 2 } else { 1 };
+                let wires = if path.has_dut() { 2 } else { 1 };
                 assert_eq!(drawing.matches("├── wire ──┤").count(), wires, "{path}:\n{drawing}");
-                let other = format!("eth1 {} ", topology.middle_address().0);
-                assert_eq!(drawing.contains(&other), path.has_middle(), "{path}:\n{drawing}");
+                let other = format!("eth1 {} ", topology.dut_address().0);
+                assert_eq!(drawing.contains(&other), path.has_dut(), "{path}:\n{drawing}");
             }
         }
     }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::topology::{Endpoint, Ends, Family, Layout, Path, Topology, WireOptions};
+use crate::topology::{Endpoint, Endpoints, Family, Layout, Path, Topology, WireOptions};
 
 /// Testbeds of each path in both families, with several containers where there are such, and with every kind of wire.
 fn topologies() -> Vec<Topology> {
@@ -12,8 +12,8 @@ fn topologies() -> Vec<Topology> {
     for path in Path::all() {
         let (smallest, ends) = Topology::smallest(path).unwrap();
         let mut names: Vec<String> = smallest.nodes().iter().map(|node| node.name.clone()).collect();
-        if path.layout() == Layout::NoMiddle {
-            names.insert(1, "middle".to_owned());
+        if path.layout() == Layout::NoDut {
+            names.insert(1, "dut".to_owned());
         }
         let more = |end: &Endpoint| match &end.container {
             None => vec![end.clone()],
@@ -36,7 +36,7 @@ fn topologies() -> Vec<Topology> {
         if path.is_of_three() {
             all.push(smallest.with_lanes(3).unwrap());
         }
-        if path.ends() == Ends::ContainersOrNode {
+        if path.endpoints() == Endpoints::ContainersOrNode {
             let one = [ends[0].clone(), Endpoint { container: None, ..ends[1].clone() }];
             all.push(Topology::new(&names, Some(plain), path, &one).unwrap());
         }

@@ -2,18 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Endpoint, Family, MIDDLE, Topology};
+use super::{DUT, Endpoint, Family, Topology};
 use crate::plan::Cidr;
 
-/// The middle's pools stand beside those of the ends' first containers.
-pub(super) const MIDDLES_POOL: u8 = 1;
+/// The DUT's pools stand beside those of the ends' first containers.
+pub(super) const DUTS_POOL: u8 = 1;
 
 impl Topology {
-    /// The address of a node on the wire, and the length of its subnet's prefix; of the middle, that on the client's
+    /// The address of a node on the wire, and the length of its subnet's prefix; of the DUT, that on the client's
     /// wire.
     pub fn node_address(&self, node: usize) -> (IpAddr, u8) {
         let host = 11 + node as u8;
-        if self.path.has_middle() && node > MIDDLE {
+        if self.path.has_dut() && node > DUT {
             return self.on_servers_wire(host);
         }
         match self.family {
@@ -25,9 +25,9 @@ impl Topology {
         }
     }
 
-    /// The middle's address on the server's wire, and the length of its subnet's prefix.
-    pub fn middle_address(&self) -> (IpAddr, u8) {
-        self.on_servers_wire(11 + MIDDLE as u8)
+    /// The DUT's address on the server's wire, and the length of its subnet's prefix.
+    pub fn dut_address(&self) -> (IpAddr, u8) {
+        self.on_servers_wire(11 + DUT as u8)
     }
 
     fn on_servers_wire(&self, host: u8) -> (IpAddr, u8) {
@@ -37,15 +37,15 @@ impl Topology {
         }
     }
 
-    /// Addresses of the middle that clients connect to. No interface has them unless something there listens to them;
-    /// the client's packets reach the middle as those of any router do.
+    /// Addresses of the DUT that clients connect to. No interface has them unless something there listens to them;
+    /// the client's packets reach the DUT as those of any router do.
     pub fn virtual_pool(&self) -> Pool {
-        self.pool_of(0, MIDDLES_POOL)
+        self.pool_of(0, DUTS_POOL)
     }
 
-    /// Addresses of the middle that its packets to servers may come from.
+    /// Addresses of the DUT that its packets to servers may come from.
     pub fn local_pool(&self) -> Pool {
-        self.pool_of(1, MIDDLES_POOL)
+        self.pool_of(1, DUTS_POOL)
     }
 
     /// The address of a container, with its subnet.
@@ -57,7 +57,7 @@ impl Topology {
     /// 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180, 8), which are set apart for such tests.
     pub fn pool(&self, endpoint: &Endpoint) -> Option<Pool> {
         let (node, container) = self.place_of(endpoint)?;
-        let side = if self.path.has_middle() { node / 2 } else { node };
+        let side = if self.path.has_dut() { node / 2 } else { node };
         Some(self.pool_of(side as u8, container.unwrap_or(0) as u8))
     }
 

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::address::MIDDLES_POOL;
+use super::address::DUTS_POOL;
 use super::{Endpoint, Pool, Topology, TopologyError};
 
 /// The interface of an end on a lane.
@@ -13,12 +13,12 @@ pub fn uplink(lane: u32) -> String {
     format!("eth{lane}")
 }
 
-/// The middle's interface towards the client on a lane.
+/// The DUT's interface towards the client on a lane.
 pub fn client_link(lane: u32) -> String {
     format!("eth{}", 2 * lane)
 }
 
-/// The middle's interface towards the server on a lane.
+/// The DUT's interface towards the server on a lane.
 pub fn server_link(lane: u32) -> String {
     format!("eth{}", 2 * lane + 1)
 }
@@ -38,7 +38,7 @@ impl Topology {
             return Err(TopologyError::new(format!("{lanes} workers at each end"), hint));
         }
         if lanes > 1 && !self.path.is_of_three() {
-            let hint = "only client, middle and server have several wires: use one worker, or several queues";
+            let hint = "only client, DUT and server have several wires: use one worker, or several queues";
             return Err(TopologyError::new(format!("{several} of path {}", self.path), hint));
         }
         if lanes > 1 && self.wire.is_some_and(|wire| wire.rate.is_some()) {
@@ -61,8 +61,8 @@ impl Topology {
     /// The pool of an endpoint's worker; that of lane 0 is [`Self::pool`].
     pub fn lane_pool(&self, endpoint: &Endpoint, lane: u32) -> Option<Pool> {
         let Pool(first) = self.pool(endpoint)?;
-        // The middle's pool comes after the first.
-        let number = if lane == 0 { 0 } else { u32::from(MIDDLES_POOL) + lane };
+        // The DUT's pool comes after the first.
+        let number = if lane == 0 { 0 } else { u32::from(DUTS_POOL) + lane };
         Some(Pool(shifted(first, number)))
     }
 
@@ -92,7 +92,7 @@ fn shifted(address: IpAddr, subnets: u32) -> IpAddr {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::{Family, MIDDLE, Path, WireOptions};
+    use super::super::{DUT, Family, Path, WireOptions};
     use super::*;
     use crate::paths::tests::named;
 
@@ -128,7 +128,7 @@ mod tests {
             assert_eq!(many.lane_pool(&end, 0), one.pool(&end));
             assert_eq!(one.addresses(&end, 9).unwrap(), one.pool(&end).unwrap().addresses(9).collect::<Vec<_>>());
         }
-        assert_eq!(many.on_lane(one.middle_address().0, 0), one.middle_address().0);
+        assert_eq!(many.on_lane(one.dut_address().0, 0), one.dut_address().0);
         assert_eq!((&uplink(0)[..], &client_link(0)[..], &server_link(0)[..]), ("eth0", "eth0", "eth1"));
     }
 
@@ -145,7 +145,7 @@ mod tests {
                 [topology.virtual_pool(), topology.local_pool()].map(|pool| subnet(pool.first())).into();
             for lane in 0..topology.lanes() {
                 let pools = ends().map(|end| topology.lane_pool(&end, lane).unwrap().first());
-                let wires = [topology.node_address(MIDDLE).0, topology.middle_address().0];
+                let wires = [topology.node_address(DUT).0, topology.dut_address().0];
                 subnets.extend(pools.into_iter().chain(wires.map(|wire| topology.on_lane(wire, lane))).map(subnet));
             }
             assert_eq!(subnets.len(), 2 + 4 * Topology::LANES_MAX as usize, "{family:?}");

@@ -96,7 +96,7 @@ fn every_endpoint_has_an_address_of_its_own() {
 }
 
 #[test]
-fn a_middle_stands_between_client_and_server() {
+fn a_dut_stands_between_client_and_server() {
     let three = ["client", "lb", "server"];
     let refused = |nodes: &[&str], wire, path, ends: &[&str], expected: &str| {
         let error = topology(nodes, wire, path, ends).unwrap_err();
@@ -112,18 +112,18 @@ fn a_middle_stands_between_client_and_server() {
         for family in [Family::Ipv4, Family::Ipv6] {
             let t = topology(&three, true, path, &["client", "server"]).unwrap().with_family(family).unwrap();
             let ends: [Endpoint; 2] = ["client", "server"].map(|end| end.parse().unwrap());
-            assert_eq!(t.middle().is_some(), path != named("direct"), "{path}");
+            assert_eq!(t.dut().is_some(), path != named("direct"), "{path}");
             assert_eq!(t.nodes().len(), if path == named("direct") { 2 } else { 3 }, "{path}");
             let mut pools: BTreeSet<IpAddr> = ends.iter().map(|end| t.pool(end).unwrap().first()).collect();
             pools.extend([t.virtual_pool().first(), t.local_pool().first()]);
             assert_eq!(pools.len(), 4, "{path} {family:?}: {pools:?}");
             let mut own: BTreeSet<IpAddr> = ends.iter().map(|end| t.address(end).unwrap()).collect();
-            if path.has_middle() {
-                own.extend([t.node_address(1).0, t.middle_address().0]);
+            if path.has_dut() {
+                own.extend([t.node_address(1).0, t.dut_address().0]);
                 assert_eq!(own.len(), 4, "{path} {family:?}: {own:?}");
                 // The link to either end is a subnet of its own.
                 assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Router(t.node_address(1).0)));
-                assert_eq!(t.next_hop(&ends[1], &ends[0]), Some(NextHop::Router(t.middle_address().0)));
+                assert_eq!(t.next_hop(&ends[1], &ends[0]), Some(NextHop::Router(t.dut_address().0)));
             } else {
                 assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Peer(ends[1].clone())));
             }

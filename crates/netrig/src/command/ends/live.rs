@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use netrig_ends::client::Watch;
-use netrig_ends::guest::{Ends, NAME, Test};
+use netrig_ends::client_session::{Ends, NAME, Test};
 use netrig_ends::partial::Partial;
 use rig_cli::streams::note;
 use rig_load::plan::Load;

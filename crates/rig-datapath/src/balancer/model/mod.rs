@@ -35,7 +35,7 @@ const IPV6_LEAST_MTU: usize = 1280;
 
 /// The way out that the kernel's routes and neighbours say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct Route {
     pub source: Mac,
     pub destination: Mac,
     /// Largest IP packet.
@@ -96,11 +96,11 @@ struct Connection {
     /// What it was before a reset, in [`State::Close`].
     before: State,
     seen: u32,
-    client_way: Option<Way>,
+    client_route: Option<Route>,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
-pub type Ways = Box<dyn Fn(IpAddr) -> Result<Way, Drop>>;
+pub type Routes = Box<dyn Fn(IpAddr) -> Result<Route, Drop>>;
 
 /// The order of a backend's places: local addresses and ports.
 #[derive(Debug, Clone, Copy, Default)]
@@ -132,7 +132,7 @@ pub struct Model {
     mtu: usize,
     /// The tick in which senders were last told that something was too big, and how often.
     told: (u32, u32),
-    ways: Ways,
+    routes: Routes,
     hash: Hash,
     /// The device's, which frames are for.
     mac: Mac,
@@ -149,7 +149,7 @@ impl fmt::Debug for Model {
 impl Model {
     /// For `capacity` connections, on an interface of this address that takes IP packets of up to `mtu` bytes, of a machine
     /// whose addresses are `own`.
-    pub fn new(capacity: usize, (mac, mtu): (Mac, usize), own: &[IpAddr], ways: Ways, hash: Hash) -> Self {
+    pub fn new(capacity: usize, (mac, mtu): (Mac, usize), own: &[IpAddr], routes: Routes, hash: Hash) -> Self {
         Self {
             services: Vec::new(),
             backends: Vec::new(),
@@ -162,7 +162,7 @@ impl Model {
             policy: Policy::default(),
             mtu,
             told: (0, 0),
-            ways,
+            routes,
             hash,
             mac,
             own: own.to_vec(),
@@ -475,7 +475,7 @@ impl Model {
         };
         let (local, before) = (None, state);
         let mut connection =
-            Connection { client, service, backend, local, state, before, seen: tick, client_way: None };
+            Connection { client, service, backend, local, state, before, seen: tick, client_route: None };
         match self.services[service.0].service.forward.clone() {
             Forward::Route => {}
             Forward::Tunnel { local } => {
@@ -501,8 +501,8 @@ impl Model {
             mac.0.copy_from_slice(&frame[at..at + 6]);
             mac
         };
-        connection.client_way = match (self.ways)(client.ip()) {
-            Err(Drop::NoNeighbor) => Some(Way { source: mac(0), destination: mac(6), mtu: self.mtu }),
+        connection.client_route = match (self.routes)(client.ip()) {
+            Err(Drop::NoNeighbor) => Some(Route { source: mac(0), destination: mac(6), mtu: self.mtu }),
             known => known.ok(),
         };
         self.connections.push(connection);
@@ -530,25 +530,25 @@ impl Model {
         };
         let keep_source = direction == Direction::Inward && service.forward == Forward::Nat;
         let (tunnel, local) = (matches!(service.forward, Forward::Tunnel { .. }), connection.local);
-        let client_way = connection.client_way;
+        let client_route = connection.client_route;
         if let Kind::Flow { tcp_flags } = packet.kind {
             let connection = &mut self.connections[at];
             connection.note(packet.tuple.protocol, tcp_flags, direction, blind);
             connection.seen = tick;
         }
-        let way = match direction {
-            Direction::Inward => (self.ways)(backend.ip())?,
-            Direction::Outward => client_way.ok_or(Drop::NoRoute)?,
+        let route = match direction {
+            Direction::Inward => (self.routes)(backend.ip())?,
+            Direction::Outward => client_route.ok_or(Drop::NoRoute)?,
         };
         let outer = match (tunnel, packet.is_ipv6()) {
             (false, _) => 0,
             (true, false) => 20,
             (true, true) => 40,
         };
-        if packet.length + outer > way.mtu {
+        if packet.length + outer > route.mtu {
             let nat = direction == Direction::Outward && service.forward == Forward::Nat;
             let from = if nat { service.address.ip() } else { packet.tuple.destination.ip() };
-            return Err(self.too_big(packet, frame, from, way.mtu - outer, tick));
+            return Err(self.too_big(packet, frame, from, route.mtu - outer, tick));
         }
         packet.decrement_ttl(frame);
         if let (Some(to), false) = (to, blind) {
@@ -564,7 +564,7 @@ impl Model {
                 packet.encapsulate(frame, local.ip(), backend.ip());
             }
         }
-        packet.set_link(frame, way.source, way.destination);
+        packet.set_link(frame, route.source, route.destination);
         Ok(())
     }
 }

@@ -41,10 +41,10 @@ impl Blocking {
     }
 
     /// Serves one connection. False when the load is over for this end.
-    fn answer(&mut self, guest: &OwnedFd, kept: &Connection, course: &Course) -> Result<bool, Trouble> {
+    fn answer(&mut self, accepted: &OwnedFd, kept: &Connection, course: &Course) -> Result<bool, Trouble> {
         let mut left = self.request;
         while left > 0 {
-            match recv(guest, self.inbox.get_mut(), RecvFlags::empty()) {
+            match recv(accepted, self.inbox.get_mut(), RecvFlags::empty()) {
                 Ok((_, 0)) => return receive_ended(kept, course, Ok(())).map(|()| false),
                 Ok((_, bytes)) if bytes > left => return Err(excess(kept)),
                 Ok((_, bytes)) => left -= bytes,
@@ -58,7 +58,7 @@ impl Blocking {
         }
         let mut left = self.response.size;
         while left > 0 {
-            match self.response.push(guest, left) {
+            match self.response.push(accepted, left) {
                 Ok(bytes) => left -= bytes,
                 Err(Errno::INTR | Errno::AGAIN) => {
                     if course.is_stopped() || !has_peer(kept, course)? {
@@ -79,9 +79,9 @@ impl Engine for Blocking {
         self.toll.begin(course);
         while !course.is_stopped() && self.toll.wait(course) {
             match self.listener.accept(SocketFlags::CLOEXEC) {
-                Ok(guest) => {
+                Ok(accepted) => {
                     self.toll.pay(1);
-                    if !self.answer(&guest, kept, course)? {
+                    if !self.answer(&accepted, kept, course)? {
                         break;
                     }
                 }
@@ -102,13 +102,13 @@ fn excess(kept: &Connection) -> Trouble {
     too_much(kept, "more than one request over a connection")
 }
 
-/// What a [`Watch`] calls the listening socket and a connection that stays; guests follow.
+/// What a [`Watch`] calls the listening socket and a connection that stays; accepted ones follow.
 const LISTENER: usize = 0;
 const KEPT: usize = 1;
-const GUESTS: usize = 2;
+const FIRST_ACCEPTED: usize = 2;
 
 #[derive(Debug)]
-struct Guest {
+struct Accepted {
     socket: OwnedFd,
     line: Line,
     has_asked: bool,
@@ -121,10 +121,10 @@ pub(super) struct Polling {
     request: usize,
     response: Payload,
     inbox: Buffer,
-    guests: Vec<Option<Guest>>,
-    /// Places of `guests` that are empty.
+    accepted: Vec<Option<Accepted>>,
+    /// Places of `accepted` that are empty.
     free: Vec<usize>,
-    /// Guests at once: as many as the peer has for one thread.
+    /// Connections at once: as many as the peer has for one thread.
     most: usize,
     toll: Toll,
 }
@@ -134,11 +134,11 @@ impl Polling {
         let (request, response) = (load.request as usize, Payload::last(load.response));
         let (inbox, toll) = (inbox(load.request, 1), Toll::new(load, 1));
         let most = load.connections as usize;
-        Self { listener, request, response, inbox, guests: Vec::new(), free: Vec::new(), most, toll }
+        Self { listener, request, response, inbox, accepted: Vec::new(), free: Vec::new(), most, toll }
     }
 
     fn has_room(&self) -> bool {
-        self.guests.len() - self.free.len() < self.most
+        self.accepted.len() - self.free.len() < self.most
     }
 
     /// Takes in whoever waits, as far as there is room. False when there is none left.
@@ -158,21 +158,21 @@ impl Polling {
             };
             self.toll.pay(1);
             let place = self.free.pop().unwrap_or_else(|| {
-                self.guests.push(None);
-                self.guests.len() - 1
+                self.accepted.push(None);
+                self.accepted.len() - 1
             });
-            self.guests[place] = Some(Guest { socket, line: Line::default(), has_asked: false });
+            self.accepted[place] = Some(Accepted { socket, line: Line::default(), has_asked: false });
             // The request is mostly there already, and then there is nothing to watch.
             self.serve(place, connections[place % connections.len()], course)?;
-            if let Some(Guest { socket, .. }) = &self.guests[place] {
-                watch.add(socket, GUESTS + place).map_err(|errno| refused("watch a connection", errno))?;
+            if let Some(Accepted { socket, .. }) = &self.accepted[place] {
+                watch.add(socket, FIRST_ACCEPTED + place).map_err(|errno| refused("watch a connection", errno))?;
             }
         }
     }
 
     fn serve(&mut self, place: usize, kept: &Connection, course: &Course) -> Result<(), Trouble> {
-        let Some(guest) = &mut self.guests[place] else { return Ok(()) };
-        let Guest { socket, line, has_asked } = guest;
+        let Some(accepted) = &mut self.accepted[place] else { return Ok(()) };
+        let Accepted { socket, line, has_asked } = accepted;
         while !*has_asked {
             let end = match line.pull(&*socket, &mut self.inbox, self.request) {
                 Ok(Arrival::Nothing) => return Ok(()),
@@ -203,9 +203,9 @@ impl Polling {
         }
     }
 
-    /// Closes a guest's connection.
+    /// Closes an accepted connection.
     fn leave(&mut self, place: usize) {
-        self.guests[place] = None;
+        self.accepted[place] = None;
         self.free.push(place);
     }
 }
@@ -235,8 +235,8 @@ impl Engine for Polling {
                             return Ok(());
                         }
                     }
-                    guest => {
-                        let place = guest - GUESTS;
+                    accepted => {
+                        let place = accepted - FIRST_ACCEPTED;
                         self.serve(place, connections[place % connections.len()], course)?;
                     }
                 }

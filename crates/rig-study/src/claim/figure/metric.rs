@@ -69,18 +69,18 @@ pub enum Metric {
     Handshake(Statistic),
     /// Time from when a request was due to the first byte of its response, microseconds.
     FirstByte(Statistic),
-    /// Of the node in the middle, as all that follow: packets that its interfaces received and sent, per second.
-    MiddlePacketsIn,
-    MiddlePacketsOut,
+    /// Of the device under test, as all that follow: packets that its interfaces received and sent, per second.
+    DutPacketsIn,
+    DutPacketsOut,
     /// Their bits, per second.
-    MiddleBitsIn,
-    MiddleBitsOut,
+    DutBitsIn,
+    DutBitsOut,
     /// Connections that it knew of at the window's end.
-    MiddleConnections,
+    DutConnections,
     /// Share of the time of the CPUs that carried its packets that was not idle, percent.
-    MiddleCpu,
+    DutCpu,
     /// Packets that it dropped inside the window.
-    MiddleDrops,
+    DutDrops,
     /// CPUs of the side's nodes that received packets: each that took at least a hundredth of all that they processed
     /// (softnet_stat, proc(5)).
     CpusUsed,
@@ -198,13 +198,13 @@ impl Metric {
             Self::FirstByte(P99_9),
             Self::FirstByte(P99_99),
             Self::FirstByte(Max),
-            Self::MiddlePacketsIn,
-            Self::MiddlePacketsOut,
-            Self::MiddleBitsIn,
-            Self::MiddleBitsOut,
-            Self::MiddleConnections,
-            Self::MiddleCpu,
-            Self::MiddleDrops,
+            Self::DutPacketsIn,
+            Self::DutPacketsOut,
+            Self::DutBitsIn,
+            Self::DutBitsOut,
+            Self::DutConnections,
+            Self::DutCpu,
+            Self::DutDrops,
             Self::CpusUsed,
             Self::T95,
         ]
@@ -273,13 +273,13 @@ impl Metric {
                 Statistic::P99_99 => "first_byte_p99_99",
                 Statistic::Max => "first_byte_max",
             },
-            Self::MiddlePacketsIn => "middle_packets_in",
-            Self::MiddlePacketsOut => "middle_packets_out",
-            Self::MiddleBitsIn => "middle_bits_in",
-            Self::MiddleBitsOut => "middle_bits_out",
-            Self::MiddleConnections => "middle_connections",
-            Self::MiddleCpu => "middle_cpu",
-            Self::MiddleDrops => "middle_drops",
+            Self::DutPacketsIn => "dut_packets_in",
+            Self::DutPacketsOut => "dut_packets_out",
+            Self::DutBitsIn => "dut_bits_in",
+            Self::DutBitsOut => "dut_bits_out",
+            Self::DutConnections => "dut_connections",
+            Self::DutCpu => "dut_cpu",
+            Self::DutDrops => "dut_drops",
             Self::CpusUsed => "cpus_used",
             Self::T95 => "t95",
         }
@@ -292,9 +292,9 @@ impl Metric {
             | Self::BackgroundThroughput
             | Self::BitsOut
             | Self::BitsIn
-            | Self::MiddleBitsIn
-            | Self::MiddleBitsOut => "bit/s",
-            Self::Cpu | Self::Loss | Self::Reordered | Self::Duplicated | Self::Busy | Self::MiddleCpu => "%",
+            | Self::DutBitsIn
+            | Self::DutBitsOut => "bit/s",
+            Self::Cpu | Self::Loss | Self::Reordered | Self::Duplicated | Self::Busy | Self::DutCpu => "%",
             Self::ServiceDemand => "us/KB",
             Self::Retransmits => "segments",
             Self::Transactions
@@ -304,11 +304,11 @@ impl Metric {
             | Self::PacketsIn
             | Self::DropsOut
             | Self::Limit
-            | Self::MiddlePacketsIn
-            | Self::MiddlePacketsOut => "1/s",
-            Self::Concurrent | Self::Failed | Self::LimitHeld | Self::MiddleConnections => "connections",
-            Self::Drops | Self::MiddleDrops => "packets",
-            Self::Late => "begins",
+            | Self::DutPacketsIn
+            | Self::DutPacketsOut => "1/s",
+            Self::Concurrent | Self::Failed | Self::LimitHeld | Self::DutConnections => "connections",
+            Self::Drops | Self::DutDrops => "packets",
+            Self::Late => "starts",
             Self::TransactionDemand => "us/Tr",
             Self::CpusUsed => "CPUs",
             Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) | Self::T95 => {
@@ -323,8 +323,8 @@ impl Metric {
             | Self::BackgroundThroughput
             | Self::BitsOut
             | Self::BitsIn
-            | Self::MiddleBitsIn
-            | Self::MiddleBitsOut => Quantity::Rate,
+            | Self::DutBitsIn
+            | Self::DutBitsOut => Quantity::Rate,
             Self::Latency(_) | Self::Jitter | Self::Delay(_) | Self::Handshake(_) | Self::FirstByte(_) | Self::T95 => {
                 Quantity::Time
             }
@@ -348,11 +348,11 @@ impl Metric {
             | Self::DropsOut
             | Self::Limit
             | Self::LimitHeld
-            | Self::MiddlePacketsIn
-            | Self::MiddlePacketsOut
-            | Self::MiddleConnections
-            | Self::MiddleCpu
-            | Self::MiddleDrops
+            | Self::DutPacketsIn
+            | Self::DutPacketsOut
+            | Self::DutConnections
+            | Self::DutCpu
+            | Self::DutDrops
             | Self::CpusUsed => Quantity::Number,
         }
     }
@@ -382,13 +382,13 @@ impl Metric {
                 &[Side::Local]
             }
             // It is neither end; a figure has a side.
-            Self::MiddlePacketsIn
-            | Self::MiddlePacketsOut
-            | Self::MiddleBitsIn
-            | Self::MiddleBitsOut
-            | Self::MiddleConnections
-            | Self::MiddleCpu
-            | Self::MiddleDrops
+            Self::DutPacketsIn
+            | Self::DutPacketsOut
+            | Self::DutBitsIn
+            | Self::DutBitsOut
+            | Self::DutConnections
+            | Self::DutCpu
+            | Self::DutDrops
             | Self::T95 => &[Side::Local],
             Self::Loss | Self::Reordered | Self::Duplicated | Self::Jitter | Self::Delay(_) => {
                 &[Side::Receiver, Side::Local, Side::Remote]
@@ -424,13 +424,13 @@ impl Metric {
             | Self::LimitHeld
             | Self::Handshake(_)
             | Self::FirstByte(_)
-            | Self::MiddlePacketsIn
-            | Self::MiddlePacketsOut
-            | Self::MiddleBitsIn
-            | Self::MiddleBitsOut
-            | Self::MiddleConnections
-            | Self::MiddleCpu
-            | Self::MiddleDrops
+            | Self::DutPacketsIn
+            | Self::DutPacketsOut
+            | Self::DutBitsIn
+            | Self::DutBitsOut
+            | Self::DutConnections
+            | Self::DutCpu
+            | Self::DutDrops
             | Self::T95 => Some(Side::Local),
             Self::Throughput
             | Self::Datagrams
@@ -449,8 +449,14 @@ impl Metric {
 impl FromStr for Metric {
     type Err = FigureError;
 
+    /// Version 0.1.0 called the device under test "middle": `dut_cpu` is `dut_cpu`.
     fn from_str(text: &str) -> Result<Self, FigureError> {
-        named("metric", text, &Self::ALL, Self::name)
+        let is_older = |metric: &Self| {
+            let of_dut = metric.name().strip_prefix("dut_");
+            of_dut.is_some() && text.strip_prefix("middle_") == of_dut
+        };
+        let older = Self::ALL.into_iter().find(is_older);
+        older.map_or_else(|| named("metric", text, &Self::ALL, Self::name), Ok)
     }
 }
 

@@ -79,6 +79,21 @@ fn metrics_have_names_of_their_own_and_sides_that_they_know() {
     assert_eq!(serde_json::from_str::<Metric>("\"service_demand\"").unwrap(), Metric::ServiceDemand);
 }
 
+#[test]
+fn the_device_under_test_may_be_called_as_version_0_1_0_did() {
+    let message = |text: &str| text.parse::<FigureRef>().unwrap_err().to_string();
+    let mut of_dut = 0;
+    for metric in Metric::ALL {
+        let Some(rest) = metric.name().strip_prefix("dut_") else { continue };
+        assert_eq!(format!("middle_{rest}").parse(), Ok(metric));
+        of_dut += 1;
+    }
+    assert_eq!(of_dut, 7);
+    assert_eq!(figure("A.middle_cpu").to_string(), "A.dut_cpu");
+    assert!(message("A.middle_rain").starts_with("unknown metric `middle_rain`"));
+    assert!(message("A.middle_throughput").starts_with("unknown metric"));
+}
+
 proptest! {
     #[test]
     fn what_is_displayed_reads_back(

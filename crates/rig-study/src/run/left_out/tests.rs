@@ -1,7 +1,7 @@
 use rig_sys::cpu::CpuSet;
 
 use super::*;
-use crate::record::MiddleRecord;
+use crate::record::DutRecord;
 use crate::run::impossible;
 
 /// What a run of the built-in suite goes without, when netrig has so many CPUs.
@@ -10,10 +10,10 @@ fn left_out(cpus: u32, rootless: bool) -> Vec<LeftOut> {
 }
 
 fn left_out_of(mut suite: Suite, cpus: u32, rootless: bool) -> Vec<LeftOut> {
-    let shares = Shares::new(&CpuSet::new(0..cpus), &[], 0).unwrap();
+    let placement = Placement::new(&CpuSet::new(0..cpus), &[], 0).unwrap();
     let before = suite.scenarios.len();
     let left_out =
-        leave_out(&mut suite, &|scenario| why_not_here(scenario, &shares, rig_datapaths::ALL, Machine { rootless }));
+        leave_out(&mut suite, &|scenario| why_not_here(scenario, &placement, rig_datapaths::ALL, Machine { rootless }));
     let taken: usize = left_out.iter().map(|one| one.scenarios.len()).sum();
     assert_eq!(suite.scenarios.len(), before - taken);
     assert!(left_out.iter().flat_map(|one| &one.scenarios).all(|id| suite.scenario(id).is_none()));
@@ -77,14 +77,13 @@ fn of_what_was_left_out_only_that_which_was_asked_for_is_told() {
 fn claims_about_what_is_not_there_have_no_verdict() {
     let text = include_str!("../../../tests/records/trial-packets-0.1.0.json");
     let record: TrialRecord = serde_json::from_str(text).unwrap();
-    let middle = |workers: &[u32], shared: &[u32]| MiddleRecord {
+    let dut = |workers: &[u32], shared: &[u32]| DutRecord {
         workers: workers.to_vec(),
         shared: shared.to_vec(),
-        ..crate::figures::middle::tests::middle()
+        ..crate::figures::dut::tests::dut()
     };
-    let trial = |id: &str, middle| TrialRecord { scenario: id.to_owned(), middle: Some(middle), ..record.clone() };
-    let trials =
-        [trial("A-1", middle(&[0], &[0])), trial("A-2", middle(&[0, 1], &[1])), trial("B-2", middle(&[0, 1], &[]))];
+    let trial = |id: &str, dut| TrialRecord { scenario: id.to_owned(), dut: Some(dut), ..record.clone() };
+    let trials = [trial("A-1", dut(&[0], &[0])), trial("A-2", dut(&[0, 1], &[1])), trial("B-2", dut(&[0, 1], &[]))];
     let suite = Suite::load("balancer").unwrap();
     let options = Options {
         quick: false,

@@ -89,8 +89,8 @@ impl UnderLoad for Fake {
     }
 }
 
-fn phase(name: &str, begins: Vec<Step>, lasts: Lasts) -> Phase {
-    Phase { name: name.to_owned(), begins, lasts }
+fn phase(name: &str, steps: Vec<Step>, lasts: Lasts) -> Phase {
+    Phase { name: name.to_owned(), steps, lasts }
 }
 
 fn rate(rate: Rate) -> Vec<Step> {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::super::packets::{EndWorkersFile, PortsFile, Protocol, SearchFile};
+use super::super::packets::{PacketThreadsFile, PortsFile, Protocol, SearchFile};
 use super::table::{Group, Reader};
 use super::{LoadError, names};
 
@@ -310,7 +310,7 @@ pub(in crate::suite) struct PacketKeys {
     /// By which way packets enter and leave the kernel; auto unless told.
     pub driver: Option<Driver>,
     /// Queues of each end that are used, each with a thread; 1 unless told.
-    pub workers: Option<EndWorkersFile>,
+    pub workers: Option<PacketThreadsFile>,
     /// How the highest rate is found before the window.
     pub search: Option<SearchFile>,
 }

@@ -3,11 +3,11 @@
 use rig_load::plan::Load;
 use rig_packet::Service;
 use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan, Place, PortPlan, Range, Take};
-use rig_testbed::topology::{Endpoint, Ends, Family, NextHop, Pool, Topology, uplink};
-use rig_testbed::{Middle, UPLINK};
+use rig_testbed::topology::{Endpoint, Endpoints, Family, NextHop, Pool, Topology, uplink};
+use rig_testbed::{Dut, UPLINK};
 
 use super::super::load::{LoadError, error};
-use super::{EndWorkers, PacketTraffic};
+use super::{PacketThreads, PacketTraffic};
 
 const HOP_LIMIT: u8 = 64;
 
@@ -22,7 +22,7 @@ pub struct PortOf<'a> {
     /// Of the peer's interface on each lane, where that is known.
     pub peer_macs: &'a [[u8; 6]],
     /// What stands between both, on the paths that have such.
-    pub middle: Option<Middle>,
+    pub dut: Option<Dut>,
 }
 
 impl PortOf<'_> {
@@ -50,7 +50,7 @@ pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end:
             (NextHop::Peer(_), Some(mac)) => GatewayPlan::Mac(*mac),
             (NextHop::Peer(_), None) => GatewayPlan::Address(far.port()),
         };
-        let (interface, workers) = match topology.path().is_of_three() {
+        let (interface, threads) = match topology.path().is_of_three() {
             true => (uplink(lane), vec![end.place(lane, 0)]),
             false => (UPLINK.to_owned(), (0..traffic.workers.least()).map(|queue| end.place(queue, queue)).collect()),
         };
@@ -63,7 +63,7 @@ pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end:
             vxlan: None,
             local: vec![Range { first: pool.first(), count: topology.part(local, lane) }],
             remote: remote(traffic, topology, end, lane)?,
-            workers,
+            threads,
             mtu,
             // A thread receives at one end of each of their wires.
             live: !topology.path().is_of_three(),
@@ -85,16 +85,16 @@ fn remote(traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>, lane: 
         let first = topology.lane_pool(end.peer, lane)?.first();
         Some(Range { first, count: topology.part(total, lane) })
     };
-    match (topology.path().has_middle(), end.is_client) {
-        // What clients connect to is the middle's, and so is what servers hear from.
+    match (topology.path().has_dut(), end.is_client) {
+        // What clients connect to is the DUT's, and so is what servers hear from.
         (true, true) => Some(vec![Range {
             first: topology.virtual_pool().first(),
-            count: end.middle.map_or(1, |middle| middle.service_addresses),
+            count: end.dut.map_or(1, |dut| dut.service_addresses),
         }]),
         (true, false) => {
             let own = [
                 Range { first: topology.local_pool().first(), count: Pool::SIZE },
-                Range { first: topology.on_lane(topology.middle_address().0, lane), count: 1 },
+                Range { first: topology.on_lane(topology.dut_address().0, lane), count: 1 },
             ];
             // IPVS leaves the client's address as it is, and any client's connection may come to any server.
             own.into_iter().map(Some).chain((0..topology.lanes()).map(far)).collect()
@@ -111,19 +111,19 @@ pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology)
             if queues > 1 {
                 return error(
                     format!("packets on wires of {queues} queues over path {path}"),
-                    "what comes out of a middle would come to the queue of any CPU: remove queues, and give the load workers",
+                    "what comes out of a DUT would come to the queue of any CPU: remove queues, and give the load workers",
                 );
             }
             workers.check_addresses(traffic)?;
         }
-        (path, EndWorkers::All) => {
+        (path, PacketThreads::All) => {
             return error(
                 format!("workers = \"all\" over path {path}"),
-                "all is for client, middle and server: give a number, and the wire as many queues",
+                "all is for client, DUT and server: give a number, and the wire as many queues",
             );
         }
-        (path, EndWorkers::Number(workers)) => {
-            let is_wire = path.ends() == Ends::Nodes;
+        (path, PacketThreads::Number(workers)) => {
+            let is_wire = path.endpoints() == Endpoints::Nodes;
             let queues = if is_wire { queues } else { 1 };
             if workers.get() > queues {
                 let hint = match is_wire {

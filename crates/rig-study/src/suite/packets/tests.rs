@@ -207,14 +207,14 @@ fn ports_have_addresses_of_their_own() {
         let scenario = parse(path, &load).unwrap();
         let (from, to) = &scenario.traffic.pairs[0];
         let packets = scenario.traffic.packets.as_ref().unwrap();
-        let end = PortOf { own: from, peer: to, is_client: true, cpus: &[4, 5], peer_macs: &[[2; 6]], middle: None };
+        let end = PortOf { own: from, peer: to, is_client: true, cpus: &[4, 5], peer_macs: &[[2; 6]], dut: None };
         let load = with_port(&scenario.traffic.connect, packets, &scenario.topology, &end).unwrap();
         let port = port(&load);
         assert_eq!(port.local, [Range { first: own("198.18.0.1"), count: 9 }], "{path}");
         assert_eq!(port.remote, [Range { first: own("198.19.0.1"), count: 2 }], "{path}");
         assert_eq!(port.address, own("198.18.0.254"), "{path}");
         let gateway = router.map_or(GatewayPlan::Mac([2; 6]), |router| GatewayPlan::Address(own(router)));
-        assert_eq!((port.gateway, port.workers[0].cpu), (gateway, Some(4)), "{path}");
+        assert_eq!((port.gateway, port.threads[0].cpu), (gateway, Some(4)), "{path}");
         let kernels = [from, to].map(|end| scenario.topology.address(end).unwrap());
         for range in port.local.iter().chain(&port.remote) {
             assert!(!kernels.contains(&range.first), "{path}");

@@ -69,10 +69,10 @@ deadline = "90s"
     let own = |rate| Step::Rate { load: Which::Own, rate };
     let under = |rate| Step::Rate { load: Which::Under, rate: Rate::At(rate) };
     let [quarter, both, settle] = programme.phases.as_slice() else { panic!("{programme:?}") };
-    assert_eq!((quarter.begins.as_slice(), &quarter.lasts), (&[own(Rate::OfLimit(0.25))][..], &Lasts::Window));
-    assert_eq!(both.begins, [own(Rate::At(5000.0)), under(10_240.0)]);
+    assert_eq!((quarter.steps.as_slice(), &quarter.lasts), (&[own(Rate::OfLimit(0.25))][..], &Lasts::Window));
+    assert_eq!(both.steps, [own(Rate::At(5000.0)), under(10_240.0)]);
     assert_eq!(both.lasts, Lasts::Time(Duration::from_secs(3)));
-    assert_eq!(settle.begins, [own(Rate::At(10_000.0)), under(0.0)]);
+    assert_eq!(settle.steps, [own(Rate::At(10_000.0)), under(0.0)]);
     let Lasts::Until(wait) = &settle.lasts else { panic!("{settle:?}") };
     assert_eq!((wait.hold, wait.deadline), (Duration::from_millis(500), Duration::from_secs(90)));
     assert_eq!((wait.condition.side, wait.condition.metric), (Side::Local, Metric::Transactions));

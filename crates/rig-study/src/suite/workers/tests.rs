@@ -8,7 +8,7 @@ const HELD: &str = r#"load = { kind = "packets", protocol = "udp", connections_p
 fn parse(scenarios: &[(&str, &str, &str)], rest: &str) -> Result<Suite> {
     let mut text = String::from(
         "name = \"small\"\ntitle = \"Small\"\n[defaults]\nwindow = \"1s\"\nwarm_up = \"1s\"\ncool_down = \"1s\"\n\
-         [testbed.t]\nnodes = [\"client\", \"middle\", \"server\"]\nwire = {}\n",
+         [testbed.t]\nnodes = [\"client\", \"dut\", \"server\"]\nwire = {}\n",
     );
     for (id, path, keys) in scenarios {
         text += &format!(
@@ -46,8 +46,8 @@ fn a_list_of_workers_makes_a_scenario_of_each() {
         ]
     );
     assert!(suite.scenarios.iter().all(|row| row.row_of.as_deref() == Some("A")));
-    let middle = Middle { workers: 16, service_addresses: 8, local_addresses: 50, profile: true };
-    assert_eq!(suite.scenarios[2].middle, Some(middle));
+    let dut = Dut { workers: 16, service_addresses: 8, local_addresses: 50, profile: true };
+    assert_eq!(suite.scenarios[2].dut, Some(dut));
     // Rows differ in nothing else.
     assert_eq!(suite.scenarios[0].traffic, suite.scenarios[2].traffic);
     assert!(suite.clone().only(&["A-2".into()]).is_ok());
@@ -60,14 +60,14 @@ fn a_number_of_workers_makes_one_scenario() {
         let suite = with(keys).unwrap();
         let [scenario] = &suite.scenarios[..] else { panic!("{:?}", suite.scenarios) };
         assert_eq!((scenario.id.as_str(), scenario.row_of.as_ref()), ("A", None));
-        let middle = Middle { workers, service_addresses: 1, local_addresses: 1, profile: false };
-        assert_eq!(scenario.middle, Some(middle));
+        let dut = Dut { workers, service_addresses: 1, local_addresses: 1, profile: false };
+        assert_eq!(scenario.dut, Some(dut));
     }
-    assert_eq!(parse(&[("D", "direct", LOAD)], "").unwrap().scenarios[0].middle, None);
+    assert_eq!(parse(&[("D", "direct", LOAD)], "").unwrap().scenarios[0].dut, None);
 }
 
 #[test]
-fn what_no_middle_can_be_is_refused_at_its_line() {
+fn what_no_dut_can_be_is_refused_at_its_line() {
     refused(with("workers = []"), 17, &["empty list", "workers = [1, 2, 4]"]);
     refused(with("workers = [1, 0]"), 17, &["0 workers", "1 to 1024"]);
     refused(with("workers = [1, 2, 1]"), 17, &["1 workers twice", "give it once"]);
@@ -97,14 +97,14 @@ fn a_scenario_may_have_the_load_of_another() {
 }
 
 #[test]
-fn figures_of_a_middle_need_one_and_limits_what_was_searched() {
+fn figures_of_a_dut_need_one_and_limits_what_was_searched() {
     let scenarios = [("D", "direct", LOAD), ("A", "balancer", LOAD), ("H", "balancer", HELD)];
     let claim = |holds: &str| parse(&scenarios, &format!("[[claim]]\ntext = \"t\"\nholds = \"{holds}\"\n"));
-    for good in ["A.middle_packets_in >= 1", "H.limit_held >= 1", "A.limit >= D.limit", "D.drops_out <= 0"] {
+    for good in ["A.dut_packets_in >= 1", "H.limit_held >= 1", "A.limit >= D.limit", "D.drops_out <= 0"] {
         claim(good).unwrap();
     }
     for (bad, words) in [
-        ("D.middle_cpu <= 1", ["nothing stands between", "`D`"]),
+        ("D.dut_cpu <= 1", ["nothing stands between", "`D`"]),
         ("A.limit_held >= 1", ["what is searched in scenario 'A' is connections", "write limit"]),
         ("H.limit >= 1", ["what is searched in scenario 'H' is held connections", "write limit_held"]),
     ] {
@@ -131,7 +131,7 @@ fn tables_of_workers_have_all_rows_and_what_was_published() {
     let [(2, published)] = &workers.reference[..] else { panic!("{:?}", workers.reference) };
     assert_eq!(published.get(Side::Local, Metric::Limit), Some(200_000.0));
     // A column of bytes, kept in the metric's bits.
-    assert_eq!(published.get(Side::Local, Metric::MiddleBitsIn), Some(80.0));
+    assert_eq!(published.get(Side::Local, Metric::DutBitsIn), Some(80.0));
     assert!(layout.shows("A-2") && layout.shows("D") && !layout.shows("H"));
 
     refused(table("cases = []"), 38, &["the table 'T' has no cases"]);

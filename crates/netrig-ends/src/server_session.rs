@@ -34,11 +34,11 @@ const PINGS: u32 = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     Reply(Reply),
-    /// Start a worker with this plan, if there is room for one; else call [`Session::not_started`].
+    /// Start a worker with this plan, if there is room for one; else call [`ServerSession::not_started`].
     Start(Box<WorkerPlan>),
     /// Hand the order to the worker.
     Order(Order),
-    /// Read the machine's counters and call [`Session::counted`].
+    /// Read the machine's counters and call [`ServerSession::counted`].
     Count,
     /// Send what is to be sent, then close the connection; end the worker at once if there is one. The last action.
     Close,
@@ -115,7 +115,7 @@ impl Lock {
 
 /// One control connection at the server.
 #[derive(Debug)]
-pub struct Session {
+pub struct ServerSession {
     peer: SocketAddr,
     local: SocketAddr,
     limits: Arc<Limits>,
@@ -128,7 +128,7 @@ pub struct Session {
     actions: VecDeque<Action>,
 }
 
-impl Session {
+impl ServerSession {
     /// A connection from `peer`, accepted on the address `local` at `now_ns`.
     pub fn new(
         peer: SocketAddr,

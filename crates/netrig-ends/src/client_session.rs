@@ -14,7 +14,7 @@ use super::clocks::Clocks;
 use super::machine::{MachineUse, Reading};
 use super::records;
 use super::seal::{self, Broken, End, Key, Nonce, Seal};
-use super::session;
+use super::server_session;
 use super::wire::{self, Ask, Done, LONGEST_REPLY, PROTOCOL, Reply, Request, Version};
 
 /// How the client's end is called in plans and records.
@@ -42,7 +42,7 @@ pub enum Action {
     Start(Box<WorkerPlan>),
     /// Hand the order to the worker.
     Order(Order),
-    /// Read the machine's counters and call [`Guest::counted`].
+    /// Read the machine's counters and call [`ClientSession::counted`].
     Count,
     /// An interim sample: the end's name and what it saw.
     Show(&'static str, Sample),
@@ -133,7 +133,7 @@ enum Trust {
 
 /// One control connection at the client.
 #[derive(Debug)]
-pub struct Guest {
+pub struct ClientSession {
     server: SocketAddr,
     test: Test,
     trust: Trust,
@@ -143,7 +143,7 @@ pub struct Guest {
     actions: VecDeque<Action>,
 }
 
-impl Guest {
+impl ClientSession {
     /// A connection to `server`, made at `now_ns`, over which `test` is to be run.
     pub fn new(server: SocketAddr, test: Test, now_ns: u64) -> Self {
         let (lines, state) = (Lines::new(LONGEST_REPLY), State::Greeting);
@@ -252,7 +252,7 @@ impl Guest {
             }
             (Reply::Sample(sample), State::Running(running)) if running.samples > 0 => {
                 running.samples -= 1;
-                self.actions.push_back(Action::Show(session::NAME, *sample));
+                self.actions.push_back(Action::Show(server_session::NAME, *sample));
             }
             (Reply::Done(done), State::Running(running)) if running.done.is_none() => {
                 running.done = Some(done);
@@ -502,7 +502,7 @@ impl Guest {
             return self.fail(format!("the server's record does not fit the test: {what}"));
         }
         let Done { record: mut server, machine: mut server_machine } = *done;
-        session::NAME.clone_into(&mut server.name);
+        server_session::NAME.clone_into(&mut server.name);
         for time in [
             &mut server.window_begin_ns,
             &mut server.window_end_ns,

@@ -1,4 +1,4 @@
-//! One worker's thread.
+//! One thread of a fleet.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,22 +21,17 @@ use super::orders::{Order, Orders};
 const PUBLISH: Nanos = 1_000_000;
 /// After so many passes that found nothing to do, another thread of this CPU may run.
 const PATIENCE: u32 = 2;
-/// How often a worker with work offers its CPU to others: both ends of a load may have to share one. The scheduler would
+/// How often a thread with work offers its CPU to others: both ends of a load may have to share one. The scheduler would
 /// let it go on until its next tick, some milliseconds, in which rings overflow. On a CPU of its own the offer costs a
 /// system call of a hundredth of that.
 const OFFER: Nanos = 20_000;
 /// Who has the CPU for longer than this does not offer it in turn, as the other end of a load would. The scheduler lets it go
-/// on until a tick, so a worker that went on offering would have 20 us of each 4 ms.
+/// on until a tick, so a thread that went on offering would have 20 us of each 4 ms.
 const ABSENCE: Nanos = 1_000_000;
 /// What the scheduler takes a turn to be that is given up, see [`rig_sys::cpu::set_slice`].
 pub(super) const TURN: Duration = Duration::from_micros(100);
 
-/// Where a worker leaves what it has counted. The worker never waits for it.
-#[derive(Debug, Default)]
-pub(super) struct Desk {
-    pub published: Mutex<Published>,
-}
-
+/// What a thread leaves of what it has counted, behind a lock for which it never waits.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     /// When; 0: not yet.
@@ -52,17 +47,17 @@ pub(super) struct Published {
 pub(super) enum Exchange {
     #[default]
     Nothing,
-    /// Empty ones, for the worker to go on with.
+    /// Empty ones, for the thread to go on with.
     Offered(Latencies),
     /// What was measured until then.
     Taken(Latencies),
 }
 
-/// Where the gateway of an interface is, as the worker says whose queue the answer came to.
+/// Where the gateway of an interface is, as the thread says whose queue the answer came to.
 #[derive(Debug, Default)]
-pub(super) struct Beacon(AtomicU64);
+pub(super) struct GatewayMac(AtomicU64);
 
-impl Beacon {
+impl GatewayMac {
     const KNOWN: u64 = 1 << 48;
 
     fn get(&self) -> Option<Mac> {
@@ -76,7 +71,7 @@ impl Beacon {
     }
 }
 
-/// What a worker leaves behind.
+/// What a thread leaves behind.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub counters: Counters,
@@ -88,8 +83,8 @@ pub(super) struct Done {
 #[derive(Debug)]
 pub(super) struct Work<'a> {
     pub orders: &'a Orders,
-    pub desk: &'a Desk,
-    pub beacon: &'a Beacon,
+    pub published: &'a Mutex<Published>,
+    pub gateway_mac: &'a GatewayMac,
 }
 
 impl Work<'_> {
@@ -148,7 +143,7 @@ impl Work<'_> {
 
     /// Whether nobody was in the way.
     fn publish<F: Family>(&self, engine: &mut Engine<F>, usage: Usage, now: Nanos) -> bool {
-        let mut published = match self.desk.published.try_lock() {
+        let mut published = match self.published.try_lock() {
             Ok(published) => published,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
@@ -169,9 +164,9 @@ impl Work<'_> {
 
     /// Tells the others of this interface where the gateway is, or learns it from them. `last` is what both knew.
     fn compare<F: Family>(&self, engine: &mut Engine<F>, last: &mut Option<Mac>) {
-        let (own, others) = (engine.gateway(), self.beacon.get());
+        let (own, others) = (engine.gateway(), self.gateway_mac.get());
         match (own, others) {
-            (Some(mac), _) if own != *last => self.beacon.set(mac),
+            (Some(mac), _) if own != *last => self.gateway_mac.set(mac),
             (_, Some(mac)) if others != own => engine.learn_gateway(mac),
             _ => {}
         }
@@ -179,7 +174,7 @@ impl Work<'_> {
     }
 }
 
-/// How long a worker with work keeps its CPU to itself when it was without it for so long: half of that, so that two ends
+/// How long a thread with work keeps its CPU to itself when it was without it for so long: half of that, so that two ends
 /// that share a CPU with somebody else soon have short turns again when they are alone.
 fn reserve(away: Nanos) -> Nanos {
     if away > ABSENCE { away / 2 } else { 0 }
@@ -202,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_was_kept_from_its_cpu_keeps_it_for_a_while() {
+    fn a_thread_that_was_kept_from_its_cpu_keeps_it_for_a_while() {
         assert_eq!(reserve(0), 0);
         assert_eq!(reserve(ABSENCE), 0);
         assert_eq!(reserve(4_000_000), 2_000_000);
@@ -213,11 +208,11 @@ mod tests {
 
     #[test]
     fn a_gateway_is_told_as_it_is() {
-        let beacon = Beacon::default();
-        assert_eq!(beacon.get(), None);
+        let gateway_mac = GatewayMac::default();
+        assert_eq!(gateway_mac.get(), None);
         for mac in [Mac([0; 6]), Mac([2, 0, 0, 0, 0, 1]), Mac([255; 6])] {
-            beacon.set(mac);
-            assert_eq!(beacon.get(), Some(mac));
+            gateway_mac.set(mac);
+            assert_eq!(gateway_mac.get(), Some(mac));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Client, middle and server: each path carries what it is given, on the CPUs that are its own, and leaves nothing.
+//! Client, DUT and server: each path carries what it is given, on the CPUs that are its own, and leaves nothing.
 
 use std::fs;
 
@@ -10,11 +10,11 @@ use rig_study::suite::{Scenario, Suite};
 use rig_sys::napi;
 use rig_testbed::datapath::Machine;
 use rig_testbed::topology::Path;
-use rig_testbed::{Middle, Testbed};
+use rig_testbed::{Dut, Testbed};
 
 use crate::world;
 
-const MIDDLE: Middle = Middle { workers: 1, service_addresses: 2, local_addresses: 2, profile: false };
+const DUT: Dut = Dut { workers: 1, service_addresses: 2, local_addresses: 2, profile: false };
 
 /// Connections that a trial opens, in its 450 ms: so few that all their packets of one way, at most five each, fit into
 /// a veth's ring of 256 frames, and none is lost however long a busy machine keeps a node from its CPU.
@@ -23,15 +23,15 @@ const OPENED: u64 = 45;
 /// One scenario over `path`.
 fn suite(path: Path, family: &str, load: &str) -> Suite {
     let text = format!(
-        "name = \"middle\"\ntitle = \"Middle\"\n\
+        "name = \"dut\"\ntitle = \"DUT\"\n\
          [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
          [testbed.three]\nnodes = [\"client\", \"lb\", \"server\"]\nwire = {{}}\n\
          [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"three\"\npath = \"{path}\"\nfamily = \"{family}\"\n\
          from = \"client\"\nto = \"server\"\n\
          load = {{ kind = \"packets\", connections_per_second = 100, client_addresses = 3, server_addresses = 3, {load} }}\n"
     );
-    let mut suite = Suite::parse("middle.toml", &text).unwrap_or_else(|error| panic!("{error}"));
-    suite.scenarios[0].middle = path.has_middle().then_some(MIDDLE);
+    let mut suite = Suite::parse("dut.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    suite.scenarios[0].dut = path.has_dut().then_some(DUT);
     suite
 }
 
@@ -56,7 +56,7 @@ pub fn as_root(body: impl FnOnce()) {
 /// Whether the machine lacks what a scenario's path needs, which is told.
 pub fn is_lacking(scenario: &Scenario, rig: &Rig) -> bool {
     let path = scenario.topology.path();
-    let lack = not_here(scenario, rig.shares(), rig_datapaths::ALL, Machine { rootless: false });
+    let lack = not_here(scenario, rig.placement(), rig_datapaths::ALL, Machine { rootless: false });
     if let Some(rig_study::run::Lack { found, .. }) = &lack {
         let of = match path.name() {
             _ if found.contains("a CPU each") => Lack::Cpus,
@@ -106,20 +106,20 @@ fn every_path_carries_connections_without_a_failure_in_both_families() {
                     total(record, end, name),
                     0,
                     "{what}: {name} of {end:?}: {:#?}",
-                    (&record.middle, &record.workers)
+                    (&record.dut, &record.workers)
                 );
             }
         }
-        assert_eq!(record.middle.is_some(), path.has_middle(), "{what}");
-        let Some(middle) = &record.middle else { return };
-        assert!(middle.in_packets > 0 && middle.out_packets > 0, "{what}: {middle:?}");
-        assert_eq!(middle.services.len(), 2, "{what}: {middle:?}");
-        assert!(middle.services.iter().all(|service| service.backends.len() == 3), "{what}: {middle:?}");
-        assert_eq!(middle.drops, [], "{what}");
+        assert_eq!(record.dut.is_some(), path.has_dut(), "{what}");
+        let Some(dut) = &record.dut else { return };
+        assert!(dut.in_packets > 0 && dut.out_packets > 0, "{what}: {dut:?}");
+        assert_eq!(dut.services.len(), 2, "{what}: {dut:?}");
+        assert!(dut.services.iter().all(|service| service.backends.len() == 3), "{what}: {dut:?}");
+        assert_eq!(dut.drops, [], "{what}");
         let [agent] = &record.agents[..] else { panic!("{what}: {:?}", record.agents) };
         assert_eq!((agent.name.as_str(), agent.node.as_str()), (path.name(), "lb"), "{what}");
-        assert_eq!((&agent.version, &agent.state.services), (&middle.system, &middle.services), "{what}");
-        println!("{what}: {}, {:?} connections", middle.system, middle.connections);
+        assert_eq!((&agent.version, &agent.state.services), (&dut.system, &dut.services), "{what}");
+        println!("{what}: {}, {:?} connections", dut.system, dut.connections);
     });
 }
 
@@ -130,8 +130,8 @@ fn every_path_but_proxies_carries_datagrams_in_both_families() {
             assert_eq!(total(record, end, name), OPENED, "{what}: {name}");
         }
         assert_eq!(total(record, End::Connect, "udpRx"), OPENED, "{what}");
-        if let Some(middle) = &record.middle {
-            assert_eq!(middle.drops, [], "{what}");
+        if let Some(dut) = &record.dut {
+            assert_eq!(dut.drops, [], "{what}");
         }
     });
 }
@@ -153,7 +153,7 @@ fn what_comes_to_a_balancer_is_taken_by_the_cpus_of_its_clients() {
         let Some(rig) = world::rig() else { return };
         let suite = suite("balancer".parse().unwrap(), "ipv4", TCP);
         let topology = &suite.scenarios[0].topology;
-        let testbed = Testbed::build(topology, &rig.shares().of(topology, Some(MIDDLE)).unwrap()).unwrap();
+        let testbed = Testbed::build(topology, &rig.placement().of(topology, Some(DUT)).unwrap()).unwrap();
         let threads = |node, link| napi::threads(&testbed.places(node).next().unwrap().ns, link).unwrap();
         for link in ["eth0", "eth1"] {
             let threads = threads(1, link);
@@ -173,7 +173,7 @@ fn what_a_node_receives_is_processed_on_its_own_cpus() {
         let Some(rig) = world::rig() else { return };
         let suite = suite("nftables".parse().unwrap(), "ipv4", TCP);
         let topology = &suite.scenarios[0].topology;
-        let shares = rig.shares().of(topology, Some(MIDDLE)).unwrap();
+        let shares = rig.placement().of(topology, Some(DUT)).unwrap();
         let mut testbed = Testbed::build(topology, &shares).unwrap();
         testbed.route_pools().unwrap();
         let threads: Vec<(usize, u32)> = (0..3)
@@ -187,7 +187,7 @@ fn what_a_node_receives_is_processed_on_its_own_cpus() {
         for (node, thread) in &threads {
             assert_eq!(allowed(*thread), testbed.turns(*node)[0].to_string(), "node {node}");
         }
-        // Its kernel answers, by way of the middle's.
+        // Its kernel answers, by way of the DUT's.
         let before: Vec<u64> = threads.iter().map(|(_, thread)| ran(*thread)).collect();
         let server = testbed.topology().node_address(2).0.to_string();
         let client = testbed.places(0).next().unwrap();

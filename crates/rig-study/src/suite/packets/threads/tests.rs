@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use rig_packet::fleet::check_plan;
 use rig_packet::plan::{GatewayPlan, PortPlan, Range};
 use rig_sys::cpu::CpuSet;
-use rig_testbed::Middle;
+use rig_testbed::Dut;
 
 use super::super::{PortOf, with_port};
 use super::*;
@@ -27,8 +27,8 @@ fn scenario(path: &str, load: &str) -> Scenario {
     parse(path, "", &format!("{RATE}, {load}")).unwrap_or_else(|error| panic!("{path}, {load}: {error}"))
 }
 
-fn machine(cpus: u32) -> Shares {
-    Shares::new(&CpuSet::new(0..cpus), &[], 0).unwrap()
+fn machine(cpus: u32) -> Placement {
+    Placement::new(&CpuSet::new(0..cpus), &[], 0).unwrap()
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn all_workers_are_those_that_fit_a_machine() {
         let scenario = scenario("balancer", load).on(&machine(cpus)).unwrap();
         let packets = scenario.traffic.packets.as_ref().unwrap();
         assert_eq!(packets.workers.least(), scenario.topology.lanes(), "{load}");
-        assert!(packets.workers != EndWorkers::All, "{load}");
+        assert!(packets.workers != PacketThreads::All, "{load}");
         scenario.topology.lanes()
     };
     assert_eq!([1, 2, 4, 8, 16, 32, 64].map(|cpus| workers(cpus, "workers = \"all\"")), [1, 1, 1, 2, 4, 8, 8]);
@@ -88,10 +88,10 @@ fn one_worker_is_what_there_was_without_a_word() {
 fn ported(scenario: &Scenario) -> [Load; 2] {
     let (from, to) = &scenario.traffic.pairs[0];
     let (traffic, topology) = (scenario.traffic.packets.as_ref().unwrap(), &scenario.topology);
-    let middle = Middle { workers: 1, service_addresses: 8, local_addresses: 50, profile: false };
+    let dut = Dut { workers: 1, service_addresses: 8, local_addresses: 50, profile: false };
     let macs: Vec<[u8; 6]> = (0..topology.lanes()).map(|lane| [2, 0, 0, 0, 0, lane as u8]).collect();
     let end = |own, peer, is_client, load: &Load| {
-        let port = PortOf { own, peer, is_client, cpus: &[4, 5], peer_macs: &macs, middle: Some(middle) };
+        let port = PortOf { own, peer, is_client, cpus: &[4, 5], peer_macs: &macs, dut: Some(dut) };
         with_port(load, traffic, topology, &port).unwrap()
     };
     [end(from, to, true, &scenario.traffic.connect), end(to, from, false, &scenario.traffic.listen)]
@@ -120,8 +120,8 @@ fn each_worker_has_an_interface_with_addresses_and_a_neighbour_of_its_own() {
         let [client, server] = [0, 1].map(|end| ports(&loads[end]));
         for (end, total) in [(client, 50), (server, 8)] {
             assert_eq!(end.iter().map(|port| &port.interface[..]).collect::<Vec<_>>(), ["eth0", "eth1", "eth2"]);
-            assert!(end.iter().all(|port| port.workers.len() == 1 && port.workers[0].queue == 0), "{path}");
-            assert_eq!(end.iter().map(|port| port.workers[0].cpu).collect::<Vec<_>>(), [Some(4), Some(5), Some(4)]);
+            assert!(end.iter().all(|port| port.threads.len() == 1 && port.threads[0].queue == 0), "{path}");
+            assert_eq!(end.iter().map(|port| port.threads[0].cpu).collect::<Vec<_>>(), [Some(4), Some(5), Some(4)]);
             let all: BTreeSet<_> = end.iter().flat_map(|port| addresses(&port.local)).collect();
             assert_eq!(all.len(), total, "{path}");
             let own: BTreeSet<_> = end.iter().map(|port| port.address).collect();
@@ -135,12 +135,12 @@ fn each_worker_has_an_interface_with_addresses_and_a_neighbour_of_its_own() {
                 assert_eq!((addresses(&server.remote), addresses(&client.remote)), own, "{path}, lane {lane}");
                 assert_eq!(client.gateway, GatewayPlan::Mac([2, 0, 0, 0, 0, lane as u8]), "{path}");
             } else {
-                // Any client may come to any server, with its own address or with the middle's.
+                // Any client may come to any server, with its own address or with the DUT's.
                 assert_eq!(addresses(&client.remote).len(), 8, "{path}");
                 let clients: BTreeSet<_> = ports(&loads[0]).iter().flat_map(|port| addresses(&port.local)).collect();
                 assert!(addresses(&server.remote).is_superset(&clients), "{path}");
-                let GatewayPlan::Address(middle) = server.gateway else { panic!("{path}: {:?}", server.gateway) };
-                assert!(addresses(&server.remote).contains(&middle), "{path}: a masquerading middle is refused");
+                let GatewayPlan::Address(dut) = server.gateway else { panic!("{path}: {:?}", server.gateway) };
+                assert!(addresses(&server.remote).contains(&dut), "{path}: a masquerading DUT is refused");
             }
         }
     }

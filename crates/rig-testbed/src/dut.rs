@@ -1,8 +1,8 @@
 //! What stands between the client's node and the server's, on the paths that have three nodes.
 
-/// What the node in the middle is to be, beside what the path says.
+/// What the device under test is to be, beside what the path says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Middle {
+pub struct Dut {
     /// CPUs of it that carry packets.
     pub workers: u32,
     /// Addresses that clients connect to.

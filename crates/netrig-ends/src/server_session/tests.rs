@@ -36,14 +36,14 @@ fn ask() -> Ask {
 
 /// A session with a clock of its own.
 struct Table {
-    session: Session,
+    session: ServerSession,
     now_ns: u64,
 }
 
 impl Table {
     fn with(limits: Limits) -> Self {
         let (peer, local) = (([10, 0, 0, 1], 4000).into(), ([10, 0, 0, 2], 12_620).into());
-        let session = Session::new(peer, local, limits.into(), Environment::default().into(), START);
+        let session = ServerSession::new(peer, local, limits.into(), Environment::default().into(), START);
         let mut table = Self { session, now_ns: START };
         assert_eq!(table.actions(), [Action::Reply(Reply::Welcome(Version::own()))]);
         table
@@ -383,7 +383,7 @@ const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 /// A session that asks for a key, and its client's seal for a client with `key`.
 fn challenged(key: &[u8]) -> (Table, Seal) {
     let mut table = Table::new();
-    table.session = Session::new(
+    table.session = ServerSession::new(
         ([10, 0, 0, 1], 4000).into(),
         ([10, 0, 0, 2], 12_620).into(),
         Limits::default().into(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rig_study::flame::{IDLE, KERNEL, OTHER, PROGRAM};
-use rig_study::record::{MiddleRecord, Profile, ServiceState, TrialRecord};
+use rig_study::record::{DutRecord, Profile, ServiceState, TrialRecord};
 use rig_study::view::ScenarioView;
 
 use crate::document::{Align, Block, Cell, Column, Flame, Label, Row, Table};
@@ -17,14 +17,14 @@ const HOTTEST: usize = 12;
 /// Characters of their names that are shown.
 const NAME: usize = 56;
 
-/// What the node in the middle did in each trial; nothing on a path without one.
+/// What the device under test did in each trial; nothing on a path without one.
 pub(super) fn details(scenario: &ScenarioView) -> Vec<Block> {
-    let trials: Vec<(&TrialRecord, &MiddleRecord)> =
-        scenario.trials.iter().filter_map(|trial| Some((trial, trial.middle.as_ref()?))).collect();
+    let trials: Vec<(&TrialRecord, &DutRecord)> =
+        scenario.trials.iter().filter_map(|trial| Some((trial, trial.dut.as_ref()?))).collect();
     let Some((_, last)) = trials.last() else { return Vec::new() };
     let cpus = |cpus: &[u32]| rig_sys::cpu::CpuSet::new(cpus.iter().copied()).to_string();
     let mut pairs = vec![
-        ("In the middle".to_owned(), last.system.clone()),
+        ("Device under test".to_owned(), last.system.clone()),
         ("CPUs that carried packets".to_owned(), cpus(&last.workers)),
     ];
     if !last.shared.is_empty() {
@@ -38,37 +38,37 @@ pub(super) fn details(scenario: &ScenarioView) -> Vec<Block> {
     blocks
 }
 
-fn counters(scenario: &ScenarioView, trials: &[(&TrialRecord, &MiddleRecord)]) -> Table {
-    let mut table = Table::new(format!("Node in the middle of {}", scenario.id), "Trial");
+fn counters(scenario: &ScenarioView, trials: &[(&TrialRecord, &DutRecord)]) -> Table {
+    let mut table = Table::new(format!("Device under test of {}", scenario.id), "Trial");
     table.columns = trials.iter().map(|(t, _)| Column::number(Label::new(t.ordinal.to_string()), None)).collect();
-    let row = |label: &str, unit: &str, cell: &dyn Fn(&TrialRecord, &MiddleRecord) -> Cell| Row {
+    let row = |label: &str, unit: &str, cell: &dyn Fn(&TrialRecord, &DutRecord) -> Cell| Row {
         label: label.to_owned(),
         unit: Some(unit.to_owned()),
-        cells: trials.iter().map(|(trial, middle)| cell(trial, middle)).collect(),
+        cells: trials.iter().map(|(trial, dut)| cell(trial, dut)).collect(),
     };
     let rate = |trial: &TrialRecord, count: u64, decimals| Cell::number(count as f64 / trial.seconds(), decimals);
     let told = |value: Option<f64>, decimals| {
         value.map_or_else(|| Cell::missing("this system does not tell"), |value| Cell::number(value, decimals))
     };
     table.rows = vec![
-        row("Packets in", "1/s", &|trial, middle| rate(trial, middle.in_packets, 0)),
-        row("Packets out", "1/s", &|trial, middle| rate(trial, middle.out_packets, 0)),
-        row("Bytes in", "1/s", &|trial, middle| rate(trial, middle.in_bytes, 0)),
-        row("Bytes out", "1/s", &|trial, middle| rate(trial, middle.out_bytes, 0)),
-        row("Connections at the end", "", &|_, middle| told(middle.connections.map(|count| count as f64), 0)),
-        row("Memory of connections", "MiB", &|_, middle| {
-            told(middle.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1)
+        row("Packets in", "1/s", &|trial, dut| rate(trial, dut.in_packets, 0)),
+        row("Packets out", "1/s", &|trial, dut| rate(trial, dut.out_packets, 0)),
+        row("Bytes in", "1/s", &|trial, dut| rate(trial, dut.in_bytes, 0)),
+        row("Bytes out", "1/s", &|trial, dut| rate(trial, dut.out_bytes, 0)),
+        row("Connections at the end", "", &|_, dut| told(dut.connections.map(|count| count as f64), 0)),
+        row("Memory of connections", "MiB", &|_, dut| {
+            told(dut.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1)
         }),
     ];
     let mut reasons: Vec<&str> = Vec::new();
-    for (reason, _) in trials.iter().flat_map(|(_, middle)| &middle.drops) {
+    for (reason, _) in trials.iter().flat_map(|(_, dut)| &dut.drops) {
         if !reasons.contains(&reason.as_str()) {
             reasons.push(reason);
         }
     }
     for reason in &reasons {
-        let count = |_: &TrialRecord, middle: &MiddleRecord| {
-            let of_reason = middle.drops.iter().filter(|(own, _)| own == reason).map(|(_, count)| count);
+        let count = |_: &TrialRecord, dut: &DutRecord| {
+            let of_reason = dut.drops.iter().filter(|(own, _)| own == reason).map(|(_, count)| count);
             Cell::number(of_reason.sum::<u64>() as f64, 0)
         };
         table.rows.push(row(&format!("Dropped: {reason}"), "packets", &count));
@@ -106,17 +106,17 @@ fn listing(services: &[ServiceState]) -> String {
 /// Where the time went in the first trial of `scenario` that was profiled: a picture and its hottest functions.
 pub(super) fn flames(scenario: &ScenarioView) -> Vec<Block> {
     let profiled = |trial: &TrialRecord| {
-        let middle = trial.middle.as_ref()?;
-        Some((trial.ordinal, middle.clone(), middle.profile.clone()?))
+        let dut = trial.dut.as_ref()?;
+        Some((trial.ordinal, dut.clone(), dut.profile.clone()?))
     };
-    let Some((ordinal, middle, profile)) = scenario.trials.iter().find_map(profiled) else { return Vec::new() };
+    let Some((ordinal, dut, profile)) = scenario.trials.iter().find_map(profiled) else { return Vec::new() };
     let name = if scenario.name.is_empty() { &scenario.id } else { &scenario.name };
     let mut blocks = vec![Block::heading(3, name)];
     blocks.extend(profile.notes.iter().map(Block::warning));
     if profile.samples == 0 {
         return blocks;
     }
-    blocks.push(Block::paragraph(format!("{}: {}", middle.system, sampled(ordinal, &profile))));
+    blocks.push(Block::paragraph(format!("{}: {}", dut.system, sampled(ordinal, &profile))));
     blocks.extend(hottest(&scenario.id, &profile).map(Block::Table));
     blocks.push(Block::Flame(Flame { title: name.clone(), profile }));
     blocks

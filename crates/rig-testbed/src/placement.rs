@@ -3,7 +3,7 @@
 use rig_sys::cpu::CpuSet;
 use rig_sys::{Error, Result};
 
-use super::Middle;
+use super::Dut;
 use super::topology::Topology;
 
 /// Which CPUs each node owns: an equal share each, so that a node is the same machine in every scenario of a suite.
@@ -13,7 +13,7 @@ use super::topology::Topology;
 ///
 /// # Errors
 /// When there are fewer CPUs than nodes.
-pub fn share_cpus(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<Vec<CpuSet>> {
+pub fn partition_cpus(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<Vec<CpuSet>> {
     let share = available.len() / nodes.max(1);
     if share == 0 {
         let reason = format!(
@@ -38,68 +38,68 @@ pub fn share_cpus(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<
 
 /// How the testbeds of a suite share the machine.
 #[derive(Debug, Clone)]
-pub struct Shares {
-    /// An equal share for each node, see [`share_cpus`]; none when no testbed of the suite has such.
+pub struct Placement {
+    /// An equal share for each node, see [`partition_cpus`]; none when no testbed of the suite has such.
     equal: Vec<CpuSet>,
     /// All, threads of a core side by side.
     all: Vec<u32>,
 }
 
-/// The CPUs of client, middle and server.
+/// The CPUs of client, DUT and server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ThreeShares {
+pub struct ThreeNodes {
     /// Of client and server together.
     pub ends: CpuSet,
-    pub middle: CpuSet,
+    pub dut: CpuSet,
     /// Those that they have in common, because the machine has no others.
     pub shared: CpuSet,
 }
 
-impl Shares {
+impl Placement {
     /// `nodes` is the most nodes that share the machine equally (`Suite::nodes`); `cores` as for
-    /// [`share_cpus`].
+    /// [`partition_cpus`].
     ///
     /// # Errors
     /// When there are fewer CPUs than nodes.
     pub fn new(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<Self> {
-        Ok(Self { equal: share_cpus(available, cores, nodes)?, all: by_core(available, cores) })
+        Ok(Self { equal: partition_cpus(available, cores, nodes)?, all: by_core(available, cores) })
     }
 
-    /// The CPUs of each node of `topology`, in the nodes' order; of a middle, those that `middle` asks for.
+    /// The CPUs of each node of `topology`, in the nodes' order; of a DUT, those that `dut` asks for.
     ///
     /// # Errors
-    /// When there are fewer CPUs than nodes, or than the middle has workers.
-    pub fn of(&self, topology: &Topology, middle: Option<Middle>) -> Result<Vec<CpuSet>> {
+    /// When there are fewer CPUs than nodes, or than the DUT has workers.
+    pub fn of(&self, topology: &Topology, dut: Option<Dut>) -> Result<Vec<CpuSet>> {
         if !topology.path().is_of_three() {
             return Ok(self.equal.clone());
         }
-        let workers = middle.map_or(1, |middle| middle.workers);
+        let workers = dut.map_or(1, |dut| dut.workers);
         let three = self.three(workers)?;
-        Ok(match topology.path().has_middle() {
-            true => vec![three.ends.clone(), three.middle, three.ends],
+        Ok(match topology.path().has_dut() {
+            true => vec![three.ends.clone(), three.dut, three.ends],
             false => vec![three.ends.clone(), three.ends],
         })
     }
 
-    /// The CPUs of client, middle and server, of which the middle has `workers`: those from the first on. The ends own
-    /// the second half of all CPUs, whatever the middle has, so that scenarios with many workers and with few compare;
+    /// The CPUs of client, DUT and server, of which the DUT has `workers`: those from the first on. The ends own
+    /// the second half of all CPUs, whatever the DUT has, so that scenarios with many workers and with few compare;
     /// workers that do not find room in the first half share the ends'.
     ///
     /// # Errors
     /// When there are fewer CPUs than workers.
-    pub fn three(&self, workers: u32) -> Result<ThreeShares> {
+    pub fn three(&self, workers: u32) -> Result<ThreeNodes> {
         if !self.has_cpus_for(workers) {
             let reason = format!("the machine has {} for netrig: name more with --cpus", self.all.len());
             let operation = format!("give each of {workers} workers a CPU");
             return Err(Error::new(operation, std::io::Error::other(reason)));
         }
         let ends = CpuSet::new(self.all[self.all.len() / 2..].iter().copied());
-        let middle = CpuSet::new(self.all.iter().copied().take(workers as usize));
-        let shared = middle.without(&middle.without(&ends));
-        Ok(ThreeShares { ends, middle, shared })
+        let dut = CpuSet::new(self.all.iter().copied().take(workers as usize));
+        let shared = dut.without(&dut.without(&ends));
+        Ok(ThreeNodes { ends, dut, shared })
     }
 
-    /// Whether a middle can have so many workers here, each on a CPU of its own.
+    /// Whether a DUT can have so many workers here, each on a CPU of its own.
     pub fn has_cpus_for(&self, workers: u32) -> bool {
         workers as usize <= self.all.len()
     }
@@ -111,10 +111,10 @@ impl Shares {
         u32::try_from(ends / 2).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The equal shares; of a suite without such, those of client, middle and server.
+    /// The equal shares; of a suite without such, those of client, DUT and server.
     pub fn all(&self) -> Vec<CpuSet> {
         match self.three(1) {
-            Ok(three) if self.equal.is_empty() => vec![three.ends.clone(), three.middle, three.ends],
+            Ok(three) if self.equal.is_empty() => vec![three.ends.clone(), three.dut, three.ends],
             _ => self.equal.clone(),
         }
     }
@@ -155,16 +155,16 @@ mod tests {
     /// The shares as CPU lists, and the cores that are split among them.
     fn shared(available: &str, cores: &[&str], nodes: usize) -> (Vec<String>, Vec<String>) {
         let cores: Vec<CpuSet> = cores.iter().map(|core| core.parse().unwrap()).collect();
-        let shares = share_cpus(&available.parse().unwrap(), &cores, nodes).unwrap();
+        let shares = partition_cpus(&available.parse().unwrap(), &cores, nodes).unwrap();
         let split = split_cores(&shares, &cores).map(ToString::to_string).collect();
         (shares.iter().map(ToString::to_string).collect(), split)
     }
 
     #[test]
     fn without_a_word_about_cores_nodes_share_the_cpus_in_their_order() {
-        assert_eq!(share_cpus(&set([0, 1, 2, 3, 4]), &[], 2).unwrap(), [set([0, 1]), set([2, 3])]);
-        assert_eq!(share_cpus(&set([0, 1, 2]), &[], 1).unwrap(), [set([0, 1, 2])]);
-        let error = share_cpus(&set([7]), &[], 2).unwrap_err().to_string();
+        assert_eq!(partition_cpus(&set([0, 1, 2, 3, 4]), &[], 2).unwrap(), [set([0, 1]), set([2, 3])]);
+        assert_eq!(partition_cpus(&set([0, 1, 2]), &[], 1).unwrap(), [set([0, 1, 2])]);
+        let error = partition_cpus(&set([7]), &[], 2).unwrap_err().to_string();
         assert!(error.contains("2 nodes") && error.contains("CPUs 7"), "{error}");
     }
 
@@ -198,8 +198,8 @@ mod tests {
     fn ends_own_the_second_half_and_workers_the_rest_as_far_as_it_goes() {
         let cores = |list: &[&str]| list.iter().map(|core| core.parse().unwrap()).collect::<Vec<CpuSet>>();
         let three = |available: &str, list: &[&str], workers| {
-            let three = Shares::new(&available.parse().unwrap(), &cores(list), 0).unwrap().three(workers).unwrap();
-            [three.ends, three.middle, three.shared].map(|set| set.to_string())
+            let three = Placement::new(&available.parse().unwrap(), &cores(list), 0).unwrap().three(workers).unwrap();
+            [three.ends, three.dut, three.shared].map(|set| set.to_string())
         };
         assert_eq!(three("0-1", &[], 1), ["1", "0", ""]);
         assert_eq!(three("0-1", &[], 2), ["1", "0-1", "1"]);
@@ -209,9 +209,9 @@ mod tests {
         assert_eq!(three("5", &[], 1), ["5", "5", "5"]);
         // Threads of a core stay together.
         assert_eq!(three("0-7", &["0,4", "1,5", "2,6", "3,7"], 2), ["2-3,6-7", "0,4", ""]);
-        let each = |cpus| Shares::new(&CpuSet::new(0..cpus), &[], 0).unwrap().of_each_end();
+        let each = |cpus| Placement::new(&CpuSet::new(0..cpus), &[], 0).unwrap().of_each_end();
         assert_eq!([1, 2, 3, 4, 6, 7, 8, 16, 64].map(each), [1, 1, 1, 1, 1, 2, 2, 4, 16]);
-        let two = Shares::new(&set([0, 1]), &[], 0).unwrap();
+        let two = Placement::new(&set([0, 1]), &[], 0).unwrap();
         assert!(two.has_cpus_for(2) && !two.has_cpus_for(4));
         let error = two.three(4).unwrap_err().to_string();
         assert!(error.contains("4 workers") && error.contains("has 2"), "{error}");
@@ -225,7 +225,7 @@ mod tests {
                     (0..count).step_by(threads).map(|first| CpuSet::new(first..first + threads as u32)).collect();
                 let available = CpuSet::new(0..count);
                 for nodes in 1..=count as usize {
-                    let shares = share_cpus(&available, &cores, nodes).unwrap();
+                    let shares = partition_cpus(&available, &cores, nodes).unwrap();
                     let all = CpuSet::new(shares.iter().flat_map(|share| share.as_slice().iter().copied()));
                     let each = count as usize / nodes;
                     assert!(shares.iter().all(|share| share.len() == each), "{count}/{threads}/{nodes}: {shares:?}");

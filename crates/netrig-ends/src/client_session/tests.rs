@@ -5,7 +5,7 @@ use rig_testbed::accounting::CpuReading;
 use super::*;
 use crate::fuzz;
 use crate::limits::Limits;
-use crate::session::Session;
+use crate::server_session::ServerSession;
 
 const MS: u64 = 1_000_000;
 /// What a message takes from one end to the other.
@@ -17,8 +17,8 @@ struct World {
     now_ns: u64,
     /// The server's clock less the client's.
     offset_ns: u64,
-    guest: Guest,
-    session: Session,
+    client: ClientSession,
+    session: ServerSession,
     /// What is under way, with its time of arrival: to the server, and to the client.
     to_server: VecDeque<(u64, Vec<u8>)>,
     to_client: VecDeque<(u64, Vec<u8>)>,
@@ -33,10 +33,10 @@ impl World {
         let (now_ns, offset_ns) = (50_000 * MS, 864_000_000 * MS);
         let server = ([10, 0, 0, 2], 12_620).into();
         let (limits, environment) = (Arc::new(Limits::default()), Arc::new(Environment::default()));
-        let session = Session::new(([10, 0, 0, 1], 4000).into(), server, limits, environment, now_ns + offset_ns);
-        let guest = Guest::new(server, test, now_ns);
+        let session = ServerSession::new(([10, 0, 0, 1], 4000).into(), server, limits, environment, now_ns + offset_ns);
+        let client = ClientSession::new(server, test, now_ns);
         let (to_server, to_client, starts) = Default::default();
-        Self { now_ns, offset_ns, guest, session, to_server, to_client, starts, done: Vec::new(), failed: None }
+        Self { now_ns, offset_ns, client, session, to_server, to_client, starts, done: Vec::new(), failed: None }
     }
 
     /// With a server and a client that have keys.
@@ -45,9 +45,10 @@ impl World {
         let mut world = Self::new(fuzz::test());
         let server_ns = world.now_ns + world.offset_ns;
         let (limits, environment) = (Arc::new(Limits::default()), Arc::new(Environment::default()));
-        let session = Session::new(([10, 0, 0, 1], 4000).into(), world.guest.server, limits, environment, server_ns);
+        let session =
+            ServerSession::new(([10, 0, 0, 1], 4000).into(), world.client.server, limits, environment, server_ns);
         world.session = session.with_key(key(server), Nonce::fixed(1));
-        world.guest = world.guest.with_key(key(client), Nonce::fixed(2));
+        world.client = world.client.with_key(key(client), Nonce::fixed(2));
         world
     }
 
@@ -67,7 +68,7 @@ impl World {
 
     /// Lets a millisecond pass.
     fn tick(&mut self) {
-        use crate::session::Action as Served;
+        use crate::server_session::Action as Served;
         self.now_ns += MS;
         let server_ns = self.now_ns + self.offset_ns;
         while self.to_server.front().is_some_and(|(at, _)| *at <= self.now_ns) {
@@ -76,21 +77,21 @@ impl World {
         }
         while self.to_client.front().is_some_and(|(at, _)| *at <= self.now_ns) {
             let (_, bytes) = self.to_client.pop_front().unwrap();
-            self.guest.received(&bytes, self.now_ns);
+            self.client.received(&bytes, self.now_ns);
         }
         if self.session.deadline_ns().is_some_and(|due| due <= server_ns) {
             self.session.time_is(server_ns);
         }
-        if self.guest.deadline_ns().is_some_and(|due| due <= self.now_ns) {
-            self.guest.time_is(self.now_ns);
+        if self.client.deadline_ns().is_some_and(|due| due <= self.now_ns) {
+            self.client.time_is(self.now_ns);
         }
         // Workers report when their windows of a second, a tenth after the start, are over.
         for (end, start) in self.starts.iter_mut().enumerate() {
             let Some(start_ns) = start.take_if(|start| *start + 1200 * MS <= self.now_ns) else { continue };
             let (begin_ns, end_ns) = (start_ns + 100 * MS, start_ns + 1100 * MS);
             if end == 0 {
-                self.guest.worker_said(Self::record("client", begin_ns, end_ns, "send"), self.now_ns);
-                self.guest.worker_ended(Ok(()), self.now_ns);
+                self.client.worker_said(Self::record("client", begin_ns, end_ns, "send"), self.now_ns);
+                self.client.worker_ended(Ok(()), self.now_ns);
             } else {
                 let (begin_ns, end_ns) = (begin_ns + self.offset_ns, end_ns + self.offset_ns);
                 self.session.worker_said(Self::record("\\u001b[2J", begin_ns, end_ns, "receive"), server_ns);
@@ -113,24 +114,24 @@ impl World {
                 Served::Close => {}
             }
         }
-        while let Some(action) = self.guest.next_action() {
+        while let Some(action) = self.client.next_action() {
             match action {
                 Action::Send(request) => {
-                    let line = self.guest.line(&request);
+                    let line = self.client.line(&request);
                     self.to_server.push_back((self.now_ns + TRIP, line));
                 }
                 Action::Start(plan) => {
                     assert_eq!(plan.role, Role::Connect { to: ([10, 0, 0, 2], 7).into() });
-                    self.guest.worker_said(Event::Connected, self.now_ns);
+                    self.client.worker_said(Event::Connected, self.now_ns);
                 }
                 Action::Order(Order::Go { start_ns }) => {
                     assert!(start_ns > self.now_ns + 2 * TRIP);
                     self.starts[0] = Some(start_ns);
                 }
                 Action::Order(order) => panic!("{order:?}"),
-                Action::Count => self.guest.counted(Self::reading(self.now_ns)),
+                Action::Count => self.client.counted(Self::reading(self.now_ns)),
                 Action::Show(..) => {}
-                Action::Ready(_) => self.guest.begin(self.now_ns),
+                Action::Ready(_) => self.client.begin(self.now_ns),
                 Action::Done(ends) => self.done.push(*ends),
                 Action::Fail(why) => self.failed = Some(why),
             }
@@ -144,7 +145,7 @@ impl World {
             }
             self.tick();
         }
-        panic!("a minute passed: {:?}", self.guest);
+        panic!("a minute passed: {:?}", self.client);
     }
 }
 
@@ -162,7 +163,7 @@ fn two_machines_start_together_whatever_their_clocks_say() {
         assert!(ends.client_machine.begin_ns.abs_diff(ends.server_machine.begin_ns) <= MS + error);
         // The names are ours.
         assert_eq!((ends.client.name.as_str(), ends.server.name.as_str()), ("client", "server"));
-        world.guest.begin(world.now_ns);
+        world.client.begin(world.now_ns);
     }
 }
 
@@ -181,7 +182,7 @@ fn both_ends_are_heard_when_something_fails() {
     let mut world = World::new(fuzz::test());
     world.run(|world| world.starts[0].is_some());
     let failed = |what: &str| Event::Failed { what: what.into(), why: "broken".into() };
-    world.guest.worker_said(failed("send"), world.now_ns);
+    world.client.worker_said(failed("send"), world.now_ns);
     let server_ns = world.now_ns + world.offset_ns;
     world.session.worker_said(failed("receive\u{7}"), server_ns);
     world.run(|_| false);
@@ -195,26 +196,26 @@ fn both_ends_are_heard_when_something_fails() {
 fn a_failure_is_told_without_the_other_end_too() {
     let mut world = World::new(fuzz::test());
     world.run(|world| world.starts[0].is_some());
-    world.guest.worker_ended(Err("signal 9".into()), world.now_ns);
+    world.client.worker_ended(Err("signal 9".into()), world.now_ns);
     world.run(|_| false);
     assert_eq!(world.failed.unwrap(), "the client's end failed: signal 9");
 }
 
 #[test]
 fn a_server_that_says_nothing_is_given_up() {
-    let mut guest = Guest::new(([10, 0, 0, 2], 22).into(), fuzz::test(), 0);
-    guest.time_is(ANSWER_TIMEOUT.as_nanos() as u64);
-    let Some(Action::Fail(why)) = guest.next_action() else { panic!() };
+    let mut client = ClientSession::new(([10, 0, 0, 2], 22).into(), fuzz::test(), 0);
+    client.time_is(ANSWER_TIMEOUT.as_nanos() as u64);
+    let Some(Action::Fail(why)) = client.next_action() else { panic!() };
     assert!(why.contains("10.0.0.2:22 did not answer within 10s"), "{why}");
-    assert_eq!(guest.deadline_ns(), None);
+    assert_eq!(client.deadline_ns(), None);
 }
 
 #[test]
 fn another_program_on_the_port_is_named_as_such() {
     let says = |bytes: &[u8]| {
-        let mut guest = Guest::new(([10, 0, 0, 2], 22).into(), fuzz::test(), 0);
-        guest.received(bytes, 0);
-        let Some(Action::Fail(why)) = guest.next_action() else { panic!() };
+        let mut client = ClientSession::new(([10, 0, 0, 2], 22).into(), fuzz::test(), 0);
+        client.received(bytes, 0);
+        let Some(Action::Fail(why)) = client.next_action() else { panic!() };
         why
     };
     let ssh = says(b"SSH-2.0-OpenSSH_9.2p1\r\n");
@@ -230,7 +231,7 @@ fn a_record_that_cannot_be_is_refused() {
     let mut world = World::new(fuzz::test());
     world.run(|world| world.starts[1].is_some());
     // The server claims the future of its window, with more connections than there are.
-    let State::Running(running) = &world.guest.state else { panic!() };
+    let State::Running(running) = &world.client.state else { panic!() };
     let Event::Done(mut record) = World::record("server", running.begin_ns, running.end_ns, "receive") else {
         panic!()
     };
@@ -241,7 +242,7 @@ fn a_record_that_cannot_be_is_refused() {
     record.connections = vec![connection];
     let machine = Reading::default().until(&Reading::default());
     let reply = Reply::Done(Box::new(Done { record: *record, machine }));
-    world.guest.received(&wire::line(&reply), world.now_ns);
+    world.client.received(&wire::line(&reply), world.now_ns);
     world.run(|_| false);
     let failed = world.failed.unwrap();
     assert!(failed.contains("does not fit the test: a count"), "{failed}");
@@ -264,7 +265,7 @@ fn samples_beyond_the_window_are_refused() {
         latency: None,
     };
     for _ in 0..100 {
-        world.guest.received(&wire::line(&Reply::Sample(sample.into())), world.now_ns);
+        world.client.received(&wire::line(&Reply::Sample(sample.into())), world.now_ns);
     }
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("'sample' out of turn"));
@@ -280,7 +281,7 @@ fn a_server_that_goes_away_takes_no_result_along() {
     });
     world.session.shut_down();
     while let Some(action) = world.session.next_action() {
-        if let crate::session::Action::Reply(reply) = action {
+        if let crate::server_session::Action::Reply(reply) = action {
             world.to_client.push_back((world.now_ns + TRIP, wire::line(&reply)));
         }
     }
@@ -294,15 +295,15 @@ fn a_server_that_goes_away_takes_no_result_along() {
 #[test]
 fn a_goodbye_before_the_own_worker_has_ended_takes_no_result_along() {
     let goodbyes: [fn(&mut World); 2] = [
-        |world| world.guest.received(&wire::line(&Reply::Refused { why: "shutting down".into() }), world.now_ns),
-        |world| world.guest.closed(&"shutting down"),
+        |world| world.client.received(&wire::line(&Reply::Refused { why: "shutting down".into() }), world.now_ns),
+        |world| world.client.closed(&"shutting down"),
     ];
     for goodbye in goodbyes {
         let mut world = World::new(fuzz::test());
         world.run(|world| world.starts[0].is_some());
         // The own worker is late.
         let start = world.starts[0].take();
-        let reported = |world: &World| matches!(&world.guest.state, State::Running(running) if running.done.is_some());
+        let reported = |world: &World| matches!(&world.client.state, State::Running(running) if running.done.is_some());
         world.run(reported);
         goodbye(&mut world);
         assert_eq!((world.done.len(), &world.failed), (0, &None));
@@ -322,7 +323,7 @@ fn ends_with_one_key_make_tests() {
     for trial in 1..=2 {
         world.run(|world| world.done.len() == trial);
         assert_eq!(world.failed, None);
-        world.guest.begin(world.now_ns);
+        world.client.begin(world.now_ns);
     }
 }
 
@@ -332,11 +333,11 @@ fn ends_with_different_keys_or_one_key_are_told_so() {
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("does not have this server's key"));
     let mut world = World::with_keys(SECRET, SECRET);
-    world.guest = Guest::new(world.guest.server, fuzz::test(), world.now_ns);
+    world.client = ClientSession::new(world.client.server, fuzz::test(), world.now_ns);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("asks for its key"));
     let mut world = World::new(fuzz::test());
-    world.guest = world.guest.with_key(Key::new(SECRET).unwrap(), Nonce::fixed(2));
+    world.client = world.client.with_key(Key::new(SECRET).unwrap(), Nonce::fixed(2));
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("does not ask for a key"));
 }
@@ -344,7 +345,7 @@ fn ends_with_different_keys_or_one_key_are_told_so() {
 /// A client that has said its sealed hello to whoever answers, and what it said.
 fn introduced() -> (World, Vec<u8>) {
     let mut world = World::with_keys(SECRET, SECRET);
-    world.run(|world| matches!(world.guest.state, State::Introduced));
+    world.run(|world| matches!(world.client.state, State::Introduced));
     let (_, hello) = world.to_server.pop_front().unwrap();
     (world, hello)
 }
@@ -353,20 +354,20 @@ fn introduced() -> (World, Vec<u8>) {
 fn a_server_that_cannot_seal_is_not_believed() {
     // The client's own line, sent back.
     let (mut world, hello) = introduced();
-    world.guest.received(&hello, world.now_ns);
+    world.client.received(&hello, world.now_ns);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("seal does not fit"));
     // What anybody may say.
     let machine = Reply::Machine(Environment::default().into());
     let (mut world, _) = introduced();
-    world.guest.received(&wire::line(&machine), world.now_ns);
+    world.client.received(&wire::line(&machine), world.now_ns);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("without a seal"));
     // Sealed with what another connection's welcome gave, or with another key.
     for (key, nonce) in [(SECRET, 7), (OTHER, 1)] {
         let (mut world, _) = introduced();
         let mut seal = Seal::new(End::Server, &Key::new(key).unwrap(), Nonce::fixed(nonce), Nonce::fixed(2), b"{}");
-        world.guest.received(&wire::sealed(&machine, &mut seal), world.now_ns);
+        world.client.received(&wire::sealed(&machine, &mut seal), world.now_ns);
         world.run(|_| false);
         assert!(world.failed.unwrap().contains("seal does not fit"));
     }
@@ -378,7 +379,7 @@ fn a_welcome_that_was_changed_on_the_way_fits_no_seal() {
     world.run(|world| !world.to_client.is_empty());
     let (_, welcome) = world.to_client.pop_front().unwrap();
     let welcome = String::from_utf8(welcome).unwrap().replace("\"version\":\"", "\"version\":\"9");
-    world.guest.received(welcome.as_bytes(), world.now_ns);
+    world.client.received(welcome.as_bytes(), world.now_ns);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("does not have this server's key"));
 }
@@ -386,12 +387,12 @@ fn a_welcome_that_was_changed_on_the_way_fits_no_seal() {
 #[test]
 fn what_the_server_says_twice_or_too_late_is_not_believed() {
     let mut world = World::with_keys(SECRET, SECRET);
-    world.run(|world| matches!(world.guest.state, State::Pinging { .. }));
+    world.run(|world| matches!(world.client.state, State::Pinging { .. }));
     world.run(|world| !world.to_client.is_empty());
     let (_, pong) = world.to_client.pop_front().unwrap();
-    world.guest.received(&pong, world.now_ns);
+    world.client.received(&pong, world.now_ns);
     assert_eq!(world.failed, None);
-    world.guest.received(&pong, world.now_ns);
+    world.client.received(&pong, world.now_ns);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("seal does not fit"));
 }

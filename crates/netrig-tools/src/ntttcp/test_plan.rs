@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rig_load::worker::ends::Protocol;
+use rig_load::worker::embedded::Protocol;
 
 use super::sync::Cycle;
 
@@ -43,7 +43,7 @@ pub enum Length {
 
 /// A test as one end is told of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Job {
+pub struct TestPlan {
     pub role: Role,
     pub mappings: Vec<Mapping>,
     /// Sender's threads for each port of the receiver.
@@ -130,7 +130,7 @@ pub struct WindowsOutput {
     pub throughput_bytes_per_ms: u64,
 }
 
-impl Job {
+impl TestPlan {
     /// Threads of this end that carry load.
     pub fn threads(&self) -> u32 {
         match self.role {

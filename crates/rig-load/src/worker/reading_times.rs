@@ -7,7 +7,7 @@ use crate::command::{Command, What};
 
 /// The moments to come inside the window: samples, edges of phases, the end. Nanoseconds of CLOCK_MONOTONIC.
 #[derive(Debug)]
-pub(super) struct Edges {
+pub(super) struct ReadingTimes {
     end_ns: u64,
     stop_ns: u64,
     step_ns: u64,
@@ -27,7 +27,7 @@ pub(super) struct Due {
     pub end: bool,
 }
 
-impl Edges {
+impl ReadingTimes {
     pub(super) fn new(begin_ns: u64, end_ns: u64, stop_ns: u64, interval: Duration) -> Self {
         let step_ns = (interval.as_nanos() as u64).max(1);
         Self { end_ns, stop_ns, step_ns, sample_ns: begin_ns.saturating_add(step_ns), marks: VecDeque::new() }
@@ -86,11 +86,11 @@ mod tests {
     const MARK: Due = Due { sample: false, mark: true, end: false };
     const END: Due = Due { sample: true, mark: false, end: true };
 
-    fn all(edges: &mut Edges) -> Vec<(u64, Due)> {
+    fn all(times: &mut ReadingTimes) -> Vec<(u64, Due)> {
         let mut moments = Vec::new();
         loop {
-            let at = edges.next_ns();
-            let due = edges.take();
+            let at = times.next_ns();
+            let due = times.take();
             moments.push((at, due));
             if due.end {
                 return moments;
@@ -98,32 +98,32 @@ mod tests {
         }
     }
 
-    fn edges(interval: u64) -> Edges {
-        Edges::new(100, 200, 230, Duration::from_nanos(interval))
+    fn times(interval: u64) -> ReadingTimes {
+        ReadingTimes::new(100, 200, 230, Duration::from_nanos(interval))
     }
 
     #[test]
     fn samples_end_with_the_window() {
-        assert_eq!(all(&mut edges(30)), [(130, SAMPLE), (160, SAMPLE), (190, SAMPLE), (200, END)]);
-        assert_eq!(all(&mut edges(50)), [(150, SAMPLE), (200, END)]);
-        assert_eq!(all(&mut edges(1000)), [(200, END)]);
+        assert_eq!(all(&mut times(30)), [(130, SAMPLE), (160, SAMPLE), (190, SAMPLE), (200, END)]);
+        assert_eq!(all(&mut times(50)), [(150, SAMPLE), (200, END)]);
+        assert_eq!(all(&mut times(1000)), [(200, END)]);
     }
 
     #[test]
     fn marks_are_read_at_their_moment_and_none_after_the_end() {
-        let mut edges = edges(50);
+        let mut times = times(50);
         for at_ns in [170, 120, 150, 250] {
-            edges.hear(Command { at_ns, what: What::Mark });
+            times.hear(Command { at_ns, what: What::Mark });
         }
         let both = Due { mark: true, ..SAMPLE };
-        assert_eq!(all(&mut edges), [(120, MARK), (150, both), (170, MARK), (200, END)]);
+        assert_eq!(all(&mut times), [(120, MARK), (150, both), (170, MARK), (200, END)]);
     }
 
     #[test]
     fn the_end_can_be_moved_and_takes_the_cool_down_along() {
-        let mut edges = edges(50);
-        edges.hear(Command { at_ns: 140, what: What::End });
-        assert_eq!((edges.end_ns(), edges.stop_ns()), (140, 170));
-        assert_eq!(all(&mut edges), [(140, END)]);
+        let mut times = times(50);
+        times.hear(Command { at_ns: 140, what: What::End });
+        assert_eq!((times.end_ns(), times.stop_ns()), (140, 170));
+        assert_eq!(all(&mut times), [(140, END)]);
     }
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use rig_load::plan::Load;
 use rig_packet::Client;
-use rig_testbed::Shares;
+use rig_testbed::Placement;
 use rig_testbed::topology::{Topology, TopologyError};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -18,8 +18,8 @@ use crate::record::Searched;
 /// A number of workers, or as many as there are CPUs for.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number of workers such as 2, or \"all\"")]
-#[schemars(rename = "EndWorkers")]
-pub(in crate::suite) enum EndWorkersFile {
+#[schemars(rename = "PacketThreads")]
+pub(in crate::suite) enum PacketThreadsFile {
     Number(u32),
     Word(Word),
 }
@@ -32,19 +32,19 @@ pub(in crate::suite) enum Word {
 
 /// The packet workers of each end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndWorkers {
+pub enum PacketThreads {
     Number(NonZeroU32),
     /// As many as the machine has CPUs for, each its own.
     All,
 }
 
-impl TryFrom<EndWorkersFile> for EndWorkers {
+impl TryFrom<PacketThreadsFile> for PacketThreads {
     type Error = LoadError;
 
-    fn try_from(file: EndWorkersFile) -> Result<Self, LoadError> {
+    fn try_from(file: PacketThreadsFile) -> Result<Self, LoadError> {
         match file {
-            EndWorkersFile::Word(Word::All) => Ok(Self::All),
-            EndWorkersFile::Number(number) => NonZeroU32::new(number).map_or_else(
+            PacketThreadsFile::Word(Word::All) => Ok(Self::All),
+            PacketThreadsFile::Number(number) => NonZeroU32::new(number).map_or_else(
                 || error("a load without workers", "leave 'workers' out, or give at least 1"),
                 |number| Ok(Self::Number(number)),
             ),
@@ -52,7 +52,7 @@ impl TryFrom<EndWorkersFile> for EndWorkers {
     }
 }
 
-impl EndWorkers {
+impl PacketThreads {
     pub const ONE: Self = Self::Number(NonZeroU32::MIN);
 
     /// How many there are; of all, as few as there can be, until a machine is known.
@@ -98,7 +98,7 @@ fn most_that_hold(client: &Client) -> u32 {
 /// `topology` with the lanes that the load's workers have.
 pub(in crate::suite) fn with_lanes(topology: Topology, traffic: &mut Traffic) -> Result<Topology, LoadError> {
     let Some(packets) = traffic.packets.as_ref().filter(|_| topology.path().is_of_three()) else { return Ok(topology) };
-    if packets.workers == EndWorkers::All {
+    if packets.workers == PacketThreads::All {
         // How many there are to be is not known yet; whether there may be several is.
         return topology.clone().with_lanes(2).map(|_| topology).map_err(LoadError::from);
     }
@@ -126,10 +126,10 @@ impl Traffic {
         }
     }
 
-    /// The workers of each end, where they are as many as `shares` have CPUs for: there are addresses, and connections to
+    /// The workers of each end, where they are as many as `placement` has CPUs for: there are addresses, and connections to
     /// ask on, for each.
-    fn all_workers(&self, shares: &Shares) -> Option<NonZeroU32> {
-        let packets = self.packets.as_ref().filter(|packets| packets.workers == EndWorkers::All)?;
+    fn all_workers(&self, placement: &Placement) -> Option<NonZeroU32> {
+        let packets = self.packets.as_ref().filter(|packets| packets.workers == PacketThreads::All)?;
         let Load::Packets(load) = &self.connect else { return None };
         let bounds = [
             packets.client_addresses,
@@ -137,7 +137,7 @@ impl Traffic {
             load.service.client().map_or(u32::MAX, most_that_hold),
             Topology::LANES_MAX,
         ];
-        NonZeroU32::new(bounds.into_iter().fold(shares.of_each_end(), u32::min))
+        NonZeroU32::new(bounds.into_iter().fold(placement.of_each_end(), u32::min))
     }
 }
 
@@ -146,13 +146,13 @@ impl Scenario {
     ///
     /// # Errors
     /// When its testbed cannot have them.
-    pub fn on(&self, shares: &Shares) -> Result<Self, TopologyError> {
+    pub fn on(&self, placement: &Placement) -> Result<Self, TopologyError> {
         let mut scenario = self.clone();
         for traffic in std::iter::once(&mut scenario.traffic).chain(&mut scenario.under) {
-            let Some(workers) = traffic.all_workers(shares) else { continue };
+            let Some(workers) = traffic.all_workers(placement) else { continue };
             traffic.spread(workers.get());
             if let Some(packets) = &mut traffic.packets {
-                packets.workers = EndWorkers::Number(workers);
+                packets.workers = PacketThreads::Number(workers);
             }
             scenario.topology = scenario.topology.with_lanes(workers.get())?;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The way out: what the kernel's routes and neighbours say, remembered until they change. */
+/* The route out: what the kernel's routes and neighbours say, remembered until they change. */
 #ifndef RIG_WAY_H
 #define RIG_WAY_H
 
@@ -7,10 +7,10 @@
 
 #define AF_INET 2
 #define AF_INET6 10
-/* Ticks for which a way is believed that nobody watches, as a shift: 8 ticks are 1.07 s. */
-#define WAY_SHIFT 3
+/* Ticks for which a route is believed that nobody watches, as a shift: 8 ticks are 1.07 s. */
+#define ROUTE_SHIFT 3
 
-struct way {
+struct route {
 	__u32 ifindex;
 	__u8 source[6], destination[6];
 	__u16 mtu;
@@ -45,20 +45,20 @@ struct outward {
 	/* 0: there are no ports, such as around a tunnel. */
 	__u8 protocol;
 	__u8 ipv6;
-	/* 0 for a client's way. */
+	/* 0 for a client's route. */
 	__u16 backend;
 	/* enum ways */
 	__u16 by;
 };
 
 /*
- * Asks the kernel; 0 or a reason for a drop. The interface that `way` has before is one whose link is reached without a
+ * Asks the kernel; 0 or a reason for a drop. The interface that `route` has before is one whose link is reached without a
  * neighbour entry.
  */
-static always_inline int look_up(struct xdp_md *ctx, const struct outward *o, struct way *way)
+static always_inline int look_up(struct xdp_md *ctx, const struct outward *o, struct route *route)
 {
 	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
-	__u32 reached = way->ifindex;
+	__u32 reached = route->ifindex;
 	struct next_hop hop;
 	int result;
 
@@ -75,8 +75,8 @@ static always_inline int look_up(struct xdp_md *ctx, const struct outward *o, st
 		fib.ipv4_dst = v4_of(o->destination);
 	}
 	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
-	way->ifindex = fib.ifindex;
-	way->mtu = fib.mtu_result;
+	route->ifindex = fib.ifindex;
+	route->mtu = fib.mtu_result;
 	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return DROP_NO_ROUTE;
 	hop = next_hop_of(&fib, o->backend);
@@ -85,8 +85,8 @@ static always_inline int look_up(struct xdp_md *ctx, const struct outward *o, st
 			note(&missed, &hop);
 		return DROP_NO_NEIGHBOR;
 	}
-	__builtin_memcpy(way->source, fib.smac, 6);
-	__builtin_memcpy(way->destination, fib.dmac, 6);
+	__builtin_memcpy(route->source, fib.smac, 6);
+	__builtin_memcpy(route->destination, fib.dmac, 6);
 	if (o->by != BY_BACKEND)
 		note(&next_hops, &hop);
 	return 0;
@@ -106,18 +106,18 @@ static always_inline __u32 hash_way(const struct outward *o, __u32 ingress)
 	return (h >> 32) | 1;
 }
 
-#define HOP_MAC(hop) ((hop)&0xffffffffffffULL)
-#define HOP_STAMP(hop) ((__u16)((hop) >> 48))
+#define ROUTE_MAC(route) ((route)&0xffffffffffffULL)
+#define ROUTE_STAMP(route) ((__u16)((route) >> 48))
 #define STAMP_OF_GENERATION 0x8000
 
 static always_inline __u16 stamp_of_time(__u32 tick)
 {
-	return tick >> WAY_SHIFT & ~STAMP_OF_GENERATION;
+	return tick >> ROUTE_SHIFT & ~STAMP_OF_GENERATION;
 }
 
 /*
- * What a way bears that is looked up from here on, and one that can be believed. To be asked for before the kernel is asked
- * for the way: what changes later finds a stamp of before.
+ * What a route bears that is looked up from here on, and one that can be believed. To be asked for before the kernel is asked
+ * for the route: what changes later finds a stamp of before.
  */
 static always_inline __u16 stamp_now(__u32 tick, __u16 *ways)
 {
@@ -143,7 +143,7 @@ static always_inline __u64 mac_number(const __u8 *mac)
 }
 
 /*
- * Notes by whom the client's first packet came, as a way that has to be looked up: the kernel is asked when there is
+ * Notes by whom the client's first packet came, as a route that has to be looked up: the kernel is asked when there is
  * something to send there, which for many a packet there never is.
  */
 static always_inline void remember_arrival(struct xdp_md *ctx, struct connection *c, const struct ethhdr *arrived,
@@ -151,14 +151,14 @@ static always_inline void remember_arrival(struct xdp_md *ctx, struct connection
 {
 	__u32 mtu = 0;
 
-	c->hop_ifindex = ctx->ingress_ifindex;
-	__builtin_memcpy(c->hop_source, arrived->h_dest, 6);
-	c->hop_mtu = bpf_check_mtu(ctx, ctx->ingress_ifindex, &mtu, 0, 0) >= 0 ? mtu : 0;
-	*(volatile __u64 *)&c->hop = mac_number(arrived->h_source) | (__u64)stamp_of_time(tick - (1 << WAY_SHIFT)) << 48;
+	c->route_ifindex = ctx->ingress_ifindex;
+	__builtin_memcpy(c->route_source, arrived->h_dest, 6);
+	c->route_mtu = bpf_check_mtu(ctx, ctx->ingress_ifindex, &mtu, 0, 0) >= 0 ? mtu : 0;
+	*(volatile __u64 *)&c->route = mac_number(arrived->h_source) | (__u64)stamp_of_time(tick - (1 << ROUTE_SHIFT)) << 48;
 }
 
-/* Where this CPU remembers the way to a backend, and the hash of the flow as far as that decides. */
-static always_inline struct hop *hop_for(const struct xdp_md *ctx, struct outward *outward, __u32 *flow)
+/* Where this CPU remembers the route to a backend, and the hash of the flow as far as that decides. */
+static always_inline struct cached_route *cached_for(const struct xdp_md *ctx, struct outward *outward, __u32 *flow)
 {
 	__u32 key = outward->backend;
 
@@ -166,72 +166,72 @@ static always_inline struct hop *hop_for(const struct xdp_md *ctx, struct outwar
 	/* There are at least as many places as backends. */
 	if (outward->by != BY_BACKEND) {
 		*flow = hash_way(outward, ctx->ingress_ifindex);
-		key = (*flow >> 1) & tuning.hop_mask;
+		key = (*flow >> 1) & tuning.cached_mask;
 	}
 	return bpf_map_lookup_elem(&hops, &key);
 }
 
-static always_inline void take_hop(const struct hop *hop, struct way *way)
+static always_inline void take_cached(const struct cached_route *cached, struct route *route)
 {
-	way->ifindex = hop->ifindex;
-	__builtin_memcpy(way->source, hop->source, 6);
-	__builtin_memcpy(way->destination, hop->destination, 6);
-	way->mtu = hop->mtu;
+	route->ifindex = cached->ifindex;
+	__builtin_memcpy(route->source, cached->source, 6);
+	__builtin_memcpy(route->destination, cached->destination, 6);
+	route->mtu = cached->mtu;
 }
 
-/* `known` is the connection's `hop`. */
-static always_inline void take_clients(const struct connection *c, __u64 known, struct way *way)
+/* `known` is the connection's `route`. */
+static always_inline void take_clients(const struct connection *c, __u64 known, struct route *route)
 {
-	way->ifindex = c->hop_ifindex;
-	way->mtu = c->hop_mtu;
-	__builtin_memcpy(way->source, c->hop_source, 6);
-	__builtin_memcpy(way->destination, &known, 6);
+	route->ifindex = c->route_ifindex;
+	route->mtu = c->route_mtu;
+	__builtin_memcpy(route->source, c->route_source, 6);
+	__builtin_memcpy(route->destination, &known, 6);
 }
 
 /*
- * Whether the way out is known and nothing has changed since, which holds for nearly every packet: such a one pays no call.
- * Toward the backend it does not look at the part of the connection that holds the client's way, which may have to come from
+ * Whether the route out is known and nothing has changed since, which holds for nearly every packet: such a one pays no call.
+ * Toward the backend it does not look at the part of the connection that holds the client's route, which may have to come from
  * memory.
  */
-static always_inline int knows_way(const struct connection *c, enum direction direction, __u32 tick, struct way *way)
+static always_inline int knows_route(const struct connection *c, enum direction direction, __u32 tick, struct route *route)
 {
 	__u16 ways, stamp = stamp_now(tick, &ways);
 	__u32 key = c->backend;
-	const struct hop *hop;
+	const struct cached_route *cached;
 
 	if (direction == OUTWARD) {
-		__u64 known = *(volatile __u64 *)&c->hop;
+		__u64 known = *(volatile __u64 *)&c->route;
 
-		if (!known || HOP_STAMP(known) != stamp)
+		if (!known || ROUTE_STAMP(known) != stamp)
 			return 0;
-		take_clients(c, known, way);
+		take_clients(c, known, route);
 		return 1;
 	}
 	/* A traced packet asks the kernel. */
 	if (DRY || ways != BY_BACKEND)
 		return 0;
-	hop = bpf_map_lookup_elem(&hops, &key);
-	if (!hop || hop->known != KNOWN || hop->backend != key || hop->flow ||
-	    hop->stamp != (tick >> WAY_SHIFT << 16 | stamp))
+	cached = bpf_map_lookup_elem(&hops, &key);
+	if (!cached || cached->known != KNOWN || cached->backend != key || cached->flow ||
+	    cached->stamp != (tick >> ROUTE_SHIFT << 16 | stamp))
 		return 0;
-	take_hop(hop, way);
+	take_cached(cached, route);
 	return 1;
 }
 
 /*
- * The way out that `knows_way` does not know: from this CPU's memory of the flow, or from the kernel. A client that the kernel
+ * The route out that `knows_route` does not know: from this CPU's memory of the flow, or from the kernel. A client that the kernel
  * does not know, on the link from which its packets have come, is reached by way of whoever sent them. A function of its own
  * because frames add up.
  */
-static __noinline int ask_way(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
-			      struct way *way)
+static __noinline int ask_route(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
+			      struct route *route)
 {
 	const struct service *s = service_at(c->service);
 	const struct backend *b = backend_at(c->backend);
 	struct outward outward = { .ipv6 = direction_and_ipv6 >> 1 };
 	__u64 known = 0;
-	struct hop *hop = 0;
-	__u32 flow = 0, time = tick >> WAY_SHIFT;
+	struct cached_route *cached = 0;
+	__u32 flow = 0, time = tick >> ROUTE_SHIFT;
 	__u16 stamp = stamp_now(tick, &outward.by);
 	int reason;
 
@@ -243,8 +243,8 @@ static __noinline int ask_way(struct xdp_md *ctx, struct connection *c, __u32 di
 		outward.source_port = s->port;
 		outward.destination = &c->client;
 		outward.destination_port = c->client_port;
-		known = *(volatile __u64 *)&c->hop;
-		way->ifindex = HOP_MAC(known) ? c->hop_ifindex : 0;
+		known = *(volatile __u64 *)&c->route;
+		route->ifindex = ROUTE_MAC(known) ? c->route_ifindex : 0;
 	} else {
 		outward.source = &c->client;
 		outward.source_port = c->client_port;
@@ -259,52 +259,52 @@ static __noinline int ask_way(struct xdp_md *ctx, struct connection *c, __u32 di
 		}
 		if (s->forward == TUNNEL)
 			outward.protocol = outward.source_port = outward.destination_port = 0;
-		hop = hop_for(ctx, &outward, &flow);
-		if (!hop)
+		cached = cached_for(ctx, &outward, &flow);
+		if (!cached)
 			return DROP_INTERNAL;
 		/* A traced packet asks the kernel. */
-		if (!DRY && hop->known == KNOWN && hop->backend == outward.backend && hop->flow == flow &&
-		    hop->stamp == (time << 16 | stamp)) {
-			take_hop(hop, way);
+		if (!DRY && cached->known == KNOWN && cached->backend == outward.backend && cached->flow == flow &&
+		    cached->stamp == (time << 16 | stamp)) {
+			take_cached(cached, route);
 			return 0;
 		}
 	}
-	reason = look_up(ctx, &outward, way);
-	if (hop) {
-		hop->known = UNKNOWN;
+	reason = look_up(ctx, &outward, route);
+	if (cached) {
+		cached->known = UNKNOWN;
 		if (reason)
 			return reason;
-		hop->ifindex = way->ifindex;
-		__builtin_memcpy(hop->source, way->source, 6);
-		__builtin_memcpy(hop->destination, way->destination, 6);
-		hop->mtu = way->mtu;
-		hop->stamp = time << 16 | stamp;
-		hop->backend = outward.backend;
-		hop->flow = flow;
-		hop->known = KNOWN;
+		cached->ifindex = route->ifindex;
+		__builtin_memcpy(cached->source, route->source, 6);
+		__builtin_memcpy(cached->destination, route->destination, 6);
+		cached->mtu = route->mtu;
+		cached->stamp = time << 16 | stamp;
+		cached->backend = outward.backend;
+		cached->flow = flow;
+		cached->known = KNOWN;
 		return 0;
 	}
-	if (reason == DROP_NO_NEIGHBOR && HOP_MAC(known) && way->ifindex == c->hop_ifindex) {
-		known = HOP_MAC(known);
+	if (reason == DROP_NO_NEIGHBOR && ROUTE_MAC(known) && route->ifindex == c->route_ifindex) {
+		known = ROUTE_MAC(known);
 	} else if (reason) {
 		return reason;
 	} else {
-		c->hop_ifindex = way->ifindex;
-		__builtin_memcpy(c->hop_source, way->source, 6);
-		c->hop_mtu = way->mtu;
-		known = mac_number(way->destination);
+		c->route_ifindex = route->ifindex;
+		__builtin_memcpy(c->route_source, route->source, 6);
+		c->route_mtu = route->mtu;
+		known = mac_number(route->destination);
 	}
 	known |= (__u64)stamp << 48;
-	*(volatile __u64 *)&c->hop = known;
-	take_clients(c, known, way);
+	*(volatile __u64 *)&c->route = known;
+	take_clients(c, known, route);
 	return 0;
 }
 
-/* The way out for a connection's packets in this direction; 0 or a reason for a drop. */
-static always_inline int find_way(struct xdp_md *ctx, struct connection *c, enum direction direction, int ipv6, __u32 tick,
-				  struct way *way)
+/* The route out for a connection's packets in this direction; 0 or a reason for a drop. */
+static always_inline int find_route(struct xdp_md *ctx, struct connection *c, enum direction direction, int ipv6, __u32 tick,
+				  struct route *route)
 {
-	return knows_way(c, direction, tick, way) ? 0 : ask_way(ctx, c, direction | (__u32)(ipv6 ? 2 : 0), tick, way);
+	return knows_route(c, direction, tick, route) ? 0 : ask_route(ctx, c, direction | (__u32)(ipv6 ? 2 : 0), tick, route);
 }
 
 static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const __u8 *destination)
