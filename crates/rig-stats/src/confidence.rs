@@ -20,15 +20,16 @@
 //! trials scatter by up to 1.5 % of it, but only 90 % of the time at the worst, a scatter of about 4 %. A higher `min` is
 //! the remedy: 8 makes it 94 %.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use crate::sample::{Range, Sample};
-use crate::units::{Percent, UnitError, as_text};
+use crate::units::{Percent, UnitError, as_text, percent_or_half};
 
 /// A confidence level in percent, at least 50 and less than 100. Reads `95`, `99.9%`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
@@ -229,6 +230,16 @@ impl FromStr for Width {
             Some(half) => Self::full(2.0 * half.parse::<Percent>()?.get()),
             None => Self::full(text.parse::<Percent>()?.get()),
         }
+    }
+}
+
+impl JsonSchema for Width {
+    fn schema_name() -> Cow<'static, str> {
+        "Width".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        percent_or_half("The full width of an interval in percent of its mean, such as 5%, or half of it: +-2.5%.")
     }
 }
 

@@ -9,6 +9,8 @@
 
 mod schema;
 
+pub(crate) use schema::percent_or_half;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

@@ -5,8 +5,6 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::confidence::Width;
-
 use super::{
     BIT_RATE, BYTE_RATE, BYTES, BitRate, ByteRate, Bytes, Notation, PER_SECOND, PERCENT, PerSecond, Percent, SPAN, Span,
 };
@@ -82,11 +80,12 @@ schema! {
         Some("number"),
     );
     Percent: PERCENT.schema(&[PERCENT.pattern(as_written, "")], Some("number"));
-    Width: {
-        let full = PERCENT.pattern(as_written, "");
-        let mut schema = PERCENT.schema(&[full.clone(), format!("(\\+-|\u{b1})\\s*{full}")], Some("number"));
-        let words = "The full width of an interval in percent of its mean, such as 5%, or half of it: +-2.5%.";
-        schema.insert("description".to_owned(), words.into());
-        schema
-    };
+}
+
+/// Of a percentage, or half of it behind `+-`.
+pub(crate) fn percent_or_half(description: &str) -> Schema {
+    let full = PERCENT.pattern(as_written, "");
+    let mut schema = PERCENT.schema(&[full.clone(), format!("(\\+-|\u{b1})\\s*{full}")], Some("number"));
+    schema.insert("description".to_owned(), description.into());
+    schema
 }
