@@ -343,6 +343,11 @@ impl<F: Family> Engine<F> {
         }
     }
 
+    /// Whether nothing is begun any more: all that was due before the end has been. A server begins nothing.
+    pub fn is_wound_down(&mut self) -> bool {
+        self.opener().is_none_or(|opener| opener.stopped)
+    }
+
     /// Receives a burst, ends timers and begins what is due by `now`, and sends what comes of it. Whether there was
     /// anything to do.
     pub fn pass<P: Port>(&mut self, now: Nanos, port: &mut P) -> bool {

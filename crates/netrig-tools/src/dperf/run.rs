@@ -214,7 +214,7 @@ impl Course {
                 if cancel.is_cancelled() {
                     return Ok(End::Signal);
                 }
-                if empty && fleet.totals().counters.sk_con() == 0 {
+                if empty && fleet.is_empty() {
                     return Ok(End::Empty);
                 }
                 let left = Duration::from_nanos(until.saturating_sub(clock::monotonic_ns()));

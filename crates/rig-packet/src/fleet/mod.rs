@@ -294,6 +294,15 @@ impl Fleet {
         self.wind_down_at(0);
     }
 
+    /// Whether each thread has wound down and no connection is open. What [`Fleet::totals`] says of open connections is
+    /// not enough: it may be older than a connection that was opened just before a thread took note of the end.
+    pub fn is_empty(&self) -> bool {
+        self.threads.iter().all(|running| {
+            let published = lock(&running.published);
+            published.wound_down && published.counters.sk_con() == 0
+        })
+    }
+
     /// What each thread last said that it had counted.
     pub fn totals(&self) -> Totals {
         let threads = self.threads.iter().map(|running| {

@@ -39,6 +39,8 @@ pub(super) struct Published {
     pub counters: Counters,
     pub usage: Usage,
     pub ready: bool,
+    /// Nothing is opened any more.
+    pub wound_down: bool,
     pub latencies: Exchange,
 }
 
@@ -152,6 +154,7 @@ impl Work<'_> {
         published.counters.clone_from(engine.counters());
         published.usage = usage;
         published.ready = engine.is_ready();
+        published.wound_down = engine.is_wound_down();
         published.latencies = match std::mem::take(&mut published.latencies) {
             Exchange::Offered(mut latencies) => {
                 engine.exchange_latencies(&mut latencies);

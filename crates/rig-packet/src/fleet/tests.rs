@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rig_wire::ethernet::Mac;
 
@@ -122,6 +122,24 @@ fn a_bounded_run_opens_what_is_due_and_no_more() {
     let served = server.stop().unwrap().totals;
     assert_eq!(served.counters.tcp_rx, counters.tcp_tx);
     assert!(served.threads.iter().all(|thread| thread.usage.total >= thread.usage.busy));
+}
+
+#[test]
+fn a_run_that_is_ended_at_any_moment_is_empty_when_all_is_answered() {
+    for _ in 0..20 {
+        let (client, server) = ends(20_000.0);
+        client.open_from(clock::monotonic_ns());
+        wait_for(&client, |counters| counters.sk_close > 10);
+        assert!(!client.is_empty(), "more is to come");
+        client.wind_down();
+        let begin = Instant::now();
+        while !client.is_empty() {
+            assert!(begin.elapsed() < PATIENCE);
+        }
+        let counters = client.stop().unwrap().totals.counters;
+        assert_eq!((counters.unfinished, counters.sk_con(), counters.sk_err), (0, 0, 0), "{counters:?}");
+        drop(server);
+    }
 }
 
 #[test]
