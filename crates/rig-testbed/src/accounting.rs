@@ -215,8 +215,8 @@ fn by_idle_clock(before: CpuTicks, after: CpuTicks, elapsed: u64, ticks: CpuShar
     let percent = |units: u64| (units * unit_ns()) as f64 * 100.0 / elapsed as f64;
     let idle = after.idle.saturating_sub(before.idle) + after.iowait.saturating_sub(before.iowait);
     let idle = percent(idle).min(100.0);
-    let steal = percent(after.steal.saturating_sub(before.steal)).min(100.0 - idle);
-    let busy = 100.0 - idle - steal;
+    let steal = percent(after.steal.saturating_sub(before.steal)).min(100.0);
+    let (idle, busy) = (left_of(idle, steal), left_of(100.0 - idle, steal));
     let parts = ticks.busy();
     // Where no tick met any work, most that netrig causes is the kernel's.
     let part = |part: f64| if parts > 0.0 { busy * part / parts } else { 0.0 };
@@ -232,13 +232,17 @@ fn by_idle_clock(before: CpuTicks, after: CpuTicks, elapsed: u64, ticks: CpuShar
     }
 }
 
-/// Time that the hypervisor took counted to whatever ran: it is taken out of all but idle time in proportion.
+/// What is left of a share when the hypervisor took `steal` percent of the CPU's time. It takes it from a CPU that is at work
+/// and from one that is to wake up, whose time is counted as idle; nothing says how much from which, so it comes out of both
+/// in proportion. Out of busy time alone it would leave nothing of a load that is small and wakes often.
+fn left_of(percent: f64, steal: f64) -> f64 {
+    percent * (100.0 - steal) / 100.0
+}
+
 fn exactly(times: &Times, ticks: &CpuShares, stolen: u64) -> CpuShares {
-    let busy = times.busy();
-    let stolen = stolen.min(busy);
-    let left = if busy > 0 { (busy - stolen) as f64 / busy as f64 } else { 1.0 };
-    let whole = times.total().max(1) as f64;
-    let percent = |ns: u64| ns as f64 * left * 100.0 / whole;
+    let whole = times.total().max(1);
+    let steal = stolen.min(whole) as f64 * 100.0 / whole as f64;
+    let percent = |ns: u64| left_of(ns as f64 * 100.0 / whole as f64, steal);
     let tasks = [Kind::Process, Kind::KernelThread, Kind::NapiThread].map(|kind| times.of(kind));
     let tasks_by_ticks = ticks.user + ticks.system;
     let share_of_user = if tasks_by_ticks > 0.0 { ticks.user / tasks_by_ticks } else { 0.0 };
@@ -250,11 +254,11 @@ fn exactly(times: &Times, ticks: &CpuShares, stolen: u64) -> CpuShares {
         system: percent(all - user),
         softirq: percent(times.softirqs()),
         irq: percent(times.of(Kind::HardInterrupt)),
-        steal: stolen as f64 * 100.0 / whole,
-        idle: times.of(Kind::Idle) as f64 * 100.0 / whole,
+        steal,
+        idle: percent(times.of(Kind::Idle)),
         accounting: Accounting::Exact,
         busy_by_ticks: ticks.busy_by_ticks,
-        counting: Some(times.overhead() as f64 * 100.0 / whole),
+        counting: Some(times.overhead() as f64 * 100.0 / whole as f64),
     }
 }
 
@@ -284,9 +288,9 @@ mod tests {
         let before = CpuTicks::default();
         let after = CpuTicks { user: 30, system: 10, softirq: 40, irq: 0, steal: 5, idle: 40, iowait: 10, nice: 0 };
         let shares = reading(0, before).cpu_until(&reading(ONE_S, after), 0).unwrap();
-        assert!((shares.steal - 5.0).abs() < 1e-9 && (shares.idle - 50.0).abs() < 1e-9);
-        assert!((shares.busy() - 45.0).abs() < 1e-9, "{shares:?}");
-        assert!((shares.user - 3.0 * shares.system).abs() < 1e-9 && (shares.softirq - 22.5).abs() < 1e-9);
+        assert!((shares.steal - 5.0).abs() < 1e-9 && (shares.idle - 47.5).abs() < 1e-9);
+        assert!((shares.busy() - 47.5).abs() < 1e-9, "{shares:?}");
+        assert!((shares.user - 3.0 * shares.system).abs() < 1e-9 && (shares.softirq - 23.75).abs() < 1e-9);
         let sum = shares.busy() + shares.steal + shares.idle;
         assert!((sum - 100.0).abs() < 1e-9);
     }
@@ -312,7 +316,7 @@ mod tests {
     #[test]
     fn an_exact_count_goes_before_ticks_and_loses_what_was_stolen() {
         let before = CpuReading { exact: exact(0, &[], 0, 0), ..reading(0, CpuTicks::default()) };
-        // Of 1 s a task ran for 300 ms, receive softirqs for 60, interrupts for 40; 40 of these 400 ms were stolen. Ticks
+        // Of 1 s a task ran for 300 ms, receive softirqs for 60, interrupts for 40; 40 ms of the second were stolen. Ticks
         // found the task alone, at three times as much of the kernel's work as of its own.
         let ticks = CpuTicks { user: 10, system: 30, steal: 4, idle: 56, ..CpuTicks::default() };
         let kinds = [
@@ -326,16 +330,26 @@ mod tests {
         let is =
             |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found}, {expected}: {shares:?}");
         assert_eq!(shares.accounting, Accounting::Exact);
-        is(shares.idle, 60.0);
+        is(shares.idle, 57.6);
         is(shares.steal, 4.0);
-        is(shares.busy(), 36.0);
-        is(shares.user, 27.0 / 4.0);
-        is(shares.system, 27.0 * 3.0 / 4.0);
-        is(shares.softirq, 5.4);
-        is(shares.irq, 3.6);
+        is(shares.busy(), 38.4);
+        is(shares.user, 28.8 / 4.0);
+        is(shares.system, 28.8 * 3.0 / 4.0);
+        is(shares.softirq, 5.76);
+        is(shares.irq, 3.84);
         assert_eq!(shares.busy_by_ticks, Some(40.0));
         // 1000 runs of 50 ns.
         is(shares.counting.unwrap(), 0.005);
+    }
+
+    #[test]
+    fn a_small_load_is_seen_where_more_was_stolen_than_it_took() {
+        let stolen = CpuTicks { steal: 4, idle: 96, ..CpuTicks::default() };
+        let before = CpuReading { exact: exact(0, &[], 0, 0), ..reading(0, CpuTicks::default()) };
+        let kinds = [(Kind::Process, 20_000_000), (Kind::Idle, 980_000_000)];
+        let after = CpuReading { exact: exact(ONE_S, &kinds, 0, 0), ..reading(ONE_S, stolen) };
+        let shares = before.cpu_until(&after, 0).unwrap();
+        assert!((shares.busy() - 1.92).abs() < 1e-6 && (shares.steal - 4.0).abs() < 1e-6, "{shares:?}");
     }
 
     #[test]
@@ -368,6 +382,6 @@ mod tests {
     fn an_idle_clock_that_is_ahead_makes_nothing_negative() {
         let after = CpuTicks { idle: 101, iowait: 1, steal: 3, ..CpuTicks::default() };
         let shares = reading(0, CpuTicks::default()).cpu_until(&reading(ONE_S, after), 0).unwrap();
-        assert!(shares.busy() == 0.0 && shares.steal == 0.0 && shares.idle == 100.0, "{shares:?}");
+        assert!(shares.busy() == 0.0 && shares.steal == 3.0 && shares.idle == 97.0, "{shares:?}");
     }
 }
