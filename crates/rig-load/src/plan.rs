@@ -75,11 +75,12 @@ pub enum Role {
     Connect { to: SocketAddr },
 }
 
-/// What is sent.
+/// What is sent. A load of packets is `P`: of a worker its [`Packets`], of whoever has no interfaces for it yet what is asked
+/// of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 #[allow(clippy::large_enum_variant, reason = "a plan has one")]
-pub enum Load {
+pub enum Load<P = Packets> {
     /// A bulk TCP stream.
     TcpStream(TcpStream),
     /// Transactions over TCP connections that stay.
@@ -92,12 +93,28 @@ pub enum Load {
     UdpRr(Transactions),
     /// Packets that the worker makes itself, over queues of an interface. Its port and address are the role's in name
     /// only: both are the plan's.
-    Packets(Box<Packets>),
+    Packets(Box<P>),
     /// No traffic: the worker does everything else, so that the rig's own cost can be measured.
     Idle,
 }
 
-impl Load {
+impl<P> Load<P> {
+    /// The same with other packets.
+    ///
+    /// # Errors
+    /// That of `packets`.
+    pub fn try_map<Q, E>(&self, packets: impl FnOnce(&P) -> Result<Q, E>) -> Result<Load<Q>, E> {
+        Ok(match self {
+            Self::TcpStream(load) => Load::TcpStream(load.clone()),
+            Self::TcpRr(load) => Load::TcpRr(load.clone()),
+            Self::TcpCrr(load) => Load::TcpCrr(load.clone()),
+            Self::UdpStream(load) => Load::UdpStream(load.clone()),
+            Self::UdpRr(load) => Load::UdpRr(load.clone()),
+            Self::Packets(load) => Load::Packets(Box::new(packets(load)?)),
+            Self::Idle => Load::Idle,
+        })
+    }
+
     /// As suite files and command lines call it; a stream whose flow is reversed is netperf's MAERTS.
     pub fn name(&self) -> &'static str {
         match self {

@@ -141,5 +141,6 @@ fn both_ends_have_to_agree_on_the_way() {
     let (one, other) = (stream(), TcpStream { flow: Flow::Both, ..stream() });
     let error = run(vec![pair(listener(&one, PHASES), connector(&other, PHASES))]).unwrap_err().to_string();
     assert!(error.contains("payload goes"), "{error}");
-    assert_eq!(Load::TcpStream(TcpStream { flow: Flow::Reverse, ..one }).name(), "tcp-maerts");
+    let reverse: Load = Load::TcpStream(TcpStream { flow: Flow::Reverse, ..one });
+    assert_eq!(reverse.name(), "tcp-maerts");
 }

@@ -11,7 +11,7 @@
 //! Workers of a background load belong to no side: what they carried is a figure of its own. Their CPU time is in the
 //! sides' CPU figures all the same where they share a node with them, because a CPU's time is not told apart by load.
 
-use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
+use rig_load::plan::{Datagrams, Flow, TcpStream};
 use rig_load::record::{Direction, End, Sample as Interim, WorkerRecord};
 use rig_packet::Client;
 use rig_stats::histogram::Histogram;
@@ -19,6 +19,7 @@ use rig_stats::sample::{Bound, Reading, Resolution, Sample};
 
 use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
 use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
+use crate::suite::AskedLoad;
 
 pub mod dut;
 pub mod packets;
@@ -99,13 +100,13 @@ pub fn sample_of(readings: impl IntoIterator<Item = Reading>, metric: Metric) ->
 }
 
 /// Whether trials of `load` have the figure; where not, why not and what to write instead.
-pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
+pub fn check(load: &AskedLoad, figure: &FigureRef) -> Result<(), FigureError> {
     let FigureRef { scenario, side, metric, .. } = figure;
     let (side, metric) = (*side, *metric);
     let flow = match load {
-        Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => Some(*flow),
-        Load::Packets(packets) => return packets::check(packets, figure),
-        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Idle => None,
+        AskedLoad::TcpStream(TcpStream { flow, .. }) | AskedLoad::UdpStream(Datagrams { flow, .. }) => Some(*flow),
+        AskedLoad::Packets(packets) => return packets::check(packets, figure),
+        AskedLoad::TcpRr(_) | AskedLoad::TcpCrr(_) | AskedLoad::UdpRr(_) | AskedLoad::Idle => None,
     };
     let one_way = matches!(flow, Some(Flow::Forward | Flow::Reverse));
     let receives = matches!(
@@ -115,7 +116,7 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
             | (Side::Local, Some(Flow::Reverse))
             | (Side::Remote, Some(Flow::Forward))
     );
-    let is_udp_stream = matches!(load, Load::UdpStream(_));
+    let is_udp_stream = matches!(load, AskedLoad::UdpStream(_));
     let refuse = |what: String, hint: &str| Err(FigureError { what, hint: hint.to_owned() });
     let lacks = |hint: &str| refuse(format!("scenario `{scenario}` is {} and has no {metric}", load.name()), hint);
     let other_side = "write `local` for the end that connects or `remote` for the one that listens";
@@ -127,7 +128,7 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
         Metric::Transactions | Metric::TransactionDemand | Metric::Latency(_) if flow.is_some() => {
             lacks("its figures are throughput and service_demand")
         }
-        Metric::Retransmits if matches!(load, Load::UdpStream(_) | Load::UdpRr(_)) => {
+        Metric::Retransmits if matches!(load, AskedLoad::UdpStream(_) | AskedLoad::UdpRr(_)) => {
             lacks("UDP sends nothing again: loss says what did not arrive")
         }
         Metric::Datagrams | Metric::Reordered | Metric::Duplicated | Metric::Jitter | Metric::Delay(_)
@@ -135,7 +136,7 @@ pub fn check(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
         {
             lacks("only udp-stream has it")
         }
-        Metric::Loss if !is_udp_stream && !matches!(load, Load::UdpRr(_)) => {
+        Metric::Loss if !is_udp_stream && !matches!(load, AskedLoad::UdpRr(_)) => {
             lacks("only udp-stream and udp-rr have it")
         }
         Metric::Loss if !is_udp_stream && side != Side::Local => refuse(
@@ -173,19 +174,19 @@ pub enum Kind {
 
 impl Kind {
     /// `None` of the idle load, which has no figures but CPU.
-    pub fn of(load: &Load) -> Option<Self> {
+    pub fn of(load: &AskedLoad) -> Option<Self> {
         match load {
-            Load::TcpStream(TcpStream { flow: Flow::Both, .. }) => Some(Self::TwoWayStream),
-            Load::TcpStream(_) => Some(Self::Stream),
-            Load::UdpStream(Datagrams { flow: Flow::Both, .. }) => Some(Self::TwoWayDatagrams),
-            Load::UdpStream(_) => Some(Self::Datagrams),
-            Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => Some(Self::Transactions),
-            Load::Packets(packets) => Some(match packets.service.client() {
-                Some(Client { flood: Some(_), .. }) => Self::Flood,
-                Some(Client { repeat: Some(_), .. }) => Self::Requests,
-                _ => Self::Connections,
+            AskedLoad::TcpStream(TcpStream { flow: Flow::Both, .. }) => Some(Self::TwoWayStream),
+            AskedLoad::TcpStream(_) => Some(Self::Stream),
+            AskedLoad::UdpStream(Datagrams { flow: Flow::Both, .. }) => Some(Self::TwoWayDatagrams),
+            AskedLoad::UdpStream(_) => Some(Self::Datagrams),
+            AskedLoad::TcpRr(_) | AskedLoad::TcpCrr(_) | AskedLoad::UdpRr(_) => Some(Self::Transactions),
+            AskedLoad::Packets(packets) => Some(match &packets.client {
+                Client { flood: Some(_), .. } => Self::Flood,
+                Client { repeat: Some(_), .. } => Self::Requests,
+                Client { .. } => Self::Connections,
             }),
-            Load::Idle => None,
+            AskedLoad::Idle => None,
         }
     }
 

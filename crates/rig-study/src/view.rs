@@ -1,13 +1,13 @@
 //! A run as its report needs it: what the store and the suite know, put together.
 
-use rig_load::plan::{Load, Phases};
+use rig_load::plan::Phases;
 use rig_stats::confidence::{Goal, Level};
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Verdict;
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
-use crate::suite::Layout;
+use crate::suite::{AskedLoad, Layout};
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,8 +68,8 @@ pub struct ScenarioView {
     pub topology: String,
     /// The load in words.
     pub load: String,
-    /// The load as the connecting end ran it.
-    pub plan: Load,
+    /// The load as it was asked of the connecting end.
+    pub plan: AskedLoad,
     pub trials: Vec<TrialRecord>,
     pub certainty: Certainty,
 }

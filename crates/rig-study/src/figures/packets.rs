@@ -1,12 +1,11 @@
 //! The figures of loads that make their packets themselves.
 
 use rig_load::record::PacketRecord;
-use rig_packet::Service;
-use rig_packet::plan::Packets;
 
 use super::{first_byte, handshake, per_second, statistic, workers};
 use crate::claim::{FigureError, FigureRef, Metric, Side};
 use crate::record::TrialRecord;
+use crate::suite::PacketLoad;
 
 /// The figures that no other load has.
 pub(super) fn is_own(metric: Metric) -> bool {
@@ -85,12 +84,11 @@ pub fn sent_again(record: &PacketRecord) -> u64 {
 }
 
 /// Whether trials of the load have the figure.
-pub(super) fn check(packets: &Packets, figure: &FigureRef) -> Result<(), FigureError> {
+pub(super) fn check(packets: &PacketLoad, figure: &FigureRef) -> Result<(), FigureError> {
     let FigureRef { scenario, side, metric, .. } = figure;
     let refuse = |what: String, hint: &str| Err(FigureError { what, hint: hint.to_owned() });
     let lacks = |hint: &str| refuse(format!("scenario `{scenario}` is packets and has no {metric}"), hint);
-    let (is_tcp, is_flood) = (packets.service.is_tcp(), packets.service.flood().is_some());
-    let is_udp_client = matches!(packets.service, Service::UdpClient(_));
+    let (is_tcp, is_flood) = (packets.is_tcp(), packets.client.flood.is_some());
     match metric {
         Metric::BackgroundThroughput => return Ok(()),
         Metric::Throughput | Metric::ServiceDemand => return lacks("bits_out and bits_in are what its frames carry"),
@@ -107,7 +105,7 @@ pub(super) fn check(packets: &Packets, figure: &FigureRef) -> Result<(), FigureE
                 "its figures are packets_out and packets_in",
             );
         }
-        Metric::Loss if !is_udp_client || is_flood => {
+        Metric::Loss if is_tcp || is_flood => {
             return lacks(
                 "TCP sends again what is lost: retransmits counts it; of a flood compare local.packets_out \
                           with remote.packets_in",

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use rig_load::plan::Load;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::sample::Reading;
 
 use super::{Kind, is_on, reading, workers};
 use crate::claim::{FigureError, FigureRef, Metric, Side};
 use crate::record::{Series, TrialRecord};
+use crate::suite::AskedLoad;
 
 /// The share of what a rate settles at that it has to reach.
 const REACHED: f64 = 0.95;
@@ -170,7 +170,7 @@ fn middle(interval: &Range<f64>) -> f64 {
 }
 
 /// Whether a figure is counted by phase; where not, what to do.
-pub fn check_phase(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
+pub fn check_phase(load: &AskedLoad, figure: &FigureRef) -> Result<(), FigureError> {
     let Some(phase) = &figure.phase else {
         return match figure.metric {
             Metric::T95 => Err(FigureError {
@@ -180,7 +180,7 @@ pub fn check_phase(load: &Load, figure: &FigureRef) -> Result<(), FigureError> {
             _ => Ok(()),
         };
     };
-    let is_packets = matches!(load, Load::Packets(_));
+    let is_packets = matches!(load, AskedLoad::Packets(_));
     let is_counted = match figure.metric {
         Metric::Latency(_) => !is_packets,
         Metric::Reordered

@@ -4,10 +4,9 @@
 //! else is gone with the testbed's namespaces.
 
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, bail};
-use rig_load::plan::Load;
-use rig_packet::{Server, Service};
 use rig_stats::series::Track;
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
@@ -22,7 +21,7 @@ use crate::flame::{HERTZ, Profiler, Sampled};
 use crate::programme::Command;
 use crate::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord};
 use crate::run::Lack;
-use crate::suite::{DatapathSetup, Scenario};
+use crate::suite::{AskedLoad, DatapathSetup, Scenario};
 
 /// All agents of a scenario.
 #[derive(Debug)]
@@ -174,19 +173,17 @@ pub fn asked<'a>(scenario: &Scenario, setup: &'a DatapathSetup) -> Asked<'a> {
 /// A node between the ends of which nothing is said.
 const ALONE: Dut = Dut { workers: 1, service_addresses: 1, local_addresses: 1, profile: false };
 
-fn server(scenario: &Scenario) -> Option<(Protocol, &Server)> {
-    let Load::Packets(packets) = &scenario.traffic.listen else { return None };
-    match &packets.service {
-        Service::TcpServer(tcp) => Some((Protocol::Tcp, &tcp.server)),
-        Service::UdpServer(udp) => Some((Protocol::Udp, &udp.server)),
-        Service::TcpClient(_) | Service::UdpClient(_) => None,
-    }
+/// What its servers speak, and the ports that they listen on.
+fn server(scenario: &Scenario) -> Option<(Protocol, &RangeInclusive<u16>)> {
+    let AskedLoad::Packets(packets) = &scenario.traffic.listen else { return None };
+    let protocol = if packets.is_tcp() { Protocol::Tcp } else { Protocol::Udp };
+    Some((protocol, &packets.client.server_ports))
 }
 
 /// What clients of the scenario reach through the node between them and the servers.
 fn services(scenario: &Scenario, testbed: &Testbed<'_>) -> Result<Services> {
     let topology = testbed.topology();
-    let (Some((protocol, server)), Some(packets)) = (server(scenario), &scenario.traffic.packets) else {
+    let (Some((protocol, ports)), Some(packets)) = (server(scenario), &scenario.traffic.packets) else {
         bail!("path {} carries loads of packets only: give the load kind = \"packets\"", topology.path());
     };
     let (from, to) = scenario.traffic.pairs.first().context("find the load's ends")?;
@@ -194,7 +191,7 @@ fn services(scenario: &Scenario, testbed: &Testbed<'_>) -> Result<Services> {
     let virtuals = topology.virtual_pool().addresses(dut.service_addresses);
     Ok(Services {
         protocol,
-        addresses: virtuals.flat_map(|ip| server.ports.clone().map(move |port| (ip, port).into())).collect(),
+        addresses: virtuals.flat_map(|ip| ports.clone().map(move |port| (ip, port).into())).collect(),
         backends: topology.addresses(to, packets.server_addresses).context("find the servers")?,
         local: topology.local_pool().addresses(dut.local_addresses).collect(),
         clients: from.node.clone(),

@@ -12,7 +12,7 @@ use rig_testbed::host::{ClockOffset, Program};
 use rig_testbed::topology::{Endpoint, uplink};
 use rig_testbed::{Dut, Testbed};
 
-use crate::suite::{PacketTraffic, PortOf, Traffic, with_port};
+use crate::suite::{AskedLoad, PortOf, Traffic, at_port};
 
 /// How much longer than here it may take until the workers of another host have heard that they are to go, beside what its
 /// clock's bound says of the way.
@@ -36,15 +36,12 @@ pub(super) fn pairs_of<'a>(
     loaded: bool,
 ) -> Result<Vec<Pair<'a>>> {
     let (testbed, _) = on;
-    let load = |load: &Load| if loaded { load.clone() } else { Load::Idle };
     let pairs = traffic.pairs.iter().map(|(from, to)| {
         let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
         let address = (address, port).into();
         let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
-        let [listening, connecting] = match (&traffic.packets, loaded) {
-            (Some(packets), true) => ported(testbed, traffic, packets, dut, from, to)?,
-            _ => [load(&traffic.listen), load(&traffic.connect)],
-        };
+        let [listening, connecting] =
+            if loaded { placed(testbed, traffic, dut, from, to)? } else { [Load::Idle, Load::Idle] };
         Ok(Pair {
             listen: worker(on, to, word, listen, listening, phases)?,
             connect: worker(on, from, word, connect, connecting, phases)?,
@@ -71,27 +68,29 @@ fn worker<'a>(
     Ok(Worker { plan, spawn: Box::new(spawn), clock_ns: clock.ns })
 }
 
-/// The load of the listening and of the connecting end, each with its port in the testbed.
-fn ported(
+/// The load of the listening and of the connecting end, as each runs it in the testbed.
+fn placed(
     testbed: &Testbed<'_>,
     traffic: &Traffic,
-    packets: &PacketTraffic,
     dut: Option<Dut>,
     from: &Endpoint,
     to: &Endpoint,
 ) -> Result<[Load; 2]> {
     let topology = testbed.topology();
-    let end = |own: &Endpoint, peer: &Endpoint, load: &Load, is_client: bool| {
-        let number = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node);
-        let cpus = testbed.turns(number(own).with_context(|| format!("find endpoint {own}"))?);
-        let mac = |lane| {
-            let (space, interface) = (peer.to_string(), uplink(lane));
-            let planned = testbed.plan().mac(&space, &interface);
-            Ok(planned.with_context(|| format!("find the hardware address of {space}:{interface}"))?.0)
-        };
-        let peer_macs: Vec<_> = (0..topology.lanes()).map(mac).collect::<Result<_>>()?;
-        let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, dut };
-        with_port(load, packets, topology, &port).with_context(|| format!("find the addresses of {own}"))
+    let end = |own: &Endpoint, peer: &Endpoint, load: &AskedLoad, is_client: bool| {
+        load.try_map(|load| {
+            let needs = traffic.packets.as_ref().context("find what the packets need of a testbed")?;
+            let number = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node);
+            let cpus = testbed.turns(number(own).with_context(|| format!("find endpoint {own}"))?);
+            let mac = |lane| {
+                let (space, interface) = (peer.to_string(), uplink(lane));
+                let planned = testbed.plan().mac(&space, &interface);
+                Ok(planned.with_context(|| format!("find the hardware address of {space}:{interface}"))?.0)
+            };
+            let peer_macs: Vec<_> = (0..topology.lanes()).map(mac).collect::<Result<_>>()?;
+            let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, dut };
+            at_port(load, needs, topology, &port).with_context(|| format!("find the addresses of {own}"))
+        })
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])
 }

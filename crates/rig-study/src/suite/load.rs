@@ -10,6 +10,7 @@ use rig_load::plan::{
 };
 use rig_stats::units::Bytes;
 
+use super::AskedLoad;
 use super::packets::{self, PacketTraffic};
 
 mod keys;
@@ -47,8 +48,8 @@ pub(super) fn error<T>(what: impl Into<String>, hint: impl Into<String>) -> Resu
 
 /// A load as its two ends run it.
 pub(super) struct LoadPair {
-    pub connect: Load,
-    pub listen: Load,
+    pub connect: AskedLoad,
+    pub listen: AskedLoad,
     /// What loads of packets are besides.
     pub packets: Option<PacketTraffic>,
 }
@@ -57,7 +58,8 @@ pub(super) struct LoadPair {
 pub(super) fn ends(load: &LoadKeys) -> Result<LoadPair, LoadError> {
     let (connect, listen) = match load {
         LoadKeys::Packets(keys) => {
-            let (connect, listen, packets) = packets::ends(keys)?;
+            let (load, packets) = packets::asked(keys)?;
+            let (connect, listen) = both(AskedLoad::Packets(Box::new(load)));
             return Ok(LoadPair { connect, listen, packets: Some(packets) });
         }
         LoadKeys::TcpStream { flow, bulk, stream, tcp, sockets } => {
@@ -66,25 +68,26 @@ pub(super) fn ends(load: &LoadKeys) -> Result<LoadPair, LoadError> {
         LoadKeys::TcpMaerts { bulk, stream, tcp, sockets } => self::stream(Flow::Reverse, bulk, stream, tcp, sockets)?,
         LoadKeys::TcpRr { exchange, pace, in_flight, tcp, sockets } => {
             let transactions = transactions(exchange, pace, Some(tcp), sockets)?;
-            both(Load::TcpRr(Transactions { in_flight: in_flight.in_flight.unwrap_or(1), ..transactions }))
+            both(AskedLoad::TcpRr(Transactions { in_flight: in_flight.in_flight.unwrap_or(1), ..transactions }))
         }
         LoadKeys::TcpCrr { exchange, pace, tcp, sockets } => {
-            both(Load::TcpCrr(transactions(exchange, pace, Some(tcp), sockets)?))
+            both(AskedLoad::TcpCrr(transactions(exchange, pace, Some(tcp), sockets)?))
         }
         LoadKeys::UdpStream { flow, bulk, datagrams, sockets } => {
-            both(Load::UdpStream(self::datagrams(flow, bulk, datagrams, sockets)?))
+            both(AskedLoad::UdpStream(self::datagrams(flow, bulk, datagrams, sockets)?))
         }
-        LoadKeys::UdpRr { exchange, pace, in_flight, timeout, sockets } => both(Load::UdpRr(Transactions {
+        LoadKeys::UdpRr { exchange, pace, in_flight, timeout, sockets } => both(AskedLoad::UdpRr(Transactions {
             in_flight: in_flight.in_flight.unwrap_or(1),
             timeout: timeout.timeout.map_or(TIMEOUT, |timeout| timeout.0),
             ..transactions(exchange, pace, None, sockets)?
         })),
     };
-    validate(&connect, &listen)?;
+    let [own, other] = [&connect, &listen].map(|load| load.try_map(|_| error("packets without a port", "")));
+    validate(&own?, &other?)?;
     Ok(LoadPair { connect, listen, packets: None })
 }
 
-fn both(load: Load) -> (Load, Load) {
+fn both(load: AskedLoad) -> (AskedLoad, AskedLoad) {
     (load.clone(), load)
 }
 
@@ -110,7 +113,7 @@ fn stream(
     stream: &StreamKeys,
     tcp: &TcpKeys,
     sockets: &SocketKeys,
-) -> Result<(Load, Load), LoadError> {
+) -> Result<(AskedLoad, AskedLoad), LoadError> {
     let engine = |outstanding: Option<u32>| match outstanding {
         None => Engine::Blocking,
         Some(outstanding) => Engine::Uring { outstanding },
@@ -141,7 +144,7 @@ fn stream(
                 "give `send` and `receive` the same number, for instance outstanding = { send = 2, receive = 2 }";
             return error("a flow both ways has as many operations outstanding each way", hint);
         }
-        return Ok(both(Load::TcpStream(TcpStream { receive_mode, ..sender })));
+        return Ok(both(AskedLoad::TcpStream(TcpStream { receive_mode, ..sender })));
     }
     let receiver = TcpStream {
         message: receive_message.unwrap_or(sender.message),
@@ -151,7 +154,7 @@ fn stream(
         throttle: None,
         ..sender.clone()
     };
-    let (sender, receiver) = (Load::TcpStream(sender), Load::TcpStream(receiver));
+    let (sender, receiver) = (AskedLoad::TcpStream(sender), AskedLoad::TcpStream(receiver));
     Ok(if flow == Flow::Reverse { (receiver, sender) } else { (sender, receiver) })
 }
 
@@ -238,9 +241,11 @@ pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
 }
 
 /// Which way payload goes; `None` where requests are answered.
-pub fn flow(load: &Load) -> Option<Flow> {
+pub fn flow(load: &AskedLoad) -> Option<Flow> {
     match load {
-        Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. }) => Some(*flow),
-        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) | Load::Packets(_) | Load::Idle => None,
+        AskedLoad::TcpStream(TcpStream { flow, .. }) | AskedLoad::UdpStream(Datagrams { flow, .. }) => Some(*flow),
+        AskedLoad::TcpRr(_) | AskedLoad::TcpCrr(_) | AskedLoad::UdpRr(_) | AskedLoad::Packets(_) | AskedLoad::Idle => {
+            None
+        }
     }
 }

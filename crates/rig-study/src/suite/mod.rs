@@ -17,7 +17,10 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 pub use self::datapaths::{DatapathSetup, shown};
-pub use self::packets::{PacketThreads, PacketTraffic, PortOf, SearchPlan, at_rate, opening, with_port};
+pub use self::packets::{
+    Exchange, Message, PacketLoad, PacketThreads, PacketTraffic, PortOf, SearchPlan, TcpExchange, at_port, at_rate,
+    opening,
+};
 pub use self::schema::schema;
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
@@ -183,7 +186,7 @@ pub struct Scenario {
 
 impl Scenario {
     /// The load as the connecting end runs it.
-    pub fn plan(&self) -> Load {
+    pub fn plan(&self) -> AskedLoad {
         self.traffic.connect.clone()
     }
 
@@ -205,10 +208,13 @@ impl Scenario {
     }
 
     /// The loads of all ends.
-    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+    pub fn loads(&self) -> impl Iterator<Item = &AskedLoad> {
         std::iter::once(&self.traffic).chain(&self.under).flat_map(|traffic| [&traffic.connect, &traffic.listen])
     }
 }
+
+/// A load as a suite asks for it. Of packets it is what both ends do, wherever they are; all others are as an end runs them.
+pub type AskedLoad = Load<PacketLoad>;
 
 /// A load between endpoints.
 #[derive(Debug, Clone, PartialEq)]
@@ -216,8 +222,8 @@ pub struct Traffic {
     /// The connecting and the listening endpoint of each pair: `from` and `to` of the file, local and remote to netperf.
     pub pairs: Vec<(Endpoint, Endpoint)>,
     /// The load as each end of each pair runs it.
-    pub connect: Load,
-    pub listen: Load,
+    pub connect: AskedLoad,
+    pub listen: AskedLoad,
     /// What loads of packets need besides.
     pub packets: Option<PacketTraffic>,
 }
@@ -266,7 +272,7 @@ impl Traffic {
         self.with_loads(programme::unpaced)
     }
 
-    fn with_loads(&self, change: impl Fn(&Load) -> Load) -> Self {
+    fn with_loads(&self, change: impl Fn(&AskedLoad) -> AskedLoad) -> Self {
         Self { connect: change(&self.connect), listen: change(&self.listen), ..self.clone() }
     }
 

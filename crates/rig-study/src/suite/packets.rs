@@ -3,28 +3,27 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rig_load::plan::Load;
-use rig_packet::http::{self, Method};
-use rig_packet::plan::{Driver, Packets, Timeline};
+use rig_packet::http as message;
+use rig_packet::http::Method;
+use rig_packet::plan::Driver;
 use rig_packet::search::Search;
-use rig_packet::{
-    Client, Close, Expect, Flood, Load as Opening, Payload, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes,
-    UdpClient, UdpServer, Walk,
-};
+use rig_packet::{Client, Close, Expect, Flood, Load as Opening, Payload, Repeat, TcpTimes, Walk};
 use rig_stats::units::{PerSecond, Percent, Span};
 use rig_testbed::topology::Pool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::QuickSearch;
 use super::load::{LoadError, PacketLoadKeys, error};
+use super::{AskedLoad, QuickSearch};
 use crate::record::Searched;
 
+mod asked;
 mod ports;
 mod threads;
 
+pub use self::asked::{Exchange, Message, PacketLoad, TcpExchange};
 pub(super) use self::ports::check_path;
-pub use self::ports::{PortOf, with_port};
+pub use self::ports::{PortOf, at_port};
 pub use self::threads::PacketThreads;
 pub(super) use self::threads::{PacketThreadsFile, with_lanes};
 
@@ -38,8 +37,6 @@ const STEP: Duration = Duration::from_secs(1);
 /// A generator that cannot keep up falls behind for good, so that soon all begins late; one that others take the CPU from
 /// now and then is late meanwhile, and catches up.
 const LATE: f64 = 0.5;
-/// A server keeps a connection that is silent for so long beyond its interval.
-const IDLE: Duration = Duration::from_secs(60);
 const SEND_WINDOW: u8 = 4;
 /// Where clients' ports begin unless told: below are those that a network may treat in its own way.
 const CLIENT_PORTS: RangeInclusive<u16> = 1024..=65_535;
@@ -178,8 +175,8 @@ impl SearchPlan {
     }
 }
 
-/// The two ends as they run without ports, which a testbed gives.
-pub(super) fn ends(load: &PacketLoadKeys) -> Result<(Load, Load, PacketTraffic), LoadError> {
+/// What the load is at both ends, and what it needs of a testbed.
+pub(super) fn asked(load: &PacketLoadKeys) -> Result<(PacketLoad, PacketTraffic), LoadError> {
     let Some(protocol) = load.packets.protocol else {
         return error("the load has no protocol", "write protocol = \"tcp\", \"udp\" or \"http\"");
     };
@@ -187,18 +184,11 @@ pub(super) fn ends(load: &PacketLoadKeys) -> Result<(Load, Load, PacketTraffic),
     let workers = load.packets.workers.map_or(Ok(PacketThreads::ONE), PacketThreads::try_from)?;
     let client = client(load, search.as_ref())?;
     workers.check_held(&client)?;
-    let (connect, listen) = match protocol {
-        Protocol::Tcp => tcp(load, client, Messages::plain(load)?)?,
-        Protocol::Http => tcp(load, client.clone(), Messages::http(load, client.repeat.is_none())?)?,
-        Protocol::Udp => udp(load, client)?,
+    let exchange = match protocol {
+        Protocol::Tcp => tcp(load, plain(load)?)?,
+        Protocol::Http => tcp(load, http(load, client.repeat.is_none())?)?,
+        Protocol::Udp => udp(load)?,
     };
-    let course = Timeline {
-        wait: Duration::ZERO,
-        // The phases of the trial say it.
-        duration: Duration::ZERO,
-        drain: connect.drain(),
-    };
-    let end = |service| Load::Packets(Box::new(Packets { ports: Vec::new(), service, capacity: None, course }));
     let traffic = PacketTraffic {
         client_addresses: addresses("client_addresses", load.packets.client_addresses)?,
         server_addresses: addresses("server_addresses", load.packets.server_addresses)?,
@@ -206,7 +196,7 @@ pub(super) fn ends(load: &PacketLoadKeys) -> Result<(Load, Load, PacketTraffic),
         workers,
         search,
     };
-    Ok((end(connect), end(listen), traffic))
+    Ok((PacketLoad { client, exchange }, traffic))
 }
 
 fn addresses(key: &str, asked: Option<u32>) -> Result<u32, LoadError> {
@@ -307,70 +297,44 @@ fn sizes(load: &PacketLoadKeys) -> Result<(u32, u32), LoadError> {
     Ok((size("request", load.exchange.request)?, size("response", load.exchange.response)?))
 }
 
-/// What goes over a TCP connection, and when it is complete.
-struct Messages {
-    request: (Payload, Expect),
-    response: (Payload, Expect),
+/// Request and response.
+type Messages = [Message; 2];
+
+fn plain(load: &PacketLoadKeys) -> Result<Messages, LoadError> {
+    let (request, response) = sizes(load)?;
+    Ok([request, response].map(|bytes| Message { payload: Payload::Filler(bytes), complete: Expect::Bytes(bytes) }))
 }
 
-impl Messages {
-    fn plain(load: &PacketLoadKeys) -> Result<Self, LoadError> {
-        let (request, response) = sizes(load)?;
-        let message = |bytes| (Payload::Filler(bytes), Expect::Bytes(bytes));
-        Ok(Self { request: message(request), response: message(response) })
+/// `once`: a connection has one request.
+fn http(load: &PacketLoadKeys, once: bool) -> Result<Messages, LoadError> {
+    let (request, response) = sizes(load)?;
+    if load.exchange.request.is_some() && (request as usize) < message::REQUEST {
+        return error(format!("an HTTP request of {request} bytes"), format!("it takes at least {}", message::REQUEST));
     }
-
-    /// `once`: a connection has one request.
-    fn http(load: &PacketLoadKeys, once: bool) -> Result<Self, LoadError> {
-        let (request, response) = sizes(load)?;
-        if load.exchange.request.is_some() && (request as usize) < http::REQUEST {
-            return error(
-                format!("an HTTP request of {request} bytes"),
-                format!("it takes at least {}", http::REQUEST),
-            );
-        }
-        if response > BODY {
-            return error(format!("a body of {response} bytes"), format!("an HTTP response has at most {BODY}"));
-        }
-        let request = http::request(Method::Get, "netrig", "/", request as usize);
-        let response = http::response(&vec![b'a'; response as usize], once);
-        Ok(Self { request: (request.into(), Expect::Http), response: (response.into(), Expect::Http) })
+    if response > BODY {
+        return error(format!("a body of {response} bytes"), format!("an HTTP response has at most {BODY}"));
     }
+    let request = message::request(Method::Get, "netrig", "/", request as usize);
+    let response = message::response(&vec![b'a'; response as usize], once);
+    Ok([request, response].map(|bytes| Message { payload: bytes.into(), complete: Expect::Http }))
 }
 
-fn tcp(load: &PacketLoadKeys, client: Client, messages: Messages) -> Result<(Service, Service), LoadError> {
+fn tcp(load: &PacketLoadKeys, [request, response]: Messages) -> Result<Exchange, LoadError> {
     refuse("tcp", &[("timeout", load.timeout.timeout.is_some()), ("pipeline", load.packets.pipeline.is_some())])?;
-    let Messages { request, response } = messages;
-    let times = TcpTimes {
-        retransmit: load.packets.retransmit.map_or(RETRANSMIT, |time| time.0),
-        retries: load.packets.retries.unwrap_or(RETRIES),
-        time_wait: Duration::ZERO,
-    };
-    let server = TcpServer {
-        server: Server { ports: client.server_ports.clone() },
-        times,
-        request: request.1,
-        response: response.0,
-        close: client.repeat.is_none(),
-        idle: IDLE + client.repeat.map_or(Duration::ZERO, |repeat| repeat.interval),
-        window: load.packets.send_window.unwrap_or(SEND_WINDOW),
-        mss: 0,
-        resets: true,
-    };
-    let client = TcpClient {
-        delayed_ack: times.retransmit,
-        client,
-        times,
-        request: request.0,
-        response: response.1,
+    Ok(Exchange::Tcp(TcpExchange {
+        times: TcpTimes {
+            retransmit: load.packets.retransmit.map_or(RETRANSMIT, |time| time.0),
+            retries: load.packets.retries.unwrap_or(RETRIES),
+            time_wait: Duration::ZERO,
+        },
+        request,
+        response,
         close: load.packets.close.unwrap_or(Close::Fin),
-        mss: 0,
-        resets: true,
-    };
-    Ok((Service::TcpClient(client), Service::TcpServer(server)))
+        window: load.packets.send_window.unwrap_or(SEND_WINDOW),
+    }))
 }
 
-fn udp(load: &PacketLoadKeys, client: Client) -> Result<(Service, Service), LoadError> {
+fn udp(load: &PacketLoadKeys) -> Result<Exchange, LoadError> {
     let only_tcp = [
         ("close", load.packets.close.is_some()),
         ("retransmit", load.packets.retransmit.is_some()),
@@ -379,11 +343,8 @@ fn udp(load: &PacketLoadKeys, client: Client) -> Result<(Service, Service), Load
     ];
     refuse("udp", &only_tcp)?;
     let (request, response) = sizes(load)?;
-    let server =
-        UdpServer { server: Server { ports: client.server_ports.clone() }, response: Payload::Filler(response) };
     let timeout = load.timeout.timeout.map_or(RETRANSMIT, |time| time.0);
-    let client = UdpClient { client, request: Payload::Filler(request), timeout };
-    Ok((Service::UdpClient(client), Service::UdpServer(server)))
+    Ok(Exchange::Udp { request: Payload::Filler(request), response: Payload::Filler(response), timeout })
 }
 
 fn refuse(protocol: &str, keys: &[(&str, bool)]) -> Result<(), LoadError> {
@@ -497,28 +458,24 @@ fn most_held(load: &PacketLoadKeys) -> Result<f64, LoadError> {
 }
 
 /// How long it takes to open all connections that the load holds.
-pub fn opening(load: &Load) -> Duration {
-    let Load::Packets(packets) = load else { return Duration::ZERO };
-    let Some(client) = packets.service.client() else { return Duration::ZERO };
-    let seconds = client.load.hold.map_or(0.0, |hold| f64::from(hold) / client.load.rate);
+pub fn opening(load: &AskedLoad) -> Duration {
+    let AskedLoad::Packets(packets) = load else { return Duration::ZERO };
+    let opening = &packets.client.load;
+    let seconds = opening.hold.map_or(0.0, |hold| f64::from(hold) / opening.rate);
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
 }
 
 /// How long its rate of connections rises.
-pub(super) fn ramp(load: &Load) -> Duration {
-    let Load::Packets(packets) = load else { return Duration::ZERO };
-    packets.service.client().map_or(Duration::ZERO, |client| client.load.ramp)
+pub(super) fn ramp(load: &AskedLoad) -> Duration {
+    let AskedLoad::Packets(packets) = load else { return Duration::ZERO };
+    packets.client.load.ramp
 }
 
 /// `load` with another value of what a search raises.
-pub fn at_rate(load: &Load, of: Searched, rate: f64) -> Load {
+pub fn at_rate(load: &AskedLoad, of: Searched, rate: f64) -> AskedLoad {
     let mut load = load.clone();
-    let Load::Packets(packets) = &mut load else { return load };
-    let client = match &mut packets.service {
-        Service::TcpClient(tcp) => &mut tcp.client,
-        Service::UdpClient(udp) => &mut udp.client,
-        Service::TcpServer(_) | Service::UdpServer(_) => return load,
-    };
+    let AskedLoad::Packets(packets) = &mut load else { return load };
+    let client = &mut packets.client;
     match (of, &mut client.repeat) {
         (Searched::Requests, Some(repeat)) => repeat.rate = Some(rate),
         (Searched::Held, _) => client.load.hold = Some(rate.round().clamp(1.0, u32::MAX.into()) as u32),

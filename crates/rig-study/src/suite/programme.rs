@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rig_cli::mistakes;
-use rig_load::plan::{Flow, Load, Schedule, Transactions};
+use rig_load::plan::{Flow, Schedule, Transactions};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
 use rig_stats::units::{ByteRate, PerSecond, Percent, Span};
 use rig_testbed::datapath::Settings;
@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use super::file::ScenarioFile;
 use super::resolve::{Resolver, Result};
-use super::{DatapathSetup, SuiteError, Traffic};
+use super::{AskedLoad, DatapathSetup, SuiteError, Traffic};
 use crate::claim::{Claim, Metric, is_phase_name, is_scenario_id};
 use crate::figures::check;
 use crate::programme::{Command, Condition, Lasts, Phase, Programme, Rate, Step, Wait, Which};
@@ -221,7 +221,8 @@ impl Resolver<'_> {
             }
             (RateFile::Text(text), unit) => self.rate_of_text(file.span(), text, unit)?,
         };
-        if let (Rate::At(rate), Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_)) = (rate, &traffic.connect)
+        if let (Rate::At(rate), AskedLoad::TcpRr(_) | AskedLoad::TcpCrr(_) | AskedLoad::UdpRr(_)) =
+            (rate, &traffic.connect)
             && rate > 0.0
             && !Transactions::RATE.contains(&rate)
         {
@@ -369,58 +370,57 @@ impl Resolver<'_> {
 }
 
 /// What the rate of a load is counted in; of one that has none, why, and what to do.
-fn unit(connect: &Load, listen: &Load) -> std::result::Result<Unit, (String, &'static str)> {
+fn unit(connect: &AskedLoad, listen: &AskedLoad) -> std::result::Result<Unit, (String, &'static str)> {
     let none =
         |hint| Err((format!("a rate in a phase, and the load, {}, has none to begin with", connect.name()), hint));
     match (connect, listen) {
-        (Load::TcpRr(load) | Load::TcpCrr(load) | Load::UdpRr(load), _) => match load.schedule {
+        (AskedLoad::TcpRr(load) | AskedLoad::TcpCrr(load) | AskedLoad::UdpRr(load), _) => match load.schedule {
             Schedule::Open { .. } => Ok(Unit::PerSecond),
             Schedule::Closed => none("the speed of its peer sets it: give the load a `rate`"),
         },
-        (Load::TcpStream(one), Load::TcpStream(other)) => match one.throttle.or(other.throttle) {
+        (AskedLoad::TcpStream(one), AskedLoad::TcpStream(other)) => match one.throttle.or(other.throttle) {
             Some(_) => Ok(Unit::Bytes),
             None => none("give the load a `throttle`, for instance throttle = \"1GB/s\""),
         },
-        (Load::UdpStream(load), _) => match load.throttle {
+        (AskedLoad::UdpStream(load), _) => match load.throttle {
             Some(_) => Ok(Unit::Bytes),
             None => none("give the load a `throttle`, for instance throttle = \"1GB/s\""),
         },
-        (Load::Packets(_), _) => Ok(Unit::PerSecond),
+        (AskedLoad::Packets(_), _) => Ok(Unit::PerSecond),
         _ => none("loads with a rate are tcp-rr, tcp-crr, udp-rr, streams with a throttle, and packets"),
     }
 }
 
 /// The load at another rate, in the unit that its own has; one without a rate is the same.
-pub(super) fn at_rate(load: &Load, rate: f64) -> Load {
+pub(super) fn at_rate(load: &AskedLoad, rate: f64) -> AskedLoad {
     let mut load = load.clone();
     let bytes = |throttle: &mut Option<u64>| *throttle = throttle.map(|_| (rate.round() as u64).max(1));
     match &mut load {
-        Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => {
+        AskedLoad::TcpRr(l) | AskedLoad::TcpCrr(l) | AskedLoad::UdpRr(l) => {
             if let Schedule::Open { rate: own, .. } = &mut l.schedule {
                 *own = rate.clamp(*Transactions::RATE.start(), *Transactions::RATE.end());
             }
         }
-        Load::TcpStream(l) => bytes(&mut l.throttle),
-        Load::UdpStream(l) => bytes(&mut l.throttle),
-        Load::Packets(packets) => {
-            let requests =
-                packets.service.client().is_some_and(|client| client.repeat.is_some_and(|r| r.rate.is_some()));
+        AskedLoad::TcpStream(l) => bytes(&mut l.throttle),
+        AskedLoad::UdpStream(l) => bytes(&mut l.throttle),
+        AskedLoad::Packets(packets) => {
+            let requests = packets.client.repeat.is_some_and(|repeat| repeat.rate.is_some());
             let of = if requests { Searched::Requests } else { Searched::Connections };
             return super::at_rate(&load, of, rate);
         }
-        Load::Idle => {}
+        AskedLoad::Idle => {}
     }
     load
 }
 
 /// The load with nothing that holds it back: a schedule as a closed loop, a stream without its throttle.
-pub(super) fn unpaced(load: &Load) -> Load {
+pub(super) fn unpaced(load: &AskedLoad) -> AskedLoad {
     let mut load = load.clone();
     match &mut load {
-        Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => l.schedule = Schedule::Closed,
-        Load::TcpStream(l) => l.throttle = None,
-        Load::UdpStream(l) => l.throttle = None,
-        Load::Packets(_) | Load::Idle => {}
+        AskedLoad::TcpRr(l) | AskedLoad::TcpCrr(l) | AskedLoad::UdpRr(l) => l.schedule = Schedule::Closed,
+        AskedLoad::TcpStream(l) => l.throttle = None,
+        AskedLoad::UdpStream(l) => l.throttle = None,
+        AskedLoad::Packets(_) | AskedLoad::Idle => {}
     }
     load
 }

@@ -15,7 +15,7 @@ use super::keys;
 use super::load::{LoadError, LoadKind, LoadPair, LoadTable, ends, error, validate};
 use super::packets::{self, PortOf};
 use super::workers::Duts;
-use super::{QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
+use super::{AskedLoad, QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::claim::{Claim, FigureError, FigureRef, Metric, Side};
 use crate::figures::check;
 use crate::figures::dut::check as check_dut;
@@ -567,9 +567,11 @@ fn check_packets(file: &SuiteFile, traffic: &Traffic, topology: &Topology) -> Re
         return error(what, "the rate would still rise inside the window: choose a longer warm-up, quick's too");
     }
     for (from, to) in &traffic.pairs {
-        let end = |own, peer, is_client| PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], dut: None };
-        let ported = |load, end| packets::with_port(load, packets, topology, &end);
-        let ends = (ported(&traffic.connect, end(from, to, true)), ported(&traffic.listen, end(to, from, false)));
+        let run = |load: &AskedLoad, own, peer, is_client| {
+            let end = PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], dut: None };
+            load.try_map(|load| packets::at_port(load, packets, topology, &end).ok_or(())).ok()
+        };
+        let ends = (run(&traffic.connect, from, to, true), run(&traffic.listen, to, from, false));
         let (Some(connect), Some(listen)) = ends else { continue };
         validate(&connect, &listen)?;
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
+use rig_load::plan::{Datagrams, Flow, TcpStream};
 use rig_stats::units::BitRate;
 use toml::Spanned;
 
 use super::file::{CaseFile, ColumnFile, LayoutFile, NetperfEndFile, NetperfFile, TableFile};
 use super::resolve::{Resolver, Result};
-use super::{Form, Layout, LayoutColumn, Overview, OverviewCase, Published, Scenario};
+use super::{AskedLoad, Form, Layout, LayoutColumn, Overview, OverviewCase, Published, Scenario};
 use crate::claim::{Metric, Side};
 
 impl Resolver<'_> {
@@ -117,12 +117,12 @@ impl Resolver<'_> {
     }
 
     /// Refuses loads that netperf has no classic test for.
-    fn known_to_netperf(&self, id: &Spanned<String>, load: &Load) -> Result<()> {
-        let (Load::TcpStream(TcpStream { flow, .. }) | Load::UdpStream(Datagrams { flow, .. })) = load else {
+    fn known_to_netperf(&self, id: &Spanned<String>, load: &AskedLoad) -> Result<()> {
+        let (AskedLoad::TcpStream(TcpStream { flow, .. }) | AskedLoad::UdpStream(Datagrams { flow, .. })) = load else {
             return Ok(());
         };
         let known = match load {
-            Load::TcpStream(_) => *flow != Flow::Both,
+            AskedLoad::TcpStream(_) => *flow != Flow::Both,
             _ => *flow == Flow::Forward,
         };
         if known {
@@ -133,9 +133,9 @@ impl Resolver<'_> {
         Err(self.error(id.span(), what, Some("show this scenario in a table of columns")))
     }
 
-    fn published(&self, load: &Load, span: Range<usize>, reference: NetperfFile) -> Result<Published> {
-        let is_stream = matches!(load, Load::TcpStream(_) | Load::UdpStream(_));
-        let is_udp_stream = matches!(load, Load::UdpStream(_));
+    fn published(&self, load: &AskedLoad, span: Range<usize>, reference: NetperfFile) -> Result<Published> {
+        let is_stream = matches!(load, AskedLoad::TcpStream(_) | AskedLoad::UdpStream(_));
+        let is_udp_stream = matches!(load, AskedLoad::UdpStream(_));
         let misplaced = [
             ("throughput", reference.throughput.is_some() && !is_stream),
             ("sent", reference.sent.is_some() && !is_udp_stream),
@@ -210,8 +210,8 @@ impl Resolver<'_> {
         for id in list {
             let two_way = matches!(
                 self.scenario_of(scenarios, id)?.plan(),
-                Load::TcpStream(TcpStream { flow: Flow::Both, .. })
-                    | Load::UdpStream(Datagrams { flow: Flow::Both, .. })
+                AskedLoad::TcpStream(TcpStream { flow: Flow::Both, .. })
+                    | AskedLoad::UdpStream(Datagrams { flow: Flow::Both, .. })
             );
             if two_way {
                 let what = format!("scenario '{}' goes both ways and has no single throughput", id.get_ref());

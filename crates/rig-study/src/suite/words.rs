@@ -2,31 +2,31 @@
 
 use std::fmt;
 
-use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Load, Pacing, Schedule, TcpStream, Transactions};
-use rig_packet::plan::{Driver, Packets};
-use rig_packet::{Close, Expect, Service, Walk};
+use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Pacing, Schedule, TcpStream, Transactions};
+use rig_packet::plan::Driver;
+use rig_packet::{Close, Expect, Walk};
 use rig_stats::units::{ByteRate, Bytes, Span};
 
-use super::{PacketThreads, PacketTraffic, Traffic};
+use super::{AskedLoad, Exchange, PacketLoad, PacketThreads, PacketTraffic, Traffic};
 use crate::record::Searched;
 
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = match (&self.connect, &self.listen) {
-            (Load::TcpStream(connect), Load::TcpStream(listen)) => match connect.flow {
+            (AskedLoad::TcpStream(connect), AskedLoad::TcpStream(listen)) => match connect.flow {
                 Flow::Reverse => stream("TCP stream towards the connecting end (maerts)", listen, connect),
                 Flow::Both => stream("TCP streams both ways", connect, listen),
                 Flow::Forward => stream("TCP stream", connect, listen),
             },
-            (Load::TcpRr(load), _) => transactions("TCP request/response", load),
-            (Load::TcpCrr(load), _) => transactions("TCP connect/request/response", load),
-            (Load::UdpRr(load), _) => {
+            (AskedLoad::TcpRr(load), _) => transactions("TCP request/response", load),
+            (AskedLoad::TcpCrr(load), _) => transactions("TCP connect/request/response", load),
+            (AskedLoad::UdpRr(load), _) => {
                 let mut parts = transactions("UDP request/response", load);
                 parts.push(format!("timeout {}", Span(load.timeout)));
                 parts
             }
-            (Load::UdpStream(load), _) => datagrams(load),
-            (Load::Packets(connect), Load::Packets(listen)) => packets(connect, listen, self.packets.as_ref()),
+            (AskedLoad::UdpStream(load), _) => datagrams(load),
+            (AskedLoad::Packets(load), _) => packets(load, self.packets.as_ref()),
             (load, _) => vec![load.name().to_owned()],
         };
         if self.pairs.len() > 1 {
@@ -122,19 +122,14 @@ fn engine(end: &TcpStream) -> String {
     }
 }
 
-fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>) -> Vec<String> {
-    let Some(client) = connect.service.client() else { return Vec::new() };
-    let (name, request) = match &connect.service {
-        Service::TcpClient(tcp) if tcp.response == Expect::Http => ("HTTP", tcp.request.len()),
-        Service::TcpClient(tcp) => ("TCP", tcp.request.len()),
-        Service::UdpClient(udp) => ("UDP", udp.request.len()),
-        Service::TcpServer(_) | Service::UdpServer(_) => ("?", 0),
+fn packets(load: &PacketLoad, traffic: Option<&PacketTraffic>) -> Vec<String> {
+    let client = &load.client;
+    let name = match &load.exchange {
+        Exchange::Tcp(tcp) if tcp.response.complete == Expect::Http => "HTTP",
+        Exchange::Tcp(_) => "TCP",
+        Exchange::Udp { .. } => "UDP",
     };
-    let response = match &listen.service {
-        Service::TcpServer(tcp) => tcp.response.len(),
-        Service::UdpServer(udp) => udp.response.len(),
-        Service::TcpClient(_) | Service::UdpClient(_) => 0,
-    };
+    let [request, response] = load.sizes();
     let search = traffic.and_then(|traffic| traffic.search.as_ref());
     let mut parts = vec![if client.flood.is_some() {
         format!("{name} flood, first packets only")
@@ -165,7 +160,7 @@ fn packets(connect: &Packets, listen: &Packets, traffic: Option<&PacketTraffic>)
         }
         parts.extend((repeat.pipeline > 1).then(|| format!("{} back to back", repeat.pipeline)));
     }
-    if let Service::TcpClient(tcp) = &connect.service {
+    if let Exchange::Tcp(tcp) = &load.exchange {
         parts.extend((tcp.close == Close::Reset).then(|| "closed by reset".into()));
     }
     parts.extend((!client.load.ramp.is_zero()).then(|| format!("ramp of {}", Span(client.load.ramp))));

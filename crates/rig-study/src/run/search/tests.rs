@@ -1,8 +1,7 @@
-use rig_load::plan::Load;
 use rig_packet::search::Ending;
 
 use super::*;
-use crate::suite::Suite;
+use crate::suite::{AskedLoad, Suite};
 
 const PHASES: Phases = Phases {
     warm_up: Duration::from_millis(100),
@@ -16,8 +15,8 @@ fn scenario(id: &str) -> Scenario {
 }
 
 fn held(scenario: &Scenario) -> u32 {
-    let Load::Packets(packets) = &scenario.traffic.connect else { panic!("{:?}", scenario.traffic) };
-    packets.service.client().unwrap().load.hold.unwrap()
+    let AskedLoad::Packets(packets) = &scenario.traffic.connect else { panic!("{:?}", scenario.traffic) };
+    packets.client.load.hold.unwrap()
 }
 
 /// A path that carries so many connections and no more: what was offered to it and how, and what was found.

@@ -1,13 +1,14 @@
 //! The interfaces and addresses that the two ends of a packet load have in a testbed.
 
-use rig_load::plan::Load;
-use rig_packet::Service;
-use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan, Place, PortPlan, Range, Take};
+use std::time::Duration;
+
+use rig_load::record::End;
+use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
 use rig_testbed::topology::{Endpoint, Endpoints, Family, NextHop, Pool, Topology, uplink};
 use rig_testbed::{Dut, UPLINK};
 
 use super::super::load::{LoadError, error};
-use super::{PacketThreads, PacketTraffic};
+use super::{PacketLoad, PacketThreads, PacketTraffic};
 
 const HOP_LIMIT: u8 = 64;
 
@@ -31,17 +32,14 @@ impl PortOf<'_> {
     }
 }
 
-/// `load` with the ports that `end` has in `topology`: on the paths of three nodes a port on each lane, with one worker.
-pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>) -> Option<Load> {
-    let Load::Packets(packets) = load else { return Some(load.clone()) };
+/// What `end` of the load does in `topology`: on the paths of three nodes by a port on each lane, with one worker. `None`
+/// where the topology has no such end.
+pub fn at_port(load: &PacketLoad, traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>) -> Option<Packets> {
     let mtu = u16::try_from(topology.endpoint_mtu()).unwrap_or(u16::MAX);
-    let mut packets = packets.clone();
     let headers = if topology.family() == Family::Ipv4 { 40 } else { 60 };
-    match &mut packets.service {
-        Service::TcpClient(tcp) => tcp.mss = mtu - headers,
-        Service::TcpServer(tcp) => tcp.mss = mtu - headers,
-        Service::UdpClient(_) | Service::UdpServer(_) => {}
-    }
+    let which = if end.is_client { End::Connect } else { End::Listen };
+    // Either end goes on for as long as the client needs.
+    let drain = load.service(End::Connect, mtu - headers).drain();
     let port = |lane: u32| {
         let (pool, far) = (topology.lane_pool(end.own, lane)?, topology.lane_pool(end.peer, lane)?);
         let local = if end.is_client { traffic.client_addresses } else { traffic.server_addresses };
@@ -74,8 +72,13 @@ pub fn with_port(load: &Load, traffic: &PacketTraffic, topology: &Topology, end:
             tos: 0,
         })
     };
-    packets.ports = (0..topology.lanes()).map(port).collect::<Option<_>>()?;
-    Some(Load::Packets(packets))
+    Some(Packets {
+        ports: (0..topology.lanes()).map(port).collect::<Option<_>>()?,
+        service: load.service(which, mtu - headers),
+        capacity: None,
+        // A trial's phases say how long it lasts.
+        course: Timeline { wait: Duration::ZERO, duration: Duration::ZERO, drain },
+    })
 }
 
 /// Whom an end talks to on a lane.

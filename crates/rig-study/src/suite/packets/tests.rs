@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 
-use rig_packet::plan::{GatewayPlan, PortPlan, Range};
+use rig_packet::Service;
+use rig_packet::plan::{GatewayPlan, Packets, Range};
 
 use super::*;
 use crate::suite::{Scenario, Suite, SuiteError};
@@ -19,6 +20,22 @@ fn parse(path: &str, load: &str) -> Result<Scenario, SuiteError> {
 
 fn raw(load: &str) -> Scenario {
     parse("raw", load).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn packets(load: &AskedLoad) -> &PacketLoad {
+    let AskedLoad::Packets(packets) = load else { panic!("{load:?}") };
+    packets
+}
+
+/// Both ends as a trial runs them, the connecting one first.
+fn ends(scenario: &Scenario, cpus: &[u32], peer_macs: &[[u8; 6]]) -> [Packets; 2] {
+    let (from, to) = &scenario.traffic.pairs[0];
+    let needs = scenario.traffic.packets.as_ref().unwrap();
+    let end = |load, own, peer, is_client| {
+        let port = PortOf { own, peer, is_client, cpus, peer_macs, dut: None };
+        at_port(packets(load), needs, &scenario.topology, &port).unwrap()
+    };
+    [end(&scenario.traffic.connect, from, to, true), end(&scenario.traffic.listen, to, from, false)]
 }
 
 const TCP: &str = "protocol = \"tcp\", connections_per_second = 1000";
@@ -80,10 +97,7 @@ fn what_packets_cannot_be_is_refused_with_line_and_next_step() {
 
 #[test]
 fn rates_are_written_as_everywhere() {
-    let client = |load: &str| match raw(load).traffic.connect {
-        Load::Packets(packets) => packets.service.client().unwrap().clone(),
-        _ => panic!("no packets"),
-    };
+    let client = |load: &str| packets(&raw(load).traffic.connect).client.clone();
     let load =
         client("protocol = \"tcp\", connections_per_second = \"10k\", hold = 5, requests_per_second = \"1.5M/s\"");
     assert_eq!((load.load.rate, load.repeat.unwrap().rate), (10_000.0, Some(1.5e6)));
@@ -140,9 +154,9 @@ fn a_search_for_connections_held_needs_all_that_opens_and_uses_them() {
     // Opened within a minute.
     assert_eq!(plan.options.most, Some(6000.0));
     assert_eq!(scenario.watched, [(crate::claim::Side::Local, crate::claim::Metric::LimitHeld)]);
-    let Load::Packets(packets) = at_rate(&scenario.traffic.connect, plan.of, 76.6) else { panic!("no packets") };
-    assert_eq!(packets.service.client().unwrap().load.hold, Some(77));
-    assert_eq!(opening(&Load::Packets(packets)), Duration::from_millis(770));
+    let offered = at_rate(&scenario.traffic.connect, plan.of, 76.6);
+    assert_eq!(packets(&offered).client.load.hold, Some(77));
+    assert_eq!(opening(&offered), Duration::from_millis(770));
     // There are addresses and ports for so many.
     let few =
         raw(&hold("connections_per_second = 100, hold = 40, interval = \"2ms\", client_ports = [2000, 2099],", ""));
@@ -152,9 +166,7 @@ fn a_search_for_connections_held_needs_all_that_opens_and_uses_them() {
 #[test]
 fn a_short_connection_is_what_is_meant_unless_told() {
     let scenario = raw(TCP);
-    let (Load::Packets(connect), Load::Packets(listen)) = (&scenario.traffic.connect, &scenario.traffic.listen) else {
-        panic!("no packets")
-    };
+    let [connect, listen] = ends(&scenario, &[], &[]);
     let (Service::TcpClient(client), Service::TcpServer(server)) = (&connect.service, &listen.service) else {
         panic!("no TCP")
     };
@@ -169,15 +181,14 @@ fn a_short_connection_is_what_is_meant_unless_told() {
 #[test]
 fn connections_that_are_held_are_not_closed_by_the_server() {
     let scenario = raw(&format!("{TCP}, hold = 50, requests_per_second = 500"));
-    let Load::Packets(listen) = &scenario.traffic.listen else { panic!("no packets") };
+    let [_, listen] = ends(&scenario, &[], &[]);
     let Service::TcpServer(server) = &listen.service else { panic!("no TCP server") };
     assert!(!server.close);
     assert_eq!(scenario.watched, [(crate::claim::Side::Local, crate::claim::Metric::Transactions)]);
 }
 
-fn rates(load: &Load) -> (f64, Option<f64>) {
-    let Load::Packets(packets) = load else { panic!("no packets") };
-    let client = packets.service.client().unwrap();
+fn rates(load: &AskedLoad) -> (f64, Option<f64>) {
+    let client = &packets(load).client;
     (client.load.rate, client.repeat.and_then(|repeat| repeat.rate))
 }
 
@@ -193,11 +204,6 @@ fn a_search_raises_what_the_load_says_nothing_else() {
     assert_eq!(rates(&at_rate(&scenario.traffic.connect, plan.of, 77.0)), (1000.0, Some(77.0)));
 }
 
-fn port(load: &Load) -> &PortPlan {
-    let Load::Packets(packets) = load else { panic!("no packets") };
-    &packets.ports[0]
-}
-
 /// None of the addresses is one that a kernel of the testbed has.
 #[test]
 fn ports_have_addresses_of_their_own() {
@@ -206,10 +212,8 @@ fn ports_have_addresses_of_their_own() {
     for (path, router) in [("raw", None), ("vxlan", None), ("etun", Some("10.1.0.1"))] {
         let scenario = parse(path, &load).unwrap();
         let (from, to) = &scenario.traffic.pairs[0];
-        let packets = scenario.traffic.packets.as_ref().unwrap();
-        let end = PortOf { own: from, peer: to, is_client: true, cpus: &[4, 5], peer_macs: &[[2; 6]], dut: None };
-        let load = with_port(&scenario.traffic.connect, packets, &scenario.topology, &end).unwrap();
-        let port = port(&load);
+        let [connect, _] = ends(&scenario, &[4, 5], &[[2; 6]]);
+        let port = &connect.ports[0];
         assert_eq!(port.local, [Range { first: own("198.18.0.1"), count: 9 }], "{path}");
         assert_eq!(port.remote, [Range { first: own("198.19.0.1"), count: 2 }], "{path}");
         assert_eq!(port.address, own("198.18.0.254"), "{path}");

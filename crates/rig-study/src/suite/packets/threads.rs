@@ -3,7 +3,6 @@
 
 use std::num::NonZeroU32;
 
-use rig_load::plan::Load;
 use rig_packet::Client;
 use rig_testbed::Placement;
 use rig_testbed::topology::{Topology, TopologyError};
@@ -11,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::load::{LoadError, error};
-use super::super::{Scenario, Traffic};
+use super::super::{AskedLoad, Scenario, Traffic};
 use super::PacketTraffic;
 use crate::record::Searched;
 
@@ -116,8 +115,8 @@ impl From<TopologyError> for LoadError {
 impl Traffic {
     /// Bounds a search for connections that are held by the addresses and ports that are left to each of so many lanes.
     fn spread(&mut self, lanes: u32) {
-        let Load::Packets(load) = &self.connect else { return };
-        let (Some(packets), Some(client)) = (&mut self.packets, load.service.client()) else { return };
+        let AskedLoad::Packets(load) = &self.connect else { return };
+        let (Some(packets), client) = (&mut self.packets, &load.client) else { return };
         let each = |addresses: u32| f64::from(addresses / lanes);
         let ports = client.ports.len() as f64 * client.server_ports.len() as f64;
         let pairs = each(packets.client_addresses) * each(packets.server_addresses) * ports * f64::from(lanes);
@@ -130,13 +129,9 @@ impl Traffic {
     /// ask on, for each.
     fn all_workers(&self, placement: &Placement) -> Option<NonZeroU32> {
         let packets = self.packets.as_ref().filter(|packets| packets.workers == PacketThreads::All)?;
-        let Load::Packets(load) = &self.connect else { return None };
-        let bounds = [
-            packets.client_addresses,
-            packets.server_addresses,
-            load.service.client().map_or(u32::MAX, most_that_hold),
-            Topology::LANES_MAX,
-        ];
+        let AskedLoad::Packets(load) = &self.connect else { return None };
+        let bounds =
+            [packets.client_addresses, packets.server_addresses, most_that_hold(&load.client), Topology::LANES_MAX];
         NonZeroU32::new(bounds.into_iter().fold(placement.of_each_end(), u32::min))
     }
 }

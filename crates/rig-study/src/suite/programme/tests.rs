@@ -169,14 +169,14 @@ fn a_rate_and_its_absence_go_into_the_load() {
         let traffic = suite(load, "").unwrap().scenarios.remove(0).traffic;
         let at = traffic.at_rate(5000.0);
         match (&at.connect, &traffic.unpaced().connect) {
-            (Load::TcpRr(at), Load::TcpRr(unpaced)) => {
+            (AskedLoad::TcpRr(at), AskedLoad::TcpRr(unpaced)) => {
                 assert!(matches!(at.schedule, Schedule::Open { rate: 5000.0, .. }));
                 assert_eq!(unpaced.schedule, Schedule::Closed);
             }
-            (Load::TcpStream(at), Load::TcpStream(unpaced)) => {
+            (AskedLoad::TcpStream(at), AskedLoad::TcpStream(unpaced)) => {
                 assert_eq!((at.throttle, unpaced.throttle), (Some(5000), None));
             }
-            (Load::UdpStream(at), Load::UdpStream(unpaced)) => {
+            (AskedLoad::UdpStream(at), AskedLoad::UdpStream(unpaced)) => {
                 assert_eq!((at.throttle, unpaced.throttle), (Some(5000), None));
             }
             other => panic!("{other:?}"),

@@ -2,11 +2,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use rig_packet::fleet::check_plan;
-use rig_packet::plan::{GatewayPlan, PortPlan, Range};
+use rig_packet::plan::{GatewayPlan, Packets, PortPlan, Range};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::Dut;
 
-use super::super::{PortOf, with_port};
+use super::super::{PortOf, at_port};
 use super::*;
 use crate::suite::{Suite, SuiteError};
 
@@ -84,21 +84,21 @@ fn one_worker_is_what_there_was_without_a_word() {
     }
 }
 
-/// Both ends' plans on a machine: client, then server.
-fn ported(scenario: &Scenario) -> [Load; 2] {
+/// Both ends on a machine as a trial runs them: client, then server.
+fn placed(scenario: &Scenario) -> [Packets; 2] {
     let (from, to) = &scenario.traffic.pairs[0];
-    let (traffic, topology) = (scenario.traffic.packets.as_ref().unwrap(), &scenario.topology);
+    let (needs, topology) = (scenario.traffic.packets.as_ref().unwrap(), &scenario.topology);
     let dut = Dut { workers: 1, service_addresses: 8, local_addresses: 50, profile: false };
     let macs: Vec<[u8; 6]> = (0..topology.lanes()).map(|lane| [2, 0, 0, 0, 0, lane as u8]).collect();
-    let end = |own, peer, is_client, load: &Load| {
+    let end = |own, peer, is_client, load: &AskedLoad| {
+        let AskedLoad::Packets(load) = load else { panic!("{load:?}") };
         let port = PortOf { own, peer, is_client, cpus: &[4, 5], peer_macs: &macs, dut: Some(dut) };
-        with_port(load, traffic, topology, &port).unwrap()
+        at_port(load, needs, topology, &port).unwrap()
     };
     [end(from, to, true, &scenario.traffic.connect), end(to, from, false, &scenario.traffic.listen)]
 }
 
-fn ports(load: &Load) -> &[PortPlan] {
-    let Load::Packets(packets) = load else { panic!("no packets") };
+fn ports(packets: &Packets) -> &[PortPlan] {
     // No two workers have the same addresses and ports, and all that is asked for is somebody's.
     check_plan(packets).unwrap_or_else(|error| panic!("{error}"));
     &packets.ports
@@ -116,7 +116,7 @@ fn addresses(ranges: &[Range]) -> BTreeSet<IpAddr> {
 fn each_worker_has_an_interface_with_addresses_and_a_neighbour_of_its_own() {
     for path in ["direct", "balancer", "nftables", "haproxy", "ipvs"] {
         let scenario = scenario(path, "workers = 3");
-        let loads = ported(&scenario);
+        let loads = placed(&scenario);
         let [client, server] = [0, 1].map(|end| ports(&loads[end]));
         for (end, total) in [(client, 50), (server, 8)] {
             assert_eq!(end.iter().map(|port| &port.interface[..]).collect::<Vec<_>>(), ["eth0", "eth1", "eth2"]);
