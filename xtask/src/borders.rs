@@ -66,17 +66,6 @@ const ANYHOW: &[&str] = &[
     "xtask",
 ];
 
-/// Circles that are older than this check, to be undone: a module of each. No other may come.
-const OLD_CIRCLES: &[(&str, &str)] = &[
-    ("netrig-lb", "ipvsadm"),
-    ("rig-load", "plan"),
-    ("rig-packet", "engine"),
-    ("rig-packet", "family"),
-    ("rig-study", "compare"),
-    ("rig-study", "run"),
-    ("rig-testbed", "paths"),
-];
-
 /// Everything that is on the wrong side of a border, in words.
 pub fn faults() -> Result<Vec<String>> {
     let workspace = MetadataCommand::new()
@@ -110,16 +99,9 @@ pub fn faults() -> Result<Vec<String>> {
         if text.lines().any(|line| line == "#![forbid(unsafe_code)]") == UNSAFE.contains(name) {
             faults.push(format!("{file}: is #![forbid(unsafe_code)] where it belongs?"));
         }
-        let circles = circles::of(file.as_std_path())?;
-        let old: Vec<&str> = OLD_CIRCLES.iter().filter(|(of, _)| of == name).map(|(_, module)| *module).collect();
-        for circle in &circles {
-            if !old.iter().any(|module| circle.contains(*module)) {
-                let modules: Vec<&str> = circle.iter().map(String::as_str).collect();
-                faults.push(format!("modules of {name} use each other in a circle: {}", modules.join(", ")));
-            }
-        }
-        for module in old.iter().filter(|module| !circles.iter().any(|circle| circle.contains(**module))) {
-            faults.push(format!("{module} of {name} is in no circle any more: strike it from OLD_CIRCLES"));
+        for circle in circles::of(file.as_std_path())? {
+            let modules: Vec<&str> = circle.iter().map(String::as_str).collect();
+            faults.push(format!("modules of {name} use each other in a circle: {}", modules.join(", ")));
         }
     }
     Ok(faults)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rig_cli::exit::{Exit, Failure};
 
 use super::daemon::keep::Pins;
-use super::message::{ConnectionEntry, Filter, Reply, Request};
+use super::message::{ConnectionEntry, Filter, Reply, Request, Status};
 use super::place::{Name, Place};
 
 /// How long an answer may take: of a control plane that is alive it takes a fraction of a second, but a machine may be
@@ -55,6 +55,14 @@ impl From<AskError> for Failure {
 /// [`connections`].
 pub fn ask(name: &Name, request: &Request) -> Result<Reply, AskError> {
     Conversation::begin(name, request)?.next()
+}
+
+/// What the running balancer of this name says of itself.
+pub fn status(name: &Name) -> Result<Status, Failure> {
+    match ask(name, &Request::Status)? {
+        Reply::Status(status) => Ok(*status),
+        _ => Err(AskError::Foreign { name: name.clone() }.into()),
+    }
 }
 
 /// Gives `with` the connections that `filter` lets through, a batch at a time; it ends the listing by an error.

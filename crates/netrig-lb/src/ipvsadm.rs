@@ -2,23 +2,24 @@
 
 mod line;
 mod options;
+mod rules;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, anyhow};
 
-pub use self::line::{Command, Line, Listing, What};
+pub use self::line::{Command, Line};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
 
-use super::client;
-use super::listing::{self, Style};
+use super::client::{self, status};
+use super::listing::{self, Listing, Style, What};
 use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
 use super::names::Names;
 use super::place::Name;
 use super::settings::Shown;
-use super::{rules, views};
+use super::views::{self, print_json};
 
 /// Why a line is no command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,14 +100,6 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What the running balancer of this name says of itself.
-pub(super) fn status(name: &Name) -> Result<Status, Failure> {
-    match client::ask(name, &Request::Status)? {
-        Reply::Status(status) => Ok(*status),
-        _ => Err(client::AskError::Foreign { name: name.clone() }.into()),
-    }
-}
-
 /// ipvsadm is silent when all is well, so what there is to say is for people to read.
 fn done(reply: Reply, name: &Name) -> Result<(), Failure> {
     let Reply::Done(notes) = reply else { return Err(client::AskError::Foreign { name: name.clone() }.into()) };
@@ -171,12 +164,6 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         What::Connections(_) => String::new(),
     };
     streams::print(&text)
-}
-
-/// One JSON document and a line's end.
-pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).context("write JSON").or_exit(Exit::Failed)?;
-    streams::print(&format!("{text}\n"))
 }
 
 /// Written as they come: there may be millions of them.

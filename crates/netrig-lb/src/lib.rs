@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`command`] chooses what does it: [`ipvsadm`] for options, `views` for what is looked at. Their texts are made by pure
-//! functions of a [`message::Status`]: `listing`, `rules`, `drops`, `overview`, `trace_text`, [`metrics`].
+//! functions of a [`message::Status`]: `listing`, `drops`, `overview`, `trace_text`, [`metrics`].
 //!
 //! [`Service`] is that control plane on a thread of another program: what a suite measures is what users run.
 //!
@@ -29,7 +29,6 @@ pub mod metrics;
 mod names;
 mod overview;
 pub mod place;
-mod rules;
 pub mod settings;
 mod trace_text;
 mod views;

@@ -8,11 +8,31 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::ipvsadm::Listing;
 use super::message::{
-    BackendEntry, ConnectionEntry, Counters, Forward, Protocol, Rates, ServiceEntry, ServiceKey, Status,
+    BackendEntry, ConnectionEntry, Counters, Filter, Forward, Protocol, Rates, ServiceEntry, ServiceKey, Status,
 };
 use super::names::Names;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    pub what: What,
+    pub service: Option<ServiceKey>,
+    pub numeric: bool,
+    pub exact: bool,
+    pub sorted: bool,
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum What {
+    Rules,
+    Stats,
+    Rate,
+    Thresholds,
+    Timeout,
+    Connections(Filter),
+}
 
 /// Which columns a listing of services has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
 
-use super::client;
-use super::ipvsadm::{print_json, status};
+use super::client::{self, status};
 use super::message::{ReasonCount, Reply, Request, Traced};
 use super::place::Name;
 use super::{drops, flow, metrics, overview, trace_text};
@@ -131,4 +130,10 @@ fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Res
         return Err(foreign().into());
     }
     if json { print_json(&trace) } else { streams::print(&trace_text::write(&flow, &trace, width())) }
+}
+
+/// One JSON document and a line's end.
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).context("write JSON").or_exit(Exit::Failed)?;
+    streams::print(&format!("{text}\n"))
 }

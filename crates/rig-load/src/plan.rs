@@ -13,8 +13,6 @@ pub use self::packets::PacketsError;
 pub use self::transactions::{Arrivals, Schedule, Transactions};
 use rig_packet::plan::Packets;
 
-use crate::record::{Direction, End};
-
 mod datagrams;
 mod limits;
 mod packets;
@@ -58,6 +56,29 @@ impl WorkerPlan {
             Role::Listen { .. } => End::Listen,
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    Send,
+    Receive,
+    /// Payload goes both ways over the same connections.
+    Both,
+    /// Sends requests and waits for responses.
+    Request,
+    /// Answers requests.
+    Respond,
+    /// A worker that carried no load.
+    Idle,
+}
+
+/// The two ends of a connection. netperf calls the connecting one local and the listening one remote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    Connect,
+    Listen,
 }
 
 /// Which end of the connections this worker is.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use rig_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+pub use crate::plan::{Direction, End};
 use crate::plan::{Engine, ReceiveMode, SendMode};
 
 /// Everything one worker process counted.
@@ -147,29 +148,6 @@ impl WorkerRecord {
             .map(|c| u64::from(c.end.total_retransmits.saturating_sub(c.begin.total_retransmits)))
             .sum()
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    Send,
-    Receive,
-    /// Payload goes both ways over the same connections.
-    Both,
-    /// Sends requests and waits for responses.
-    Request,
-    /// Answers requests.
-    Respond,
-    /// A worker that carried no load.
-    Idle,
-}
-
-/// The two ends of a connection. netperf calls the connecting one local and the listening one remote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum End {
-    Connect,
-    Listen,
 }
 
 /// Transactions inside the window. At the requesting end one belongs to the window when its response was complete, by

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Nanos;
 use super::connection::Stamp;
+use super::family::link::{Gateway, Link};
 use super::family::{Family, V4, V6};
 use super::http::{self, Kind};
-use super::link::{Gateway, Link};
 use super::payload::Payload;
 use super::steering::Steering;
 use super::table::Table;

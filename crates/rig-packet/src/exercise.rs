@@ -14,9 +14,9 @@ use super::config::{
     Walk,
 };
 use super::engine::Engine;
+use super::family::link::{Gateway, Link};
 use super::family::{Family, V4, V6};
 use super::http::{self, Method};
-use super::link::{Gateway, Link};
 use super::memory::{self, Memory};
 use super::plan::Answer;
 use super::port::{Port, Receive, Transmit};

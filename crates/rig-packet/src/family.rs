@@ -1,5 +1,9 @@
 //! IPv4 and IPv6, as far as they differ.
 
+pub(crate) mod link;
+pub(crate) mod neighbor;
+pub(crate) mod unreachable;
+
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,9 +13,9 @@ use rig_wire::ipv4::{self, Ipv4};
 use rig_wire::ipv6::{self, Ipv6};
 use rig_wire::{Malformed, protocol};
 
-use super::link::Link;
-use super::neighbor::{self, Heard};
-use super::unreachable::{self, Unreachable};
+use self::link::Link;
+use self::neighbor::Heard;
+use self::unreachable::Unreachable;
 
 /// A packet of the family, its header checksum verified.
 #[derive(Debug)]

@@ -5,11 +5,12 @@ use rig_wire::protocol;
 use super::Nanos;
 use super::config::{Flood, Repeat, Stride, TcpClient, UdpClient};
 use super::connection::{Key, Stamp, State};
-use super::engine::{Core, LATE};
+use super::engine_core::Core;
 use super::family::Family;
-use super::link::Link;
+use super::family::link::Link;
 use super::opener::{Opener, Pace, Turn};
 use super::port::Transmit;
+use super::schedule::LATE;
 use super::tcp;
 use super::template::Template;
 

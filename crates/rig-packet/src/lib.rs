@@ -13,14 +13,13 @@ pub mod device;
 mod divide;
 mod drain;
 mod engine;
+mod engine_core;
 mod exercise;
 mod family;
 pub mod fleet;
 mod flood;
 pub mod http;
-mod link;
 pub mod memory;
-mod neighbor;
 mod numbers;
 mod opener;
 mod payload;
@@ -36,7 +35,6 @@ mod tcp;
 mod template;
 mod udp;
 mod underlay;
-mod unreachable;
 mod wheel;
 
 pub use config::{
@@ -48,15 +46,15 @@ pub use counters::{Counters, Latencies};
 pub use divide::{DivideError, Division, Hardware, Part, Spread, divide};
 pub use engine::Engine;
 pub use exercise::exercise;
+pub use family::link::{Gateway, Link, Tunnel};
+pub use family::unreachable::Unreachable;
 pub use family::{Family, V4, V6};
-pub use link::{Gateway, Link, Tunnel};
 pub use payload::Payload;
 pub use plan::Answer;
 pub use port::{Port, Receive, Transmit};
 pub use rows::Row;
 pub use run::{Clock, Monotonic, Pass, Then, Usage, drive};
 pub use steering::{Rss, Steering};
-pub use unreachable::Unreachable;
 
 /// Nanoseconds of a clock that never goes back.
 pub type Nanos = u64;

@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use super::Nanos;
 use super::config::{Client, Walk, nanos};
 use super::connection::{Key, State};
-use super::engine::{Core, LATE};
+use super::engine_core::Core;
 use super::family::Family;
-use super::schedule::{Resting, Schedule};
+use super::schedule::{LATE, Resting, Schedule};
 use super::steering::Steer;
 
 /// What a client opens next: when, and between which ends.

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::Service;
+pub use super::family::link::Answer;
 use super::payload::Payload;
 
 /// Frames that are sent together at most, unless a plan has a reason for another number: as many as a pass of the engine
@@ -119,16 +120,6 @@ pub enum Take {
     Own,
     /// All.
     All,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Answer {
-    /// Of all local addresses.
-    #[default]
-    All,
-    /// Of the port alone: as a real server behind direct routing, whose service address is somebody else's too.
-    Port,
 }
 
 /// Where all packets go.

@@ -1,9 +1,10 @@
 //! When something is due: an open loop, which nothing that the network does slows down.
 
 use super::Nanos;
-use super::engine::LATE;
 
 const SECOND: f64 = 1e9;
+/// What began later than this after its time is counted as late.
+pub(super) const LATE: Nanos = 1_000_000;
 
 /// The times at which connections or requests are due.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use rig_wire::ethernet::{self, Mac};
 use rig_wire::{protocol, tcp, udp};
 
 use super::family::Family;
-use super::link::{Gateway, Link, Tunnel};
+use super::family::link::{Gateway, Link, Tunnel};
 
 /// A frame in which addresses, ports, numbers and checksums are missing, with the sums over what is there.
 #[derive(Debug)]

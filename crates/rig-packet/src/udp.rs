@@ -5,13 +5,14 @@ use std::ops::RangeInclusive;
 use super::Nanos;
 use super::config::{UdpClient, UdpServer, nanos};
 use super::connection::{Key, Stamp, State};
-use super::engine::{Core, LATE};
+use super::engine_core::Core;
 use super::family::Family;
-use super::link::Link;
+use super::family::link::Link;
 use super::numbers::{Numbers, Told};
 use super::opener::{Opener, Pace, Turn};
 use super::payload::Payload;
 use super::port::Transmit;
+use super::schedule::LATE;
 use super::template::Template;
 
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use rig_wire::vxlan::{self, Vxlan};
 use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
-use super::engine::Core;
+use super::engine_core::Core;
+use super::family::link::Tunnel;
+use super::family::neighbor::{self, Heard, Resolver};
 use super::family::{Family, V4};
-use super::link::Tunnel;
-use super::neighbor::{self, Heard, Resolver};
 use super::port::Transmit;
 
 /// A tunnel and where the gateway of its link is.

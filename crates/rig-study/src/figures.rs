@@ -17,9 +17,9 @@ use rig_packet::Client;
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::{Bound, Reading, Resolution, Sample};
 
+use crate::asked_load::AskedLoad;
 use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
 use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
-use crate::suite::AskedLoad;
 
 pub mod dut;
 pub mod packets;

@@ -3,6 +3,7 @@
 //! programs).
 #![forbid(unsafe_code)]
 
+mod asked_load;
 pub mod claim;
 pub mod compare;
 pub mod export;

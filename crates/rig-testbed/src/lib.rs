@@ -9,7 +9,6 @@ pub mod kept;
 pub mod meter;
 pub mod namespaces;
 pub mod node;
-mod paths;
 mod placement;
 pub mod plan;
 pub mod sampler;

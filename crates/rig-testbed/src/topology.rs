@@ -4,6 +4,7 @@ pub(crate) mod address;
 mod endpoint;
 mod family;
 mod lanes;
+pub(crate) mod paths;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -17,8 +18,8 @@ pub use lanes::{client_link, server_link, uplink};
 use rig_sys::cpu::CpuSet;
 pub use wire::WireOptions;
 
-use crate::paths::{Asked, Draft};
-pub use crate::paths::{Endpoints, Layout, Path};
+use self::paths::{Asked, Draft};
+pub use self::paths::{Endpoints, Layout, Path};
 use crate::plan::Plan;
 
 /// The interface that joins an endpoint or a node to the outside; of a DUT, to the client. Where there are several lanes,

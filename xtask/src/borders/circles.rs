@@ -115,9 +115,15 @@ fn from_root(stream: TokenStream, depth: usize, names: &mut BTreeSet<String>) {
     let path = |at: usize| is(all.get(at), ":") && is(all.get(at + 1), ":");
     let mut at = 0;
     while at < all.len() {
-        if is(all.get(at), "#") && is_of_tests(all.get(at + 1)) && is(all.get(at + 2), "mod") {
-            at += 5;
-            continue;
+        if is(all.get(at), "#") && is_of_tests(all.get(at + 1)) {
+            // `pub` and `pub(crate)` may come before.
+            let public = usize::from(is(all.get(at + 2), "pub"));
+            let within = usize::from(public > 0 && matches!(all.get(at + 3), Some(TokenTree::Group(_))));
+            let item = at + 2 + public + within;
+            if is(all.get(item), "mod") {
+                at = item + 3;
+                continue;
+            }
         }
         if is(all.get(at), "mod")
             && let Some(TokenTree::Group(inner)) = all.get(at + 2)
@@ -206,7 +212,10 @@ mod tests {
         assert_eq!(names("use super::a::B; use super::super::c; use self::d;", 1), ["a"]);
         assert_eq!(names("use super::a::B; use super::super::c;", 2), ["c"]);
         assert_eq!(names("mod inner { use super::a; use super::super::b; }", 1), ["b"]);
-        assert!(names("#[cfg(test)] mod tests { use crate::a; }", 1).is_empty());
+        for public in ["", "pub", "pub(crate)"] {
+            let text = format!("#[cfg(test)] {public} mod tests {{ use crate::a; }} use crate::b;");
+            assert_eq!(names(&text, 1), ["b"], "{public}");
+        }
         // Neither words nor other crates' paths.
         assert!(names("/// crate::a\nfn f() { \"crate::b\"; std::c::d() }", 1).is_empty());
     }

@@ -7,6 +7,7 @@ use rig_datapath::balancer::MAX_WEIGHT;
 
 use super::UsageError;
 use super::options::{self, Key, Parts, Verb};
+use crate::listing::{Listing, What};
 use crate::message::{BackendOptions, Edit, Filter, Forward, Protocol, ServiceKey, ServiceOptions};
 use crate::names;
 use crate::place::Name;
@@ -38,26 +39,6 @@ pub enum Command {
     Restore,
     Version,
     Help,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Listing {
-    pub what: What,
-    pub service: Option<ServiceKey>,
-    pub numeric: bool,
-    pub exact: bool,
-    pub sorted: bool,
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum What {
-    Rules,
-    Stats,
-    Rate,
-    Thresholds,
-    Timeout,
-    Connections(Filter),
 }
 
 /// Longest timeout, seconds: 30 days, as in [`rig_datapath::balancer::Timeouts`].

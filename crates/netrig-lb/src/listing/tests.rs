@@ -1,6 +1,6 @@
 use super::*;
 use crate::fixture;
-use crate::ipvsadm::What;
+use crate::listing::What;
 
 fn asked(what: What) -> Listing {
     Listing { what, service: None, numeric: true, exact: false, sorted: true, json: false }

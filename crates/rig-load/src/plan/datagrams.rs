@@ -4,8 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{CONNECTIONS, THREADS, memory, range, socket_buffer};
-use super::{Flow, PlanError};
-use crate::record::Direction;
+use super::{Direction, Flow, PlanError};
 
 /// UDP datagrams, each with a sequence number and the time of its sending. Both ends get the same value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::packets::{self, PacketsError};
-use super::{Datagrams, Engine, Load, Phases, ReceiveMode, SendMode, TcpStream, WorkerPlan};
-use crate::record::Direction;
+use super::{Datagrams, Direction, Engine, Load, Phases, ReceiveMode, SendMode, TcpStream, WorkerPlan};
 
 /// Largest CPU number (the size of the C library's `cpu_set_t`).
 const LAST_CPU: u64 = 1023;

@@ -6,7 +6,7 @@ use rig_packet::DivideError;
 use rig_packet::fleet::check_plan;
 use rig_packet::plan::Packets;
 
-use crate::record::End;
+use super::End;
 
 /// IFNAMSIZ of linux/if.h less its terminating zero.
 const INTERFACE: usize = 15;

@@ -12,8 +12,8 @@ use rig_wire::ethernet::Mac;
 use rig_wire::{tcp, udp};
 
 use super::config::{AnyConfig, Client, Config, Service};
+use super::family::link::{Gateway, Link, Tunnel};
 use super::family::{Family, V4, V6};
-use super::link::{Gateway, Link, Tunnel};
 use super::numbers::Numbers;
 use super::plan::{GatewayPlan, Packets, Place, PortPlan, Range, VxlanPlan};
 use super::schedule::Resting;

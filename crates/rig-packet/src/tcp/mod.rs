@@ -12,12 +12,13 @@ use rig_wire::tcp::{Header, Options, flags};
 use super::Nanos;
 use super::config::{Close, Expect, TcpClient, TcpServer, TcpTimes, nanos};
 use super::connection::{Connection, Key, State, Unit};
-use super::engine::{Core, LATE};
+use super::engine_core::Core;
 use super::family::Family;
+use super::family::link::Link;
 use super::http::{self, Kind, Reader, Reading};
-use super::link::Link;
 use super::opener::{Opener, Pace, Turn};
 use super::port::Transmit;
+use super::schedule::LATE;
 use super::template::Template;
 
 /// What is announced: more than any request or response window here needs, because data is thrown away as it comes.

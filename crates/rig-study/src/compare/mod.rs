@@ -16,11 +16,11 @@ use rig_stats::units::Percent;
 
 pub use self::differences::Conditions;
 pub use self::policy::{Policy, policy};
-pub use self::result::{
+use crate::claim::{Metric, Side};
+pub use crate::export::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, Method, NoiseData, RunRef,
     SampleData, ScenarioRef, Totals,
 };
-use crate::claim::{Metric, Side};
 use crate::export::{FigureData, RunData, ScenarioData};
 
 /// A change of less than this share does not matter, unless the user says otherwise, percent.

@@ -3,6 +3,7 @@
 //! Values are in the unit that stands beside them; nothing is rounded. A field is added, never renamed or given another
 //! meaning without a new [`VERSION`].
 
+mod comparison;
 mod data;
 
 use std::path::{Path, PathBuf};
@@ -17,11 +18,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::claim::{Metric, Side};
-use crate::compare::Comparison;
 use crate::figures::sample_of;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 
+pub use comparison::{
+    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, Method, NoiseData, RunRef,
+    SampleData, ScenarioRef, Totals,
+};
 pub use data::data;
 
 /// What the JSON of every report begins with.

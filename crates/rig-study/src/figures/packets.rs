@@ -3,9 +3,9 @@
 use rig_load::record::PacketRecord;
 
 use super::{first_byte, handshake, per_second, statistic, workers};
+use crate::asked_load::PacketLoad;
 use crate::claim::{FigureError, FigureRef, Metric, Side};
 use crate::record::TrialRecord;
-use crate::suite::PacketLoad;
 
 /// The figures that no other load has.
 pub(super) fn is_own(metric: Metric) -> bool {

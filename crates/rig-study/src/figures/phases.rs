@@ -6,9 +6,9 @@ use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::sample::Reading;
 
 use super::{Kind, is_on, reading, workers};
+use crate::asked_load::AskedLoad;
 use crate::claim::{FigureError, FigureRef, Metric, Side};
 use crate::record::{Series, TrialRecord};
-use crate::suite::AskedLoad;
 
 /// The share of what a rate settles at that it has to reach.
 const REACHED: f64 = 0.95;

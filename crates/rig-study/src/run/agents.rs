@@ -4,24 +4,21 @@
 //! else is gone with the testbed's namespaces.
 
 use std::cell::RefCell;
-use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, bail};
 use rig_stats::series::Track;
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{
-    Asked, Counters, Datapath, Live, Machine, Missing, Protocol, Registry, Services, ServicesAsked, Site,
-};
+use rig_testbed::datapath::{Asked, Counters, Datapath, Live, Machine, Missing, Registry, Services, Site};
 use rig_testbed::host::{Ability, Host, NotOnThisHost};
-use rig_testbed::{Dut, Placement, Testbed};
+use rig_testbed::{Placement, Testbed};
 use serde_json::Value;
 
 use crate::flame::{HERTZ, Profiler, Sampled};
 use crate::programme::Command;
 use crate::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord};
 use crate::run::Lack;
-use crate::suite::{AskedLoad, DatapathSetup, Scenario};
+use crate::suite::{ALONE, DatapathSetup, Scenario, asked, server};
 
 /// All agents of a scenario.
 #[derive(Debug)]
@@ -155,29 +152,6 @@ fn with_each(
 
 fn unknown(setup: &DatapathSetup, datapaths: Registry) -> Missing {
     Missing::new(format!("no datapath '{}'", setup.name), format!("datapaths are {}", datapaths.names()))
-}
-
-/// What a scenario asks of one of its datapaths.
-pub fn asked<'a>(scenario: &Scenario, setup: &'a DatapathSetup) -> Asked<'a> {
-    let between = scenario.topology.dut().and_then(|node| scenario.topology.nodes().get(node));
-    let is_there = between.is_some_and(|node| setup.nodes.contains(&node.name));
-    let dut = scenario.dut.unwrap_or(ALONE);
-    let services = server(scenario).filter(|_| is_there).map(|(protocol, _)| ServicesAsked {
-        protocol,
-        addresses: dut.service_addresses,
-        local: setup.is_said("local_addresses").then_some(dut.local_addresses),
-    });
-    Asked { settings: &setup.settings, services }
-}
-
-/// A node between the ends of which nothing is said.
-const ALONE: Dut = Dut { workers: 1, service_addresses: 1, local_addresses: 1, profile: false };
-
-/// What its servers speak, and the ports that they listen on.
-fn server(scenario: &Scenario) -> Option<(Protocol, &RangeInclusive<u16>)> {
-    let AskedLoad::Packets(packets) = &scenario.traffic.listen else { return None };
-    let protocol = if packets.is_tcp() { Protocol::Tcp } else { Protocol::Udp };
-    Some((protocol, &packets.client.server_ports))
 }
 
 /// What clients of the scenario reach through the node between them and the servers.

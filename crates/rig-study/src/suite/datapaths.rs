@@ -1,18 +1,19 @@
 //! The datapaths of a scenario: that of its path, and what the file names besides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use rig_cli::mistakes;
-use rig_testbed::datapath::{Datapath, Mistake, Registry, Settings};
+use rig_testbed::Dut;
+use rig_testbed::datapath::{Asked, Datapath, Mistake, Protocol, Registry, ServicesAsked, Settings};
 use rig_testbed::topology::Topology;
 use serde_json::Value;
 use toml::Spanned;
 
 use super::file::{DatapathFile, ScenarioFile};
 use super::resolve::{Resolver, Result};
-use super::{Scenario, Suite, SuiteError};
+use super::{AskedLoad, Scenario, Suite, SuiteError};
 use crate::programme::{Command, Phase};
-use crate::run::agents::asked;
 
 /// A datapath that a scenario has.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +52,29 @@ impl DatapathSetup {
     pub(crate) fn is_said(&self, key: &str) -> bool {
         self.said.keys.contains_key(key)
     }
+}
+
+/// What a scenario asks of one of its datapaths.
+pub(crate) fn asked<'a>(scenario: &Scenario, setup: &'a DatapathSetup) -> Asked<'a> {
+    let between = scenario.topology.dut().and_then(|node| scenario.topology.nodes().get(node));
+    let is_there = between.is_some_and(|node| setup.nodes.contains(&node.name));
+    let dut = scenario.dut.unwrap_or(ALONE);
+    let services = server(scenario).filter(|_| is_there).map(|(protocol, _)| ServicesAsked {
+        protocol,
+        addresses: dut.service_addresses,
+        local: setup.is_said("local_addresses").then_some(dut.local_addresses),
+    });
+    Asked { settings: &setup.settings, services }
+}
+
+/// A node between the ends of which nothing is said.
+pub(crate) const ALONE: Dut = Dut { workers: 1, service_addresses: 1, local_addresses: 1, profile: false };
+
+/// What a scenario's servers speak, and the ports that they listen on, where its load is of packets.
+pub(crate) fn server(scenario: &Scenario) -> Option<(Protocol, &RangeInclusive<u16>)> {
+    let AskedLoad::Packets(packets) = &scenario.traffic.listen else { return None };
+    let protocol = if packets.is_tcp() { Protocol::Tcp } else { Protocol::Udp };
+    Some((protocol, &packets.client.server_ports))
 }
 
 /// Keys of a scenario itself that say something of its path's datapath.

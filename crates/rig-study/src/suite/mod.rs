@@ -16,17 +16,16 @@ use std::fmt;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
+pub(crate) use self::datapaths::{ALONE, asked, server};
 pub use self::datapaths::{DatapathSetup, shown};
-pub use self::packets::{
-    Exchange, Message, PacketLoad, PacketThreads, PacketTraffic, PortOf, SearchPlan, TcpExchange, at_port, at_rate,
-    opening,
-};
+pub use self::packets::{PacketThreads, PacketTraffic, PortOf, SearchPlan, at_port, at_rate, opening};
 pub use self::schema::schema;
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
+pub use crate::asked_load::{AskedLoad, Exchange, Message, PacketLoad, TcpExchange};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::mistakes;
-use rig_load::plan::{Flow, Load, Phases};
+use rig_load::plan::{Flow, Phases};
 use rig_load::record::WorkerRecord;
 use rig_stats::confidence::Goal;
 use rig_stats::units::Span;
@@ -212,9 +211,6 @@ impl Scenario {
         std::iter::once(&self.traffic).chain(&self.under).flat_map(|traffic| [&traffic.connect, &traffic.listen])
     }
 }
-
-/// A load as a suite asks for it. Of packets it is what both ends do, wherever they are; all others are as an end runs them.
-pub type AskedLoad = Load<PacketLoad>;
 
 /// A load between endpoints.
 #[derive(Debug, Clone, PartialEq)]

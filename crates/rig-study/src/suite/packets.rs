@@ -14,14 +14,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::load::{LoadError, PacketLoadKeys, error};
-use super::{AskedLoad, QuickSearch};
+use super::{AskedLoad, Exchange, Message, PacketLoad, QuickSearch, TcpExchange};
 use crate::record::Searched;
 
-mod asked;
 mod ports;
 mod threads;
 
-pub use self::asked::{Exchange, Message, PacketLoad, TcpExchange};
 pub(super) use self::ports::check_path;
 pub use self::ports::{PortOf, at_port};
 pub use self::threads::PacketThreads;

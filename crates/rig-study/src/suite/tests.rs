@@ -1,4 +1,4 @@
-use rig_load::plan::{Arrivals, Datagrams, Engine, Schedule, SendMode, TcpStream, Transactions};
+use rig_load::plan::{Arrivals, Datagrams, Engine, Load, Schedule, SendMode, TcpStream, Transactions};
 use rig_testbed::topology::Family;
 
 use super::*;

@@ -3,8 +3,7 @@
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::Offload;
 
-use super::{Interface, Link, Node, Plan, Space, Wire};
-use crate::topology::WireOptions;
+use super::{DEFAULT_MTU, Interface, Link, Node, Plan, Space, Wire};
 
 /// Containers shown of one node; the rest is counted.
 const SHOWN: usize = 4;
@@ -67,7 +66,7 @@ impl Plan {
             None if lanes > 1 => format!("{lanes} wires"),
             None => "wire".into(),
         };
-        if let Some(mtu) = end.mtu.filter(|mtu| *mtu != WireOptions::default().mtu) {
+        if let Some(mtu) = end.mtu.filter(|mtu| *mtu != DEFAULT_MTU) {
             label.push_str(&format!(", MTU {mtu}"));
         }
         if end.queues > 1 {
@@ -176,8 +175,8 @@ fn pad(lines: &[String], height: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::tests::named;
-    use crate::topology::{Family, Path, Topology};
+    use crate::topology::paths::tests::named;
+    use crate::topology::{Family, Path, Topology, WireOptions};
 
     #[test]
     fn a_dut_is_drawn_between_its_wires() {

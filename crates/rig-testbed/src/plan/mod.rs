@@ -19,6 +19,9 @@ use serde::{Deserialize, Serialize};
 
 pub use values::{Cidr, Mac, ParseValueError};
 
+/// Bytes of the largest packet of an interface of which nothing else is said (RFC 894).
+pub const DEFAULT_MTU: u32 = 1500;
+
 /// A testbed, or a part that is added to one that stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

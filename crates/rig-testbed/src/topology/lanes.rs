@@ -94,7 +94,7 @@ mod tests {
 
     use super::super::{DUT, Family, Path, WireOptions};
     use super::*;
-    use crate::paths::tests::named;
+    use crate::topology::paths::tests::named;
 
     fn three(path: Path, wire: WireOptions) -> Topology {
         let names = ["client", "lb", "server"].map(str::to_owned);

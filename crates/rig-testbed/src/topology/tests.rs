@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use super::*;
-use crate::paths::tests::named;
+use crate::topology::paths::tests::named;
 
 fn topology(nodes: &[&str], wire: bool, path: Path, endpoints: &[&str]) -> Result<Topology, TopologyError> {
     let names: Vec<String> = nodes.iter().map(|&n| n.to_owned()).collect();

@@ -1,6 +1,7 @@
 //! What is chosen of a wire.
 
 use super::TopologyError;
+use crate::plan::DEFAULT_MTU;
 
 /// The properties of a wire between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct WireOptions {
 
 impl Default for WireOptions {
     fn default() -> Self {
-        Self { rate: None, mtu: 1500, segmentation_offload: true, queues: 1 }
+        Self { rate: None, mtu: DEFAULT_MTU, segmentation_offload: true, queues: 1 }
     }
 }
 

@@ -34,7 +34,7 @@ fn each_path_makes_its_smallest_testbed_and_knows_one_without_anything() {
 
 #[test]
 fn each_path_is_explained() {
-    let manual = include_str!("../../../../docs/MEASURING.md");
+    let manual = include_str!("../../../../../docs/MEASURING.md");
     for path in Path::all() {
         assert!(manual.contains(&format!("| `{path}` | ")), "docs/MEASURING.md has no row for path {path}");
     }

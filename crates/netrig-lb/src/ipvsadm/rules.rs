@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::ipvsadm::{Command, Line, UsageError};
-use super::listing::order;
-use super::message::{Edit, Forward, Protocol, ServiceEntry, Status};
-use super::names::Names;
+use super::{Command, Line, UsageError};
+use crate::listing::order;
+use crate::message::{Edit, Forward, Protocol, ServiceEntry, Status};
+use crate::names::Names;
 
 /// The services, their local addresses and backends; without those that were removed.
 pub fn save(status: &Status, mut names: Names) -> String {

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::{checksum, ipv4, protocol, udp, vxlan};
+use serde::{Deserialize, Serialize};
 
-use super::family::{Family, V4};
-use super::plan::Answer;
+use super::{Family, V4};
 
 /// The link and what is beyond it.
 #[derive(Debug, Clone)]
@@ -53,19 +53,29 @@ pub enum Gateway<A> {
     Address(A),
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Of all local addresses.
+    #[default]
+    All,
+    /// Of the port alone: as a real server behind direct routing, whose service address is somebody else's too.
+    Port,
+}
+
 impl<F: Family> Link<F> {
-    pub(super) fn header(&self, destination: Mac, ethertype: u16) -> ethernet::Header {
+    pub(crate) fn header(&self, destination: Mac, ethertype: u16) -> ethernet::Header {
         ethernet::Header { destination, source: self.mac, vlan: self.vlan, ethertype }
     }
 
     #[inline]
-    pub(super) fn is_for_us(&self, ethernet: &Ethernet<'_>) -> bool {
+    pub(crate) fn is_for_us(&self, ethernet: &Ethernet<'_>) -> bool {
         let destination = ethernet.destination();
         (destination == self.mac || destination.is_multicast()) && ethernet.vlans().eq(self.vlan)
     }
 
     /// The address that is asked where it is, below a tunnel if there is one; `None` when that is known.
-    pub(super) fn question(&self) -> Option<IpAddr> {
+    pub(crate) fn question(&self) -> Option<IpAddr> {
         match (&self.tunnel, self.gateway) {
             (Some(tunnel), _) => tunnel.link.question(),
             (None, Gateway::Address(address)) => Some(F::ip(address)),
@@ -74,12 +84,12 @@ impl<F: Family> Link<F> {
     }
 
     /// Bytes that a tunnel adds before a frame.
-    pub(super) fn outer(&self) -> usize {
+    pub(crate) fn outer(&self) -> usize {
         self.tunnel.as_ref().map_or(0, |tunnel| tunnel.header())
     }
 
     /// Bytes before the IP header of a packet.
-    pub(super) fn prefix(&self) -> usize {
+    pub(crate) fn prefix(&self) -> usize {
         self.outer() + self.header(Mac::default(), F::ETHERTYPE).len()
     }
 }
@@ -91,18 +101,18 @@ impl Tunnel {
     const FIRST_PORT: u16 = 49_152;
 
     /// Bytes of the headers before a frame.
-    pub(super) fn header(&self) -> usize {
+    pub(crate) fn header(&self) -> usize {
         self.start() + ipv4::HEADER + udp::HEADER + vxlan::HEADER
     }
 
     /// Where the outer IP header starts.
-    pub(super) fn start(&self) -> usize {
+    pub(crate) fn start(&self) -> usize {
         self.link.header(Mac::default(), ethertype::IPV4).len()
     }
 
     /// Writes the headers before a frame of `inner` bytes. UDP has no checksum (RFC 7348, 5), so that the source port can
     /// be changed without more.
-    pub(super) fn write(&self, buffer: &mut [u8], gateway: Mac, inner: usize, source_port: u16) {
+    pub(crate) fn write(&self, buffer: &mut [u8], gateway: Mac, inner: usize, source_port: u16) {
         const ROOM: &str = "the caller has made room";
         let start = self.link.header(gateway, ethertype::IPV4).write(buffer).expect(ROOM);
         let length = udp::HEADER + vxlan::HEADER + inner;
@@ -124,14 +134,14 @@ impl Tunnel {
 
     /// The source port for a flow of this hash, so that routers which spread by ports keep its packets in order.
     #[inline]
-    pub(super) fn source_port(hash: u32) -> u16 {
+    pub(crate) fn source_port(hash: u32) -> u16 {
         Self::FIRST_PORT | (hash.wrapping_mul(0x9e37_79b1) >> 18) as u16
     }
 
     /// Puts another source port into headers that [`write`](Self::write) wrote and whose IP header starts at `start`, and
     /// adds `added` bytes to the lengths.
     #[inline]
-    pub(super) fn patch(frame: &mut [u8], start: usize, source_port: u16, added: u16) {
+    pub(crate) fn patch(frame: &mut [u8], start: usize, source_port: u16, added: u16) {
         let header = &mut frame[start..start + ipv4::HEADER + udp::HEADER];
         header[ipv4::HEADER..][..2].copy_from_slice(&source_port.to_be_bytes());
         if added > 0 {

@@ -1,7 +1,8 @@
-//! A load of packets as a suite asks for it, and each of its ends as a trial runs it.
+//! A load as a suite asks for it; of packets, each of its ends as a trial runs it, too.
 
 use std::time::Duration;
 
+use rig_load::plan::Load;
 use rig_load::record::End;
 use rig_packet::{
     Client, Close, Expect, Payload, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer,
@@ -10,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 /// A server keeps a connection that is silent for so long beyond its interval.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// A load as a suite asks for it. Of packets it is what both ends do, wherever they are; all others are as an end runs them.
+pub type AskedLoad = Load<PacketLoad>;
 
 /// What both ends do, wherever they are. A testbed gives the rest: interfaces, addresses, and how large a segment may be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,7 +68,7 @@ impl PacketLoad {
     }
 
     /// What an end does where segments have at most `mss` bytes.
-    pub(super) fn service(&self, end: End, mss: u16) -> Service {
+    pub(crate) fn service(&self, end: End, mss: u16) -> Service {
         let client = self.client.clone();
         let server = Server { ports: client.server_ports.clone() };
         match (&self.exchange, end) {

@@ -6,7 +6,7 @@ use rig_wire::icmp::{self, Icmp};
 use rig_wire::icmpv6::{self, Icmpv6};
 use rig_wire::{Malformed, Quoted};
 
-use super::family::Packet;
+use super::Packet;
 
 /// A packet of ours has not arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Unreachable<A> {
 /// "Fragmentation needed" (RFC 792).
 const FRAGMENTATION: u8 = 4;
 
-pub(super) fn v4(packet: &Packet<'_, Ipv4Addr>) -> Result<Option<Unreachable<Ipv4Addr>>, Malformed> {
+pub(crate) fn v4(packet: &Packet<'_, Ipv4Addr>) -> Result<Option<Unreachable<Ipv4Addr>>, Malformed> {
     let icmp = Icmp::parse(packet.payload)?;
     icmp.verify()?;
     if icmp.kind() != icmp::kind::UNREACHABLE {
@@ -29,7 +29,7 @@ pub(super) fn v4(packet: &Packet<'_, Ipv4Addr>) -> Result<Option<Unreachable<Ipv
     Ok(Some(Unreachable { quoted: Quoted::v4(icmp.payload())?, too_big }))
 }
 
-pub(super) fn v6(packet: &Packet<'_, Ipv6Addr>) -> Result<Option<Unreachable<Ipv6Addr>>, Malformed> {
+pub(crate) fn v6(packet: &Packet<'_, Ipv6Addr>) -> Result<Option<Unreachable<Ipv6Addr>>, Malformed> {
     let icmp = Icmpv6::parse(packet.payload)?;
     icmp.verify(packet.pseudo)?;
     let too_big = icmp.kind() == icmpv6::kind::TOO_BIG;

@@ -3,18 +3,17 @@
 use rig_wire::Malformed;
 use rig_wire::ethernet::{Ethernet, Mac, ethertype};
 
-use super::Nanos;
-use super::counters::Counters;
-use super::family::Family;
-use super::link::{Gateway, Link};
-use super::plan::Answer;
+use super::Family;
+use super::link::{Answer, Gateway, Link};
+use crate::Nanos;
+use crate::counters::Counters;
 
 /// Longer echoes are not answered.
 const ECHO: usize = 9216;
 /// Bytes of the longest answer.
-pub(super) const LONGEST: usize = ECHO + 128;
+pub(crate) const LONGEST: usize = ECHO + 128;
 /// Addresses that are announced in a pass, at most.
-pub(super) const ANNOUNCEMENTS: usize = 8;
+pub(crate) const ANNOUNCEMENTS: usize = 8;
 
 /// What a frame that is neither TCP nor UDP says.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ impl<F: Family> Heard<'_, F> {
 }
 
 /// Takes in a frame that is neither TCP nor UDP.
-pub(super) fn hear<'a, F: Family>(
+pub(crate) fn hear<'a, F: Family>(
     link: &Link<F>,
     ethernet: &Ethernet<'a>,
     is_local: impl Fn(F::Address) -> bool,
@@ -63,14 +62,14 @@ pub(super) fn hear<'a, F: Family>(
 }
 
 /// Counts an ARP or ICMP frame that was sent.
-pub(super) fn count_sent(frame: &[u8], counters: &mut Counters) {
+pub(crate) fn count_sent(frame: &[u8], counters: &mut Counters) {
     let arp = Ethernet::parse(frame).is_ok_and(|ethernet| ethernet.ethertype() == ethertype::ARP);
     *(if arp { &mut counters.arp_tx } else { &mut counters.icmp_tx }) += 1;
 }
 
 /// The gateway's MAC address: known, or to be asked for.
 #[derive(Debug)]
-pub(super) struct Resolver<A> {
+pub(crate) struct Resolver<A> {
     gateway: Gateway<A>,
     pub mac: Option<Mac>,
     ask_at: Nanos,
@@ -110,7 +109,7 @@ impl<A: Copy + Eq> Resolver<A> {
     }
 }
 
-pub(super) mod v4 {
+pub(crate) mod v4 {
     use std::net::Ipv4Addr;
 
     use rig_wire::arp::{Arp, Operation};
@@ -118,8 +117,8 @@ pub(super) mod v4 {
     use rig_wire::icmp::{self, Icmp, kind};
     use rig_wire::{Malformed, ipv4, protocol};
 
-    use super::super::family::{Family, V4};
     use super::super::link::Link;
+    use super::super::{Family, V4};
     use super::Heard;
 
     const ROOM: &str = "the buffer has room for an answer";
@@ -184,7 +183,7 @@ pub(super) mod v4 {
     }
 }
 
-pub(super) mod v6 {
+pub(crate) mod v6 {
     use std::net::Ipv6Addr;
 
     use rig_wire::checksum::Sum;
@@ -192,8 +191,8 @@ pub(super) mod v6 {
     use rig_wire::icmpv6::{self, Icmpv6, Neighbor, kind, solicited_node};
     use rig_wire::{Malformed, ipv6, protocol};
 
-    use super::super::family::{Family, V6};
     use super::super::link::Link;
+    use super::super::{Family, V6};
     use super::Heard;
 
     const ROOM: &str = "the buffer has room for an answer";

@@ -1,0 +1,179 @@
+//! What a comparison found, as plain values; the JSON is published as a JSON Schema in docs/schema.
+
+use rig_stats::compare::{Better, Kind, Verdict};
+use rig_stats::sample::Bound;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A comparison of two runs, figure by figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "A netrig comparison")]
+pub struct Comparison {
+    pub kind: ComparisonKind,
+    pub old: RunRef,
+    pub new: RunRef,
+    pub method: Method,
+    pub noise: NoiseData,
+    pub totals: Totals,
+    /// Those that were compared.
+    pub scenarios: Vec<ScenarioRef>,
+    /// Scenarios that only one of the runs has, and that were not compared.
+    pub only_in_old: Vec<String>,
+    pub only_in_new: Vec<String>,
+    /// What differs between the runs besides the figures, and may explain them.
+    pub differences: Vec<Difference>,
+    /// Reasons to doubt trials of both runs: what disturbed both alike is no difference, and no less a disturbance.
+    #[serde(default)]
+    pub doubts: Vec<Doubt>,
+    pub figures: Vec<FigureComparison>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ComparisonKind {
+    Comparison,
+}
+
+/// One of the two runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunRef {
+    /// As the user named it, e.g. `run 3` or a file.
+    pub name: String,
+    /// The run's number in the store that it comes from.
+    pub id: String,
+    pub suite: String,
+    /// Milliseconds since the Unix epoch.
+    pub started_unix_ms: i64,
+    pub netrig_version: String,
+    /// What netrig was built from; null of runs that did not record it.
+    #[serde(default)]
+    pub netrig_build: Option<String>,
+    pub kernel: String,
+    /// Whether the run made all its trials.
+    pub complete: bool,
+}
+
+/// How the figures were judged.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Method {
+    pub confidence_level_percent: f64,
+    /// The smallest relative change that matters.
+    pub minimum_effect_percent: f64,
+    /// Bootstrap resamples, and permutations where not all were tried.
+    pub draws: u32,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScenarioRef {
+    pub id: String,
+    pub name: String,
+}
+
+/// From how many repetitions the noise floor was learnt, the compared runs included. Below three no floor is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NoiseData {
+    pub runs_like_old: usize,
+    /// 0 when both runs were made under the same conditions.
+    pub runs_like_new: usize,
+}
+
+/// Figures by verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Totals {
+    pub better: usize,
+    pub worse: usize,
+    pub same: usize,
+    pub undecided: usize,
+}
+
+/// Something that is not the same in both runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Difference {
+    /// What it is, e.g. `Kernel` or `net.ipv4.tcp_rmem`.
+    pub what: String,
+    pub old: String,
+    pub new: String,
+}
+
+/// A flag that trials of both runs carry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Doubt {
+    pub scenario: String,
+    /// As in the trials, e.g. `generator-bound`, `dropped`.
+    pub flag: String,
+    /// Trials that carry it, of all trials of the scenario in that run.
+    pub old: Flagged,
+    pub new: Flagged,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Flagged {
+    pub trials: usize,
+    pub of: usize,
+}
+
+impl std::fmt::Display for Flagged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.trials, self.of)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FigureComparison {
+    pub scenario: String,
+    /// The end of the load, e.g. `sender`, `receiver`.
+    pub side: String,
+    pub metric: String,
+    /// Of all values.
+    pub unit: String,
+    /// Which way the metric improves.
+    #[schemars(with = "String", extend("enum" = ["higher", "lower"]))]
+    pub better: Better,
+    #[schemars(with = "String", extend("enum" = ["better", "worse", "same", "undecided"]))]
+    pub verdict: Verdict,
+    /// Why it is undecided.
+    pub reason: Option<String>,
+    /// Null when a value is missing.
+    pub effect: Option<EffectData>,
+    /// Null when the run does not have the figure.
+    pub old: Option<SampleData>,
+    pub new: Option<SampleData>,
+}
+
+/// The change from old to new.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EffectData {
+    /// `ratio`: new mean / old mean. `difference`: new mean - old mean in the figure's unit, where a value is zero.
+    #[schemars(with = "String", extend("enum" = ["ratio", "difference"]))]
+    pub kind: Kind,
+    pub value: f64,
+    /// The confidence interval; null for a single trial, and at an end that `bound` leaves open.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// Of what the value is a limit only, because the figure of a run is: `open` where that of both is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("enum" = ["at-least", "at-most", "open", null]))]
+    pub bound: Option<Bound>,
+    /// Of a permutation test, two-sided.
+    pub p: Option<f64>,
+    /// From here on a change matters: a ratio above 1 (and its inverse below), or a difference above 0 (and below).
+    pub minimum: f64,
+    /// Repetitions of the same run differ by less, as a ratio above 1 or a difference above 0; null when not known.
+    pub noise_floor: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SampleData {
+    pub mean: f64,
+    /// The confidence interval of the mean, at the run's own level; null for a single trial, and at an end that `bound`
+    /// leaves open.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// One for each trial; null where the trial does not have the figure.
+    pub values: Vec<Option<f64>>,
+    /// `at-least` where the figure is a limit only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("enum" = ["at-least", "at-most", "open", null]))]
+    pub bound: Option<Bound>,
+}
