@@ -93,7 +93,7 @@ fn reading(now_ns: u64) -> Reading {
     let ticks = now_ns / 20_000_000;
     let cpu = CpuTicks { user: ticks, idle: ticks, ..CpuTicks::default() };
     let cpus = CpuReading { at_ns: now_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None, idle_clocked: true };
-    Reading { cpus, ..Reading::default() }
+    Reading { machine: cpus.into(), ..Reading::default() }
 }
 
 /// Plays a script against a server that a client has just connected to. Returns how many tests came to their end.

@@ -1,13 +1,11 @@
 //! What a whole machine did meanwhile: the CPUs and the protocol counters of a reading at each edge of the window.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use rig_datapath::cputime::{Member, Place};
 use rig_study::record::{CpuUse, NodeRecord, NodeShare, ProtocolDelta};
-use rig_sys::counters::{self, NamespaceCounters, Protocols, Softnet};
-use rig_testbed::accounting::{Accountant, CpuReading};
-use rig_testbed::meter;
+use rig_sys::counters::{NamespaceCounters, Protocols};
+use rig_testbed::accounting::Accountant;
+use rig_testbed::meter::{self, MachineReading};
 use serde::{Deserialize, Serialize};
 
 /// Of the machine, counted with the clock of the machine.
@@ -36,30 +34,25 @@ impl MachineUse {
 /// All counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    pub cpus: CpuReading,
+    pub machine: MachineReading,
     /// Of the end's worker, where it is counted apart, and of its namespace.
     pub places: Option<[Place; 2]>,
-    pub softnet: BTreeMap<u32, Softnet>,
     pub protocols: Protocols,
 }
 
 impl Reading {
     pub fn until(&self, end: &Self) -> MachineUse {
-        let softnet = |reading: &Self, cpu| reading.softnet.get(&cpu).copied().unwrap_or_default();
-        let online = self.cpus.cpus(&end.cpus);
-        let cpus = online.iter().filter_map(|&cpu| {
-            let shares = self.cpus.cpu_until(&end.cpus, cpu)?;
-            Some(meter::cpu_use(cpu, shares, softnet(self, cpu), softnet(end, cpu)))
-        });
-        let cpus = cpus.collect();
+        let (before, after) = (&self.machine.cpus, &end.machine.cpus);
+        let online = before.cpus(after);
+        let cpus = online.iter().filter_map(|&cpu| self.machine.cpu_until(&end.machine, cpu)).collect();
         let share = end.places.and_then(|[worker, namespace]| {
-            let own = self.cpus.share_until(&end.cpus, worker, &online)?;
-            let network = self.cpus.share_until(&end.cpus, namespace, &online)?.network;
+            let own = before.share_until(after, worker, &online)?;
+            let network = before.share_until(after, namespace, &online)?.network;
             Some(NodeShare { network, ..own })
         });
         let mut protocol = ProtocolDelta::default();
         meter::add_protocols(&mut protocol, &self.protocols, &end.protocols);
-        MachineUse { begin_ns: self.cpus.at_ns, end_ns: end.cpus.at_ns, cpus, protocol, share }
+        MachineUse { begin_ns: before.at_ns, end_ns: after.at_ns, cpus, protocol, share }
     }
 }
 
@@ -128,10 +121,9 @@ impl Meter {
     /// # Errors
     /// When /proc cannot be read any more.
     pub fn read(&self, worker: Option<Place>) -> Result<Reading> {
-        let cpus = self.accountant.read()?;
-        let mut protocols = self.protocols.protocols()?;
-        protocols.extend(self.protocols.protocols_of_ipv6()?);
+        let read = |_: &_| Ok(meter::protocols(&self.protocols, true)?);
+        let (machine, protocols) = MachineReading::take(&self.accountant, read)?;
         let places = worker.zip(self.namespace).map(|(worker, namespace)| [worker, namespace]);
-        Ok(Reading { cpus, places, softnet: counters::softnet()?, protocols })
+        Ok(Reading { machine, places, protocols })
     }
 }

@@ -52,12 +52,7 @@ impl Snapshot {
         let at_ns = monotonic_ns();
         let (user, system) = process_cpu_ns();
         let counted = chosen.accountant.as_ref().and_then(|accountant| accountant.read().ok());
-        let reading = counted.unwrap_or_else(|| CpuReading {
-            at_ns: monotonic_ns(),
-            ticks: counters::cpu_ticks().unwrap_or_default(),
-            exact: None,
-            idle_clocked: counters::idle_is_clocked(),
-        });
+        let reading = counted.or_else(|| Accountant::paused().read().ok()).unwrap_or_default();
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let here = NamespaceCounters::here().ok();
         let counted = |read: fn(&NamespaceCounters) -> rig_sys::Result<Protocols>| {

@@ -1,4 +1,4 @@
-//! Reads every counter of nodes at the window's edges and tells what happened between.
+//! Reads counters at the window's edges and tells what happened between: of nodes, or of the machine alone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,23 +6,84 @@ use std::io;
 use anyhow::Result;
 use rig_datapath::cputime::Place;
 use rig_sys::Error;
-use rig_sys::counters::{self, Interface, Protocols, Softnet};
+use rig_sys::counters::{self, Interface, NamespaceCounters, Protocols, Softnet};
 use rig_sys::netlink::QueueStats;
 
 use crate::accounting::{Accountant, CpuReading};
 use crate::namespaces::{NodeSpaces, Place as Space};
 use crate::node::{CpuShares, CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
 
-/// All counters at one moment.
-#[derive(Debug)]
-pub struct Reading {
-    /// CLOCK_MONOTONIC when the CPU counters were read.
-    pub at_ns: u64,
-    cpus: CpuReading,
+/// All CPUs of the machine at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MachineReading {
+    pub cpus: CpuReading,
     /// Receive processing before and after the other counters were read. On a busy machine milliseconds may pass
     /// between the two; from the first at the window's begin to the last at its end, each packet that an interface
     /// counted has been processed, so that none can seem to have been processed elsewhere.
     softnet: [BTreeMap<u32, Softnet>; 2],
+}
+
+impl From<CpuReading> for MachineReading {
+    /// Without receive processing.
+    fn from(cpus: CpuReading) -> Self {
+        Self { cpus, ..Self::default() }
+    }
+}
+
+impl MachineReading {
+    /// Reads the CPUs, and then what `others` reads.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn take<T>(accountant: &Accountant, others: impl FnOnce(&CpuReading) -> Result<T>) -> Result<(Self, T)> {
+        let cpus = accountant.read()?;
+        let before = counters::softnet()?;
+        let others = others(&cpus)?;
+        Ok((Self { cpus, softnet: [before, counters::softnet()?] }, others))
+    }
+
+    /// What a CPU did until `end`; `None` when it was not online at both.
+    pub fn cpu_until(&self, end: &Self, cpu: u32) -> Option<CpuUse> {
+        let CpuShares { user, system, softirq, irq, steal, idle, accounting, busy_by_ticks, counting } =
+            self.cpus.cpu_until(&end.cpus, cpu)?;
+        let softnet = |softnet: &BTreeMap<u32, Softnet>| softnet.get(&cpu).copied().unwrap_or_default();
+        let (before, after) = (softnet(&self.softnet[0]), softnet(&end.softnet[1]));
+        Some(CpuUse {
+            cpu,
+            user,
+            system,
+            softirq,
+            irq,
+            steal,
+            idle,
+            packets_processed: wrapped(before.processed, after.processed),
+            backlog_drops: wrapped(before.dropped, after.dropped),
+            time_squeezes: wrapped(before.time_squeeze, after.time_squeeze),
+            accounting,
+            busy_by_ticks,
+            counting,
+        })
+    }
+}
+
+/// The protocols' counters of a namespace; those of IPv6 where it has any.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn protocols(counters: &NamespaceCounters, ipv6: bool) -> rig_sys::Result<Protocols> {
+    let mut protocols = counters.protocols()?;
+    if ipv6 {
+        protocols.extend(counters.protocols_of_ipv6()?);
+    }
+    Ok(protocols)
+}
+
+/// All counters of nodes at one moment.
+#[derive(Debug)]
+pub struct Reading {
+    /// CLOCK_MONOTONIC when the CPU counters were read.
+    pub at_ns: u64,
+    machine: MachineReading,
     /// By node, then by namespace in the testbed's order.
     places: Vec<Vec<PlaceReading>>,
     /// By node: of limits of what interfaces send, by `place:interface`.
@@ -42,35 +103,24 @@ impl Reading {
     /// # Errors
     /// When the kernel does not tell.
     pub fn take(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
-        let cpus = accountant.read()?;
-        let at_ns = cpus.at_ns;
-        let owned = nodes.iter().flat_map(|node| node.cpus().as_slice());
-        for cpu in owned {
-            // Else it would pass for one that did nothing.
-            if !cpus.ticks.contains_key(cpu) {
-                let why = "it went offline, or a container hides it (lxcfs): choose others with --cpus";
-                return Err(Error::new(format!("find CPU {cpu} in /proc/stat"), io::Error::other(why)).into());
-            }
-        }
-        let softnet_before = counters::softnet()?;
         let of_place = |node: &NodeSpaces, place: &Space| {
-            let mut protocols = place.counters.protocols()?;
-            if node.is_ipv6() {
-                protocols.extend(place.counters.protocols_of_ipv6()?);
-            }
+            let protocols = protocols(&place.counters, node.is_ipv6())?;
             Ok(PlaceReading { interfaces: place.counters.interfaces()?, protocols })
         };
         let of_node = |node: &NodeSpaces| node.places().iter().map(|place| of_place(node, place)).collect();
-        let places = nodes.iter().map(of_node).collect::<rig_sys::Result<_>>()?;
-        let limits = nodes.iter().map(NodeSpaces::rate_limits).collect::<rig_sys::Result<_>>()?;
-        Ok(Self {
-            at_ns,
-            cpus,
-            softnet: [softnet_before, counters::softnet()?],
-            places,
-            limits,
-            throttled_us: counters::throttled_us(),
-        })
+        let (machine, (places, limits)) = MachineReading::take(accountant, |cpus| {
+            for cpu in nodes.iter().flat_map(|node| node.cpus().as_slice()) {
+                // Else it would pass for one that did nothing.
+                if !cpus.ticks.contains_key(cpu) {
+                    let why = "it went offline, or a container hides it (lxcfs): choose others with --cpus";
+                    return Err(Error::new(format!("find CPU {cpu} in /proc/stat"), io::Error::other(why)).into());
+                }
+            }
+            let places = nodes.iter().map(of_node).collect::<rig_sys::Result<_>>()?;
+            let limits = nodes.iter().map(NodeSpaces::rate_limits).collect::<rig_sys::Result<_>>()?;
+            Ok((places, limits))
+        })?;
+        Ok(Self { at_ns: machine.cpus.at_ns, machine, places, limits, throttled_us: counters::throttled_us() })
     }
 
     /// What each node did from `self` until `end`; `places` are those that the accountant counts it at.
@@ -86,7 +136,8 @@ impl Reading {
 
     fn node_until(&self, end: &Self, node: &NodeSpaces, number: usize, place: Option<Place>) -> NodeRecord {
         let own = node.cpus().as_slice();
-        let cpus = own.iter().map(|&cpu| self.cpu_until(end, cpu)).collect();
+        // Each reading has seen that the node's CPUs are there.
+        let cpus = own.iter().filter_map(|&cpu| self.machine.cpu_until(&end.machine, cpu)).collect();
         let mut interfaces = Vec::new();
         let mut protocol = ProtocolDelta::default();
         let readings = self.places[number].iter().zip(&end.places[number]);
@@ -103,35 +154,8 @@ impl Reading {
                 interface.rate_limit_dropped = after.drops.wrapping_sub(before.drops).into();
             }
         }
-        let share = place.and_then(|place| self.cpus.share_until(&end.cpus, place, own));
+        let share = place.and_then(|place| self.machine.cpus.share_until(&end.machine.cpus, place, own));
         NodeRecord { name: node.name().to_owned(), cpus, interfaces, protocol, share }
-    }
-
-    fn cpu_until(&self, end: &Self, cpu: u32) -> CpuUse {
-        let softnet = |softnet: &BTreeMap<u32, Softnet>| softnet.get(&cpu).copied().unwrap_or_default();
-        // Each reading has seen that the node's CPUs are there.
-        let shares = self.cpus.cpu_until(&end.cpus, cpu).unwrap_or_default();
-        cpu_use(cpu, shares, softnet(&self.softnet[0]), softnet(&end.softnet[1]))
-    }
-}
-
-/// What a CPU did between two readings of its counters.
-pub fn cpu_use(cpu: u32, shares: CpuShares, before: Softnet, after: Softnet) -> CpuUse {
-    let CpuShares { user, system, softirq, irq, steal, idle, accounting, busy_by_ticks, counting } = shares;
-    CpuUse {
-        cpu,
-        user,
-        system,
-        softirq,
-        irq,
-        steal,
-        idle,
-        packets_processed: wrapped(before.processed, after.processed),
-        backlog_drops: wrapped(before.dropped, after.dropped),
-        time_squeezes: wrapped(before.time_squeeze, after.time_squeeze),
-        accounting,
-        busy_by_ticks,
-        counting,
     }
 }
 

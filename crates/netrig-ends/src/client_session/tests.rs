@@ -63,7 +63,7 @@ impl World {
     }
 
     fn reading(at_ns: u64) -> Reading {
-        Reading { cpus: CpuReading { at_ns, ..CpuReading::default() }, ..Reading::default() }
+        Reading { machine: CpuReading { at_ns, ..CpuReading::default() }.into(), ..Reading::default() }
     }
 
     /// Lets a millisecond pass.

@@ -25,7 +25,7 @@ fn stream() -> TcpStream {
 }
 
 fn reading(at_ns: u64) -> Reading {
-    Reading { cpus: CpuReading { at_ns, ..CpuReading::default() }, ..Reading::default() }
+    Reading { machine: CpuReading { at_ns, ..CpuReading::default() }.into(), ..Reading::default() }
 }
 
 fn ask() -> Ask {
