@@ -45,6 +45,24 @@ fn worker() {
 }
 
 #[test]
+fn host() {
+    replay("host", rig_testbed::host::protocol::exercise);
+}
+
+/// As for those of other targets: each line says something that one side knows.
+#[test]
+fn the_lines_of_a_host_are_still_understood() {
+    use rig_testbed::host::protocol::{FromHost, ToHost, read};
+
+    for name in ["to-a-host", "from-a-host"] {
+        let text = fs::read_to_string(corpus("host").join(name)).unwrap();
+        for line in text.lines().skip(1).map(str::as_bytes) {
+            assert!(read::<ToHost>(line).is_ok() || read::<FromHost>(line).is_ok(), "{name}: {line:?}");
+        }
+    }
+}
+
+#[test]
 fn ntttcp() {
     replay("ntttcp", netrig_tools::ntttcp::sync::fuzz);
 }
