@@ -133,6 +133,19 @@ fn connections_are_held_and_carry_requests_at_a_rate_of_their_own() {
     });
 }
 
+/// Their last request is due long after the end, and the end comes long after the time that a lost one shows by.
+#[test]
+fn connections_that_outlast_the_trial_all_have_room() {
+    world::own(|| {
+        let Some(mut rig) = world::rig() else { return };
+        let load = "protocol = \"tcp\", connections_per_second = 1000, interval = \"50ms\", requests = 100, \
+                    retransmit = \"50ms\"";
+        let record = trial(&mut rig, &suite(named("raw"), "ipv4", load), load);
+        let client = end(&record, End::Connect);
+        assert_eq!((total(client, "skOpen"), total(client, "noSocket")), (450, 0), "{client:?}");
+    });
+}
+
 #[test]
 fn datagrams_are_answered_one_by_one() {
     world::own(|| {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use rig_cli::exit::in_words;
 use rig_load::driver::{Pair, Worker};
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
+use rig_packet::plan::Packets;
 use rig_sys::piped::Piped;
 use rig_testbed::host::{ClockOffset, Program};
 use rig_testbed::topology::{Endpoint, uplink};
@@ -41,7 +42,7 @@ pub(super) fn pairs_of<'a>(
         let address = (address, port).into();
         let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
         let [listening, connecting] =
-            if loaded { placed(testbed, traffic, dut, from, to)? } else { [Load::Idle, Load::Idle] };
+            if loaded { placed(testbed, traffic, dut, from, to, phases)? } else { [Load::Idle, Load::Idle] };
         Ok(Pair {
             listen: worker(on, to, word, listen, listening, phases)?,
             connect: worker(on, from, word, connect, connecting, phases)?,
@@ -75,10 +76,11 @@ fn placed(
     dut: Option<Dut>,
     from: &Endpoint,
     to: &Endpoint,
+    phases: Phases,
 ) -> Result<[Load; 2]> {
     let topology = testbed.topology();
     let end = |own: &Endpoint, peer: &Endpoint, load: &AskedLoad, is_client: bool| {
-        load.try_map(|load| {
+        load.try_map(|load| -> Result<Packets> {
             let needs = traffic.packets.as_ref().context("find what the packets need of a testbed")?;
             let number = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node);
             let cpus = testbed.turns(number(own).with_context(|| format!("find endpoint {own}"))?);
@@ -89,7 +91,11 @@ fn placed(
             };
             let peer_macs: Vec<_> = (0..topology.lanes()).map(mac).collect::<Result<_>>()?;
             let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, dut };
-            at_port(load, needs, topology, &port).with_context(|| format!("find the addresses of {own}"))
+            let placed = at_port(load, needs, topology, &port);
+            let mut packets = placed.with_context(|| format!("find the addresses of {own}"))?;
+            // What a connection rests for may be longer than the trial, which then says how many are open at once.
+            packets.course.duration = phases.warm_up + phases.window + phases.cool_down;
+            Ok(packets)
         })
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])
