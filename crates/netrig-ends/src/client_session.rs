@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rig_load::plan::{Load, Phases, Role, WorkerPlan};
+use rig_load::plan::{Load, Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::{Sample, WorkerRecord};
 use rig_study::record::Environment;
@@ -351,9 +351,8 @@ impl ClientSession {
     fn go(&mut self, clocks: Clocks, now_ns: u64) {
         let phases = self.test.phases;
         let start_ns = after(now_ns, LEAD).saturating_add(clocks.longest_ns.saturating_mul(2));
-        let begin_ns = after(start_ns, phases.warm_up);
-        let end_ns = after(begin_ns, phases.window);
-        self.deadline_ns = after(after(end_ns, phases.cool_down), FINISH_TIMEOUT);
+        let Times { begin_ns, end_ns, stop_ns, .. } = phases.starting_at(start_ns);
+        self.deadline_ns = after(stop_ns, FINISH_TIMEOUT);
         self.state = State::Running(Box::new(Running {
             begin_ns,
             end_ns,

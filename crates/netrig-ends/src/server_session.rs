@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rig_load::plan::{Phases, Role, WorkerPlan};
+use rig_load::plan::{Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::WorkerRecord;
 use rig_study::record::Environment;
@@ -286,9 +286,8 @@ impl ServerSession {
         if start_ns > after(now_ns, LATEST_START) {
             return self.refuse(&format_args!("the start lies more than {LATEST_START:?} ahead"));
         }
-        let begin_ns = after(start_ns, phases.warm_up);
-        let end_ns = after(begin_ns, phases.window);
-        self.deadline_ns = after(after(end_ns, phases.cool_down), FINISH_TIMEOUT);
+        let Times { begin_ns, end_ns, stop_ns, .. } = phases.starting_at(start_ns);
+        self.deadline_ns = after(stop_ns, FINISH_TIMEOUT);
         let running = Running { begin_ns, end_ns, begin: None, end: None, record: None };
         self.state = State::Running(Box::new(running));
         self.actions.push_back(Action::Order(Order::Go { start_ns }));

@@ -294,3 +294,25 @@ pub struct Phases {
     /// Distance of the interim samples inside the window.
     pub interval: Duration,
 }
+
+/// The planned moments of a load, nanoseconds of CLOCK_MONOTONIC of whoever has them. Both ends have the same ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// Start of the load.
+    pub start_ns: u64,
+    /// Edges of the window.
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// End of the load.
+    pub stop_ns: u64,
+}
+
+impl Phases {
+    /// The moments of a load that starts at `start_ns`.
+    pub fn starting_at(&self, start_ns: u64) -> Times {
+        let after = |ns: u64, time: Duration| ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let begin_ns = after(start_ns, self.warm_up);
+        let end_ns = after(begin_ns, self.window);
+        Times { start_ns, begin_ns, end_ns, stop_ns: after(end_ns, self.cool_down) }
+    }
+}

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::process::Process;
 use super::{Cancel, DriverError, OnSample, Pair, WorkerFailure};
-use crate::plan::{Load, Phases, Role, WorkerPlan};
+use crate::plan::{Load, Phases, Role, Times, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::WorkerRecord;
 use crate::wait::{Waiter, is_ready};
@@ -119,10 +119,10 @@ impl<'a> Group<'a> {
             let start_ns = start_ns.saturating_add_signed(member.clock_ns);
             send(&mut member.process, &Order::Go { start_ns })?;
         }
-        let ns = |time: Option<Duration>| time.unwrap_or_default().as_nanos() as u64;
-        let begin_ns = start_ns + ns(phases.map(|p| p.warm_up));
-        let end_ns = begin_ns + ns(phases.map(|p| p.window));
-        let stop_ns = end_ns + ns(phases.map(|p| p.cool_down));
+        let Times { begin_ns, end_ns, stop_ns, .. } = match phases {
+            Some(phases) => phases.starting_at(start_ns),
+            None => Times { start_ns, begin_ns: start_ns, end_ns: start_ns, stop_ns: start_ns },
+        };
         Ok(Running { group: self, begin_ns, end_ns, stop_ns, drain })
     }
 

@@ -27,6 +27,7 @@ use self::modes::{CopyOut, Counted, Datagrams, Discard, FileOut, Push, ZeroCopyO
 pub(crate) use self::recent::{Recent, Snapshot};
 use self::splice::SpliceOut;
 use crate::command::{Command, What};
+pub(crate) use crate::plan::Times;
 use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
 use crate::record::{Direction, TransactionRecord};
 use crate::wait::Bell;
@@ -123,18 +124,6 @@ impl Connection {
         let (tally, inbound, taken) = (Tally::default(), Tally::default(), AtomicBool::new(false));
         Self { socket, thread, local, remote, tally, inbound, taken }
     }
-}
-
-/// The planned moments of a load, nanoseconds of CLOCK_MONOTONIC. Both ends have the same ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Times {
-    /// Start of the load.
-    pub(crate) start_ns: u64,
-    /// Edges of the window.
-    pub(crate) begin_ns: u64,
-    pub(crate) end_ns: u64,
-    /// End of the load.
-    pub(crate) stop_ns: u64,
 }
 
 impl Times {

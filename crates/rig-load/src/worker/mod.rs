@@ -28,7 +28,6 @@ use self::orders::Orders;
 use self::reading_times::ReadingTimes;
 use self::team::Team;
 use crate::command::Command;
-use crate::engine::Times;
 use crate::plan::{Load, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{Direction, WorkerRecord};
@@ -137,14 +136,12 @@ impl<W: Write> Control<'_, W> {
 
     fn measure(&mut self, plan: &WorkerPlan, team: &mut Team, start_ns: u64) -> Result<WorkerRecord, WorkerError> {
         let phases = &plan.phases;
-        let begin_ns = start_ns.saturating_add(phases.warm_up.as_nanos() as u64);
-        let end_ns = begin_ns.saturating_add(phases.window.as_nanos() as u64);
-        let stop_ns = end_ns.saturating_add(phases.cool_down.as_nanos() as u64);
-        let mut times = ReadingTimes::new(begin_ns, end_ns, stop_ns, phases.interval);
+        let planned = phases.starting_at(start_ns);
+        let mut times = ReadingTimes::new(planned, phases.interval);
         self.takes_commands = true;
         self.rest_until(team, &mut times, |_| start_ns)?;
-        team.go(Times { start_ns, begin_ns, end_ns, stop_ns });
-        self.rest_until(team, &mut times, |_| begin_ns)?;
+        team.go(planned);
+        self.rest_until(team, &mut times, |_| planned.begin_ns)?;
         let mut observer = Observer::begin(team);
         loop {
             self.rest_until(team, &mut times, ReadingTimes::next_ns)?;

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::reading_times::ReadingTimes;
 use super::{Control, DISMISSAL, Failing, WorkerError, refuse};
 use crate::command::{Command, What};
-use crate::plan::{Engine, ReceiveMode, Role, SendMode, WorkerPlan};
+use crate::plan::{Engine, ReceiveMode, Role, SendMode, Times, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{
     CpuTime, End, PacketPhase, PacketPort, PacketRecord, PacketServer, PacketThread, Sample, ThreadRecord,
@@ -93,16 +93,15 @@ impl<W: Write> Control<'_, W> {
     ) -> Result<Measured, WorkerError> {
         let ns = |time: Duration| time.as_nanos() as u64;
         let phases = &plan.phases;
-        let begin_ns = start_ns.saturating_add(ns(phases.warm_up));
-        let end_ns = begin_ns.saturating_add(ns(phases.window));
-        let stop_ns = end_ns.saturating_add(ns(phases.cool_down));
+        let planned = phases.starting_at(start_ns);
+        let Times { begin_ns, end_ns, stop_ns, .. } = planned;
         fleet.open_from(start_ns.saturating_add(ns(packets.course.wait)));
         if plan.end() == End::Connect {
             fleet.wind_down_at(stop_ns);
         }
         fleet.measure(begin_ns, end_ns);
         let mut ordered = Ordered {
-            times: ReadingTimes::new(begin_ns, end_ns, stop_ns, phases.interval),
+            times: ReadingTimes::new(planned, phases.interval),
             begin_ns,
             winds_down: plan.end() == End::Connect,
             rate: packets.service.client().map(Client::rate),

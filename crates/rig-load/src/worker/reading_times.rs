@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::command::{Command, What};
+use crate::plan::Times;
 
 /// The moments to come inside the window: samples, edges of phases, the end. Nanoseconds of CLOCK_MONOTONIC.
 #[derive(Debug)]
@@ -28,7 +29,8 @@ pub(super) struct Due {
 }
 
 impl ReadingTimes {
-    pub(super) fn new(begin_ns: u64, end_ns: u64, stop_ns: u64, interval: Duration) -> Self {
+    pub(super) fn new(planned: Times, interval: Duration) -> Self {
+        let Times { begin_ns, end_ns, stop_ns, .. } = planned;
         let step_ns = (interval.as_nanos() as u64).max(1);
         Self { end_ns, stop_ns, step_ns, sample_ns: begin_ns.saturating_add(step_ns), marks: VecDeque::new() }
     }
@@ -99,7 +101,8 @@ mod tests {
     }
 
     fn times(interval: u64) -> ReadingTimes {
-        ReadingTimes::new(100, 200, 230, Duration::from_nanos(interval))
+        let planned = Times { start_ns: 50, begin_ns: 100, end_ns: 200, stop_ns: 230 };
+        ReadingTimes::new(planned, Duration::from_nanos(interval))
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn placed(
             let placed = at_port(load, needs, topology, &port);
             let mut packets = placed.with_context(|| format!("find the addresses of {own}"))?;
             // What a connection rests for may be longer than the trial, which then says how many are open at once.
-            packets.course.duration = phases.warm_up + phases.window + phases.cool_down;
+            packets.course.duration = phases.total();
             Ok(packets)
         })
     };
