@@ -124,7 +124,7 @@ pub struct ScenarioData {
     pub notes: Vec<String>,
     /// The load in words.
     pub load: String,
-    /// The load as the connecting end ran it.
+    /// The load, as a suite asks for it.
     #[schemars(with = "std::collections::BTreeMap<String, Value>")]
     pub plan: Value,
     pub certainty: CertaintyKind,
