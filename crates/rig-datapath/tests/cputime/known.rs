@@ -10,6 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, ObjectBuilder};
 use rig_datapath::cputime::{Kind, Member, Place};
 use rig_datapath::test_run::{Verdict, run};
 use rig_sys::clock::own_cpu_ns;
+use rig_sys::counters;
 
 use crate::{attach, between, stay_on_one_cpu};
 
@@ -24,13 +25,26 @@ fn spin(length: Duration) {
     while Instant::now() < end {}
 }
 
-/// Does `work` on one CPU and holds the thread's own clock against the count for its process.
+/// How much of the CPU's time the hypervisor has taken, as exactly as /proc/stat is written: each look may be short of it by
+/// nearly a unit.
+fn stolen(cpu: u32) -> u64 {
+    counters::cpu_ticks().unwrap()[&cpu].steal * unit()
+}
+
+fn unit() -> u64 {
+    1_000_000_000 / counters::units_per_second()
+}
+
+/// Does `work` on one CPU and holds the thread's own clock against the count for its process. What a hypervisor took is in
+/// the count, since no tracepoint tells, and not in the thread's clock, where the kernel knows it (paravirtual time
+/// accounting): `work` has to be so long that a unit of it is less than a hundredth.
 fn found_within_two_percent(work: impl FnOnce()) {
     let Some((mut counting, _alone)) = attach() else { return };
     let cpu = stay_on_one_cpu();
     // Above whoever else is there.
     let _ = rustix::process::nice(-20);
     counting.watch(Member::Process(process::id()), own()).unwrap();
+    let stolen_before = stolen(cpu);
     let before = own_cpu_ns();
     let begin = counting.read().unwrap();
     let first = own_cpu_ns();
@@ -38,12 +52,18 @@ fn found_within_two_percent(work: impl FnOnce()) {
     let last = own_cpu_ns();
     let end = counting.read().unwrap();
     let after = own_cpu_ns();
+    let stolen = stolen(cpu) - stolen_before;
     let times = between(&begin, &end, cpu);
     let counted = times.place(own()).processes;
     let interrupts = times.of(Kind::HardInterrupt) + times.softirqs();
-    let what = format!("{} to {} ns, counted {counted}, interrupts {interrupts}", last - first, after - before);
+    let what = format!(
+        "{} to {} ns, counted {counted}, interrupts {interrupts}, {stolen} to {} stolen",
+        last - first,
+        after - before,
+        stolen + unit()
+    );
     println!("{what}; {} switches unseen", times.unseen);
-    assert!(counted * 100 <= (after - before) * 102, "{what}");
+    assert!(counted * 100 <= (after - before) * 101 + (stolen + unit()) * 100, "{what}");
     assert!((counted + interrupts) * 100 >= (last - first) * 98, "{what}");
     // An interrupt in the middle of an addition takes some nanoseconds of it.
     let (total, whole) = (times.total(), times.at);
@@ -52,14 +72,14 @@ fn found_within_two_percent(work: impl FnOnce()) {
 
 #[test]
 fn a_spin_of_known_length() {
-    found_within_two_percent(|| spin(Duration::from_millis(500)));
+    found_within_two_percent(|| spin(Duration::from_millis(1500)));
 }
 
 /// Ticks of 100, 250 and 1000 Hz meet on multiples of 20 ms: each look at the clock finds this at rest.
 #[test]
 fn work_in_step_with_the_tick() {
     found_within_two_percent(|| {
-        let end = Instant::now() + Duration::from_millis(800);
+        let end = Instant::now() + Duration::from_secs(4);
         while Instant::now() < end {
             let now = rig_sys::clock::monotonic_ns();
             let next = now - now % 4_000_000 + 4_500_000;
