@@ -81,8 +81,6 @@ pub fn protocols(counters: &NamespaceCounters, ipv6: bool) -> rig_sys::Result<Pr
 /// All counters of nodes at one moment.
 #[derive(Debug)]
 pub struct Reading {
-    /// CLOCK_MONOTONIC when the CPU counters were read.
-    pub at_ns: u64,
     machine: MachineReading,
     /// By node, then by namespace in the testbed's order.
     places: Vec<Vec<PlaceReading>>,
@@ -120,7 +118,12 @@ impl Reading {
             let limits = nodes.iter().map(NodeSpaces::rate_limits).collect::<rig_sys::Result<_>>()?;
             Ok((places, limits))
         })?;
-        Ok(Self { at_ns: machine.cpus.at_ns, machine, places, limits, throttled_us: counters::throttled_us() })
+        Ok(Self { machine, places, limits, throttled_us: counters::throttled_us() })
+    }
+
+    /// CLOCK_MONOTONIC when the CPU counters were read.
+    pub fn at_ns(&self) -> u64 {
+        self.machine.cpus.at_ns
     }
 
     /// What each node did from `self` until `end`; `places` are those that the accountant counts it at.

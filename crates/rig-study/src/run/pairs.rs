@@ -90,12 +90,9 @@ fn placed(
                 Ok(planned.with_context(|| format!("find the hardware address of {space}:{interface}"))?.0)
             };
             let peer_macs: Vec<_> = (0..topology.lanes()).map(mac).collect::<Result<_>>()?;
-            let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, dut };
-            let placed = at_port(load, needs, topology, &port);
-            let mut packets = placed.with_context(|| format!("find the addresses of {own}"))?;
-            // What a connection rests for may be longer than the trial, which then says how many are open at once.
-            packets.course.duration = phases.total();
-            Ok(packets)
+            let lasts = phases.total();
+            let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, dut, lasts };
+            at_port(load, needs, topology, &port).with_context(|| format!("find the addresses of {own}"))
         })
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Duration;
 
 use rig_cli::mistakes;
 use rig_stats::units::{Percent, Span};
@@ -568,7 +569,7 @@ fn check_packets(file: &SuiteFile, traffic: &Traffic, topology: &Topology) -> Re
     }
     for (from, to) in &traffic.pairs {
         let run = |load: &AskedLoad, own, peer, is_client| {
-            let end = PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], dut: None };
+            let end = PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], dut: None, lasts: Duration::ZERO };
             load.try_map(|load| packets::at_port(load, packets, topology, &end).ok_or(())).ok()
         };
         let ends = (run(&traffic.connect, from, to, true), run(&traffic.listen, to, from, false));

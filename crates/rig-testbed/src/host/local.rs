@@ -138,7 +138,7 @@ impl Host for Local {
 
     fn mark(&self) -> Result<Mark> {
         let reading = Reading::take(self.nodes.nodes(), &self.accountant)?;
-        let mark = Mark { number: self.next.get(), at_ns: reading.at_ns };
+        let mark = Mark { number: self.next.get(), at_ns: reading.at_ns() };
         self.next.set(mark.number + 1);
         self.marks.borrow_mut().insert(mark.number, reading);
         Ok(mark)

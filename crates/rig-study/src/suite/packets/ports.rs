@@ -24,6 +24,9 @@ pub struct PortOf<'a> {
     pub peer_macs: &'a [[u8; 6]],
     /// What stands between both, on the paths that have such.
     pub dut: Option<Dut>,
+    /// How long connections are opened; zero where that is not known yet. What a connection rests for may be longer, and this
+    /// then says how many are open at once.
+    pub lasts: Duration,
 }
 
 impl PortOf<'_> {
@@ -76,8 +79,7 @@ pub fn at_port(load: &PacketLoad, traffic: &PacketTraffic, topology: &Topology, 
         ports: (0..topology.lanes()).map(port).collect::<Option<_>>()?,
         service: load.service(which, mtu - headers),
         capacity: None,
-        // A trial's phases say how long it lasts.
-        course: Timeline { wait: Duration::ZERO, duration: Duration::ZERO, drain },
+        course: Timeline { wait: Duration::ZERO, duration: end.lasts, drain },
     })
 }
 

@@ -32,7 +32,7 @@ fn ends(scenario: &Scenario, cpus: &[u32], peer_macs: &[[u8; 6]]) -> [Packets; 2
     let (from, to) = &scenario.traffic.pairs[0];
     let needs = scenario.traffic.packets.as_ref().unwrap();
     let end = |load, own, peer, is_client| {
-        let port = PortOf { own, peer, is_client, cpus, peer_macs, dut: None };
+        let port = PortOf { own, peer, is_client, cpus, peer_macs, dut: None, lasts: Duration::ZERO };
         at_port(packets(load), needs, &scenario.topology, &port).unwrap()
     };
     [end(&scenario.traffic.connect, from, to, true), end(&scenario.traffic.listen, to, from, false)]

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use rig_packet::fleet::check_plan;
 use rig_packet::plan::{GatewayPlan, Packets, PortPlan, Range};
@@ -92,7 +93,8 @@ fn placed(scenario: &Scenario) -> [Packets; 2] {
     let macs: Vec<[u8; 6]> = (0..topology.lanes()).map(|lane| [2, 0, 0, 0, 0, lane as u8]).collect();
     let end = |own, peer, is_client, load: &AskedLoad| {
         let AskedLoad::Packets(load) = load else { panic!("{load:?}") };
-        let port = PortOf { own, peer, is_client, cpus: &[4, 5], peer_macs: &macs, dut: Some(dut) };
+        let port =
+            PortOf { own, peer, is_client, cpus: &[4, 5], peer_macs: &macs, dut: Some(dut), lasts: Duration::ZERO };
         at_port(load, needs, topology, &port).unwrap()
     };
     [end(from, to, true, &scenario.traffic.connect), end(to, from, false, &scenario.traffic.listen)]
