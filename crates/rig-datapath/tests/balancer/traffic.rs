@@ -56,6 +56,9 @@ fn open(services: &[Service]) -> Option<Lab> {
     // What a veth's peer redirects it takes when it polls, which GRO makes it do.
     lab.balancer.set_back(Back::Redirect).unwrap();
     ethtool::set(&lab.far_ns, "far", Offload::Gro, true).unwrap();
+    // A veth's ring has 256 places and is emptied by whichever CPU began to: what a stream has under way, with its
+    // acknowledgements, finds room however late that CPU comes to it.
+    lab.far_ns.sysctls(&[("net.ipv4.tcp_rmem", "4096 131072 131072")]).unwrap();
     Some(lab)
 }
 
