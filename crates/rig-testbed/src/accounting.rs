@@ -314,6 +314,20 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_that_was_never_idle_was_busy_for_all_of_its_time_and_no_more() {
+        let before = CpuReading { exact: exact(0, &[], 0, 0), ..reading(0, CpuTicks::default()) };
+        let ticks = CpuTicks { user: 3, system: 7, ..CpuTicks::default() };
+        for part in 1..1000 {
+            let (process, softirq) = (100_000_007 + 123_457 * part, 54_321 * part);
+            let kinds = [(Kind::Process, process), (Kind::NetReceive, softirq), (Kind::HardInterrupt, 7 * part)];
+            let at = process + softirq + 7 * part;
+            let after = CpuReading { exact: exact(at, &kinds, 0, 0), ..reading(at, ticks) };
+            let shares = before.cpu_until(&after, 0).unwrap();
+            assert!(shares.busy() <= 100.0 && shares.busy() > 100.0 - 1e-9, "{shares:?}");
+        }
+    }
+
+    #[test]
     fn an_exact_count_goes_before_ticks_and_loses_what_was_stolen() {
         let before = CpuReading { exact: exact(0, &[], 0, 0), ..reading(0, CpuTicks::default()) };
         // Of 1 s a task ran for 300 ms, receive softirqs for 60, interrupts for 40; 40 ms of the second were stolen. Ticks

@@ -102,8 +102,14 @@ pub struct CpuUse {
 impl CpuUse {
     /// Everything but idle (iowait counts as idle) and stolen time, percent.
     pub fn busy(&self) -> f64 {
-        self.user + self.system + self.softirq + self.irq
+        whole_of([self.user, self.system, self.softirq, self.irq])
     }
+}
+
+/// What shares of a CPU's time are together. Each is rounded by itself, so of a CPU that was never idle the sum may be more
+/// than all by its last digit, and whoever asks whether it is a share would be told that it is none.
+fn whole_of(shares: [f64; 4]) -> f64 {
+    shares.iter().sum::<f64>().min(100.0)
 }
 
 /// The shares of a [`CpuUse`].
@@ -123,7 +129,7 @@ pub struct CpuShares {
 impl CpuShares {
     /// As [`CpuUse::busy`].
     pub fn busy(&self) -> f64 {
-        self.user + self.system + self.softirq + self.irq
+        whole_of([self.user, self.system, self.softirq, self.irq])
     }
 }
 
