@@ -44,7 +44,7 @@ fn found_within_two_percent(work: impl FnOnce()) {
     // Above whoever else is there.
     let _ = rustix::process::nice(-20);
     counting.watch(Member::Process(process::id()), own()).unwrap();
-    let stolen_before = stolen(cpu);
+    let stolen_by_then = stolen(cpu);
     let before = own_cpu_ns();
     let begin = counting.read().unwrap();
     let first = own_cpu_ns();
@@ -52,18 +52,18 @@ fn found_within_two_percent(work: impl FnOnce()) {
     let last = own_cpu_ns();
     let end = counting.read().unwrap();
     let after = own_cpu_ns();
-    let stolen = stolen(cpu) - stolen_before;
+    let taken = stolen(cpu).saturating_sub(stolen_by_then);
     let times = between(&begin, &end, cpu);
     let counted = times.place(own()).processes;
     let interrupts = times.of(Kind::HardInterrupt) + times.softirqs();
     let what = format!(
-        "{} to {} ns, counted {counted}, interrupts {interrupts}, {stolen} to {} stolen",
+        "{} to {} ns, counted {counted}, interrupts {interrupts}, {taken} to {} stolen",
         last - first,
         after - before,
-        stolen + unit()
+        taken + unit()
     );
     println!("{what}; {} switches unseen", times.unseen);
-    assert!(counted * 100 <= (after - before) * 101 + (stolen + unit()) * 100, "{what}");
+    assert!(counted * 100 <= (after - before) * 101 + (taken + unit()) * 100, "{what}");
     assert!((counted + interrupts) * 100 >= (last - first) * 98, "{what}");
     // An interrupt in the middle of an addition takes some nanoseconds of it.
     let (total, whole) = (times.total(), times.at);
