@@ -171,7 +171,7 @@ pub fn run_view() -> RunView {
     let scenarios = vec![
         scenario("A", "Raw <no switch>", 23_400, [62.0, 91.0], false),
         scenario("B", "Containers", 17_900, [71.0, 97.5], false),
-        scenario("C", "Colocated containers", 14_200, [99.0, 0.0], true),
+        scenario("C", "Colocated containers", 14_200, [98.0, 0.0], true),
         scenario("D", "Containers with overlay", 8_100, [55.0, 98.2], false),
         scenario("E", "Containers (no seg)", 1_240, [93.0, 88.0], false),
         ScenarioView {
