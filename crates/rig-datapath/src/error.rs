@@ -71,4 +71,6 @@ pub enum ConfigError {
     Backends { service: SocketAddr, count: usize, max: usize },
     #[error("service {service}: timeout {name} must be between 1 s and 30 days")]
     Timeout { service: SocketAddr, name: &'static str },
+    #[error("{0}")]
+    Vrouter(String),
 }

@@ -20,7 +20,7 @@ pub mod ethertype {
 }
 
 /// A MAC address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {

@@ -1,0 +1,315 @@
+//! What a vRouter forwards, and what it lets through, as a plain value.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+use rig_wire::ethernet::Mac;
+
+use crate::ConfigError;
+
+/// The router's own MAC address towards containers, as Contrail's: the first virtual router's of RFC 5798, 7.3.
+pub const ROUTER_MAC: Mac = Mac([0x00, 0x00, 0x5e, 0x00, 0x01, 0x00]);
+/// Rules of one list.
+pub const MOST_RULES: usize = 1024;
+/// Lists that one interface may have in one direction: its security groups, and the policies of its network.
+pub const MOST_LISTS: usize = 2;
+/// Ways of one ECMP next hop.
+pub const MOST_WAYS: usize = 64;
+/// MPLS labels below are reserved (RFC 3032, 2.1).
+pub const FIRST_LABEL: u32 = 16;
+/// Of 20 bits.
+pub const LAST_LABEL: u32 = (1 << 20) - 1;
+/// Of 24 bits (RFC 7348).
+pub const LAST_VNI: u32 = (1 << 24) - 1;
+
+/// What one node's router does, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Its MAC address towards containers.
+    pub mac: Mac,
+    /// The network that tunnels go over; a router without one joins containers of its node alone.
+    pub underlay: Option<Underlay>,
+    /// Tables of routes, by their numbers.
+    pub vrfs: BTreeMap<u32, Vrf>,
+    /// Containers' interfaces, by numbers that stay theirs as long as flows are to survive; 0 is none.
+    pub interfaces: BTreeMap<u32, Interface>,
+    /// Where packets that come with an MPLS label go.
+    pub labels: BTreeMap<u32, NextHop>,
+    /// Where frames that come with a VXLAN network identifier go.
+    pub vnis: BTreeMap<u32, Vni>,
+    /// Lists of rules, by the numbers that interfaces name.
+    pub lists: BTreeMap<u32, List>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mac: ROUTER_MAC,
+            underlay: None,
+            vrfs: BTreeMap::new(),
+            interfaces: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            vnis: BTreeMap::new(),
+            lists: BTreeMap::new(),
+        }
+    }
+}
+
+/// The node's own network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Underlay {
+    /// Where tunnels begin and end.
+    pub address: Ipv4Addr,
+    /// Other routers: packets from anybody else are of no tunnel.
+    pub peers: BTreeMap<Ipv4Addr, Peer>,
+}
+
+/// How another router is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The kernel's number of the interface.
+    pub interface: u32,
+    /// The next hop on the underlay, the peer itself where it is a neighbour.
+    pub gateway: Ipv4Addr,
+    /// The largest packet that gets there, outer header included, bytes.
+    pub mtu: u16,
+}
+
+/// A table of routes, which are a virtual network's.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Vrf {
+    pub routes: BTreeMap<IpNet, NextHop>,
+    /// Frames to these addresses are bridged.
+    pub macs: BTreeMap<Mac, NextHop>,
+    /// Who gets frames to all.
+    pub flood: Option<NextHop>,
+}
+
+/// Where packets go.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NextHop {
+    /// Nowhere.
+    Discard,
+    /// To a container's interface, by its number.
+    Interface(u32),
+    /// To another router.
+    Tunnel(Tunnel),
+    /// The router itself, which is the network's gateway: it answers pings.
+    Gateway,
+    /// To where another table's route says.
+    Vrf(u32),
+    /// One of several, each flow always the same.
+    Ecmp(Vec<NextHop>),
+    /// A copy to each.
+    Flood(Vec<NextHop>),
+}
+
+/// A tunnel to another router, and whom it shall give its packets to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tunnel {
+    pub peer: Ipv4Addr,
+    pub encapsulation: Encapsulation,
+    /// MPLS label or VXLAN network identifier, which the peer has given out.
+    pub label: u32,
+    /// Destination of the inner frame, where there is one: the container's or that of the peer's router.
+    pub mac: Mac,
+}
+
+/// How packets are wrapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Encapsulation {
+    /// RFC 7510: 32 bytes.
+    MplsOverUdp = 1,
+    /// RFC 4023: 28 bytes.
+    MplsOverGre = 2,
+    /// RFC 7348: 50 bytes, the inner Ethernet header among them.
+    Vxlan = 3,
+}
+
+impl Encapsulation {
+    pub const ALL: [Self; 3] = [Self::MplsOverUdp, Self::MplsOverGre, Self::Vxlan];
+
+    /// As configurations write it, Contrail's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MplsOverUdp => "mplsoudp",
+            Self::MplsOverGre => "mplsogre",
+            Self::Vxlan => "vxlan",
+        }
+    }
+
+    /// Bytes that it adds to an IP packet, the outer Ethernet header not among them.
+    pub fn overhead(self) -> u16 {
+        match self {
+            Self::MplsOverUdp => 20 + 8 + 4,
+            Self::MplsOverGre => 20 + 4 + 4,
+            Self::Vxlan => 20 + 8 + 8 + 14,
+        }
+    }
+}
+
+/// Whom a VXLAN network identifier names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vni {
+    /// A network: the inner frame's destination says whom.
+    Vrf(u32),
+    /// A container's interface by its number: no route is looked up.
+    Interface(u32),
+}
+
+/// A container's interface, as the node has it: the other end of its veth pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The kernel's number of it.
+    pub index: u32,
+    pub vrf: u32,
+    /// The container's MAC address.
+    pub mac: Mac,
+    /// Addresses that it may send from.
+    pub addresses: BTreeSet<IpAddr>,
+    /// What it may send and receive. Without it no packet of the interface is of a flow, and all are let through.
+    pub policy: Option<Policy>,
+}
+
+/// What an interface may send and receive: what every list of a direction allows. Packets that answer what was let through
+/// are let through, too.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// Lists that what it sends is held against.
+    pub outward: Vec<u32>,
+    /// Lists that what it receives is held against.
+    pub inward: Vec<u32>,
+    /// Flows that it may have at a time, both directions of a connection counted as one; none for no limit but the table's.
+    pub most_flows: Option<u32>,
+}
+
+/// Rules in their order: the first that matches decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct List {
+    pub rules: Vec<Rule>,
+    /// Where none matches.
+    pub otherwise: Action,
+}
+
+/// A rule of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// IP protocol; any, where there is none.
+    pub protocol: Option<u8>,
+    /// Destination ports; of protocols without ports the number is 0, of ICMP it is the type.
+    pub ports: RangeInclusive<u16>,
+    /// Where the other end is: any address, where there are none.
+    pub remote: BTreeSet<IpNet>,
+    pub action: Action,
+}
+
+/// What a rule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    Allow,
+    Deny,
+}
+
+impl Config {
+    /// # Errors
+    /// The first mistake.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let wrong = |what: String| Err(ConfigError::Vrouter(what));
+        for (number, interface) in &self.interfaces {
+            if *number == 0 || interface.index == 0 {
+                return wrong(format!("interface {number}: numbers begin with 1"));
+            }
+            if !self.vrfs.contains_key(&interface.vrf) {
+                return wrong(format!("interface {number} is in VRF {}, which there is not", interface.vrf));
+            }
+            let Some(policy) = &interface.policy else { continue };
+            for lists in [&policy.outward, &policy.inward] {
+                if lists.len() > MOST_LISTS {
+                    return wrong(format!(
+                        "interface {number} has {} lists in one direction, and {MOST_LISTS} are the most",
+                        lists.len()
+                    ));
+                }
+                if let Some(missing) = lists.iter().find(|list| !self.lists.contains_key(list)) {
+                    return wrong(format!("interface {number} names list {missing}, which there is not"));
+                }
+            }
+        }
+        let indexes: BTreeSet<u32> = self.interfaces.values().map(|interface| interface.index).collect();
+        if indexes.len() < self.interfaces.len() {
+            return wrong("two interfaces are the same one of the kernel's".to_owned());
+        }
+        for (number, list) in &self.lists {
+            if list.rules.len() > MOST_RULES {
+                return wrong(format!("list {number} has {} rules, and {MOST_RULES} are the most", list.rules.len()));
+            }
+            if list.rules.iter().any(|rule| rule.ports.is_empty()) {
+                return wrong(format!("list {number} has a rule for no port at all"));
+            }
+        }
+        for (number, vrf) in &self.vrfs {
+            for (prefix, next_hop) in &vrf.routes {
+                if *prefix != prefix.trunc() {
+                    return wrong(format!("VRF {number}: {prefix} has bits behind its prefix"));
+                }
+                self.check(next_hop, &format!("VRF {number}, {prefix}"))?;
+            }
+            for (mac, next_hop) in vrf.macs.iter() {
+                self.check(next_hop, &format!("VRF {number}, {mac}"))?;
+            }
+            if let Some(flood) = &vrf.flood {
+                self.check(flood, &format!("VRF {number}, flood"))?;
+            }
+        }
+        for (label, next_hop) in &self.labels {
+            if !(FIRST_LABEL..=LAST_LABEL).contains(label) {
+                return wrong(format!("label {label}: choose from {FIRST_LABEL} to {LAST_LABEL}"));
+            }
+            self.check(next_hop, &format!("label {label}"))?;
+        }
+        for (vni, target) in &self.vnis {
+            let exists = match target {
+                Vni::Vrf(vrf) => self.vrfs.contains_key(vrf),
+                Vni::Interface(number) => self.interfaces.contains_key(number),
+            };
+            if *vni > LAST_VNI || !exists {
+                return wrong(format!("network identifier {vni} names {target:?}, which there is not"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, next_hop: &NextHop, of: &str) -> Result<(), ConfigError> {
+        let wrong = |what: String| Err(ConfigError::Vrouter(format!("{of}: {what}")));
+        match next_hop {
+            NextHop::Discard | NextHop::Gateway => Ok(()),
+            NextHop::Interface(number) if self.interfaces.contains_key(number) => Ok(()),
+            NextHop::Interface(number) => wrong(format!("there is no interface {number}")),
+            NextHop::Vrf(number) if self.vrfs.contains_key(number) => Ok(()),
+            NextHop::Vrf(number) => wrong(format!("there is no VRF {number}")),
+            NextHop::Tunnel(tunnel) => {
+                let peers = self.underlay.as_ref().map(|underlay| &underlay.peers);
+                if !peers.is_some_and(|peers| peers.contains_key(&tunnel.peer)) {
+                    return wrong(format!("there is no peer {}", tunnel.peer));
+                }
+                let last = if tunnel.encapsulation == Encapsulation::Vxlan { LAST_VNI } else { LAST_LABEL };
+                if tunnel.label > last {
+                    return wrong(format!("label {} is more than {last}", tunnel.label));
+                }
+                Ok(())
+            }
+            NextHop::Ecmp(ways) | NextHop::Flood(ways) => {
+                if ways.is_empty() || ways.len() > MOST_WAYS {
+                    return wrong(format!("{} ways: choose from 1 to {MOST_WAYS}", ways.len()));
+                }
+                ways.iter().try_for_each(|way| match way {
+                    NextHop::Interface(_) | NextHop::Tunnel(_) => self.check(way, of),
+                    _ => wrong("ways lead to interfaces and through tunnels".to_owned()),
+                })
+            }
+        }
+    }
+}
