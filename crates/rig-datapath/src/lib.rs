@@ -15,6 +15,8 @@ pub const OBJECTS: &str = env!("EBPF_OBJECTS");
 mod error;
 mod maps;
 mod object;
+mod plain;
+mod reasons;
 mod rights;
 mod said;
 pub mod test_run;

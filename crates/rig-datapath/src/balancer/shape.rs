@@ -1,8 +1,11 @@
 //! The values in the balancer's maps, as bpf/rig/shape.h has them. What each field means is said there.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+pub(crate) use crate::plain::Address;
+use crate::plain::plain;
 
 use super::hash::KEYS;
 
@@ -109,24 +112,7 @@ pub(crate) const CURSORS: u32 = 4096;
 /// Ports of a lease.
 pub(crate) const LEASE: u32 = 64;
 
-macro_rules! plain {
-    ($($(#[$meta:meta])* $visibility:vis struct $name:ident: $size:literal { $($field:ident: $type:ty,)* })*) => {$(
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable)]
-        #[repr(C)]
-        $visibility struct $name {
-            $(pub(crate) $field: $type,)*
-        }
-        const _: () = assert!(size_of::<$name>() == $size);
-    )*};
-}
-
 plain! {
-    /// IPv4 addresses are IPv4-mapped.
-    pub(crate) struct Address: 16 {
-        bytes: [u64; 2],
-    }
-
     pub(crate) struct Connection: 64 {
         live: u64,
         client: Address,
@@ -333,30 +319,6 @@ plain! {
     }
 }
 
-impl From<IpAddr> for Address {
-    fn from(address: IpAddr) -> Self {
-        let octets = match address {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => v6.octets(),
-        };
-        let half = |at: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&octets[at..at + 8]);
-            u64::from_ne_bytes(bytes)
-        };
-        Self { bytes: [half(0), half(8)] }
-    }
-}
-
-impl From<Address> for IpAddr {
-    fn from(address: Address) -> Self {
-        let mut octets = [0; 16];
-        octets[..8].copy_from_slice(&address.bytes[0].to_ne_bytes());
-        octets[8..].copy_from_slice(&address.bytes[1].to_ne_bytes());
-        Ipv6Addr::from(octets).to_canonical()
-    }
-}
-
 /// A port as it stands in a packet.
 pub(crate) fn port_of(port: u16) -> u16 {
     port.to_be()
@@ -364,13 +326,6 @@ pub(crate) fn port_of(port: u16) -> u16 {
 
 pub(crate) fn socket(address: Address, port: u16) -> SocketAddr {
     SocketAddr::new(address.into(), u16::from_be(port))
-}
-
-impl Address {
-    /// As the program has them.
-    pub(crate) fn words(self) -> [u64; 2] {
-        self.bytes
-    }
 }
 
 /// The two halves of a list's word: offset and length.

@@ -1,7 +1,7 @@
 //! What a vRouter forwards, and what it lets through, as a plain value.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
@@ -77,7 +77,8 @@ pub struct Peer {
     pub mtu: u16,
 }
 
-/// A table of routes, which are a virtual network's.
+/// A table of routes, which are a virtual network's. A packet is dropped that comes from where its table would not send the
+/// answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vrf {
     pub routes: BTreeMap<IpNet, NextHop>,
@@ -168,8 +169,10 @@ pub struct Interface {
     pub vrf: u32,
     /// The container's MAC address.
     pub mac: Mac,
-    /// Addresses that it may send from.
-    pub addresses: BTreeSet<IpAddr>,
+    /// The router's own IPv4 address there, from which it says what became of packets; without it nobody is told.
+    pub gateway: Option<Ipv4Addr>,
+    /// As `gateway`.
+    pub gateway6: Option<Ipv6Addr>,
     /// What it may send and receive. Without it no packet of the interface is of a flow, and all are let through.
     pub policy: Option<Policy>,
 }

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * The overlay vRouter: `from_container` on each container's interface, at the node's end of the veth pair, and
+ * `from_underlay` on the interfaces that tunnels come by, both where the kernel takes packets in (tc ingress).
+ */
+#include "vrouter/answer.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+/* So that what is looked at lies in one piece. */
+static always_inline int pull(struct __sk_buff *skb, __u32 bytes)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	if (data + bytes <= end || end - data >= skb->len)
+		return 0;
+	return bpf_skb_pull_data(skb, skb->len < bytes ? skb->len : bytes);
+}
+
+/* One router further; with what IPv4's checksum of the header makes of that. */
+static always_inline void count_down(struct iphdr *ip)
+{
+	__u32 check = ip->check + bpf_htons(0x0100);
+
+	ip->check = check + (check >= 0xffff);
+	ip->ttl--;
+}
+
+/* To a container: its frame is in place but for the addresses of the link. */
+static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh,
+				 const struct control *c, int keeps_macs)
+{
+	struct ethhdr *ethernet = (void *)(long)skb->data;
+
+	if (!keeps_macs) {
+		if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+			return drop(p, nh->number, REASON_PULL);
+		set_mac(ethernet->h_dest, nh->mac);
+		set_mac(ethernet->h_source, c->mac);
+	}
+	/* The kernel has looked whom the frame was for before this program changed that. */
+	if (skb->pkt_type)
+		bpf_skb_change_type(skb, 0);
+	count_out(nh->number, skb->len);
+	return bpf_redirect_peer(nh->ifindex, 0);
+}
+
+/* The largest packet on the wire that becomes of it, behind the link's header. */
+static always_inline __u32 on_the_wire(struct __sk_buff *skb, const struct packet *p)
+{
+	return skb->gso_segs > 1 && skb->gso_size ? p->l4 - p->l3 + p->header + skb->gso_size : p->length;
+}
+
+/* Makes an IP packet of a container go where `to` says. */
+static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct flow *to,
+				 const struct control *c, int is_routed)
+{
+	const struct next_hop *nh = next_hop_at(to->next_hop);
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr inner;
+
+	if (!nh)
+		return drop(p, number, REASON_INVALID_NH);
+	if (nh->kind == TO_GATEWAY) {
+		const struct interface *at = interface_at(number);
+
+		return at ? answer_echo(skb, p, at, number, c) : drop(p, number, REASON_INVALID_IF);
+	}
+	if (is_routed) {
+		if (p->ttl <= 1)
+			return tell(skb, p, number, 0);
+		if (data + ETH_HLEN + sizeof(struct ipv6hdr) > end && p->ipv6)
+			return drop(p, number, REASON_PULL);
+		if (data + ETH_HLEN + sizeof(struct iphdr) > end)
+			return drop(p, number, REASON_PULL);
+	}
+	if (nh->kind == TO_TUNNEL) {
+		if (on_the_wire(skb, p) > nh->mtu) {
+			if (p->may_fragment && !p->ipv6)
+				return drop(p, number, REASON_TOO_BIG);
+			return tell(skb, p, number, nh->mtu);
+		}
+	} else if (nh->kind != TO_INTERFACE) {
+		return drop(p, number, nh->kind == DISCARD ? REASON_DISCARD : REASON_INVALID_NH);
+	}
+	if (is_routed) {
+		if (p->ipv6)
+			((struct ipv6hdr *)(data + ETH_HLEN))->hop_limit--;
+		else
+			count_down(data + ETH_HLEN);
+		p->ttl--;
+	}
+	if (nh->kind == TO_INTERFACE)
+		return deliver(skb, p, nh, c, !is_routed);
+	set_mac(inner.h_dest, is_routed ? nh->mac : ((struct ethhdr *)data)->h_dest);
+	set_mac(inner.h_source, is_routed ? c->mac : ((struct ethhdr *)data)->h_source);
+	inner.h_proto = p->ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+
+	int reason = encapsulate(skb, p, nh, to->label, to->tunnel_port, &inner);
+
+	if (reason)
+		return drop(p, number, reason);
+
+	struct bpf_redir_neigh gateway = { .nh_family = 2, .ipv4_nh = nh->gateway };
+
+	return bpf_redirect_neigh(nh->ifindex, &gateway, sizeof(gateway), 0);
+}
+
+SEC("tcx/ingress")
+int from_container(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex, *known = bpf_map_lookup_elem(&interface_of, &ifindex), number;
+	const struct control *c = controls_now();
+	const struct interface *at;
+	struct packet p = {};
+	struct flow to = {};
+	struct ethhdr *ethernet;
+	int reason, is_routed;
+	__be16 type;
+
+	if (!known || !c)
+		return drop(&p, 0, REASON_INVALID_IF);
+	number = *known;
+	at = interface_at(number);
+	if (!at)
+		return drop(&p, 0, REASON_INVALID_IF);
+	count_in(number, skb->len);
+	if (pull(skb, LOOKED_AT))
+		return drop(&p, number, REASON_PULL);
+	ethernet = (void *)(long)skb->data;
+	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end || skb->vlan_present)
+		return drop(&p, number, REASON_INVALID_PACKET);
+	type = ethernet->h_proto;
+	if (type == bpf_htons(ETH_P_ARP))
+		return answer_arp(skb, &p, at, number, c);
+	is_routed = is_mac(ethernet->h_dest, c->mac);
+	if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6)) {
+		p.key.source_port = type;
+		return drop(&p, number, REASON_INVALID_PROTOCOL);
+	}
+	p.vrf = at->vrf;
+	reason = parse_ip(skb, &p, ETH_HLEN, type);
+	if (reason)
+		return drop(&p, number, reason);
+	if (p.ipv6 && p.protocol == IPPROTO_ICMPV6 && p.type == 135)
+		return answer_solicitation(skb, &p, at, number, c);
+	if (!is_routed) {
+		struct mac_key key = { .vrf = at->vrf };
+		const struct route *r;
+
+		ethernet = (void *)(long)skb->data;
+		if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+			return drop(&p, number, REASON_PULL);
+		set_mac(key.mac, ethernet->h_dest);
+		r = bpf_map_lookup_elem(&macs, &key);
+		if (!r)
+			return drop(&p, number, REASON_L2_NO_ROUTE);
+		to.next_hop = r->next_hop;
+		to.label = r->label;
+	}
+	if (at->flags & HAS_POLICY) {
+		struct flow own = {};
+
+		reason = follow(skb, &p, number, 0, c, &own);
+		if (reason)
+			return drop(&p, number, reason);
+		to.tunnel_port = own.tunnel_port;
+		if (is_routed) {
+			to.next_hop = own.next_hop;
+			to.label = own.label;
+		}
+	} else {
+		__u32 hash;
+
+		p.key.at = AT(number, p.protocol);
+		hash = hash_of(&p.key);
+		if (is_routed) {
+			struct route r = {};
+
+			reason = resolve(at->vrf, &p.key.destination, hash, &r);
+			if (reason)
+				return drop(&p, number, reason);
+			to.next_hop = r.next_hop;
+			to.label = r.label;
+		}
+		to.tunnel_port = tunnel_port(hash);
+	}
+	return forward(skb, &p, number, &to, c, is_routed);
+}
+
+/* Linux 6.2; older headers do not have them. */
+#define DECAP_L3_IPV4 (1ULL << 7)
+#define DECAP_L3_IPV6 (1ULL << 8)
+
+/* Bytes between the outer Ethernet header and the inner IP header. */
+static always_inline __u32 overhead(__u8 encapsulation)
+{
+	switch (encapsulation) {
+	case MPLS_OVER_UDP:
+		return sizeof(struct mpls_over_udp);
+	case MPLS_OVER_GRE:
+		return sizeof(struct mpls_over_gre);
+	default:
+		return sizeof(struct over_vxlan) + ETH_HLEN;
+	}
+}
+
+/* Takes away what is in front of the inner IP header, but for one Ethernet header. */
+static always_inline int strip(struct __sk_buff *skb, const struct packet *p, const struct outer *o, __be16 type)
+{
+	__s32 bytes = overhead(o->encapsulation);
+	struct ethhdr *ethernet;
+
+	if (bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC,
+				BPF_F_ADJ_ROOM_FIXED_GSO | (p->ipv6 ? DECAP_L3_IPV6 : DECAP_L3_IPV4)))
+		return REASON_PULL;
+	ethernet = (void *)(long)skb->data;
+	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+		return REASON_PULL;
+	ethernet->h_proto = type;
+	return 0;
+}
+
+/* Congestion that the underlay has marked goes on inside; 0, or a reason for a drop. */
+static __attribute__((noinline)) int mark(struct __sk_buff *skb, struct packet *p, __u32 class)
+{
+	int ecn = ecn_of(p->class, class);
+	__u8 marked;
+
+	if (ecn < 0)
+		return REASON_ECN;
+	marked = (p->class & ~3) | ecn;
+	if (marked == p->class)
+		return 0;
+	if (p->ipv6) {
+		__u8 word[2];
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, word, 2))
+			return REASON_PULL;
+		word[0] = 0x60 | marked >> 4;
+		word[1] = (word[1] & 0x0f) | marked << 4;
+		return bpf_skb_store_bytes(skb, ETH_HLEN, word, 2, BPF_F_RECOMPUTE_CSUM) ? REASON_PULL : 0;
+	}
+	struct iphdr *ip = (void *)(long)skb->data + ETH_HLEN;
+
+	if ((void *)(ip + 1) > (void *)(long)skb->data_end)
+		return REASON_PULL;
+	ip->check = exchanged(ip->check, bpf_htons(0x4500 | p->class) & bpf_htons(0xff),
+			      bpf_htons(0x4500 | marked) & bpf_htons(0xff));
+	ip->tos = marked;
+	return 0;
+}
+
+SEC("tcx/ingress")
+int from_underlay(struct __sk_buff *skb)
+{
+	const struct control *c = controls_now();
+	const struct next_hop *nh = 0;
+	const struct interface *to;
+	struct outer o = {};
+	struct packet p = {};
+	struct mac_key key = {};
+	__be16 type;
+	__u32 number, next_hop = 0, *found;
+	int reason = 0, keeps_macs = 0;
+	struct ethhdr inner;
+
+	if (!c || pull(skb, LOOKED_AT) || !parse_outer(skb, c, &o, &reason))
+		return TC_ACT_OK;
+	if (!bpf_map_lookup_elem(&peers, &o.source)) {
+		set_v4(&p.key.source, o.source);
+		return drop(&p, 0, REASON_NO_PEER);
+	}
+	if (reason)
+		return drop(&p, 0, reason);
+	if (o.encapsulation == VXLAN) {
+		struct ethhdr *frame = (void *)(long)skb->data + ETH_HLEN + sizeof(struct over_vxlan);
+
+		if ((void *)(frame + 1) > (void *)(long)skb->data_end)
+			return drop(&p, 0, REASON_INVALID_PACKET);
+		inner = *frame;
+		type = inner.h_proto;
+		if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6))
+			return drop(&p, 0, REASON_INVALID_PROTOCOL);
+		reason = parse_ip(skb, &p, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type);
+		found = bpf_map_lookup_elem(&vnis, &o.label);
+		if (!found)
+			return drop(&p, 0, REASON_INVALID_VNID);
+	} else {
+		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+		__u8 *first = data + ETH_HLEN + (o.encapsulation == MPLS_OVER_GRE ? sizeof(struct mpls_over_gre) :
+										    sizeof(struct mpls_over_udp));
+
+		/* What is behind the last label says by itself what it is. */
+		if ((void *)(first + 1) > end)
+			return drop(&p, 0, REASON_INVALID_PACKET);
+		type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+		if (o.encapsulation == MPLS_OVER_GRE)
+			reason = parse_ip(skb, &p, ETH_HLEN + sizeof(struct mpls_over_gre), type);
+		else
+			reason = parse_ip(skb, &p, ETH_HLEN + sizeof(struct mpls_over_udp), type);
+		found = bpf_map_lookup_elem(&labels, &o.label);
+		if (!found || !*found)
+			return drop(&p, 0, REASON_INVALID_LABEL);
+	}
+	if (reason)
+		return drop(&p, 0, reason);
+	next_hop = *found;
+	nh = next_hop_at(next_hop);
+	if (nh && nh->kind == TO_VRF) {
+		/* The label is a whole network's. */
+		p.vrf = nh->number;
+		if (o.encapsulation == VXLAN && !is_mac(inner.h_dest, c->mac)) {
+			const struct route *r;
+
+			key.vrf = p.vrf;
+			set_mac(key.mac, inner.h_dest);
+			r = bpf_map_lookup_elem(&macs, &key);
+			if (!r)
+				return drop(&p, 0, REASON_L2_NO_ROUTE);
+			next_hop = r->next_hop;
+			keeps_macs = 1;
+		} else {
+			struct route r = {};
+
+			reason = resolve(p.vrf, &p.key.destination, hash_of(&p.key), &r);
+			if (reason)
+				return drop(&p, 0, reason);
+			next_hop = r.next_hop;
+		}
+		nh = next_hop_at(next_hop);
+	}
+	/* What came by a tunnel never goes on by one. */
+	if (!nh || nh->kind != TO_INTERFACE)
+		return drop(&p, 0, REASON_INVALID_NH);
+	number = nh->number;
+	to = interface_at(number);
+	if (!to)
+		return drop(&p, 0, REASON_INVALID_IF);
+	if (to->flags & HAS_POLICY) {
+		struct flow own = {};
+
+		reason = follow(skb, &p, number, o.source, c, &own);
+		if (reason)
+			return drop(&p, number, reason);
+	}
+	reason = strip(skb, &p, &o, type);
+	if (!reason && (o.class ^ p.class) & 3)
+		reason = mark(skb, &p, o.class);
+	if (reason)
+		return drop(&p, number, reason);
+	if (keeps_macs) {
+		struct ethhdr *ethernet = (void *)(long)skb->data;
+
+		if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+			return drop(&p, number, REASON_PULL);
+		set_mac(ethernet->h_dest, inner.h_dest);
+		set_mac(ethernet->h_source, inner.h_source);
+	}
+	return deliver(skb, &p, nh, c, keeps_macs);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What is counted, and which packets were dropped last. */
+#ifndef VROUTER_ACCOUNT_H
+#define VROUTER_ACCOUNT_H
+
+#include <linux/pkt_cls.h>
+
+#include "packet.h"
+
+static always_inline void count_in(__u32 interface, __u32 bytes)
+{
+	struct traffic *t = bpf_map_lookup_elem(&traffic, &interface);
+
+	if (t) {
+		t->in_packets++;
+		t->in_bytes += bytes;
+	}
+}
+
+static always_inline void count_out(__u32 interface, __u32 bytes)
+{
+	struct traffic *t = bpf_map_lookup_elem(&traffic, &interface);
+
+	if (t) {
+		t->out_packets++;
+		t->out_bytes += bytes;
+	}
+}
+
+/* Counts a packet of an interface, 0 for none, as dropped, and notes it. */
+static __attribute__((noinline)) int drop(const struct packet *p, __u32 interface, __u32 reason)
+{
+	__u32 key = interface * REASONS + reason, zero = 0, *turn;
+	__u64 *count = bpf_map_lookup_elem(&drops, &key);
+	struct dropped *d;
+
+	if (count)
+		(*count)++;
+	turn = bpf_map_lookup_elem(&drop_turns, &zero);
+	if (!turn)
+		return TC_ACT_SHOT;
+	key = bpf_get_smp_processor_id() * LOGGED + *turn % LOGGED;
+	(*turn)++;
+	d = bpf_map_lookup_elem(&dropped, &key);
+	if (d) {
+		d->time = bpf_ktime_get_ns();
+		d->source = p->key.source;
+		d->destination = p->key.destination;
+		d->source_port = p->key.source_port;
+		d->destination_port = p->key.destination_port;
+		d->interface = interface;
+		d->protocol = p->protocol;
+		d->reason = reason;
+		d->length = p->length;
+	}
+	return TC_ACT_SHOT;
+}
+
+#endif

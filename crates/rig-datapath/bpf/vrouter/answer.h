@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the router says itself: whose address is where, that it is there, and what became of a packet. */
+#ifndef VROUTER_ANSWER_H
+#define VROUTER_ANSWER_H
+
+#include "tunnel.h"
+
+/* Of what an ICMP error is about: the addresses and ports, and more than RFC 792 asks for. */
+#define QUOTED 128
+#define ICMP_HEADER 8
+
+/* Behind the Ethernet header. */
+struct arp {
+	__be16 hardware, protocol;
+	__u8 hardware_length, protocol_length;
+	__be16 operation;
+	__u8 sender_mac[6];
+	__be32 sender;
+	__u8 target_mac[6];
+	__be32 target;
+} __attribute__((packed));
+
+struct solicitation {
+	struct ipv6hdr ip;
+	__u8 type, code;
+	__u16 checksum;
+	__be32 flags;
+	struct in6_addr target;
+};
+
+struct advertisement {
+	struct solicitation solicited;
+	__u8 option, option_length;
+	__u8 mac[6];
+};
+
+/* Out by the interface that it came in by, where the container is. */
+static always_inline int send_back(struct __sk_buff *skb, __u32 interface)
+{
+	count_out(interface, skb->len);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* Whether the router answers for an address: it has a route there, which does not lead back to whoever asks. */
+static __attribute__((noinline)) int answers_for(const struct interface *at, const struct address *target)
+{
+	struct route r = {};
+
+	return at && !resolve(at->vrf, target, 0, &r) && r.next_hop && r.next_hop != at->next_hop;
+}
+
+/* RFC 826, and RFC 1027 for others. */
+static always_inline int answer_arp(struct __sk_buff *skb, struct packet *p, const struct interface *at, __u32 number,
+				    const struct control *c)
+{
+	struct ethhdr *ethernet = (void *)(long)skb->data;
+	struct arp *a = (void *)(ethernet + 1);
+	struct address target;
+	__be32 asked;
+
+	if ((void *)(a + 1) > (void *)(long)skb->data_end || a->hardware != bpf_htons(1) ||
+	    a->protocol != bpf_htons(ETH_P_IP) || a->hardware_length != 6 || a->protocol_length != 4)
+		return drop(p, number, REASON_INVALID_ARP);
+	asked = a->target;
+	set_v4(&target, asked);
+	/* Whoever asks for an address of its own wants to know whether somebody else has it. */
+	if (a->operation != bpf_htons(1) || asked == a->sender || !answers_for(at, &target))
+		return TC_ACT_SHOT;
+	set_mac(ethernet->h_dest, a->sender_mac);
+	set_mac(ethernet->h_source, c->mac);
+	a->operation = bpf_htons(2);
+	set_mac(a->target_mac, a->sender_mac);
+	a->target = a->sender;
+	set_mac(a->sender_mac, c->mac);
+	a->sender = asked;
+	return send_back(skb, number);
+}
+
+static always_inline __u64 sum_address(const struct address *a)
+{
+	return (a->hi >> 32) + (a->hi & 0xffffffff) + (a->lo >> 32) + (a->lo & 0xffffffff);
+}
+
+/* RFC 4861, 7.2.4: an answer to a neighbour's question, with the router's address in it. */
+static always_inline int answer_solicitation(struct __sk_buff *skb, struct packet *p, const struct interface *at,
+					     __u32 number, const struct control *c)
+{
+	struct ethhdr *ethernet = (void *)(long)skb->data;
+	struct solicitation *s = (void *)(ethernet + 1);
+	struct advertisement *a;
+	struct address target;
+	__u64 sum;
+
+	if ((void *)(s + 1) > (void *)(long)skb->data_end || s->ip.hop_limit != 255 || s->code)
+		return drop(p, number, REASON_INVALID_ARP);
+	set_v6(&target, &s->target);
+	/* From nobody yet: it asks whether its address is somebody else's (RFC 4862, 5.4). */
+	if ((!p->key.source.hi && !p->key.source.lo) || !answers_for(at, &target))
+		return TC_ACT_SHOT;
+	if (bpf_skb_change_tail(skb, ETH_HLEN + sizeof(*a), 0))
+		return drop(p, number, REASON_PUSH);
+	ethernet = (void *)(long)skb->data;
+	a = (void *)(ethernet + 1);
+	if ((void *)(a + 1) > (void *)(long)skb->data_end)
+		return drop(p, number, REASON_PUSH);
+	s = &a->solicited;
+	set_mac(ethernet->h_dest, at->mac);
+	set_mac(ethernet->h_source, c->mac);
+	s->ip.payload_len = bpf_htons(sizeof(*a) - sizeof(struct ipv6hdr));
+	get_v6(&s->ip.daddr, &p->key.source);
+	get_v6(&s->ip.saddr, &target);
+	s->type = 136;
+	s->checksum = 0;
+	/* Router, solicited, override. */
+	s->flags = bpf_htonl(0xe0000000);
+	a->option = 2;
+	a->option_length = 1;
+	set_mac(a->mac, c->mac);
+	sum = 2 * sum_address(&target) + sum_address(&p->key.source) + s->ip.payload_len +
+	      bpf_htons(IPPROTO_ICMPV6) + bpf_htons(136 << 8) + s->flags + bpf_htons(0x0201) + *(__u16 *)c->mac +
+	      *(__u16 *)(c->mac + 2) + *(__u16 *)(c->mac + 4);
+	s->checksum = ~fold(sum);
+	return send_back(skb, number);
+}
+
+/* A ping to the gateway. */
+static always_inline int answer_echo(struct __sk_buff *skb, struct packet *p, const struct interface *at, __u32 number,
+				     const struct control *c)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *ethernet = data;
+	struct icmp *icmp;
+
+	if (p->protocol != (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP) || p->fragment ||
+	    p->type != (p->ipv6 ? 128 : 8))
+		return drop(p, number, REASON_NO_ROUTE);
+	if (p->ipv6) {
+		struct ipv6hdr *ip = data + ETH_HLEN;
+
+		icmp = (void *)(ip + 1);
+		if ((void *)(icmp + 1) > end)
+			return drop(p, number, REASON_PULL);
+		get_v6(&ip->daddr, &p->key.source);
+		get_v6(&ip->saddr, &p->key.destination);
+		ip->hop_limit = OUTER_TTL;
+		icmp->type = 129;
+		icmp->checksum = exchanged(icmp->checksum, bpf_htons(128 << 8 | icmp->code),
+					   bpf_htons(129 << 8 | icmp->code));
+	} else {
+		struct iphdr *ip = data + ETH_HLEN;
+		__u16 old, new;
+
+		if (p->l4 != ETH_HLEN + sizeof(*ip))
+			return drop(p, number, REASON_NO_ROUTE);
+		icmp = (void *)(ip + 1);
+		if ((void *)(icmp + 1) > end)
+			return drop(p, number, REASON_PULL);
+		ip->daddr = v4_of(&p->key.source);
+		ip->saddr = v4_of(&p->key.destination);
+		old = *(__u16 *)&ip->ttl;
+		ip->ttl = OUTER_TTL;
+		new = *(__u16 *)&ip->ttl;
+		ip->check = exchanged(ip->check, old, new);
+		icmp->type = 0;
+		icmp->checksum = exchanged(icmp->checksum, bpf_htons(8 << 8 | icmp->code), bpf_htons(icmp->code));
+	}
+	set_mac(ethernet->h_dest, at->mac);
+	set_mac(ethernet->h_source, c->mac);
+	return send_back(skb, number);
+}
+
+struct ipv4_error {
+	struct iphdr ip;
+	__u8 type, code;
+	__u16 checksum;
+	__be32 rest;
+};
+
+struct ipv6_error {
+	struct ipv6hdr ip;
+	__u8 type, code;
+	__u16 checksum;
+	__be32 rest;
+};
+
+/* What an ICMP error says: time exceeded, or, with an MTU, that the packet is too big for it (RFC 1191, RFC 8201). */
+static always_inline __u16 kind_of_error(const struct packet *p, __u16 mtu)
+{
+	if (p->ipv6)
+		return mtu ? 2 << 8 : 3 << 8;
+	return mtu ? 3 << 8 | 4 : 11 << 8;
+}
+
+/*
+ * Tells the sender of a packet, a container behind `at`, what became of it, in place of the packet: RFC 792 and RFC 4443. Not
+ * of ICMP errors and later fragments (RFC 1122, 3.2.2). `reason` counts those that nobody is told of.
+ */
+static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *p, __u32 number, __u32 mtu)
+{
+	const struct interface *at = interface_at(number);
+	const struct control *c = controls_now();
+	__u32 length = p->length, quoted = length < QUOTED ? length : QUOTED, kind = kind_of_error(p, mtu);
+	__u32 reason = mtu ? REASON_TOO_BIG : REASON_TTL_EXCEEDED;
+	__u8 quote[QUOTED] = {};
+	__s64 sum;
+
+	if (!at || !c || p->error || p->later || (!mtu && p->protocol == IPPROTO_ICMP && !is_echo(p, p->type)))
+		return drop(p, number, reason);
+	if (!at->gateway[p->ipv6 & 1].lo || quoted < sizeof(struct iphdr) || quoted > QUOTED ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN, quote, quoted))
+		return drop(p, number, reason);
+	sum = bpf_csum_diff(0, 0, (__be32 *)quote, sizeof(quote), 0);
+	if (sum < 0 || bpf_skb_change_tail(skb, ETH_HLEN + quoted, 0))
+		return drop(p, number, reason);
+	if (p->ipv6) {
+		struct ethhdr *ethernet;
+		struct ipv6_error *e;
+
+		if (bpf_skb_change_head(skb, sizeof(*e), 0))
+			return drop(p, number, REASON_PUSH);
+		ethernet = (void *)(long)skb->data;
+		e = (void *)(ethernet + 1);
+		if ((void *)(e + 1) > (void *)(long)skb->data_end)
+			return drop(p, number, REASON_PUSH);
+		ethernet->h_proto = bpf_htons(ETH_P_IPV6);
+		set_mac(ethernet->h_dest, at->mac);
+		set_mac(ethernet->h_source, c->mac);
+		__builtin_memset(&e->ip, 0, sizeof(e->ip));
+		*(__u8 *)&e->ip = 0x60;
+		e->ip.payload_len = bpf_htons(ICMP_HEADER + quoted);
+		e->ip.nexthdr = IPPROTO_ICMPV6;
+		e->ip.hop_limit = OUTER_TTL;
+		get_v6(&e->ip.daddr, &p->key.source);
+		get_v6(&e->ip.saddr, &at->gateway[1]);
+		e->type = kind >> 8;
+		e->code = kind;
+		e->rest = bpf_htonl(mtu);
+		e->checksum = ~fold((__u64)sum + sum_address(&p->key.source) + sum_address(&at->gateway[1]) +
+				    e->ip.payload_len + bpf_htons(IPPROTO_ICMPV6) + bpf_htons(kind) + e->rest);
+	} else {
+		struct ethhdr *ethernet;
+		struct ipv4_error *e;
+		__u64 header;
+
+		if (bpf_skb_change_head(skb, sizeof(*e), 0))
+			return drop(p, number, REASON_PUSH);
+		ethernet = (void *)(long)skb->data;
+		e = (void *)(ethernet + 1);
+		if ((void *)(e + 1) > (void *)(long)skb->data_end)
+			return drop(p, number, REASON_PUSH);
+		ethernet->h_proto = bpf_htons(ETH_P_IP);
+		set_mac(ethernet->h_dest, at->mac);
+		set_mac(ethernet->h_source, c->mac);
+		__builtin_memset(&e->ip, 0, sizeof(e->ip));
+		*(__u8 *)&e->ip = 0x45;
+		e->ip.tot_len = bpf_htons(sizeof(e->ip) + ICMP_HEADER + quoted);
+		e->ip.ttl = OUTER_TTL;
+		e->ip.protocol = IPPROTO_ICMP;
+		e->ip.daddr = v4_of(&p->key.source);
+		e->ip.saddr = v4_of(&at->gateway[0]);
+		header = bpf_htons(0x4500) + (__u64)e->ip.tot_len + bpf_htons(OUTER_TTL << 8 | IPPROTO_ICMP) +
+			 e->ip.saddr + e->ip.daddr;
+		e->ip.check = ~fold(header);
+		e->type = kind >> 8;
+		e->code = kind;
+		e->rest = bpf_htonl(mtu);
+		e->checksum = ~fold((__u64)sum + bpf_htons(kind) + e->rest);
+	}
+	drop(p, number, mtu ? REASON_TOO_BIG_TOLD : REASON_TTL_TOLD);
+	return send_back(skb, number);
+}
+
+#endif

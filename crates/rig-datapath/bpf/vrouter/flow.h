@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Flows: what was let through once, and where it went. An entry for each direction of a connection; a packet that finds its
+ * own needs neither route nor rules, as long as these have not changed since.
+ */
+#ifndef VROUTER_FLOW_H
+#define VROUTER_FLOW_H
+
+#include "account.h"
+#include "policy.h"
+#include "route.h"
+
+static always_inline const struct control *controls_now(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&controls, &zero);
+}
+
+static always_inline __u32 tick_of(const struct control *c)
+{
+	return c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
+}
+
+/* What TCP's flags say, kept with the direction that began the connection. */
+static always_inline void note_tcp(struct flow *own, const struct packet *p)
+{
+	int forward = own->flags & FORWARD;
+	struct flow *f = own;
+	__u32 seen = 0;
+
+	if (!forward) {
+		struct flow_key k = {};
+
+		reverse(&k, &p->key);
+		k.at = own->reverse_at;
+		f = bpf_map_lookup_elem(&flows, &k);
+		if (!f)
+			return;
+	}
+	if (p->tcp_flags & TCP_SYN)
+		seen |= forward ? SEEN_SYN : SEEN_SYN_R;
+	else if (p->tcp_flags & TCP_ACK)
+		seen |= forward ? SEEN_ESTABLISHED : SEEN_ESTABLISHED_R;
+	if (p->tcp_flags & TCP_FIN)
+		seen |= forward ? SEEN_FIN : SEEN_FIN_R;
+	if (p->tcp_flags & TCP_RST)
+		seen |= SEEN_RST;
+	/* A connection that is opened anew with the same ports is another one. */
+	if (p->tcp_flags & TCP_SYN && forward && f->tcp & (SEEN_FIN | SEEN_FIN_R | SEEN_RST))
+		f->tcp = 0;
+	if ((f->tcp & seen) != seen)
+		__sync_fetch_and_or(&f->tcp, seen);
+}
+
+static always_inline int is_noteworthy(const struct packet *p, const struct flow *f)
+{
+	return p->protocol == IPPROTO_TCP &&
+	       (p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST) || f->packets < 4);
+}
+
+/* A later fragment has the ports of the first. */
+static __attribute__((noinline)) int join_fragments(struct __sk_buff *skb, struct packet *p)
+{
+	struct fragment_key k = { .source = p->key.source, .destination = p->key.destination, .at = p->key.at };
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 *found, both;
+
+	if (p->l3 > 64)
+		return REASON_FRAGMENTS;
+	if (p->ipv6) {
+		__be32 *id = data + p->l3 + sizeof(struct ipv6hdr) + 4;
+
+		if ((void *)(id + 1) > end)
+			return REASON_FRAGMENTS;
+		k.identification = *id;
+	} else {
+		struct iphdr *ip = data + p->l3;
+
+		if ((void *)(ip + 1) > end)
+			return REASON_FRAGMENTS;
+		k.identification = ip->id;
+	}
+	if (!p->later) {
+		both = (__u32)p->key.source_port << 16 | p->key.destination_port;
+		return bpf_map_update_elem(&fragments, &k, &both, BPF_ANY) ? REASON_FRAGMENTS : 0;
+	}
+	found = bpf_map_lookup_elem(&fragments, &k);
+	if (!found)
+		return REASON_FRAGMENTS;
+	p->key.source_port = *found >> 16;
+	p->key.destination_port = *found;
+	return 0;
+}
+
+/* Enters both directions, or neither. */
+static always_inline int enter(const struct packet *p, struct flow *own, struct flow *other, const struct interface *at,
+			       __u32 number)
+{
+	struct flow_key k = {};
+	__u64 *count = bpf_map_lookup_elem(&held, &number);
+	int error;
+
+	if (!count)
+		return REASON_INVALID_IF;
+	if (at->most_flows && *count >= at->most_flows)
+		return REASON_NEW_FLOWS;
+	reverse(&k, &p->key);
+	k.at = own->reverse_at;
+	/* The answer's first: it may come while this packet is still here. */
+	error = bpf_map_update_elem(&flows, &k, other, BPF_NOEXIST);
+	if (error)
+		return error == -17 ? 0 : REASON_FLOW_TABLE_FULL;
+	error = bpf_map_update_elem(&flows, &p->key, own, BPF_NOEXIST);
+	if (error && error != -17) {
+		bpf_map_delete_elem(&flows, &k);
+		return REASON_FLOW_TABLE_FULL;
+	}
+	if (!error)
+		__sync_fetch_and_add(count, 1);
+	return 0;
+}
+
+/* Of a request that is answered so. */
+static always_inline __u8 request_of(const struct packet *p)
+{
+	return p->type == 0 && !p->ipv6 ? 8 : p->type == 129 && p->ipv6 ? 128 : p->type;
+}
+
+/*
+ * What becomes of a packet without a flow, or of one whose flow is of an older configuration. `at` is the interface that it
+ * comes from, or, where `outer` says which router it came from, the one that it goes to. 0, or a reason for a drop.
+ */
+static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct flow *out)
+{
+	const struct interface *at = interface_at(number), *other = 0;
+	const struct control *c = controls_now();
+	struct flow *known = bpf_map_lookup_elem(&flows, &p->key);
+	struct flow back = {};
+	const struct next_hop *nh = 0;
+	struct route source = {};
+	__u32 other_number = 0, hash = hash_of(&p->key);
+	int forward = !known || known->flags & FORWARD, reason;
+	struct flow_key asked = p->key;
+
+	if (!at || !c)
+		return REASON_INVALID_IF;
+	out->epoch = c->epoch;
+	out->tick = tick_of(c);
+	out->tunnel_port = tunnel_port(hash);
+	out->flags = forward ? FORWARD : 0;
+	reason = route_back(at, &p->key.source, outer, &source);
+	if (reason)
+		return reason;
+	back.next_hop = source.next_hop;
+	back.label = source.label;
+	if (outer) {
+		out->next_hop = at->next_hop;
+	} else {
+		struct route to = {};
+
+		reason = resolve(at->vrf, &p->key.destination, hash, &to);
+		if (reason)
+			return reason;
+		out->next_hop = to.next_hop;
+		out->label = to.label;
+		nh = next_hop_at(to.next_hop);
+		if (!nh)
+			return REASON_INVALID_NH;
+		if (nh->kind == TO_INTERFACE) {
+			other_number = nh->number;
+			other = interface_at(other_number);
+		}
+	}
+	out->reverse_at = AT(other ? other_number : number, p->protocol);
+	if (nh && nh->kind == TO_GATEWAY)
+		return 0;
+	/* Rules are for the direction that began it. */
+	if (!forward) {
+		reverse(&asked, &p->key);
+		p->type = request_of(p);
+	}
+	if (outer ? !is_let_through(p, &asked, forward ? 0 : at, forward ? at : 0) :
+		    !is_let_through(p, &asked, forward ? at : other, forward ? other : at)) {
+		if (known) {
+			known->flags |= DENIED;
+			known->epoch = c->epoch;
+		}
+		return known ? REASON_FLOW_ACTION_DROP : REASON_POLICY;
+	}
+	if (known) {
+		known->next_hop = out->next_hop;
+		known->label = out->label;
+		known->reverse_at = out->reverse_at;
+		known->flags = out->flags;
+		known->epoch = c->epoch;
+		return 0;
+	}
+	out->begun = out->tick;
+	back.epoch = out->epoch;
+	back.tick = out->tick;
+	back.begun = out->tick;
+	back.reverse_at = p->key.at;
+	reverse(&asked, &p->key);
+	asked.at = out->reverse_at;
+	back.tunnel_port = tunnel_port(hash_of(&asked));
+	return enter(p, out, &back, at, number);
+}
+
+
+/* The flow of a packet, or the reason why it has none. `bytes` are those of the whole frame. */
+static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 number, __u32 outer,
+				const struct control *c, struct flow *out)
+{
+	struct flow *f;
+	int reason;
+
+	p->key.at = AT(number, p->protocol);
+	if (p->fragment) {
+		reason = join_fragments(skb, p);
+		if (reason)
+			return reason;
+	}
+	f = bpf_map_lookup_elem(&flows, &p->key);
+	if (!f || f->epoch != c->epoch) {
+		if (p->error && !f)
+			return REASON_POLICY;
+		reason = decide(p, number, outer, out);
+		if (reason)
+			return reason;
+		f = bpf_map_lookup_elem(&flows, &p->key);
+		/* The gateway's have none. */
+		if (!f)
+			return 0;
+	}
+	if (f->flags & DENIED)
+		return REASON_FLOW_ACTION_DROP;
+	__sync_fetch_and_add(&f->packets, skb->gso_segs ?: 1);
+	__sync_fetch_and_add(&f->bytes, p->length);
+	f->tick = tick_of(c);
+	out->next_hop = f->next_hop;
+	out->label = f->label;
+	out->tunnel_port = f->tunnel_port;
+	if (is_noteworthy(p, f) && !p->error)
+		note_tcp(f, p);
+	return 0;
+}
+
+#endif

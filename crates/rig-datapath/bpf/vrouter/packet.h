@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Containers' packets: Ethernet, IPv4 and IPv6, and of TCP, UDP and ICMP what tells flows apart. */
+#ifndef VROUTER_PACKET_H
+#define VROUTER_PACKET_H
+
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+
+#include "maps.h"
+
+#define MAPPED 0xffff0000ULL
+/* What of a packet is looked at: outer headers up to the inner TCP header, with IPv4 options. */
+#define LOOKED_AT 160
+
+enum tcp_flag { TCP_FIN = 0x01, TCP_SYN = 0x02, TCP_RST = 0x04, TCP_ACK = 0x10 };
+
+struct packet {
+	struct flow_key key;
+	/* Of the IP header and of what is behind it. */
+	__u32 l3, l4;
+	/* Of the IP packet; of one that is still to be cut into segments, all of them in one. */
+	__u32 length;
+	__u32 vrf;
+	__u8 ipv6;
+	__u8 protocol;
+	/* DSCP and ECN. */
+	__u8 class;
+	__u8 ttl;
+	__u8 tcp_flags;
+	/* Of ICMP. */
+	__u8 type;
+	/* A fragment; one behind the first. */
+	__u8 fragment, later;
+	/* An ICMP error; the key is that of the packets that the quoted one answers. */
+	__u8 error;
+	__u8 may_fragment;
+	__u8 header;
+	__u8 pad;
+};
+
+struct ports {
+	__u16 source, destination;
+};
+
+struct icmp {
+	__u8 type, code;
+	__u16 checksum;
+	__u16 id, sequence;
+};
+
+static always_inline void set_v4(struct address *a, __u32 v4)
+{
+	a->hi = 0;
+	a->lo = (__u64)v4 << 32 | MAPPED;
+}
+
+static always_inline __u32 v4_of(const struct address *a)
+{
+	return a->lo >> 32;
+}
+
+static always_inline void set_v6(struct address *a, const struct in6_addr *v6)
+{
+	a->hi = (__u64)v6->in6_u.u6_addr32[1] << 32 | v6->in6_u.u6_addr32[0];
+	a->lo = (__u64)v6->in6_u.u6_addr32[3] << 32 | v6->in6_u.u6_addr32[2];
+}
+
+static always_inline void get_v6(struct in6_addr *v6, const struct address *a)
+{
+	v6->in6_u.u6_addr32[0] = a->hi;
+	v6->in6_u.u6_addr32[1] = a->hi >> 32;
+	v6->in6_u.u6_addr32[2] = a->lo;
+	v6->in6_u.u6_addr32[3] = a->lo >> 32;
+}
+
+static always_inline int is_same(const struct address *a, const struct address *b)
+{
+	return a->hi == b->hi && a->lo == b->lo;
+}
+
+static always_inline int is_mac(const __u8 *a, const __u8 *b)
+{
+	return *(const __u32 *)a == *(const __u32 *)b && *(const __u16 *)(a + 4) == *(const __u16 *)(b + 4);
+}
+
+static always_inline void set_mac(__u8 *to, const __u8 *from)
+{
+	*(__u16 *)to = *(const __u16 *)from;
+	*(__u16 *)(to + 2) = *(const __u16 *)(from + 2);
+	*(__u16 *)(to + 4) = *(const __u16 *)(from + 4);
+}
+
+static always_inline void reverse(struct flow_key *to, const struct flow_key *from)
+{
+	to->source = from->destination;
+	to->destination = from->source;
+	to->source_port = from->destination_port;
+	to->destination_port = from->source_port;
+}
+
+/* RFC 792: unreachable, time exceeded, parameter problem. RFC 4443, 2.1: types below 128 are errors. */
+static always_inline int is_error(const struct packet *p, __u8 type)
+{
+	return p->ipv6 ? type >= 1 && type <= 4 : type == 3 || type == 11 || type == 12;
+}
+
+static always_inline int is_echo(const struct packet *p, __u8 type)
+{
+	return p->ipv6 ? type == 128 || type == 129 : type == 8 || type == 0;
+}
+
+/* Whom the packet that an ICMP error quotes was from and to: the other way round, that is whose error this is. */
+static always_inline int parse_quoted(struct packet *p, void *quoted, void *end)
+{
+	struct flow_key *k = &p->key;
+	struct address to = k->destination;
+	struct ports *ports;
+	__u8 protocol;
+
+	if (p->ipv6) {
+		struct ipv6hdr *ip = quoted;
+
+		if ((void *)(ip + 1) > end || ip->version != 6)
+			return REASON_INVALID_PACKET;
+		protocol = ip->nexthdr;
+		set_v6(&k->destination, &ip->saddr);
+		set_v6(&k->source, &ip->daddr);
+		ports = (void *)(ip + 1);
+	} else {
+		struct iphdr *ip = quoted;
+
+		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5)
+			return REASON_INVALID_PACKET;
+		protocol = ip->protocol;
+		set_v4(&k->destination, ip->saddr);
+		set_v4(&k->source, ip->daddr);
+		ports = (void *)(ip + 1);
+	}
+	if ((void *)(ports + 2) > end || !is_same(&to, &k->destination))
+		return REASON_INVALID_PACKET;
+	if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) {
+		k->destination_port = ports->source;
+		k->source_port = ports->destination;
+	} else if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
+		k->source_port = k->destination_port = ((struct icmp *)ports)->id;
+	}
+	p->protocol = protocol;
+	p->error = 1;
+	return 0;
+}
+
+static always_inline int parse_l4(struct packet *p, void *l4, void *end, __u32 length)
+{
+	if (p->later)
+		return 0;
+	if (p->protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = l4;
+
+		if ((void *)(tcp + 1) > end || length < sizeof(*tcp) || tcp->doff < 5)
+			return REASON_INVALID_PACKET;
+		p->key.source_port = tcp->source;
+		p->key.destination_port = tcp->dest;
+		p->tcp_flags = ((__u8 *)tcp)[13];
+		p->header = tcp->doff * 4;
+	} else if (p->protocol == IPPROTO_UDP) {
+		struct udphdr *udp = l4;
+
+		if ((void *)(udp + 1) > end || length < sizeof(*udp))
+			return REASON_INVALID_PACKET;
+		p->key.source_port = udp->source;
+		p->key.destination_port = udp->dest;
+		p->header = sizeof(*udp);
+	} else if (p->protocol == (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP)) {
+		struct icmp *icmp = l4;
+
+		if ((void *)(icmp + 1) > end || length < sizeof(*icmp))
+			return REASON_INVALID_PACKET;
+		p->type = icmp->type;
+		if (is_error(p, icmp->type))
+			return parse_quoted(p, icmp + 1, end);
+		if (is_echo(p, icmp->type))
+			p->key.source_port = p->key.destination_port = icmp->id;
+	}
+	return 0;
+}
+
+/* The IP packet at `l3`, an offset that the compiler knows; 0 or a reason for a drop. */
+static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32 l3, __be16 type)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 there = skb->len - l3, behind;
+
+	p->l3 = l3;
+	if (type == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = data + l3;
+		__u16 fragment;
+
+		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+			return REASON_INVALID_PACKET;
+		behind = ip->ihl * 4;
+		p->length = bpf_ntohs(ip->tot_len);
+		p->protocol = ip->protocol;
+		p->class = ip->tos;
+		p->ttl = ip->ttl;
+		set_v4(&p->key.source, ip->saddr);
+		set_v4(&p->key.destination, ip->daddr);
+		fragment = bpf_ntohs(ip->frag_off);
+		p->may_fragment = !(fragment & 0x4000);
+		p->fragment = (fragment & 0x3fff) != 0;
+		p->later = (fragment & 0x1fff) != 0;
+	} else {
+		struct ipv6hdr *ip = data + l3;
+
+		if ((void *)(ip + 1) > end || ip->version != 6)
+			return REASON_INVALID_PACKET;
+		behind = sizeof(*ip);
+		p->ipv6 = 1;
+		p->length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+		p->protocol = ip->nexthdr;
+		p->class = bpf_ntohl(*(__be32 *)ip) >> 20;
+		p->ttl = ip->hop_limit;
+		set_v6(&p->key.source, &ip->saddr);
+		set_v6(&p->key.destination, &ip->daddr);
+		if (ip->nexthdr == IPPROTO_FRAGMENT) {
+			struct { __u8 next, zero; __be16 offset; __be32 id; } *header = (void *)(ip + 1);
+
+			if ((void *)(header + 1) > end)
+				return REASON_INVALID_PACKET;
+			p->protocol = header->next;
+			p->fragment = 1;
+			p->later = (header->offset & bpf_htons(0xfff8)) != 0;
+			behind += sizeof(*header);
+		}
+	}
+	if (p->length < behind || p->length > there)
+		return REASON_INVALID_PACKET;
+	p->l4 = l3 + behind;
+	return parse_l4(p, data + l3 + behind, end, p->length - behind);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Where packets go. */
+#ifndef VROUTER_ROUTE_H
+#define VROUTER_ROUTE_H
+
+#include "packet.h"
+
+/* Tables that a route may lead through. */
+#define MAX_VRFS_ON_THE_WAY 3
+/* Source ports of tunnels are dynamic ones (RFC 6335, 6), as RFC 7510 and RFC 7348 want them. */
+#define FIRST_TUNNEL_PORT 49152
+
+static always_inline const struct next_hop *next_hop_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&next_hops, &number);
+}
+
+static always_inline const struct interface *interface_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&interfaces, &number);
+}
+
+/* The same for all packets of a flow in one direction. */
+static always_inline __u32 hash_of(const struct flow_key *k)
+{
+	__u64 h = k->source.hi * 0x9e3779b97f4a7c15ULL + k->source.lo * 0xc2b2ae3d27d4eb4fULL +
+		  k->destination.hi * 0x165667b19e3779f9ULL + k->destination.lo * 0xd6e8feb86659fd93ULL +
+		  ((__u64)k->source_port << 16 | k->destination_port | (__u64)AT_PROTOCOL(k->at) << 32) *
+			  0xff51afd7ed558ccdULL;
+
+	h ^= h >> 32;
+	h *= 0x9e3779b97f4a7c15ULL;
+	return h >> 32;
+}
+
+static always_inline __u16 tunnel_port(__u32 hash)
+{
+	return FIRST_TUNNEL_PORT + (hash >> 18);
+}
+
+/* A table's route; 0 where it has none. */
+static always_inline const struct route *route_to(__u32 vrf, const struct address *to)
+{
+	struct host_key host = { .address = *to, .vrf = vrf };
+	struct prefix_key prefix = { .length = VRF_BITS + 128, .vrf = vrf, .address = *to };
+	const struct route *r = bpf_map_lookup_elem(&hosts, &host);
+
+	return r ?: bpf_map_lookup_elem(&prefixes, &prefix);
+}
+
+/* One of several ways. */
+static always_inline const struct route *one_of(const struct next_hop *nh, __u32 hash)
+{
+	__u32 number = nh->number;
+	const struct ways *w = bpf_map_lookup_elem(&ways, &number);
+	__u32 way = w && nh->mtu ? ((__u64)hash * nh->mtu) >> 32 : MAX_WAYS;
+
+	return w && way < MAX_WAYS ? &w->way[way] : 0;
+}
+
+/*
+ * Follows a route through tables and several ways to what takes the packet: an interface, a tunnel, the gateway. 0, or a
+ * reason for a drop.
+ */
+static __attribute__((noinline)) int resolve(__u32 vrf, const struct address *to, __u32 hash, struct route *out)
+{
+	for (int i = 0; i < MAX_VRFS_ON_THE_WAY; i++) {
+		const struct route *r = route_to(vrf, to);
+		const struct next_hop *nh;
+
+		if (!r)
+			return REASON_NO_ROUTE;
+		nh = next_hop_at(r->next_hop);
+		if (!nh)
+			return REASON_INVALID_NH;
+		if (nh->kind == TO_ONE) {
+			r = one_of(nh, hash);
+			if (!r)
+				return REASON_INVALID_NH;
+		}
+		*out = *r;
+		if (nh->kind == TO_VRF) {
+			vrf = nh->number;
+			continue;
+		}
+		return 0;
+	}
+	return REASON_INVALID_NH;
+}
+
+static always_inline int is_by(const struct route *r, __u32 next_hop, __u32 outer)
+{
+	const struct next_hop *nh = next_hop_at(r->next_hop);
+
+	return outer ? nh && nh->kind == TO_TUNNEL && nh->destination == outer : r->next_hop == next_hop;
+}
+
+/*
+ * The route back to where a packet came from, which must be by what it came by: the interface whose next hop this is, or
+ * the router `outer`. 0, or a reason for a drop.
+ */
+static __attribute__((noinline)) int route_back(const struct interface *at, const struct address *source, __u32 outer,
+						struct route *out)
+{
+	const struct route *r = at ? route_to(at->vrf, source) : 0;
+	const struct next_hop *nh = r ? next_hop_at(r->next_hop) : 0;
+	struct ways *w;
+	__u32 number;
+
+	if (!nh)
+		return REASON_INVALID_SOURCE;
+	*out = *r;
+	if (nh->kind == TO_VRF) {
+		r = route_to(nh->number, source);
+		nh = r ? next_hop_at(r->next_hop) : 0;
+		if (!nh)
+			return REASON_INVALID_SOURCE;
+		*out = *r;
+	}
+	if (is_by(out, at->next_hop, outer))
+		return 0;
+	number = nh->number;
+	w = nh->kind == TO_ONE ? bpf_map_lookup_elem(&ways, &number) : 0;
+	if (!w)
+		return REASON_INVALID_SOURCE;
+	for (int i = 0; i < MAX_WAYS; i++) {
+		if (is_by(&w->way[i], at->next_hop, outer)) {
+			*out = w->way[i];
+			return 0;
+		}
+	}
+	return REASON_INVALID_SOURCE;
+}
+
+#endif

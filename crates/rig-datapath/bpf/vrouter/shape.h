@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What the vRouter's programs and their control plane share; src/vrouter/shape.rs has the same layouts, and sizes are
+ * asserted on both sides. Addresses, ports and lengths of packets are in network byte order, all else in the machine's.
+ *
+ * An address is 16 bytes, IPv4 as IPv4-mapped (RFC 4291, 2.5.5.2), so that one table serves both families.
+ */
+#ifndef VROUTER_SHAPE_H
+#define VROUTER_SHAPE_H
+
+#include <linux/types.h>
+
+/* Rules of a list, a bit each. */
+#define RULE_WORDS 16
+#define MAX_RULES (64 * RULE_WORDS)
+#define MAX_LISTS 2
+#define MAX_WAYS 64
+/* Of a prefix's length: the number of its VRF comes first. */
+#define VRF_BITS 32
+#define LABELS (1 << 20)
+/* Reasons for drops have numbers below. */
+#define REASONS 80
+/* Dropped packets that are remembered for each CPU. */
+#define LOGGED 256
+/* A tick is 2^27 ns, 134 ms. */
+#define TICK_SHIFT 27
+
+struct address {
+	__u64 hi, lo;
+};
+
+struct host_key {
+	struct address address;
+	__u32 vrf;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct host_key) == 24, "");
+
+struct prefix_key {
+	__u32 length;
+	__u32 vrf;
+	struct address address;
+};
+_Static_assert(sizeof(struct prefix_key) == 24, "");
+
+struct mac_key {
+	__u32 vrf;
+	__u8 mac[6];
+	__u16 pad;
+};
+_Static_assert(sizeof(struct mac_key) == 12, "");
+
+/* Label: of MPLS or VXLAN, for tunnels; the number of ways, for ECMP, whose first is next hop `next_hop`. */
+struct route {
+	__u32 next_hop;
+	__u32 label;
+};
+
+enum next_hop_kind {
+	DISCARD = 0,
+	TO_INTERFACE = 1,
+	TO_TUNNEL = 2,
+	TO_GATEWAY = 3,
+	TO_VRF = 4,
+	TO_ONE = 5,
+	TO_ALL = 6,
+};
+
+enum encapsulation { MPLS_OVER_UDP = 1, MPLS_OVER_GRE = 2, VXLAN = 3 };
+
+struct next_hop {
+	__u8 kind;
+	__u8 encapsulation;
+	/* Of a tunnel: the largest inner IP packet, bytes. */
+	__u16 mtu;
+	/* The kernel's number of the interface that packets leave by. */
+	__u32 ifindex;
+	/* Of an interface: its own number. Of a VRF: the table's. Of several ways: how many. */
+	__u32 number;
+	__u32 source, destination, gateway;
+	/* Of an interface: the container's. Of a tunnel with an inner Ethernet header: its destination. */
+	__u8 mac[6];
+	__u16 pad;
+};
+_Static_assert(sizeof(struct next_hop) == 32, "");
+
+/* Ways of a next hop that leads to several. */
+struct ways {
+	struct route way[MAX_WAYS];
+};
+_Static_assert(sizeof(struct ways) == 512, "");
+
+enum interface_flag {
+	/* What it sends and receives is held against lists, and is of flows. */
+	HAS_POLICY = 1,
+};
+
+struct interface {
+	__u32 ifindex;
+	__u32 vrf;
+	/* Its own next hop. */
+	__u32 next_hop;
+	__u32 most_flows;
+	__u32 outward[MAX_LISTS];
+	__u32 inward[MAX_LISTS];
+	__u8 mac[6];
+	__u8 flags;
+	__u8 pad;
+	__u64 pad2;
+	/* The router's own addresses there, IPv4 and IPv6; 0 where it has none. */
+	struct address gateway[2];
+};
+_Static_assert(sizeof(struct interface) == 80, "");
+
+/*
+ * Rules in their order, each a bit. Of a packet's remote address and of its protocol and port each, a row has the bits of the
+ * rules that match it; the lowest bit that is in both rows is the first rule that matches (Lakshman and Stiliadis, "High-speed
+ * policy-based packet forwarding using efficient multi-dimensional range matching", 1998).
+ */
+struct list {
+	__u32 cuts_first, cuts_count;
+	__u32 bounds_first, bounds_count;
+	/* The row of rules that allow. */
+	__u32 allow_row;
+	__u32 allow_otherwise;
+};
+_Static_assert(sizeof(struct list) == 24, "");
+
+/* The first address of a range in which the same rules match; in the machine's order, so that they compare as numbers. */
+struct cut {
+	struct address from;
+	__u32 row;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct cut) == 24, "");
+
+/* Protocol and destination port, the lowest of a range in which the same rules match: protocol << 16 | port. */
+struct bound {
+	__u32 from;
+	__u32 row;
+};
+
+/* Rules that match, the first in the lowest bit of the first word. */
+struct row {
+	__u64 word[RULE_WORDS];
+};
+_Static_assert(sizeof(struct row) == 128, "a row is two cache lines");
+
+/*
+ * A flow in one direction. `at` is the interface that the packets come from, or that they go to where they come from a
+ * tunnel, with the protocol above it.
+ */
+struct flow_key {
+	struct address source, destination;
+	__u16 source_port, destination_port;
+	__u32 at;
+};
+_Static_assert(sizeof(struct flow_key) == 40, "");
+#define AT(interface, protocol) ((interface) | (__u32)(protocol) << 24)
+#define AT_INTERFACE(at) ((at) & 0xffffff)
+#define AT_PROTOCOL(at) ((at) >> 24)
+
+enum flow_flag {
+	/* The direction of the packet that began it. */
+	FORWARD = 1,
+	/* A change of the configuration has forbidden it. */
+	DENIED = 2,
+};
+
+/* What has been seen of TCP, by either direction, R for the one that answers. Contrail's letters. */
+enum tcp_seen {
+	SEEN_SYN = 0x01,
+	SEEN_SYN_R = 0x02,
+	SEEN_ESTABLISHED = 0x04,
+	SEEN_ESTABLISHED_R = 0x08,
+	SEEN_FIN = 0x10,
+	SEEN_FIN_R = 0x20,
+	SEEN_RST = 0x40,
+};
+
+struct flow {
+	__u64 packets, bytes;
+	/* Of the configuration under which it was let through. */
+	__u32 epoch;
+	__u32 next_hop;
+	__u32 label;
+	/* `at` of the other direction. */
+	__u32 reverse_at;
+	__u32 tick;
+	/* Kept with the direction that began it. */
+	__u32 tcp;
+	__u16 tunnel_port;
+	__u8 flags;
+	__u8 reason;
+	__u32 begun;
+};
+_Static_assert(sizeof(struct flow) == 48, "");
+
+struct fragment_key {
+	struct address source, destination;
+	__u32 at;
+	__u32 identification;
+};
+_Static_assert(sizeof(struct fragment_key) == 40, "");
+
+struct control {
+	/* Changes with every change of routes and rules; never 0. */
+	__u32 epoch;
+	/* The router's own address of the underlay. */
+	__u32 address;
+	__u8 mac[6];
+	__u16 pad;
+	/* In place of the clock's tick, for tests; 0 for the clock. */
+	__u32 fixed_tick;
+};
+_Static_assert(sizeof(struct control) == 20, "");
+
+struct traffic {
+	/* From the container, and to it. */
+	__u64 in_packets, in_bytes, out_packets, out_bytes;
+};
+
+struct dropped {
+	__u64 time;
+	struct address source, destination;
+	__u16 source_port, destination_port;
+	__u32 interface;
+	__u8 protocol;
+	__u8 reason;
+	__u16 length;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct dropped) == 56, "");
+
+#endif

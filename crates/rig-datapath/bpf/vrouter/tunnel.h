@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * MPLS over UDP (RFC 7510), MPLS over GRE (RFC 4023), VXLAN (RFC 7348), each over IPv4.
+ *
+ * What the kernel still has to do to a packet, cutting it into segments and making its checksums, it does behind the
+ * encapsulation: the packet says where its inner headers are, and stays one on the way to the other node.
+ */
+#ifndef VROUTER_TUNNEL_H
+#define VROUTER_TUNNEL_H
+
+#include "checksum.h"
+#include "flow.h"
+
+#define MPLS_PORT 6635
+#define VXLAN_PORT 4789
+#define ETH_MPLS 0x8847
+#define OUTER_TTL 64
+#define BOTTOM_OF_STACK 0x100
+#define VNI_VALID 0x08000000
+
+struct gre {
+	__be16 flags, protocol;
+};
+
+struct vxlan {
+	__be32 flags, vni;
+};
+
+/* Behind the outer Ethernet header. */
+struct over_udp {
+	struct iphdr ip;
+	struct udphdr udp;
+};
+
+struct mpls_over_udp {
+	struct over_udp outer;
+	__be32 label;
+};
+
+struct mpls_over_gre {
+	struct iphdr ip;
+	struct gre gre;
+	__be32 label;
+};
+
+/* The inner Ethernet header follows. */
+struct over_vxlan {
+	struct over_udp outer;
+	struct vxlan vxlan;
+};
+
+/* No router may fragment it: so the identification, which would have to differ, is 0 (RFC 6864, 4.1). */
+static always_inline void write_ip(struct iphdr *ip, const struct next_hop *nh, __u8 class, __u8 protocol, __u32 length)
+{
+	__u64 sum;
+
+	*(__u8 *)ip = 0x45;
+	/* DSCP as the inner packet's (RFC 2983), and ECN (RFC 6040, normal mode). */
+	ip->tos = class;
+	ip->tot_len = bpf_htons(length);
+	ip->id = 0;
+	ip->frag_off = bpf_htons(0x4000);
+	ip->ttl = OUTER_TTL;
+	ip->protocol = protocol;
+	ip->check = 0;
+	ip->saddr = nh->source;
+	ip->daddr = nh->destination;
+	sum = bpf_htons(0x4500 | class) + (__u64)ip->tot_len + bpf_htons(0x4000) +
+	      bpf_htons(OUTER_TTL << 8 | protocol) + ip->saddr + ip->daddr;
+	ip->check = ~fold(sum);
+}
+
+static always_inline void write_udp(struct udphdr *udp, __u16 source, __u16 destination, __u32 length)
+{
+	udp->source = bpf_htons(source);
+	udp->dest = bpf_htons(destination);
+	udp->len = bpf_htons(length);
+	/* RFC 7510, 3.1 and RFC 7348, 5: none over IPv4. */
+	udp->check = 0;
+}
+
+#define GROWN (BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4)
+
+/* Room for an outer header of `bytes` behind the Ethernet header, which becomes the outer one; 0 where there is none. */
+static always_inline void *grow(struct __sk_buff *skb, __u32 bytes, __u64 flags)
+{
+	struct ethhdr *ethernet;
+
+	if (bpf_skb_adjust_room(skb, bytes, BPF_ADJ_ROOM_MAC, GROWN | flags))
+		return 0;
+	ethernet = (void *)(long)skb->data;
+	if ((void *)ethernet + ETH_HLEN + bytes > (void *)(long)skb->data_end)
+		return 0;
+	ethernet->h_proto = bpf_htons(ETH_P_IP);
+	return ethernet + 1;
+}
+
+/* Wraps an IP packet behind an Ethernet header; `inner` is its own, for VXLAN. */
+static always_inline int encapsulate(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label,
+				     __u16 port, const struct ethhdr *inner)
+{
+	__u32 length = p->length;
+
+	if (nh->encapsulation == MPLS_OVER_UDP) {
+		struct mpls_over_udp *m =
+			grow(skb, sizeof(*m), BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(m->label)));
+
+		if (!m)
+			return REASON_PUSH;
+		length += sizeof(*m);
+		write_ip(&m->outer.ip, nh, p->class, IPPROTO_UDP, length);
+		write_udp(&m->outer.udp, port, MPLS_PORT, length - sizeof(struct iphdr));
+		m->label = bpf_htonl(label << 12 | BOTTOM_OF_STACK | p->ttl);
+		return 0;
+	}
+	if (nh->encapsulation == VXLAN) {
+		struct over_vxlan *v = grow(skb, sizeof(*v) + ETH_HLEN,
+					    BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH |
+						    BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(v->vxlan) + ETH_HLEN));
+
+		if (!v)
+			return REASON_PUSH;
+		length += sizeof(*v) + ETH_HLEN;
+		write_ip(&v->outer.ip, nh, p->class, IPPROTO_UDP, length);
+		write_udp(&v->outer.udp, port, VXLAN_PORT, length - sizeof(struct iphdr));
+		v->vxlan.flags = bpf_htonl(VNI_VALID);
+		v->vxlan.vni = bpf_htonl(label << 8);
+		__builtin_memcpy(v + 1, inner, ETH_HLEN);
+		return 0;
+	}
+	if (nh->encapsulation == MPLS_OVER_GRE) {
+		struct mpls_over_gre *m =
+			grow(skb, sizeof(*m), BPF_F_ADJ_ROOM_ENCAP_L4_GRE | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(m->label)));
+
+		if (!m)
+			return REASON_PUSH;
+		length += sizeof(*m);
+		write_ip(&m->ip, nh, p->class, IPPROTO_GRE, length);
+		m->gre.flags = 0;
+		m->gre.protocol = bpf_htons(ETH_MPLS);
+		m->label = bpf_htonl(label << 12 | BOTTOM_OF_STACK | p->ttl);
+		return 0;
+	}
+	return REASON_INVALID_NH;
+}
+
+/* What a packet from the underlay has in front of the inner one. */
+struct outer {
+	__u32 source;
+	__u32 label;
+	__u8 encapsulation;
+	__u8 class;
+};
+
+/* Whether it is a tunnel's for this router; otherwise it is the host's own. Its defects are `reason`. */
+static always_inline int parse_outer(struct __sk_buff *skb, const struct control *c, struct outer *o, int *reason)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *ethernet = data;
+	struct over_udp *outer = (void *)(ethernet + 1);
+	__be32 *label = 0;
+
+	if ((void *)(&outer->ip + 1) > end || ethernet->h_proto != bpf_htons(ETH_P_IP) ||
+	    outer->ip.daddr != c->address || *(__u8 *)&outer->ip != 0x45)
+		return 0;
+	o->source = outer->ip.saddr;
+	o->class = outer->ip.tos;
+	if (outer->ip.protocol == IPPROTO_GRE) {
+		struct mpls_over_gre *m = (void *)outer;
+
+		if ((void *)(m + 1) > end || m->gre.flags || m->gre.protocol != bpf_htons(ETH_MPLS))
+			return 0;
+		o->encapsulation = MPLS_OVER_GRE;
+		label = &m->label;
+	} else if (outer->ip.protocol == IPPROTO_UDP) {
+		if ((void *)(outer + 1) > end)
+			return 0;
+		if (outer->udp.dest == bpf_htons(MPLS_PORT)) {
+			struct mpls_over_udp *m = (void *)outer;
+
+			o->encapsulation = MPLS_OVER_UDP;
+			if ((void *)(m + 1) > end)
+				*reason = REASON_INVALID_PACKET;
+			else
+				label = &m->label;
+		} else if (outer->udp.dest == bpf_htons(VXLAN_PORT)) {
+			struct over_vxlan *v = (void *)outer;
+
+			o->encapsulation = VXLAN;
+			if ((void *)(v + 1) + ETH_HLEN > end) {
+				*reason = REASON_INVALID_PACKET;
+			} else {
+				o->label = bpf_ntohl(v->vxlan.vni) >> 8;
+				if (!(v->vxlan.flags & bpf_htonl(VNI_VALID)))
+					*reason = REASON_INVALID_VNID;
+			}
+		} else {
+			return 0;
+		}
+	} else {
+		return 0;
+	}
+	if (outer->ip.frag_off & bpf_htons(0x3fff))
+		*reason = REASON_FRAGMENTS;
+	if (label) {
+		__u32 entry = bpf_ntohl(*label);
+
+		/* One label: whoever gave it out wants no other in front. */
+		if (!(entry & BOTTOM_OF_STACK))
+			*reason = REASON_INVALID_LABEL;
+		o->label = entry >> 12;
+	}
+	return 1;
+}
+
+/* RFC 6040, 4.2: what the inner packet's ECN becomes, or -1 where it must not go on. */
+static always_inline int ecn_of(__u8 inner, __u8 outer)
+{
+	inner &= 3;
+	outer &= 3;
+	if (outer == 3)
+		return inner ? 3 : -1;
+	return outer == 1 && inner == 2 ? 1 : inner;
+}
+
+#endif
