@@ -52,10 +52,10 @@ static always_inline __u32 on_the_wire(struct __sk_buff *skb, const struct packe
 }
 
 /* Makes an IP packet of a container go where `to` says. */
-static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct flow *to,
+static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct way *to,
 				 const struct control *c, int is_routed)
 {
-	const struct next_hop *nh = next_hop_at(to->next_hop);
+	const struct next_hop *nh = next_hop_at(to->route.next_hop);
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr inner;
 
@@ -66,14 +66,11 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 
 		return at ? answer_echo(skb, p, at, number, c) : drop(p, number, REASON_INVALID_IF);
 	}
-	if (is_routed) {
-		if (p->ttl <= 1)
-			return tell(skb, p, number, 0);
-		if (data + ETH_HLEN + sizeof(struct ipv6hdr) > end && p->ipv6)
-			return drop(p, number, REASON_PULL);
-		if (data + ETH_HLEN + sizeof(struct iphdr) > end)
-			return drop(p, number, REASON_PULL);
-	}
+	if (is_routed && p->ttl <= 1)
+		return tell(skb, p, number, 0);
+	/* IPv6's is longer, and has been looked at. */
+	if (data + ETH_HLEN + sizeof(struct iphdr) > end)
+		return drop(p, number, REASON_PULL);
 	if (nh->kind == TO_TUNNEL) {
 		if (on_the_wire(skb, p) > nh->mtu) {
 			if (p->may_fragment && !p->ipv6)
@@ -96,7 +93,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	set_mac(inner.h_source, is_routed ? c->mac : ((struct ethhdr *)data)->h_source);
 	inner.h_proto = p->ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 
-	int reason = encapsulate(skb, p, nh, to->label, to->tunnel_port, &inner);
+	int reason = encapsulate(skb, p, nh, to->route.label, to->tunnel_port, &inner);
 
 	if (reason)
 		return drop(p, number, reason);
@@ -112,80 +109,73 @@ int from_container(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex, *known = bpf_map_lookup_elem(&interface_of, &ifindex), number;
 	const struct control *c = controls_now();
 	const struct interface *at;
-	struct packet p = {};
-	struct flow to = {};
+	struct work *w = work_here();
+	struct packet *p = w ? &w->packet : 0;
+	struct route bridged = {};
+	struct way to = {};
 	struct ethhdr *ethernet;
 	int reason, is_routed;
 	__be16 type;
 
-	if (!known || !c)
-		return drop(&p, 0, REASON_INVALID_IF);
+	if (!p || !c)
+		return TC_ACT_SHOT;
+	__builtin_memset(p, 0, sizeof(*p));
+	if (!known)
+		return drop(p, 0, REASON_INVALID_IF);
 	number = *known;
 	at = interface_at(number);
 	if (!at)
-		return drop(&p, 0, REASON_INVALID_IF);
+		return drop(p, 0, REASON_INVALID_IF);
 	count_in(number, skb->len);
 	if (pull(skb, LOOKED_AT))
-		return drop(&p, number, REASON_PULL);
+		return drop(p, number, REASON_PULL);
 	ethernet = (void *)(long)skb->data;
 	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end || skb->vlan_present)
-		return drop(&p, number, REASON_INVALID_PACKET);
+		return drop(p, number, REASON_INVALID_PACKET);
 	type = ethernet->h_proto;
 	if (type == bpf_htons(ETH_P_ARP))
-		return answer_arp(skb, &p, at, number, c);
+		return answer_arp(skb, p, at, number, c);
 	is_routed = is_mac(ethernet->h_dest, c->mac);
 	if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6)) {
-		p.key.source_port = type;
-		return drop(&p, number, REASON_INVALID_PROTOCOL);
+		p->key.source_port = type;
+		return drop(p, number, REASON_INVALID_PROTOCOL);
 	}
-	p.vrf = at->vrf;
-	reason = parse_ip(skb, &p, ETH_HLEN, type);
+	p->vrf = at->vrf;
+	reason = parse_ip(skb, p, ETH_HLEN, type);
 	if (reason)
-		return drop(&p, number, reason);
-	if (p.ipv6 && p.protocol == IPPROTO_ICMPV6 && p.type == 135)
-		return answer_solicitation(skb, &p, at, number, c);
+		return drop(p, number, reason);
+	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135)
+		return answer_solicitation(skb, p, at, number, c);
 	if (!is_routed) {
 		struct mac_key key = { .vrf = at->vrf };
 		const struct route *r;
 
 		ethernet = (void *)(long)skb->data;
 		if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
-			return drop(&p, number, REASON_PULL);
+			return drop(p, number, REASON_PULL);
 		set_mac(key.mac, ethernet->h_dest);
 		r = bpf_map_lookup_elem(&macs, &key);
 		if (!r)
-			return drop(&p, number, REASON_L2_NO_ROUTE);
-		to.next_hop = r->next_hop;
-		to.label = r->label;
+			return drop(p, number, REASON_L2_NO_ROUTE);
+		bridged = *r;
 	}
 	if (at->flags & HAS_POLICY) {
-		struct flow own = {};
-
-		reason = follow(skb, &p, number, 0, c, &own);
+		reason = follow(skb, p, number, 0, c, &to);
 		if (reason)
-			return drop(&p, number, reason);
-		to.tunnel_port = own.tunnel_port;
-		if (is_routed) {
-			to.next_hop = own.next_hop;
-			to.label = own.label;
-		}
+			return drop(p, number, reason);
 	} else {
 		__u32 hash;
 
-		p.key.at = AT(number, p.protocol);
-		hash = hash_of(&p.key);
-		if (is_routed) {
-			struct route r = {};
-
-			reason = resolve(at->vrf, &p.key.destination, hash, &r);
-			if (reason)
-				return drop(&p, number, reason);
-			to.next_hop = r.next_hop;
-			to.label = r.label;
-		}
+		p->key.at = AT(number, p->protocol);
+		hash = hash_of(&p->key);
+		reason = is_routed ? resolve(at->vrf, &p->key.destination, hash, &to.route) : 0;
+		if (reason)
+			return drop(p, number, reason);
 		to.tunnel_port = tunnel_port(hash);
 	}
-	return forward(skb, &p, number, &to, c, is_routed);
+	if (!is_routed)
+		to.route = bridged;
+	return forward(skb, p, number, &to, c, is_routed);
 }
 
 /* Linux 6.2; older headers do not have them. */
@@ -258,34 +248,36 @@ int from_underlay(struct __sk_buff *skb)
 	const struct next_hop *nh = 0;
 	const struct interface *to;
 	struct outer o = {};
-	struct packet p = {};
+	struct work *w = work_here();
+	struct packet *p = w ? &w->packet : 0;
 	struct mac_key key = {};
 	__be16 type;
 	__u32 number, next_hop = 0, *found;
 	int reason = 0, keeps_macs = 0;
 	struct ethhdr inner;
 
-	if (!c || pull(skb, LOOKED_AT) || !parse_outer(skb, c, &o, &reason))
+	if (!p || !c || pull(skb, LOOKED_AT) || !parse_outer(skb, c, &o, &reason))
 		return TC_ACT_OK;
+	__builtin_memset(p, 0, sizeof(*p));
 	if (!bpf_map_lookup_elem(&peers, &o.source)) {
-		set_v4(&p.key.source, o.source);
-		return drop(&p, 0, REASON_NO_PEER);
+		set_v4(&p->key.source, o.source);
+		return drop(p, 0, REASON_NO_PEER);
 	}
 	if (reason)
-		return drop(&p, 0, reason);
+		return drop(p, 0, reason);
 	if (o.encapsulation == VXLAN) {
 		struct ethhdr *frame = (void *)(long)skb->data + ETH_HLEN + sizeof(struct over_vxlan);
 
 		if ((void *)(frame + 1) > (void *)(long)skb->data_end)
-			return drop(&p, 0, REASON_INVALID_PACKET);
+			return drop(p, 0, REASON_INVALID_PACKET);
 		inner = *frame;
 		type = inner.h_proto;
 		if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6))
-			return drop(&p, 0, REASON_INVALID_PROTOCOL);
-		reason = parse_ip(skb, &p, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type);
+			return drop(p, 0, REASON_INVALID_PROTOCOL);
+		reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type);
 		found = bpf_map_lookup_elem(&vnis, &o.label);
 		if (!found)
-			return drop(&p, 0, REASON_INVALID_VNID);
+			return drop(p, 0, REASON_INVALID_VNID);
 	} else {
 		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 		__u8 *first = data + ETH_HLEN + (o.encapsulation == MPLS_OVER_GRE ? sizeof(struct mpls_over_gre) :
@@ -293,69 +285,69 @@ int from_underlay(struct __sk_buff *skb)
 
 		/* What is behind the last label says by itself what it is. */
 		if ((void *)(first + 1) > end)
-			return drop(&p, 0, REASON_INVALID_PACKET);
+			return drop(p, 0, REASON_INVALID_PACKET);
 		type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 		if (o.encapsulation == MPLS_OVER_GRE)
-			reason = parse_ip(skb, &p, ETH_HLEN + sizeof(struct mpls_over_gre), type);
+			reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_gre), type);
 		else
-			reason = parse_ip(skb, &p, ETH_HLEN + sizeof(struct mpls_over_udp), type);
+			reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp), type);
 		found = bpf_map_lookup_elem(&labels, &o.label);
 		if (!found || !*found)
-			return drop(&p, 0, REASON_INVALID_LABEL);
+			return drop(p, 0, REASON_INVALID_LABEL);
 	}
 	if (reason)
-		return drop(&p, 0, reason);
+		return drop(p, 0, reason);
 	next_hop = *found;
 	nh = next_hop_at(next_hop);
 	if (nh && nh->kind == TO_VRF) {
 		/* The label is a whole network's. */
-		p.vrf = nh->number;
+		p->vrf = nh->number;
 		if (o.encapsulation == VXLAN && !is_mac(inner.h_dest, c->mac)) {
 			const struct route *r;
 
-			key.vrf = p.vrf;
+			key.vrf = p->vrf;
 			set_mac(key.mac, inner.h_dest);
 			r = bpf_map_lookup_elem(&macs, &key);
 			if (!r)
-				return drop(&p, 0, REASON_L2_NO_ROUTE);
+				return drop(p, 0, REASON_L2_NO_ROUTE);
 			next_hop = r->next_hop;
 			keeps_macs = 1;
 		} else {
 			struct route r = {};
 
-			reason = resolve(p.vrf, &p.key.destination, hash_of(&p.key), &r);
+			reason = resolve(p->vrf, &p->key.destination, hash_of(&p->key), &r);
 			if (reason)
-				return drop(&p, 0, reason);
+				return drop(p, 0, reason);
 			next_hop = r.next_hop;
 		}
 		nh = next_hop_at(next_hop);
 	}
 	/* What came by a tunnel never goes on by one. */
 	if (!nh || nh->kind != TO_INTERFACE)
-		return drop(&p, 0, REASON_INVALID_NH);
+		return drop(p, 0, REASON_INVALID_NH);
 	number = nh->number;
 	to = interface_at(number);
 	if (!to)
-		return drop(&p, 0, REASON_INVALID_IF);
+		return drop(p, 0, REASON_INVALID_IF);
 	if (to->flags & HAS_POLICY) {
-		struct flow own = {};
+		struct way own = {};
 
-		reason = follow(skb, &p, number, o.source, c, &own);
+		reason = follow(skb, p, number, o.source, c, &own);
 		if (reason)
-			return drop(&p, number, reason);
+			return drop(p, number, reason);
 	}
-	reason = strip(skb, &p, &o, type);
-	if (!reason && (o.class ^ p.class) & 3)
-		reason = mark(skb, &p, o.class);
+	reason = strip(skb, p, &o, type);
+	if (!reason && (o.class ^ p->class) & 3)
+		reason = mark(skb, p, o.class);
 	if (reason)
-		return drop(&p, number, reason);
+		return drop(p, number, reason);
 	if (keeps_macs) {
 		struct ethhdr *ethernet = (void *)(long)skb->data;
 
 		if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
-			return drop(&p, number, REASON_PULL);
+			return drop(p, number, REASON_PULL);
 		set_mac(ethernet->h_dest, inner.h_dest);
 		set_mac(ethernet->h_source, inner.h_source);
 	}
-	return deliver(skb, &p, nh, c, keeps_macs);
+	return deliver(skb, p, nh, c, keeps_macs);
 }

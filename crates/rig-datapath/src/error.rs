@@ -33,7 +33,7 @@ pub enum Error {
     Pin { operation: &'static str, path: String, source: libbpf_rs::Error },
     #[error("{path} holds the tables of a balancer of another size or version: remove the directory to start anew")]
     PinnedOtherwise { path: String },
-    #[error("the balancer has room for {room} {what}, and {wanted} are wanted: load it with larger sizes")]
+    #[error("there is room for {room} {what}, and {wanted} are wanted: load it with larger sizes")]
     NoRoom { what: &'static str, room: u32, wanted: usize },
     #[error("a balancer cannot be made for {wanted} {what}: {least} to {most}")]
     Size { what: &'static str, wanted: u32, least: u32, most: u32 },

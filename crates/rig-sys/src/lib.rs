@@ -19,6 +19,7 @@ pub mod probe;
 pub mod process;
 pub mod signal;
 pub mod socket;
+pub mod tc;
 pub mod uring;
 pub mod xdp;
 

@@ -6,6 +6,8 @@
 #ifndef VROUTER_FLOW_H
 #define VROUTER_FLOW_H
 
+#include <linux/errno.h>
+
 #include "account.h"
 #include "policy.h"
 #include "route.h"
@@ -94,10 +96,9 @@ static __attribute__((noinline)) int join_fragments(struct __sk_buff *skb, struc
 }
 
 /* Enters both directions, or neither. */
-static always_inline int enter(const struct packet *p, struct flow *own, struct flow *other, const struct interface *at,
-			       __u32 number)
+static always_inline int enter(const struct packet *p, const struct flow *own, const struct flow_key *back_key,
+			       const struct flow *back, const struct interface *at, __u32 number)
 {
-	struct flow_key k = {};
 	__u64 *count = bpf_map_lookup_elem(&held, &number);
 	int error;
 
@@ -105,15 +106,13 @@ static always_inline int enter(const struct packet *p, struct flow *own, struct 
 		return REASON_INVALID_IF;
 	if (at->most_flows && *count >= at->most_flows)
 		return REASON_NEW_FLOWS;
-	reverse(&k, &p->key);
-	k.at = own->reverse_at;
 	/* The answer's first: it may come while this packet is still here. */
-	error = bpf_map_update_elem(&flows, &k, other, BPF_NOEXIST);
-	if (error)
-		return error == -17 ? 0 : REASON_FLOW_TABLE_FULL;
+	error = bpf_map_update_elem(&flows, back_key, back, BPF_NOEXIST);
+	if (error && error != -EEXIST)
+		return REASON_FLOW_TABLE_FULL;
 	error = bpf_map_update_elem(&flows, &p->key, own, BPF_NOEXIST);
-	if (error && error != -17) {
-		bpf_map_delete_elem(&flows, &k);
+	if (error && error != -EEXIST) {
+		bpf_map_delete_elem(&flows, back_key);
 		return REASON_FLOW_TABLE_FULL;
 	}
 	if (!error)
@@ -128,89 +127,91 @@ static always_inline __u8 request_of(const struct packet *p)
 }
 
 /*
- * What becomes of a packet without a flow, or of one whose flow is of an older configuration. `at` is the interface that it
- * comes from, or, where `outer` says which router it came from, the one that it goes to. 0, or a reason for a drop.
+ * What becomes of a packet without a flow, or of one whose flow is of an older configuration. `number` is the interface that
+ * it comes from, or, where `outer` says which router it came from, the one that it goes to. 0, or a reason for a drop.
  */
-static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct flow *out)
+static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct way *out)
 {
 	const struct interface *at = interface_at(number), *other = 0;
 	const struct control *c = controls_now();
 	struct flow *known = bpf_map_lookup_elem(&flows, &p->key);
-	struct flow back = {};
-	const struct next_hop *nh = 0;
-	struct route source = {};
-	__u32 other_number = 0, hash = hash_of(&p->key);
+	__u32 hash = hash_of(&p->key);
 	int forward = !known || known->flags & FORWARD, reason;
-	struct flow_key asked = p->key;
+	struct work *w = work_here();
+	struct route *way = &out->route;
+	struct flow *own, *back;
+	__u32 reverse_at = p->key.at;
 
-	if (!at || !c)
+	if (!at || !c || !w)
 		return REASON_INVALID_IF;
-	out->epoch = c->epoch;
-	out->tick = tick_of(c);
-	out->tunnel_port = tunnel_port(hash);
-	out->flags = forward ? FORWARD : 0;
-	reason = route_back(at, &p->key.source, outer, &source);
+	own = &w->own;
+	back = &w->back;
+	/* Nobody sends from an address that packets do not go to by the same way. */
+	reason = route_back(at, &p->key.source, outer, way);
 	if (reason)
 		return reason;
-	back.next_hop = source.next_hop;
-	back.label = source.label;
+	back->next_hop = way->next_hop;
+	back->label = way->label;
 	if (outer) {
-		out->next_hop = at->next_hop;
+		way->next_hop = at->next_hop;
+		way->label = 0;
 	} else {
-		struct route to = {};
+		const struct next_hop *nh;
 
-		reason = resolve(at->vrf, &p->key.destination, hash, &to);
+		reason = resolve(at->vrf, &p->key.destination, hash, way);
 		if (reason)
 			return reason;
-		out->next_hop = to.next_hop;
-		out->label = to.label;
-		nh = next_hop_at(to.next_hop);
+		nh = next_hop_at(way->next_hop);
 		if (!nh)
 			return REASON_INVALID_NH;
+		/* Nothing is remembered of what the router itself answers. */
+		if (nh->kind == TO_GATEWAY)
+			return 0;
 		if (nh->kind == TO_INTERFACE) {
-			other_number = nh->number;
-			other = interface_at(other_number);
+			other = interface_at(nh->number);
+			reverse_at = AT(nh->number, p->protocol);
 		}
 	}
-	out->reverse_at = AT(other ? other_number : number, p->protocol);
-	if (nh && nh->kind == TO_GATEWAY)
-		return 0;
+	reverse(&w->back_key, &p->key);
 	/* Rules are for the direction that began it. */
-	if (!forward) {
-		reverse(&asked, &p->key);
+	if (!forward)
 		p->type = request_of(p);
-	}
-	if (outer ? !is_let_through(p, &asked, forward ? 0 : at, forward ? at : 0) :
-		    !is_let_through(p, &asked, forward ? at : other, forward ? other : at)) {
-		if (known) {
-			known->flags |= DENIED;
-			known->epoch = c->epoch;
-		}
-		return known ? REASON_FLOW_ACTION_DROP : REASON_POLICY;
+	if (!is_let_through(p, forward ? &p->key : &w->back_key, outer ? (forward ? 0 : at) : (forward ? at : other),
+			    outer ? (forward ? at : 0) : (forward ? other : at))) {
+		if (!known)
+			return REASON_POLICY;
+		known->flags |= DENIED;
+		known->epoch = c->epoch;
+		return REASON_FLOW_ACTION_DROP;
 	}
 	if (known) {
-		known->next_hop = out->next_hop;
-		known->label = out->label;
-		known->reverse_at = out->reverse_at;
-		known->flags = out->flags;
+		known->next_hop = way->next_hop;
+		known->label = way->label;
+		known->reverse_at = reverse_at;
+		known->flags &= ~DENIED;
 		known->epoch = c->epoch;
 		return 0;
 	}
-	out->begun = out->tick;
-	back.epoch = out->epoch;
-	back.tick = out->tick;
-	back.begun = out->tick;
-	back.reverse_at = p->key.at;
-	reverse(&asked, &p->key);
-	asked.at = out->reverse_at;
-	back.tunnel_port = tunnel_port(hash_of(&asked));
-	return enter(p, out, &back, at, number);
+	w->back_key.at = reverse_at;
+	own->packets = own->bytes = back->packets = back->bytes = 0;
+	own->epoch = back->epoch = c->epoch;
+	own->tick = back->tick = own->begun = back->begun = tick_of(c);
+	own->tcp = back->tcp = 0;
+	own->next_hop = way->next_hop;
+	own->label = way->label;
+	own->reverse_at = reverse_at;
+	back->reverse_at = p->key.at;
+	own->tunnel_port = tunnel_port(hash);
+	back->tunnel_port = tunnel_port(hash_of(&w->back_key));
+	own->flags = FORWARD;
+	back->flags = 0;
+	own->reason = back->reason = 0;
+	return enter(p, own, &w->back_key, back, at, number);
 }
-
 
 /* The flow of a packet, or the reason why it has none. `bytes` are those of the whole frame. */
 static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 number, __u32 outer,
-				const struct control *c, struct flow *out)
+				const struct control *c, struct way *out)
 {
 	struct flow *f;
 	int reason;
@@ -238,8 +239,8 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	__sync_fetch_and_add(&f->packets, skb->gso_segs ?: 1);
 	__sync_fetch_and_add(&f->bytes, p->length);
 	f->tick = tick_of(c);
-	out->next_hop = f->next_hop;
-	out->label = f->label;
+	out->route.next_hop = f->next_hop;
+	out->route.label = f->label;
 	out->tunnel_port = f->tunnel_port;
 	if (is_noteworthy(p, f) && !p->error)
 		note_tcp(f, p);

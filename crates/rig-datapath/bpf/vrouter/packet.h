@@ -42,6 +42,27 @@ struct packet {
 	__u8 pad;
 };
 
+/* What would be too much for the stack. A program runs to its end on its CPU before another packet comes. */
+struct work {
+	struct packet packet;
+	struct flow_key back_key;
+	struct flow own, back;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct work);
+} works SEC(".maps");
+
+static always_inline struct work *work_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&works, &zero);
+}
+
 struct ports {
 	__u16 source, destination;
 };

@@ -5,68 +5,78 @@
 
 #include "packet.h"
 
-/* Ranges of a list of MAX_RULES rules are at most twice as many and one. */
-#define SEARCH_STEPS 12
+/* As many ranges as 2^20, which no table has. */
+#define SEARCH_STEPS 20
 
 static always_inline const struct row *row_at(__u32 number)
 {
 	return bpf_map_lookup_elem(&rows, &number);
 }
 
-/* The range of addresses that one is in: the last that does not begin behind it. */
-static always_inline const struct row *row_of_address(const struct list *l, const struct address *a)
+/* A range among `count` from `first`: the last that does not begin behind what is looked for. */
+struct search {
+	__u64 hi, lo;
+	__u32 port;
+	__u32 first, count;
+	__u32 row;
+};
+
+/* One half less; what is `before` is not behind the middle. */
+static always_inline void halve(struct search *s, int before, __u32 row)
 {
-	__u64 hi = bpf_be64_to_cpu(a->hi), lo = bpf_be64_to_cpu(a->lo);
-	__u32 first = l->cuts_first, count = l->cuts_count, row = 0;
+	__u32 half = s->count / 2;
 
-	for (int i = 0; i < SEARCH_STEPS; i++) {
-		__u32 half = count / 2, middle = first + half;
-		const struct cut *c = bpf_map_lookup_elem(&cuts, &middle);
-
-		if (!count || !c)
-			break;
-		if (c->from.hi < hi || (c->from.hi == hi && c->from.lo <= lo)) {
-			row = c->row;
-			first = middle + 1;
-			count -= half + 1;
-		} else {
-			count = half;
-		}
+	if (before) {
+		s->row = row;
+		s->first += half + 1;
+		s->count -= half + 1;
+	} else {
+		s->count = half;
 	}
-	return row_at(row);
 }
 
-static always_inline const struct row *row_of_port(const struct list *l, __u32 port)
+static long look_at_address(__u32 i, struct search *s)
 {
-	__u32 first = l->bounds_first, count = l->bounds_count, row = 0;
+	__u32 middle = s->first + s->count / 2;
+	const struct cut *c = bpf_map_lookup_elem(&cuts, &middle);
 
-	for (int i = 0; i < SEARCH_STEPS; i++) {
-		__u32 half = count / 2, middle = first + half;
-		const struct bound *b = bpf_map_lookup_elem(&bounds, &middle);
+	if (!s->count || !c)
+		return 1;
+	halve(s, c->from.hi < s->hi || (c->from.hi == s->hi && c->from.lo <= s->lo), c->row);
+	return 0;
+}
 
-		if (!count || !b)
-			break;
-		if (b->from <= port) {
-			row = b->row;
-			first = middle + 1;
-			count -= half + 1;
-		} else {
-			count = half;
-		}
-	}
-	return row_at(row);
+static long look_at_port(__u32 i, struct search *s)
+{
+	__u32 middle = s->first + s->count / 2;
+	const struct bound *b = bpf_map_lookup_elem(&bounds, &middle);
+
+	if (!s->count || !b)
+		return 1;
+	halve(s, b->from <= s->port, b->row);
+	return 0;
 }
 
 /* `port` is protocol << 16 | destination port, or type of ICMP, in the machine's order. */
-static __attribute__((noinline)) int is_allowed(__u32 list, const struct address *remote, __u32 port)
+__attribute__((noinline)) int is_allowed(__u32 list, const struct address *remote, __u32 port)
 {
 	const struct list *l = bpf_map_lookup_elem(&lists, &list);
 	const struct row *by_address, *by_port, *allowing;
+	struct search s = {};
 
-	if (!l)
+	if (!l || !remote)
 		return 0;
-	by_address = row_of_address(l, remote);
-	by_port = row_of_port(l, port);
+	s.hi = bpf_be64_to_cpu(remote->hi);
+	s.lo = bpf_be64_to_cpu(remote->lo);
+	s.first = l->cuts_first;
+	s.count = l->cuts_count;
+	bpf_loop(SEARCH_STEPS, look_at_address, &s, 0);
+	by_address = row_at(s.row);
+	s.port = port;
+	s.first = l->bounds_first;
+	s.count = l->bounds_count;
+	bpf_loop(SEARCH_STEPS, look_at_port, &s, 0);
+	by_port = row_at(s.row);
 	allowing = row_at(l->allow_row);
 	if (!by_address || !by_port || !allowing)
 		return 0;

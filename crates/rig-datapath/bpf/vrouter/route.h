@@ -10,6 +10,12 @@
 /* Source ports of tunnels are dynamic ones (RFC 6335, 6), as RFC 7510 and RFC 7348 want them. */
 #define FIRST_TUNNEL_PORT 49152
 
+/* What a packet's route has come to. */
+struct way {
+	struct route route;
+	__u16 tunnel_port;
+};
+
 static always_inline const struct next_hop *next_hop_at(__u32 number)
 {
 	return bpf_map_lookup_elem(&next_hops, &number);

@@ -114,9 +114,10 @@ static always_inline int encapsulate(struct __sk_buff *skb, const struct packet 
 		return 0;
 	}
 	if (nh->encapsulation == VXLAN) {
-		struct over_vxlan *v = grow(skb, sizeof(*v) + ETH_HLEN,
-					    BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH |
-						    BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(v->vxlan) + ETH_HLEN));
+		/* The kernel looks for the inner frame there when it checks what is to be cut; VXLAN's header is in front of it. */
+		struct over_vxlan *v =
+			grow(skb, sizeof(*v) + ETH_HLEN,
+			     BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
 
 		if (!v)
 			return REASON_PUSH;

@@ -141,7 +141,7 @@ mod tests {
         let full = known.new_list(3, 100).unwrap_err();
         assert_eq!(
             full.to_string(),
-            "the balancer has room for 100 entries of schedules, and 103 are wanted: load it with larger sizes"
+            "there is room for 100 entries of schedules, and 103 are wanted: load it with larger sizes"
         );
     }
 }

@@ -1,8 +1,34 @@
 //! The overlay vRouter: tc programs in bpf/vrouter.bpf.c and what configures and watches them.
+//!
+//! ```text
+//! Config --validate--> Router::apply --maps--> `from_container`, `from_underlay` on each packet
+//! Router::sweep ends flows that have been silent for too long
+//! ```
+//!
+//! Flows go on when routes and rules change: each remembers under which configuration it was let through, and its next
+//! packet is held against the new one.
 
+mod attach;
 mod config;
+mod control;
+mod load;
+mod numbers;
+mod reason;
+mod rules;
+mod shape;
+mod sizes;
+mod spans;
+mod status;
+mod sweep;
+mod trial;
 
 pub use config::{
     Action, Config, Encapsulation, FIRST_LABEL, Interface, LAST_LABEL, LAST_VNI, List, MOST_LISTS, MOST_RULES,
     MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
 };
+pub use control::Router;
+pub use reason::Reason;
+pub use sizes::Sizes;
+pub use status::{Dropped, Flow, Traffic};
+pub use sweep::Timeouts;
+pub use trial::{Outcome, Side, Verdict};

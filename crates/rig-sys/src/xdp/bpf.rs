@@ -1,8 +1,11 @@
-//! bpf(2), as far as it is needed to steer frames into sockets.
+//! bpf(2), as far as it is needed to steer frames into sockets, and to attach programs where libbpf's wrapper cannot.
 
+use std::ffi::CString;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::assemble::Instruction;
 
@@ -21,10 +24,14 @@ pub(super) const MAPPABLE: u32 = 1 << 10;
 const MAP_CREATE: i32 = 0;
 const MAP_UPDATE: i32 = 2;
 const PROG_LOAD: i32 = 5;
+const OBJ_PIN: i32 = 6;
+const OBJ_GET: i32 = 7;
 const PROG_TEST_RUN: i32 = 10;
 const LINK_CREATE: i32 = 28;
+const LINK_UPDATE: i32 = 29;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const ATTACH_TCX_INGRESS: u32 = 46;
 const LIVE_FRAMES: u32 = 1 << 1;
 
 /// Where in the kernel the program stands.
@@ -165,6 +172,55 @@ pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io:
     }
     let program = program.as_raw_fd() as u32;
     descriptor(LINK_CREATE, &mut Attributes { program, interface, attach: ATTACH_XDP, flags: hook as u32 })
+}
+
+/// Attaches a program to an interface's tcx ingress, behind those that are there.
+pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        program: u32,
+        interface: u32,
+        attach: u32,
+        flags: u32,
+    }
+    let program = program.as_raw_fd() as u32;
+    descriptor(LINK_CREATE, &mut Attributes { program, interface, attach: ATTACH_TCX_INGRESS, flags: 0 })
+}
+
+/// Puts another program into a link.
+pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    #[repr(C)]
+    struct Attributes {
+        link: u32,
+        program: u32,
+        flags: u32,
+        old: u32,
+    }
+    let (link, program) = (link.as_raw_fd() as u32, program.as_raw_fd() as u32);
+    bpf(LINK_UPDATE, &mut Attributes { link, program, flags: 0, old: 0 }).map(drop)
+}
+
+/// Of OBJ_PIN and OBJ_GET.
+#[repr(C)]
+struct Pinned {
+    path: u64,
+    descriptor: u32,
+    flags: u32,
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+}
+
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    let mut attributes = Pinned { path: path.as_ptr() as u64, descriptor: object.as_raw_fd() as u32, flags: 0 };
+    bpf(OBJ_PIN, &mut attributes).map(drop)
+}
+
+pub(crate) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    descriptor(OBJ_GET, &mut Pinned { path: path.as_ptr() as u64, descriptor: 0, flags: 0 })
 }
 
 /// Runs a program `frames` times, each over a new frame that begins as `frame`, and does with the frame what the program

@@ -6,7 +6,7 @@
 //! so it goes when the process ends, in whatever way.
 
 mod assemble;
-mod bpf;
+pub(crate) mod bpf;
 mod error;
 mod filter;
 mod link;

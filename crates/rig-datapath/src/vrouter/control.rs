@@ -1,0 +1,434 @@
+//! The control plane: what a configuration says is put into the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
+use libbpf_rs::Object;
+use rig_sys::tc::Ingress;
+use rig_wire::ethernet::Mac;
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::Error;
+use crate::maps::Map;
+
+use super::config::{Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni};
+use super::load::{self, Tables};
+use super::numbers::Numbers;
+use super::rules::Compiled;
+use super::shape::{self, Control, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4};
+use super::sizes::Sizes;
+use super::spans::{Span, Spans};
+
+/// A vRouter: its programs, its tables, and what they have been told.
+pub struct Router {
+    pub(super) object: Object,
+    pub(super) tables: Tables,
+    pub(super) sizes: Sizes,
+    pub(super) control: Control,
+    pub(super) known: Known,
+    pub(super) numbers: Allotted,
+    /// Programs on interfaces, by the kernel's numbers of these.
+    pub(super) containers: BTreeMap<u32, Ingress>,
+    pub(super) underlay: BTreeMap<u32, Ingress>,
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router").field("epoch", &self.control.epoch).finish_non_exhaustive()
+    }
+}
+
+/// What the tables say.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct Known {
+    pub(super) hosts: BTreeMap<(u32, IpAddr), Route>,
+    pub(super) prefixes: BTreeMap<(u32, IpNet), Route>,
+    pub(super) macs: BTreeMap<(u32, Mac), Route>,
+    pub(super) labels: BTreeMap<u32, u32>,
+    pub(super) vnis: BTreeMap<u32, u32>,
+    pub(super) peers: BTreeSet<Ipv4Addr>,
+    pub(super) interfaces: BTreeMap<u32, shape::Interface>,
+    /// Interfaces that tunnels go over.
+    pub(super) underlay: BTreeSet<u32>,
+    address: Option<Ipv4Addr>,
+    mac: Mac,
+}
+
+/// A next hop in a table: itself, or the ways that it leads to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hop {
+    Itself(Vec<u8>),
+    Several { kind: u8, ways: Vec<(u32, u32)> },
+}
+
+/// Which numbers stand for what.
+#[derive(Debug)]
+pub(super) struct Allotted {
+    hops: Numbers<Hop>,
+    ways: Numbers<Vec<(u32, u32)>>,
+    /// By the number that the configuration has for a list and what it says.
+    lists: BTreeMap<u32, Placed>,
+    list_numbers: Spans,
+    cuts: Spans,
+    bounds: Spans,
+    rows: Spans,
+}
+
+/// A list in the tables.
+#[derive(Debug)]
+struct Placed {
+    list: super::config::List,
+    number: Span,
+    cuts: Span,
+    bounds: Span,
+    rows: Span,
+}
+
+impl Router {
+    /// Loads the programs with empty tables.
+    ///
+    /// # Errors
+    /// When the kernel does not let this process load programs, or has no room.
+    pub fn load(sizes: Sizes) -> Result<Self, Error> {
+        sizes.validate()?;
+        let (object, tables) = load::load(&sizes)?;
+        let numbers = Allotted {
+            hops: Numbers::new("next hops", 1, sizes.next_hops),
+            ways: Numbers::new("next hops with several ways", 0, sizes.ways),
+            lists: BTreeMap::new(),
+            list_numbers: Spans::new("lists of rules", sizes.lists),
+            cuts: Spans::new("ranges of addresses", sizes.cuts),
+            bounds: Spans::new("ranges of ports", sizes.bounds),
+            rows: Spans::new("rows of rules", sizes.rows),
+        };
+        let mut router = Self {
+            object,
+            tables,
+            sizes,
+            control: Control { epoch: 1, ..Control::default() },
+            known: Known::default(),
+            numbers,
+            containers: BTreeMap::new(),
+            underlay: BTreeMap::new(),
+        };
+        // List 0 is none.
+        router.numbers.list_numbers.take(1)?;
+        Ok(router)
+    }
+
+    /// Puts a configuration into the tables in place of the one before. Flows go on; with the next packet of each it is held
+    /// against the new rules and routes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] and [`Error::NoRoom`] before anything that packets meet has changed.
+    pub fn apply(&mut self, config: &Config) -> Result<(), Error> {
+        config.validate()?;
+        self.numbers.hops.begin();
+        self.numbers.ways.begin();
+        let new_lists = self.place_lists(config)?;
+        let mut lists: BTreeMap<u32, u32> =
+            self.numbers.lists.iter().map(|(number, placed)| (*number, placed.number.first)).collect();
+        lists.extend(new_lists.iter().map(|(number, placed)| (*number, placed.number.first)));
+        let next = match self.translate(config, &lists) {
+            Ok(next) => next,
+            Err(error) => {
+                new_lists.iter().for_each(|(_, placed)| self.numbers.give(placed));
+                return Err(error);
+            }
+        };
+        let mut old_lists: Vec<Placed> = Vec::new();
+        for (number, placed) in new_lists {
+            old_lists.extend(self.numbers.lists.insert(number, placed));
+        }
+        let gone: Vec<u32> =
+            self.numbers.lists.keys().filter(|number| !config.lists.contains_key(number)).copied().collect();
+        old_lists.extend(gone.iter().filter_map(|number| self.numbers.lists.remove(number)));
+        let before = std::mem::take(&mut self.known);
+        self.known = next;
+        let (known, tables) = (&self.known, &self.tables);
+        write(&tables.hosts, &before.hosts, &known.hosts, |(vrf, address)| HostKey::new(*vrf, *address))?;
+        write(&tables.prefixes, &before.prefixes, &known.prefixes, |(vrf, prefix)| PrefixKey::new(*vrf, prefix))?;
+        write(&tables.macs, &before.macs, &known.macs, |(vrf, mac)| MacKey { vrf: *vrf, mac: mac.0, pad: 0 })?;
+        write(&tables.vnis, &before.vnis, &known.vnis, |vni| *vni)?;
+        for label in before.labels.keys().filter(|label| !known.labels.contains_key(label)) {
+            tables.labels.set(label, &0_u32)?;
+        }
+        for (label, number) in &known.labels {
+            if before.labels.get(label) != Some(number) {
+                tables.labels.set(label, number)?;
+            }
+        }
+        for peer in before.peers.difference(&known.peers) {
+            tables.peers.remove(&v4(*peer))?;
+        }
+        for peer in known.peers.difference(&before.peers) {
+            tables.peers.set(&v4(*peer), &1_u32)?;
+        }
+        for (number, interface) in &known.interfaces {
+            let old = before.interfaces.get(number);
+            if old != Some(interface) {
+                tables.interfaces.set(number, interface)?;
+            }
+            if old.map(|old| old.ifindex) != Some(interface.ifindex) {
+                tables.interface_of.set(&interface.ifindex, number)?;
+            }
+        }
+        let used: BTreeSet<u32> = known.interfaces.values().map(|interface| interface.ifindex).collect();
+        for (number, old) in &before.interfaces {
+            if !used.contains(&old.ifindex) {
+                tables.interface_of.remove(&old.ifindex)?;
+            }
+            if !known.interfaces.contains_key(number) {
+                tables.interfaces.set(number, &shape::Interface::default())?;
+            }
+        }
+        self.control.epoch = self.control.epoch.checked_add(1).unwrap_or(1);
+        self.control.address = config.underlay.as_ref().map_or(0, |underlay| v4(underlay.address));
+        self.control.mac = config.mac.0;
+        self.tables.controls.set(&0_u32, &self.control)?;
+        // From here on no packet goes by what is not wanted any more.
+        for placed in old_lists {
+            self.numbers.give(&placed);
+        }
+        for (_, number) in self.numbers.hops.release() {
+            self.tables.next_hops.set(&number, &shape::NextHop::default())?;
+        }
+        self.numbers.ways.release();
+        Ok(())
+    }
+
+    /// Puts lists that have changed beside the old ones.
+    fn place_lists(&mut self, config: &Config) -> Result<Vec<(u32, Placed)>, Error> {
+        let mut new = Vec::new();
+        for (number, list) in &config.lists {
+            if self.numbers.lists.get(number).is_some_and(|placed| placed.list == *list) {
+                continue;
+            }
+            let compiled = Compiled::new(list);
+            let written = self.numbers.take(list, &compiled).and_then(|placed| {
+                self.write_list(&placed, &compiled)?;
+                Ok(placed)
+            });
+            match written {
+                Ok(placed) => new.push((*number, placed)),
+                Err(error) => {
+                    new.iter().for_each(|(_, placed)| self.numbers.give(placed));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(new)
+    }
+
+    fn write_list(&self, placed: &Placed, compiled: &Compiled) -> Result<(), Error> {
+        let base = placed.rows.first;
+        self.tables.rows.set_range(base, &compiled.rows)?;
+        let cuts: Vec<shape::Cut> = compiled
+            .cuts
+            .iter()
+            .map(|(from, row)| shape::Cut { from: [(from >> 64) as u64, *from as u64], row: base + row, pad: 0 })
+            .collect();
+        self.tables.cuts.set_range(placed.cuts.first, &cuts)?;
+        let bounds: Vec<shape::Bound> =
+            compiled.bounds.iter().map(|(from, row)| shape::Bound { from: *from, row: base + row }).collect();
+        self.tables.bounds.set_range(placed.bounds.first, &bounds)?;
+        let list = shape::List {
+            cuts_first: placed.cuts.first,
+            cuts_count: placed.cuts.count,
+            bounds_first: placed.bounds.first,
+            bounds_count: placed.bounds.count,
+            allow_row: base + compiled.allowing,
+            allow_otherwise: compiled.otherwise.into(),
+        };
+        self.tables.lists.set(&placed.number.first, &list)
+    }
+
+    /// What the tables are to say; new next hops are put into theirs, where nothing leads to them yet.
+    fn translate(&mut self, config: &Config, lists: &BTreeMap<u32, u32>) -> Result<Known, Error> {
+        let mut known = Known { mac: config.mac, ..Known::default() };
+        for (number, interface) in &config.interfaces {
+            let next_hop = self.route(config, &NextHop::Interface(*number))?.next_hop;
+            known.interfaces.insert(*number, describe(interface, next_hop, lists));
+        }
+        for (vrf, table) in &config.vrfs {
+            for (prefix, next_hop) in &table.routes {
+                let route = self.route(config, next_hop)?;
+                match prefix.prefix_len() == prefix.max_prefix_len() {
+                    true => known.hosts.insert((*vrf, prefix.addr()), route).is_some(),
+                    false => known.prefixes.insert((*vrf, *prefix), route).is_some(),
+                };
+            }
+            for (mac, next_hop) in &table.macs {
+                known.macs.insert((*vrf, *mac), self.route(config, next_hop)?);
+            }
+        }
+        for (label, next_hop) in &config.labels {
+            known.labels.insert(*label, self.route(config, next_hop)?.next_hop);
+        }
+        for (vni, target) in &config.vnis {
+            let next_hop = match target {
+                Vni::Vrf(vrf) => NextHop::Vrf(*vrf),
+                Vni::Interface(number) => NextHop::Interface(*number),
+            };
+            known.vnis.insert(*vni, self.route(config, &next_hop)?.next_hop);
+        }
+        if let Some(underlay) = &config.underlay {
+            known.address = Some(underlay.address);
+            known.peers = underlay.peers.keys().copied().collect();
+            known.underlay = underlay.peers.values().map(|peer| peer.interface).collect();
+        }
+        let room = [
+            ("interfaces", self.sizes.interfaces, known.interfaces.keys().max().map_or(0, |most| *most as usize)),
+            ("routes to addresses", self.sizes.hosts, known.hosts.len()),
+            ("routes", self.sizes.prefixes, known.prefixes.len()),
+            ("MAC addresses", self.sizes.macs, known.macs.len()),
+            ("network identifiers", self.sizes.vnis, known.vnis.len()),
+            ("peers", self.sizes.peers, known.peers.len()),
+        ];
+        match room.into_iter().find(|(_, room, wanted)| wanted > &(*room as usize)) {
+            Some((what, room, wanted)) => Err(Error::NoRoom { what, room, wanted }),
+            None => Ok(known),
+        }
+    }
+
+    /// A route by the numbers that its next hop has in the tables.
+    fn route(&mut self, config: &Config, next_hop: &NextHop) -> Result<Route, Error> {
+        let mut hop = shape::NextHop::default();
+        let mut label = 0;
+        match next_hop {
+            NextHop::Discard => return Ok(Route::default()),
+            NextHop::Gateway => hop.kind = kind::TO_GATEWAY,
+            NextHop::Vrf(vrf) => (hop.kind, hop.number) = (kind::TO_VRF, *vrf),
+            NextHop::Interface(number) => {
+                // It is there: the configuration has been checked.
+                let Some(interface) = config.interfaces.get(number) else { return Ok(Route::default()) };
+                (hop.kind, hop.number, hop.ifindex, hop.mac) =
+                    (kind::TO_INTERFACE, *number, interface.index, interface.mac.0);
+            }
+            NextHop::Tunnel(tunnel) => {
+                let underlay = config.underlay.as_ref();
+                let Some((underlay, peer)) =
+                    underlay.and_then(|underlay| Some((underlay, underlay.peers.get(&tunnel.peer)?)))
+                else {
+                    return Ok(Route::default());
+                };
+                hop = through(tunnel.encapsulation, underlay.address, tunnel.peer, peer, tunnel.mac);
+                label = tunnel.label;
+            }
+            NextHop::Ecmp(all) => return self.several(config, kind::TO_ONE, all),
+            NextHop::Flood(all) => return self.several(config, kind::TO_ALL, all),
+        }
+        let (number, is_new) = self.numbers.hops.want(&Hop::Itself(hop.as_bytes().to_vec()))?;
+        if is_new {
+            self.tables.next_hops.set(&number, &hop)?;
+        }
+        Ok(Route { next_hop: number, label })
+    }
+
+    fn several(&mut self, config: &Config, kind: u8, all: &[NextHop]) -> Result<Route, Error> {
+        let routes = all.iter().map(|way| self.route(config, way)).collect::<Result<Vec<_>, _>>()?;
+        let ways: Vec<(u32, u32)> = routes.iter().map(|route| (route.next_hop, route.label)).collect();
+        let (place, is_new) = self.numbers.ways.want(&ways)?;
+        if is_new {
+            let mut value = [Route::default(); MAX_WAYS];
+            value.iter_mut().zip(&routes).for_each(|(to, from)| *to = *from);
+            self.tables.ways.set(&place, &value)?;
+        }
+        let count = ways.len() as u16;
+        let (number, is_new) = self.numbers.hops.want(&Hop::Several { kind, ways })?;
+        if is_new {
+            let hop = shape::NextHop { kind, mtu: count, number: place, ..shape::NextHop::default() };
+            self.tables.next_hops.set(&number, &hop)?;
+        }
+        Ok(Route { next_hop: number, label: 0 })
+    }
+}
+
+impl Allotted {
+    fn take(&mut self, list: &super::config::List, compiled: &Compiled) -> Result<Placed, Error> {
+        let mut placed = Placed {
+            list: list.clone(),
+            number: Span::default(),
+            cuts: Span::default(),
+            bounds: Span::default(),
+            rows: Span::default(),
+        };
+        let taken = (|| {
+            placed.number = self.list_numbers.take(1)?;
+            placed.cuts = self.cuts.take(compiled.cuts.len() as u32)?;
+            placed.bounds = self.bounds.take(compiled.bounds.len() as u32)?;
+            placed.rows = self.rows.take(compiled.rows.len() as u32)?;
+            Ok(())
+        })();
+        if let Err(error) = taken {
+            self.give(&placed);
+            return Err(error);
+        }
+        Ok(placed)
+    }
+
+    fn give(&mut self, placed: &Placed) {
+        self.list_numbers.give(placed.number);
+        self.cuts.give(placed.cuts);
+        self.bounds.give(placed.bounds);
+        self.rows.give(placed.rows);
+    }
+}
+
+/// An interface as the table has it.
+fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) -> shape::Interface {
+    let numbers = |of: &[u32]| {
+        let mut numbers = [0; MAX_LISTS];
+        let known = of.iter().filter_map(|list| lists.get(list).copied());
+        numbers.iter_mut().zip(known).for_each(|(to, from)| *to = from);
+        numbers
+    };
+    let none = Policy::default();
+    let policy = interface.policy.as_ref().unwrap_or(&none);
+    shape::Interface {
+        ifindex: interface.index,
+        vrf: interface.vrf,
+        next_hop,
+        most_flows: policy.most_flows.unwrap_or(0),
+        outward: numbers(&policy.outward),
+        inward: numbers(&policy.inward),
+        mac: interface.mac.0,
+        flags: if interface.policy.is_some() { HAS_POLICY } else { 0 },
+        gateway: [
+            interface.gateway.map(IpAddr::from).map(Into::into).unwrap_or_default(),
+            interface.gateway6.map(IpAddr::from).map(Into::into).unwrap_or_default(),
+        ],
+        ..shape::Interface::default()
+    }
+}
+
+fn through(encapsulation: Encapsulation, own: Ipv4Addr, to: Ipv4Addr, peer: &Peer, mac: Mac) -> shape::NextHop {
+    shape::NextHop {
+        kind: kind::TO_TUNNEL,
+        encapsulation: encapsulation as u8,
+        mtu: peer.mtu.saturating_sub(encapsulation.overhead()),
+        ifindex: peer.interface,
+        source: v4(own),
+        destination: v4(to),
+        gateway: v4(peer.gateway),
+        mac: mac.0,
+        ..shape::NextHop::default()
+    }
+}
+
+/// Makes a table that said `before` say `now`.
+fn write<K, V, B>(map: &Map, before: &BTreeMap<K, V>, now: &BTreeMap<K, V>, key: impl Fn(&K) -> B) -> Result<(), Error>
+where
+    K: Ord,
+    V: PartialEq + IntoBytes + Immutable,
+    B: IntoBytes + Immutable,
+{
+    for (what, value) in now {
+        if before.get(what) != Some(value) {
+            map.set(&key(what), value)?;
+        }
+    }
+    before.keys().filter(|what| !now.contains_key(what)).try_for_each(|what| map.remove(&key(what)))
+}

@@ -1,0 +1,56 @@
+//! Why packets are dropped: numbers that the programs count under.
+//!
+//! Those below 64 are Contrail's for the same reason. A number that was once given is never given again.
+
+use crate::reasons::reasons;
+
+reasons! {
+    /// Why the vRouter dropped a packet.
+    Reason {
+        Discard = 0, "discard", "a route that leads nowhere", "see where it comes from: `rt --dump`";
+        Pull = 1, "pull", "a packet whose headers could not be brought together", "report it: this should not be";
+        InvalidIf = 2, "invalid_if", "an interface that the router does not know", "take the program off it, or configure it";
+        InvalidArp = 3, "invalid_arp", "a question for an address (ARP, neighbor solicitation) that is malformed", "find out who sends them";
+        FlowActionDrop = 10, "flow_action_drop", "of a flow that rules forbid since they have changed", "allow it, or nothing";
+        FlowTableFull = 13, "flow_table_full", "a new flow while the table of flows is full", "a larger table, or limits for each interface";
+        Push = 17, "push", "a packet that had no room for an outer header", "report it: this should not be";
+        TtlExceeded = 18, "ttl_exceeded", "the packet's time to live has run out, and its sender was not told", "look for a routing loop";
+        InvalidNh = 19, "invalid_nh", "a next hop that cannot take such a packet", "see the route: `rt --get`, `nh --get`";
+        InvalidLabel = 20, "invalid_label", "an MPLS label that was given to nobody", "see that both routers agree: `mpls --dump`";
+        InvalidProtocol = 21, "invalid_protocol", "neither IPv4 nor IPv6 nor ARP", "nothing, or find out who sends them";
+        InvalidPacket = 31, "invalid_packet", "a header or length that cannot be, or a VLAN tag", "find out who sends them";
+        InvalidVnid = 35, "invalid_vnid", "a VXLAN network identifier that is nobody's", "see that both routers agree: `vxlan --dump`";
+        Fragments = 36, "fragments", "a fragment whose first one has not come, or of a tunnel's packet", "raise the underlay's MTU, or lower the containers'";
+        InvalidSource = 37, "invalid_source", "from an address that packets do not go to by the same way", "give the interface the address, or find out who forges";
+        L2NoRoute = 38, "l2_no_route", "a frame for a MAC address that nobody has", "nothing: frames to all are among them";
+        NewFlows = 42, "new_flows", "a new flow of an interface that has as many as it may have", "raise its limit, or see who begins so many";
+        NoRoute = 64, "no_route", "no route to the destination", "add a route, or let the networks talk";
+        TooBig = 65, "too_big", "larger than the tunnel takes, and the sender was not told: it may be fragmented, or there is no gateway to tell it", "lower the containers' MTU";
+        TooBigTold = 66, "too_big_told", "larger than the tunnel takes; the sender was told by ICMP", "nothing where it is once for each path; otherwise lower the containers' MTU";
+        TtlTold = 67, "ttl_told", "the packet's time to live has run out; the sender was told by ICMP", "nothing: traceroute does it";
+        Policy = 68, "policy", "rules do not let it begin a flow", "allow it, or nothing";
+        Ecn = 69, "ecn", "the underlay marked congestion on a packet whose sender does not know of ECN (RFC 6040)", "less load on the underlay";
+        NoPeer = 70, "no_peer", "a tunnel's packet from an address that is no peer", "add the peer, or find out who sends them";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_count_under_the_same_numbers() {
+        let header = include_str!("../../bpf/vrouter/reason.h");
+        let entries = header.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = "));
+        let theirs: Vec<_> = entries
+            .filter_map(|(name, number)| Some((name.strip_prefix("REASON_")?.to_lowercase(), number.parse().ok()?)))
+            .collect();
+        let ours: Vec<_> = Reason::ALL.iter().map(|reason| (reason.key().to_owned(), reason.number())).collect();
+        assert_eq!(theirs, ours);
+    }
+
+    #[test]
+    fn every_number_has_a_place_in_the_table() {
+        assert!(Reason::ALL.iter().all(|reason| reason.number() < super::super::shape::REASONS));
+    }
+}

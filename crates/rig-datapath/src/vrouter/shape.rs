@@ -1,0 +1,202 @@
+//! The values in the vRouter's maps, as bpf/vrouter/shape.h has them. What each field means is said there.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::plain::{Address, plain};
+
+/// Words of a row of rules.
+pub(crate) const RULE_WORDS: usize = 16;
+pub(crate) const MAX_LISTS: usize = 2;
+pub(crate) const MAX_WAYS: usize = 64;
+const VRF_BITS: u32 = 32;
+/// Reasons for drops have numbers below.
+pub(crate) const REASONS: u32 = 80;
+/// Dropped packets that are remembered for each CPU.
+pub(crate) const LOGGED: u32 = 256;
+pub(crate) const TICK_SHIFT: u32 = 27;
+
+/// Values of `kind`.
+pub(crate) mod kind {
+    pub(crate) const DISCARD: u8 = 0;
+    pub(crate) const TO_INTERFACE: u8 = 1;
+    pub(crate) const TO_TUNNEL: u8 = 2;
+    pub(crate) const TO_GATEWAY: u8 = 3;
+    pub(crate) const TO_VRF: u8 = 4;
+    pub(crate) const TO_ONE: u8 = 5;
+    pub(crate) const TO_ALL: u8 = 6;
+}
+
+/// Of `flags` of an interface.
+pub(crate) const HAS_POLICY: u8 = 1;
+/// Of `flags` of a flow.
+pub(crate) const FORWARD: u8 = 1;
+pub(crate) const DENIED: u8 = 2;
+
+plain! {
+    pub(crate) struct HostKey: 24 {
+        address: Address,
+        vrf: u32,
+        pad: u32,
+    }
+
+    pub(crate) struct PrefixKey: 24 {
+        length: u32,
+        vrf: u32,
+        address: Address,
+    }
+
+    pub(crate) struct MacKey: 12 {
+        vrf: u32,
+        mac: [u8; 6],
+        pad: u16,
+    }
+
+    pub(crate) struct Route: 8 {
+        next_hop: u32,
+        label: u32,
+    }
+
+    pub(crate) struct NextHop: 32 {
+        kind: u8,
+        encapsulation: u8,
+        mtu: u16,
+        ifindex: u32,
+        number: u32,
+        source: u32,
+        destination: u32,
+        gateway: u32,
+        mac: [u8; 6],
+        pad: u16,
+    }
+
+    pub(crate) struct Interface: 80 {
+        ifindex: u32,
+        vrf: u32,
+        next_hop: u32,
+        most_flows: u32,
+        outward: [u32; MAX_LISTS],
+        inward: [u32; MAX_LISTS],
+        mac: [u8; 6],
+        flags: u8,
+        pad: u8,
+        pad2: u64,
+        gateway: [Address; 2],
+    }
+
+    pub(crate) struct List: 24 {
+        cuts_first: u32,
+        cuts_count: u32,
+        bounds_first: u32,
+        bounds_count: u32,
+        allow_row: u32,
+        allow_otherwise: u32,
+    }
+
+    pub(crate) struct Cut: 24 {
+        from: [u64; 2],
+        row: u32,
+        pad: u32,
+    }
+
+    pub(crate) struct Bound: 8 {
+        from: u32,
+        row: u32,
+    }
+
+    pub(crate) struct FlowKey: 40 {
+        source: Address,
+        destination: Address,
+        source_port: u16,
+        destination_port: u16,
+        at: u32,
+    }
+
+    pub(crate) struct Flow: 48 {
+        packets: u64,
+        bytes: u64,
+        epoch: u32,
+        next_hop: u32,
+        label: u32,
+        reverse_at: u32,
+        tick: u32,
+        tcp: u32,
+        tunnel_port: u16,
+        flags: u8,
+        reason: u8,
+        begun: u32,
+    }
+
+    pub(crate) struct Control: 20 {
+        epoch: u32,
+        address: u32,
+        mac: [u8; 6],
+        pad: u16,
+        fixed_tick: u32,
+    }
+
+    pub(crate) struct Traffic: 32 {
+        in_packets: u64,
+        in_bytes: u64,
+        out_packets: u64,
+        out_bytes: u64,
+    }
+
+    pub(crate) struct Dropped: 56 {
+        time: u64,
+        source: Address,
+        destination: Address,
+        source_port: u16,
+        destination_port: u16,
+        interface: u32,
+        protocol: u8,
+        reason: u8,
+        length: u16,
+        pad: u32,
+    }
+}
+
+/// Rules that match, the first in the lowest bit of the first word.
+pub(crate) type Row = [u64; RULE_WORDS];
+pub(crate) type Ways = [Route; MAX_WAYS];
+
+/// An IPv4 address as it stands in a packet.
+pub(crate) fn v4(address: Ipv4Addr) -> u32 {
+    u32::from_ne_bytes(address.octets())
+}
+
+pub(crate) fn v4_of(address: u32) -> Ipv4Addr {
+    Ipv4Addr::from(address.to_ne_bytes())
+}
+
+/// Bits of a prefix in an address as tables have it.
+pub(crate) fn mapped_length(prefix: &IpNet) -> u32 {
+    u32::from(prefix.prefix_len()) + if prefix.addr().is_ipv4() { 96 } else { 0 }
+}
+
+impl HostKey {
+    pub(crate) fn new(vrf: u32, address: IpAddr) -> Self {
+        Self { address: address.into(), vrf, pad: 0 }
+    }
+}
+
+impl PrefixKey {
+    pub(crate) fn new(vrf: u32, prefix: &IpNet) -> Self {
+        Self { length: VRF_BITS + mapped_length(prefix), vrf, address: prefix.network().into() }
+    }
+}
+
+/// Whom a flow belongs to, with its protocol above.
+pub(crate) fn at(interface: u32, protocol: u8) -> u32 {
+    interface | u32::from(protocol) << 24
+}
+
+pub(crate) fn interface_of(at: u32) -> u32 {
+    at & 0x00ff_ffff
+}
+
+pub(crate) fn protocol_of(at: u32) -> u8 {
+    (at >> 24) as u8
+}

@@ -1,0 +1,157 @@
+//! What a router has counted, and what it knows.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use crate::Error;
+
+use super::control::Router;
+use super::reason::Reason;
+use super::shape::{self, FlowKey, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
+
+/// Packets of an interface; bytes with their Ethernet headers. A packet that is still to be cut into segments is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// From the container.
+    pub in_packets: u64,
+    pub in_bytes: u64,
+    /// To the container.
+    pub out_packets: u64,
+    pub out_bytes: u64,
+}
+
+/// One direction of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// The interface that it comes from, or that it goes to where it comes by a tunnel.
+    pub interface: u32,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub packets: u64,
+    /// Of IP packets.
+    pub bytes: u64,
+    /// The number of the next hop in its table, and the label for it.
+    pub next_hop: u32,
+    pub label: u32,
+    /// Whether its first packet began the connection.
+    pub forward: bool,
+    /// Rules forbid it since they have changed.
+    pub denied: bool,
+    /// What has been seen of TCP, bits of `enum tcp_seen` of bpf/vrouter/shape.h; with the direction that began it.
+    pub tcp: u32,
+    pub tunnel_port: u16,
+    /// How long ago the last packet was, to 134 ms.
+    pub idle: Duration,
+}
+
+/// A packet that was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropped {
+    /// Of the kernel's monotonic clock.
+    pub at: Duration,
+    /// `None` for a number that this version does not know.
+    pub reason: Option<Reason>,
+    /// 0 for none.
+    pub interface: u32,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    /// Of the IP packet.
+    pub length: u16,
+}
+
+fn tick() -> u32 {
+    (rig_sys::clock::monotonic_ns() >> TICK_SHIFT) as u32
+}
+
+fn socket(address: crate::plain::Address, port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::from(address), u16::from_be(port))
+}
+
+impl Router {
+    /// Of an interface, by its number.
+    pub fn traffic(&self, interface: u32) -> Result<Traffic, Error> {
+        let counts = self.tables.traffic.per_cpu::<shape::Traffic>(interface)?;
+        Ok(counts.iter().fold(Traffic::default(), |sum, one| Traffic {
+            in_packets: sum.in_packets + one.in_packets,
+            in_bytes: sum.in_bytes + one.in_bytes,
+            out_packets: sum.out_packets + one.out_packets,
+            out_bytes: sum.out_bytes + one.out_bytes,
+        }))
+    }
+
+    /// Packets of an interface that were dropped, 0 for those of none, by reason; for each CPU that there can be.
+    pub fn drops_of(&self, interface: u32) -> Result<Vec<(Reason, Vec<u64>)>, Error> {
+        let of = |reason: &Reason| Ok((*reason, self.tables.drops.per_cpu(interface * REASONS + reason.number())?));
+        Reason::ALL.iter().map(of).collect()
+    }
+
+    /// Packets that were dropped, by reason, where there were any.
+    pub fn drops(&self) -> Result<Vec<(Reason, u64)>, Error> {
+        let mut sums: Vec<(Reason, u64)> = Reason::ALL.iter().map(|reason| (*reason, 0)).collect();
+        for interface in [0].iter().chain(self.known.interfaces.keys()) {
+            for (sum, (_, cpus)) in sums.iter_mut().zip(self.drops_of(*interface)?) {
+                sum.1 += cpus.iter().sum::<u64>();
+            }
+        }
+        sums.retain(|(_, count)| *count > 0);
+        Ok(sums)
+    }
+
+    /// The packets that were dropped last, the oldest first: up to 256 of each CPU.
+    pub fn last_dropped(&self) -> Result<Vec<Dropped>, Error> {
+        let mut all: Vec<Dropped> = Vec::with_capacity(LOGGED as usize);
+        self.tables.dropped.each(|_, one: shape::Dropped| {
+            if one.time > 0 {
+                all.push(Dropped {
+                    at: Duration::from_nanos(one.time),
+                    reason: Reason::ALL.iter().copied().find(|reason| reason.number() == u32::from(one.reason)),
+                    interface: one.interface,
+                    protocol: one.protocol,
+                    source: socket(one.source, one.source_port),
+                    destination: socket(one.destination, one.destination_port),
+                    length: one.length,
+                });
+            }
+            ControlFlow::Continue(())
+        })?;
+        all.sort_by_key(|dropped| dropped.at);
+        Ok(all)
+    }
+
+    /// All flows that there are, each direction by itself.
+    pub fn flows(&self) -> Vec<Flow> {
+        let now = self.tick();
+        let all = self.tables.flows.entries_of_hash::<FlowKey, shape::Flow>();
+        all.into_iter()
+            .map(|(key, flow)| Flow {
+                interface: interface_of(key.at),
+                protocol: protocol_of(key.at),
+                source: socket(key.source, key.source_port),
+                destination: socket(key.destination, key.destination_port),
+                packets: flow.packets,
+                bytes: flow.bytes,
+                next_hop: flow.next_hop,
+                label: flow.label,
+                forward: flow.flags & shape::FORWARD != 0,
+                denied: flow.flags & shape::DENIED != 0,
+                tcp: flow.tcp,
+                tunnel_port: flow.tunnel_port,
+                idle: Duration::from_nanos(u64::from(now.saturating_sub(flow.tick)) << TICK_SHIFT),
+            })
+            .collect()
+    }
+
+    /// The clock of flows.
+    pub(super) fn tick(&self) -> u32 {
+        if self.control.fixed_tick > 0 { self.control.fixed_tick } else { tick() }
+    }
+
+    /// Sets the clock of flows, in units of 134 ms; 0 for the kernel's.
+    pub fn set_tick(&mut self, tick: u32) -> Result<(), Error> {
+        self.control.fixed_tick = tick;
+        self.tables.controls.set(&0_u32, &self.control)
+    }
+}

@@ -1,0 +1,99 @@
+//! Flows that have been silent for too long.
+
+use std::time::Duration;
+
+use crate::Error;
+
+use super::control::Router;
+use super::shape::{self, FORWARD, FlowKey, TICK_SHIFT, interface_of};
+
+/// How long a flow may be silent in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Contrail's for all flows, 180 s.
+    pub established: Duration,
+    /// TCP connections that one side has begun and the other has not answered.
+    pub opening: Duration,
+    /// TCP connections that both sides have closed, or that one has reset.
+    pub closed: Duration,
+    /// All other protocols.
+    pub other: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { established: seconds(180), opening: seconds(30), closed: seconds(4), other: seconds(180) }
+    }
+}
+
+// enum tcp_seen of bpf/vrouter/shape.h
+const SYN: u32 = 0x01;
+const SYN_R: u32 = 0x02;
+const FIN: u32 = 0x10;
+const FIN_R: u32 = 0x20;
+const RST: u32 = 0x40;
+
+const TCP: u8 = 6;
+
+impl Timeouts {
+    fn of(&self, protocol: u8, tcp: u32) -> Duration {
+        match protocol {
+            TCP if tcp & RST != 0 || tcp & (FIN | FIN_R) == FIN | FIN_R => self.closed,
+            TCP if tcp & SYN != 0 && tcp & SYN_R == 0 => self.opening,
+            TCP => self.established,
+            _ => self.other,
+        }
+    }
+}
+
+impl Router {
+    /// Ends flows that have been silent for longer than `timeouts`; how many.
+    ///
+    /// # Errors
+    /// When the kernel refuses to read or write the table.
+    pub fn sweep(&mut self, timeouts: &Timeouts) -> Result<usize, Error> {
+        let now = self.tick();
+        let silent = |flow: &shape::Flow| Duration::from_nanos(u64::from(now.saturating_sub(flow.tick)) << TICK_SHIFT);
+        let shortest = [timeouts.established, timeouts.opening, timeouts.closed, timeouts.other].into_iter().min();
+        let mut ended = 0;
+        let all = self.tables.flows.entries_of_hash::<FlowKey, shape::Flow>();
+        for (key, flow) in all {
+            if Some(silent(&flow)) < shortest {
+                continue;
+            }
+            let reverse = FlowKey {
+                source: key.destination,
+                destination: key.source,
+                source_port: key.destination_port,
+                destination_port: key.source_port,
+                at: flow.reverse_at,
+            };
+            let other: Option<shape::Flow> = self.tables.flows.get(&reverse)?;
+            let forward = flow.flags & FORWARD != 0;
+            // The direction that began it speaks for both; one that has lost it, for itself.
+            if !forward && other.is_some() {
+                continue;
+            }
+            let quiet = other.as_ref().map_or(silent(&flow), |other| silent(&flow).min(silent(other)));
+            if quiet < timeouts.of(shape::protocol_of(key.at), flow.tcp) {
+                continue;
+            }
+            if other.is_some() {
+                self.tables.flows.remove(&reverse)?;
+            }
+            self.tables.flows.remove(&key)?;
+            if forward {
+                self.release(interface_of(key.at))?;
+            }
+            ended += 1;
+        }
+        Ok(ended)
+    }
+
+    /// One flow less of an interface.
+    fn release(&self, interface: u32) -> Result<(), Error> {
+        let held: u64 = self.tables.held.at(interface)?;
+        self.tables.held.set(&interface, &held.saturating_sub(1))
+    }
+}

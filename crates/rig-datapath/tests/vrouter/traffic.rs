@@ -1,0 +1,108 @@
+//! Real connections between containers.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rig_datapath::vrouter::Encapsulation;
+use rig_sys::netns::NetNs;
+
+use crate::lab::{Lab, v4_of, v6_of};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn data() -> Vec<u8> {
+    (0..1_000_003_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// One connection; panics when it does not come.
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            return stream;
+        }
+        assert!(Instant::now() < deadline, "nobody connects");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A megabyte there and back, byte for byte, and datagrams.
+fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) {
+    let data = data();
+    let listener = server.run(|| TcpListener::bind((to, 8080)).unwrap()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = accept(&listener);
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            stream.write_all(&received).unwrap();
+        });
+        let at = SocketAddr::new(to, 8080);
+        let connected = client.run(|| TcpStream::connect_timeout(&at, Duration::from_secs(5))).unwrap();
+        let mut stream = connected.unwrap_or_else(|error| panic!("{error}: {}", said()));
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&data).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back).unwrap_or_else(|error| panic!("{error}: {}", said()));
+        assert!(back == data, "{} of {} bytes came back", back.len(), data.len());
+    });
+    let socket = server.run(|| UdpSocket::bind((to, 5353)).unwrap()).unwrap();
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    let client = client.run(|| UdpSocket::bind((any, 0)).unwrap()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 2000];
+    for length in [0, 1, 1000, 1400] {
+        client.send_to(&data[..length], (to, 5353)).unwrap();
+        let (received, from) = socket.recv_from(&mut buffer).unwrap();
+        assert_eq!(buffer[..received], data[..length]);
+        socket.send_to(&data[..length], from).unwrap();
+        let (received, _) = client.recv_from(&mut buffer).unwrap();
+        assert_eq!(buffer[..received], data[..length]);
+    }
+}
+
+fn said(lab: &Lab) -> String {
+    let all = lab.nodes.iter().map(|node| {
+        let router = &node.router;
+        let last = router.last_dropped().unwrap();
+        format!("{:?}\n{:#?}\n{:?}", router.drops().unwrap(), router.flows(), last)
+    });
+    all.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn containers_of_one_node_talk() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let [a, b] = &lab.nodes[0].containers[..] else { panic!() };
+    carry(a, b, v4_of(0, 1).into(), || said(&lab));
+    carry(a, b, v6_of(0, 1), || said(&lab));
+}
+
+fn talk_over(encapsulation: Encapsulation) {
+    let Some(lab) = Lab::new(2, 1, encapsulation) else { return };
+    let (a, b) = (&lab.nodes[0].containers[0], &lab.nodes[1].containers[0]);
+    carry(a, b, v4_of(1, 0).into(), || said(&lab));
+    carry(b, a, v6_of(0, 0), || said(&lab));
+}
+
+#[test]
+fn containers_talk_by_mpls_over_udp() {
+    talk_over(Encapsulation::MplsOverUdp);
+}
+
+#[test]
+fn containers_talk_by_mpls_over_gre() {
+    talk_over(Encapsulation::MplsOverGre);
+}
+
+#[test]
+fn containers_talk_by_vxlan() {
+    talk_over(Encapsulation::Vxlan);
+}
