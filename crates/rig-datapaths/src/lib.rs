@@ -7,11 +7,18 @@ mod balancer;
 mod haproxy;
 mod ipvs;
 mod nftables;
+mod vrouter;
 
 use rig_testbed::datapath::{Asked, Mistake, Registry, Settings};
 
 /// All of them.
-pub const ALL: Registry = Registry::new(&[&balancer::Balancer, &nftables::Nftables, &haproxy::Haproxy, &ipvs::Ipvs]);
+pub const ALL: Registry = Registry::new(&[
+    &balancer::Balancer,
+    &nftables::Nftables,
+    &haproxy::Haproxy,
+    &ipvs::Ipvs,
+    &vrouter::Vrouter,
+]);
 
 /// Weight of each backend: they are alike.
 const WEIGHT: u32 = 100;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use libbpf_rs::Object;
@@ -24,7 +25,7 @@ use super::spans::{Span, Spans};
 /// A vRouter: its programs, its tables, and what they have been told.
 pub struct Router {
     pub(super) object: Object,
-    pub(super) tables: Tables,
+    pub(super) tables: Arc<Tables>,
     pub(super) sizes: Sizes,
     pub(super) control: Control,
     pub(super) known: Known,
@@ -105,7 +106,7 @@ impl Router {
         };
         let mut router = Self {
             object,
-            tables,
+            tables: Arc::new(tables),
             sizes,
             control: Control { epoch: 1, ..Control::default() },
             known: Known::default(),

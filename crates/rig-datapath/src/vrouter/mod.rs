@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Config --validate--> Router::apply --maps--> `from_container`, `from_underlay` on each packet
-//! Router::sweep ends flows that have been silent for too long
+//! Sweeper::sweep ends flows that have been silent for too long
 //! ```
 //!
 //! Flows go on when routes and rules change: each remembers under which configuration it was let through, and its next
@@ -30,5 +30,5 @@ pub use control::Router;
 pub use reason::Reason;
 pub use sizes::Sizes;
 pub use status::{Dropped, Flow, Traffic};
-pub use sweep::Timeouts;
+pub use sweep::{Sweeper, Timeouts};
 pub use trial::{Outcome, Side, Verdict};

@@ -129,22 +129,22 @@ impl Compiled {
     }
 }
 
-/// What a list says by its words: the first rule that matches.
-pub(super) fn allows(list: &List, remote: IpAddr, protocol: u8, port: u16) -> bool {
-    let matches = |rule: &&Rule| {
-        rule.protocol.is_none_or(|of| of == protocol)
-            && rule.ports.contains(&port)
-            && (rule.remote.is_empty() || rule.remote.iter().any(|prefix| prefix.contains(&remote)))
-    };
-    list.rules.iter().find(matches).map_or(list.otherwise, |rule| rule.action) == Action::Allow
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// What a list says by its words: the first rule that matches.
+    fn allows(list: &List, remote: IpAddr, protocol: u8, port: u16) -> bool {
+        let matches = |rule: &&Rule| {
+            rule.protocol.is_none_or(|of| of == protocol)
+                && rule.ports.contains(&port)
+                && (rule.remote.is_empty() || rule.remote.iter().any(|prefix| prefix.contains(&remote)))
+        };
+        list.rules.iter().find(matches).map_or(list.otherwise, |rule| rule.action) == Action::Allow
+    }
 
     fn prefix() -> impl Strategy<Value = IpNet> {
         let v4 = (any::<u32>(), 0_u8..=32).prop_map(|(bits, length)| {

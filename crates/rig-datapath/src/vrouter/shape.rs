@@ -20,7 +20,6 @@ pub(crate) const TICK_SHIFT: u32 = 27;
 
 /// Values of `kind`.
 pub(crate) mod kind {
-    pub(crate) const DISCARD: u8 = 0;
     pub(crate) const TO_INTERFACE: u8 = 1;
     pub(crate) const TO_TUNNEL: u8 = 2;
     pub(crate) const TO_GATEWAY: u8 = 3;
@@ -167,10 +166,6 @@ pub(crate) fn v4(address: Ipv4Addr) -> u32 {
     u32::from_ne_bytes(address.octets())
 }
 
-pub(crate) fn v4_of(address: u32) -> Ipv4Addr {
-    Ipv4Addr::from(address.to_ne_bytes())
-}
-
 /// Bits of a prefix in an address as tables have it.
 pub(crate) fn mapped_length(prefix: &IpNet) -> u32 {
     u32::from(prefix.prefix_len()) + if prefix.addr().is_ipv4() { 96 } else { 0 }
@@ -188,11 +183,7 @@ impl PrefixKey {
     }
 }
 
-/// Whom a flow belongs to, with its protocol above.
-pub(crate) fn at(interface: u32, protocol: u8) -> u32 {
-    interface | u32::from(protocol) << 24
-}
-
+/// Parts of `at` of a flow.
 pub(crate) fn interface_of(at: u32) -> u32 {
     at & 0x00ff_ffff
 }

@@ -8,7 +8,7 @@ use crate::Error;
 
 use super::control::Router;
 use super::reason::Reason;
-use super::shape::{self, FlowKey, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
+use super::shape::{self, Control, FlowKey, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
 
 /// Packets of an interface; bytes with their Ethernet headers. A packet that is still to be cut into segments is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,8 +62,12 @@ pub struct Dropped {
     pub length: u16,
 }
 
-fn tick() -> u32 {
-    (rig_sys::clock::monotonic_ns() >> TICK_SHIFT) as u32
+/// The clock of flows, in units of 2^27 ns.
+pub(super) fn tick(control: &Control) -> u32 {
+    match control.fixed_tick {
+        0 => (rig_sys::clock::monotonic_ns() >> TICK_SHIFT) as u32,
+        fixed => fixed,
+    }
 }
 
 fn socket(address: crate::plain::Address, port: u16) -> SocketAddr {
@@ -123,7 +127,7 @@ impl Router {
 
     /// All flows that there are, each direction by itself.
     pub fn flows(&self) -> Vec<Flow> {
-        let now = self.tick();
+        let now = tick(&self.control);
         let all = self.tables.flows.entries_of_hash::<FlowKey, shape::Flow>();
         all.into_iter()
             .map(|(key, flow)| Flow {
@@ -142,11 +146,6 @@ impl Router {
                 idle: Duration::from_nanos(u64::from(now.saturating_sub(flow.tick)) << TICK_SHIFT),
             })
             .collect()
-    }
-
-    /// The clock of flows.
-    pub(super) fn tick(&self) -> u32 {
-        if self.control.fixed_tick > 0 { self.control.fixed_tick } else { tick() }
     }
 
     /// Sets the clock of flows, in units of 134 ms; 0 for the kernel's.

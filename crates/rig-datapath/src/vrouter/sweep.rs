@@ -1,11 +1,14 @@
 //! Flows that have been silent for too long.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
 
 use super::control::Router;
-use super::shape::{self, FORWARD, FlowKey, TICK_SHIFT, interface_of};
+use super::load::Tables;
+use super::shape::{self, Control, FORWARD, FlowKey, TICK_SHIFT, interface_of, protocol_of};
+use super::status::tick;
 
 /// How long a flow may be silent in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,18 +50,30 @@ impl Timeouts {
     }
 }
 
+/// Ends flows, beside the router that has them and from any thread.
+#[derive(Debug, Clone)]
+pub struct Sweeper {
+    tables: Arc<Tables>,
+}
+
 impl Router {
+    pub fn sweeper(&self) -> Sweeper {
+        Sweeper { tables: Arc::clone(&self.tables) }
+    }
+}
+
+impl Sweeper {
     /// Ends flows that have been silent for longer than `timeouts`; how many.
     ///
     /// # Errors
     /// When the kernel refuses to read or write the table.
-    pub fn sweep(&mut self, timeouts: &Timeouts) -> Result<usize, Error> {
-        let now = self.tick();
+    pub fn sweep(&self, timeouts: &Timeouts) -> Result<usize, Error> {
+        let control: Control = self.tables.controls.at(0)?;
+        let now = tick(&control);
         let silent = |flow: &shape::Flow| Duration::from_nanos(u64::from(now.saturating_sub(flow.tick)) << TICK_SHIFT);
         let shortest = [timeouts.established, timeouts.opening, timeouts.closed, timeouts.other].into_iter().min();
         let mut ended = 0;
-        let all = self.tables.flows.entries_of_hash::<FlowKey, shape::Flow>();
-        for (key, flow) in all {
+        for (key, flow) in self.tables.flows.entries_of_hash::<FlowKey, shape::Flow>() {
             if Some(silent(&flow)) < shortest {
                 continue;
             }
@@ -76,7 +91,7 @@ impl Router {
                 continue;
             }
             let quiet = other.as_ref().map_or(silent(&flow), |other| silent(&flow).min(silent(other)));
-            if quiet < timeouts.of(shape::protocol_of(key.at), flow.tcp) {
+            if quiet < timeouts.of(protocol_of(key.at), flow.tcp) {
                 continue;
             }
             if other.is_some() {

@@ -86,16 +86,17 @@ impl Resolver<'_> {
     /// What a scenario says of its datapaths. Whether they exist and what they say of their settings is asked by
     /// [`Suite::check_datapaths`].
     pub(super) fn datapaths(&self, scenario: &ScenarioFile, topology: &Topology) -> Result<Vec<DatapathSetup>> {
-        let between = topology.dut().and_then(|node| topology.nodes().get(node)).map(|node| node.name.clone());
-        let path = topology.path().name();
-        let mut own = between.map(|node| {
+        let between = topology.dut().and_then(|node| topology.nodes().get(node)).map(|node| vec![node.name.clone()]);
+        let all = || topology.nodes().iter().map(|node| node.name.clone()).collect();
+        let mut own = topology.path().datapath().map(|name| {
+            let nodes = between.unwrap_or_else(all);
             let given =
                 [&scenario.service_addresses, &scenario.local_addresses].map(|key| key.as_ref().map(Spanned::span));
             let spans = [scenario.workers.as_ref().map(Spanned::span)].into_iter().chain(given);
             let keys =
                 OF_SCENARIO.iter().zip(spans).filter_map(|(key, span)| Some(((*key).to_owned(), self.line(span?))));
             let said = Said { line: self.line(scenario.path.span()), keys: keys.collect(), ..Said::default() };
-            DatapathSetup { name: path.to_owned(), nodes: vec![node], settings: Settings::new(), said }
+            DatapathSetup { name: name.to_owned(), nodes, settings: Settings::new(), said }
         });
         let mut others = Vec::new();
         let mut seen = BTreeSet::new();

@@ -7,6 +7,7 @@ use rig_sys::cpu::CpuSet;
 
 use super::{BackendState, NodeAccess, ServiceState};
 use crate::Testbed;
+use crate::plan::Plan;
 use crate::topology::{DUT, Topology, client_link, server_link, uplink};
 
 /// A node as an agent finds it, in a testbed that stands.
@@ -89,6 +90,16 @@ impl<'a> Site<'a> {
     /// The whole testbed, of which other nodes may have agents of the same datapath.
     pub fn topology(&self) -> &Topology {
         self.testbed.topology()
+    }
+
+    /// What was built, of all nodes.
+    pub fn plan(&self) -> &Plan {
+        self.testbed.plan()
+    }
+
+    /// The node's number in the topology and in the plan.
+    pub fn number(&self) -> usize {
+        self.node
     }
 
     /// CPUs of the node, on which it carries packets.

@@ -15,6 +15,7 @@ mod raw;
 mod requirements;
 mod routed;
 mod three;
+mod vrouter;
 mod vxlan;
 
 use std::fmt;
@@ -38,6 +39,7 @@ const REGISTRY: &[&dyn Definition] = &[
     &macvlan::Macvlan,
     &colocated::Colocated,
     &vxlan::Vxlan,
+    &vrouter::Vrouter,
     &routed::Routed,
     &direct::Direct,
     &balancer::Balancer,
@@ -121,6 +123,11 @@ pub(crate) trait Definition: Sync {
         true
     }
 
+    /// The datapath without which its nodes carry nothing: of the DUT, where there is one, of all nodes otherwise.
+    fn datapath(&self) -> Option<&'static str> {
+        (self.layout() == Layout::Dut).then(|| self.name())
+    }
+
     /// Whether packets to servers come from addresses of the DUT ([`Topology::local_pool`]), not from their clients'.
     fn has_local_addresses(&self) -> bool {
         self.layout() == Layout::Dut
@@ -182,6 +189,11 @@ impl Path {
     /// Whether drivers hand frames of the ends' interfaces to XDP programs.
     pub fn takes_xdp(self) -> bool {
         self.0.takes_xdp()
+    }
+
+    /// The datapath without which its nodes carry nothing: of the DUT, where there is one, of all nodes otherwise.
+    pub fn datapath(self) -> Option<&'static str> {
+        self.0.datapath()
     }
 
     /// Whether packets to servers come from addresses of the DUT.

@@ -1,0 +1,494 @@
+//! Packet in, verdict and every byte out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use rig_datapath::vrouter::{
+    Action, Encapsulation, List, NextHop, Outcome, Policy, ROUTER_MAC, Reason, Rule, Side, Timeouts, Verdict,
+};
+use rig_sys::netlink::Netlink;
+use rig_wire::arp::{Arp, Operation};
+use rig_wire::checksum::Sum;
+use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
+use rig_wire::icmp::Icmp;
+use rig_wire::icmpv6::Icmpv6;
+use rig_wire::ipv4::{self, Ipv4};
+use rig_wire::ipv6::Ipv6;
+use rig_wire::tcp::flags::{ACK, FIN, SYN};
+use rig_wire::{protocol, udp, vxlan};
+
+use crate::frames::{self, Frame, L4};
+use crate::lab::{Lab, Node, mac_of, v4_of, v6_of};
+
+/// Addresses of the lab's network.
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 1);
+const MPLS: u16 = 6635;
+
+fn framed(source: Mac, destination: Mac, packet: &[u8]) -> Vec<u8> {
+    let kind = if packet[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
+    let mut bytes = vec![0; ethernet::HEADER];
+    ethernet::Header { destination, source, vlan: None, ethertype: kind }.write(&mut bytes).unwrap();
+    bytes.extend(packet);
+    bytes
+}
+
+impl Node {
+    fn index(&self, interface: &str) -> u32 {
+        Netlink::open(&self.ns).unwrap().index(interface).unwrap()
+    }
+
+    fn give(&self, side: Side, frame: &[u8], interface: &str) -> Outcome {
+        let index = self.index(interface);
+        self.ns.run(|| self.router.test_run(side, frame, index, 1)).unwrap().unwrap()
+    }
+
+    /// From its first container, to the router.
+    fn send(&self, packet: &[u8]) -> Outcome {
+        self.give(Side::Container, &framed(mac_of(0, 0), ROUTER_MAC, packet), "c0")
+    }
+
+    #[track_caller]
+    fn passes(&self, packet: &[u8]) -> Vec<u8> {
+        let before = self.router.drops().unwrap();
+        let outcome = self.send(packet);
+        assert_eq!(outcome.verdict, Verdict::Redirect, "{before:?} {:?}", self.router.drops().unwrap());
+        outcome.frame
+    }
+
+    fn drops(&self) -> BTreeMap<u32, u64> {
+        self.router.drops().unwrap().into_iter().map(|(reason, count)| (reason.number(), count)).collect()
+    }
+
+    /// The one reason for which something is dropped.
+    #[track_caller]
+    fn reason(&self, give: impl FnOnce() -> Outcome) -> Reason {
+        let before = self.drops();
+        let outcome = give();
+        assert_eq!(outcome.verdict, Verdict::Drop);
+        let now = self.drops();
+        // Containers' own questions for routers come when they like.
+        let grown = |reason: &&Reason| {
+            **reason != Reason::L2NoRoute && now.get(&reason.number()) > before.get(&reason.number())
+        };
+        let reasons: Vec<_> = Reason::ALL.iter().filter(grown).collect();
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        *reasons[0]
+    }
+
+    #[track_caller]
+    fn refuses(&self, packet: &[u8]) -> Reason {
+        self.reason(|| self.send(packet))
+    }
+}
+
+/// A packet that is no neighbour's question, so that nothing but the test is counted.
+fn tcp(flags: u8, source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
+    Frame::new(L4::Tcp(flags), source, destination).packet()
+}
+
+fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
+    SocketAddr::new(address.into(), port)
+}
+
+#[test]
+fn questions_for_addresses_are_answered_with_the_routers() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let ask = |target: Ipv4Addr| {
+        let mut frame = vec![0; 42];
+        ethernet::Header { destination: Mac::BROADCAST, source: mac_of(0, 0), vlan: None, ethertype: ethertype::ARP }
+            .write(&mut frame)
+            .unwrap();
+        let question = Arp {
+            operation: Operation::Request,
+            sender: (mac_of(0, 0), v4_of(0, 0)),
+            target: (Mac::default(), target),
+        };
+        question.write(&mut frame[ethernet::HEADER..]).unwrap();
+        node.give(Side::Container, &frame, "c0")
+    };
+    for known in [v4_of(0, 1), GATEWAY] {
+        let outcome = ask(known);
+        assert_eq!(outcome.verdict, Verdict::Redirect, "{known}");
+        let ethernet = Ethernet::parse(&outcome.frame).unwrap();
+        assert_eq!((ethernet.destination(), ethernet.source()), (mac_of(0, 0), ROUTER_MAC));
+        let answer = Arp::parse(ethernet.payload()).unwrap();
+        assert_eq!(answer.operation, Operation::Reply);
+        assert_eq!((answer.sender, answer.target), ((ROUTER_MAC, known), (mac_of(0, 0), v4_of(0, 0))));
+    }
+    // Its own, and one that nobody has.
+    assert_eq!(ask(v4_of(0, 0)).verdict, Verdict::Drop);
+    assert_eq!(ask(Ipv4Addr::new(10, 7, 9, 9)).verdict, Verdict::Drop);
+}
+
+#[test]
+fn neighbor_solicitations_are_answered_with_the_routers() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let IpAddr::V6(target) = v6_of(0, 1) else { panic!() };
+    let (from, group) = (v6_of(0, 0), "ff02::1:ff00:11".parse::<IpAddr>().unwrap());
+    let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
+    message.extend(target.octets());
+    message.extend([1, 1]);
+    message.extend(mac_of(0, 0).0);
+    let packet = frames::ip(from, group, protocol::ICMPV6, 255, &message);
+    let outcome = node.give(Side::Container, &framed(mac_of(0, 0), Mac([0x33, 0x33, 0xff, 0, 0, 0x11]), &packet), "c0");
+    assert_eq!(outcome.verdict, Verdict::Redirect);
+    let ethernet = Ethernet::parse(&outcome.frame).unwrap();
+    assert_eq!((ethernet.destination(), ethernet.source()), (mac_of(0, 0), ROUTER_MAC));
+    let ip = Ipv6::parse(ethernet.payload()).unwrap();
+    assert_eq!((IpAddr::from(ip.source()), IpAddr::from(ip.destination()), ip.hop_limit()), (target.into(), from, 255));
+    let icmp = Icmpv6::parse(ip.payload()).unwrap();
+    icmp.verify(ip.pseudo()).unwrap();
+    assert_eq!(icmp.kind(), 136);
+    assert_eq!(&ip.payload()[8..24], target.octets());
+    assert_eq!(ip.payload()[24..], [&[2, 1], &ROUTER_MAC.0[..]].concat());
+}
+
+#[test]
+fn the_gateway_answers_pings() {
+    let Some(lab) = Lab::new(1, 1, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let mut echo = [0; 64];
+    let length = rig_wire::icmp::write_echo(&mut echo, 8, (7, 1), b"ping").unwrap();
+    let frame = node.passes(&frames::ip(v4_of(0, 0).into(), GATEWAY.into(), protocol::ICMP, 64, &echo[..length]));
+    let ip = Ipv4::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+    ip.verify().unwrap();
+    assert_eq!((ip.source(), ip.destination()), (GATEWAY, v4_of(0, 0)));
+    let icmp = Icmp::parse(ip.payload()).unwrap();
+    icmp.verify().unwrap();
+    assert_eq!((icmp.kind(), icmp.echo(), icmp.payload()), (0, (7, 1), &b"ping"[..]));
+
+    let (from, to) = (v6_of(0, 0), "fd07::1".parse::<IpAddr>().unwrap());
+    let (IpAddr::V6(a), IpAddr::V6(b)) = (from, to) else { panic!() };
+    let mut echo = vec![128, 0, 0, 0, 0, 7, 0, 1, 1, 2, 3, 4];
+    let sum = Sum::pseudo_v6(a, b, protocol::ICMPV6, echo.len()).bytes(&echo);
+    echo[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
+    let frame = node.passes(&frames::ip(from, to, protocol::ICMPV6, 64, &echo));
+    let ip = Ipv6::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+    let icmp = Icmpv6::parse(ip.payload()).unwrap();
+    icmp.verify(ip.pseudo()).unwrap();
+    assert_eq!((icmp.kind(), icmp.echo()), (129, (7, 1)));
+    // Nothing else is there.
+    assert_eq!(node.refuses(&tcp(SYN, at(v4_of(0, 0), 1000), at(GATEWAY, 80))), Reason::NoRoute);
+    assert!(node.router.flows().is_empty());
+}
+
+#[test]
+fn packets_of_one_node_go_from_interface_to_interface() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    for (from, to) in [(at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80)), (at(v6_of(0, 0), 1000), at(v6_of(0, 1), 80))] {
+        let packet = Frame::new(L4::Tcp(SYN), from, to);
+        let frame = node.passes(&packet.packet());
+        let expected = framed(ROUTER_MAC, mac_of(0, 1), &packet.clone().ttl(63).packet());
+        assert_eq!(frame, expected);
+        // And back, by the other interface.
+        let answer = Frame::new(L4::Tcp(SYN | ACK), to, from);
+        let outcome = node.give(Side::Container, &framed(mac_of(0, 1), ROUTER_MAC, &answer.packet()), "c1");
+        assert_eq!(outcome.frame, framed(ROUTER_MAC, mac_of(0, 0), &answer.ttl(63).packet()));
+    }
+    let flows = node.router.flows();
+    assert_eq!(flows.len(), 4, "{flows:?}");
+    assert!(flows.iter().all(|flow| flow.packets == 1), "{flows:?}");
+}
+
+/// The outer packet that a tunnel makes of an inner one.
+fn wrapped(encapsulation: Encapsulation, inner: &[u8], ttl: u8, port: u16, from: usize) -> Vec<u8> {
+    let address = |node: usize| Ipv4Addr::new(192, 0, 2, 1 + node as u8);
+    let (source, destination) = (address(from), address(1 - from));
+    let label = |label: u32| (label << 12 | 0x100 | u32::from(ttl)).to_be_bytes();
+    let (proto, payload) = match encapsulation {
+        Encapsulation::MplsOverGre => (47, [&[0, 0, 0x88, 0x47][..], &label(100), inner].concat()),
+        Encapsulation::MplsOverUdp => (protocol::UDP, [&label(100)[..], inner].concat()),
+        Encapsulation::Vxlan => {
+            let mut header = vec![0; vxlan::HEADER];
+            vxlan::write(&mut header, 4242).unwrap();
+            (protocol::UDP, [header, framed(ROUTER_MAC, mac_of(1 - from as u8, 0), inner)].concat())
+        }
+    };
+    let mut l4 = Vec::new();
+    if proto == protocol::UDP {
+        let to = if encapsulation == Encapsulation::Vxlan { vxlan::PORT } else { MPLS };
+        l4 = vec![0; udp::HEADER];
+        l4[..2].copy_from_slice(&port.to_be_bytes());
+        l4[2..4].copy_from_slice(&to.to_be_bytes());
+        l4[4..6].copy_from_slice(&((udp::HEADER + payload.len()) as u16).to_be_bytes());
+    }
+    l4.extend(payload);
+    let mut ip = vec![0; 20];
+    ipv4::Header { source, destination, protocol: proto, ttl: 64, tos: 0 }.write(&mut ip, l4.len()).unwrap();
+    [ip, l4].concat()
+}
+
+#[test]
+fn packets_to_another_node_are_wrapped_and_unwrapped_there() {
+    for encapsulation in Encapsulation::ALL {
+        let Some(lab) = Lab::new(2, 1, encapsulation) else { return };
+        let (here, there) = (&lab.nodes[0], &lab.nodes[1]);
+        for (from, to) in [(at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80)), (at(v6_of(0, 0), 1000), at(v6_of(1, 0), 80))] {
+            let packet = Frame::new(L4::Tcp(SYN), from, to).payload(b"inner");
+            let frame = here.passes(&packet.packet());
+            let inner = packet.ttl(63).packet();
+            let port = here.router.flows().iter().find(|flow| flow.source == from).unwrap().tunnel_port;
+            assert!(port >= 49152);
+            let outer = wrapped(encapsulation, &inner, 63, port, 0);
+            // The link's addresses are the kernel's to fill in.
+            assert_eq!(frame[12..], [&[8, 0][..], &outer].concat(), "{encapsulation:?}");
+            let outcome = there.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &outer), "wire");
+            assert_eq!(outcome.verdict, Verdict::Redirect, "{encapsulation:?}: {:?}", there.router.drops().unwrap());
+            assert_eq!(outcome.frame, framed(ROUTER_MAC, mac_of(1, 0), &inner), "{encapsulation:?}");
+        }
+    }
+}
+
+#[test]
+fn flows_have_ports_of_their_own_outside() {
+    let Some(lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    for port in 1000..1064 {
+        node.passes(&tcp(SYN, at(v4_of(0, 0), port), at(v4_of(1, 0), 80)));
+    }
+    let flows = node.router.flows();
+    let ports: BTreeSet<u16> = flows.iter().filter(|flow| flow.forward).map(|flow| flow.tunnel_port).collect();
+    // Of 16,384: two of 64 are the same in one run of nine, five pairs never.
+    assert!(ports.len() >= 60, "{ports:?}");
+}
+
+#[test]
+fn what_comes_by_no_tunnel_of_a_peer_is_dropped_and_counted() {
+    let inner = tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
+    for encapsulation in Encapsulation::ALL {
+        let Some(lab) = Lab::new(2, 1, encapsulation) else { return };
+        let node = &lab.nodes[1];
+        let good = wrapped(encapsulation, &inner, 64, 50000, 0);
+        let drop =
+            |outer: &[u8]| node.reason(|| node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), outer), "wire"));
+        let mut stranger = good.clone();
+        stranger[15] = 77;
+        assert_eq!(drop(&stranger), Reason::NoPeer, "{encapsulation:?}");
+        // Label or network identifier, in the byte that has its lowest whole bits.
+        let label = if encapsulation == Encapsulation::MplsOverGre {
+            24
+        } else if encapsulation == Encapsulation::Vxlan {
+            33
+        } else {
+            28
+        };
+        let mut guessed = good.clone();
+        guessed[label] ^= 0x7f;
+        let reason = drop(&guessed);
+        let expected = if encapsulation == Encapsulation::Vxlan { Reason::InvalidVnid } else { Reason::InvalidLabel };
+        assert_eq!(reason, expected, "{encapsulation:?}");
+        // An inner source that is not the peer's.
+        let forged = tcp(SYN, at(v4_of(1, 0), 1000), at(v4_of(1, 0), 80));
+        assert_eq!(drop(&wrapped(encapsulation, &forged, 64, 50000, 0)), Reason::InvalidSource);
+        // Inner packets that end too early: every length.
+        for length in 20..good.len() {
+            let outcome = node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &good[..length]), "wire");
+            assert_ne!(outcome.verdict, Verdict::Redirect, "{encapsulation:?}, {length} bytes");
+        }
+        // The host's own.
+        let mut own = good.clone();
+        own[9] = 1;
+        let outcome = node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &own), "wire");
+        assert_eq!(outcome.verdict, Verdict::Pass);
+        assert_eq!(outcome.frame[14..], own);
+    }
+}
+
+#[test]
+fn senders_are_told_that_the_time_to_live_has_run_out() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let packet = Frame::new(L4::Udp, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80)).payload(&[9; 200]).ttl(1).packet();
+    let frame = node.passes(&packet);
+    let ethernet = Ethernet::parse(&frame).unwrap();
+    assert_eq!((ethernet.destination(), ethernet.source()), (mac_of(0, 0), ROUTER_MAC));
+    let ip = Ipv4::parse(ethernet.payload()).unwrap();
+    ip.verify().unwrap();
+    assert_eq!((ip.source(), ip.destination()), (GATEWAY, v4_of(0, 0)));
+    let icmp = Icmp::parse(ip.payload()).unwrap();
+    icmp.verify().unwrap();
+    assert_eq!((icmp.kind(), icmp.code()), (11, 0));
+    assert_eq!(ip.payload()[8..], packet[..128]);
+    let packet = Frame::new(L4::Udp, at(v6_of(0, 0), 1000), at(v6_of(0, 1), 80)).payload(&[9; 20]).ttl(1).packet();
+    let frame = node.passes(&packet);
+    let ip = Ipv6::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+    let icmp = Icmpv6::parse(ip.payload()).unwrap();
+    icmp.verify(ip.pseudo()).unwrap();
+    assert_eq!((icmp.kind(), icmp.code()), (3, 0));
+    assert_eq!(ip.payload()[8..], packet);
+    assert_eq!(node.drops()[&Reason::TtlTold.number()], 2);
+}
+
+#[test]
+fn senders_are_told_of_a_smaller_mtu() {
+    let Some(lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let inner = 1500 - 32;
+    let fits = |from: SocketAddr, to: SocketAddr, bytes: usize| {
+        let header = if from.is_ipv4() { 28 } else { 48 };
+        Frame::new(L4::Udp, from, to).payload(&vec![9; bytes - header]).packet()
+    };
+    let (from, to) = (at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
+    let frame = node.passes(&fits(from, to, inner));
+    assert_eq!(frame.len(), 14 + 1500);
+    let large = fits(from, to, inner + 1);
+    let frame = node.passes(&large);
+    let ip = Ipv4::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+    ip.verify().unwrap();
+    let icmp = Icmp::parse(ip.payload()).unwrap();
+    icmp.verify().unwrap();
+    assert_eq!((icmp.kind(), icmp.code(), icmp.echo()), (3, 4, (0, inner as u16)));
+    assert_eq!(ip.payload()[8..], large[..128]);
+    let (from, to) = (at(v6_of(0, 0), 1000), at(v6_of(1, 0), 80));
+    let frame = node.passes(&fits(from, to, inner + 1));
+    let ip = Ipv6::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+    let icmp = Icmpv6::parse(ip.payload()).unwrap();
+    icmp.verify(ip.pseudo()).unwrap();
+    assert_eq!((icmp.kind(), icmp.code(), icmp.echo()), (2, 0, (0, inner as u16)));
+    assert_eq!(node.drops()[&Reason::TooBigTold.number()], 2);
+}
+
+fn rule(protocol: Option<u8>, ports: std::ops::RangeInclusive<u16>, action: Action) -> Rule {
+    Rule { protocol, ports, remote: BTreeSet::new(), action }
+}
+
+fn with_lists(lab: &mut Lab, outward: Vec<Rule>, inward: Vec<Rule>) {
+    let node = &mut lab.nodes[0];
+    let list = |rules| List { rules, otherwise: Action::Deny };
+    node.config.lists = BTreeMap::from([(1, list(outward)), (2, list(inward))]);
+    for interface in node.config.interfaces.values_mut() {
+        interface.policy = Some(Policy { outward: vec![1], inward: vec![2], most_flows: None });
+    }
+    node.apply();
+}
+
+#[test]
+fn rules_are_for_those_who_begin_and_answers_pass() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let anything = || vec![rule(None, 0..=u16::MAX, Action::Allow)];
+    with_lists(&mut lab, anything(), vec![rule(Some(protocol::TCP), 80..=90, Action::Allow)]);
+    let (a, b) = (v4_of(0, 0), v4_of(0, 1));
+    let node = &lab.nodes[0];
+    assert_eq!(node.refuses(&tcp(SYN, at(a, 1000), at(b, 79))), Reason::Policy);
+    assert_eq!(node.refuses(&Frame::new(L4::Udp, at(a, 1000), at(b, 80)).packet()), Reason::Policy);
+    node.passes(&tcp(SYN, at(a, 1000), at(b, 80)));
+    let back = |packet: &[u8]| node.give(Side::Container, &framed(mac_of(0, 1), ROUTER_MAC, packet), "c1");
+    // The answer goes to port 1000, which no rule allows; nothing else goes there.
+    assert_eq!(back(&tcp(SYN | ACK, at(b, 80), at(a, 1000))).verdict, Verdict::Redirect);
+    assert_eq!(node.reason(|| back(&tcp(SYN, at(b, 81), at(a, 1000)))), Reason::Policy);
+    let flows = node.router.flows();
+    assert_eq!(flows.len(), 2, "what was refused is no flow: {flows:?}");
+    assert!(node.router.last_dropped().unwrap().iter().any(|dropped| {
+        (dropped.reason, dropped.source, dropped.destination) == (Some(Reason::Policy), at(a, 1000), at(b, 79))
+    }));
+}
+
+#[test]
+fn changed_rules_are_for_the_next_packet_of_a_flow() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let allow = |ports| vec![rule(Some(protocol::TCP), ports, Action::Allow)];
+    let anything = || vec![rule(None, 0..=u16::MAX, Action::Allow)];
+    let (from, to) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    with_lists(&mut lab, anything(), allow(80..=80));
+    lab.nodes[0].passes(&tcp(SYN, from, to));
+    with_lists(&mut lab, anything(), allow(81..=81));
+    assert_eq!(lab.nodes[0].refuses(&tcp(ACK, from, to)), Reason::FlowActionDrop);
+    let answer = framed(mac_of(0, 1), ROUTER_MAC, &tcp(ACK, to, from));
+    assert_eq!(lab.nodes[0].reason(|| lab.nodes[0].give(Side::Container, &answer, "c1")), Reason::FlowActionDrop);
+    with_lists(&mut lab, anything(), allow(80..=81));
+    lab.nodes[0].passes(&tcp(ACK, from, to));
+    assert_eq!(lab.nodes[0].give(Side::Container, &answer, "c1").verdict, Verdict::Redirect);
+    // A thousand rules, of which the last allows.
+    let mut many: Vec<Rule> = (1000..1999).map(|port| rule(Some(protocol::TCP), port..=port, Action::Deny)).collect();
+    many.push(rule(Some(protocol::TCP), 80..=80, Action::Allow));
+    with_lists(&mut lab, anything(), many);
+    lab.nodes[0].passes(&tcp(ACK, from, to));
+    assert_eq!(lab.nodes[0].refuses(&tcp(SYN, from, at(v4_of(0, 1), 1500))), Reason::Policy);
+}
+
+#[test]
+fn nobody_sends_from_anothers_address() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    for source in [v4_of(0, 1), Ipv4Addr::new(203, 0, 113, 1)] {
+        assert_eq!(node.refuses(&tcp(SYN, at(source, 1000), at(v4_of(0, 1), 80))), Reason::InvalidSource);
+    }
+}
+
+#[test]
+fn full_tables_refuse_new_flows_and_keep_those_that_are_there() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let (a, b) = (v4_of(0, 0), v4_of(0, 1));
+    let first = tcp(SYN, at(a, 1), at(b, 80));
+    lab.nodes[0].passes(&first);
+    let refused = (2..2000).find(|port| lab.nodes[0].send(&tcp(SYN, at(a, *port), at(b, 80))).verdict == Verdict::Drop);
+    // Each has an entry in both directions, and the table room for 1,024.
+    assert_eq!(refused, Some(513));
+    assert_eq!(lab.nodes[0].refuses(&tcp(SYN, at(a, 3000), at(b, 80))), Reason::FlowTableFull);
+    lab.nodes[0].passes(&tcp(ACK, at(a, 1), at(b, 80)));
+    assert_eq!(lab.nodes[0].router.flows().len(), 1024);
+    // An interface's own limit.
+    for interface in lab.nodes[0].config.interfaces.values_mut() {
+        interface.policy = Some(Policy { most_flows: Some(512), ..Policy::default() });
+    }
+    lab.nodes[0].apply();
+    assert_eq!(lab.nodes[0].refuses(&tcp(SYN, at(a, 3000), at(b, 80))), Reason::NewFlows);
+    lab.nodes[0].passes(&tcp(ACK, at(a, 1), at(b, 80)));
+}
+
+#[test]
+fn silent_flows_end() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    let node = &mut lab.nodes[0];
+    let (start, second) = (1000, 8);
+    let timeouts = Timeouts::default();
+    let sweeper = node.router.sweeper();
+    node.router.set_tick(start).unwrap();
+    let back = |node: &Node, packet: &[u8]| {
+        node.give(Side::Container, &framed(mac_of(0, 1), ROUTER_MAC, packet), "c1").verdict
+    };
+    node.passes(&tcp(SYN, a, b));
+    assert_eq!(back(node, &tcp(SYN | ACK, b, a)), Verdict::Redirect);
+    node.passes(&tcp(ACK, a, b));
+    // The other direction alone keeps it.
+    node.router.set_tick(start + 170 * second).unwrap();
+    assert_eq!(back(node, &tcp(ACK, b, a)), Verdict::Redirect);
+    node.router.set_tick(start + 300 * second).unwrap();
+    assert_eq!(sweeper.sweep(&timeouts).unwrap(), 0);
+    // Both have closed.
+    node.passes(&tcp(FIN | ACK, a, b));
+    assert_eq!(back(node, &tcp(FIN | ACK, b, a)), Verdict::Redirect);
+    assert_eq!(sweeper.sweep(&timeouts).unwrap(), 0);
+    node.router.set_tick(start + 305 * second).unwrap();
+    assert_eq!(sweeper.sweep(&timeouts).unwrap(), 1);
+    assert!(node.router.flows().is_empty());
+    // A connection that nobody answers.
+    node.passes(&tcp(SYN, a, b));
+    node.router.set_tick(start + 340 * second).unwrap();
+    assert_eq!(sweeper.sweep(&timeouts).unwrap(), 1);
+}
+
+#[test]
+fn several_ways_are_shared_by_flow() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let anycast = IpAddr::from([10, 7, 50, 1]);
+    vrf.routes.insert(anycast.into(), NextHop::Ecmp(vec![NextHop::Interface(2), NextHop::Interface(3)]));
+    node.apply();
+    let mut by = BTreeMap::<Mac, u32>::new();
+    for port in 1000..1040 {
+        let packet = tcp(SYN, at(v4_of(0, 0), port), at(anycast, 80));
+        let first = Ethernet::parse(&node.passes(&packet)).unwrap().destination();
+        *by.entry(first).or_default() += 1;
+        assert_eq!(Ethernet::parse(&node.passes(&packet)).unwrap().destination(), first);
+        let container = if first == mac_of(0, 1) { "c1" } else { "c2" };
+        let answer = framed(first, ROUTER_MAC, &tcp(SYN | ACK, at(anycast, 80), at(v4_of(0, 0), port)));
+        assert_eq!(node.give(Side::Container, &answer, container).verdict, Verdict::Redirect);
+    }
+    assert_eq!(by.keys().copied().collect::<Vec<_>>(), [mac_of(0, 1), mac_of(0, 2)], "{by:?}");
+}
