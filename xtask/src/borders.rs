@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-packet", &["rig-stats", "rig-sys", "rig-wire"]),
     ("rig-load", &["rig-packet", "rig-stats", "rig-sys"]),
     ("rig-testbed", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys"]),
-    ("rig-datapaths", &["netrig-lb", "rig-sys", "rig-testbed"]),
+    ("rig-datapaths", &["netrig-lb", "rig-datapath", "rig-sys", "rig-testbed", "rig-wire"]),
     ("rig-study", &["rig-cli", "rig-datapath", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
     ("rig-report", &["rig-cli", "rig-load", "rig-packet", "rig-stats", "rig-study", "rig-sys"]),
     ("netrig-lb", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),

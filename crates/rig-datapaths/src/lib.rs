@@ -12,13 +12,8 @@ mod vrouter;
 use rig_testbed::datapath::{Asked, Mistake, Registry, Settings};
 
 /// All of them.
-pub const ALL: Registry = Registry::new(&[
-    &balancer::Balancer,
-    &nftables::Nftables,
-    &haproxy::Haproxy,
-    &ipvs::Ipvs,
-    &vrouter::Vrouter,
-]);
+pub const ALL: Registry =
+    Registry::new(&[&balancer::Balancer, &nftables::Nftables, &haproxy::Haproxy, &ipvs::Ipvs, &vrouter::Vrouter]);
 
 /// Weight of each backend: they are alike.
 const WEIGHT: u32 = 100;

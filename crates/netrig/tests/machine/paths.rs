@@ -365,7 +365,13 @@ fn a_packet_of_the_promised_mtu_passes_whole_and_one_byte_more_does_not() {
                 let bed = Bed::of_family(family, path, 2, WireOptions { mtu, ..Default::default() });
                 let (a, b) = bed.ends();
                 let promised = bed.testbed.topology().endpoint_mtu();
-                let overhead = if path == named("vxlan") { tunnel } else if path == named("vrouter") { 50 } else { 0 };
+                let overhead = if path == named("vxlan") {
+                    tunnel
+                } else if path == named("vrouter") {
+                    50
+                } else {
+                    0
+                };
                 assert_eq!(promised, mtu - overhead);
                 for (from, to) in [(a, b), (b, a)] {
                     exactly(&bed, from, to, promised as usize);

@@ -84,6 +84,11 @@ static always_inline __u32 v4_of(const struct address *a)
 	return a->lo >> 32;
 }
 
+static always_inline int is_v4(const struct address *a)
+{
+	return !a->hi && (__u32)a->lo == MAPPED;
+}
+
 static always_inline void set_v6(struct address *a, const struct in6_addr *v6)
 {
 	a->hi = (__u64)v6->in6_u.u6_addr32[1] << 32 | v6->in6_u.u6_addr32[0];

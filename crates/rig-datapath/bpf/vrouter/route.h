@@ -51,7 +51,11 @@ static always_inline const struct route *route_to(__u32 vrf, const struct addres
 	struct prefix_key prefix = { .length = VRF_BITS + 128, .vrf = vrf, .address = *to };
 	const struct route *r = bpf_map_lookup_elem(&hosts, &host);
 
-	return r ?: bpf_map_lookup_elem(&prefixes, &prefix);
+	if (r)
+		return r;
+	if (is_v4(to))
+		prefix.vrf |= OF_IPV4;
+	return bpf_map_lookup_elem(&prefixes, &prefix);
 }
 
 /* One of several ways. */

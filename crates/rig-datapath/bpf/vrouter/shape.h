@@ -15,8 +15,9 @@
 #define MAX_RULES (64 * RULE_WORDS)
 #define MAX_LISTS 2
 #define MAX_WAYS 64
-/* Of a prefix's length: the number of its VRF comes first. */
+/* Of a prefix's length: the number of its VRF comes first, with a bit for IPv4, whose addresses are in no prefix of IPv6. */
 #define VRF_BITS 32
+#define OF_IPV4 (1U << 31)
 #define LABELS (1 << 20)
 /* Reasons for drops have numbers below. */
 #define REASONS 80
@@ -63,7 +64,6 @@ enum next_hop_kind {
 	TO_GATEWAY = 3,
 	TO_VRF = 4,
 	TO_ONE = 5,
-	TO_ALL = 6,
 };
 
 enum encapsulation { MPLS_OVER_UDP = 1, MPLS_OVER_GRE = 2, VXLAN = 3 };

@@ -21,6 +21,8 @@ pub const MOST_WAYS: usize = 64;
 pub const FIRST_LABEL: u32 = 16;
 /// Of 20 bits.
 pub const LAST_LABEL: u32 = (1 << 20) - 1;
+/// Of 31 bits.
+pub const LAST_VRF: u32 = (1 << 31) - 1;
 /// Of 24 bits (RFC 7348).
 pub const LAST_VNI: u32 = (1 << 24) - 1;
 
@@ -82,10 +84,8 @@ pub struct Peer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vrf {
     pub routes: BTreeMap<IpNet, NextHop>,
-    /// Frames to these addresses are bridged.
+    /// Frames to these addresses are bridged; those to all, and to others, are dropped.
     pub macs: BTreeMap<Mac, NextHop>,
-    /// Who gets frames to all.
-    pub flood: Option<NextHop>,
 }
 
 /// Where packets go.
@@ -103,8 +103,6 @@ pub enum NextHop {
     Vrf(u32),
     /// One of several, each flow always the same.
     Ecmp(Vec<NextHop>),
-    /// A copy to each.
-    Flood(Vec<NextHop>),
 }
 
 /// A tunnel to another router, and whom it shall give its packets to.
@@ -225,6 +223,9 @@ impl Config {
             if *number == 0 || interface.index == 0 {
                 return wrong(format!("interface {number}: numbers begin with 1"));
             }
+            if interface.vrf > LAST_VRF {
+                return wrong(format!("interface {number} is in VRF {}, and {LAST_VRF} is the last", interface.vrf));
+            }
             if !self.vrfs.contains_key(&interface.vrf) {
                 return wrong(format!("interface {number} is in VRF {}, which there is not", interface.vrf));
             }
@@ -260,11 +261,8 @@ impl Config {
                 }
                 self.check(next_hop, &format!("VRF {number}, {prefix}"))?;
             }
-            for (mac, next_hop) in vrf.macs.iter() {
+            for (mac, next_hop) in &vrf.macs {
                 self.check(next_hop, &format!("VRF {number}, {mac}"))?;
-            }
-            if let Some(flood) = &vrf.flood {
-                self.check(flood, &format!("VRF {number}, flood"))?;
             }
         }
         for (label, next_hop) in &self.labels {
@@ -304,7 +302,7 @@ impl Config {
                 }
                 Ok(())
             }
-            NextHop::Ecmp(ways) | NextHop::Flood(ways) => {
+            NextHop::Ecmp(ways) => {
                 if ways.is_empty() || ways.len() > MOST_WAYS {
                     return wrong(format!("{} ways: choose from 1 to {MOST_WAYS}", ways.len()));
                 }

@@ -61,7 +61,7 @@ pub(super) struct Known {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hop {
     Itself(Vec<u8>),
-    Several { kind: u8, ways: Vec<(u32, u32)> },
+    Several(Vec<(u32, u32)>),
 }
 
 /// Which numbers stand for what.
@@ -318,8 +318,7 @@ impl Router {
                 hop = through(tunnel.encapsulation, underlay.address, tunnel.peer, peer, tunnel.mac);
                 label = tunnel.label;
             }
-            NextHop::Ecmp(all) => return self.several(config, kind::TO_ONE, all),
-            NextHop::Flood(all) => return self.several(config, kind::TO_ALL, all),
+            NextHop::Ecmp(all) => return self.several(config, all),
         }
         let (number, is_new) = self.numbers.hops.want(&Hop::Itself(hop.as_bytes().to_vec()))?;
         if is_new {
@@ -328,7 +327,7 @@ impl Router {
         Ok(Route { next_hop: number, label })
     }
 
-    fn several(&mut self, config: &Config, kind: u8, all: &[NextHop]) -> Result<Route, Error> {
+    fn several(&mut self, config: &Config, all: &[NextHop]) -> Result<Route, Error> {
         let routes = all.iter().map(|way| self.route(config, way)).collect::<Result<Vec<_>, _>>()?;
         let ways: Vec<(u32, u32)> = routes.iter().map(|route| (route.next_hop, route.label)).collect();
         let (place, is_new) = self.numbers.ways.want(&ways)?;
@@ -338,9 +337,9 @@ impl Router {
             self.tables.ways.set(&place, &value)?;
         }
         let count = ways.len() as u16;
-        let (number, is_new) = self.numbers.hops.want(&Hop::Several { kind, ways })?;
+        let (number, is_new) = self.numbers.hops.want(&Hop::Several(ways))?;
         if is_new {
-            let hop = shape::NextHop { kind, mtu: count, number: place, ..shape::NextHop::default() };
+            let hop = shape::NextHop { kind: kind::TO_ONE, mtu: count, number: place, ..shape::NextHop::default() };
             self.tables.next_hops.set(&number, &hop)?;
         }
         Ok(Route { next_hop: number, label: 0 })

@@ -23,8 +23,8 @@ mod sweep;
 mod trial;
 
 pub use config::{
-    Action, Config, Encapsulation, FIRST_LABEL, Interface, LAST_LABEL, LAST_VNI, List, MOST_LISTS, MOST_RULES,
-    MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
+    Action, Config, Encapsulation, FIRST_LABEL, Interface, LAST_LABEL, LAST_VNI, LAST_VRF, List, MOST_LISTS,
+    MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
 };
 pub use control::Router;
 pub use reason::Reason;

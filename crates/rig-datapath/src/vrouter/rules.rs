@@ -76,10 +76,17 @@ pub(super) fn number(address: IpAddr) -> u128 {
     }
 }
 
-fn range(prefix: &IpNet) -> (u128, Option<u128>) {
+/// The first address of IPv4 as a number, and the one behind its last.
+const IPV4: (u128, u128) = (0xffff << 32, 0x1_0000 << 32);
+
+/// First addresses and those behind the last; of IPv6 without those that are IPv4's.
+fn ranges(prefix: &IpNet) -> impl Iterator<Item = (u128, Option<u128>)> {
     let first = number(prefix.network());
-    let bits = 128 - mapped_length(prefix);
-    (first, 1_u128.checked_shl(bits).and_then(|size| first.checked_add(size)))
+    let behind = 1_u128.checked_shl(128 - mapped_length(prefix)).and_then(|size| first.checked_add(size));
+    let has_ipv4 = prefix.addr().is_ipv6() && first <= IPV4.0 && behind.is_none_or(|behind| behind >= IPV4.1);
+    let all =
+        if has_ipv4 { [Some((first, Some(IPV4.0))), Some((IPV4.1, behind))] } else { [Some((first, behind)), None] };
+    all.into_iter().flatten().filter(|(first, behind)| Some(*first) != *behind)
 }
 
 impl Compiled {
@@ -88,10 +95,7 @@ impl Compiled {
         let rules = list.rules.iter().enumerate();
         let addresses = rules.clone().flat_map(|(rule, Rule { remote, .. })| {
             let any = remote.is_empty().then_some((rule, 0, None));
-            let named = remote.iter().map(move |prefix| {
-                let (from, behind) = range(prefix);
-                (rule, from, behind)
-            });
+            let named = remote.iter().flat_map(ranges).map(move |(from, behind)| (rule, from, behind));
             any.into_iter().chain(named)
         });
         let cuts = rows.sweep(0_u128, addresses);
@@ -156,7 +160,8 @@ mod tests {
             let address = Ipv6Addr::from(0xfd00 << 112 | bits & 0x0303 << 96 | bits & 3);
             IpNet::new(address.into(), length).unwrap().trunc()
         });
-        prop_oneof![v4, v6]
+        let all = Just("::/0".parse().unwrap());
+        prop_oneof![4 => v4, 4 => v6, 1 => all]
     }
 
     fn rule() -> impl Strategy<Value = Rule> {

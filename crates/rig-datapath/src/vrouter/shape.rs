@@ -12,6 +12,8 @@ pub(crate) const RULE_WORDS: usize = 16;
 pub(crate) const MAX_LISTS: usize = 2;
 pub(crate) const MAX_WAYS: usize = 64;
 const VRF_BITS: u32 = 32;
+/// Of the number of a VRF, before prefixes of IPv4.
+const OF_IPV4: u32 = 1 << 31;
 /// Reasons for drops have numbers below.
 pub(crate) const REASONS: u32 = 80;
 /// Dropped packets that are remembered for each CPU.
@@ -25,7 +27,6 @@ pub(crate) mod kind {
     pub(crate) const TO_GATEWAY: u8 = 3;
     pub(crate) const TO_VRF: u8 = 4;
     pub(crate) const TO_ONE: u8 = 5;
-    pub(crate) const TO_ALL: u8 = 6;
 }
 
 /// Of `flags` of an interface.
@@ -179,7 +180,8 @@ impl HostKey {
 
 impl PrefixKey {
     pub(crate) fn new(vrf: u32, prefix: &IpNet) -> Self {
-        Self { length: VRF_BITS + mapped_length(prefix), vrf, address: prefix.network().into() }
+        let family = if prefix.addr().is_ipv4() { OF_IPV4 } else { 0 };
+        Self { length: VRF_BITS + mapped_length(prefix), vrf: vrf | family, address: prefix.network().into() }
     }
 }
 

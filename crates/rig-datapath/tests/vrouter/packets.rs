@@ -492,3 +492,22 @@ fn several_ways_are_shared_by_flow() {
     }
     assert_eq!(by.keys().copied().collect::<Vec<_>>(), [mac_of(0, 1), mac_of(0, 2)], "{by:?}");
 }
+
+#[test]
+fn a_route_to_all_of_ipv6_is_none_for_ipv4() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    vrf.routes.insert("::/0".parse().unwrap(), NextHop::Interface(2));
+    node.apply();
+    let (v4, v6) = ("192.0.2.77".parse::<IpAddr>().unwrap(), "2001:db8::77".parse::<IpAddr>().unwrap());
+    assert_eq!(node.refuses(&tcp(SYN, at(v4_of(0, 0), 1000), at(v4, 80))), Reason::NoRoute);
+    node.passes(&tcp(SYN, at(v6_of(0, 0), 1000), at(v6, 80)));
+    // Nor is a rule for it.
+    let of_ipv6 =
+        vec![Rule { remote: BTreeSet::from(["::/0".parse().unwrap()]), ..rule(None, 0..=u16::MAX, Action::Allow) }];
+    let anything = vec![rule(None, 0..=u16::MAX, Action::Allow)];
+    with_lists(&mut lab, of_ipv6, anything);
+    assert_eq!(lab.nodes[0].refuses(&tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80))), Reason::Policy);
+    lab.nodes[0].passes(&tcp(SYN, at(v6_of(0, 0), 1000), at(v6_of(0, 1), 80)));
+}
