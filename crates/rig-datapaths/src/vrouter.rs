@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ipnet::{IpNet, Ipv4Net};
 use rig_datapath::vrouter::{
     Action, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Router, Rule, Sizes, Timeouts,
     Tunnel, Underlay, Vni, Vrf,
@@ -16,6 +17,7 @@ use rig_testbed::datapath::{
     Asked, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, UnknownCommand, read_settings,
 };
 use rig_testbed::plan::{Link, Node, Plan};
+use rig_testbed::topology::{Endpoint, Topology};
 use rig_wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -104,7 +106,7 @@ impl Routing {
         let own: Own = read_settings(settings)?;
         let netlink = site.node().netlink()?;
         let index = |name: &str| Ok(netlink.index(name)?);
-        let config = config(site.plan(), site.number(), &own, index)?;
+        let config = config(site.topology(), site.plan(), site.number(), &own, index)?;
         let interfaces = config.interfaces.keys().copied().collect();
         let router = site.node().run(|| -> Result<Router> {
             let mut router = Router::load(Sizes::default())?;
@@ -147,6 +149,7 @@ impl From<Wrapping> for Encapsulation {
 
 /// A container as its node and others see it.
 struct Container {
+    name: String,
     number: u32,
     /// The node's end of its link.
     port: String,
@@ -163,6 +166,7 @@ fn containers(node: &Node) -> Vec<Container> {
     let container = |(number, space): (u32, &rig_testbed::plan::Space)| {
         let (port, end) = (port_of(&space.name)?, space.interface(UPLINK)?);
         Some(Container {
+            name: space.name.clone(),
             number,
             port: port.name.clone(),
             mac: Mac(end.mac?.0),
@@ -183,7 +187,13 @@ fn underlay(node: &Node) -> Option<(Ipv4Addr, u16)> {
 }
 
 /// What the router of node `own` of a testbed does.
-fn config(plan: &Plan, own: usize, settings: &Own, index: impl Fn(&str) -> Result<u32>) -> Result<Config> {
+fn config(
+    topology: &Topology,
+    plan: &Plan,
+    own: usize,
+    settings: &Own,
+    index: impl Fn(&str) -> Result<u32>,
+) -> Result<Config> {
     let encapsulation = Encapsulation::from(settings.encapsulation);
     let mut config = Config { mac: ROUTER_MAC, ..Config::default() };
     let mut vrf = Vrf::default();
@@ -209,6 +219,12 @@ fn config(plan: &Plan, own: usize, settings: &Own, index: impl Fn(&str) -> Resul
             };
             for address in container.addresses {
                 vrf.routes.insert(address.into(), next_hop.clone());
+            }
+            // Of packets that the endpoint makes itself.
+            let endpoint: Option<Endpoint> = container.name.parse().ok();
+            if let Some(pool) = endpoint.and_then(|endpoint| topology.pool(&endpoint)) {
+                let (address, length) = pool.subnet();
+                vrf.routes.insert(IpNet::new(address, length)?, next_hop.clone());
             }
             vrf.macs.insert(container.mac, next_hop);
         }
@@ -237,11 +253,11 @@ fn config(plan: &Plan, own: usize, settings: &Own, index: impl Fn(&str) -> Resul
     Ok(config)
 }
 
-/// `rules` for as many prefixes of RFC 2544's networks, of which no container is, and one that allows all.
+/// `rules` for as many prefixes of 100.64.0.0/10 (RFC 6598), of which no container is, and one that allows all.
 fn list(rules: u32) -> Result<List> {
     let remote = |number: u32| -> Result<BTreeSet<_>> {
-        let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 0)) + number * 16);
-        Ok(BTreeSet::from([ipnet::Ipv4Net::new(address, 28)?.into()]))
+        let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(100, 64, 0, 0)) + number * 16);
+        Ok(BTreeSet::from([Ipv4Net::new(address, 28)?.into()]))
     };
     let mut all = (0..rules)
         .map(|number| {

@@ -19,7 +19,7 @@ use rig_sys::cpu::CpuSet;
 pub use wire::WireOptions;
 
 use self::paths::{Asked, Draft};
-pub use self::paths::{Endpoints, Layout, Path};
+pub use self::paths::{Endpoints, Layout, Path, XdpHook};
 use crate::plan::Plan;
 
 /// The interface that joins an endpoint or a node to the outside; of a DUT, to the client. Where there are several lanes,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rig_load::record::End;
 use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
-use rig_testbed::topology::{Endpoint, Endpoints, Family, NextHop, Pool, Topology, uplink};
+use rig_testbed::topology::{Endpoint, Endpoints, Family, NextHop, Pool, Topology, XdpHook, uplink};
 use rig_testbed::{Dut, UPLINK};
 
 use super::super::load::{LoadError, error};
@@ -57,7 +57,11 @@ pub fn at_port(load: &PacketLoad, traffic: &PacketTraffic, topology: &Topology, 
         };
         Some(PortPlan {
             interface,
-            driver: traffic.driver,
+            driver: match (traffic.driver, topology.path().xdp_hook()) {
+                // The driver would be there, and see nothing.
+                (Driver::Auto, XdpHook::PassedBy) => Driver::XdpGeneric,
+                (asked, _) => asked,
+            },
             address: pool.port(),
             gateway,
             vlan: None,
@@ -142,11 +146,15 @@ pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology)
             }
         }
     }
-    if !topology.path().takes_xdp() && traffic.driver == Driver::Xdp {
-        return error(
-            format!("driver 'xdp' on a {} interface, which has no hook for it", topology.path()),
-            "use driver \"xdp-generic\", \"packet\" or \"auto\"",
-        );
+    let (path, hint) = (topology.path(), "use driver \"xdp-generic\", \"packet\" or \"auto\"");
+    match path.xdp_hook() {
+        XdpHook::Absent if traffic.driver == Driver::Xdp => {
+            return error(format!("driver 'xdp' on a {path} interface, which has no hook for it"), hint);
+        }
+        XdpHook::PassedBy if traffic.driver == Driver::Xdp => {
+            return error(format!("driver 'xdp' on path {path}, whose packets pass it by"), hint);
+        }
+        _ => {}
     }
     if topology.endpoint_mtu() > 9000 {
         return error(

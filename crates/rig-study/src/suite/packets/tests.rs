@@ -93,6 +93,7 @@ fn what_packets_cannot_be_is_refused_with_line_and_next_step() {
     }
     refused("etun", &with("workers = 2"), &["2 workers", "one queue"]);
     refused("macvlan", &with("driver = \"xdp\""), &["macvlan", "xdp-generic"]);
+    refused("vrouter", &with("driver = \"xdp\""), &["vrouter", "xdp-generic"]);
 }
 
 #[test]

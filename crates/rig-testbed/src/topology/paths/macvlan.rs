@@ -1,6 +1,6 @@
 //! Path `macvlan`: each container has a macvlan interface on its node's wire.
 
-use super::{Definition, Draft, Endpoints, Layout};
+use super::{Definition, Draft, Endpoints, Layout, XdpHook};
 use crate::plan::{At, Interface, Link};
 use crate::topology::UPLINK;
 
@@ -37,7 +37,7 @@ impl Definition for Macvlan {
         true
     }
 
-    fn takes_xdp(&self) -> bool {
-        false
+    fn xdp_hook(&self) -> XdpHook {
+        XdpHook::Absent
     }
 }

@@ -74,6 +74,17 @@ pub enum Endpoints {
     ContainersOrNode,
 }
 
+/// What XDP programs in the drivers of the ends' interfaces see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XdpHook {
+    /// All frames.
+    Present,
+    /// The driver has none.
+    Absent,
+    /// The driver has one, which frames pass by; the kernel's generic hook sees them.
+    PassedBy,
+}
+
 /// What differs from path to path. An implementation has no state: it says how things are.
 pub(crate) trait Definition: Sync {
     /// As suites write it.
@@ -118,9 +129,9 @@ pub(crate) trait Definition: Sync {
         three::next_hop(topology, node).unwrap_or_else(|| NextHop::Peer(peer.clone()))
     }
 
-    /// Whether drivers hand frames of the ends' interfaces to XDP programs.
-    fn takes_xdp(&self) -> bool {
-        true
+    /// What XDP programs in the drivers of the ends' interfaces see.
+    fn xdp_hook(&self) -> XdpHook {
+        XdpHook::Present
     }
 
     /// The datapath without which its nodes carry nothing: of the DUT, where there is one, of all nodes otherwise.
@@ -186,9 +197,9 @@ impl Path {
         self.0.overhead(family)
     }
 
-    /// Whether drivers hand frames of the ends' interfaces to XDP programs.
-    pub fn takes_xdp(self) -> bool {
-        self.0.takes_xdp()
+    /// What XDP programs in the drivers of the ends' interfaces see.
+    pub fn xdp_hook(self) -> XdpHook {
+        self.0.xdp_hook()
     }
 
     /// The datapath without which its nodes carry nothing: of the DUT, where there is one, of all nodes otherwise.

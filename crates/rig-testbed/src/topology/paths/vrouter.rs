@@ -3,13 +3,17 @@
 //!
 //! Tunnels begin and end at IPv4 addresses of the nodes, whatever the containers' family is.
 
-use super::{Definition, Draft, Endpoints, Layout};
+use super::{Asked, Definition, Draft, Endpoints, Layout, XdpHook};
 use crate::plan::Cidr;
-use crate::topology::Family;
 use crate::topology::address::v4;
+use crate::topology::{Family, TopologyError};
 
 /// What the path's nodes run.
 pub(super) const DATAPATH: &str = "vrouter";
+
+/// Bytes of the largest packet that a tc program may make (the kernel's SKB_MAX_ALLOC, of four pages); those that are still to
+/// be cut into segments may be larger.
+const LARGEST: u32 = 16_000;
 
 pub(super) struct Vrouter;
 
@@ -24,6 +28,18 @@ impl Definition for Vrouter {
 
     fn endpoints(&self) -> Endpoints {
         Endpoints::Containers
+    }
+
+    fn requirements(&self, asked: &Asked<'_>) -> Result<(), TopologyError> {
+        asked.check()?;
+        match asked.wire {
+            Some(wire) if wire.mtu > LARGEST => {
+                let what = format!("path vrouter with an MTU of {} bytes", wire.mtu);
+                let hint = format!("choose at most {LARGEST} bytes: tc programs make no larger packets");
+                Err(TopologyError::new(what, hint))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn datapath(&self) -> Option<&'static str> {
@@ -52,8 +68,8 @@ impl Definition for Vrouter {
     }
 
     /// Packets come to containers past their interfaces' drivers (bpf_redirect_peer).
-    fn takes_xdp(&self) -> bool {
-        false
+    fn xdp_hook(&self) -> XdpHook {
+        XdpHook::PassedBy
     }
 }
 
