@@ -74,24 +74,9 @@ fn label_of(container: usize) -> u32 {
 }
 
 impl Lab {
-    /// `None`, said aloud, where eBPF programs cannot be loaded.
+    /// Containers without rules, whose flows are remembered. `None`, said aloud, where eBPF programs cannot be loaded.
     pub fn new(nodes: usize, containers: usize, encapsulation: Encapsulation) -> Option<Self> {
-        Self::with(
-            nodes,
-            containers,
-            encapsulation,
-            Some(Policy::default()),
-            u32::from(1500 - encapsulation.overhead()),
-        )
-    }
-
-    pub fn with(
-        nodes: usize,
-        containers: usize,
-        encapsulation: Encapsulation,
-        policy: Option<Policy>,
-        mtu: u32,
-    ) -> Option<Self> {
+        let mtu = WIRE - u32::from(encapsulation.overhead());
         if !netns::may_create_namespaces() {
             skip(Lack::Root, "network namespaces and eBPF programs need it");
             return None;
@@ -127,7 +112,7 @@ impl Lab {
             }
         }
         for number in 0..nodes {
-            let config = lab.config(number, containers, encapsulation, policy.as_ref());
+            let config = lab.config(number, containers, encapsulation);
             let node = &mut lab.nodes[number];
             node.config = config;
             node.apply();
@@ -136,7 +121,7 @@ impl Lab {
     }
 
     /// One network, in which every container has an IPv4 and an IPv6 address.
-    fn config(&self, own: usize, containers: usize, encapsulation: Encapsulation, policy: Option<&Policy>) -> Config {
+    fn config(&self, own: usize, containers: usize, encapsulation: Encapsulation) -> Config {
         let (mut vrf, mut interfaces, mut labels) = (Vrf::default(), BTreeMap::new(), BTreeMap::new());
         for node in 0..self.nodes.len() {
             for container in 0..containers {
@@ -171,7 +156,7 @@ impl Lab {
                     mac: mac_of(own as u8, container),
                     gateway: Some(Ipv4Addr::new(10, 7, 0, 1)),
                     gateway6: Some("fd07::1".parse().unwrap()),
-                    policy: policy.cloned(),
+                    policy: Some(Policy::default()),
                 },
             );
             labels.insert(label_of(container), NextHop::Interface(number));
