@@ -7,6 +7,9 @@
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
+/* To the programs of others behind this one, and then to the host (linux/bpf.h, Linux 6.6). */
+#define TCX_NEXT -1
+
 /* So that what is looked at lies in one piece. */
 static always_inline int pull(struct __sk_buff *skb, __u32 bytes)
 {
@@ -78,7 +81,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 			return tell(skb, p, number, nh->mtu);
 		}
 	} else if (nh->kind != TO_INTERFACE) {
-		return drop(p, number, nh->kind == DISCARD ? REASON_DISCARD : REASON_INVALID_NH);
+		return drop(p, number, REASON_INVALID_NH);
 	}
 	if (is_routed) {
 		if (p->ipv6)
@@ -257,7 +260,7 @@ int from_underlay(struct __sk_buff *skb)
 	struct ethhdr inner;
 
 	if (!p || !c || pull(skb, LOOKED_AT) || !parse_outer(skb, c, &o, &reason))
-		return TC_ACT_OK;
+		return TCX_NEXT;
 	__builtin_memset(p, 0, sizeof(*p));
 	if (!bpf_map_lookup_elem(&peers, &o.source)) {
 		set_v4(&p->key.source, o.source);

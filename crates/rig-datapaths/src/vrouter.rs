@@ -20,7 +20,7 @@ use rig_testbed::plan::{Link, Node, Plan};
 use rig_testbed::topology::{Endpoint, Topology};
 use rig_wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// tc programs on the node's ends of containers' links and on the wire.
 #[derive(Debug)]
@@ -296,9 +296,9 @@ impl Live for Routing {
     }
 
     fn state(&self) -> Result<State> {
-        let mut more = Map::new();
-        more.insert("flows".to_owned(), self.router.flows().len().into());
-        Ok(State { more, ..State::default() })
+        let each = self.interfaces.iter().map(|interface| self.router.connections(*interface));
+        let connections = each.sum::<Result<u64, _>>()?;
+        Ok(State { connections: Some(connections), ..State::default() })
     }
 
     fn command(&mut self, name: &str, _arguments: &Value) -> Result<Value> {

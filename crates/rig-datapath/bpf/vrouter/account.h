@@ -30,10 +30,14 @@ static always_inline void count_out(__u32 interface, __u32 bytes)
 /* Counts a packet of an interface, 0 for none, as dropped, and notes it. */
 static __attribute__((noinline)) int drop(const struct packet *p, __u32 interface, __u32 reason)
 {
-	__u32 key = interface * REASONS + reason, zero = 0, *turn;
-	__u64 *count = bpf_map_lookup_elem(&drops, &key);
+	__u32 key, zero = 0, *turn;
 	struct dropped *d;
+	__u64 *count;
 
+	if (reason == NOWHERE)
+		reason = REASON_DISCARD;
+	key = interface * REASONS + reason;
+	count = bpf_map_lookup_elem(&drops, &key);
 	if (count)
 		(*count)++;
 	turn = bpf_map_lookup_elem(&drop_turns, &zero);

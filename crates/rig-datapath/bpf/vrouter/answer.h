@@ -65,7 +65,7 @@ static always_inline int answer_arp(struct __sk_buff *skb, struct packet *p, con
 	set_v4(&target, asked);
 	/* Whoever asks for an address of its own wants to know whether somebody else has it. */
 	if (a->operation != bpf_htons(1) || asked == a->sender || !answers_for(at, &target))
-		return TC_ACT_SHOT;
+		return drop(p, number, REASON_UNANSWERED);
 	set_mac(ethernet->h_dest, a->sender_mac);
 	set_mac(ethernet->h_source, c->mac);
 	a->operation = bpf_htons(2);
@@ -96,7 +96,7 @@ static always_inline int answer_solicitation(struct __sk_buff *skb, struct packe
 	set_v6(&target, &s->target);
 	/* From nobody yet: it asks whether its address is somebody else's (RFC 4862, 5.4). */
 	if ((!p->key.source.hi && !p->key.source.lo) || !answers_for(at, &target))
-		return TC_ACT_SHOT;
+		return drop(p, number, REASON_UNANSWERED);
 	if (bpf_skb_change_tail(skb, ETH_HLEN + sizeof(*a), 0))
 		return drop(p, number, REASON_PUSH);
 	ethernet = (void *)(long)skb->data;

@@ -99,12 +99,12 @@ static __attribute__((noinline)) int join_fragments(struct __sk_buff *skb, struc
 static always_inline int enter(const struct packet *p, const struct flow *own, const struct flow_key *back_key,
 			       const struct flow *back, const struct interface *at, __u32 number)
 {
-	__u64 *count = bpf_map_lookup_elem(&held, &number);
+	__u64 *count = bpf_map_lookup_elem(&begun, &number), *gone = bpf_map_lookup_elem(&ended, &number);
 	int error;
 
-	if (!count)
+	if (!count || !gone)
 		return REASON_INVALID_IF;
-	if (at->most_flows && *count >= at->most_flows)
+	if (at->most_flows && *count - *gone >= at->most_flows)
 		return REASON_NEW_FLOWS;
 	/* The answer's first: it may come while this packet is still here. */
 	error = bpf_map_update_elem(&flows, back_key, back, BPF_NOEXIST);

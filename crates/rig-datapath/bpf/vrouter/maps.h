@@ -134,13 +134,20 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* Flows of each interface. */
+/* Flows of each interface that have begun, which programs count, and that have ended, which the control plane counts. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} held SEC(".maps");
+} begun SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} ended SEC(".maps");
 
 /* Ports of packets that come in fragments, of which the first alone has them. */
 struct {

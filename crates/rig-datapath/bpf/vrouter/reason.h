@@ -6,6 +6,9 @@
 #ifndef VROUTER_REASON_H
 #define VROUTER_REASON_H
 
+/* In place of REASON_DISCARD where 0 is none. */
+#define NOWHERE 255
+
 enum reason {
 	REASON_DISCARD = 0,
 	REASON_PULL = 1,
@@ -31,6 +34,7 @@ enum reason {
 	REASON_POLICY = 68,
 	REASON_ECN = 69,
 	REASON_NO_PEER = 70,
+	REASON_UNANSWERED = 71,
 };
 
 #endif

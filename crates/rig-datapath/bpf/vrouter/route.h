@@ -93,7 +93,7 @@ static __attribute__((noinline)) int resolve(__u32 vrf, const struct address *to
 			vrf = nh->number;
 			continue;
 		}
-		return 0;
+		return nh->kind == DISCARD ? NOWHERE : 0;
 	}
 	return REASON_INVALID_NH;
 }

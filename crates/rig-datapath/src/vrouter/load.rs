@@ -34,7 +34,8 @@ pub(super) struct Tables {
     pub(super) bounds: Map,
     pub(super) rows: Map,
     pub(super) flows: Map,
-    pub(super) held: Map,
+    pub(super) begun: Map,
+    pub(super) ended: Map,
     pub(super) traffic: Map,
     pub(super) drops: Map,
     pub(super) dropped: Map,
@@ -61,7 +62,8 @@ impl Tables {
             bounds: map("bounds", size_of::<shape::Bound>())?,
             rows: map("rows", size_of::<shape::Row>())?,
             flows: map("flows", size_of::<shape::Flow>())?,
-            held: map("held", size_of::<u64>())?,
+            begun: map("begun", size_of::<u64>())?,
+            ended: map("ended", size_of::<u64>())?,
             traffic: map("traffic", size_of::<shape::Traffic>())?,
             drops: map("drops", size_of::<u64>())?,
             dropped: map("dropped", size_of::<shape::Dropped>())?,
@@ -73,7 +75,7 @@ impl Tables {
 fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
-        "interfaces" | "held" | "traffic" => sizes.interfaces + 1,
+        "interfaces" | "begun" | "ended" | "traffic" => sizes.interfaces + 1,
         "drops" => (sizes.interfaces + 1) * REASONS,
         "next_hops" => sizes.next_hops,
         "ways" => sizes.ways,

@@ -31,6 +31,7 @@ reasons! {
         Policy = 68, "policy", "rules do not let it begin a flow", "allow it, or nothing";
         Ecn = 69, "ecn", "the underlay marked congestion on a packet whose sender does not know of ECN (RFC 6040)", "less load on the underlay";
         NoPeer = 70, "no_peer", "a tunnel's packet from an address that is no peer", "add the peer, or find out who sends them";
+        Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, or one that it has no route to", "nothing: whoever comes up asks whether its address is somebody else's";
     }
 }
 

@@ -86,6 +86,12 @@ impl Router {
         }))
     }
 
+    /// Connections of an interface that are remembered, both directions of each as one.
+    pub fn connections(&self, interface: u32) -> Result<u64, Error> {
+        let (begun, ended): (u64, u64) = (self.tables.begun.at(interface)?, self.tables.ended.at(interface)?);
+        Ok(begun.saturating_sub(ended))
+    }
+
     /// Packets of an interface that were dropped, 0 for those of none, by reason; for each CPU that there can be.
     pub fn drops_of(&self, interface: u32) -> Result<Vec<(Reason, Vec<u64>)>, Error> {
         let of = |reason: &Reason| Ok((*reason, self.tables.drops.per_cpu(interface * REASONS + reason.number())?));

@@ -108,7 +108,7 @@ impl Sweeper {
 
     /// One flow less of an interface.
     fn release(&self, interface: u32) -> Result<(), Error> {
-        let held: u64 = self.tables.held.at(interface)?;
-        self.tables.held.set(&interface, &held.saturating_sub(1))
+        let ended: u64 = self.tables.ended.at(interface)?;
+        self.tables.ended.set(&interface, &(ended + 1))
     }
 }

@@ -17,7 +17,7 @@ pub enum Side {
     Underlay,
 }
 
-/// What a program decides (linux/pkt_cls.h).
+/// What a program decides (linux/pkt_cls.h, linux/bpf.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Left to the kernel.
@@ -31,7 +31,8 @@ pub enum Verdict {
 impl From<u32> for Verdict {
     fn from(action: u32) -> Self {
         match action {
-            0 => Self::Pass,
+            // To whoever is next there (TCX_NEXT).
+            u32::MAX => Self::Pass,
             2 => Self::Drop,
             7 => Self::Redirect,
             other => Self::Other(other),

@@ -66,9 +66,10 @@ impl Node {
         let outcome = give();
         assert_eq!(outcome.verdict, Verdict::Drop);
         let now = self.drops();
-        // Containers' own questions for routers come when they like.
+        // Containers' own questions for routers come when they like, and those for addresses.
         let grown = |reason: &&Reason| {
-            **reason != Reason::L2NoRoute && now.get(&reason.number()) > before.get(&reason.number())
+            !matches!(reason, Reason::L2NoRoute | Reason::Unanswered)
+                && now.get(&reason.number()) > before.get(&reason.number())
         };
         let reasons: Vec<_> = Reason::ALL.iter().filter(grown).collect();
         assert_eq!(reasons.len(), 1, "{reasons:?}");
@@ -116,9 +117,12 @@ fn questions_for_addresses_are_answered_with_the_routers() {
         assert_eq!(answer.operation, Operation::Reply);
         assert_eq!((answer.sender, answer.target), ((ROUTER_MAC, known), (mac_of(0, 0), v4_of(0, 0))));
     }
+    let unanswered = || node.drops().get(&Reason::Unanswered.number()).copied().unwrap_or(0);
+    let before = unanswered();
     // Its own, and one that nobody has.
     assert_eq!(ask(v4_of(0, 0)).verdict, Verdict::Drop);
     assert_eq!(ask(Ipv4Addr::new(10, 7, 9, 9)).verdict, Verdict::Drop);
+    assert!(unanswered() >= before + 2);
 }
 
 #[test]
@@ -410,6 +414,19 @@ fn changed_rules_are_for_the_next_packet_of_a_flow() {
 }
 
 #[test]
+fn routes_to_nowhere_are_no_flows() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    vrf.routes.insert("10.9.0.0/16".parse().unwrap(), NextHop::Discard);
+    node.apply();
+    let packet = tcp(SYN, at(v4_of(0, 0), 1000), at(Ipv4Addr::new(10, 9, 1, 1), 80));
+    assert_eq!(node.refuses(&packet), Reason::Discard);
+    assert!(node.router.flows().is_empty());
+    assert_eq!(node.refuses(&tcp(SYN, at(v4_of(0, 0), 1000), at(Ipv4Addr::new(10, 8, 1, 1), 80))), Reason::NoRoute);
+}
+
+#[test]
 fn nobody_sends_from_anothers_address() {
     let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
     let node = &lab.nodes[0];
@@ -464,8 +481,10 @@ fn silent_flows_end() {
     assert_eq!(back(node, &tcp(FIN | ACK, b, a)), Verdict::Redirect);
     assert_eq!(sweeper.sweep(&timeouts).unwrap(), 0);
     node.router.set_tick(start + 305 * second).unwrap();
+    assert_eq!(node.router.connections(1).unwrap(), 1);
     assert_eq!(sweeper.sweep(&timeouts).unwrap(), 1);
     assert!(node.router.flows().is_empty());
+    assert_eq!(node.router.connections(1).unwrap(), 0);
     // A connection that nobody answers.
     node.passes(&tcp(SYN, a, b));
     node.router.set_tick(start + 340 * second).unwrap();
