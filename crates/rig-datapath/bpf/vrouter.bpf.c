@@ -354,3 +354,10 @@ int from_underlay(struct __sk_buff *skb)
 	}
 	return deliver(skb, p, nh, c, keeps_macs);
 }
+
+/* What it takes to run a program at all, to compare with. */
+SEC("tcx/ingress")
+int nothing(struct __sk_buff *skb)
+{
+	return TCX_NEXT;
+}

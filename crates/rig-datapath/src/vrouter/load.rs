@@ -14,6 +14,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"))
 /// What packets of containers come to, and what those of tunnels do.
 pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
+pub(super) const NOTHING: &str = "nothing";
 
 /// The maps, by their names in bpf/vrouter/maps.h.
 #[derive(Debug)]

@@ -77,6 +77,8 @@ impl Sweeper {
             if Some(silent(&flow)) < shortest {
                 continue;
             }
+            // It may have gone with its other direction since, or have had a packet.
+            let Some(flow) = self.tables.flows.get::<_, shape::Flow>(&key)? else { continue };
             let reverse = FlowKey {
                 source: key.destination,
                 destination: key.source,

@@ -8,13 +8,15 @@ use crate::Error;
 use crate::object::program as find;
 
 use super::control::Router;
-use super::load::{FROM_CONTAINER, FROM_UNDERLAY};
+use super::load::{FROM_CONTAINER, FROM_UNDERLAY, NOTHING};
 
 /// From where a packet comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     Container,
     Underlay,
+    /// To a program that does nothing, to compare with.
+    Nowhere,
 }
 
 /// What a program decides (linux/pkt_cls.h, linux/bpf.h).
@@ -67,6 +69,7 @@ impl Router {
         let program = match side {
             Side::Container => FROM_CONTAINER,
             Side::Underlay => FROM_UNDERLAY,
+            Side::Nowhere => NOTHING,
         };
         let mut out = vec![0; frame.len() + GROWTH];
         let mut context = [0_u8; CONTEXT];

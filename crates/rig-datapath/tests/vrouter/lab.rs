@@ -15,7 +15,7 @@ use rig_wire::ethernet::Mac;
 /// MTU of the wire.
 pub const WIRE: u32 = 1500;
 const VRF: u32 = 1;
-const VNI: u32 = 4242;
+pub const VNI: u32 = 4242;
 
 pub struct Node {
     pub ns: NetNs,
@@ -47,7 +47,7 @@ pub fn small() -> Sizes {
     }
 }
 
-fn run(ns: &NetNs, arguments: &str) {
+pub fn run(ns: &NetNs, arguments: &str) {
     let output = ns.run(|| Command::new("ip").args(arguments.split_whitespace()).output().unwrap()).unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -65,7 +65,7 @@ pub fn v6_of(node: usize, container: usize) -> IpAddr {
     format!("fd07::{node}:{}", 10 + container).parse().unwrap()
 }
 
-fn underlay_of(node: usize) -> Ipv4Addr {
+pub fn underlay_of(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, 1 + node as u8)
 }
 

@@ -5,5 +5,6 @@
 #[allow(dead_code, reason = "the balancer's tests need more of them")]
 mod frames;
 mod lab;
+mod outer;
 mod packets;
 mod traffic;

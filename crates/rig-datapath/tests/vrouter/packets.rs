@@ -12,25 +12,17 @@ use rig_wire::checksum::Sum;
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::icmp::Icmp;
 use rig_wire::icmpv6::Icmpv6;
-use rig_wire::ipv4::{self, Ipv4};
+use rig_wire::ipv4::Ipv4;
 use rig_wire::ipv6::Ipv6;
+use rig_wire::protocol;
 use rig_wire::tcp::flags::{ACK, FIN, SYN};
-use rig_wire::{protocol, udp, vxlan};
 
 use crate::frames::{self, Frame, L4};
 use crate::lab::{Lab, Node, mac_of, v4_of, v6_of};
+use crate::outer::{at, framed, rule, tcp, wrapped};
 
 /// Addresses of the lab's network.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 1);
-const MPLS: u16 = 6635;
-
-fn framed(source: Mac, destination: Mac, packet: &[u8]) -> Vec<u8> {
-    let kind = if packet[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
-    let mut bytes = vec![0; ethernet::HEADER];
-    ethernet::Header { destination, source, vlan: None, ethertype: kind }.write(&mut bytes).unwrap();
-    bytes.extend(packet);
-    bytes
-}
 
 impl Node {
     fn index(&self, interface: &str) -> u32 {
@@ -80,15 +72,6 @@ impl Node {
     fn refuses(&self, packet: &[u8]) -> Reason {
         self.reason(|| self.send(packet))
     }
-}
-
-/// A packet that is no neighbour's question, so that nothing but the test is counted.
-fn tcp(flags: u8, source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
-    Frame::new(L4::Tcp(flags), source, destination).packet()
-}
-
-fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
-    SocketAddr::new(address.into(), port)
 }
 
 #[test]
@@ -195,34 +178,6 @@ fn packets_of_one_node_go_from_interface_to_interface() {
     let flows = node.router.flows();
     assert_eq!(flows.len(), 4, "{flows:?}");
     assert!(flows.iter().all(|flow| flow.packets == 1), "{flows:?}");
-}
-
-/// The outer packet that a tunnel makes of an inner one.
-fn wrapped(encapsulation: Encapsulation, inner: &[u8], ttl: u8, port: u16, from: usize) -> Vec<u8> {
-    let address = |node: usize| Ipv4Addr::new(192, 0, 2, 1 + node as u8);
-    let (source, destination) = (address(from), address(1 - from));
-    let label = |label: u32| (label << 12 | 0x100 | u32::from(ttl)).to_be_bytes();
-    let (proto, payload) = match encapsulation {
-        Encapsulation::MplsOverGre => (47, [&[0, 0, 0x88, 0x47][..], &label(100), inner].concat()),
-        Encapsulation::MplsOverUdp => (protocol::UDP, [&label(100)[..], inner].concat()),
-        Encapsulation::Vxlan => {
-            let mut header = vec![0; vxlan::HEADER];
-            vxlan::write(&mut header, 4242).unwrap();
-            (protocol::UDP, [header, framed(ROUTER_MAC, mac_of(1 - from as u8, 0), inner)].concat())
-        }
-    };
-    let mut l4 = Vec::new();
-    if proto == protocol::UDP {
-        let to = if encapsulation == Encapsulation::Vxlan { vxlan::PORT } else { MPLS };
-        l4 = vec![0; udp::HEADER];
-        l4[..2].copy_from_slice(&port.to_be_bytes());
-        l4[2..4].copy_from_slice(&to.to_be_bytes());
-        l4[4..6].copy_from_slice(&((udp::HEADER + payload.len()) as u16).to_be_bytes());
-    }
-    l4.extend(payload);
-    let mut ip = vec![0; 20];
-    ipv4::Header { source, destination, protocol: proto, ttl: 64, tos: 0 }.write(&mut ip, l4.len()).unwrap();
-    [ip, l4].concat()
 }
 
 #[test]
@@ -355,10 +310,6 @@ fn senders_are_told_of_a_smaller_mtu() {
     assert_eq!(node.drops()[&Reason::TooBigTold.number()], 2);
 }
 
-fn rule(protocol: Option<u8>, ports: std::ops::RangeInclusive<u16>, action: Action) -> Rule {
-    Rule { protocol, ports, remote: BTreeSet::new(), action }
-}
-
 fn with_lists(lab: &mut Lab, outward: Vec<Rule>, inward: Vec<Rule>) {
     let node = &mut lab.nodes[0];
     let list = |rules| List { rules, otherwise: Action::Deny };
@@ -485,10 +436,13 @@ fn silent_flows_end() {
     assert_eq!(sweeper.sweep(&timeouts).unwrap(), 1);
     assert!(node.router.flows().is_empty());
     assert_eq!(node.router.connections(1).unwrap(), 0);
-    // A connection that nobody answers.
-    node.passes(&tcp(SYN, a, b));
-    node.router.set_tick(start + 340 * second).unwrap();
-    assert_eq!(sweeper.sweep(&timeouts).unwrap(), 1);
+    // Connections that nobody answers: many, so that either direction is met first.
+    for port in 2000..2100 {
+        node.passes(&tcp(SYN, at(a.ip(), port), b));
+    }
+    node.router.set_tick(start + 900 * second).unwrap();
+    assert_eq!(sweeper.sweep(&timeouts).unwrap(), 100);
+    assert!(node.router.flows().is_empty());
 }
 
 #[test]

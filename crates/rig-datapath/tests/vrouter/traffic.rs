@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rig_datapath::vrouter::Encapsulation;
 use rig_sys::netns::NetNs;
 
-use crate::lab::{Lab, v4_of, v6_of};
+use crate::lab::{Lab, VNI, mac_of, run, underlay_of, v4_of, v6_of};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -105,4 +105,31 @@ fn containers_talk_by_mpls_over_gre() {
 #[test]
 fn containers_talk_by_vxlan() {
     talk_over(Encapsulation::Vxlan);
+}
+
+/// The kernel's own VXLAN takes the place of a router, and of the container behind it.
+#[test]
+fn a_container_talks_to_the_kernels_vxlan() {
+    let Some(mut lab) = Lab::new(2, 1, Encapsulation::Vxlan) else { return };
+    let kernel = lab.nodes.pop().unwrap();
+    drop(kernel.router);
+    let (near, far) = (underlay_of(0), underlay_of(1));
+    let [own, other] = [(0, mac_of(0, 0)), (1, mac_of(1, 0))];
+    for step in [
+        format!(
+            "link add vxlan0 address {} mtu 1450 type vxlan id {VNI} dstport 4789 local {far} remote {near} dev wire nolearning",
+            other.1
+        ),
+        format!("addr add {}/16 dev vxlan0", v4_of(1, 0)),
+        format!("addr add {}/64 dev vxlan0 nodad", v6_of(1, 0)),
+        "link set vxlan0 up".to_owned(),
+        // Questions for addresses are not what a router's packets are about.
+        format!("neigh replace {} lladdr {} dev vxlan0", v4_of(own.0, 0), own.1),
+        format!("neigh replace {} lladdr {} dev vxlan0", v6_of(own.0, 0), own.1),
+    ] {
+        run(&kernel.ns, &step);
+    }
+    let a = &lab.nodes[0].containers[0];
+    carry(a, &kernel.ns, v4_of(1, 0).into(), || said(&lab));
+    carry(&kernel.ns, a, v6_of(0, 0), || said(&lab));
 }
