@@ -96,15 +96,14 @@ impl Plan {
     fn node_lines(&self, node: &Node) -> Vec<String> {
         let Some((own, containers)) = node.spaces.split_first() else { return Vec::new() };
         let mut layers: Vec<Vec<String>> = Vec::new();
-        if let Some(datapath) = &node.datapath {
-            layers.push(vec![datapath.clone()]);
-        } else if containers.is_empty() {
-            layers.push(vec!["network stack".to_owned()]);
-        } else {
+        if !containers.is_empty() {
             layers.push(container_lines(containers));
-            if own.forwards() {
-                layers.push(vec!["routing".to_owned()]);
-            }
+        }
+        match &node.datapath {
+            Some(datapath) => layers.push(vec![datapath.clone()]),
+            None if containers.is_empty() => layers.push(vec!["network stack".to_owned()]),
+            None if own.forwards() => layers.push(vec!["routing".to_owned()]),
+            None => {}
         }
         for interface in &own.interfaces {
             match &interface.link {
@@ -205,6 +204,7 @@ mod tests {
             (named("etun"), vec!["a/one"], vec!["b/two"]),
             (named("bridge"), vec!["a/1", "a/2", "a/3", "a/4", "a/5", "a/6"], vec!["b/1"]),
             (named("vxlan"), vec!["a/sender"], vec!["b/receiver"]),
+            (named("vrouter"), vec!["a/sender"], vec!["b/receiver"]),
             (named("macvlan"), vec!["a/sender"], vec!["b/receiver"]),
             (named("etun"), vec!["a/sender"], vec!["b"]),
             (named("macvlan"), vec!["a"], vec!["b/receiver"]),
