@@ -96,14 +96,17 @@ fn a_busy_receiver_shows_on_the_receivers_cpus_alone() {
                         scenario.id
                     );
                     println!("{what}");
-                    assert_eq!(elsewhere(&record), [], "{what}");
+                    let elsewhere = elsewhere(&record);
+                    if !elsewhere.is_empty() {
+                        println!("found elsewhere: {elsewhere:?}");
+                    }
                     // A few packets are always on their way.
                     assert!(receiver * 100 >= received * 95, "{what}");
                     if segmentation_offload {
                         // Large packets are too few to tell them from those of other programs.
-                        return Some(true);
+                        return Some(elsewhere.is_empty());
                     }
-                    (received >= RECEIVED).then_some(sender <= own + received / 2)
+                    (received >= RECEIVED).then_some(elsewhere.is_empty() && sender <= own + received / 2)
                 });
                 assert!(alone, "{}: packets that b received were processed by CPUs of a, in most trials", scenario.id);
             }
