@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod exit;
+pub mod forms;
 pub mod mistakes;
 pub mod openmetrics;
 pub mod run_directory;

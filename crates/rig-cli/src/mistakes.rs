@@ -1,7 +1,11 @@
 //! Mistakes in files and words that users hand in, told so that the next step is clear.
 
+use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
+
+use crate::exit::{Exit, Failure};
 
 /// The one of `known` that `word` is most likely meant to be.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -31,11 +35,64 @@ pub fn of_serde(message: &str) -> (String, Option<String>) {
     (what.to_owned(), Some(hint))
 }
 
+/// Where a file is wrong, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct FileError {
+    pub file: String,
+    pub line: Option<usize>,
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.what)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
+    }
+}
+
+impl FileError {
+    /// What serde says of the text of `file`.
+    pub fn of_serde(file: &str, text: &str, message: &str, span: Option<Range<usize>>) -> Self {
+        let (what, hint) = of_serde(message);
+        Self { file: file.to_owned(), line: span.map(|span| line(text, &span)), what, hint }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::new(Exit::BadInput, error)
+    }
+}
+
+/// In which line of the text something begins, from 1.
+pub fn line(text: &str, span: &Range<usize>) -> usize {
+    let end = span.start.min(text.len());
+    text.as_bytes()[..end].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
 /// The text of a file; of one that holds none, where it ends to be text.
 pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(std::fs::read(path)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         io::Error::new(io::ErrorKind::InvalidData, format!("it is no text: byte {} is not UTF-8", at + 1))
+    })
+}
+
+/// As [`read_text()`], with the file in the error.
+///
+/// # Errors
+/// When it cannot be read, or is no text.
+pub fn load_text(path: &Path) -> Result<String, FileError> {
+    read_text(path).map_err(|error| FileError {
+        file: path.display().to_string(),
+        line: None,
+        what: format!("cannot read it: {error}"),
+        hint: None,
     })
 }
 

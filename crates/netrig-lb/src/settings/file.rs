@@ -2,12 +2,9 @@
 //! [`super::Settings`].
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 
+use rig_cli::forms::{OneOrMany, TextOr};
 use rig_stats::units::Span;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
 #[derive(Debug, serde::Deserialize)]
@@ -102,67 +99,4 @@ pub(super) struct BackendFile {
     pub limit: Option<u32>,
     #[serde(default)]
     pub drain: bool,
-}
-
-/// A text, or a table with more to say.
-#[derive(Debug)]
-pub(super) enum TextOr<T> {
-    Text(String),
-    Table(T),
-}
-
-/// A text, or a list of them.
-#[derive(Debug)]
-pub(super) enum OneOrMany {
-    One(String),
-    Many(Vec<Spanned<String>>),
-}
-
-// By hand, because serde's untagged enums forget where things were and what was wrong with them.
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOr<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
-            type Value = TextOr<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a table")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(TextOr::Text(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(TextOr::Table)
-            }
-        }
-
-        deserializer.deserialize_any(Either(PhantomData))
-    }
-}
-
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = OneOrMany;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of strings")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(OneOrMany::One(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-                Deserialize::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMany::Many)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
 }

@@ -16,7 +16,6 @@ mod tests;
 mod timeouts;
 mod write;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
@@ -30,8 +29,7 @@ pub use rules::{
 };
 pub use timeouts::Said;
 
-use rig_cli::exit::{Exit, Failure};
-use rig_cli::mistakes;
+use rig_cli::mistakes::{self, FileError};
 
 /// All that a configuration file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,32 +89,6 @@ pub enum Completeness {
     Optional,
 }
 
-/// Where a file is wrong, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct FileError {
-    pub file: String,
-    pub line: Option<usize>,
-    pub what: String,
-    pub hint: Option<String>,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        write!(f, ": {}", self.what)?;
-        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
-    }
-}
-
-impl From<FileError> for Failure {
-    fn from(error: FileError) -> Self {
-        Self::new(Exit::BadInput, error)
-    }
-}
-
 impl Settings {
     /// Reads the text of `file`, which is only named.
     pub fn parse(file: &str, text: &str, completeness: Completeness) -> Result<Self, FileError> {
@@ -125,12 +97,7 @@ impl Settings {
 
     pub fn load(path: &std::path::Path, completeness: Completeness) -> Result<Self, FileError> {
         let file = path.display().to_string();
-        let text = mistakes::read_text(path).map_err(|error| FileError {
-            file: file.clone(),
-            line: None,
-            what: format!("cannot read it: {error}"),
-            hint: None,
-        })?;
+        let text = mistakes::load_text(path)?;
         Self::parse(&file, &text, completeness)
     }
 

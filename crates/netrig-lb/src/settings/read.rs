@@ -5,16 +5,17 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use rig_cli::mistakes;
+use rig_cli::forms::{TextOr, each};
+use rig_cli::mistakes::{self, FileError};
 use rig_datapath::balancer::{self as datapath, Expire, MOST_PACKETS, Policy, QUEUE_PACKETS, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use toml::Spanned;
 
-use super::file::{BackendFile, File, OneOrMany, ServiceFile, TextOr, TimeoutsFile, Unhandled};
+use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
 use super::ranges::{Addresses, Endpoints, TooMany};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, Rules, SCHEDULERS, Service};
-use super::{Completeness, Device, FileError, HandOver, Said, Settings, Start, Workers};
+use super::{Completeness, Device, HandOver, Said, Settings, Start, Workers};
 use crate::message::{Forward, Protocol, ServiceKey};
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
@@ -51,10 +52,8 @@ struct Lines {
 
 impl Reader<'_> {
     fn settings(mut self) -> Result<Settings> {
-        let file: File = toml::from_str(self.text).map_err(|error| {
-            let (what, hint) = mistakes::of_serde(error.message());
-            FileError { file: self.file.to_owned(), line: error.span().map(|span| self.line(&span)), what, hint }
-        })?;
+        let file: File = toml::from_str(self.text)
+            .map_err(|error| FileError::of_serde(self.file, self.text, error.message(), error.span()))?;
         let start = self.start(&file)?;
         self.left = match self.completeness {
             Completeness::Required => start.sizes,
@@ -213,7 +212,7 @@ impl Reader<'_> {
         let forward = forward.or_else(|| (!service.backend.is_empty()).then_some(Forward::FullNat));
         let mut local = Vec::new();
         if let Some(said) = &service.local {
-            for (span, text) in texts(said) {
+            for (span, text) in each(said) {
                 let hint = "write 198.51.100.1 or 198.51.100.1-198.51.100.50";
                 let range = Addresses::parse(text).map_err(|what| self.error(span.clone(), what, Some(hint)))?;
                 let room = (self.left.local_addresses as usize).saturating_sub(local.len());
@@ -231,7 +230,7 @@ impl Reader<'_> {
         };
         let timeouts = self.timeouts(&service.timeouts)?;
         let mut services = Vec::new();
-        for (span, text) in texts(&service.listen) {
+        for (span, text) in each(&service.listen) {
             for key in self.keys(text, &span)? {
                 // Each service has a list of its own.
                 let room = self.left.list_entries as usize;
@@ -373,14 +372,6 @@ impl Reader<'_> {
     }
 
     fn line(&self, span: &Range<usize>) -> usize {
-        let end = span.start.min(self.text.len());
-        self.text.as_bytes()[..end].iter().filter(|&&byte| byte == b'\n').count() + 1
-    }
-}
-
-fn texts(said: &Spanned<OneOrMany>) -> Vec<(Range<usize>, &str)> {
-    match said.get_ref() {
-        OneOrMany::One(text) => vec![(said.span(), text)],
-        OneOrMany::Many(texts) => texts.iter().map(|text| (text.span(), text.get_ref().as_str())).collect(),
+        mistakes::line(self.text, span)
     }
 }

@@ -26,7 +26,7 @@ use crate::record::Searched;
 pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
     let wrong = |error: toml::de::Error| {
         let (what, hint) = mistakes::of_serde(error.message());
-        SuiteError { file: file.to_owned(), line: error.span().map(|span| line(text, &span)), what, hint }
+        SuiteError { file: file.to_owned(), line: error.span().map(|span| mistakes::line(text, &span)), what, hint }
     };
     let tables = DeTable::parse(text).map_err(wrong)?;
     let read = SuiteFile::deserialize(toml::Deserializer::from(tables.clone())).map_err(wrong)?;
@@ -530,14 +530,8 @@ impl<'a> Resolver<'a> {
     }
 
     pub(super) fn line(&self, span: Range<usize>) -> usize {
-        line(self.text, &span)
+        mistakes::line(self.text, &span)
     }
-}
-
-/// In which line of the text something begins, from 1.
-fn line(text: &str, span: &Range<usize>) -> usize {
-    let end = span.start.min(text.len());
-    text.as_bytes()[..end].iter().filter(|&&b| b == b'\n').count() + 1
 }
 
 /// A load as the file writes it, which is to blame for what is wrong with it unless a default is.
