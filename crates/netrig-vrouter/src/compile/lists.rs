@@ -1,0 +1,206 @@
+//! What interfaces may send and receive, as lists of rules: security groups in one, the network's policies in the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use rig_datapath::vrouter::{Action, List, Rule};
+
+use crate::routes::{Destination, RouteTable};
+use crate::settings::{End, GroupRule, Interface, Network, Packets, Remote, Settings};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// What the container sends.
+    Outward,
+    /// What it receives.
+    Inward,
+}
+
+impl Direction {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Outward => "out",
+            Self::Inward => "in",
+        }
+    }
+}
+
+/// Whom rules may name, as addresses.
+pub(super) struct Remotes<'a> {
+    settings: &'a Settings,
+    /// Addresses of the members of a security group in a network, on all nodes.
+    members: BTreeMap<(&'a str, &'a str), BTreeSet<IpNet>>,
+    /// Those of networks: what the settings say and what other nodes have announced.
+    prefixes: BTreeMap<&'a str, BTreeSet<IpNet>>,
+    /// Prefixes that rules of a network's policies are for in place of a network.
+    own_ends: BTreeMap<&'a str, BTreeSet<IpNet>>,
+}
+
+/// What a list is made of.
+pub(super) struct Source<'a> {
+    /// The same for lists that are the same.
+    pub(super) name: String,
+    interface: &'a Interface,
+    direction: Direction,
+    rules: Rules<'a>,
+}
+
+enum Rules<'a> {
+    OfGroups(Vec<&'a GroupRule>),
+    OfPolicies(&'a Network),
+}
+
+impl<'a> Remotes<'a> {
+    pub(super) fn of(settings: &'a Settings, node: &'a str, routes: &'a RouteTable) -> Self {
+        let mut remotes =
+            Self { settings, members: BTreeMap::new(), prefixes: BTreeMap::new(), own_ends: BTreeMap::new() };
+        for (name, network) in &settings.networks {
+            remotes.prefixes.insert(name, network.prefixes());
+            let policies = network.policies.iter().filter_map(|policy| settings.policies.get(policy));
+            let ends = policies.flat_map(|policy| &policy.rules).flat_map(|rule| [&rule.source, &rule.destination]);
+            let prefix = |end: &End| if let End::Prefix(prefix) = end { Some(*prefix) } else { None };
+            remotes.own_ends.insert(name, ends.filter_map(prefix).collect());
+        }
+        for (_, interface) in settings.interfaces_of(node) {
+            for group in &interface.security_groups {
+                let members = remotes.members.entry((group, &interface.network)).or_default();
+                members.extend(interface.all_addresses().map(IpNet::from));
+            }
+        }
+        for route in routes.iter() {
+            let Destination::Prefix(prefix) = route.key.destination else { continue };
+            for group in &route.security_groups {
+                remotes.members.entry((group, &route.key.network)).or_default().insert(prefix);
+            }
+            if let Some(prefixes) = remotes.prefixes.get_mut(route.key.network.as_str())
+                && !prefixes.iter().any(|known| known.contains(&prefix))
+            {
+                prefixes.insert(prefix);
+            }
+        }
+        remotes
+    }
+
+    /// What the list of an interface's security groups is made of; none, where all is let through.
+    pub(super) fn groups(&self, interface: &'a Interface, direction: Direction) -> Option<Source<'a>> {
+        let groups = || interface.security_groups.iter().filter_map(|group| self.settings.security_groups.get(group));
+        let rules: Vec<&GroupRule> = match direction {
+            Direction::Inward => groups().flat_map(|group| &group.inward).collect(),
+            // One group that lets everything out is enough.
+            Direction::Outward => groups()
+                .map(|group| group.outward.as_deref())
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .flatten()
+                .collect(),
+        };
+        if interface.security_groups.is_empty() {
+            return None;
+        }
+        let by_group = rules.iter().any(|rule| matches!(rule.remote, Remote::Group(_)));
+        let of = if by_group { format!(" in network {}", interface.network) } else { String::new() };
+        let names: Vec<&str> = interface.security_groups.iter().map(String::as_str).collect();
+        let name = format!("{} by security groups {}{of}", direction.name(), names.join(","));
+        Some(Source { name, interface, direction, rules: Rules::OfGroups(rules) })
+    }
+
+    /// What the list of the policies of an interface's network is made of; none, where it has no policies.
+    pub(super) fn policies(&self, interface: &'a Interface, direction: Direction) -> Option<Source<'a>> {
+        let network = self.settings.networks.get(&interface.network)?;
+        if network.policies.is_empty() {
+            return None;
+        }
+        // Rules for prefixes are for some interfaces of a network and not for others, which then have different lists.
+        let ends = self.own_ends.get(interface.network.as_str()).into_iter().flatten();
+        let ends = ends.filter(|prefix| interface.all_addresses().any(|address| prefix.contains(&address)));
+        let ends: String = ends.map(|prefix| format!(" {prefix}")).collect();
+        let name = format!("{} by policies of network {}{ends}", direction.name(), interface.network);
+        Some(Source { name, interface, direction, rules: Rules::OfPolicies(network) })
+    }
+
+    pub(super) fn list(&self, source: &Source) -> List {
+        let rules = match &source.rules {
+            Rules::OfGroups(rules) => self.of_groups(rules, &source.interface.network),
+            Rules::OfPolicies(network) => self.of_policies(network, source.interface, source.direction),
+        };
+        List { rules, otherwise: Action::Deny }
+    }
+
+    fn of_groups(&self, of_groups: &[&GroupRule], network: &str) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for rule in of_groups {
+            let remote = match &rule.remote {
+                Remote::Any => BTreeSet::new(),
+                Remote::Prefix(prefix) => BTreeSet::from([*prefix]),
+                Remote::Group(group) => match self.members(group, network) {
+                    // Without addresses it would be a rule for everybody.
+                    nobody if nobody.is_empty() => continue,
+                    members => members,
+                },
+            };
+            rules.extend(each(&rule.packets, &remote, Action::Allow));
+        }
+        rules
+    }
+
+    fn of_policies(&self, network: &Network, interface: &Interface, direction: Direction) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        let policies = network.policies.iter().filter_map(|policy| self.settings.policies.get(policy));
+        for rule in policies.flat_map(|policy| &policy.rules) {
+            for (from, to) in rule.orientations() {
+                let (own, far) = match direction {
+                    Direction::Outward => (from, to),
+                    Direction::Inward => (to, from),
+                };
+                let like = match own {
+                    End::Any => None,
+                    End::Network(own) if *own == interface.network => None,
+                    End::Prefix(prefix) if interface.all_addresses().any(|address| prefix.contains(&address)) => {
+                        Some(*prefix)
+                    }
+                    End::Network(_) | End::Prefix(_) => continue,
+                };
+                let Some(remote) = self.far(far, like) else { continue };
+                rules.extend(each(&rule.packets, &remote, rule.action));
+            }
+        }
+        let own = self.prefixes.get(interface.network.as_str()).cloned().unwrap_or_default();
+        let all = Packets { protocol: None, ports: vec![0..=u16::MAX] };
+        rules.extend(each(&all, &own, Action::Allow));
+        rules
+    }
+
+    /// Who can be reached from a network: elsewhere the same addresses may be somebody else's.
+    fn members(&self, group: &str, network: &str) -> BTreeSet<IpNet> {
+        let connected = self.settings.networks.get(network).into_iter().flat_map(|network| &network.connected);
+        let networks = connected.map(String::as_str).chain([network]);
+        networks.filter_map(|network| self.members.get(&(group, network))).flatten().copied().collect()
+    }
+
+    /// Addresses of an end, all for none; `None` for an end that nobody is. Who talks from an IPv4 address talks to IPv4
+    /// addresses.
+    fn far(&self, end: &End, like: Option<IpNet>) -> Option<BTreeSet<IpNet>> {
+        let all = match end {
+            End::Any => {
+                return Some(like.map(everything).into_iter().collect());
+            }
+            End::Prefix(prefix) => BTreeSet::from([*prefix]),
+            End::Network(network) => self.prefixes.get(network.as_str()).cloned().unwrap_or_default(),
+        };
+        let same = |prefix: &IpNet| like.is_none_or(|like| like.addr().is_ipv4() == prefix.addr().is_ipv4());
+        let all: BTreeSet<IpNet> = all.into_iter().filter(same).collect();
+        (!all.is_empty()).then_some(all)
+    }
+}
+
+fn everything(like: IpNet) -> IpNet {
+    match like {
+        IpNet::V4(_) => Ipv4Net::default().into(),
+        IpNet::V6(_) => Ipv6Net::default().into(),
+    }
+}
+
+fn each(packets: &Packets, remote: &BTreeSet<IpNet>, action: Action) -> impl Iterator<Item = Rule> {
+    let protocol = packets.protocol;
+    packets.ports.iter().map(move |ports| Rule { protocol, ports: ports.clone(), remote: remote.clone(), action })
+}

@@ -1,0 +1,233 @@
+//! From what a set of nodes shall do to what the datapath of one of them does.
+
+mod lists;
+mod numbers;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use rig_datapath::vrouter::{self as datapath, Config, Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI, NextHop, Vni};
+use rig_wire::ethernet::Mac;
+
+pub use numbers::{Allotted, Numbers};
+
+use crate::routes::{Route, RouteTable};
+use crate::settings::{Interface, Network, Node, Settings};
+use lists::{Direction, Remotes};
+
+/// What the kernel of the node has, found out by somebody else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Interfaces of the settings that are there, by their names in the settings.
+    pub interfaces: BTreeMap<String, KernelInterface>,
+    /// How other routers are reached.
+    pub peers: BTreeMap<Ipv4Addr, datapath::Peer>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelInterface {
+    /// Of the node's end of the veth pair.
+    pub index: u32,
+    /// Of the container's end, where it is known.
+    pub mac: Option<Mac>,
+}
+
+/// What one node's datapath does, and what of the settings it does not do, for people to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Compiled {
+    pub config: Config,
+    pub notes: BTreeSet<String>,
+}
+
+/// There is nothing to do for a node that nobody has said anything of.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no node '{0}' in the settings")]
+pub struct UnknownNode(pub String);
+
+/// # Errors
+/// When the settings have no such node.
+pub fn compile(
+    settings: &Settings,
+    name: &str,
+    site: &Site,
+    routes: &RouteTable,
+    numbers: &mut Numbers,
+) -> Result<Compiled, UnknownNode> {
+    let (name, node) = settings.nodes.get_key_value(name).ok_or_else(|| UnknownNode(name.to_owned()))?;
+    let networks = settings.networks_of(name);
+    numbers.vrfs.allot(networks.keys().map(|network| network.as_str()));
+    numbers.interfaces.allot(settings.interfaces_of(name).map(|(name, _)| name.as_str()));
+    let mut compiler = Compiler {
+        settings,
+        name,
+        node,
+        networks,
+        routes,
+        numbers,
+        present: BTreeMap::new(),
+        compiled: Compiled::default(),
+    };
+    compiler.compiled.config.mac = settings.router.mac;
+    compiler.underlay(site);
+    compiler.find_interfaces(site);
+    compiler.interfaces();
+    compiler.vrfs();
+    Ok(compiler.compiled)
+}
+
+struct Compiler<'a> {
+    settings: &'a Settings,
+    name: &'a str,
+    node: &'a Node,
+    /// That it has tables of, with whether it has interfaces of them.
+    networks: BTreeMap<&'a String, bool>,
+    routes: &'a RouteTable,
+    numbers: &'a mut Numbers,
+    /// Interfaces of this node that the kernel has, with their numbers.
+    present: BTreeMap<&'a str, (u32, &'a Interface)>,
+    compiled: Compiled,
+}
+
+impl<'a> Compiler<'a> {
+    fn note(&mut self, note: String) {
+        self.compiled.notes.insert(note);
+    }
+
+    fn underlay(&mut self, site: &Site) {
+        let others: BTreeMap<Ipv4Addr, (&str, &Node)> =
+            self.settings.nodes.iter().map(|(name, node)| (node.address, (name.as_str(), node))).collect();
+        let told = self.routes.iter().map(|route| route.node);
+        let all: BTreeSet<Ipv4Addr> =
+            others.keys().copied().chain(told).filter(|at| *at != self.node.address).collect();
+        let mut peers = BTreeMap::new();
+        for address in &all {
+            let known = others.get(address);
+            match site.peers.get(address) {
+                Some(peer) => {
+                    let said = [self.node.mtu, known.and_then(|(_, node)| node.mtu)];
+                    let mtu = said.into_iter().flatten().fold(peer.mtu, u16::min);
+                    peers.insert(*address, datapath::Peer { mtu, ..*peer });
+                }
+                None => {
+                    let who = known.map_or_else(|| "a node".to_owned(), |(name, _)| format!("node '{name}'"));
+                    self.note(format!("{who}: there is no way to {address}, and so none to its containers"));
+                }
+            }
+        }
+        if !all.is_empty() {
+            self.compiled.config.underlay = Some(datapath::Underlay { address: self.node.address, peers });
+        }
+    }
+
+    fn find_interfaces(&mut self, site: &Site) {
+        let mut indexes: BTreeMap<u32, &str> = BTreeMap::new();
+        for (name, interface) in self.settings.interfaces_of(self.name) {
+            let found = site.interfaces.get(name).filter(|found| found.index != 0);
+            let (Some(found), Some(number)) = (found, self.numbers.interfaces.get(name)) else {
+                self.note(format!("interface '{name}' is not there yet"));
+                continue;
+            };
+            if let Some(other) = indexes.insert(found.index, name) {
+                indexes.insert(found.index, other);
+                self.note(format!("interface '{name}' is the same of the kernel's as '{other}', and is left out"));
+                continue;
+            }
+            if let Some(mac) = found.mac.filter(|mac| *mac != interface.mac) {
+                let says = interface.mac;
+                self.note(format!("interface '{name}' has MAC address {mac}, and other nodes are told {says}"));
+            }
+            self.present.insert(name, (number, interface));
+            self.compiled.config.labels.insert(interface.label, NextHop::Interface(number));
+            let compiled = datapath::Interface {
+                index: found.index,
+                vrf: self.numbers.vrfs.get(&interface.network).unwrap_or(0),
+                mac: interface.mac,
+                gateway: self.gateways(interface).find_map(|gateway| match gateway {
+                    IpAddr::V4(v4) => Some(v4),
+                    IpAddr::V6(_) => None,
+                }),
+                gateway6: self.gateways(interface).find_map(|gateway| match gateway {
+                    IpAddr::V6(v6) => Some(v6),
+                    IpAddr::V4(_) => None,
+                }),
+                policy: None,
+            };
+            self.compiled.config.interfaces.insert(number, compiled);
+        }
+    }
+
+    /// Of the subnets of its addresses, its own ones first.
+    fn gateways(&self, interface: &'a Interface) -> impl Iterator<Item = IpAddr> {
+        let network = self.settings.networks.get(&interface.network);
+        let subnets = network.map_or(&[][..], |network| &network.subnets);
+        let of = |address| subnets.iter().find(|subnet| subnet.prefix.contains(&address)).map(|subnet| subnet.gateway);
+        interface.all_addresses().filter_map(of)
+    }
+
+    /// What interfaces may send and receive.
+    fn interfaces(&mut self) {
+        let remotes = Remotes::of(self.settings, self.name, self.routes);
+        let mut lists = BTreeMap::new();
+        let mut wanted = Vec::new();
+        for (number, interface) in self.present.values() {
+            let mut names = |direction| -> Vec<String> {
+                let sources = [remotes.groups(interface, direction), remotes.policies(interface, direction)];
+                let mut names = Vec::new();
+                for source in sources.into_iter().flatten() {
+                    names.push(source.name.clone());
+                    lists.entry(source.name.clone()).or_insert_with(|| remotes.list(&source));
+                }
+                names
+            };
+            let (outward, inward) = (names(Direction::Outward), names(Direction::Inward));
+            if !outward.is_empty() || !inward.is_empty() || interface.most_flows.is_some() {
+                wanted.push((*number, outward, inward, interface.most_flows));
+            }
+        }
+        // An interface that is not there now will want the same list when it is back, but a list takes nothing along.
+        self.numbers.lists.allot(lists.keys().map(String::as_str));
+        let number = |names: &[String]| names.iter().filter_map(|name| self.numbers.lists.get(name)).collect();
+        for (interface, outward, inward, most_flows) in &wanted {
+            let policy = datapath::Policy { outward: number(outward), inward: number(inward), most_flows: *most_flows };
+            let interface = self.compiled.config.interfaces.entry(*interface);
+            interface.and_modify(|interface| interface.policy = Some(policy));
+        }
+        let lists = lists.into_iter().filter_map(|(name, list)| Some((self.numbers.lists.get(&name)?, list)));
+        self.compiled.config.lists = lists.collect();
+    }
+
+    /// How a route of another node is taken, if it can be.
+    fn tunnel(&mut self, network: &Network, route: &Route) -> Option<NextHop> {
+        if route.node == self.node.address {
+            return None;
+        }
+        // Where it is not reached a note says so.
+        let peers = self.compiled.config.underlay.as_ref().map(|underlay| &underlay.peers);
+        if !peers.is_some_and(|peers| peers.contains_key(&route.node)) {
+            return None;
+        }
+        let way = network.encapsulation.iter().find_map(|way| {
+            let label = route.encapsulations.get(way)?;
+            self.node.encapsulations.contains(way).then_some((*way, *label))
+        });
+        let Some((encapsulation, label)) = way else {
+            let (at, name) = (route.node, &route.key.network);
+            self.note(format!("{at} has routes of network '{name}' in no encapsulation that this node can do"));
+            return None;
+        };
+        let labels = if encapsulation == Encapsulation::Vxlan { 1..=LAST_VNI } else { FIRST_LABEL..=LAST_LABEL };
+        if !labels.contains(&label) {
+            let (at, name) = (route.node, &route.key.network);
+            self.note(format!("{at} has a route of network '{name}' with label {label}, which there is not"));
+            return None;
+        }
+        Some(NextHop::Tunnel(datapath::Tunnel { peer: route.node, encapsulation, label, mac: route.mac }))
+    }
+
+    fn vnis(&mut self, network: &Network, vrf: u32) {
+        self.compiled.config.vnis.insert(network.vni, Vni::Vrf(vrf));
+    }
+}

@@ -1,0 +1,155 @@
+//! Tables of routes: a network's own, and what networks that it is connected with have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use rig_datapath::vrouter::{MOST_WAYS, NextHop, Vrf};
+use rig_wire::ethernet::Mac;
+
+use super::Compiler;
+use crate::routes::Destination;
+use crate::settings::Network;
+
+/// Ways to things of one network.
+#[derive(Default)]
+struct Ways {
+    prefixes: BTreeMap<IpNet, BTreeSet<NextHop>>,
+    macs: BTreeMap<Mac, BTreeSet<NextHop>>,
+    all: BTreeSet<NextHop>,
+}
+
+impl<'a> Compiler<'a> {
+    pub(super) fn vrfs(&mut self) {
+        let mut ways = self.local();
+        self.of_others(&mut ways);
+        let networks = self.networks.clone();
+        for (name, is_local) in &networks {
+            let (name, settings) = (name.as_str(), self.settings);
+            let (Some(network), Some(number)) = (settings.networks.get(name), self.numbers.vrfs.get(name)) else {
+                continue;
+            };
+            let of_network = ways.remove(name).unwrap_or_default();
+            let vrf = self.vrf(name, network, of_network, *is_local);
+            self.compiled.config.vrfs.insert(number, vrf);
+            if *is_local {
+                self.vnis(network, number);
+            }
+        }
+        self.leak();
+        self.close_subnets();
+    }
+
+    fn local(&self) -> BTreeMap<&'a str, Ways> {
+        let mut ways: BTreeMap<&str, Ways> = BTreeMap::new();
+        for (name, (number, interface)) in &self.present {
+            let of_network = ways.entry(&interface.network).or_default();
+            let way = NextHop::Interface(*number);
+            let network = self.settings.networks.get(&interface.network);
+            let behind = network.into_iter().flat_map(|network| &network.routes);
+            let behind = behind.filter(|(_, via)| via.iter().any(|via| via == name)).map(|(prefix, _)| *prefix);
+            for prefix in interface.all_addresses().map(IpNet::from).chain(behind) {
+                of_network.prefixes.entry(prefix).or_default().insert(way.clone());
+            }
+            of_network.macs.entry(interface.mac).or_default().insert(way.clone());
+            of_network.all.insert(way);
+        }
+        ways
+    }
+
+    fn of_others(&mut self, ways: &mut BTreeMap<&'a str, Ways>) {
+        for route in self.routes.iter() {
+            let Some((name, network)) = self.settings.networks.get_key_value(&route.key.network) else {
+                self.note(format!(
+                    "{} has routes of a network '{}', which there is not",
+                    route.node, route.key.network
+                ));
+                continue;
+            };
+            if !self.networks.contains_key(name) {
+                continue;
+            }
+            let Some(way) = self.tunnel(network, route) else { continue };
+            let of_network = ways.entry(name).or_default();
+            let all = match route.key.destination {
+                Destination::Prefix(prefix) => of_network.prefixes.entry(prefix.trunc()).or_default(),
+                Destination::Mac(mac) => of_network.macs.entry(mac).or_default(),
+                Destination::All => &mut of_network.all,
+            };
+            all.insert(way);
+        }
+    }
+
+    fn vrf(&mut self, name: &str, network: &Network, ways: Ways, is_local: bool) -> Vrf {
+        let mut vrf = Vrf::default();
+        for (prefix, ways) in ways.prefixes {
+            if ways.len() > MOST_WAYS {
+                self.note(format!("network '{name}': of {} ways to {prefix} {MOST_WAYS} are taken", ways.len()));
+            }
+            let mut ways: Vec<NextHop> = ways.into_iter().take(MOST_WAYS).collect();
+            if let Some(next_hop) = if ways.len() == 1 { ways.pop() } else { Some(NextHop::Ecmp(ways)) } {
+                vrf.routes.insert(prefix, next_hop);
+            }
+        }
+        // Whatever others say, the gateway is this router.
+        vrf.routes.extend(network.subnets.iter().map(|subnet| (subnet.gateway.into(), NextHop::Gateway)));
+        if !is_local {
+            // Nobody here sends it frames.
+            return vrf;
+        }
+        // A MAC address is at one place: here, rather than where somebody else says.
+        let macs = ways.macs.into_iter().filter_map(|(mac, ways)| Some((mac, ways.into_iter().next()?)));
+        vrf.macs = macs.collect();
+        if network.broadcast && !ways.all.is_empty() {
+            if ways.all.len() > MOST_WAYS {
+                let (all, most) = (ways.all.len(), MOST_WAYS);
+                self.note(format!("network '{name}': frames to all go to nobody, as {all} are more than {most}"));
+            } else {
+                vrf.flood = Some(NextHop::Flood(ways.all.into_iter().collect()));
+            }
+        }
+        vrf
+    }
+
+    /// Gives the tables of this node's interfaces the prefixes of networks that theirs is connected with.
+    fn leak(&mut self) {
+        let mut leaks = Vec::new();
+        for (name, _) in self.networks.iter().filter(|(_, is_local)| **is_local) {
+            let (Some(network), Some(number)) = (self.settings.networks.get(*name), self.numbers.vrfs.get(name)) else {
+                continue;
+            };
+            for other_name in &network.connected {
+                let (other, other_number) = (self.settings.networks.get(other_name), self.numbers.vrfs.get(other_name));
+                let (Some(other), Some(other_number)) = (other, other_number) else { continue };
+                let in_subnet =
+                    |of: &Network, prefix: &IpNet| of.subnets.iter().any(|subnet| subnet.prefix.contains(prefix));
+                let routes = self.compiled.config.vrfs.get(&other_number).into_iter().flat_map(|vrf| vrf.routes.keys());
+                let outside = routes.filter(|prefix| !in_subnet(other, prefix) && !in_subnet(network, prefix));
+                let prefixes = other.subnets.iter().map(|subnet| subnet.prefix).chain(outside.copied());
+                leaks.extend(prefixes.map(|prefix| (number, prefix, other_number)));
+            }
+        }
+        for (to, prefix, from) in leaks {
+            if let Some(vrf) = self.compiled.config.vrfs.get_mut(&to) {
+                // Its own way is nearer.
+                vrf.routes.entry(prefix).or_insert(NextHop::Vrf(from));
+            }
+        }
+    }
+
+    /// Nobody's addresses of a subnet are nobody's, and not of who has a route to everything: else two connected tables could
+    /// send a packet back and forth.
+    fn close_subnets(&mut self) {
+        for name in self.networks.keys() {
+            let (Some(network), Some(number)) = (self.settings.networks.get(*name), self.numbers.vrfs.get(name)) else {
+                continue;
+            };
+            let Some(vrf) = self.compiled.config.vrfs.get_mut(&number) else { continue };
+            for subnet in &network.subnets {
+                let covers = |prefix: &IpNet| *prefix != subnet.prefix && prefix.contains(&subnet.prefix);
+                if vrf.routes.keys().any(covers) {
+                    vrf.routes.entry(subnet.prefix).or_insert(NextHop::Discard);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,447 @@
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod random;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use rig_datapath::vrouter::{Action, List, MOST_RULES, Peer, Rule, Tunnel, Underlay};
+
+use super::*;
+use crate::routes::{FileRoutes, RouteSource, RouteUpdate};
+
+/// Two nodes with a container each in network red, and one in network blue on node b.
+const TWO: &str = r#"
+[[node]]
+name = "a"
+address = "192.0.2.1"
+[[node]]
+name = "b"
+address = "192.0.2.2"
+mtu = 1400
+
+[[network]]
+name = "red"
+subnets = ["10.1.0.0/24", "fd00:1::/64"]
+vni = 100
+[[network]]
+name = "blue"
+subnets = ["10.2.0.0/24"]
+vni = 200
+
+[[interface]]
+name = "red-a"
+node = "a"
+network = "red"
+device = "v1"
+addresses = ["10.1.0.11", "fd00:1::11"]
+mac = "02:00:00:00:00:0a"
+label = 101
+[[interface]]
+name = "red-b"
+node = "b"
+network = "red"
+device = "v1"
+addresses = ["10.1.0.12", "fd00:1::12"]
+mac = "02:00:00:00:00:0b"
+label = 102
+[[interface]]
+name = "blue-b"
+node = "b"
+network = "blue"
+device = "v2"
+addresses = ["10.2.0.12"]
+mac = "02:00:00:00:00:0c"
+label = 103
+"#;
+
+const CONNECTED: &str = "[[policy]]\nname = 'p'\nrules = [\n\
+    { action = 'allow', protocol = 'tcp', ports = 80, source = 'red', destination = 'blue', direction = '>' },\n\
+    { action = 'deny', protocol = 'icmp', source = 'red', destination = 'blue' },\n]\n";
+
+fn parse(text: &str) -> Settings {
+    Settings::parse("vrouter.toml", text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn connected() -> String {
+    let policies = TWO.replace("name = \"red\"", "name = \"red\"\npolicies = ['p']");
+    policies.replace("name = \"blue\"", "name = \"blue\"\npolicies = ['p']") + CONNECTED
+}
+
+/// All that the settings name is there.
+pub(super) fn site(settings: &Settings, node: &str) -> Site {
+    let interfaces = settings.interfaces_of(node).zip(10..);
+    let interfaces = interfaces.map(|((name, _), index)| (name.clone(), KernelInterface { index, mac: None }));
+    let others = settings.nodes.iter().filter(|(name, _)| *name != node).map(|(_, node)| node.address);
+    let peer = |address| (address, Peer { interface: 2, gateway: address, mtu: 1500 });
+    Site { interfaces: interfaces.collect(), peers: others.map(peer).collect() }
+}
+
+pub(super) fn table(settings: &Settings, node: &str) -> RouteTable {
+    let mut table = RouteTable::default();
+    for update in FileRoutes::new(settings, node).updates().unwrap() {
+        assert!(table.apply(update));
+    }
+    table
+}
+
+#[track_caller]
+pub(super) fn compiled(settings: &Settings, node: &str, numbers: &mut Numbers) -> Config {
+    let compiled = compile(settings, node, &site(settings, node), &table(settings, node), numbers).unwrap();
+    assert_eq!(compiled.notes, BTreeSet::new());
+    compiled.config.validate().unwrap_or_else(|error| panic!("{error}: {:#?}", compiled.config));
+    compiled.config
+}
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn mac(last: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, last])
+}
+
+fn to_b(encapsulation: Encapsulation, label: u32, last: u8) -> NextHop {
+    let mac = if last == 0xff { Mac::BROADCAST } else { mac(last) };
+    NextHop::Tunnel(Tunnel { peer: "192.0.2.2".parse().unwrap(), encapsulation, label, mac })
+}
+
+#[test]
+fn containers_of_one_node_and_network_reach_each_other_without_an_underlay() {
+    let text = TWO
+        .replace("node = \"b\"", "node = \"a\"")
+        .replace("device = \"v1\"\naddresses = [\"10.1.0.12\"", "device = \"v3\"\naddresses = [\"10.1.0.12\"");
+    let alone = text.replace("[[node]]\nname = \"b\"\naddress = \"192.0.2.2\"\nmtu = 1400\n", "");
+    let settings = parse(&alone);
+    let mut numbers = Numbers::default();
+    let config = compiled(&settings, "a", &mut numbers);
+    assert_eq!((&config.underlay, config.vrfs.len(), config.lists.len()), (&None, 2, 0));
+    let [red, blue] = ["red", "blue"].map(|name| &config.vrfs[&numbers.vrfs.get(name).unwrap()]);
+    let [red_a, red_b, blue_b] =
+        ["red-a", "red-b", "blue-b"].map(|name| NextHop::Interface(numbers.interfaces.get(name).unwrap()));
+    let routes: BTreeMap<IpNet, NextHop> = [
+        ("10.1.0.1/32", &NextHop::Gateway),
+        ("10.1.0.11/32", &red_a),
+        ("10.1.0.12/32", &red_b),
+        ("fd00:1::1/128", &NextHop::Gateway),
+        ("fd00:1::11/128", &red_a),
+        ("fd00:1::12/128", &red_b),
+    ]
+    .map(|(prefix, next_hop)| (net(prefix), next_hop.clone()))
+    .into();
+    assert_eq!(red.routes, routes);
+    assert_eq!(red.macs, BTreeMap::from([(mac(0xa), red_a.clone()), (mac(0xb), red_b.clone())]));
+    assert_eq!(red.flood, Some(NextHop::Flood(vec![red_a.clone(), red_b])));
+    assert_eq!(blue.routes.len(), 2);
+    assert_eq!(config.labels, BTreeMap::from([(101, red_a), (102, NextHop::Interface(3)), (103, blue_b)]));
+    let interface = &config.interfaces[&numbers.interfaces.get("red-a").unwrap()];
+    assert_eq!(interface.gateway.map(IpAddr::V4), "10.1.0.1".parse().ok());
+    assert_eq!(interface.gateway6.map(IpAddr::V6), "fd00:1::1".parse().ok());
+    assert_eq!((interface.index, interface.mac, &interface.policy), (11, mac(0xa), &None));
+}
+
+#[test]
+fn another_nodes_container_is_behind_a_tunnel_of_each_encapsulation() {
+    for (encapsulation, label) in
+        [(Encapsulation::MplsOverUdp, 102), (Encapsulation::MplsOverGre, 102), (Encapsulation::Vxlan, 100)]
+    {
+        let name = encapsulation.name();
+        // Two ways to say it: what is preferred, and what the other node can do.
+        for text in [
+            TWO.replace("name = \"red\"", &format!("name = \"red\"\nencapsulation = ['{name}']")),
+            TWO.replace("mtu = 1400", &format!("encapsulations = ['{name}']\nmtu = 1400")),
+        ] {
+            let settings = parse(&text);
+            let mut numbers = Numbers::default();
+            let config = compiled(&settings, "a", &mut numbers);
+            let red = numbers.vrfs.get("red").unwrap();
+            let tunnel = to_b(encapsulation, label, 0xb);
+            assert_eq!(config.vrfs[&red].routes[&net("10.1.0.12/32")], tunnel);
+            assert_eq!(config.vrfs[&red].routes[&net("fd00:1::12/128")], tunnel);
+            assert_eq!(config.vrfs[&red].macs[&mac(0xb)], tunnel);
+            let red_a = NextHop::Interface(numbers.interfaces.get("red-a").unwrap());
+            // Only VXLAN carries frames to all.
+            let all = if encapsulation == Encapsulation::Vxlan {
+                vec![red_a, to_b(encapsulation, 100, 0xff)]
+            } else {
+                vec![red_a]
+            };
+            assert_eq!(config.vrfs[&red].flood, Some(NextHop::Flood(all)));
+            // Whatever it sends by, it takes what comes.
+            assert_eq!(config.vnis, BTreeMap::from([(100, Vni::Vrf(red))]));
+            assert_eq!(config.labels, BTreeMap::from([(101, NextHop::Interface(1))]));
+            let peer = Peer { interface: 2, gateway: "192.0.2.2".parse().unwrap(), mtu: 1400 };
+            let underlay =
+                Underlay { address: "192.0.2.1".parse().unwrap(), peers: BTreeMap::from([(peer.gateway, peer)]) };
+            assert_eq!(config.underlay, Some(underlay));
+            // Nobody of blue is here.
+            assert_eq!(config.vrfs.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_policy_connects_networks_and_says_what_they_may_send() {
+    let settings = parse(&connected());
+    let (mut of_a, mut of_b) = (Numbers::default(), Numbers::default());
+    let (a, b) = (compiled(&settings, "a", &mut of_a), compiled(&settings, "b", &mut of_b));
+    // Node a has the table of blue for what red sends there, and takes nothing for it.
+    let (red, blue) = (of_a.vrfs.get("red").unwrap(), of_a.vrfs.get("blue").unwrap());
+    assert_eq!(a.vrfs[&red].routes[&net("10.2.0.0/24")], NextHop::Vrf(blue));
+    let expected =
+        [(net("10.2.0.1/32"), NextHop::Gateway), (net("10.2.0.12/32"), to_b(Encapsulation::MplsOverUdp, 103, 0xc))];
+    assert_eq!(a.vrfs[&blue].routes, BTreeMap::from(expected));
+    assert_eq!((a.vrfs[&blue].macs.len(), &a.vrfs[&blue].flood, a.vnis.len()), (0, &None, 1));
+    let (red, blue) = (of_b.vrfs.get("red").unwrap(), of_b.vrfs.get("blue").unwrap());
+    assert_eq!(b.vrfs[&blue].routes[&net("10.1.0.0/24")], NextHop::Vrf(red));
+    assert_eq!(b.vrfs[&blue].routes[&net("fd00:1::/64")], NextHop::Vrf(red));
+    assert_eq!(b.vrfs[&red].routes[&net("10.2.0.0/24")], NextHop::Vrf(blue));
+
+    let list = |config: &Config, numbers: &Numbers, interface: &str, inward: bool| -> List {
+        let number = numbers.interfaces.get(interface).unwrap();
+        let policy = config.interfaces[&number].policy.clone().unwrap();
+        let lists = if inward { policy.inward } else { policy.outward };
+        assert_eq!(lists.len(), 1);
+        config.lists[&lists[0]].clone()
+    };
+    let rule = |protocol, ports, remote: &[&str], action| Rule {
+        protocol,
+        ports,
+        remote: remote.iter().map(|remote| net(remote)).collect(),
+        action,
+    };
+    let (reds, blues) = (["10.1.0.0/24", "fd00:1::/64"], ["10.2.0.0/24"]);
+    let list_of = |rules| List { rules, otherwise: Action::Deny };
+    let icmp = |remote| rule(Some(1), 0..=65535, remote, Action::Deny);
+    let own = |remote| rule(None, 0..=65535, remote, Action::Allow);
+    let http = |remote| rule(Some(6), 80..=80, remote, Action::Allow);
+    assert_eq!(list(&a, &of_a, "red-a", false), list_of(vec![http(&blues), icmp(&blues), own(&reds)]));
+    assert_eq!(list(&a, &of_a, "red-a", true), list_of(vec![icmp(&blues), own(&reds)]));
+    assert_eq!(list(&b, &of_b, "blue-b", false), list_of(vec![icmp(&reds), own(&blues)]));
+    assert_eq!(list(&b, &of_b, "blue-b", true), list_of(vec![http(&reds), icmp(&reds), own(&blues)]));
+}
+
+#[test]
+fn rules_for_prefixes_are_for_the_interfaces_that_are_there() {
+    let text = TWO.replace(
+        "node = \"b\"\nnetwork = \"red\"\ndevice = \"v1\"",
+        "node = \"a\"\nnetwork = \"red\"\ndevice = \"v3\"",
+    );
+    let text = text.replace("name = \"red\"", "name = \"red\"\npolicies = ['q']")
+        + "[[policy]]\nname = 'q'\nrules = [\n\
+           { action = 'deny', source = '10.1.0.12/32', destination = 'any', direction = '>' },\n\
+           { action = 'allow', source = 'fd00:1::/64', destination = '10.0.0.0/8', direction = '>' },\n]\n";
+    let settings = parse(&text);
+    let mut numbers = Numbers::default();
+    let config = compiled(&settings, "a", &mut numbers);
+    let outward = |name: &str| {
+        let policy = config.interfaces[&numbers.interfaces.get(name).unwrap()].policy.as_ref().unwrap();
+        config.lists[&policy.outward[0]].rules.clone()
+    };
+    // IPv4 addresses talk with IPv4 addresses, and an IPv6 address with none.
+    assert_eq!(outward("red-a").len(), 1);
+    let rules = outward("red-b");
+    assert_eq!(
+        (rules.len(), rules[0].action, &rules[0].remote),
+        (2, Action::Deny, &BTreeSet::from([net("0.0.0.0/0")]))
+    );
+}
+
+#[test]
+fn a_group_as_remote_is_the_addresses_of_its_members_on_all_nodes() {
+    let groups = "[[security_group]]\nname = 'web'\nin = [\n\
+        { protocol = 'tcp', ports = [80, 443], remote_group = 'web' },\n{ remote_group = 'nobody' },\n\
+        { protocol = 'icmp', remote_prefix = '10.0.0.0/8' },\n]\n\
+        [[security_group]]\nname = 'nobody'\nout = [{ protocol = 'udp', ports = 53 }]\n";
+    let text = TWO.replace("label = 101", "label = 101\nsecurity_groups = ['web']\nallowed_addresses = ['10.1.0.100']");
+    let text = text.replace("label = 102", "label = 102\nsecurity_groups = ['web']");
+    // Not connected: its address may be somebody else's.
+    let text = text.replace("label = 103", "label = 103\nsecurity_groups = ['web']") + groups;
+    let settings = parse(&text);
+    let mut numbers = Numbers::default();
+    let config = compiled(&settings, "a", &mut numbers);
+    let policy = config.interfaces[&1].policy.clone().unwrap();
+    assert_eq!((policy.outward.len(), policy.inward.len()), (0, 1));
+    let list = &config.lists[&policy.inward[0]];
+    let members: BTreeSet<IpNet> =
+        ["10.1.0.11/32", "10.1.0.100/32", "fd00:1::11/128", "10.1.0.12/32", "fd00:1::12/128"].map(net).into();
+    let of = |rule: &Rule| (rule.protocol, *rule.ports.start(), rule.remote.clone());
+    let ten = BTreeSet::from([net("10.0.0.0/8")]);
+    let rules: Vec<_> = list.rules.iter().map(of).collect();
+    assert_eq!(rules, [(Some(6), 80, members.clone()), (Some(6), 443, members), (Some(1), 0, ten)]);
+    assert_eq!(list.otherwise, Action::Deny);
+
+    // Several groups allow what any of them allows; what one of them lets out wholly needs no list.
+    let both =
+        parse(&text.replace("security_groups = ['web']\nallowed", "security_groups = ['web', 'nobody']\nallowed"));
+    let policy = compiled(&both, "a", &mut numbers).interfaces[&1].policy.clone().unwrap();
+    assert_eq!((policy.outward.len(), policy.inward.len()), (0, 1));
+    let only = parse(&text.replace("security_groups = ['web']\nallowed", "security_groups = ['nobody']\nallowed"));
+    let config = compiled(&only, "a", &mut numbers);
+    let policy = config.interfaces[&1].policy.clone().unwrap();
+    assert_eq!((policy.outward.len(), policy.inward.len()), (1, 1));
+    // Nothing comes in by a group that says nothing of it.
+    assert_eq!(config.lists[&policy.inward[0]], List { rules: Vec::new(), otherwise: Action::Deny });
+    assert_eq!(config.lists[&policy.outward[0]].rules.len(), 1);
+}
+
+#[test]
+fn interfaces_with_the_same_groups_share_a_list() {
+    let groups = "[[security_group]]\nname = 'g'\nin = [{ protocol = 'tcp' }]\n";
+    let text = TWO.replace("label = 102", "label = 102\nsecurity_groups = ['g']\nmost_flows = 9");
+    let text = text.replace("label = 103", "label = 103\nsecurity_groups = ['g']") + groups;
+    let config = compiled(&parse(&text), "b", &mut Numbers::default());
+    assert_eq!(config.lists.len(), 1);
+    let flows: Vec<_> =
+        config.interfaces.values().map(|interface| interface.policy.as_ref().unwrap().most_flows).collect();
+    assert_eq!(flows, [None, Some(9)]);
+    // In networks of their own where a rule names members.
+    let config =
+        compiled(&parse(&text.replace("{ protocol = 'tcp' }", "{ remote_group = 'g' }")), "b", &mut Numbers::default());
+    assert_eq!(config.lists.len(), 2);
+}
+
+#[test]
+fn several_ways_to_one_address_or_prefix_are_all_taken() {
+    let text = TWO
+        .replace("label = 101", "label = 101\nallowed_addresses = ['10.1.0.100']")
+        .replace("label = 102", "label = 102\nallowed_addresses = ['10.1.0.100']")
+        + "[[route]]\nnetwork = 'red'\nprefix = '0.0.0.0/0'\nvia = ['red-a', 'red-b']\n";
+    let settings = parse(&text);
+    let config = compiled(&settings, "a", &mut Numbers::default());
+    let ways = NextHop::Ecmp(vec![NextHop::Interface(1), to_b(Encapsulation::MplsOverUdp, 102, 0xb)]);
+    assert_eq!(config.vrfs[&1].routes[&net("10.1.0.100/32")], ways);
+    assert_eq!(config.vrfs[&1].routes[&net("0.0.0.0/0")], ways);
+    // Addresses that nobody has are not behind the route to everything.
+    assert_eq!(config.vrfs[&1].routes[&net("10.1.0.0/24")], NextHop::Discard);
+    assert_eq!(config.vrfs[&1].routes.get(&net("fd00:1::/64")), None);
+}
+
+#[test]
+fn a_route_to_everything_reaches_connected_networks_and_closes_their_subnets() {
+    let text = connected() + "[[route]]\nnetwork = 'blue'\nprefix = '0.0.0.0/0'\nvia = ['blue-b']\n";
+    let settings = parse(&text);
+    let mut numbers = Numbers::default();
+    let config = compiled(&settings, "b", &mut numbers);
+    let [red, blue] = ["red", "blue"].map(|name| numbers.vrfs.get(name).unwrap());
+    let everything = net("0.0.0.0/0");
+    assert_eq!(config.vrfs[&red].routes[&everything], NextHop::Vrf(blue));
+    assert_eq!(config.vrfs[&red].routes[&net("10.1.0.0/24")], NextHop::Discard);
+    assert_eq!(config.vrfs[&blue].routes[&net("10.2.0.0/24")], NextHop::Discard);
+    assert_eq!(config.vrfs[&blue].routes[&net("10.1.0.0/24")], NextHop::Vrf(red));
+}
+
+#[test]
+fn what_is_not_there_is_left_out_and_told() {
+    let settings = parse(TWO);
+    let mut site = site(&settings, "b");
+    site.interfaces.get_mut("red-b").unwrap().mac = Some(mac(0x77));
+    site.interfaces.remove("blue-b");
+    site.peers.clear();
+    let compiled = compile(&settings, "b", &site, &table(&settings, "b"), &mut Numbers::default()).unwrap();
+    let notes: Vec<&str> = compiled.notes.iter().map(String::as_str).collect();
+    let expected = [
+        "interface 'blue-b' is not there yet",
+        "interface 'red-b' has MAC address 02:00:00:00:00:77, and other nodes are told 02:00:00:00:00:0b",
+        "node 'a': there is no way to 192.0.2.1, and so none to its containers",
+    ];
+    assert_eq!(notes, expected);
+    let config = compiled.config;
+    assert_eq!((config.interfaces.len(), config.labels.len(), config.vrfs.len()), (1, 1, 2));
+    assert!(config.vrfs.values().flat_map(|vrf| vrf.routes.values()).all(|next| !matches!(next, NextHop::Tunnel(_))));
+    config.validate().unwrap();
+
+    let twice = KernelInterface { index: 5, mac: None };
+    site.interfaces = [("red-b".to_owned(), twice), ("blue-b".to_owned(), twice)].into();
+    let compiled = compile(&settings, "b", &site, &table(&settings, "b"), &mut Numbers::default()).unwrap();
+    assert!(compiled.notes.iter().any(|note| note.contains("'red-b' is the same of the kernel's as 'blue-b'")));
+    compiled.config.validate().unwrap();
+
+    let unknown = compile(&settings, "c", &site, &RouteTable::default(), &mut Numbers::default()).unwrap_err();
+    assert_eq!(unknown.to_string(), "there is no node 'c' in the settings");
+}
+
+/// What others announce was written by others.
+#[test]
+fn routes_that_make_no_sense_are_left_out_and_told() {
+    let settings = parse(TWO);
+    let good = table(&settings, "a").iter().find(|route| route.key.origin == "red-b").unwrap().clone();
+    let with = |change: fn(&mut Route)| {
+        let mut route = good.clone();
+        change(&mut route);
+        let mut routes = RouteTable::default();
+        routes.apply(RouteUpdate::Announce(route));
+        let compiled = compile(&settings, "a", &site(&settings, "a"), &routes, &mut Numbers::default()).unwrap();
+        compiled.config.validate().unwrap();
+        let tunnels = compiled.config.vrfs.values().flat_map(|vrf| vrf.routes.values().chain(vrf.macs.values()));
+        (tunnels.filter(|next| matches!(next, NextHop::Tunnel(_))).count(), compiled.notes.into_iter().next())
+    };
+    let told = |change: fn(&mut Route), note: &str| {
+        let (tunnels, notes) = with(change);
+        assert_eq!((tunnels, notes.as_deref()), (0, Some(note)));
+    };
+    assert_eq!(with(|_| ()), (1, None));
+    told(|route| route.key.network = "green".into(), "192.0.2.2 has routes of a network 'green', which there is not");
+    told(
+        |route| route.encapsulations = [(Encapsulation::MplsOverUdp, 3)].into(),
+        "192.0.2.2 has a route of network 'red' with label 3, which there is not",
+    );
+    told(
+        |route| route.encapsulations = [(Encapsulation::Vxlan, 1 << 24)].into(),
+        "192.0.2.2 has a route of network 'red' with label 16777216, which there is not",
+    );
+    told(
+        |route| route.encapsulations.clear(),
+        "192.0.2.2 has routes of network 'red' in no encapsulation that this node can do",
+    );
+    told(
+        |route| route.node = "192.0.2.99".parse().unwrap(),
+        "a node: there is no way to 192.0.2.99, and so none to its containers",
+    );
+    // Neither the gateway nor this node is anywhere else.
+    let gateway =
+        with(|route| route.key.destination = crate::routes::Destination::Prefix("10.1.0.1/32".parse().unwrap()));
+    assert_eq!(gateway, (0, None));
+    assert_eq!(with(|route| route.node = "192.0.2.1".parse().unwrap()), (0, None));
+    // A prefix from outside, as a gateway to the world has it.
+    assert_eq!(
+        with(|route| route.key.destination = crate::routes::Destination::Prefix("::/0".parse().unwrap())),
+        (1, None)
+    );
+}
+
+#[test]
+fn nobodys_number_changes_when_somebody_is_added() {
+    let settings = parse(&connected());
+    let mut numbers = Numbers::default();
+    compiled(&settings, "b", &mut numbers);
+    let before = numbers.clone();
+    // All of it sorts before what is there.
+    let more = "[[network]]\nname = 'an'\nsubnets = ['10.3.0.0/24']\npolicies = ['a']\n\
+        [[interface]]\nname = 'an-1'\nnode = 'b'\nnetwork = 'an'\ndevice = 'v9'\naddresses = ['10.3.0.9']\n\
+        security_groups = ['a']\n[[security_group]]\nname = 'a'\n[[policy]]\nname = 'a'\nrules = []\n";
+    let settings = parse(&format!("{}{more}", connected()));
+    compiled(&settings, "b", &mut numbers);
+    for (old, new) in
+        [(&before.vrfs, &numbers.vrfs), (&before.interfaces, &numbers.interfaces), (&before.lists, &numbers.lists)]
+    {
+        assert!(old.iter().count() > 0 && old.iter().all(|(name, number)| new.get(name) == Some(number)));
+        assert!(new.iter().count() > old.iter().count());
+    }
+}
+
+#[test]
+fn as_many_rules_as_a_list_has_are_taken() {
+    let ports: Vec<String> = (1..MOST_RULES).map(|port| port.to_string()).collect();
+    let rules = format!(
+        "{{ action = 'deny', protocol = 'tcp', ports = [{}], source = 'any', destination = 'any', direction = '>' }}",
+        ports.join(",")
+    );
+    let text = TWO.replace("name = \"red\"", "name = \"red\"\npolicies = ['p']");
+    let policy = |rules: &str| format!("{text}[[policy]]\nname = 'p'\nrules = [{rules}]\n");
+    let config = compiled(&parse(&policy(&rules)), "a", &mut Numbers::default());
+    assert!(config.lists.values().all(|list| list.rules.len() == MOST_RULES));
+    let one_more = format!("{rules}, {{ action = 'deny', source = 'any', destination = 'any' }}");
+    let error = Settings::parse("vrouter.toml", &policy(&one_more)).unwrap_err().to_string();
+    assert!(error.contains("the policies of the network of interface 'red-a' have 1025 rules"), "{error}");
+}

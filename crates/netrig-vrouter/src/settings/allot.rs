@@ -1,0 +1,115 @@
+//! Numbers for those who ask for none: the same on every node that reads the file, and theirs whoever comes or goes.
+//!
+//! A number is drawn from the name. If somebody further up in the file has it, the next free one is taken: who is added
+//! at the end of the file changes nobody's number. Those who ask for a number have it before.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::ops::{Range, RangeInclusive};
+
+use rig_wire::ethernet::Mac;
+use sha2::{Digest, Sha256};
+
+pub(super) struct Asked<T> {
+    pub(super) name: String,
+    /// What is asked for, and where.
+    pub(super) number: Option<(Range<usize>, T)>,
+}
+
+/// Two ask for one number.
+pub(super) struct Twice<T> {
+    pub(super) first: String,
+    pub(super) second: String,
+    pub(super) number: T,
+    pub(super) span: Range<usize>,
+}
+
+type Allotted<T> = Result<Vec<(String, T)>, Twice<T>>;
+
+pub(super) fn numbers(asked: &[Asked<u32>], range: RangeInclusive<u32>) -> Allotted<u32> {
+    let (first, size) = (*range.start(), u64::from(range.end() - range.start()) + 1);
+    // There are more numbers than names: 2^20 labels and interfaces of one node.
+    let candidates = |drawn: u64| (0..size).map(move |n| first + ((drawn % size + n) % size) as u32);
+    allot(asked, candidates)
+}
+
+/// Locally administered, as Contrail's.
+pub(super) fn macs(asked: &[Asked<Mac>], router: Mac) -> Allotted<Mac> {
+    let of = |bits: u64| {
+        let [_, _, _, a, b, c, d, e] = bits.to_be_bytes();
+        Mac([0x02, a, b, c, d, e])
+    };
+    let candidates = |drawn: u64| (0..=u64::MAX).map(move |n| of(drawn.wrapping_add(n))).filter(|mac| *mac != router);
+    allot(asked, candidates)
+}
+
+fn allot<T: Copy + Eq + Hash, I: Iterator<Item = T>>(asked: &[Asked<T>], candidates: impl Fn(u64) -> I) -> Allotted<T> {
+    let mut taken = HashSet::new();
+    for one in asked {
+        let Some((span, number)) = &one.number else { continue };
+        if !taken.insert(*number) {
+            let has_it = |other: &&Asked<T>| other.number.as_ref().is_some_and(|(_, of_other)| of_other == number);
+            let first = asked.iter().find(has_it).map_or_else(String::new, |other| other.name.clone());
+            return Err(Twice { first, second: one.name.clone(), number: *number, span: span.clone() });
+        }
+    }
+    let mut allotted = Vec::new();
+    for one in asked {
+        let number = match &one.number {
+            Some((_, number)) => Some(*number),
+            None => candidates(drawn(&one.name)).find(|number| taken.insert(*number)),
+        };
+        allotted.extend(number.map(|number| (one.name.clone(), number)));
+    }
+    Ok(allotted)
+}
+
+fn drawn(name: &str) -> u64 {
+    let digest = Sha256::digest(name.as_bytes());
+    digest.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    fn asked(names: &[&str]) -> Vec<Asked<u32>> {
+        names.iter().map(|name| Asked { name: (*name).to_owned(), number: None }).collect()
+    }
+
+    fn allotted(asked: &[Asked<u32>], range: RangeInclusive<u32>) -> Vec<u32> {
+        let Ok(allotted) = numbers(asked, range) else { panic!("nobody asks for anything") };
+        allotted.into_iter().map(|(_, number)| number).collect()
+    }
+
+    #[test]
+    fn who_comes_later_takes_no_number_away() {
+        // So few that names collide.
+        let all: Vec<String> = (0..20).map(|n| format!("interface-{n}")).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let of_all = allotted(&asked(&all), 16..=35);
+        for n in 0..all.len() {
+            assert_eq!(allotted(&asked(&all[..n]), 16..=35), of_all[..n]);
+        }
+        let different: HashSet<&u32> = of_all.iter().collect();
+        assert_eq!((different.len(), of_all.iter().min(), of_all.iter().max()), (20, Some(&16), Some(&35)));
+    }
+
+    #[test]
+    fn who_goes_changes_nobodys_number() {
+        let all = allotted(&asked(&["a", "b", "c"]), 16..=LAST);
+        assert_eq!(allotted(&asked(&["a", "c"]), 16..=LAST), [all[0], all[2]]);
+    }
+
+    const LAST: u32 = (1 << 20) - 1;
+
+    /// Nodes of different versions have to agree: these are for ever.
+    #[test]
+    fn what_is_drawn_from_a_name_stays() {
+        assert_eq!(drawn("web-1"), 0xc4719afa76fa448b);
+        assert_eq!(allotted(&asked(&["web-1"]), 16..=LAST), [465659]);
+        let Ok(macs) = macs(&[Asked { name: "web-1".to_owned(), number: None }], Mac::default()) else { panic!() };
+        assert_eq!(macs[0].1.to_string(), "02:fa:76:fa:44:8b");
+    }
+}

@@ -1,0 +1,154 @@
+//! Containers' interfaces: where they are, their addresses, labels and MAC addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use rig_datapath::vrouter::{FIRST_LABEL, LAST_LABEL};
+use rig_wire::ethernet::Mac;
+use toml::Spanned;
+
+use super::allot::{self, Asked};
+use super::file::{File, InterfaceFile};
+use super::networks::{asked_number, is_host};
+use super::read::{Reader, Result};
+use super::{Interface, Place, Settings};
+
+impl Reader<'_> {
+    pub(super) fn interfaces(&mut self, file: &File, settings: &mut Settings) -> Result<()> {
+        // Of each node, in the file's order: who comes later takes no label from who is there.
+        let mut labels: BTreeMap<String, Vec<Asked<u32>>> = BTreeMap::new();
+        let mut macs: BTreeMap<String, Vec<Asked<Mac>>> = BTreeMap::new();
+        let mut addresses: BTreeMap<(String, IpAddr), (String, bool)> = BTreeMap::new();
+        let mut places: BTreeMap<(String, Place), String> = BTreeMap::new();
+        for entry in &file.interface {
+            let said = entry.get_ref();
+            let name = said.name.get_ref().clone();
+            self.spans.interfaces.insert(name.clone(), said.name.span());
+            let mut interface = self.interface(said, settings)?;
+            for (shared, list) in [(false, said.addresses.get_ref()), (true, &said.allowed_addresses)] {
+                for text in list {
+                    let address = self.address(text, &interface.network, settings)?;
+                    let key = (interface.network.clone(), address);
+                    // Only allowed addresses can be several interfaces'.
+                    match addresses.get(&key) {
+                        Some((other, of_others)) if !(shared && *of_others) || *other == name => {
+                            let what = format!("{address} is an address of '{other}' already");
+                            let hint = "choose another one; interfaces that share one say it under 'allowed_addresses'";
+                            return Err(self.error(text.span(), what, hint));
+                        }
+                        _ => addresses.insert(key, (name.clone(), shared)),
+                    };
+                    if shared { &mut interface.allowed_addresses } else { &mut interface.addresses }.insert(address);
+                }
+            }
+            if let Some(other) = places.insert((interface.node.clone(), interface.place.clone()), name.clone()) {
+                let what = format!("'{other}' and '{name}' are the same device of node '{}'", interface.node);
+                return Err(self.error(said.name.span(), what, "remove one, or say another device"));
+            }
+            if let Some(label) = &said.label {
+                self.range(label, "label", FIRST_LABEL, LAST_LABEL)?;
+            }
+            let asked = Asked { name: name.clone(), number: asked_number(said.label.as_ref()) };
+            labels.entry(interface.node.clone()).or_default().push(asked);
+            if let Some(text) = &said.mac {
+                interface.mac = self.mac(text)?;
+                if interface.mac == settings.router.mac {
+                    let what = format!("{} is the router's MAC address", interface.mac);
+                    return Err(self.error(text.span(), what, "choose another one, or leave it out"));
+                }
+            }
+            let asked =
+                Asked { name: name.clone(), number: said.mac.as_ref().map(|text| (text.span(), interface.mac)) };
+            macs.entry(interface.network.clone()).or_default().push(asked);
+            settings.interfaces.insert(name, interface);
+        }
+        for (node, asked) in labels {
+            let labels = allot::numbers(&asked, FIRST_LABEL..=LAST_LABEL).map_err(|twice| {
+                let (one, other, label) = (twice.first, twice.second, twice.number);
+                let what = format!("'{one}' and '{other}' of node '{node}' have one label, {label}");
+                self.error(twice.span, what, "give each its own, or leave it out")
+            })?;
+            for (name, label) in labels {
+                settings.interfaces.entry(name).and_modify(|interface| interface.label = label);
+            }
+        }
+        for (network, asked) in macs {
+            let macs = allot::macs(&asked, settings.router.mac).map_err(|twice| {
+                let (one, other, mac) = (twice.first, twice.second, twice.number);
+                let what = format!("'{one}' and '{other}' of network '{network}' have one MAC address, {mac}");
+                self.error(twice.span, what, "give each its own, or leave it out")
+            })?;
+            for (name, mac) in macs {
+                settings.interfaces.entry(name).and_modify(|interface| interface.mac = mac);
+            }
+        }
+        Ok(())
+    }
+
+    fn interface(&self, file: &InterfaceFile, settings: &Settings) -> Result<Interface> {
+        self.not_built(&file.fat_flows, "making one flow of many (fat flows)")?;
+        self.not_built(&file.mirror, "mirroring to an analyser")?;
+        let name = file.name.get_ref();
+        let node = self.known("node", &file.node, &self.names.nodes)?;
+        let network = self.known("network", &file.network, &self.names.networks)?;
+        let device = file.device.as_ref().map(|device| self.device(device)).transpose()?;
+        let inside = || device.clone().unwrap_or_else(|| "eth0".to_owned());
+        let place = match (&file.namespace, &file.container, &device) {
+            (Some(_), Some(container), _) => {
+                let hint = "say where it is once: 'namespace', or 'container'";
+                return Err(self.error(container.span(), format!("'{name}' is at two places"), hint));
+            }
+            (Some(namespace), None, _) => Place::Namespace { name: self.place(namespace)?, device: inside() },
+            (None, Some(container), _) => Place::Container { name: self.place(container)?, device: inside() },
+            (None, None, Some(device)) => Place::Node { device: device.clone() },
+            (None, None, None) => {
+                let what = format!("where is interface '{name}'?");
+                let hint = "say device = \"...\", the node's end of its veth pair; or namespace = \"...\" or container = \"...\"";
+                return Err(self.error(file.name.span(), what, hint));
+            }
+        };
+        if file.addresses.get_ref().is_empty() {
+            let what = format!("interface '{name}' has no address");
+            return Err(self.error(file.addresses.span(), what, "say at least one of its network's subnets"));
+        }
+        let mut security_groups = BTreeSet::new();
+        for group in &file.security_groups {
+            security_groups.insert(self.known("security group", group, &self.names.groups)?);
+        }
+        // 0 is none, here and there.
+        let most_flows = file.most_flows.or(settings.router.most_flows).filter(|most| *most > 0);
+        Ok(Interface {
+            node,
+            network,
+            place,
+            addresses: BTreeSet::new(),
+            allowed_addresses: BTreeSet::new(),
+            mac: Mac::default(),
+            label: 0,
+            security_groups,
+            most_flows,
+        })
+    }
+
+    fn address(&self, text: &Spanned<String>, network: &str, settings: &Settings) -> Result<IpAddr> {
+        let subnets = settings.networks.get(network).map_or(&[][..], |network| &network.subnets);
+        let Ok(address) = text.get_ref().parse::<IpAddr>() else {
+            let what = format!("'{}' is no IP address", text.get_ref());
+            return Err(self.error(text.span(), what, "write 10.1.0.11 or fd00:1::11, without a prefix length"));
+        };
+        let all = || subnets.iter().map(|subnet| subnet.prefix.to_string()).collect::<Vec<_>>().join(", ");
+        let Some(subnet) = subnets.iter().find(|subnet| subnet.prefix.contains(&address)) else {
+            let what = format!("{address} is in no subnet of network '{network}'");
+            return Err(self.error(text.span(), what, format!("choose one of {}", all())));
+        };
+        if address == subnet.gateway {
+            let what = format!("{address} is the gateway of network '{network}'");
+            return Err(self.error(text.span(), what, format!("choose another one of {}", subnet.prefix)));
+        }
+        if !is_host(subnet.prefix, address) {
+            let what = format!("{address} names no host of {}", subnet.prefix);
+            return Err(self.error(text.span(), what, format!("choose another one of {}", subnet.prefix)));
+        }
+        Ok(address)
+    }
+}

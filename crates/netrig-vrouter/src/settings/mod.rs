@@ -1,0 +1,270 @@
+//! `vrouter.toml`: one file for a whole set of nodes, read once into [`Settings`], which nothing checks again.
+//!
+//! ```text
+//! text --file (letter)--> read (names, units, ranges) --> allot (what was left out) --> check (what fits together) --> Settings
+//! ```
+
+mod allot;
+mod check;
+mod file;
+mod interfaces;
+mod networks;
+mod read;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use rig_cli::mistakes::{self, FileError};
+pub use rig_datapath::vrouter::Action;
+use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC};
+use rig_wire::ethernet::Mac;
+
+/// All that the file says, and what follows from it for everything it leaves out. Names in it are of things that it has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub router: Router,
+    pub nodes: BTreeMap<String, Node>,
+    pub networks: BTreeMap<String, Network>,
+    pub interfaces: BTreeMap<String, Interface>,
+    pub security_groups: BTreeMap<String, SecurityGroup>,
+    pub policies: BTreeMap<String, NetworkPolicy>,
+}
+
+/// What holds for each node's router.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Router {
+    /// Its MAC address towards containers.
+    pub mac: Mac,
+    /// The most preferred first.
+    pub encapsulation: Vec<Encapsulation>,
+    /// Flows that the table has room for, both directions of a connection counted as one.
+    pub flows: u32,
+    /// Of an interface that says nothing of it; 0: no limit.
+    pub most_flows: Option<u32>,
+    pub timeouts: FlowTimeouts,
+}
+
+/// How long a flow may be silent in both directions before it is forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowTimeouts {
+    /// Of TCP connections that both sides have taken part in.
+    pub established: Duration,
+    /// Of those that one side has begun and the other has not answered.
+    pub opening: Duration,
+    /// Of those that both sides have closed, or that one has reset.
+    pub closed: Duration,
+    /// Of all other protocols.
+    pub other: Duration,
+}
+
+impl Default for FlowTimeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { established: seconds(180), opening: seconds(30), closed: seconds(4), other: seconds(180) }
+    }
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Self {
+            mac: ROUTER_MAC,
+            encapsulation: Encapsulation::ALL.to_vec(),
+            flows: 128 * 1024,
+            most_flows: None,
+            timeouts: FlowTimeouts::default(),
+        }
+    }
+}
+
+/// A machine with a router of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Where tunnels to it end.
+    pub address: Ipv4Addr,
+    /// The device that tunnels go over; the one that the kernel's route leads to, where none is said.
+    pub interface: Option<String>,
+    /// Those that it can do.
+    pub encapsulations: BTreeSet<Encapsulation>,
+    /// The largest packet of its underlay, bytes.
+    pub mtu: Option<u16>,
+}
+
+/// A virtual network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
+    pub subnets: Vec<Subnet>,
+    /// Its VXLAN network identifier.
+    pub vni: u32,
+    /// The most preferred first: its own, or the router's.
+    pub encapsulation: Vec<Encapsulation>,
+    /// In the order in which their rules are looked through.
+    pub policies: Vec<String>,
+    /// Networks that its containers can reach, and whose containers can reach it.
+    pub connected: BTreeSet<String>,
+    /// Prefixes behind interfaces of it, by the names of these.
+    pub routes: BTreeMap<IpNet, Vec<String>>,
+    /// Whether frames to all go to all.
+    pub broadcast: bool,
+}
+
+impl Network {
+    /// All addresses that are of this network.
+    pub fn prefixes(&self) -> BTreeSet<IpNet> {
+        self.subnets.iter().map(|subnet| subnet.prefix).chain(self.routes.keys().copied()).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subnet {
+    pub prefix: IpNet,
+    pub gateway: IpAddr,
+}
+
+/// A container's interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    pub node: String,
+    pub network: String,
+    pub place: Place,
+    pub addresses: BTreeSet<IpAddr>,
+    /// That it may have, too, and may share with other interfaces.
+    pub allowed_addresses: BTreeSet<IpAddr>,
+    pub mac: Mac,
+    /// Its MPLS label, which names it on its node.
+    pub label: u32,
+    pub security_groups: BTreeSet<String>,
+    /// Flows that it may have at a time; none for no limit but the table's.
+    pub most_flows: Option<u32>,
+}
+
+impl Interface {
+    /// All addresses that it may have.
+    pub fn all_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().chain(&self.allowed_addresses).copied()
+    }
+}
+
+/// Where the kernel has an interface.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The node's end of the veth pair, by its name.
+    Node { device: String },
+    /// The container's end, in a namespace of ip-netns(8).
+    Namespace { name: String, device: String },
+    /// The container's end, in a container of the machine's container engine.
+    Container { name: String, device: String },
+}
+
+/// What interfaces with it may receive and send. What answers a packet that was let through is let through, too.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SecurityGroup {
+    /// What may come in; nothing, where there are none.
+    pub inward: Vec<GroupRule>,
+    /// What may go out; everything, where nothing is said of it.
+    pub outward: Option<Vec<GroupRule>>,
+}
+
+/// What of all packets a rule is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packets {
+    /// Any, where there is none.
+    pub protocol: Option<u8>,
+    /// Destination ports, or types of ICMP; any of these.
+    pub ports: Vec<RangeInclusive<u16>>,
+}
+
+/// A rule that allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupRule {
+    pub packets: Packets,
+    pub remote: Remote,
+}
+
+/// Whom a container talks with.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Remote {
+    Any,
+    Prefix(IpNet),
+    /// All interfaces of this security group, on all nodes.
+    Group(String),
+}
+
+/// What networks may send each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetworkPolicy {
+    /// The first that matches decides.
+    pub rules: Vec<PolicyRule>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRule {
+    pub action: Action,
+    pub packets: Packets,
+    pub source: End,
+    pub destination: End,
+    /// Whether it is a rule for connections from the destination to the source, too.
+    pub both_ways: bool,
+}
+
+impl PolicyRule {
+    /// Who opens connections to whom.
+    pub fn orientations(&self) -> impl Iterator<Item = (&End, &End)> {
+        let back = self.both_ways && self.source != self.destination;
+        std::iter::once((&self.source, &self.destination)).chain(back.then_some((&self.destination, &self.source)))
+    }
+}
+
+/// One end of what a policy's rule is for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    Any,
+    Network(String),
+    Prefix(IpNet),
+}
+
+impl Settings {
+    /// Reads the text of `file`, which is only named.
+    ///
+    /// # Errors
+    /// The first mistake, with its line and what to do about it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        read::settings(file, text)
+    }
+
+    /// # Errors
+    /// When the file cannot be read, or the first mistake in it.
+    pub fn load(path: &std::path::Path) -> Result<Self, FileError> {
+        Self::parse(&path.display().to_string(), &mistakes::load_text(path)?)
+    }
+
+    /// How packets of a network go from one node to another: the first of its preferences that both can do.
+    pub fn encapsulation(&self, network: &Network, from: &Node, to: &Node) -> Option<Encapsulation> {
+        let can = |way: &&Encapsulation| from.encapsulations.contains(way) && to.encapsulations.contains(way);
+        network.encapsulation.iter().find(can).copied()
+    }
+
+    /// Interfaces of a node, with their names.
+    pub fn interfaces_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a String, &'a Interface)> {
+        self.interfaces.iter().filter(move |(_, interface)| interface.node == node)
+    }
+
+    /// Networks that a node has a table of: those of its interfaces and those that these can reach, with whether it has
+    /// interfaces of them.
+    pub fn networks_of<'a>(&'a self, node: &'a str) -> BTreeMap<&'a String, bool> {
+        let mut networks = BTreeMap::new();
+        for (_, interface) in self.interfaces_of(node) {
+            networks.insert(&interface.network, true);
+            let network = self.networks.get(&interface.network);
+            for connected in network.into_iter().flat_map(|network| &network.connected) {
+                networks.entry(connected).or_insert(false);
+            }
+        }
+        networks
+    }
+}

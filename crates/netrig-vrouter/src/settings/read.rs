@@ -1,0 +1,293 @@
+//! From the letter of `vrouter.toml` to [`Settings`]: every name looked up, every unit and range checked, once.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use rig_cli::mistakes::{self, FileError};
+use rig_datapath::vrouter::Encapsulation;
+use rig_stats::units::Span;
+use rig_wire::ethernet::Mac;
+use toml::Spanned;
+
+use super::file::{File, NodeFile, NotBuilt, RouterFile};
+use super::{Node, Router, Settings, check};
+
+pub(super) type Result<T, E = FileError> = std::result::Result<T, E>;
+
+/// The smallest underlay that IPv4 allows and that has room for more than headers (RFC 791, 3.1: 576 bytes).
+const SMALLEST_MTU: u16 = 576;
+/// Each takes 320 bytes, both directions counted: 2^24 of them are 5 GB.
+const FLOWS: std::ops::RangeInclusive<u32> = 1024..=1 << 24;
+
+pub(super) fn settings(file: &str, text: &str) -> Result<Settings> {
+    let letter: File =
+        toml::from_str(text).map_err(|error| FileError::of_serde(file, text, error.message(), error.span()))?;
+    let source = Source { file, text };
+    let mut reader = Reader { source, names: Names::of(source, &letter)?, spans: Spans::default() };
+    let mut settings = Settings { router: reader.router(&letter.router)?, ..Settings::default() };
+    for node in &letter.node {
+        let (name, node) = reader.node(node.get_ref(), &settings)?;
+        settings.nodes.insert(name, node);
+    }
+    settings.policies = reader.policies(&letter)?;
+    settings.security_groups = reader.security_groups(&letter)?;
+    reader.networks(&letter, &mut settings)?;
+    reader.interfaces(&letter, &mut settings)?;
+    reader.routes(&letter, &mut settings)?;
+    check::connect(&mut settings, &reader)?;
+    check::together(&settings, &reader)?;
+    Ok(settings)
+}
+
+/// The text that is read, for errors that say where.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: impl Into<String>) -> FileError {
+        let line = Some(mistakes::line(self.text, &span));
+        FileError { file: self.file.to_owned(), line, what: what.into(), hint: Some(hint.into()) }
+    }
+}
+
+/// Names of one kind, and where they are given.
+pub(super) type Named = BTreeMap<String, Range<usize>>;
+
+/// Who there is, before anybody is read: things name each other in circles.
+pub(super) struct Names {
+    pub(super) nodes: Named,
+    pub(super) networks: Named,
+    pub(super) interfaces: Named,
+    pub(super) groups: Named,
+    pub(super) policies: Named,
+}
+
+impl Names {
+    fn of(source: Source, file: &File) -> Result<Self> {
+        fn collect<'f, T: 'f>(
+            source: Source,
+            kind: &str,
+            list: &'f [Spanned<T>],
+            name: impl Fn(&'f T) -> &'f Spanned<String>,
+        ) -> Result<Named> {
+            let mut names = Named::new();
+            for entry in list {
+                let name = name(entry.get_ref());
+                let text = name.get_ref();
+                let odd = |c: char| c.is_whitespace() || c.is_control() || "/:,<>'\"".contains(c);
+                if text.is_empty() || text.len() > 64 || text.contains(odd) {
+                    let hint = "choose letters, digits, '-', '_' and '.', 64 at most";
+                    return Err(source.error(name.span(), format!("'{text}' is no name for {kind}"), hint));
+                }
+                if names.insert(text.clone(), name.span()).is_some() {
+                    return Err(source.error(
+                        name.span(),
+                        format!("{kind} '{text}' is there twice"),
+                        "rename or remove one",
+                    ));
+                }
+            }
+            Ok(names)
+        }
+        let names = Self {
+            nodes: collect(source, "node", &file.node, |node| &node.name)?,
+            networks: collect(source, "network", &file.network, |network| &network.name)?,
+            interfaces: collect(source, "interface", &file.interface, |interface| &interface.name)?,
+            groups: collect(source, "security group", &file.security_group, |group| &group.name)?,
+            policies: collect(source, "policy", &file.policy, |policy| &policy.name)?,
+        };
+        // An end of a policy's rule is a network, a prefix or `any`.
+        match names.networks.get("any") {
+            Some(span) => Err(source.error(span.clone(), "'any' is no name for a network", "choose another one")),
+            None => Ok(names),
+        }
+    }
+}
+
+/// Where things were said, for errors that are found when all is read.
+#[derive(Default)]
+pub(super) struct Spans {
+    pub(super) interfaces: BTreeMap<String, Range<usize>>,
+    /// Where a network names a policy.
+    pub(super) policies: BTreeMap<(String, String), Range<usize>>,
+    pub(super) subnets: BTreeMap<(String, IpNet), Range<usize>>,
+    pub(super) routes: BTreeMap<(String, IpNet), Range<usize>>,
+}
+
+pub(super) struct Reader<'a> {
+    pub(super) source: Source<'a>,
+    pub(super) names: Names,
+    pub(super) spans: Spans,
+}
+
+impl Reader<'_> {
+    pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: impl Into<String>) -> FileError {
+        self.source.error(span, what, hint)
+    }
+
+    /// A name that has to be there.
+    pub(super) fn known(&self, kind: &str, name: &Spanned<String>, names: &Named) -> Result<String> {
+        let text = name.get_ref();
+        if names.contains_key(text) {
+            return Ok(text.clone());
+        }
+        let hint = match mistakes::closest(text, names.keys().map(String::as_str)) {
+            Some(meant) => format!("did you mean '{meant}'?"),
+            None => format!("add a [[{}]] with this name, or say one that there is", kind.replace(' ', "_")),
+        };
+        Err(self.error(name.span(), format!("there is no {kind} '{text}'"), hint))
+    }
+
+    pub(super) fn not_built(&self, asked: &NotBuilt, what: &str) -> Result<()> {
+        match asked {
+            None => Ok(()),
+            Some(said) => Err(self.error(said.span(), format!("{what} is not built"), "remove this key")),
+        }
+    }
+
+    fn router(&self, file: &RouterFile) -> Result<Router> {
+        self.not_built(&file.dhcp, "answering DHCP")?;
+        self.not_built(&file.dns, "answering DNS")?;
+        let mut router = Router::default();
+        if let Some(mac) = &file.mac {
+            router.mac = self.mac(mac)?;
+        }
+        if let Some(encapsulation) = &file.encapsulation {
+            router.encapsulation = self.encapsulations(encapsulation)?;
+        }
+        router.most_flows = file.most_flows;
+        if let Some(flows) = &file.flows {
+            if !FLOWS.contains(flows.get_ref()) {
+                let hint = format!("choose {} to {}", FLOWS.start(), FLOWS.end());
+                return Err(self.error(flows.span(), format!("a table for {} flows", flows.get_ref()), hint));
+            }
+            router.flows = *flows.get_ref();
+        }
+        let (said, to) = (&file.timeouts, &mut router.timeouts);
+        for (name, said, to) in [
+            ("established", &said.established, &mut to.established),
+            ("opening", &said.opening, &mut to.opening),
+            ("closed", &said.closed, &mut to.closed),
+            ("other", &said.other, &mut to.other),
+        ] {
+            let Some(said) = said else { continue };
+            let &Span(duration) = said.get_ref();
+            if !(Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 3600)).contains(&duration) {
+                let what = format!("timeout '{name}' of {}", said.get_ref());
+                return Err(self.error(said.span(), what, "choose 1 s to 30 days"));
+            }
+            *to = duration;
+        }
+        Ok(router)
+    }
+
+    fn node(&self, file: &NodeFile, others: &Settings) -> Result<(String, Node)> {
+        let name = file.name.get_ref();
+        let text = file.address.get_ref();
+        let said = |what: String, hint: &str| Err(self.error(file.address.span(), what, hint));
+        let Ok(address) = text.parse::<Ipv4Addr>() else {
+            return said(format!("'{text}' is no IPv4 address"), "tunnels go over IPv4: write 192.0.2.1");
+        };
+        if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
+            return said(format!("{address} is no address of a machine's"), "say where other nodes reach this one");
+        }
+        if let Some((other, _)) = others.nodes.iter().find(|(_, node)| node.address == address) {
+            return said(format!("nodes '{other}' and '{name}' have one address, {address}"), "give each its own");
+        }
+        let encapsulations = match &file.encapsulations {
+            None => Encapsulation::ALL.into(),
+            Some(said) => self.encapsulations(said)?.into_iter().collect(),
+        };
+        let mtu = match &file.mtu {
+            Some(mtu) if *mtu.get_ref() < SMALLEST_MTU => {
+                let hint = format!("choose {SMALLEST_MTU} to 65535");
+                return Err(self.error(mtu.span(), format!("an MTU of {} bytes", mtu.get_ref()), hint));
+            }
+            said => said.as_ref().map(|mtu| *mtu.get_ref()),
+        };
+        let interface = file.interface.as_ref().map(|device| self.device(device)).transpose()?;
+        Ok((name.clone(), Node { address, interface, encapsulations, mtu }))
+    }
+
+    pub(super) fn prefix(&self, text: &str, span: Range<usize>) -> Result<IpNet> {
+        let Ok(prefix) = text.parse::<IpNet>() else {
+            let hint = "write 10.1.0.0/24 or fd00:1::/64";
+            return Err(self.error(span, format!("'{text}' is no prefix"), hint));
+        };
+        if matches!(prefix, IpNet::V6(v6) if v6.prefix_len() >= 96 && v6.addr().to_ipv4_mapped().is_some()) {
+            let what = format!("'{text}' is IPv4, mapped into IPv6 (RFC 4291, 2.5.5.2)");
+            return Err(self.error(span, what, "write it as IPv4"));
+        }
+        if prefix != prefix.trunc() {
+            let hint = format!("write {}", prefix.trunc());
+            return Err(self.error(span, format!("{prefix} has bits behind its prefix"), hint));
+        }
+        Ok(prefix)
+    }
+
+    pub(super) fn mac(&self, text: &Spanned<String>) -> Result<Mac> {
+        let mut mac = Mac::default();
+        let bytes: Vec<&str> = text.get_ref().split(':').collect();
+        let whole = bytes.len() == mac.0.len() && bytes.iter().all(|byte| byte.len() == 2);
+        let read = |(to, byte): (&mut u8, &&str)| u8::from_str_radix(byte, 16).map(|byte| *to = byte).is_ok();
+        if !whole || !mac.0.iter_mut().zip(&bytes).all(read) || mac.is_multicast() || mac == Mac::default() {
+            let what = format!("'{}' is no MAC address of an interface", text.get_ref());
+            return Err(self.error(text.span(), what, "write one such as 02:00:00:00:00:01"));
+        }
+        Ok(mac)
+    }
+
+    pub(super) fn encapsulations(&self, said: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Encapsulation>> {
+        let names = Encapsulation::ALL.map(Encapsulation::name).join(", ");
+        let mut all = Vec::new();
+        for text in said.get_ref() {
+            let Some(one) = Encapsulation::ALL.into_iter().find(|one| one.name() == text.get_ref()) else {
+                let what = format!("there is no encapsulation '{}'", text.get_ref());
+                return Err(self.error(text.span(), what, format!("choose from {names}")));
+            };
+            if all.contains(&one) {
+                return Err(self.error(text.span(), format!("'{}' is there twice", one.name()), "remove one"));
+            }
+            all.push(one);
+        }
+        if all.is_empty() {
+            return Err(self.error(said.span(), "no encapsulation", format!("choose from {names}")));
+        }
+        Ok(all)
+    }
+
+    /// IFNAMSIZ of linux/if.h, and dev_valid_name() of the kernel.
+    pub(super) fn device(&self, name: &Spanned<String>) -> Result<String> {
+        let text = name.get_ref();
+        let odd = |c: char| c == '/' || c == ':' || c.is_whitespace();
+        if !(1..16).contains(&text.len()) || text.contains(odd) || text == "." || text == ".." {
+            let hint = "say its name as `ip link` shows it";
+            return Err(self.error(name.span(), format!("'{text}' is no network device"), hint));
+        }
+        Ok(text.clone())
+    }
+
+    /// The name of a namespace or a container.
+    pub(super) fn place(&self, name: &Spanned<String>) -> Result<String> {
+        let text = name.get_ref();
+        if text.is_empty() || text.starts_with(['-', '.']) || text.contains(|c: char| c == '/' || c.is_whitespace()) {
+            let hint = "say its name as `ip netns` or `docker ps` shows it";
+            return Err(self.error(name.span(), format!("'{text}' is no name of a namespace or container"), hint));
+        }
+        Ok(text.clone())
+    }
+
+    pub(super) fn range(&self, said: &Spanned<u32>, what: &str, first: u32, last: u32) -> Result<()> {
+        if (first..=last).contains(said.get_ref()) {
+            return Ok(());
+        }
+        let hint = format!("choose {first} to {last}, or leave it out");
+        Err(self.error(said.span(), format!("{} is no {what}", said.get_ref()), hint))
+    }
+}
