@@ -8,7 +8,7 @@ use rig_wire::ethernet::Mac;
 
 use super::Compiler;
 use crate::routes::Destination;
-use crate::settings::Network;
+use crate::settings::{Network, is_mapped};
 
 /// Ways to things of one network.
 #[derive(Default)]
@@ -66,6 +66,12 @@ impl<'a> Compiler<'a> {
                 continue;
             };
             if !self.networks.contains_key(name) {
+                continue;
+            }
+            if let Destination::Prefix(prefix) = route.key.destination
+                && (is_mapped(prefix) || prefix.network().is_multicast())
+            {
+                self.note(format!("{} has a route to {prefix} of network '{name}', which is no place", route.node));
                 continue;
             }
             let Some(way) = self.tunnel(network, route) else { continue };

@@ -391,6 +391,10 @@ fn routes_that_make_no_sense_are_left_out_and_told() {
         "192.0.2.2 has a route of network 'red' with label 16777216, which there is not",
     );
     told(
+        |route| route.key.destination = crate::routes::Destination::Prefix(net("::ffff:10.1.0.11/128")),
+        "192.0.2.2 has a route to ::ffff:10.1.0.11/128 of network 'red', which is no place",
+    );
+    told(
         |route| route.encapsulations.clear(),
         "192.0.2.2 has routes of network 'red' in no encapsulation that this node can do",
     );

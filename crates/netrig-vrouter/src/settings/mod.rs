@@ -228,6 +228,11 @@ pub enum End {
     Prefix(IpNet),
 }
 
+/// Whether a prefix is IPv4 in IPv6's clothes (RFC 4291, 2.5.5.2): the datapath's tables keep IPv4 addresses as those.
+pub fn is_mapped(prefix: IpNet) -> bool {
+    matches!(prefix, IpNet::V6(v6) if v6.prefix_len() >= 96 && v6.addr().to_ipv4_mapped().is_some())
+}
+
 impl Settings {
     /// Reads the text of `file`, which is only named.
     ///

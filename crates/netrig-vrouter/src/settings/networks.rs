@@ -163,14 +163,11 @@ pub(super) fn overlap(one: IpNet, other: IpNet) -> bool {
     one.contains(&other) || other.contains(&one)
 }
 
-/// Of one interface, and no IPv4 address in IPv6's clothes: the datapath's tables keep IPv4 addresses as those.
+/// Of one interface.
 fn unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_multicast() && !v4.is_link_local() && v4.octets()[0] != 0,
-        IpAddr::V6(v6) => {
-            let used = v6.is_loopback() || v6.is_multicast() || v6.is_unspecified() || v6.is_unicast_link_local();
-            !used && v6.to_ipv4_mapped().is_none()
-        }
+        IpAddr::V6(v6) => !(v6.is_loopback() || v6.is_multicast() || v6.is_unspecified() || v6.is_unicast_link_local()),
     }
 }
 

@@ -13,7 +13,7 @@ use rig_wire::ethernet::Mac;
 use toml::Spanned;
 
 use super::file::{File, NodeFile, NotBuilt, RouterFile};
-use super::{Node, Router, Settings, check};
+use super::{Node, Router, Settings, check, is_mapped};
 
 pub(super) type Result<T, E = FileError> = std::result::Result<T, E>;
 
@@ -220,7 +220,7 @@ impl Reader<'_> {
             let hint = "write 10.1.0.0/24 or fd00:1::/64";
             return Err(self.error(span, format!("'{text}' is no prefix"), hint));
         };
-        if matches!(prefix, IpNet::V6(v6) if v6.prefix_len() >= 96 && v6.addr().to_ipv4_mapped().is_some()) {
+        if is_mapped(prefix) {
             let what = format!("'{text}' is IPv4, mapped into IPv6 (RFC 4291, 2.5.5.2)");
             return Err(self.error(span, what, "write it as IPv4"));
         }

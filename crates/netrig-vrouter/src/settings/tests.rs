@@ -552,6 +552,19 @@ fn any_connects_those_who_want_to_be() {
     assert_eq!((connected("red"), connected("green"), connected("blue")), (vec!["green"], vec!["red"], vec![]));
 }
 
+/// docs/VROUTER.md, whose keys people copy.
+#[test]
+fn the_manual_is_true() {
+    let manual = include_str!("../../../../docs/VROUTER.md");
+    let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let settings = parse(example);
+    assert_eq!((settings.nodes.len(), settings.networks.len(), settings.interfaces.len()), (2, 2, 2));
+    assert!(settings.networks["red"].connected.contains("blue"));
+    for (protocol, _) in rules::PROTOCOLS {
+        assert!(manual.contains(&format!("`{protocol}`")), "{protocol}");
+    }
+}
+
 #[test]
 fn networks_that_one_can_reach_are_told_apart() {
     let text = |blue: &str, more: &str| {
