@@ -6,9 +6,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use rig_datapath::vrouter::{Action, List, Rule};
 
 use crate::routes::{Destination, RouteTable};
-use crate::settings::{End, GroupRule, Interface, Network, Packets, Remote, Settings};
+use crate::settings::{End, GroupRule, Interface, Network, Packets, Remote, SecurityGroup, Settings};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Direction {
     /// What the container sends.
     Outward,
@@ -23,6 +23,13 @@ impl Direction {
             Self::Inward => "in",
         }
     }
+
+    fn rules_of(self, group: &SecurityGroup) -> &[GroupRule] {
+        match self {
+            Self::Outward => group.outward.as_deref().unwrap_or_default(),
+            Self::Inward => &group.inward,
+        }
+    }
 }
 
 /// Whom rules may name, as addresses.
@@ -34,6 +41,8 @@ pub(super) struct Remotes<'a> {
     prefixes: BTreeMap<&'a str, BTreeSet<IpNet>>,
     /// Prefixes that rules of a network's policies are for in place of a network.
     own_ends: BTreeMap<&'a str, BTreeSet<IpNet>>,
+    /// Security groups with rules for members of groups.
+    by_group: BTreeSet<(&'a str, Direction)>,
 }
 
 /// What a list is made of.
@@ -46,20 +55,32 @@ pub(super) struct Source<'a> {
 }
 
 enum Rules<'a> {
-    OfGroups(Vec<&'a GroupRule>),
+    OfGroups(Vec<&'a SecurityGroup>),
     OfPolicies(&'a Network),
 }
 
 impl<'a> Remotes<'a> {
     pub(super) fn of(settings: &'a Settings, node: &'a str, routes: &'a RouteTable) -> Self {
-        let mut remotes =
-            Self { settings, members: BTreeMap::new(), prefixes: BTreeMap::new(), own_ends: BTreeMap::new() };
+        let mut remotes = Self {
+            settings,
+            members: BTreeMap::new(),
+            prefixes: BTreeMap::new(),
+            own_ends: BTreeMap::new(),
+            by_group: BTreeSet::new(),
+        };
         for (name, network) in &settings.networks {
             remotes.prefixes.insert(name, network.prefixes());
             let policies = network.policies.iter().filter_map(|policy| settings.policies.get(policy));
             let ends = policies.flat_map(|policy| &policy.rules).flat_map(|rule| [&rule.source, &rule.destination]);
             let prefix = |end: &End| if let End::Prefix(prefix) = end { Some(*prefix) } else { None };
             remotes.own_ends.insert(name, ends.filter_map(prefix).collect());
+        }
+        for (name, group) in &settings.security_groups {
+            for direction in [Direction::Outward, Direction::Inward] {
+                if direction.rules_of(group).iter().any(|rule| matches!(rule.remote, Remote::Group(_))) {
+                    remotes.by_group.insert((name, direction));
+                }
+            }
         }
         for (_, interface) in settings.interfaces_of(node) {
             for group in &interface.security_groups {
@@ -83,25 +104,19 @@ impl<'a> Remotes<'a> {
 
     /// What the list of an interface's security groups is made of; none, where all is let through.
     pub(super) fn groups(&self, interface: &'a Interface, direction: Direction) -> Option<Source<'a>> {
-        let groups = || interface.security_groups.iter().filter_map(|group| self.settings.security_groups.get(group));
-        let rules: Vec<&GroupRule> = match direction {
-            Direction::Inward => groups().flat_map(|group| &group.inward).collect(),
-            // One group that lets everything out is enough.
-            Direction::Outward => groups()
-                .map(|group| group.outward.as_deref())
-                .collect::<Option<Vec<_>>>()?
-                .into_iter()
-                .flatten()
-                .collect(),
-        };
-        if interface.security_groups.is_empty() {
+        let names = &interface.security_groups;
+        let groups: Vec<&SecurityGroup> =
+            names.iter().filter_map(|group| self.settings.security_groups.get(group)).collect();
+        // One group that lets everything out is enough.
+        let lets_all = groups.iter().any(|group| direction == Direction::Outward && group.outward.is_none());
+        if groups.is_empty() || lets_all {
             return None;
         }
-        let by_group = rules.iter().any(|rule| matches!(rule.remote, Remote::Group(_)));
+        let by_group = names.iter().any(|group| self.by_group.contains(&(group, direction)));
         let of = if by_group { format!(" in network {}", interface.network) } else { String::new() };
-        let names: Vec<&str> = interface.security_groups.iter().map(String::as_str).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let name = format!("{} by security groups {}{of}", direction.name(), names.join(","));
-        Some(Source { name, interface, direction, rules: Rules::OfGroups(rules) })
+        Some(Source { name, interface, direction, rules: Rules::OfGroups(groups) })
     }
 
     /// What the list of the policies of an interface's network is made of; none, where it has no policies.
@@ -120,13 +135,16 @@ impl<'a> Remotes<'a> {
 
     pub(super) fn list(&self, source: &Source) -> List {
         let rules = match &source.rules {
-            Rules::OfGroups(rules) => self.of_groups(rules, &source.interface.network),
+            Rules::OfGroups(groups) => {
+                let rules = groups.iter().flat_map(|group| source.direction.rules_of(group));
+                self.of_groups(rules, &source.interface.network)
+            }
             Rules::OfPolicies(network) => self.of_policies(network, source.interface, source.direction),
         };
         List { rules, otherwise: Action::Deny }
     }
 
-    fn of_groups(&self, of_groups: &[&GroupRule], network: &str) -> Vec<Rule> {
+    fn of_groups<'r>(&self, of_groups: impl Iterator<Item = &'r GroupRule>, network: &str) -> Vec<Rule> {
         let mut rules = Vec::new();
         for rule in of_groups {
             let remote = match &rule.remote {
