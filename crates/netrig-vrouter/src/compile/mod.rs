@@ -206,9 +206,7 @@ impl<'a> Compiler<'a> {
         }
         // Where it is not reached a note says so.
         let peers = self.compiled.config.underlay.as_ref().map(|underlay| &underlay.peers);
-        if !peers.is_some_and(|peers| peers.contains_key(&route.node)) {
-            return None;
-        }
+        let mtu = peers.and_then(|peers| peers.get(&route.node))?.mtu;
         let way = network.encapsulation.iter().find_map(|way| {
             let label = route.encapsulations.get(way)?;
             self.node.encapsulations.contains(way).then_some((*way, *label))
@@ -223,6 +221,10 @@ impl<'a> Compiler<'a> {
             let (at, name) = (route.node, &route.key.network);
             self.note(format!("{at} has a route of network '{name}' with label {label}, which there is not"));
             return None;
+        }
+        // Packets that are small enough get there all the same.
+        if let Some(what) = network.too_small(mtu, encapsulation, &route.key.network) {
+            self.note(format!("the way to {}: {what}", route.node));
         }
         Some(NextHop::Tunnel(datapath::Tunnel { peer: route.node, encapsulation, label, mac: route.mac }))
     }

@@ -361,6 +361,23 @@ fn what_is_not_there_is_left_out_and_told() {
     assert_eq!(unknown.to_string(), "there is no node 'c' in the settings");
 }
 
+#[test]
+fn a_way_that_is_too_narrow_is_told() {
+    let settings = parse(TWO);
+    let mut site = site(&settings, "b");
+    site.peers.values_mut().for_each(|peer| peer.mtu = 1300);
+    let compiled = compile(&settings, "b", &site, &table(&settings, "b"), &mut Numbers::default()).unwrap();
+    let notes: Vec<&str> = compiled.notes.iter().map(String::as_str).collect();
+    let in_way = |way: &str, left: u32| {
+        format!(
+            "the way to 192.0.2.1: an MTU of 1300 bytes leaves {left} for packets of network 'red' in {way}, and IPv6 needs 1280"
+        )
+    };
+    // Frames to all go another way.
+    assert_eq!(notes, [in_way("vxlan", 1250), in_way("mplsoudp", 1268)]);
+    assert!(compiled.config.vrfs[&2].routes.contains_key(&net("10.1.0.11/32")));
+}
+
 /// What others announce was written by others.
 #[test]
 fn routes_that_make_no_sense_are_left_out_and_told() {

@@ -11,11 +11,6 @@ use super::networks::overlap;
 use super::read::{Reader, Result};
 use super::{End, GroupRule, Network, Node, Settings};
 
-/// IPv6 needs links that carry as much (RFC 8200, 5).
-const SMALLEST_IPV6: u16 = 1280;
-/// Hosts of IPv4 take as much (RFC 791, 3.1).
-const SMALLEST_IPV4: u16 = 576;
-
 /// Finds out which networks are connected: those whose policies allow it, both of them.
 pub(super) fn connect(settings: &mut Settings, reader: &Reader) -> Result<()> {
     let mut connected: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -171,17 +166,10 @@ fn tunnels(settings: &Settings, reader: &Reader, members: &Members, from: &str, 
         else {
             continue;
         };
-        let ipv6 = network.subnets.iter().any(|subnet| subnet.prefix.addr().is_ipv6());
-        let (needs, family) = if ipv6 { (SMALLEST_IPV6, "IPv6") } else { (SMALLEST_IPV4, "IPv4") };
-        if mtu < needs + encapsulation.overhead() {
-            let what = format!(
-                "node '{of}': an MTU of {mtu} bytes leaves {} for packets of network '{name}' in {}, and {family} needs {needs}",
-                mtu.saturating_sub(encapsulation.overhead()),
-                encapsulation.name()
-            );
+        if let Some(what) = network.too_small(mtu, encapsulation, name) {
             let span = reader.names.nodes.get(of).cloned().unwrap_or_default();
-            let hint = format!("raise the MTU of the underlay to at least {}", needs + encapsulation.overhead());
-            return Err(reader.error(span, what, hint));
+            let hint = format!("raise the MTU of the underlay to at least {}", network.smallest_mtu(encapsulation));
+            return Err(reader.error(span, format!("node '{of}': {what}"), hint));
         }
     }
     Ok(())

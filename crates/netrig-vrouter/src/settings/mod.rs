@@ -120,6 +120,32 @@ impl Network {
     }
 }
 
+/// IPv6 needs links that carry as much (RFC 8200, 5).
+const SMALLEST_IPV6: u16 = 1280;
+/// Hosts of IPv4 take as much (RFC 791, 3.1).
+const SMALLEST_IPV4: u16 = 576;
+
+impl Network {
+    fn needs(&self) -> (u16, &'static str) {
+        let ipv6 = self.subnets.iter().any(|subnet| subnet.prefix.addr().is_ipv6());
+        if ipv6 { (SMALLEST_IPV6, "IPv6") } else { (SMALLEST_IPV4, "IPv4") }
+    }
+
+    /// The smallest underlay that carries its packets.
+    pub fn smallest_mtu(&self, encapsulation: Encapsulation) -> u16 {
+        self.needs().0 + encapsulation.overhead()
+    }
+
+    /// What is wrong with an underlay that does not carry packets of this network.
+    pub fn too_small(&self, mtu: u16, encapsulation: Encapsulation, name: &str) -> Option<String> {
+        let (needs, family) = self.needs();
+        let (left, way) = (mtu.saturating_sub(encapsulation.overhead()), encapsulation.name());
+        (left < needs).then(|| {
+            format!("an MTU of {mtu} bytes leaves {left} for packets of network '{name}' in {way}, and {family} needs {needs}")
+        })
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subnet {
     pub prefix: IpNet,

@@ -198,3 +198,41 @@ proptest! {
         }
     }
 }
+
+/// Lines of a file in another order, twice, or not at all, and numbers changed: what people do by accident.
+fn damaged(text: &str, damage: &[(usize, usize, u8)]) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for (one, other, how) in damage {
+        let (one, other) = (one % lines.len(), other % lines.len());
+        match how % 4 {
+            0 => lines.swap(one, other),
+            1 => lines[one] = lines[other].clone(),
+            2 => lines[one].clear(),
+            _ => {
+                let digit = char::from(b'0' + (other % 10) as u8);
+                lines[one] = lines[one].chars().map(|c| if c.is_ascii_digit() { digit } else { c }).collect();
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn what_is_damaged_is_refused_or_is_what_a_datapath_takes(
+        file in file(),
+        damage in prop::collection::vec(any::<(usize, usize, u8)>(), 1..4),
+    ) {
+        let text = damaged(&file.text(), &damage);
+        match Settings::parse("vrouter.toml", &text) {
+            Err(error) => prop_assert!(error.line.is_some() && !error.what.is_empty(), "{error}\n{text}"),
+            Ok(settings) => {
+                for name in settings.nodes.keys() {
+                    compiled(&settings, name, &mut Numbers::default());
+                }
+            }
+        }
+    }
+}
