@@ -226,7 +226,9 @@ impl<'a> Compiler<'a> {
         if let Some(what) = network.too_small(mtu, encapsulation, &route.key.network) {
             self.note(format!("the way to {}: {what}", route.node));
         }
-        Some(NextHop::Tunnel(datapath::Tunnel { peer: route.node, encapsulation, label, mac: route.mac }))
+        // MPLS tunnels carry no inner frame; so all routes to a node share what the datapath keeps for its tunnel.
+        let mac = if encapsulation == Encapsulation::Vxlan { route.mac } else { Mac::default() };
+        Some(NextHop::Tunnel(datapath::Tunnel { peer: route.node, encapsulation, label, mac }))
     }
 
     fn vnis(&mut self, network: &Network, vrf: u32) {

@@ -102,7 +102,12 @@ fn mac(last: u8) -> Mac {
 }
 
 fn to_b(encapsulation: Encapsulation, label: u32, last: u8) -> NextHop {
-    let mac = if last == 0xff { Mac::BROADCAST } else { mac(last) };
+    let mac = match (encapsulation, last) {
+        (Encapsulation::Vxlan, 0xff) => Mac::BROADCAST,
+        (Encapsulation::Vxlan, _) => mac(last),
+        // There is no inner frame.
+        _ => Mac::default(),
+    };
     NextHop::Tunnel(Tunnel { peer: "192.0.2.2".parse().unwrap(), encapsulation, label, mac })
 }
 

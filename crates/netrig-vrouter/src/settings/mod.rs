@@ -17,12 +17,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use rig_cli::mistakes::{self, FileError};
 pub use rig_datapath::vrouter::Action;
-use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC};
+use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Timeouts};
 use rig_wire::ethernet::Mac;
 
 /// All that the file says, and what follows from it for everything it leaves out. Names in it are of things that it has.
@@ -47,27 +46,7 @@ pub struct Router {
     pub flows: u32,
     /// Of an interface that says nothing of it; 0: no limit.
     pub most_flows: Option<u32>,
-    pub timeouts: FlowTimeouts,
-}
-
-/// How long a flow may be silent in both directions before it is forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlowTimeouts {
-    /// Of TCP connections that both sides have taken part in.
-    pub established: Duration,
-    /// Of those that one side has begun and the other has not answered.
-    pub opening: Duration,
-    /// Of those that both sides have closed, or that one has reset.
-    pub closed: Duration,
-    /// Of all other protocols.
-    pub other: Duration,
-}
-
-impl Default for FlowTimeouts {
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self { established: seconds(180), opening: seconds(30), closed: seconds(4), other: seconds(180) }
-    }
+    pub timeouts: Timeouts,
 }
 
 impl Default for Router {
@@ -77,7 +56,7 @@ impl Default for Router {
             encapsulation: Encapsulation::ALL.to_vec(),
             flows: 128 * 1024,
             most_flows: None,
-            timeouts: FlowTimeouts::default(),
+            timeouts: Timeouts::default(),
         }
     }
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+use std::time::Duration;
+
 use super::*;
 
 #[track_caller]
@@ -130,11 +132,8 @@ via = ["blue-1"]
     let (router, node) = (&settings.router, &settings.nodes["a"]);
     assert_eq!((router.mac.to_string(), router.flows), ("00:00:5e:00:01:01".to_owned(), 1_000_000));
     assert_eq!(router.encapsulation, [Encapsulation::Vxlan, Encapsulation::MplsOverUdp]);
-    let timeouts = FlowTimeouts {
-        established: Duration::from_secs(7200),
-        other: Duration::from_secs(30),
-        ..FlowTimeouts::default()
-    };
+    let timeouts =
+        Timeouts { established: Duration::from_secs(7200), other: Duration::from_secs(30), ..Timeouts::default() };
     assert_eq!(router.timeouts, timeouts);
     assert_eq!((node.interface.as_deref(), node.mtu, node.encapsulations.len()), (Some("eth1"), Some(9000), 1));
     let (red, blue) = (&settings.networks["red"], &settings.networks["blue"]);
