@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 /// Of one node. Who compiles keeps it from one time to the next, and over a restart, so that what is unrelated to a change
-/// keeps its numbers, and flows with them.
+/// keeps its numbers, and flows with them. Those of a configuration that the datapath did not take are to be forgotten: it
+/// still has the ones before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbers {
     /// By names of networks.
