@@ -37,8 +37,6 @@ pub struct RouteKey {
 pub enum Destination {
     Prefix(IpNet),
     Mac(Mac),
-    /// Frames to all (RFC 8365, 9: ingress replication).
-    All,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,30 +102,21 @@ impl FromIterator<Route> for RouteTable {
 pub fn announced(settings: &Settings, name: &str) -> Vec<Route> {
     let Some(node) = settings.nodes.get(name) else { return Vec::new() };
     let mut routes = Vec::new();
-    let mut flooded = BTreeSet::new();
     for (origin, interface) in settings.interfaces_of(name) {
         let Some(network) = settings.networks.get(&interface.network) else { continue };
-        let template = Route {
-            key: RouteKey { network: interface.network.clone(), destination: Destination::All, origin: origin.clone() },
+        let to = |destination| Route {
+            key: RouteKey { network: interface.network.clone(), destination, origin: origin.clone() },
             node: node.address,
             encapsulations: encapsulations(node, network, interface),
             mac: interface.mac,
             security_groups: BTreeSet::new(),
         };
-        let to = |destination| Route { key: RouteKey { destination, ..template.key.clone() }, ..template.clone() };
         let groups = &interface.security_groups;
         let hosts = interface.all_addresses().map(|address| Destination::Prefix(address.into()));
         routes.extend(hosts.map(|host| Route { security_groups: groups.clone(), ..to(host) }));
         routes.push(to(Destination::Mac(interface.mac)));
         let behind = network.routes.iter().filter(|(_, via)| via.contains(origin));
         routes.extend(behind.map(|(prefix, _)| to(Destination::Prefix(*prefix))));
-        // Frames to all carry their own destination; MPLS tunnels carry packets alone.
-        let Some(vni) = template.encapsulations.get(&Encapsulation::Vxlan) else { continue };
-        if network.broadcast && flooded.insert(&interface.network) {
-            let encapsulations = BTreeMap::from([(Encapsulation::Vxlan, *vni)]);
-            let key = RouteKey { origin: name.to_owned(), ..template.key.clone() };
-            routes.push(Route { key, encapsulations, mac: Mac::BROADCAST, ..template });
-        }
     }
     routes
 }
@@ -209,19 +198,14 @@ security_groups = ["web"]
         let found: Vec<_> = routes.iter().map(|route| (route.key.destination, &route.key.origin[..])).collect();
         let mac = Mac([2, 0, 0, 0, 0, 0xb]);
         let prefix = |text: &str| Destination::Prefix(text.parse().unwrap());
-        let expected = [
-            (prefix("10.1.0.11/32"), "red-b"),
-            (Destination::Mac(mac), "red-b"),
-            (prefix("10.9.0.0/16"), "red-b"),
-            (Destination::All, "b"),
-        ];
+        let expected =
+            [(prefix("10.1.0.11/32"), "red-b"), (Destination::Mac(mac), "red-b"), (prefix("10.9.0.0/16"), "red-b")];
         assert_eq!(found, expected);
         let both = BTreeMap::from([(Encapsulation::MplsOverGre, 77), (Encapsulation::Vxlan, 100)]);
         assert_eq!((&routes[0].encapsulations, routes[0].mac), (&both, mac));
         assert_eq!(routes[0].security_groups, BTreeSet::from(["web".to_owned()]));
         // What is behind an interface is not of its groups.
         assert_eq!(routes[2].security_groups, BTreeSet::new());
-        assert_eq!(routes[3].encapsulations, BTreeMap::from([(Encapsulation::Vxlan, 100)]));
         assert_eq!(announced(&parse(FILE), "a"), []);
     }
 
@@ -230,7 +214,7 @@ security_groups = ["web"]
         let mut source = FileRoutes::new(&parse(&format!("{FILE}{BEHIND}")), "a");
         let mut table = RouteTable::default();
         let updates = source.updates().unwrap();
-        assert_eq!(updates.len(), 4);
+        assert_eq!(updates.len(), 3);
         assert!(updates.into_iter().all(|update| table.apply(update)));
         assert_eq!(source.updates().unwrap(), []);
         source.reload(&parse(FILE));

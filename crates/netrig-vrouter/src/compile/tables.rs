@@ -15,7 +15,6 @@ use crate::settings::{Network, is_mapped};
 struct Ways {
     prefixes: BTreeMap<IpNet, BTreeSet<NextHop>>,
     macs: BTreeMap<Mac, BTreeSet<NextHop>>,
-    all: BTreeSet<NextHop>,
 }
 
 impl<'a> Compiler<'a> {
@@ -50,8 +49,7 @@ impl<'a> Compiler<'a> {
             for prefix in interface.all_addresses().map(IpNet::from).chain(behind) {
                 of_network.prefixes.entry(prefix).or_default().insert(way.clone());
             }
-            of_network.macs.entry(interface.mac).or_default().insert(way.clone());
-            of_network.all.insert(way);
+            of_network.macs.entry(interface.mac).or_default().insert(way);
         }
         ways
     }
@@ -79,7 +77,6 @@ impl<'a> Compiler<'a> {
             let all = match route.key.destination {
                 Destination::Prefix(prefix) => of_network.prefixes.entry(prefix.trunc()).or_default(),
                 Destination::Mac(mac) => of_network.macs.entry(mac).or_default(),
-                Destination::All => &mut of_network.all,
             };
             all.insert(way);
         }
@@ -105,14 +102,6 @@ impl<'a> Compiler<'a> {
         // A MAC address is at one place: here, rather than where somebody else says.
         let macs = ways.macs.into_iter().filter_map(|(mac, ways)| Some((mac, ways.into_iter().next()?)));
         vrf.macs = macs.collect();
-        if network.broadcast && !ways.all.is_empty() {
-            if ways.all.len() > MOST_WAYS {
-                let (all, most) = (ways.all.len(), MOST_WAYS);
-                self.note(format!("network '{name}': frames to all go to nobody, as {all} are more than {most}"));
-            } else {
-                vrf.flood = Some(NextHop::Flood(ways.all.into_iter().collect()));
-            }
-        }
         vrf
     }
 

@@ -102,12 +102,8 @@ fn mac(last: u8) -> Mac {
 }
 
 fn to_b(encapsulation: Encapsulation, label: u32, last: u8) -> NextHop {
-    let mac = match (encapsulation, last) {
-        (Encapsulation::Vxlan, 0xff) => Mac::BROADCAST,
-        (Encapsulation::Vxlan, _) => mac(last),
-        // There is no inner frame.
-        _ => Mac::default(),
-    };
+    // MPLS tunnels carry no inner frame.
+    let mac = if encapsulation == Encapsulation::Vxlan { mac(last) } else { Mac::default() };
     NextHop::Tunnel(Tunnel { peer: "192.0.2.2".parse().unwrap(), encapsulation, label, mac })
 }
 
@@ -135,8 +131,7 @@ fn containers_of_one_node_and_network_reach_each_other_without_an_underlay() {
     .map(|(prefix, next_hop)| (net(prefix), next_hop.clone()))
     .into();
     assert_eq!(red.routes, routes);
-    assert_eq!(red.macs, BTreeMap::from([(mac(0xa), red_a.clone()), (mac(0xb), red_b.clone())]));
-    assert_eq!(red.flood, Some(NextHop::Flood(vec![red_a.clone(), red_b])));
+    assert_eq!(red.macs, BTreeMap::from([(mac(0xa), red_a.clone()), (mac(0xb), red_b)]));
     assert_eq!(blue.routes.len(), 2);
     assert_eq!(config.labels, BTreeMap::from([(101, red_a), (102, NextHop::Interface(3)), (103, blue_b)]));
     let interface = &config.interfaces[&numbers.interfaces.get("red-a").unwrap()];
@@ -164,14 +159,6 @@ fn another_nodes_container_is_behind_a_tunnel_of_each_encapsulation() {
             assert_eq!(config.vrfs[&red].routes[&net("10.1.0.12/32")], tunnel);
             assert_eq!(config.vrfs[&red].routes[&net("fd00:1::12/128")], tunnel);
             assert_eq!(config.vrfs[&red].macs[&mac(0xb)], tunnel);
-            let red_a = NextHop::Interface(numbers.interfaces.get("red-a").unwrap());
-            // Only VXLAN carries frames to all.
-            let all = if encapsulation == Encapsulation::Vxlan {
-                vec![red_a, to_b(encapsulation, 100, 0xff)]
-            } else {
-                vec![red_a]
-            };
-            assert_eq!(config.vrfs[&red].flood, Some(NextHop::Flood(all)));
             // Whatever it sends by, it takes what comes.
             assert_eq!(config.vnis, BTreeMap::from([(100, Vni::Vrf(red))]));
             assert_eq!(config.labels, BTreeMap::from([(101, NextHop::Interface(1))]));
@@ -196,7 +183,7 @@ fn a_policy_connects_networks_and_says_what_they_may_send() {
     let expected =
         [(net("10.2.0.1/32"), NextHop::Gateway), (net("10.2.0.12/32"), to_b(Encapsulation::MplsOverUdp, 103, 0xc))];
     assert_eq!(a.vrfs[&blue].routes, BTreeMap::from(expected));
-    assert_eq!((a.vrfs[&blue].macs.len(), &a.vrfs[&blue].flood, a.vnis.len()), (0, &None, 1));
+    assert_eq!((a.vrfs[&blue].macs.len(), a.vnis.len()), (0, 1));
     let (red, blue) = (of_b.vrfs.get("red").unwrap(), of_b.vrfs.get("blue").unwrap());
     assert_eq!(b.vrfs[&blue].routes[&net("10.1.0.0/24")], NextHop::Vrf(red));
     assert_eq!(b.vrfs[&blue].routes[&net("fd00:1::/64")], NextHop::Vrf(red));
@@ -373,13 +360,9 @@ fn a_way_that_is_too_narrow_is_told() {
     site.peers.values_mut().for_each(|peer| peer.mtu = 1300);
     let compiled = compile(&settings, "b", &site, &table(&settings, "b"), &mut Numbers::default()).unwrap();
     let notes: Vec<&str> = compiled.notes.iter().map(String::as_str).collect();
-    let in_way = |way: &str, left: u32| {
-        format!(
-            "the way to 192.0.2.1: an MTU of 1300 bytes leaves {left} for packets of network 'red' in {way}, and IPv6 needs 1280"
-        )
-    };
-    // Frames to all go another way.
-    assert_eq!(notes, [in_way("vxlan", 1250), in_way("mplsoudp", 1268)]);
+    let told = "the way to 192.0.2.1: an MTU of 1300 bytes leaves 1268 for packets of network 'red' in mplsoudp, and IPv6 needs \
+                1280";
+    assert_eq!(notes, [told]);
     assert!(compiled.config.vrfs[&2].routes.contains_key(&net("10.1.0.11/32")));
 }
 

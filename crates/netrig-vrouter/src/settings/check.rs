@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use rig_cli::mistakes::FileError;
-use rig_datapath::vrouter::{Action, Encapsulation, MOST_RULES, MOST_WAYS};
+use rig_datapath::vrouter::{Action, Encapsulation, MOST_RULES};
 
 use super::networks::overlap;
 use super::read::{Reader, Result};
@@ -85,7 +85,6 @@ pub(super) fn together(settings: &Settings, reader: &Reader) -> Result<()> {
             tunnels(settings, reader, &members, from, network)?;
         }
     }
-    floods(settings, reader, &members)?;
     for name in settings.interfaces.keys() {
         rules(settings, reader, name)?;
     }
@@ -177,24 +176,6 @@ fn tunnels(settings: &Settings, reader: &Reader, members: &Members, from: &str, 
 
 fn names<'a>(ways: impl Iterator<Item = &'a Encapsulation>) -> String {
     ways.map(|way| way.name()).collect::<Vec<_>>().join(", ")
-}
-
-/// Frames to all are copied to no more than there is room for.
-fn floods(settings: &Settings, reader: &Reader, members: &Members) -> Result<()> {
-    for (name, _) in settings.networks.iter().filter(|(_, network)| network.broadcast) {
-        let Some(nodes) = members.get(name.as_str()) else { continue };
-        let others = nodes.len() - 1;
-        if let Some((node, own)) = nodes.iter().find(|(_, own)| **own + others > MOST_WAYS) {
-            let what = format!(
-                "node '{node}' would have to copy frames to all of network '{name}' to {own} interfaces and {others} \
-                 other nodes, and {MOST_WAYS} copies are the most"
-            );
-            let span = reader.names.networks.get(name).cloned().unwrap_or_default();
-            let hint = "say broadcast = false: ARP and ND are answered by the router anyway";
-            return Err(reader.error(span, what, hint));
-        }
-    }
-    Ok(())
 }
 
 /// Whether what an interface may send and receive can be said in lists.

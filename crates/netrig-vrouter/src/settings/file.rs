@@ -70,7 +70,7 @@ pub(super) struct NetworkFile {
     pub encapsulation: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     pub policies: Vec<Spanned<String>>,
-    pub broadcast: Option<bool>,
+    pub broadcast: NotBuilt,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
 }

@@ -88,8 +88,6 @@ pub struct Network {
     pub connected: BTreeSet<String>,
     /// Prefixes behind interfaces of it, by the names of these.
     pub routes: BTreeMap<IpNet, Vec<String>>,
-    /// Whether frames to all go to all.
-    pub broadcast: bool,
 }
 
 impl Network {

@@ -39,6 +39,7 @@ impl Reader<'_> {
     fn network(&mut self, file: &NetworkFile, router: &Router) -> Result<Network> {
         self.not_built(&file.dhcp, "answering DHCP")?;
         self.not_built(&file.dns, "answering DNS")?;
+        self.not_built(&file.broadcast, "copying frames to all")?;
         let name = file.name.get_ref();
         let mut subnets: Vec<Subnet> = Vec::new();
         for entry in file.subnets.get_ref() {
@@ -68,15 +69,7 @@ impl Reader<'_> {
             self.spans.policies.insert((name.clone(), policy_name.clone()), policy.span());
             policies.push(policy_name);
         }
-        Ok(Network {
-            subnets,
-            vni: 0,
-            encapsulation,
-            policies,
-            connected: BTreeSet::new(),
-            routes: BTreeMap::new(),
-            broadcast: file.broadcast.unwrap_or(true),
-        })
+        Ok(Network { subnets, vni: 0, encapsulation, policies, connected: BTreeSet::new(), routes: BTreeMap::new() })
     }
 
     fn subnet(&self, entry: &Spanned<TextOr<SubnetFile>>) -> Result<Subnet> {

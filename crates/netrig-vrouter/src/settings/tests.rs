@@ -77,7 +77,6 @@ subnets = ["10.1.0.0/24", { prefix = "fd00:1::/64", gateway = "fd00:1::ffff" }]
 vni = 100
 policies = ["web"]
 encapsulation = ["mplsogre", "vxlan"]
-broadcast = false
 
 [[network]]
 name = "blue"
@@ -137,7 +136,7 @@ via = ["blue-1"]
     assert_eq!(router.timeouts, timeouts);
     assert_eq!((node.interface.as_deref(), node.mtu, node.encapsulations.len()), (Some("eth1"), Some(9000), 1));
     let (red, blue) = (&settings.networks["red"], &settings.networks["blue"]);
-    assert_eq!((red.vni, red.broadcast, blue.broadcast), (100, false, true));
+    assert_eq!(red.vni, 100);
     assert_eq!(red.subnets[0].gateway, "10.1.0.1".parse::<IpAddr>().unwrap());
     assert_eq!(red.subnets[1].gateway, "fd00:1::ffff".parse::<IpAddr>().unwrap());
     assert_eq!(red.encapsulation, [Encapsulation::MplsOverGre, Encapsulation::Vxlan]);
@@ -202,6 +201,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         // Not built.
         ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not built", "remove this key"),
         (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not built", "remove"),
+        (network("subnets = ['10.3.0.0/24']\nbroadcast = true"), "33: copying frames to all is not built", "remove"),
         (
             red_b("addresses = ['10.1.0.12']\nfat_flows = ['udp 53']"),
             "36: making one flow of many (fat flows)",
@@ -498,30 +498,6 @@ fn what_cannot_be_said_in_lists_is_refused() {
     let said = refused(&with_rules(1024));
     assert!(said.contains("the security groups of interface 'red-b' have 1025 rules in one direction"), "{said}");
     assert!(said.contains("1024 are the most"), "{said}");
-}
-
-#[test]
-fn frames_to_all_are_for_networks_that_are_small_enough() {
-    let network = |count: usize, more: &str| {
-        let head = format!(
-            "[[node]]\nname = 'a'\naddress = '192.0.2.1'\n[[network]]\nname = 'red'\n{more}\nsubnets = ['10.1.0.0/24']\n"
-        );
-        let interface = |n| {
-            format!(
-                "[[interface]]\nname = 'i{n}'\nnode = 'a'\nnetwork = 'red'\ndevice = 'v{n}'\naddresses = ['10.1.0.{}']\n",
-                n + 2
-            )
-        };
-        head + &(0..count).map(interface).collect::<String>()
-    };
-    parse(&network(64, ""));
-    let said = refused(&network(65, ""));
-    assert!(
-        said.starts_with("vrouter.toml:5: node 'a' would have to copy frames to all of network 'red' to 65"),
-        "{said}"
-    );
-    assert!(said.contains("broadcast = false"), "{said}");
-    parse(&network(65, "broadcast = false"));
 }
 
 #[test]

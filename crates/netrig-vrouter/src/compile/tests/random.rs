@@ -20,8 +20,8 @@ struct Interface {
 struct File {
     encapsulation: Vec<usize>,
     nodes: usize,
-    /// Whether it is dual-stack, whether it has the policy, and whether frames go to all.
-    networks: Vec<(bool, bool, bool)>,
+    /// Whether it is dual-stack, and whether it has the policy.
+    networks: Vec<(bool, bool)>,
     interfaces: Vec<Interface>,
     /// Rules in and, unless everything may go, out: by protocol and remote.
     groups: Vec<(GroupRules, Option<GroupRules>)>,
@@ -49,14 +49,10 @@ impl File {
         for node in 0..self.nodes {
             write!(text, "[[node]]\nname = 'n{node}'\naddress = '192.0.2.{}'\n", node + 1).unwrap();
         }
-        for (n, (dual, policy, broadcast)) in self.networks.iter().enumerate() {
+        for (n, (dual, policy)) in self.networks.iter().enumerate() {
             let ipv6 = if *dual { format!(", 'fd00:{n}::/64'") } else { String::new() };
             let policies = if *policy { "policies = ['p']\n" } else { "" };
-            write!(
-                text,
-                "[[network]]\nname = 'net{n}'\nsubnets = ['10.{n}.0.0/24'{ipv6}]\nbroadcast = {broadcast}\n{policies}"
-            )
-            .unwrap();
+            write!(text, "[[network]]\nname = 'net{n}'\nsubnets = ['10.{n}.0.0/24'{ipv6}]\n{policies}").unwrap();
         }
         for (n, interface) in self.interfaces.iter().enumerate() {
             let network = interface.network % self.networks.len();
@@ -140,7 +136,7 @@ fn file() -> impl Strategy<Value = File> {
     (
         Just((0..Encapsulation::ALL.len()).collect::<Vec<_>>()).prop_shuffle(),
         1_usize..4,
-        prop::collection::vec(any::<(bool, bool, bool)>(), 1..5),
+        prop::collection::vec(any::<(bool, bool)>(), 1..5),
         prop::collection::vec(interface, 0..12),
         prop::collection::vec((rules(), prop::option::of(rules())), GROUPS),
         prop::collection::vec((0_usize..16, 0_usize..16, 0..PROTOCOLS.len(), any::<bool>()), 0..5),
