@@ -1,6 +1,7 @@
 //! Links, addresses, routes and queueing disciplines over rtnetlink (rtnetlink(7)).
 
 mod events;
+mod links;
 mod neighbors;
 
 use std::fmt;
@@ -35,6 +36,7 @@ use crate::error::{During, Error, Result};
 use crate::netns::NetNs;
 
 pub use events::{Event, Events};
+pub use links::{Far, Link};
 pub use neighbors::{NextHop, RuleInput, Upkeep};
 
 /// An rtnetlink socket that speaks to one network namespace, whichever thread uses it.

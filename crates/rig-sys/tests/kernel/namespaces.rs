@@ -275,3 +275,23 @@ fn a_user_namespace_is_refused_to_a_process_with_threads() {
     assert_eq!(error.source.kind(), io::ErrorKind::InvalidInput, "{error}");
     assert!(error.to_string().starts_with("create a user namespace"), "{error}");
 }
+
+#[test]
+fn a_link_says_what_is_at_its_other_end() {
+    privileged(|| {
+        let [(a, near), (b, far)] = pair();
+        let (here, there) = (near.link("near").unwrap(), far.link("far").unwrap());
+        assert_eq!((&*here.name, here.mtu, here.mac.is_some()), ("near", 1500, true));
+        assert_eq!(near.link_at(here.index).unwrap(), here);
+        let led = [(&here, &there, &near, &b), (&there, &here, &far, &a)];
+        for (link, other, netlink, its) in led {
+            let far = link.far.unwrap();
+            assert_eq!(far.index, other.index);
+            assert_eq!(far.namespace, netlink.namespace_number(its).unwrap());
+            assert!(far.namespace.is_some());
+        }
+        assert_ne!(here.far.unwrap().namespace, near.namespace_number(&NetNs::create().unwrap()).unwrap());
+        assert_eq!(near.link("lo").unwrap().far, None);
+        assert!(near.link("nobody").is_err() && near.link_at(4711).is_err());
+    });
+}
