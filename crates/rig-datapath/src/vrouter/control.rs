@@ -67,7 +67,7 @@ pub(super) enum Hop {
 /// Which numbers stand for what.
 #[derive(Debug)]
 pub(super) struct Allotted {
-    hops: Numbers<Hop>,
+    pub(super) hops: Numbers<Hop>,
     ways: Numbers<Vec<(u32, u32)>>,
     /// By the number that the configuration has for a list and what it says.
     lists: BTreeMap<u32, Placed>,

@@ -20,6 +20,7 @@ mod sizes;
 mod spans;
 mod status;
 mod sweep;
+mod tables;
 mod trial;
 
 pub use config::{
@@ -31,4 +32,5 @@ pub use reason::Reason;
 pub use sizes::Sizes;
 pub use status::{Dropped, Flow, Traffic};
 pub use sweep::{Sweeper, Timeouts};
+pub use tables::{Leads, Way};
 pub use trial::{Outcome, Side, Verdict};

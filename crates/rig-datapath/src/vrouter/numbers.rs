@@ -45,6 +45,11 @@ impl<T: Ord + Clone> Numbers<T> {
         Ok((number, true))
     }
 
+    /// All that have one.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&T, u32)> {
+        self.of.iter().map(|(thing, number)| (thing, *number))
+    }
+
     /// Nothing is wanted any more, and nothing is given away yet.
     pub(super) fn begin(&mut self) {
         self.wanted.clear();

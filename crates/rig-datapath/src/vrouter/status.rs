@@ -39,6 +39,8 @@ pub struct Flow {
     pub forward: bool,
     /// Rules forbid it since they have changed.
     pub denied: bool,
+    /// The interface that the other direction is of.
+    pub reverse_interface: u32,
     /// What has been seen of TCP, bits of `enum tcp_seen` of bpf/vrouter/shape.h; with the direction that began it.
     pub tcp: u32,
     pub tunnel_port: u16,
@@ -147,6 +149,7 @@ impl Router {
                 label: flow.label,
                 forward: flow.flags & shape::FORWARD != 0,
                 denied: flow.flags & shape::DENIED != 0,
+                reverse_interface: interface_of(flow.reverse_at),
                 tcp: flow.tcp,
                 tunnel_port: flow.tunnel_port,
                 idle: Duration::from_nanos(u64::from(now.saturating_sub(flow.tick)) << TICK_SHIFT),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::vrouter::Encapsulation;
+use rig_datapath::vrouter::{Encapsulation, Leads, Way};
 use rig_sys::netns::NetNs;
 
 use crate::lab::{Lab, VNI, mac_of, run, underlay_of, v4_of, v6_of};
@@ -132,4 +132,24 @@ fn a_container_talks_to_the_kernels_vxlan() {
     let a = &lab.nodes[0].containers[0];
     carry(a, &kernel.ns, v4_of(1, 0).into(), || said(&lab));
     carry(&kernel.ns, a, v6_of(0, 0), || said(&lab));
+}
+
+#[test]
+fn tables_are_told_by_their_numbers() {
+    let Some(lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
+    let router = &lab.nodes[0].router;
+    let hops: std::collections::BTreeMap<u32, Leads> = router.next_hops().into_iter().collect();
+    let own = router.next_hop_of(1).unwrap();
+    assert_eq!(hops[&own], Leads::Interface(1));
+    let route = |to: IpAddr| router.routes().into_iter().find(|(_, prefix, _)| *prefix == to.into()).unwrap().2;
+    assert_eq!(route(v4_of(0, 0).into()), Way { next_hop: own, label: 0 });
+    let tunnel = route(v6_of(1, 0));
+    assert_eq!(tunnel.label, 100);
+    let Leads::Tunnel { encapsulation, source, destination, mtu, .. } = hops[&tunnel.next_hop] else {
+        panic!("{:?}", hops[&tunnel.next_hop])
+    };
+    assert_eq!((encapsulation, mtu), (Encapsulation::MplsOverUdp, 1500 - 32));
+    assert_eq!([source, destination].map(|address| address.to_string()), ["192.0.2.1", "192.0.2.2"]);
+    assert_eq!((router.labels(), router.macs().len()), (vec![(100, own)], 2));
+    assert!(router.vnis().iter().all(|(_, hop)| matches!(hops[hop], Leads::Vrf(_))));
 }

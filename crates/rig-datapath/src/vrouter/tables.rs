@@ -1,0 +1,114 @@
+//! What the tables say, by the numbers that they have for it.
+
+use std::net::Ipv4Addr;
+
+use ipnet::IpNet;
+use rig_wire::ethernet::Mac;
+use zerocopy::FromBytes;
+
+use super::config::Encapsulation;
+use super::control::{Hop, Router};
+use super::shape::{self, kind};
+
+/// A next hop, and the label that goes with it; none of both are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Way {
+    pub next_hop: u32,
+    pub label: u32,
+}
+
+/// Where packets of a next hop go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leads {
+    /// To an interface, by its number.
+    Interface(u32),
+    Tunnel {
+        encapsulation: Encapsulation,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        /// Next on the underlay.
+        gateway: Ipv4Addr,
+        /// The kernel's number of the interface.
+        interface: u32,
+        /// The largest packet that the tunnel takes, bytes.
+        mtu: u16,
+        /// Destination of the inner frame, where there is one.
+        mac: Mac,
+    },
+    Gateway,
+    Vrf(u32),
+    /// One of several, each flow always the same.
+    Ecmp(Vec<Way>),
+}
+
+impl From<shape::Route> for Way {
+    fn from(route: shape::Route) -> Self {
+        Self { next_hop: route.next_hop, label: route.label }
+    }
+}
+
+impl Router {
+    /// Next hops by their numbers; 0, which leads nowhere, is not among them.
+    pub fn next_hops(&self) -> Vec<(u32, Leads)> {
+        let mut all: Vec<(u32, Leads)> =
+            self.numbers.hops.iter().filter_map(|(hop, number)| Some((number, leads(hop)?))).collect();
+        all.sort_by_key(|(number, _)| *number);
+        all
+    }
+
+    /// Routes, each with the number of its VRF.
+    pub fn routes(&self) -> Vec<(u32, IpNet, Way)> {
+        let hosts = self.known.hosts.iter().map(|((vrf, host), route)| (*vrf, IpNet::from(*host), Way::from(*route)));
+        let prefixes = self.known.prefixes.iter().map(|((vrf, prefix), route)| (*vrf, *prefix, Way::from(*route)));
+        let mut all: Vec<_> = hosts.chain(prefixes).collect();
+        all.sort_by_key(|(vrf, prefix, _)| (*vrf, *prefix));
+        all
+    }
+
+    /// MAC addresses, each with the number of its VRF.
+    pub fn macs(&self) -> Vec<(u32, Mac, Way)> {
+        self.known.macs.iter().map(|((vrf, mac), route)| (*vrf, *mac, Way::from(*route))).collect()
+    }
+
+    /// MPLS labels that packets come with, and the numbers of their next hops.
+    pub fn labels(&self) -> Vec<(u32, u32)> {
+        self.known.labels.iter().map(|(label, next_hop)| (*label, *next_hop)).collect()
+    }
+
+    /// VXLAN network identifiers that frames come with, and the numbers of their next hops.
+    pub fn vnis(&self) -> Vec<(u32, u32)> {
+        self.known.vnis.iter().map(|(vni, next_hop)| (*vni, *next_hop)).collect()
+    }
+
+    /// The number of the next hop that leads to an interface.
+    pub fn next_hop_of(&self, interface: u32) -> Option<u32> {
+        self.known.interfaces.get(&interface).map(|interface| interface.next_hop)
+    }
+}
+
+fn leads(hop: &Hop) -> Option<Leads> {
+    let bytes = match hop {
+        Hop::Itself(bytes) => bytes,
+        Hop::Several(ways) => {
+            let ways = ways.iter().map(|(next_hop, label)| Way { next_hop: *next_hop, label: *label });
+            return Some(Leads::Ecmp(ways.collect()));
+        }
+    };
+    let hop = shape::NextHop::read_from_bytes(bytes).ok()?;
+    let v4 = |address: u32| Ipv4Addr::from(address.to_ne_bytes());
+    Some(match hop.kind {
+        kind::TO_INTERFACE => Leads::Interface(hop.number),
+        kind::TO_GATEWAY => Leads::Gateway,
+        kind::TO_VRF => Leads::Vrf(hop.number),
+        kind::TO_TUNNEL => Leads::Tunnel {
+            encapsulation: Encapsulation::ALL.into_iter().find(|one| *one as u8 == hop.encapsulation)?,
+            source: v4(hop.source),
+            destination: v4(hop.destination),
+            gateway: v4(hop.gateway),
+            interface: hop.ifindex,
+            mtu: hop.mtu,
+            mac: Mac(hop.mac),
+        },
+        _ => return None,
+    })
+}
