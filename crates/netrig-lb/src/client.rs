@@ -1,19 +1,14 @@
 //! Asking a running balancer.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use rig_cli::ask::{self, NoAnswer};
 use rig_cli::exit::{Exit, Failure};
 
 use super::daemon::keep::Pins;
 use super::message::{ConnectionEntry, Filter, Reply, Request, Status};
 use super::place::{Name, Place};
-
-/// How long an answer may take: of a control plane that is alive it takes a fraction of a second, but a machine may be
-/// too busy to run it.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +84,7 @@ pub fn connections(
 struct Conversation {
     name: Name,
     socket: PathBuf,
-    stream: BufReader<UnixStream>,
+    with: ask::Conversation<Reply>,
 }
 
 impl Conversation {
@@ -97,34 +92,25 @@ impl Conversation {
         let place = Place::of(name);
         let socket = place.socket();
         let name = name.clone();
-        let failed = |source: io::Error| match source.kind() {
+        let with = ask::Conversation::begin(&socket, request).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused if Pins::of(&place).resumable() => {
                 AskError::Unattended { name: name.clone() }
             }
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { name: name.clone() },
             io::ErrorKind::PermissionDenied => AskError::NotPermitted { name: name.clone(), socket: socket.clone() },
             _ => AskError::Silent { name: name.clone(), socket: socket.clone(), source },
-        };
-        let mut stream = UnixStream::connect(&socket).map_err(failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-        let mut line = serde_json::to_vec(request).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
-        stream.write_all(&line).map_err(failed)?;
-        Ok(Self { name, socket, stream: BufReader::new(stream) })
+        })?;
+        Ok(Self { name, socket, with })
     }
 
     fn next(&mut self) -> Result<Reply, AskError> {
-        let silent = |source| AskError::Silent { name: self.name.clone(), socket: self.socket.clone(), source };
-        let mut line = Vec::new();
-        let read = self.stream.read_until(b'\n', &mut line).map_err(silent)?;
-        if read == 0 || line.last() != Some(&b'\n') {
-            return Err(silent(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it had answered")));
-        }
-        match serde_json::from_slice(&line) {
+        match self.with.answer() {
             Ok(Reply::Refused { what, hint }) => Err(AskError::Refused { what, hint }),
             Ok(reply) => Ok(reply),
-            Err(_) => Err(AskError::Foreign { name: self.name.clone() }),
+            Err(NoAnswer::Foreign) => Err(AskError::Foreign { name: self.name.clone() }),
+            Err(NoAnswer::Io(source)) => {
+                Err(AskError::Silent { name: self.name.clone(), socket: self.socket.clone(), source })
+            }
         }
     }
 }

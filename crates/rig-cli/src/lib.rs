@@ -2,6 +2,7 @@
 //! each other.
 #![forbid(unsafe_code)]
 
+pub mod ask;
 pub mod exit;
 pub mod forms;
 pub mod mistakes;

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rig_cli::ask::Crowd;
 
-use super::crowd::Crowd;
 use super::socket::{Ask, Event};
 use crate::message::{Reply, Request};
 use crate::metrics;

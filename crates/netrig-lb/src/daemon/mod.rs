@@ -6,7 +6,6 @@
 
 mod advice;
 mod counts;
-mod crowd;
 mod devices;
 mod engine;
 mod http;
@@ -26,6 +25,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
+use rig_cli::ask::Server;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::{note, print};
 use rig_datapath::balancer::Balancer;
@@ -36,7 +36,7 @@ use self::engine::{End, Engine, Options, Troubles, Voice};
 use self::keep::{Lock, Pins};
 use self::pace::Pace;
 use self::placed::Placements;
-use self::socket::{Ask, Event, Server};
+use self::socket::{Ask, Event};
 use super::message::Reply;
 use super::place::{Name, Place};
 use super::settings::{Completeness, Device, Settings, Start, Workers};
@@ -201,7 +201,8 @@ fn open(
     if let Some(listener) = metrics {
         http::serve(listener, sender.clone()).context("serve metrics").or_exit(Exit::Failed)?;
     }
-    let server = Server::start(&engine.place, sender).or_exit(Exit::Failed)?;
+    let server =
+        Server::start(&engine.place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     match print(&introduction(engine, resumes)) {
         Ok(_) => Ok((server, events)),
         Err(failure) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 const REST: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub struct Crowd {
     /// What its threads are called.
     name: &'static str,
     most: usize,
@@ -18,17 +18,17 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    pub(super) fn new(name: &'static str, most: usize) -> Self {
+    pub fn new(name: &'static str, most: usize) -> Self {
         Self { name, most, here: Arc::default() }
     }
 
     /// How many are being answered.
-    pub(super) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         Arc::strong_count(&self.here) - 1
     }
 
     /// Has each that comes answered by `answer`. Whoever is one too many is left, which ends the connection.
-    pub(super) fn welcome<T: Send + 'static, E>(
+    pub fn welcome<T: Send + 'static, E>(
         &self,
         comers: impl Iterator<Item = Result<T, E>>,
         answer: impl Fn(T) + Clone + Send + 'static,
