@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-study", &["rig-cli", "rig-datapath", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
     ("rig-report", &["rig-cli", "rig-load", "rig-packet", "rig-stats", "rig-study", "rig-sys"]),
     ("netrig-lb", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
-    ("netrig-vrouter", &["rig-cli", "rig-datapath", "rig-stats", "rig-wire"]),
+    ("netrig-vrouter", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
     ("netrig-tools", &["rig-cli", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
     (
         "netrig-ends",
@@ -37,6 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "netrig-ends",
             "netrig-lb",
             "netrig-tools",
+            "netrig-vrouter",
             "rig-cli",
             "rig-datapath",
             "rig-datapaths",

@@ -2,12 +2,49 @@
 //!
 //! ```text
 //! vrouter.toml --settings--> Settings ──┐
-//! RouteSource: file, runner, BGP --> RouteTable ──┼── compile --> rig_datapath::vrouter::Config of one node
+//! RouteSource: the file --> RouteTable ──┼── compile --> rig_datapath::vrouter::Config of one node
 //! the node's kernel, as a value: Site ──┘
+//! netrig vrouter run ── daemon: finds the Site, applies the Config, attaches, sweeps, answers ──┐
+//! netrig vrouter vif, nh, rt, ... ── client: one Request, one Reply; listing ──────────────────┘
 //! ```
+//!
+//! What is listed is made by pure functions of a [`message::Status`], of [`message::Table`]s or of [`message::FlowEntry`]s.
 
 #![forbid(unsafe_code)]
 
+mod check;
+pub mod client;
+pub mod command;
 pub mod compile;
+mod daemon;
+pub mod listing;
+pub mod message;
+pub mod place;
 pub mod routes;
 pub mod settings;
+
+use rig_cli::schema::{Schema, described};
+
+/// The JSON Schemas of what is published, by file name in docs/schema.
+pub fn schemas() -> [(&'static str, Schema); 3] {
+    [
+        (
+            "vrouter-status.json",
+            described::<message::Status>(
+                "A running vRouter",
+                "What `netrig vrouter status --json` writes; `vif`, `nh`, `mpls`, `vxlan` and `dropstats` write parts of it.",
+            ),
+        ),
+        (
+            "vrouter-routes.json",
+            described::<Vec<message::Table>>(
+                "Routes of a vRouter",
+                "What `netrig vrouter rt --dump VRF --json` writes.",
+            ),
+        ),
+        (
+            "vrouter-flows.json",
+            described::<Vec<message::FlowEntry>>("Flows of a vRouter", "What `netrig vrouter flow -l --json` writes."),
+        ),
+    ]
+}

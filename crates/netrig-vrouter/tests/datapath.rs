@@ -79,6 +79,7 @@ fn router(text: &str, node: &str) -> Option<Router> {
     let site = Site {
         interfaces: interfaces.map(there).collect(),
         peers: others.map(|(_, other)| peer(other.address)).collect(),
+        ..Site::default()
     };
     let compiled = compile(&settings, node, &site, &routes, &mut Numbers::default()).unwrap();
     assert!(compiled.notes.is_empty(), "{:?}", compiled.notes);

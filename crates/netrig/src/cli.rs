@@ -125,6 +125,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<OsString>,
     },
+    /// The overlay router of containers: run it on each node by one file, list what it does in Contrail's layouts
+    ///
+    /// `netrig vrouter --help` tells its commands.
+    #[command(disable_help_flag = true)]
+    Vrouter {
+        /// A command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+        arguments: Vec<OsString>,
+    },
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
@@ -164,6 +173,7 @@ impl Cli {
             Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
             Command::Dperf(options) => dperf::execute(&options),
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
+            Command::Vrouter { arguments } => netrig_vrouter::command::execute(&arguments),
             Command::Worker => command::worker(),
             Command::Host => command::host(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),

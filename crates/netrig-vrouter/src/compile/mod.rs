@@ -15,7 +15,7 @@ use rig_wire::ethernet::Mac;
 pub use numbers::{Allotted, Numbers};
 
 use crate::routes::{Route, RouteTable};
-use crate::settings::{Interface, Network, Node, Settings};
+use crate::settings::{Interface, Network, Node, Settings, UnknownNode};
 use lists::{Direction, Remotes};
 
 /// What the kernel of the node has, found out by somebody else.
@@ -25,6 +25,12 @@ pub struct Site {
     pub interfaces: BTreeMap<String, KernelInterface>,
     /// How other routers are reached.
     pub peers: BTreeMap<Ipv4Addr, datapath::Peer>,
+    /// Why others of the interfaces are not there.
+    pub missing: BTreeMap<String, String>,
+    /// Why there is no way to others of the routers.
+    pub unreached: BTreeMap<Ipv4Addr, String>,
+    /// What else is not as it should be.
+    pub notes: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +48,6 @@ pub struct Compiled {
     pub notes: BTreeSet<String>,
 }
 
-/// There is nothing to do for a node that nobody has said anything of.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no node '{0}' in the settings")]
-pub struct UnknownNode(pub String);
-
 /// # Errors
 /// When the settings have no such node.
 pub fn compile(
@@ -56,7 +57,7 @@ pub fn compile(
     routes: &RouteTable,
     numbers: &mut Numbers,
 ) -> Result<Compiled, UnknownNode> {
-    let (name, node) = settings.nodes.get_key_value(name).ok_or_else(|| UnknownNode(name.to_owned()))?;
+    let node = settings.node(name)?;
     let networks = settings.networks_of(name);
     numbers.vrfs.allot(networks.keys().map(|network| network.as_str()));
     numbers.interfaces.allot(settings.interfaces_of(name).map(|(name, _)| name.as_str()));
@@ -71,6 +72,7 @@ pub fn compile(
         compiled: Compiled::default(),
     };
     compiler.compiled.config.mac = settings.router.mac;
+    compiler.compiled.notes.clone_from(&site.notes);
     compiler.underlay(site);
     compiler.find_interfaces(site);
     compiler.interfaces();
@@ -113,7 +115,8 @@ impl<'a> Compiler<'a> {
                 }
                 None => {
                     let who = known.map_or_else(|| "a node".to_owned(), |(name, _)| format!("node '{name}'"));
-                    self.note(format!("{who}: there is no way to {address}, and so none to its containers"));
+                    let why = site.unreached.get(address).map(|why| format!(": {why}")).unwrap_or_default();
+                    self.note(format!("{who}: there is no way to {address}, and so none to its containers{why}"));
                 }
             }
         }
@@ -127,7 +130,8 @@ impl<'a> Compiler<'a> {
         for (name, interface) in self.settings.interfaces_of(self.name) {
             let found = site.interfaces.get(name).filter(|found| found.index != 0);
             let (Some(found), Some(number)) = (found, self.numbers.interfaces.get(name)) else {
-                self.note(format!("interface '{name}' is not there yet"));
+                let why = site.missing.get(name).map(|why| format!(": {why}")).unwrap_or_default();
+                self.note(format!("interface '{name}' is not there yet{why}"));
                 continue;
             };
             if let Some(other) = indexes.insert(found.index, name) {

@@ -74,7 +74,7 @@ pub(super) fn site(settings: &Settings, node: &str) -> Site {
     let interfaces = interfaces.map(|((name, _), index)| (name.clone(), KernelInterface { index, mac: None }));
     let others = settings.nodes.iter().filter(|(name, _)| *name != node).map(|(_, node)| node.address);
     let peer = |address| (address, Peer { interface: 2, gateway: address, mtu: 1500 });
-    Site { interfaces: interfaces.collect(), peers: others.map(peer).collect() }
+    Site { interfaces: interfaces.collect(), peers: others.map(peer).collect(), ..Site::default() }
 }
 
 pub(super) fn table(settings: &Settings, node: &str) -> RouteTable {
@@ -350,7 +350,7 @@ fn what_is_not_there_is_left_out_and_told() {
     compiled.config.validate().unwrap();
 
     let unknown = compile(&settings, "c", &site, &RouteTable::default(), &mut Numbers::default()).unwrap_err();
-    assert_eq!(unknown.to_string(), "there is no node 'c' in the settings");
+    assert_eq!(unknown.to_string(), "there is no node 'c' in the settings: choose from a, b");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! ```
 
 mod allot;
+pub mod changes;
 mod check;
 mod file;
 mod interfaces;
@@ -236,6 +237,14 @@ pub fn is_mapped(prefix: IpNet) -> bool {
     matches!(prefix, IpNet::V6(v6) if v6.prefix_len() >= 96 && v6.addr().to_ipv4_mapped().is_some())
 }
 
+/// There is nothing to do for a node that nobody has said anything of.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no node '{name}' in the settings: choose from {known}")]
+pub struct UnknownNode {
+    pub name: String,
+    pub known: String,
+}
+
 impl Settings {
     /// Reads the text of `file`, which is only named.
     ///
@@ -255,6 +264,15 @@ impl Settings {
     pub fn encapsulation(&self, network: &Network, from: &Node, to: &Node) -> Option<Encapsulation> {
         let can = |way: &&Encapsulation| from.encapsulations.contains(way) && to.encapsulations.contains(way);
         network.encapsulation.iter().find(can).copied()
+    }
+
+    /// # Errors
+    /// When there is none of this name.
+    pub fn node(&self, name: &str) -> Result<&Node, UnknownNode> {
+        self.nodes.get(name).ok_or_else(|| {
+            let known = self.nodes.keys().map(String::as_str);
+            UnknownNode { name: name.to_owned(), known: known.collect::<Vec<_>>().join(", ") }
+        })
     }
 
     /// Interfaces of a node, with their names.

@@ -15,7 +15,7 @@ reasons! {
         FlowTableFull = 13, "flow_table_full", "a new flow while the table of flows is full", "a larger table, or limits for each interface";
         Push = 17, "push", "a packet that had no room for an outer header", "report it: this should not be";
         TtlExceeded = 18, "ttl_exceeded", "the packet's time to live has run out, and its sender was not told", "look for a routing loop";
-        InvalidNh = 19, "invalid_nh", "a next hop that cannot take such a packet", "see the route: `rt --get`, `nh --get`";
+        InvalidNh = 19, "invalid_nh", "a next hop that cannot take such a packet", "see the route: `rt --dump`, `nh --get`";
         InvalidLabel = 20, "invalid_label", "an MPLS label that was given to nobody", "see that both routers agree: `mpls --dump`";
         InvalidProtocol = 21, "invalid_protocol", "neither IPv4 nor IPv6 nor ARP", "nothing, or find out who sends them";
         InvalidPacket = 31, "invalid_packet", "a header or length that cannot be, or a VLAN tag", "find out who sends them";

@@ -9,6 +9,7 @@ use zerocopy::FromBytes;
 use super::config::Encapsulation;
 use super::control::{Hop, Router};
 use super::shape::{self, kind};
+use super::sizes::Sizes;
 
 /// A next hop, and the label that goes with it; none of both are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +49,11 @@ impl From<shape::Route> for Way {
 }
 
 impl Router {
+    /// Of the tables.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
     /// Next hops by their numbers; 0, which leads nowhere, is not among them.
     pub fn next_hops(&self) -> Vec<(u32, Leads)> {
         let mut all: Vec<(u32, Leads)> =

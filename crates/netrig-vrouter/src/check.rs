@@ -1,0 +1,73 @@
+//! `netrig vrouter check`: what a file would have nodes do.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams::print;
+
+use crate::daemon::finder::Finder;
+use crate::settings::{Interface, Place, Settings};
+
+/// Of all nodes; or of one, which this network namespace is taken for.
+pub(crate) fn check(file: &Path, node: Option<&str>) -> Result<Exit, Failure> {
+    let settings = Settings::load(file)?;
+    let Some(node) = node else {
+        let nodes = settings.nodes.keys().map(|name| would_do(&settings, name));
+        let text = format!("{}: correct\n{}", file.display(), nodes.collect::<String>());
+        return print(&text).map(|()| Exit::Done);
+    };
+    settings.node(node).or_exit(Exit::BadInput)?;
+    let found = Finder::here().or_exit(Exit::Failed)?.look(&settings, node);
+    let missing = found.site.missing.iter().map(|(name, why)| format!("interface '{name}': {why}"));
+    let unreached = found.site.unreached.iter().map(|(address, why)| format!("{address}: {why}"));
+    let lacking: Vec<String> = missing.chain(unreached).chain(found.site.notes.iter().cloned()).collect();
+    let verdict = if lacking.is_empty() { "correct" } else { "correct, but not all of it is here" };
+    let mut text = format!("{}: {verdict}\n{}", file.display(), would_do(&settings, node));
+    for what in &lacking {
+        text.push_str(&format!("not here: {what}\n"));
+    }
+    print(&text)?;
+    Ok(if lacking.is_empty() { Exit::Done } else { Exit::Lacking })
+}
+
+/// What the router of a node would do.
+pub(crate) fn would_do(settings: &Settings, name: &str) -> String {
+    let Some(node) = settings.nodes.get(name) else { return String::new() };
+    let mut text = format!("node {name}, {}\n", node.address);
+    let mut line = |words: String| {
+        let written = writeln!(text, "  {words}");
+        debug_assert!(written.is_ok(), "writing to a string");
+    };
+    for (name, interface) in settings.interfaces_of(name) {
+        let addresses: Vec<String> = interface.all_addresses().map(|address| address.to_string()).collect();
+        let Interface { network, mac, label, .. } = interface;
+        let place = at(&interface.place);
+        line(format!("interface {name}: {place}; network {network}, {}, {mac}, label {label}", addresses.join(", ")));
+        if !interface.security_groups.is_empty() {
+            let groups: Vec<&str> = interface.security_groups.iter().map(String::as_str).collect();
+            line(format!("  security groups {}", groups.join(", ")));
+        }
+    }
+    for (name, is_local) in settings.networks_of(name) {
+        let Some(network) = settings.networks.get(name) else { continue };
+        let why = if is_local { "" } else { ", which its networks are connected with" };
+        let policies = if network.policies.is_empty() { "no policies".to_owned() } else { network.policies.join(", ") };
+        line(format!("network {name}{why}: VNI {}, {policies}", network.vni));
+        for (other_name, other) in settings.nodes.iter().filter(|(_, other)| other.address != node.address) {
+            let has = settings.interfaces_of(other_name).any(|(_, interface)| interface.network == *name);
+            if let (true, Some(way)) = (has, settings.encapsulation(network, node, other)) {
+                line(format!("  to node {other_name}, {}: {}", other.address, way.name()));
+            }
+        }
+    }
+    text
+}
+
+fn at(place: &Place) -> String {
+    match place {
+        Place::Node { device } => format!("device {device}"),
+        Place::Namespace { name, device } => format!("{device} of namespace {name}"),
+        Place::Container { name, device } => format!("{device} of container {name}"),
+    }
+}

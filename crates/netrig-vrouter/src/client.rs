@@ -1,0 +1,134 @@
+//! Asking a running router.
+
+use std::io;
+use std::path::PathBuf;
+
+use rig_cli::ask::{self, NoAnswer};
+use rig_cli::exit::{Exit, Failure};
+
+use crate::message::{FlowEntry, Reply, Request, Status, Table};
+use crate::place::Place;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    #[error("no router runs here: start it with `netrig vrouter run FILE --node NAME`")]
+    NoneRuns,
+    #[error("the router of node '{node}' does not run here: start it with `netrig vrouter run FILE --node {node}`")]
+    NotRunning { node: String },
+    #[error("routers of several nodes run here: say which by --node, one of {nodes}")]
+    Several { nodes: String },
+    #[error(
+        "not permitted to talk to the router of node '{node}': its socket {socket} is for the user that runs it (root)"
+    )]
+    NotPermitted { node: String, socket: PathBuf },
+    /// Nothing was done.
+    #[error("{what}{}", hint.as_deref().map(|hint| format!("\n  {hint}")).unwrap_or_default())]
+    Refused { what: String, hint: Option<String> },
+    #[error("the router of node '{node}' does not answer at {socket}: {source}")]
+    Silent { node: String, socket: PathBuf, source: io::Error },
+    #[error(
+        "the router of node '{node}' gives an answer that this netrig does not understand: restart it with this version"
+    )]
+    Foreign { node: String },
+}
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Self {
+        let exit = match error {
+            AskError::Refused { .. } | AskError::Several { .. } => Exit::BadInput,
+            AskError::NoneRuns | AskError::NotRunning { .. } | AskError::NotPermitted { .. } => Exit::Lacking,
+            AskError::Silent { .. } | AskError::Foreign { .. } => Exit::Failed,
+        };
+        Self::new(exit, error)
+    }
+}
+
+/// A router that runs here.
+#[derive(Debug, Clone)]
+pub struct Asked(Place);
+
+impl Asked {
+    /// The one of a node; the only one, where no node is named.
+    ///
+    /// # Errors
+    /// Where nobody or several could be meant.
+    pub fn of(node: Option<&str>) -> Result<Self, AskError> {
+        if let Some(node) = node {
+            return Ok(Self(Place::of(node)));
+        }
+        match &Place::running()[..] {
+            [] => Err(AskError::NoneRuns),
+            [node] => Ok(Self(Place::of(node))),
+            several => Err(AskError::Several { nodes: several.join(", ") }),
+        }
+    }
+
+    fn foreign(&self) -> AskError {
+        AskError::Foreign { node: self.0.node().to_owned() }
+    }
+
+    pub fn status(&self) -> Result<Status, AskError> {
+        match Conversation::begin(&self.0, &Request::Status)?.next()? {
+            Reply::Status(status) => Ok(*status),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// Of a VRF, or of all.
+    pub fn routes(&self, vrf: Option<u32>) -> Result<Vec<Table>, AskError> {
+        match Conversation::begin(&self.0, &Request::Routes(vrf))?.next()? {
+            Reply::Routes(tables) => Ok(tables),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    pub fn reload(&self) -> Result<Vec<String>, AskError> {
+        match Conversation::begin(&self.0, &Request::Reload)?.next()? {
+            Reply::Done(said) => Ok(said),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    pub fn flows(&self) -> Result<Vec<FlowEntry>, AskError> {
+        let mut conversation = Conversation::begin(&self.0, &Request::Flows)?;
+        let mut all = Vec::new();
+        loop {
+            let Reply::Flows { flows, last } = conversation.next()? else { return Err(self.foreign()) };
+            all.extend(flows);
+            if last {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Conversation {
+    node: String,
+    socket: PathBuf,
+    with: ask::Conversation<Reply>,
+}
+
+impl Conversation {
+    fn begin(place: &Place, request: &Request) -> Result<Self, AskError> {
+        let (socket, node) = (place.socket(), place.node().to_owned());
+        let with = ask::Conversation::begin(&socket, request).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { node: node.clone() },
+            io::ErrorKind::PermissionDenied => AskError::NotPermitted { node: node.clone(), socket: socket.clone() },
+            _ => AskError::Silent { node: node.clone(), socket: socket.clone(), source },
+        })?;
+        Ok(Self { node, socket, with })
+    }
+
+    fn next(&mut self) -> Result<Reply, AskError> {
+        match self.with.answer() {
+            Ok(Reply::Refused { what, hint }) => Err(AskError::Refused { what, hint }),
+            Ok(reply) => Ok(reply),
+            Err(NoAnswer::Foreign) => Err(AskError::Foreign { node: self.node.clone() }),
+            Err(NoAnswer::Io(source)) => {
+                Err(AskError::Silent { node: self.node.clone(), socket: self.socket.clone(), source })
+            }
+        }
+    }
+}

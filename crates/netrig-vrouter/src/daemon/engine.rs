@@ -1,0 +1,237 @@
+//! The router with its settings: what is asked is answered here, and what changes is put in force.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_cli::streams::note;
+use rig_datapath::vrouter::Router;
+
+use super::finder::{Finder, Found};
+use super::sweeping::Sweeping;
+use super::{Ask, Event, sizes};
+use crate::compile::{Compiled, Numbers, compile};
+use crate::message::{FlowEntry, Reply, Request};
+use crate::routes::{FileRoutes, RouteSource, RouteTable};
+use crate::settings::{Settings, changes};
+
+/// How often what lacks is looked for.
+const SECOND: Duration = Duration::from_secs(1);
+/// Flows of one line of an answer.
+const BATCH: usize = 4096;
+
+pub(super) struct Engine {
+    pub(super) file: PathBuf,
+    pub(super) node: String,
+    pub(super) settings: Settings,
+    source: FileRoutes,
+    table: RouteTable,
+    pub(super) numbers: Numbers,
+    pub(super) found: Found,
+    pub(super) compiled: Compiled,
+    pub(super) router: Router,
+    pub(super) sweeping: Sweeping,
+    /// Connections that the table was made for.
+    pub(super) room: u32,
+    finder: Finder,
+    pub(super) begun: Instant,
+    /// What was last in the way of putting something in force.
+    pub(super) trouble: Option<String>,
+}
+
+/// Nothing was done.
+struct Refusal {
+    what: String,
+    hint: Option<String>,
+}
+
+impl From<anyhow::Error> for Refusal {
+    fn from(error: anyhow::Error) -> Self {
+        Self { what: in_words(&error), hint: None }
+    }
+}
+
+impl Engine {
+    pub(super) fn start(file: PathBuf, node: &str, settings: Settings, router: Router) -> Result<Self, Failure> {
+        let sweeping = Sweeping::start(router.sweeper(), settings.router.timeouts);
+        let mut engine = Self {
+            source: FileRoutes::new(&settings, node),
+            table: RouteTable::default(),
+            numbers: Numbers::default(),
+            found: Found::default(),
+            compiled: Compiled::default(),
+            room: settings.router.flows,
+            router,
+            sweeping: sweeping.context("start a thread").or_exit(Exit::Failed)?,
+            finder: Finder::here().or_exit(Exit::Failed)?,
+            begun: Instant::now(),
+            trouble: None,
+            file,
+            node: node.to_owned(),
+            settings: Settings::default(),
+        };
+        let found = engine.finder.look(&settings, node);
+        engine.put_in_force(settings, found).or_exit(Exit::BadInput)?;
+        for line in &engine.compiled.notes {
+            note(line);
+        }
+        Ok(engine)
+    }
+
+    pub(super) fn introduction(&self) -> String {
+        let (there, all) = (self.found.devices.len(), self.settings.interfaces_of(&self.node).count());
+        let (peers, nodes) = (self.found.site.peers.len(), self.settings.nodes.len() - 1);
+        format!(
+            "ready: node {}; {there} of {all} interfaces are there, {peers} of {nodes} other nodes are reached\n",
+            self.node
+        )
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn work(&mut self, events: &Receiver<Event>) {
+        let mut next = Instant::now() + SECOND;
+        loop {
+            match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Event::Ask(ask)) => self.answer(ask),
+                Ok(Event::Changed) => self.look_again(),
+                Ok(Event::Reload) => match self.reload() {
+                    Ok(said) => said.iter().for_each(|line| note(format_args!("reload: {line}"))),
+                    Err(Refusal { what, hint }) => {
+                        let hint = hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
+                        note(format_args!("reload refused, all stays as it was: {what}{hint}"));
+                    }
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + SECOND;
+                if self.trouble.is_some() || self.found.lacks_something() {
+                    self.look_again();
+                }
+            }
+        }
+    }
+
+    /// Has the datapath do what the settings say of what there is. The programs are on all interfaces then that they can be
+    /// put on; others are tried again.
+    ///
+    /// # Errors
+    /// All is as it was.
+    fn put_in_force(&mut self, settings: Settings, found: Found) -> anyhow::Result<()> {
+        let (mut source, mut table) = (self.source.clone(), self.table.clone());
+        source.reload(&settings);
+        for update in source.updates()? {
+            table.apply(update);
+        }
+        let mut numbers = self.numbers.clone();
+        let compiled = compile(&settings, &self.node, &found.site, &table, &mut numbers)?;
+        if compiled.config != self.compiled.config || self.settings != settings {
+            self.router.apply(&compiled.config)?;
+        }
+        self.sweeping.set(settings.router.timeouts);
+        (self.settings, self.found, self.compiled) = (settings, found, compiled);
+        (self.source, self.table, self.numbers) = (source, table, numbers);
+        let trouble = self.router.attach().err().map(|error| in_words(&error.into()));
+        self.say_trouble(trouble);
+        Ok(())
+    }
+
+    fn say_trouble(&mut self, trouble: Option<String>) {
+        if let Some(what) = trouble.as_ref().filter(|_| trouble != self.trouble) {
+            note(what);
+        }
+        self.trouble = trouble;
+    }
+
+    /// After something has changed in the kernel, or to see whether what lacks is there.
+    fn look_again(&mut self) {
+        let found = self.finder.look(&self.settings, &self.node);
+        if found == self.found && self.trouble.is_none() {
+            return;
+        }
+        let (notes, devices) = (self.compiled.notes.clone(), self.found.devices.clone());
+        if let Err(error) = self.put_in_force(self.settings.clone(), found) {
+            return self.say_trouble(Some(in_words(&error)));
+        }
+        for (name, device) in self.found.devices.iter().filter(|(name, _)| !devices.contains_key(*name)) {
+            note(format_args!("interface '{name}' is there: {device}"));
+        }
+        new_notes(&notes, &self.compiled.notes).for_each(note);
+    }
+
+    fn reload(&mut self) -> Result<Vec<String>, Refusal> {
+        let settings = Settings::load(&self.file).map_err(|error| {
+            let at = error.line.map(|line| format!(":{line}")).unwrap_or_default();
+            Refusal { what: format!("{}{at}: {}", error.file, error.what), hint: error.hint }
+        })?;
+        settings.node(&self.node).map_err(anyhow::Error::new)?;
+        let mut said = changes::between(&self.settings, &settings);
+        if settings.router.flows != self.room {
+            said.push(format!(
+                "`flows` differs from the {} that the table was made for, which needs a restart",
+                self.room
+            ));
+        }
+        let room = self.router.sizes().interfaces;
+        let wanted = sizes(&settings, &self.node).interfaces;
+        self.finder.forget();
+        let found = self.finder.look(&settings, &self.node);
+        let notes = self.compiled.notes.clone();
+        self.put_in_force(settings, found).map_err(|error| Refusal {
+            what: in_words(&error),
+            hint: (wanted > room).then(|| "restart it: its tables are made for what it begins with".to_owned()),
+        })?;
+        said.extend(new_notes(&notes, &self.compiled.notes).cloned());
+        said.extend(self.trouble.clone());
+        Ok(said)
+    }
+
+    fn answer(&mut self, Ask { request, reply }: Ask) {
+        let answer = match request {
+            Request::Status => self.status().map(|status| Reply::Status(Box::new(status))),
+            Request::Routes(vrf) => self.routes(vrf).map(Reply::Routes),
+            Request::Flows => return list(self.flows(), reply),
+            Request::Reload => match self.reload() {
+                Ok(said) => Ok(Reply::Done(said)),
+                Err(Refusal { what, hint }) => Ok(Reply::Refused { what, hint }),
+            },
+        };
+        let answer = answer.unwrap_or_else(|error| Reply::Refused { what: in_words(&error), hint: None });
+        // Whoever asked may have gone.
+        let _ = reply.try_send(answer);
+    }
+
+    fn routes(&self, vrf: Option<u32>) -> anyhow::Result<Vec<crate::message::Table>> {
+        let tables = self.tables(vrf);
+        match vrf.filter(|_| tables.is_empty()) {
+            Some(vrf) => Err(anyhow!("there is no VRF {vrf} here: `netrig vrouter status` lists them")),
+            None => Ok(tables),
+        }
+    }
+}
+
+fn new_notes<'a>(before: &'a BTreeSet<String>, now: &'a BTreeSet<String>) -> impl Iterator<Item = &'a String> {
+    now.difference(before)
+}
+
+/// Sends flows a batch at a time, on a thread of its own: whoever asked reads as fast as they can.
+fn list(flows: Vec<FlowEntry>, to: SyncSender<Reply>) {
+    let work = move || {
+        let mut batches = flows.chunks(BATCH).peekable();
+        if batches.peek().is_none() {
+            let _gone = to.send(Reply::Flows { flows: Vec::new(), last: true });
+        }
+        while let Some(batch) = batches.next() {
+            let batch = Reply::Flows { flows: batch.to_vec(), last: batches.peek().is_none() };
+            if to.send(batch).is_err() {
+                return;
+            }
+        }
+    };
+    // Whoever asked hears that it is not answered.
+    let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
+}

@@ -1,0 +1,241 @@
+//! What the router says of itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rig_datapath::vrouter::{self as datapath, Reason, Traffic};
+use rig_wire::ethernet::Mac;
+
+use super::engine::Engine;
+use crate::message::{
+    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, MacEntry, NetworkEntry, NextHopEntry,
+    PeerEntry, ReasonCount, RouteEntry, Status, Table, TcpSeen, VniEntry, Way,
+};
+
+/// Bits of `enum tcp_seen` of the datapath, the lowest first.
+const TCP: [TcpSeen; 7] = [
+    TcpSeen::Syn,
+    TcpSeen::SynReverse,
+    TcpSeen::Established,
+    TcpSeen::EstablishedReverse,
+    TcpSeen::Fin,
+    TcpSeen::FinReverse,
+    TcpSeen::Rst,
+];
+
+impl From<datapath::Way> for Way {
+    fn from(way: datapath::Way) -> Self {
+        Self { next_hop: way.next_hop, label: way.label }
+    }
+}
+
+impl Engine {
+    pub(super) fn status(&self) -> anyhow::Result<Status> {
+        let node = self.settings.node(&self.node)?;
+        let mut drops: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut interfaces = Vec::new();
+        for (name, number) in self.numbers.interfaces.iter() {
+            let of_interface = self.drops_of(number)?;
+            of_interface.iter().for_each(|(reason, count)| *drops.entry(reason.number()).or_default() += count);
+            interfaces.extend(self.interface(name, number, &of_interface)?);
+        }
+        for (reason, count) in self.drops_of(0)? {
+            *drops.entry(reason.number()).or_default() += count;
+        }
+        let all = Reason::ALL.iter().map(|reason| (*reason, drops.get(&reason.number()).copied().unwrap_or(0)));
+        Ok(Status {
+            netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: self.node.clone(),
+            file: self.file.display().to_string(),
+            process: std::process::id(),
+            uptime_seconds: self.begun.elapsed().as_secs(),
+            address: node.address,
+            mac: self.settings.router.mac.to_string(),
+            peers: self.peers(),
+            networks: self.networks(),
+            interfaces,
+            next_hops: self.next_hops(),
+            labels: self.router.labels().into_iter().map(|(label, next_hop)| LabelEntry { label, next_hop }).collect(),
+            vnis: self.router.vnis().into_iter().map(|(vni, next_hop)| VniEntry { vni, next_hop }).collect(),
+            flows: FlowTable { room: self.room, ended: self.sweeping.ended() },
+            drops: all.map(|(reason, count)| counted(reason, count)).collect(),
+            last_dropped: self.last_dropped()?,
+            notes: self.compiled.notes.iter().cloned().chain(self.trouble.clone()).collect(),
+        })
+    }
+
+    fn drops_of(&self, interface: u32) -> anyhow::Result<Vec<(Reason, u64)>> {
+        let of_cpus = self.router.drops_of(interface)?.into_iter();
+        Ok(of_cpus.map(|(reason, cpus)| (reason, cpus.iter().sum())).collect())
+    }
+
+    fn interface(&self, name: &str, number: u32, drops: &[(Reason, u64)]) -> anyhow::Result<Option<InterfaceEntry>> {
+        let Some(interface) = self.settings.interfaces.get(name) else { return Ok(None) };
+        let Traffic { in_packets, in_bytes, out_packets, out_bytes } = self.router.traffic(number)?;
+        let present = self.compiled.config.interfaces.get(&number);
+        Ok(Some(InterfaceEntry {
+            number,
+            name: name.to_owned(),
+            network: interface.network.clone(),
+            vrf: self.numbers.vrfs.get(&interface.network).unwrap_or(0),
+            device: present.and_then(|_| self.found.devices.get(name).cloned()),
+            device_index: present.map(|present| present.index),
+            mac: interface.mac.to_string(),
+            addresses: interface.all_addresses().collect(),
+            label: interface.label,
+            next_hop: self.router.next_hop_of(number),
+            policy: present.is_some_and(|present| present.policy.is_some()),
+            most_flows: interface.most_flows,
+            security_groups: interface.security_groups.iter().cloned().collect(),
+            in_packets,
+            in_bytes,
+            out_packets,
+            out_bytes,
+            drops: drops
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(reason, count)| counted(*reason, *count))
+                .collect(),
+        }))
+    }
+
+    fn peers(&self) -> Vec<PeerEntry> {
+        let others = self.settings.nodes.iter().filter(|(name, _)| **name != self.node);
+        let entry = |(name, node): (&String, &crate::settings::Node)| {
+            let peers = self.compiled.config.underlay.as_ref().map(|underlay| &underlay.peers);
+            let peer = peers.and_then(|peers| peers.get(&node.address));
+            PeerEntry {
+                node: Some(name.clone()),
+                address: node.address,
+                gateway: peer.map(|peer| peer.gateway),
+                device: peer.and_then(|_| self.found.ways.get(&node.address).cloned()),
+                mtu: peer.map(|peer| peer.mtu),
+            }
+        };
+        others.map(entry).collect()
+    }
+
+    fn networks(&self) -> Vec<NetworkEntry> {
+        let known = self.numbers.vrfs.iter();
+        let entry = |(name, vrf): (&str, u32)| {
+            let network = self.settings.networks.get(name)?;
+            let encapsulation = network.encapsulation.iter().map(|one| one.name().to_owned()).collect();
+            Some(NetworkEntry { name: name.to_owned(), vrf, vni: network.vni, encapsulation })
+        };
+        known.filter_map(entry).collect()
+    }
+
+    fn next_hops(&self) -> Vec<NextHopEntry> {
+        let all = self.router.next_hops();
+        let mut references: BTreeMap<u32, u32> = BTreeMap::new();
+        let of_ways = all.iter().flat_map(|(_, leads)| match leads {
+            datapath::Leads::Ecmp(ways) => ways.iter().map(|way| way.next_hop).collect(),
+            _ => Vec::new(),
+        });
+        let routes = self.router.routes().into_iter().map(|(_, _, way)| way.next_hop);
+        let macs = self.router.macs().into_iter().map(|(_, _, way)| way.next_hop);
+        let labels = self.router.labels().into_iter().chain(self.router.vnis()).map(|(_, next_hop)| next_hop);
+        for next_hop in of_ways.chain(routes).chain(macs).chain(labels) {
+            *references.entry(next_hop).or_default() += 1;
+        }
+        let entry = |(number, leads): &(u32, datapath::Leads)| NextHopEntry {
+            number: *number,
+            references: references.get(number).copied().unwrap_or(0),
+            leads: self.leads(leads),
+        };
+        let nowhere = references.get(&0).copied().unwrap_or(0);
+        let nowhere = NextHopEntry { number: 0, references: nowhere, leads: Leads::Discard };
+        std::iter::once(nowhere).chain(all.iter().map(entry)).collect()
+    }
+
+    fn leads(&self, leads: &datapath::Leads) -> Leads {
+        match leads {
+            datapath::Leads::Interface(number) => {
+                let interface = self.compiled.config.interfaces.get(number);
+                let mac = interface.map_or(Mac::default(), |interface| interface.mac).to_string();
+                Leads::Interface { number: *number, vrf: interface.map_or(0, |interface| interface.vrf), mac }
+            }
+            datapath::Leads::Tunnel { encapsulation, source, destination, gateway, interface, mtu, mac } => {
+                Leads::Tunnel {
+                    encapsulation: encapsulation.name().to_owned(),
+                    source: *source,
+                    destination: *destination,
+                    gateway: *gateway,
+                    device_index: *interface,
+                    mtu: *mtu,
+                    mac: (*mac != Mac::default()).then(|| mac.to_string()),
+                }
+            }
+            datapath::Leads::Gateway => Leads::Gateway,
+            datapath::Leads::Vrf(vrf) => Leads::Vrf(*vrf),
+            datapath::Leads::Ecmp(ways) => Leads::Ecmp(ways.iter().map(|way| Way::from(*way)).collect()),
+        }
+    }
+
+    /// Of a VRF, or of all.
+    pub(super) fn tables(&self, vrf: Option<u32>) -> Vec<Table> {
+        let wanted = self.numbers.vrfs.iter().filter(|(_, number)| vrf.is_none_or(|vrf| vrf == *number));
+        let mut tables: BTreeMap<u32, Table> = wanted
+            .map(|(name, vrf)| (vrf, Table { vrf, network: name.to_owned(), routes: Vec::new(), macs: Vec::new() }))
+            .collect();
+        // Of the next hops that lead to interfaces.
+        let interfaces = self.compiled.config.interfaces.iter();
+        let macs: BTreeMap<u32, Mac> =
+            interfaces.filter_map(|(number, one)| Some((self.router.next_hop_of(*number)?, one.mac))).collect();
+        for (vrf, prefix, way) in self.router.routes() {
+            let Some(table) = tables.get_mut(&vrf) else { continue };
+            let is_host = prefix.prefix_len() == prefix.max_prefix_len();
+            let mac = macs.get(&way.next_hop).filter(|_| is_host).map(Mac::to_string);
+            table.routes.push(RouteEntry { prefix, way: way.into(), mac });
+        }
+        for (vrf, mac, way) in self.router.macs() {
+            let Some(table) = tables.get_mut(&vrf) else { continue };
+            table.macs.push(MacEntry { mac: mac.to_string(), way: way.into() });
+        }
+        tables.into_values().collect()
+    }
+
+    pub(super) fn flows(&self) -> Vec<FlowEntry> {
+        let entry = |flow: datapath::Flow| FlowEntry {
+            interface: flow.interface,
+            reverse_interface: flow.reverse_interface,
+            vrf: self.compiled.config.interfaces.get(&flow.interface).map_or(0, |interface| interface.vrf),
+            protocol: flow.protocol,
+            source: flow.source,
+            destination: flow.destination,
+            packets: flow.packets,
+            bytes: flow.bytes,
+            way: Way { next_hop: flow.next_hop, label: flow.label },
+            forward: flow.forward,
+            denied: flow.denied,
+            tcp: TCP.iter().enumerate().filter(|(bit, _)| flow.tcp & (1 << bit) != 0).map(|(_, seen)| *seen).collect(),
+            tunnel_port: flow.tunnel_port,
+            idle_seconds: flow.idle.as_secs_f64(),
+        };
+        self.router.flows().into_iter().map(entry).collect()
+    }
+
+    fn last_dropped(&self) -> anyhow::Result<Vec<DroppedEntry>> {
+        let now = Duration::from_nanos(rig_sys::clock::monotonic_ns());
+        let entry = |dropped: datapath::Dropped| DroppedEntry {
+            seconds_ago: now.saturating_sub(dropped.at).as_secs_f64(),
+            reason: dropped.reason.map(|reason| reason.key().to_owned()),
+            interface: dropped.interface,
+            protocol: dropped.protocol,
+            source: dropped.source,
+            destination: dropped.destination,
+            length: dropped.length,
+        };
+        Ok(self.router.last_dropped()?.into_iter().map(entry).collect())
+    }
+}
+
+fn counted(reason: Reason, packets: u64) -> ReasonCount {
+    ReasonCount {
+        number: reason.number(),
+        reason: reason.key().to_owned(),
+        text: reason.text().to_owned(),
+        remedy: reason.remedy().to_owned(),
+        packets,
+    }
+}

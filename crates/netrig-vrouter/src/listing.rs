@@ -1,0 +1,320 @@
+//! What runs, in the layouts of Contrail's tools: titles, keys and their order are theirs. What a router here does not have
+//! (QoS classes, multicast tables, link speeds of veth pairs, indexes of hash tables) is left out.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use rig_datapath::vrouter::{Encapsulation, Reason};
+
+use crate::message::{
+    DroppedEntry, FlowEntry, InterfaceEntry, Leads, NextHopEntry, ReasonCount, Status, Table, TcpSeen, Way,
+};
+
+/// Writing to a string does not fail.
+macro_rules! line {
+    ($text:expr) => { $text.push('\n') };
+    ($text:expr, $($argument:tt)*) => {{
+        let written = writeln!($text, $($argument)*);
+        debug_assert!(written.is_ok(), "writing to a string");
+    }};
+}
+
+/// `vif --list`.
+pub fn interfaces(status: &Status) -> String {
+    let mut text = "Vrouter Interface Table\n\nFlags: P=Policy, L3=Layer 3, L2=Layer 2\n".to_owned();
+    for interface in &status.interfaces {
+        line!(text);
+        one_interface(&mut text, interface, &status.next_hops);
+    }
+    text
+}
+
+/// `vif --get`.
+pub fn interface(interface: &InterfaceEntry, next_hops: &[NextHopEntry]) -> String {
+    let mut text = String::new();
+    one_interface(&mut text, interface, next_hops);
+    text
+}
+
+/// Where the second line of something begins.
+const INDENT: &str = "            ";
+
+fn one_interface(text: &mut String, interface: &InterfaceEntry, next_hops: &[NextHopEntry]) {
+    let InterfaceEntry { number, name, network, vrf, mac, .. } = interface;
+    let device = interface.device.as_deref().unwrap_or("(not there)");
+    let next_hop = interface.next_hop.map(|next_hop| format!(" NH: {next_hop}")).unwrap_or_default();
+    let policy = if interface.policy { "P" } else { "" };
+    let references =
+        next_hops.iter().find(|hop| Some(hop.number) == interface.next_hop).map_or(0, |hop| hop.references);
+    let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
+    line!(text, "{:<12}OS: {device}{next_hop}", format!("vif0/{number}"));
+    line!(text, "{INDENT}Type:Virtual HWaddr:{mac} IPaddr:{}", addresses.join(","));
+    line!(text, "{INDENT}Vrf:{vrf} Flags:{policy}L3L2 Ref:{references} Name:{name} Network:{network}");
+    line!(text, "{INDENT}RX packets:{}  bytes:{}", interface.in_packets, interface.in_bytes);
+    line!(text, "{INDENT}TX packets:{}  bytes:{}", interface.out_packets, interface.out_bytes);
+    line!(text, "{INDENT}Drops:{}", interface.drops.iter().map(|drop| drop.packets).sum::<u64>());
+}
+
+/// `nh --list`.
+pub fn next_hops(status: &Status) -> String {
+    let all: Vec<String> = status.next_hops.iter().map(|one| next_hop(one, &status.mac)).collect();
+    all.join("\n")
+}
+
+/// `nh --get`.
+pub fn next_hop(next_hop: &NextHopEntry, router: &str) -> String {
+    let NextHopEntry { number, references, leads } = next_hop;
+    let (kind, vrf) = match leads {
+        Leads::Discard => ("Drop", None),
+        Leads::Interface { vrf, .. } => ("Encap", Some(vrf)),
+        Leads::Tunnel { .. } => ("Tunnel", None),
+        Leads::Gateway => ("L3 Receive", None),
+        Leads::Vrf(vrf) => ("Vrf_Translate", Some(vrf)),
+        Leads::Ecmp(_) => ("Composite", None),
+    };
+    let mut text = String::new();
+    let indent = "              ";
+    let vrf = vrf.map(|vrf| format!("Vrf:{vrf}")).unwrap_or_default();
+    let head = format!("{:<14}{:<21}", format!("Id:{number}"), format!("Type:{kind}"));
+    line!(text, "{}", format!("{head}{:<19}{vrf}", format!("Ref_cnt:{references}")).trim_end());
+    match leads {
+        Leads::Interface { number, mac, .. } => {
+            line!(text, "{indent}Flags:Valid,");
+            let bytes = [mac.as_str(), router].join(":").replace(':', " ");
+            line!(text, "{indent}Oif:{number} Encap Data: {bytes}");
+        }
+        Leads::Tunnel { encapsulation, source, destination, gateway, device_index, mtu, mac } => {
+            let name = |one: &Encapsulation| one.name() == encapsulation;
+            let flag = match Encapsulation::ALL.iter().find(|one| name(one)) {
+                Some(Encapsulation::MplsOverUdp) => "MPLSoUDP",
+                Some(Encapsulation::MplsOverGre) => "MPLSoGRE",
+                Some(Encapsulation::Vxlan) => "Vxlan",
+                None => encapsulation,
+            };
+            line!(text, "{indent}Flags:Valid, {flag},");
+            let mac = mac.as_ref().map(|mac| format!(" Mac:{mac}")).unwrap_or_default();
+            line!(text, "{indent}Oif:{device_index} Via:{gateway} Mtu:{mtu}{mac}");
+            line!(text, "{indent}Sip:{source} Dip:{destination}");
+        }
+        Leads::Discard | Leads::Gateway | Leads::Vrf(_) => line!(text, "{indent}Flags:Valid,"),
+        Leads::Ecmp(ways) => {
+            line!(text, "{indent}Flags:Valid, Ecmp,");
+            let ways = ways.iter().map(|way| match way.label {
+                0 => way.next_hop.to_string(),
+                label => format!("{}({label})", way.next_hop),
+            });
+            line!(text, "{indent}Sub NH(label): {}", ways.collect::<Vec<_>>().join(" "));
+        }
+    }
+    text
+}
+
+/// Which routes of a table are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    Inet,
+    Inet6,
+    Bridge,
+}
+
+/// `rt --dump`.
+pub fn routes(table: &Table, family: Family) -> String {
+    let Table { vrf, network, .. } = table;
+    if family == Family::Bridge {
+        let mut text = format!("Vrouter bridge table 0/{vrf} ({network})\nFlags: L=Label Valid\n");
+        line!(text, "{:<21}{:>8}{:>16}{:>12}", "DestMac", "Flags", "Label/VNID", "Nexthop");
+        for entry in &table.macs {
+            let (flags, label) = label(entry.way);
+            line!(text, "{:<21}{flags:>8}{label:>16}{:>12}", entry.mac, entry.way.next_hop);
+        }
+        return text;
+    }
+    let name = if family == Family::Inet { "IP" } else { "IPv6" };
+    let mut text = format!("Kernel {name} routing table 0/{vrf}/unicast ({network})\nFlags: L=Label Valid\n");
+    let mut row = |columns: [&str; 5]| {
+        let [destination, flags, label, next_hop, mac] = columns;
+        line!(text, "{destination:<25}{flags:>8}{label:>14}{next_hop:>15}        {mac}");
+    };
+    row(["Destination", "Flags", "Label", "Nexthop", "Stitched MAC"]);
+    let wanted = |prefix: &ipnet::IpNet| prefix.addr().is_ipv4() == (family == Family::Inet);
+    for route in table.routes.iter().filter(|route| wanted(&route.prefix)) {
+        let (flags, label) = label(route.way);
+        let mac = route.mac.as_deref().unwrap_or("-");
+        row([&route.prefix.to_string(), flags, &label, &route.way.next_hop.to_string(), mac]);
+    }
+    text
+}
+
+fn label(way: Way) -> (&'static str, String) {
+    if way.label == 0 { ("", "-".to_owned()) } else { ("L", way.label.to_string()) }
+}
+
+/// `mpls --dump`.
+pub fn labels(status: &Status) -> String {
+    let entries = status.labels.iter().map(|entry| (entry.label, entry.next_hop));
+    two("MPLS Input Label Map", "Label", entries)
+}
+
+/// `vxlan --dump`.
+pub fn vnis(status: &Status) -> String {
+    two("VXLAN Table", "VNID", status.vnis.iter().map(|entry| (entry.vni, entry.next_hop)))
+}
+
+fn two(title: &str, name: &str, entries: impl Iterator<Item = (u32, u32)>) -> String {
+    let mut text = format!("{title}\n\n{name:>8}{:>11}\n{}\n", "NextHop", "-".repeat(22));
+    for (number, next_hop) in entries {
+        line!(text, "{number:>8}{next_hop:>11}");
+    }
+    text
+}
+
+/// `flow -l`: entries are numbered as they are listed. The other direction of an entry that has none is 0.
+pub fn flows(status: &Status, flows: &[FlowEntry]) -> String {
+    let forward = flows.iter().filter(|flow| flow.forward).count();
+    let mut text = format!("Flow table(entries {})\n\n", 2 * u64::from(status.flows.room));
+    line!(text, "Entries: Used {} Connections {forward} Ended {}\n", flows.len(), status.flows.ended);
+    line!(text, "Action:F=Forward, D=Drop");
+    line!(text, " Other:K(nh)=Key_Nexthop, S(nh)=RPF_Nexthop, N(nh)=Nexthop");
+    line!(text, "TCP(r=reverse):S=SYN, F=FIN, R=RST, E=Established\n");
+    line!(text, "{:>9}{:<16}{:<46}Proto(V)", "Index", "", "Source:Port/Destination:Port");
+    line!(text, "{}", "-".repeat(83));
+    let own: HashMap<u32, u32> =
+        status.interfaces.iter().filter_map(|interface| Some((interface.number, interface.next_hop?))).collect();
+    type Key = (u32, u8, std::net::SocketAddr, std::net::SocketAddr);
+    let key = |flow: &FlowEntry| -> Key { (flow.interface, flow.protocol, flow.source, flow.destination) };
+    let places: HashMap<Key, usize> = flows.iter().enumerate().map(|(place, flow)| (key(flow), place)).collect();
+    for (place, flow) in flows.iter().enumerate() {
+        let reverse = places.get(&(flow.reverse_interface, flow.protocol, flow.destination, flow.source));
+        let index = format!("{:>9}<=>{:<10}", place + 1, reverse.map_or(0, |reverse| reverse + 1));
+        let FlowEntry { source, destination, protocol, vrf, packets, bytes, tunnel_port, way, .. } = flow;
+        line!(text, "{index:<25}{:<46}{protocol:>4} ({vrf})", source.to_string());
+        line!(text, "{:<25}{destination}", "");
+        let action = if flow.denied { "D" } else { "F" };
+        let number = |hop: Option<u32>| hop.map_or_else(|| "-".to_owned(), |hop| hop.to_string());
+        let key_hop = number(own.get(&flow.interface).copied());
+        // Where packets to the source go is where those from it may come from.
+        let back = number(reverse.and_then(|reverse| flows.get(*reverse)).map(|flow| flow.way.next_hop));
+        let tcp = if flow.tcp.is_empty() { String::new() } else { format!("TCP:{}, ", letters(&flow.tcp)) };
+        let label = if way.label == 0 { String::new() } else { format!("({})", way.label) };
+        let port = if *tunnel_port == 0 { String::new() } else { format!(",  SPort {tunnel_port}") };
+        line!(
+            text,
+            "(K(nh):{key_hop}, Action:{action}, {tcp}S(nh):{back}, N(nh):{}{label},  Stats:{packets}/{bytes}{port})\n",
+            way.next_hop
+        );
+    }
+    text
+}
+
+fn letters(seen: &[TcpSeen]) -> String {
+    let letter = |one: &TcpSeen| match one {
+        TcpSeen::Syn => "S",
+        TcpSeen::SynReverse => "Sr",
+        TcpSeen::Established => "E",
+        TcpSeen::EstablishedReverse => "Er",
+        TcpSeen::Fin => "F",
+        TcpSeen::FinReverse => "Fr",
+        TcpSeen::Rst => "R",
+    };
+    seen.iter().map(letter).collect()
+}
+
+/// `dropstats`: Contrail's names where it counts the same.
+pub fn drops(drops: &[ReasonCount]) -> String {
+    let mut text = String::new();
+    for drop in drops {
+        let name = match Reason::ALL.iter().find(|reason| reason.number() == drop.number) {
+            Some(reason) => name(*reason),
+            None => &drop.reason,
+        };
+        line!(text, "{name:<30}{}", drop.packets);
+    }
+    text
+}
+
+/// As dropstats calls it.
+fn name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Discard => "Discards",
+        Reason::Pull => "Pull fails",
+        Reason::InvalidIf => "Invalid IF",
+        Reason::InvalidArp => "Invalid ARP",
+        Reason::FlowActionDrop => "Flow Action Drop",
+        Reason::FlowTableFull => "Flow Table Full",
+        Reason::Push => "Push Fails",
+        Reason::TtlExceeded => "TTL Exceeded",
+        Reason::InvalidNh => "Invalid NH",
+        Reason::InvalidLabel => "Invalid Label",
+        Reason::InvalidProtocol => "Invalid Protocol",
+        Reason::InvalidPacket => "Invalid Packets",
+        Reason::InvalidVnid => "Invalid VNID",
+        Reason::Fragments => "Fragment errors",
+        Reason::InvalidSource => "Invalid Source",
+        Reason::L2NoRoute => "No L2 Route",
+        Reason::NewFlows => "New Flow Drops",
+        Reason::NoRoute => "No Route",
+        Reason::TooBig => "Too Big",
+        Reason::TooBigTold => "Too Big, sender told",
+        Reason::TtlTold => "TTL Exceeded, sender told",
+        Reason::Policy => "Policy",
+        Reason::Ecn => "Congestion without ECN",
+        Reason::NoPeer => "No Peer",
+    }
+}
+
+/// `dropstats --log`, the oldest first.
+pub fn last_dropped(status: &Status) -> String {
+    let mut text = format!("{:>12}  {:<18}{:<8}{:>6}  {}\n", "Seconds ago", "Reason", "Vif", "Bytes", "Packet");
+    for dropped in &status.last_dropped {
+        let DroppedEntry { seconds_ago, interface, protocol, source, destination, length, .. } = dropped;
+        let reason = dropped.reason.as_deref().unwrap_or("unknown");
+        let interface = if *interface == 0 { "-".to_owned() } else { format!("0/{interface}") };
+        line!(
+            text,
+            "{seconds_ago:>12.3}  {reason:<18}{interface:<8}{length:>6}  protocol {protocol} {source} > {destination}"
+        );
+    }
+    text
+}
+
+/// `status`.
+pub fn overview(status: &Status) -> String {
+    let Status { node, netrig_version, process, uptime_seconds, address, mac, file, .. } = status;
+    let mut text =
+        format!("node {node}, {address}: netrig {netrig_version}, process {process}, for {uptime_seconds} s\n");
+    line!(text, "  settings {file}");
+    line!(text, "  router's MAC address {mac}, flow table for {} connections", status.flows.room);
+    for peer in &status.peers {
+        let name = peer.node.as_deref().unwrap_or("a node");
+        let way = match (&peer.gateway, &peer.device, peer.mtu) {
+            (Some(gateway), Some(device), Some(mtu)) => format!("via {gateway} by {device}, MTU {mtu} bytes"),
+            _ => "no way there".to_owned(),
+        };
+        line!(text, "peer {name}, {}: {way}", peer.address);
+    }
+    for network in &status.networks {
+        let ways = network.encapsulation.join(", ");
+        line!(text, "network {}: VRF {}, VNI {}, {ways}", network.name, network.vrf, network.vni);
+    }
+    for interface in &status.interfaces {
+        let InterfaceEntry { name, number, network, in_packets, out_packets, .. } = interface;
+        let device = interface.device.as_deref().unwrap_or("not there");
+        let drops: u64 = interface.drops.iter().map(|drop| drop.packets).sum();
+        line!(
+            text,
+            "interface {name}, vif0/{number}: {device}, network {network}; packets from it {in_packets}, to it {out_packets}, \
+             dropped {drops}"
+        );
+    }
+    for drop in status.drops.iter().filter(|drop| drop.packets > 0) {
+        line!(text, "dropped {}: {} ({}); {}", drop.packets, drop.reason, drop.text, drop.remedy);
+    }
+    for note in &status.notes {
+        line!(text, "note: {note}");
+    }
+    text
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests;

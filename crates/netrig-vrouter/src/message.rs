@@ -1,0 +1,281 @@
+//! What is said between a running router and who asks it: a JSON line each way, except that a listing of flows is many
+//! lines.
+//!
+//! What is told to programs by `--json` are parts of it, so fields are added, never renamed.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// Answered by [`Reply::Status`].
+    Status,
+    /// Routes of all tables, or of the VRF with this number. Answered by [`Reply::Routes`].
+    Routes(Option<u32>),
+    /// Answered by a [`Reply::Flows`] for each batch, the last of which says so.
+    Flows,
+    /// Reads the file again. Answered by [`Reply::Done`], which says what was noticed.
+    Reload,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    Status(Box<Status>),
+    Routes(Vec<Table>),
+    Flows {
+        flows: Vec<FlowEntry>,
+        last: bool,
+    },
+    /// What was done, where there is something to say.
+    Done(Vec<String>),
+    /// Nothing was done.
+    Refused {
+        what: String,
+        hint: Option<String>,
+    },
+}
+
+/// A router as it is now, all but its routes and flows. Counters are since it was started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    pub netrig_version: String,
+    pub node: String,
+    /// The settings that it runs by.
+    pub file: String,
+    pub process: u32,
+    pub uptime_seconds: u64,
+    /// Where tunnels to it end.
+    pub address: Ipv4Addr,
+    /// Its MAC address towards containers.
+    pub mac: String,
+    pub peers: Vec<PeerEntry>,
+    pub networks: Vec<NetworkEntry>,
+    pub interfaces: Vec<InterfaceEntry>,
+    pub next_hops: Vec<NextHopEntry>,
+    pub labels: Vec<LabelEntry>,
+    pub vnis: Vec<VniEntry>,
+    pub flows: FlowTable,
+    /// Of all interfaces, and of packets that are of none; all reasons that there are.
+    pub drops: Vec<ReasonCount>,
+    /// The packets that were dropped last, the oldest first: up to 256 of each CPU.
+    pub last_dropped: Vec<DroppedEntry>,
+    /// What of the settings is not done, and why.
+    pub notes: Vec<String>,
+}
+
+/// Another router.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PeerEntry {
+    /// Its name in the settings.
+    pub node: Option<String>,
+    pub address: Ipv4Addr,
+    /// The next hop on the underlay; none where there is no way to it.
+    pub gateway: Option<Ipv4Addr>,
+    /// The device that packets to it leave by.
+    pub device: Option<String>,
+    /// Of the way to it, bytes, the outer header included.
+    pub mtu: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkEntry {
+    pub name: String,
+    pub vrf: u32,
+    pub vni: u32,
+    /// The most preferred first.
+    pub encapsulation: Vec<String>,
+}
+
+/// A container's interface.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InterfaceEntry {
+    /// Its number on this node.
+    pub number: u32,
+    pub name: String,
+    pub network: String,
+    pub vrf: u32,
+    /// The node's end; none while it is not there.
+    pub device: Option<String>,
+    /// The kernel's number of it.
+    pub device_index: Option<u32>,
+    /// Of the container.
+    pub mac: String,
+    pub addresses: Vec<IpAddr>,
+    pub label: u32,
+    pub next_hop: Option<u32>,
+    /// Whether its packets are held against rules, and are of flows.
+    pub policy: bool,
+    /// Connections that it may have at a time; none for no limit but the table's.
+    pub most_flows: Option<u32>,
+    pub security_groups: Vec<String>,
+    /// From the container. A packet that is still to be cut into segments is one; bytes with Ethernet headers.
+    pub in_packets: u64,
+    pub in_bytes: u64,
+    /// To the container.
+    pub out_packets: u64,
+    pub out_bytes: u64,
+    /// Reasons for which packets were dropped.
+    pub drops: Vec<ReasonCount>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NextHopEntry {
+    pub number: u32,
+    /// Routes, labels, network identifiers and next hops that lead to it.
+    pub references: u32,
+    pub leads: Leads,
+}
+
+/// Where packets of a next hop go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leads {
+    /// Nowhere: the packet is dropped.
+    Discard,
+    /// To a container's interface, by its number.
+    Interface { number: u32, vrf: u32, mac: String },
+    Tunnel {
+        /// `mplsoudp`, `mplsogre` or `vxlan`.
+        encapsulation: String,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        gateway: Ipv4Addr,
+        /// The kernel's number of the device.
+        device_index: u32,
+        /// The largest packet that the tunnel takes, bytes.
+        mtu: u16,
+        /// Destination of the inner frame, where there is one.
+        mac: Option<String>,
+    },
+    /// The router itself.
+    Gateway,
+    /// To where another table's route says.
+    Vrf(u32),
+    /// One of several, each flow always the same.
+    Ecmp(Vec<Way>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Way {
+    pub next_hop: u32,
+    /// MPLS label or VXLAN network identifier; 0 for none.
+    pub label: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LabelEntry {
+    pub label: u32,
+    pub next_hop: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VniEntry {
+    pub vni: u32,
+    pub next_hop: u32,
+}
+
+/// A network's routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Table {
+    pub vrf: u32,
+    pub network: String,
+    pub routes: Vec<RouteEntry>,
+    pub macs: Vec<MacEntry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RouteEntry {
+    #[schemars(with = "String")]
+    pub prefix: ipnet::IpNet,
+    #[serde(flatten)]
+    pub way: Way,
+    /// Of the interface of this node whose address it is.
+    pub mac: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MacEntry {
+    pub mac: String,
+    #[serde(flatten)]
+    pub way: Way,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowTable {
+    /// Connections that it has room for.
+    pub room: u32,
+    /// Connections that were ended because they had been silent for too long.
+    pub ended: u64,
+}
+
+/// One direction of a connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowEntry {
+    /// The interface that it comes from, or that it goes to where it comes by a tunnel.
+    pub interface: u32,
+    /// That of the other direction.
+    pub reverse_interface: u32,
+    pub vrf: u32,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub packets: u64,
+    /// Of IP packets.
+    pub bytes: u64,
+    /// Where it goes.
+    #[serde(flatten)]
+    pub way: Way,
+    /// Whether its first packet began the connection.
+    pub forward: bool,
+    /// Rules forbid it since they have changed.
+    pub denied: bool,
+    /// What has been seen of TCP.
+    pub tcp: Vec<TcpSeen>,
+    /// Source port of the tunnel's packets; 0 for none.
+    pub tunnel_port: u16,
+    /// Since its last packet.
+    pub idle_seconds: f64,
+}
+
+/// Of both directions of a TCP connection, as the direction that began it has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TcpSeen {
+    Syn,
+    SynReverse,
+    Established,
+    EstablishedReverse,
+    Fin,
+    FinReverse,
+    Rst,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReasonCount {
+    /// Below 64 Contrail's.
+    pub number: u32,
+    pub reason: String,
+    pub text: String,
+    /// What to do about it.
+    pub remedy: String,
+    pub packets: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DroppedEntry {
+    /// How long ago.
+    pub seconds_ago: f64,
+    /// `None` of a number that this version does not know.
+    pub reason: Option<String>,
+    /// 0 for none.
+    pub interface: u32,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    /// Of the IP packet, bytes.
+    pub length: u16,
+}

@@ -1,0 +1,178 @@
+//! `netrig vrouter` as a service: two nodes, containers that talk, a changing file, and its end.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod lab;
+#[path = "../machine/world.rs"]
+#[allow(dead_code, reason = "made for more tests than these")]
+mod world;
+
+use std::fs;
+use std::io::Write;
+use std::time::Duration;
+
+use rig_skip::{Lack, skip};
+use rustix::process::Signal;
+
+use crate::lab::{ADDRESSES, Lab, PATIENCE, exchange, run};
+use crate::world::{is_root, own, until};
+
+fn with_lab(test: impl FnOnce(&Lab)) {
+    if !is_root() {
+        return skip(Lack::Root, "eBPF programs need root of the machine");
+    }
+    own(|| test(&Lab::new()));
+}
+
+#[test]
+fn containers_of_two_nodes_talk_under_a_policy_that_changes() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        let (out, _) = lab.netrig(0, 0, &["check", &file]);
+        assert!(out.contains("correct") && out.contains("to node b, 192.0.2.2: mplsoudp"), "{out}");
+        lab.netrig(0, 0, &["check", &file, "--node", "a"]);
+        let (out, _) = lab.netrig(3, 1, &["check", &file, "--node", "b"]);
+        assert!(out.contains("not here: interface 'web': there is no device toweb"), "{out}");
+        let (_, said) = lab.netrig(3, 0, &["status"]);
+        assert!(said.contains("no router runs here"), "{said}");
+
+        // What is not there yet is taken when it comes.
+        let (a, b) = (lab.start(0, &file), lab.start(1, &file));
+        lab.plug_web();
+        b.says("interface 'web' is there: toweb");
+        let mut stream = lab.connect();
+        exchange(&mut stream);
+        let (said, _) = lab.netrig(0, 0, &["flow", "-l", "--node", "a"]);
+        assert!(said.contains("TCP:SSrEEr") && said.contains("10.2.0.11:8080"), "{said}");
+        let (_, said) = lab.netrig(2, 0, &["status"]);
+        assert!(said.contains("--node, one of a, b"), "{said}");
+        let (_, said) = lab.netrig(2, 0, &["run", &file, "--node", "a"]);
+        assert!(said.contains("is running already"), "{said}");
+
+        // The next packet is held against the new rules, and against those after them.
+        lab.file("22");
+        let (said, _) = lab.netrig(0, 0, &["reload", "--node", "b"]);
+        assert_eq!(said, "security group 'web' changed\n");
+        stream.write_all(b"is this allowed?").unwrap();
+        let dropped = until(PATIENCE, || (lab.dropped("flow_action_drop") > 0).then_some(()));
+        assert!(dropped.is_some(), "nothing of the flow is dropped");
+        assert!(lab.try_connect(Duration::from_secs(1)).is_err(), "a new connection is let through");
+        assert!(lab.dropped("policy") > 0);
+        let (said, _) = lab.netrig(0, 0, &["dropstats", "--log", "--node", "b"]);
+        assert!(said.contains("policy") && said.contains("> 10.2.0.11:8080"), "{said}");
+        lab.file("8080");
+        b.signal(Signal::HUP);
+        b.says("reload: security group 'web' changed");
+        let mut back = [0; 16];
+        std::io::Read::read_exact(&mut stream, &mut back).unwrap();
+        assert_eq!(&back, b"is this allowed?");
+
+        // A bad file changes nothing.
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("policies", "policy")).unwrap();
+        let (_, said) = lab.netrig(2, 0, &["reload", "--node", "a"]);
+        assert!(said.contains("vrouter.toml:12: unknown field `policy`"), "{said}");
+        a.signal(Signal::HUP);
+        a.says("reload refused, all stays as it was");
+        exchange(&mut stream);
+
+        // An interface that goes away and another one that comes in its place.
+        run(&lab.nodes[1], "link delete toweb");
+        b.says("interface 'web' is not there yet: there is no device toweb");
+        let status = lab.json("b", &["status"]);
+        assert!(status["interfaces"][0]["device"].is_null(), "{status}");
+        lab.plug_web();
+        exchange(&mut lab.connect());
+    });
+}
+
+#[test]
+fn what_runs_is_listed_and_is_what_the_schemas_say() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        let _routers = (lab.start(0, &file), lab.start(1, &file));
+        lab.plug_web();
+        exchange(&mut lab.connect());
+        let schemas = netrig::schemas();
+        let is_valid = |name: &str, value: &serde_json::Value| {
+            let (_, schema) = schemas.iter().find(|(known, _)| *known == name).unwrap();
+            let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+            assert!(validator.is_valid(value), "{name}: {value:#}");
+        };
+        let status = lab.json("a", &["status"]);
+        is_valid("vrouter-status.json", &status);
+        let routes = lab.json("a", &["rt", "--dump", "1"]);
+        is_valid("vrouter-routes.json", &routes);
+        let flows = lab.json("b", &["flow", "-l"]);
+        is_valid("vrouter-flows.json", &flows);
+        assert!(flows.as_array().unwrap().len() >= 2, "{flows}");
+        for (part, arguments) in [
+            ("interfaces", &["vif", "--list"][..]),
+            ("next_hops", &["nh", "--list"]),
+            ("labels", &["mpls", "--dump"]),
+            ("vnis", &["vxlan", "--dump"]),
+        ] {
+            let listed = lab.json("a", arguments);
+            assert_eq!(listed.as_array().unwrap().len(), status[part].as_array().unwrap().len());
+            let (text, _) = lab.netrig(0, 0, &[arguments, &["--node", "a"]].concat());
+            assert!(text.lines().count() > listed.as_array().unwrap().len(), "{text}");
+        }
+        let (text, _) = lab.netrig(0, 0, &["vif", "--get", "1", "--node", "a"]);
+        assert!(text.contains("OS: toclient") && text.contains("IPaddr:10.1.0.11"), "{text}");
+        let next_hop = status["interfaces"][0]["next_hop"].to_string();
+        let (text, _) = lab.netrig(0, 0, &["nh", "--get", &next_hop, "--node", "a"]);
+        assert!(text.contains("Type:Encap"), "{text}");
+        let (text, _) = lab.netrig(0, 0, &["status", "--node", "b"]);
+        assert!(text.contains("peer a, 192.0.2.1: via 192.0.2.1 by wire, MTU 1500 bytes"), "{text}");
+        let (_, said) = lab.netrig(2, 0, &["vif", "--get", "99", "--node", "a"]);
+        assert!(said.contains("there is no interface 99"), "{said}");
+        let (_, said) = lab.netrig(2, 0, &["rt", "--dump", "99", "--node", "a"]);
+        assert!(said.contains("there is no VRF 99"), "{said}");
+    });
+}
+
+#[test]
+fn nothing_is_left_of_one_that_ends_or_is_killed() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        let (mut a, mut b) = (lab.start(0, &file), lab.start(1, &file));
+        lab.plug_web();
+        exchange(&mut lab.connect());
+        a.signal(Signal::TERM);
+        assert_eq!(a.ended(), Some(0));
+        lab.is_left_alone(&lab.client, ADDRESSES[1]);
+        b.kill();
+        lab.is_left_alone(&lab.web, ADDRESSES[0]);
+        let (_, said) = lab.netrig(3, 0, &["status"]);
+        assert!(said.contains("no router runs here"), "{said}");
+        let (_, said) = lab.netrig(3, 0, &["status", "--node", "b"]);
+        assert!(said.contains("does not run here"), "{said}");
+        // Both begin again where they were.
+        let _routers = (lab.start(0, &file), lab.start(1, &file));
+        exchange(&mut lab.connect());
+    });
+}
+
+#[test]
+fn a_container_is_found_by_its_engines_word() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("namespace = \"client\"", "container = \"client\"")).unwrap();
+        // The process of the container, and an engine that knows it.
+        let mut sleep = std::process::Command::new("sleep");
+        let mut process = rig_sys::process::in_namespace(sleep.arg("1000"), &lab.client).spawn().unwrap();
+        let engine = lab.path("docker");
+        let asked = "[ \"$*\" = 'inspect --type container --format {{.State.Pid}} client' ] || exit 1";
+        fs::write(&engine, format!("#!/bin/sh\n{asked}\necho {}\n", process.id())).unwrap();
+        fs::set_permissions(&engine, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut command = lab.command(0, &["check", &file, "--node", "a"]);
+        let path = format!("{}:{}", lab.directory.path().display(), std::env::var("PATH").unwrap());
+        let found = command.env("PATH", &path).output().unwrap();
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let gone = lab.command(0, &["check", &file, "--node", "a"]).env("PATH", &path).output().unwrap();
+        let said = String::from_utf8_lossy(&gone.stdout).into_owned();
+        assert!(gone.status.code() == Some(3) && said.contains("container 'client' has just ended"), "{gone:?}");
+    });
+}
