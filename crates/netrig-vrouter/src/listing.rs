@@ -259,6 +259,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::Policy => "Policy",
         Reason::Ecn => "Congestion without ECN",
         Reason::NoPeer => "No Peer",
+        Reason::Unanswered => "Unanswered",
     }
 }
 
@@ -297,13 +298,13 @@ pub fn overview(status: &Status) -> String {
         line!(text, "network {}: VRF {}, VNI {}, {ways}", network.name, network.vrf, network.vni);
     }
     for interface in &status.interfaces {
-        let InterfaceEntry { name, number, network, in_packets, out_packets, .. } = interface;
+        let InterfaceEntry { name, number, network, in_packets, out_packets, connections, .. } = interface;
         let device = interface.device.as_deref().unwrap_or("not there");
         let drops: u64 = interface.drops.iter().map(|drop| drop.packets).sum();
         line!(
             text,
             "interface {name}, vif0/{number}: {device}, network {network}; packets from it {in_packets}, to it {out_packets}, \
-             dropped {drops}"
+             dropped {drops}; {connections} connections"
         );
     }
     for drop in status.drops.iter().filter(|drop| drop.packets > 0) {

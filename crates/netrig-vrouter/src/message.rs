@@ -112,6 +112,8 @@ pub struct InterfaceEntry {
     /// Connections that it may have at a time; none for no limit but the table's.
     pub most_flows: Option<u32>,
     pub security_groups: Vec<String>,
+    /// That are remembered, both directions of each as one.
+    pub connections: u64,
     /// From the container. A packet that is still to be cut into segments is one; bytes with Ethernet headers.
     pub in_packets: u64,
     pub in_bytes: u64,

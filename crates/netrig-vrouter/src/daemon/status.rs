@@ -87,6 +87,7 @@ impl Engine {
             policy: present.is_some_and(|present| present.policy.is_some()),
             most_flows: interface.most_flows,
             security_groups: interface.security_groups.iter().cloned().collect(),
+            connections: self.router.connections(number)?,
             in_packets,
             in_bytes,
             out_packets,

@@ -32,6 +32,7 @@ fn status() -> Status {
         policy: there,
         most_flows: None,
         security_groups: vec!["web".to_owned()],
+        connections: 3,
         in_packets: 134,
         in_bytes: 15_697,
         out_packets: 8568,
