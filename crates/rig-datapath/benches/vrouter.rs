@@ -1,5 +1,5 @@
 //! What the vRouter's programs cost for one packet, by test runs: medians above a program that does nothing, no judgement.
-//! A packet is run once each time, so its memory and the kernel's are as cold as a call of the kernel leaves them.
+//! One packet is repeated, and made what it was before each repetition.
 //!
 //! `cargo xtask bench vrouter`
 #![forbid(unsafe_code)]
@@ -18,7 +18,9 @@ mod outer;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use rig_datapath::vrouter::{Action, Encapsulation, List, Policy, ROUTER_MAC, Rule, Side, Timeouts, Verdict};
+use rig_datapath::vrouter::{
+    Action, Encapsulation, List, Policy, ROUTER_MAC, Router, Rule, Side, Sizes, Timeouts, Verdict, replay,
+};
 use rig_sys::netlink::Netlink;
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol;
@@ -28,75 +30,58 @@ use lab::{Lab, Node, mac_of, v4_of};
 use outer::{at, framed, rule, tcp, wrapped};
 
 const ROUNDS: usize = 9;
-/// Of one case in one round.
-const RUNS: usize = 500;
-/// A case: who gets which frames, one after the other, by which interface.
+/// Repetitions in one round, of a packet of a known flow and of those that begin one.
+const REPEAT: u32 = 200_000;
+const NEW: u32 = 20_000;
+/// Where TCP's source port is, behind Ethernet and IPv4.
+const SOURCE_PORT: u32 = 34;
+
+/// A case: who gets a frame, by which interface.
 struct Case {
     name: String,
     node: usize,
     side: Side,
     interface: &'static str,
-    frames: Vec<Vec<u8>>,
+    frame: Vec<u8>,
+    /// Whether each repetition is of a flow of its own.
+    is_new: bool,
 }
 
-/// Nanoseconds of each run.
-fn run(node: &Node, index: u32, case: &Case) -> Vec<u128> {
-    node.ns
-        .run(|| {
-            let one = |number: usize| {
-                let frame = &case.frames[number % case.frames.len()];
-                let outcome = node.router.test_run(case.side, frame, index, 1).unwrap();
-                let expected = if case.side == Side::Nowhere { Verdict::Pass } else { Verdict::Redirect };
-                assert_eq!(outcome.verdict, expected, "{}: {:?}", case.name, node.router.drops().unwrap());
-                outcome.each.as_nanos()
-            };
-            (0..RUNS).map(one).collect()
-        })
-        .unwrap()
-}
-
-fn median(values: &mut [u128]) -> u128 {
-    values.sort_unstable();
-    values[values.len() / 2]
+/// Mean nanoseconds of a repetition.
+fn run(node: &mut Node, case: &Case) -> f64 {
+    let index = Netlink::open(&node.ns).unwrap().index(case.interface).unwrap();
+    let (port_at, repeat) = if case.is_new { (Some(SOURCE_PORT), NEW) } else { (None, REPEAT) };
+    node.router.set_tick(1).unwrap();
+    let router = &node.router;
+    let cost = node.ns.run(|| replay::cost(router, case.side, &case.frame, index, port_at, repeat)).unwrap().unwrap();
+    assert_eq!(cost.verdict, Verdict::Redirect, "{}: {:?}", case.name, node.router.drops().unwrap());
+    if case.is_new {
+        // They are new again in the next round.
+        node.router.set_tick(1_000_000).unwrap();
+        node.router.sweeper().sweep(&Timeouts::default()).unwrap();
+    }
+    cost.program
 }
 
 /// Medians of all rounds, of each case in its turn.
 fn measure(lab: &mut Lab, cases: &[Case]) {
-    let mut times: Vec<Vec<u128>> = vec![Vec::new(); cases.len()];
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
     for _ in 0..ROUNDS {
         for (case, times) in cases.iter().zip(&mut times) {
-            let node = &mut lab.nodes[case.node];
-            let index = Netlink::open(&node.ns).unwrap().index(case.interface).unwrap();
-            // New flows are new in each round.
-            node.router.set_tick(1).unwrap();
-            times.push(median(&mut run(node, index, case)));
-            if case.name.starts_with("new") {
-                node.router.set_tick(1_000_000).unwrap();
-                node.router.sweeper().sweep(&Timeouts::default()).unwrap();
-            }
+            times.push(run(&mut lab.nodes[case.node], case));
         }
     }
-    let nothing = median(&mut times[0].clone());
-    println!("{:<44}{nothing:>6} ns", cases[0].name);
-    for (case, times) in cases.iter().zip(&mut times).skip(1) {
-        let (middle, least, most) = (median(times), times[0], times[ROUNDS - 1]);
-        let above = |time: u128| time.saturating_sub(nothing);
-        println!("{:<44}{:>6} ns ({} to {})", case.name, above(middle), above(least), above(most));
+    for (case, times) in cases.iter().zip(&mut times) {
+        times.sort_by(f64::total_cmp);
+        println!("{:<44}{:>6.0} ns ({:.0} to {:.0})", case.name, times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
     }
 }
 
 /// Of the first container of the first node.
-fn from_container(name: &str, to: SocketAddr, flags: u8, ports: std::ops::Range<u16>) -> Case {
-    let frame = |port| framed(mac_of(0, 0), ROUTER_MAC, &tcp(flags, at(v4_of(0, 0), port), to));
-    Case { name: name.to_owned(), node: 0, side: Side::Container, interface: "c0", frames: ports.map(frame).collect() }
-}
-
-fn nothing() -> Case {
-    Case {
-        name: "a program that does nothing".to_owned(),
-        side: Side::Nowhere,
-        ..from_container("", at(v4_of(0, 1), 80), ACK, 1000..1001)
-    }
+fn from_container(name: &str, to: SocketAddr, is_new: bool) -> Case {
+    let flags = if is_new { SYN } else { ACK };
+    let frame = framed(mac_of(0, 0), ROUTER_MAC, &tcp(flags, at(v4_of(0, 0), 1000), to));
+    Case { name: name.to_owned(), node: 0, side: Side::Container, interface: "c0", frame, is_new }
 }
 
 /// As many as a list may have, of which the last allows.
@@ -110,32 +95,32 @@ fn rules(count: u16) -> List {
     List { rules: all, otherwise: Action::Deny }
 }
 
+/// With room for the flows of a round.
+fn load() -> Result<Router, rig_datapath::Error> {
+    replay::load(Sizes { flows: 4 * NEW, ..lab::small() })
+}
+
 fn main() {
-    println!("Medians of {ROUNDS} interleaved rounds of {RUNS} packets each, above the first row (least to most).");
+    println!("Medians of {ROUNDS} interleaved rounds, above a program that does nothing (least to most).");
     for encapsulation in Encapsulation::ALL {
-        let Some(mut lab) = Lab::new(2, 2, encapsulation) else { return };
+        let Some(mut lab) = Lab::with(2, 2, encapsulation, load) else { return };
         println!("\n{}", encapsulation.name());
         let inner = tcp(ACK, at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
         let outer = framed(Mac([2; 6]), Mac([4; 6]), &wrapped(encapsulation, &inner, 64, 50000, 0));
         let mut cases = vec![
-            nothing(),
-            from_container("encapsulate, a known flow", at(v4_of(1, 0), 80), ACK, 1000..1001),
+            from_container("encapsulate, a known flow", at(v4_of(1, 0), 80), false),
             Case {
                 name: "decapsulate, a known flow".to_owned(),
                 node: 1,
                 side: Side::Underlay,
                 interface: "wire",
-                frames: vec![outer],
+                frame: outer,
+                is_new: false,
             },
         ];
         if encapsulation == Encapsulation::MplsOverUdp {
-            cases.push(from_container(
-                "to a container of the node, a known flow",
-                at(v4_of(0, 1), 80),
-                ACK,
-                1000..1001,
-            ));
-            cases.push(from_container("new flow, no rules", at(v4_of(0, 1), 80), SYN, 2000..2500));
+            cases.push(from_container("to a container of the node, a known flow", at(v4_of(0, 1), 80), false));
+            cases.push(from_container("new flow, no rules", at(v4_of(0, 1), 80), true));
         }
         measure(&mut lab, &cases);
         if encapsulation == Encapsulation::MplsOverUdp {
@@ -147,7 +132,7 @@ fn main() {
                 }
                 node.apply();
                 let name = format!("new flow, {count} rules out and {count} in");
-                measure(&mut lab, &[nothing(), from_container(&name, at(v4_of(0, 1), 80), SYN, 2000..2500)]);
+                measure(&mut lab, &[from_container(&name, at(v4_of(0, 1), 80), true)]);
             }
         }
     }

@@ -4,6 +4,7 @@
  * `from_underlay` on the interfaces that tunnels come by, both where the kernel takes packets in (tc ingress).
  */
 #include "vrouter/answer.h"
+#include "vrouter/replay.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 

@@ -21,7 +21,7 @@ static always_inline const struct control *controls_now(void)
 
 static always_inline __u32 tick_of(const struct control *c)
 {
-	return c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
+	return c->fixed_tick ?: bpf_ktime_get_coarse_ns() >> TICK_SHIFT;
 }
 
 /* What TCP's flags say, kept with the direction that began the connection. */

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::maps::Map;
 
 use super::config::{Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni};
-use super::load::{self, Tables};
+use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
 use super::shape::{self, Control, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4};
@@ -93,8 +93,12 @@ impl Router {
     /// # Errors
     /// When the kernel does not let this process load programs, or has no room.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
+        Self::open(sizes, Purpose::Forwarding)
+    }
+
+    pub(super) fn open(sizes: Sizes, purpose: Purpose) -> Result<Self, Error> {
         sizes.validate()?;
-        let (object, tables) = load::load(&sizes)?;
+        let (object, tables) = load::load(&sizes, purpose)?;
         let numbers = Allotted {
             hops: Numbers::new("next hops", 1, sizes.next_hops),
             ways: Numbers::new("next hops with several ways", 0, sizes.ways),

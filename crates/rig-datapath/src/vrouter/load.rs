@@ -15,6 +15,9 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"))
 pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
 pub(super) const NOTHING: &str = "nothing";
+/// What makes a packet what it was before it gives it to one of those; and what only makes room, and takes it away.
+pub(super) const REPLAY: &str = "replay";
+pub(super) const REPLAY_ROOM: &str = "replay_room";
 
 /// The maps, by their names in bpf/vrouter/maps.h.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(super) struct Tables {
     pub(super) traffic: Map,
     pub(super) drops: Map,
     pub(super) dropped: Map,
+    pub(super) replays: Map,
+    pub(super) replayed: Map,
 }
 
 impl Tables {
@@ -68,6 +73,8 @@ impl Tables {
             traffic: map("traffic", size_of::<shape::Traffic>())?,
             drops: map("drops", size_of::<u64>())?,
             dropped: map("dropped", size_of::<shape::Dropped>())?,
+            replays: map("replays", size_of::<shape::Replay>())?,
+            replayed: map("replayed", number)?,
         })
     }
 }
@@ -95,8 +102,21 @@ fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     })
 }
 
-/// Loads both programs with empty tables.
-pub(super) fn load(sizes: &Sizes) -> Result<(Object, Tables), Error> {
+/// What a router is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Forwarding,
+    /// See bpf/vrouter/replay.h.
+    Measuring,
+}
+
+/// The constant of bpf/vrouter/tunnel.h that says which flags packets are wrapped without.
+const UNMARKED: &str = ".rodata.replay";
+/// Of bpf_skb_adjust_room, all that there are and may be but `BPF_F_ADJ_ROOM_FIXED_GSO` (linux/bpf.h).
+const MARKS: u64 = !1;
+
+/// Loads the programs with empty tables.
+pub(super) fn load(sizes: &Sizes, purpose: Purpose) -> Result<(Object, Tables), Error> {
     check_may_load()?;
     let program = FROM_CONTAINER;
     let failed = |source| Error::Load { program, source };
@@ -109,6 +129,15 @@ pub(super) fn load(sizes: &Sizes) -> Result<(Object, Tables), Error> {
         if let Some(entries) = entries_of(&name, sizes, cpus) {
             let refused = |source| Error::Map { map: "of the vRouter", operation: "size", source };
             map.set_max_entries(entries).map_err(refused)?;
+        }
+        if name.ends_with(UNMARKED) && purpose == Purpose::Measuring {
+            let refused = |source| Error::Map { map: "of the vRouter", operation: "write", source };
+            map.set_initial_value(&MARKS.to_ne_bytes()).map_err(refused)?;
+        }
+    }
+    for mut program in open.progs_mut() {
+        if [REPLAY, REPLAY_ROOM].iter().any(|measuring| program.name() == *measuring) {
+            program.set_autoload(purpose == Purpose::Measuring);
         }
     }
     let object = said::load(open, program)?;

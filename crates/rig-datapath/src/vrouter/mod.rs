@@ -14,6 +14,7 @@ mod control;
 mod load;
 mod numbers;
 mod reason;
+pub mod replay;
 mod rules;
 mod shape;
 mod sizes;

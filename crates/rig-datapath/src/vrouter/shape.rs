@@ -156,6 +156,15 @@ plain! {
         length: u16,
         pad: u32,
     }
+
+    /// Of bpf/vrouter/replay.h.
+    pub(crate) struct Replay: 112 {
+        grows: i32,
+        written: u32,
+        runs: u32,
+        port_at: u32,
+        frame: [u64; 12],
+    }
 }
 
 /// Rules that match, the first in the lowest bit of the first word.

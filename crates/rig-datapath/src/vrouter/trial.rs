@@ -19,6 +19,16 @@ pub enum Side {
     Nowhere,
 }
 
+impl Side {
+    pub(super) fn program(self) -> &'static str {
+        match self {
+            Self::Container => FROM_CONTAINER,
+            Self::Underlay => FROM_UNDERLAY,
+            Self::Nowhere => NOTHING,
+        }
+    }
+}
+
 /// What a program decides (linux/pkt_cls.h, linux/bpf.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
@@ -66,11 +76,16 @@ impl Router {
     /// # Errors
     /// When there is no such interface.
     pub fn test_run(&self, side: Side, frame: &[u8], interface: u32, repeat: u32) -> Result<Outcome, Error> {
-        let program = match side {
-            Side::Container => FROM_CONTAINER,
-            Side::Underlay => FROM_UNDERLAY,
-            Side::Nowhere => NOTHING,
-        };
+        self.run(side.program(), frame, interface, repeat)
+    }
+
+    pub(super) fn run(
+        &self,
+        program: &'static str,
+        frame: &[u8],
+        interface: u32,
+        repeat: u32,
+    ) -> Result<Outcome, Error> {
         let mut out = vec![0; frame.len() + GROWTH];
         let mut context = [0_u8; CONTEXT];
         context[IFINDEX..IFINDEX + 4].copy_from_slice(&interface.to_ne_bytes());

@@ -76,6 +76,16 @@ fn label_of(container: usize) -> u32 {
 impl Lab {
     /// Containers without rules, whose flows are remembered. `None`, said aloud, where eBPF programs cannot be loaded.
     pub fn new(nodes: usize, containers: usize, encapsulation: Encapsulation) -> Option<Self> {
+        Self::with(nodes, containers, encapsulation, || Router::load(small()))
+    }
+
+    /// The same, of routers made so.
+    pub fn with(
+        nodes: usize,
+        containers: usize,
+        encapsulation: Encapsulation,
+        load: impl Fn() -> Result<Router, rig_datapath::Error>,
+    ) -> Option<Self> {
         let mtu = WIRE - u32::from(encapsulation.overhead());
         if !netns::may_create_namespaces() {
             skip(Lack::Root, "network namespaces and eBPF programs need it");
@@ -83,7 +93,7 @@ impl Lab {
         }
         let mut all = Vec::new();
         for number in 0..nodes {
-            let router = match Router::load(small()) {
+            let router = match load() {
                 Ok(router) => router,
                 Err(error @ rig_datapath::Error::NotPermitted(_)) => {
                     skip(Lack::Root, error);

@@ -1,0 +1,68 @@
+//! What a hot packet costs, by test runs that begin each repetition with the packet as it was.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use zerocopy::IntoBytes;
+
+use crate::Error;
+use crate::object::program;
+
+use super::control::Router;
+use super::load::{NOTHING, Purpose, REPLAY, REPLAY_ROOM};
+use super::shape;
+use super::sizes::Sizes;
+use super::trial::{Outcome, Side, Verdict};
+
+/// Means of one repetition, ns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cost {
+    /// Of the program, above one that does nothing.
+    pub program: f64,
+    /// Of making what was the packet before into it again, with the call of a program that does nothing.
+    pub nothing: f64,
+    /// Of the last repetition.
+    pub verdict: Verdict,
+}
+
+/// A router that measures. What its programs wrap is not marked as encapsulated for the kernel, which takes no packet for that
+/// twice; nothing that it sends should be on its way to anybody.
+pub fn load(sizes: Sizes) -> Result<Router, Error> {
+    Router::open(sizes, Purpose::Measuring)
+}
+
+/// Times a program with one packet over and over: see [`Router::test_run`] for `frame` and `interface`. With `port_at`, where
+/// the frame has its source port, each repetition has the next one, from 1 on, and so is of another flow.
+///
+/// The program's own room for an outer header, made or taken away, is half of what making it and taking it away costs;
+/// the other half is the preparation's, and not in the figure.
+///
+/// # Errors
+/// When there is no such interface.
+pub fn cost(
+    router: &Router,
+    side: Side,
+    frame: &[u8],
+    interface: u32,
+    port_at: Option<u32>,
+    repeat: u32,
+) -> Result<Cost, Error> {
+    let once = router.test_run(side, frame, interface, 1)?;
+    let mut replay = shape::Replay { grows: once.frame.len() as i32 - frame.len() as i32, ..shape::Replay::default() };
+    replay.port_at = port_at.unwrap_or(0);
+    let words = replay.frame.as_mut_bytes();
+    let written = frame.len().min(words.len());
+    words[..written].copy_from_slice(&frame[..written]);
+    replay.written = written as u32;
+    let run = |by: &'static str, whom: &'static str, grows: i32| {
+        router.tables.replays.set(&0_u32, &shape::Replay { grows, ..replay })?;
+        let whom = program(&router.object, whom)?.as_fd().as_raw_fd() as u32;
+        router.tables.replayed.set(&0_u32, &whom)?;
+        router.run(by, frame, interface, repeat)
+    };
+    let nanoseconds = |outcome: &Outcome| outcome.each.as_nanos() as f64;
+    let nothing = nanoseconds(&run(REPLAY, NOTHING, 0)?);
+    let room = nanoseconds(&run(REPLAY_ROOM, NOTHING, replay.grows)?);
+    let through = run(REPLAY, side.program(), replay.grows)?;
+    let program = nanoseconds(&through) - nothing - (room - nothing) / 2.0;
+    Ok(Cost { program, nothing, verdict: through.verdict })
+}
