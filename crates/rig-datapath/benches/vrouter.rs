@@ -32,7 +32,7 @@ use outer::{at, framed, rule, tcp, wrapped};
 const ROUNDS: usize = 9;
 /// Repetitions in one round, of a packet of a known flow and of those that begin one.
 const REPEAT: u32 = 200_000;
-const NEW: u32 = 20_000;
+const NEW: u32 = 2_000;
 /// Where TCP's source port is, behind Ethernet and IPv4.
 const SOURCE_PORT: u32 = 34;
 
@@ -97,7 +97,7 @@ fn rules(count: u16) -> List {
 
 /// With room for the flows of a round.
 fn load() -> Result<Router, rig_datapath::Error> {
-    replay::load(Sizes { flows: 4 * NEW, ..lab::small() })
+    replay::load(Sizes { flows: 8 * NEW, ..lab::small() })
 }
 
 fn main() {

@@ -24,12 +24,28 @@ static always_inline __u32 tick_of(const struct control *c)
 	return c->fixed_tick ?: bpf_ktime_get_coarse_ns() >> TICK_SHIFT;
 }
 
+/* What a packet's flags say of a TCP connection. */
+static always_inline __u32 seen_in(const struct packet *p, int forward)
+{
+	__u32 seen = 0;
+
+	if (p->tcp_flags & TCP_SYN)
+		seen |= forward ? SEEN_SYN : SEEN_SYN_R;
+	else if (p->tcp_flags & TCP_ACK)
+		seen |= forward ? SEEN_ESTABLISHED : SEEN_ESTABLISHED_R;
+	if (p->tcp_flags & TCP_FIN)
+		seen |= forward ? SEEN_FIN : SEEN_FIN_R;
+	if (p->tcp_flags & TCP_RST)
+		seen |= SEEN_RST;
+	return seen;
+}
+
 /* What TCP's flags say, kept with the direction that began the connection. */
 static always_inline void note_tcp(struct flow *own, const struct packet *p)
 {
 	int forward = own->flags & FORWARD;
 	struct flow *f = own;
-	__u32 seen = 0;
+	__u32 seen = seen_in(p, forward);
 
 	if (!forward) {
 		struct flow_key k = {};
@@ -40,14 +56,6 @@ static always_inline void note_tcp(struct flow *own, const struct packet *p)
 		if (!f)
 			return;
 	}
-	if (p->tcp_flags & TCP_SYN)
-		seen |= forward ? SEEN_SYN : SEEN_SYN_R;
-	else if (p->tcp_flags & TCP_ACK)
-		seen |= forward ? SEEN_ESTABLISHED : SEEN_ESTABLISHED_R;
-	if (p->tcp_flags & TCP_FIN)
-		seen |= forward ? SEEN_FIN : SEEN_FIN_R;
-	if (p->tcp_flags & TCP_RST)
-		seen |= SEEN_RST;
 	/* A connection that is opened anew with the same ports is another one. */
 	if (p->tcp_flags & TCP_SYN && forward && f->tcp & (SEEN_FIN | SEEN_FIN_R | SEEN_RST))
 		f->tcp = 0;
@@ -95,9 +103,9 @@ static __attribute__((noinline)) int join_fragments(struct __sk_buff *skb, struc
 	return 0;
 }
 
-/* Enters both directions, or neither. */
+/* Enters both directions, or neither; `is_new` says whether nobody else did at the same time. */
 static always_inline int enter(const struct packet *p, const struct flow *own, const struct flow_key *back_key,
-			       const struct flow *back, const struct interface *at, __u32 number)
+			       const struct flow *back, const struct interface *at, __u32 number, __u8 *is_new)
 {
 	__u64 *count = bpf_map_lookup_elem(&begun, &number), *gone = bpf_map_lookup_elem(&ended, &number);
 	int error;
@@ -115,8 +123,10 @@ static always_inline int enter(const struct packet *p, const struct flow *own, c
 		bpf_map_delete_elem(&flows, back_key);
 		return REASON_FLOW_TABLE_FULL;
 	}
-	if (!error)
+	if (!error) {
 		__sync_fetch_and_add(count, 1);
+		*is_new = 1;
+	}
 	return 0;
 }
 
@@ -130,11 +140,11 @@ static always_inline __u8 request_of(const struct packet *p)
  * What becomes of a packet without a flow, or of one whose flow is of an older configuration. `number` is the interface that
  * it comes from, or, where `outer` says which router it came from, the one that it goes to. 0, or a reason for a drop.
  */
-static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct way *out)
+static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct flow *known,
+					    struct way *out)
 {
 	const struct interface *at = interface_at(number), *other = 0;
 	const struct control *c = controls_now();
-	struct flow *known = bpf_map_lookup_elem(&flows, &p->key);
 	__u32 hash = hash_of(&p->key);
 	int forward = !known || known->flags & FORWARD, reason;
 	struct work *w = work_here();
@@ -193,20 +203,23 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		return 0;
 	}
 	w->back_key.at = reverse_at;
-	own->packets = own->bytes = back->packets = back->bytes = 0;
+	own->packets = p->segments;
+	own->bytes = p->length;
+	back->packets = back->bytes = 0;
 	own->epoch = back->epoch = c->epoch;
 	own->tick = back->tick = own->begun = back->begun = tick_of(c);
-	own->tcp = back->tcp = 0;
+	own->tcp = p->protocol == IPPROTO_TCP ? seen_in(p, 1) : 0;
+	back->tcp = 0;
 	own->next_hop = way->next_hop;
 	own->label = way->label;
 	own->reverse_at = reverse_at;
 	back->reverse_at = p->key.at;
-	own->tunnel_port = tunnel_port(hash);
+	own->tunnel_port = out->tunnel_port = tunnel_port(hash);
 	back->tunnel_port = tunnel_port(hash_of(&w->back_key));
 	own->flags = FORWARD;
 	back->flags = 0;
 	own->reason = back->reason = 0;
-	return enter(p, own, &w->back_key, back, at, number);
+	return enter(p, own, &w->back_key, back, at, number, &out->is_new);
 }
 
 /* The flow of a packet, or the reason why it has none. `bytes` are those of the whole frame. */
@@ -222,21 +235,23 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 		if (reason)
 			return reason;
 	}
+	p->segments = skb->gso_segs ?: 1;
 	f = bpf_map_lookup_elem(&flows, &p->key);
 	if (!f || f->epoch != c->epoch) {
 		if (p->error && !f)
 			return REASON_POLICY;
-		reason = decide(p, number, outer, out);
-		if (reason)
+		reason = decide(p, number, outer, f, out);
+		if (reason || out->is_new)
 			return reason;
-		f = bpf_map_lookup_elem(&flows, &p->key);
+		if (!f)
+			f = bpf_map_lookup_elem(&flows, &p->key);
 		/* The gateway's have none. */
 		if (!f)
 			return 0;
 	}
 	if (f->flags & DENIED)
 		return REASON_FLOW_ACTION_DROP;
-	__sync_fetch_and_add(&f->packets, skb->gso_segs ?: 1);
+	__sync_fetch_and_add(&f->packets, p->segments);
 	__sync_fetch_and_add(&f->bytes, p->length);
 	f->tick = tick_of(c);
 	out->route.next_hop = f->next_hop;

@@ -24,6 +24,8 @@ struct packet {
 	__u32 l3, l4;
 	/* Of the IP packet; of one that is still to be cut into segments, all of them in one. */
 	__u32 length;
+	/* What it is or will be cut into. */
+	__u32 segments;
 	__u32 vrf;
 	__u8 ipv6;
 	__u8 protocol;

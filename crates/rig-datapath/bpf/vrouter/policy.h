@@ -7,54 +7,77 @@
 
 /* As many ranges as 2^20, which no table has. */
 #define SEARCH_STEPS 20
+#define NO_ROW ~0U
 
 static always_inline const struct row *row_at(__u32 number)
 {
 	return bpf_map_lookup_elem(&rows, &number);
 }
 
-/* A range among `count` from `first`: the last that does not begin behind what is looked for. */
+/* 1 for a < b, otherwise 0 (Warren, "Hacker's Delight", 2-12). */
+static always_inline __u64 is_below(__u64 a, __u64 b)
+{
+	return ((~a & b) | ((~a | b) & (a - b))) >> 63;
+}
+
+/*
+ * Of `count` ranges from `first`, the last that does not begin behind what is looked for; the first begins at the lowest value.
+ * What is asked at each half cannot be foreseen, neither by the verifier nor by the processor: the answer is reckoned with and
+ * not branched on, and how much is left does not depend on it.
+ */
 struct search {
-	__u64 hi, lo;
-	__u32 port;
-	__u32 first, count;
-	__u32 row;
+	__u32 at, left;
 };
 
-/* One half less; what is `before` is not behind the middle. */
-static always_inline void halve(struct search *s, int before, __u32 row)
+static always_inline __u32 middle_of(const struct search *s)
 {
-	__u32 half = s->count / 2;
+	return s->at + s->left / 2;
+}
 
-	if (before) {
-		s->row = row;
-		s->first += half + 1;
-		s->count -= half + 1;
-	} else {
-		s->count = half;
+/* One half less; `behind` is 1 where the range in the middle begins behind what is looked for, otherwise 0. */
+static always_inline void halve(struct search *s, __u64 behind)
+{
+	__u64 upper = behind - 1;
+
+	asm volatile("" : "+r"(upper));
+	s->at += s->left / 2 & upper;
+	s->left -= s->left / 2;
+}
+
+static always_inline __u32 row_of_address(const struct list *l, __u64 hi, __u64 lo)
+{
+	struct search s = { l->cuts_first, l->cuts_count };
+	const struct cut *c;
+	__u32 at;
+
+	for (int i = 0; i < SEARCH_STEPS && s.left > 1; i++) {
+		at = middle_of(&s);
+		c = bpf_map_lookup_elem(&cuts, &at);
+		if (!c)
+			return NO_ROW;
+		halve(&s, c->from.hi == hi ? is_below(lo, c->from.lo) : is_below(hi, c->from.hi));
 	}
+	at = s.at;
+	c = bpf_map_lookup_elem(&cuts, &at);
+	return c ? c->row : NO_ROW;
 }
 
-static long look_at_address(__u32 i, struct search *s)
+static always_inline __u32 row_of_port(const struct list *l, __u32 port)
 {
-	__u32 middle = s->first + s->count / 2;
-	const struct cut *c = bpf_map_lookup_elem(&cuts, &middle);
+	struct search s = { l->bounds_first, l->bounds_count };
+	const struct bound *b;
+	__u32 at;
 
-	if (!s->count || !c)
-		return 1;
-	halve(s, c->from.hi < s->hi || (c->from.hi == s->hi && c->from.lo <= s->lo), c->row);
-	return 0;
-}
-
-static long look_at_port(__u32 i, struct search *s)
-{
-	__u32 middle = s->first + s->count / 2;
-	const struct bound *b = bpf_map_lookup_elem(&bounds, &middle);
-
-	if (!s->count || !b)
-		return 1;
-	halve(s, b->from <= s->port, b->row);
-	return 0;
+	for (int i = 0; i < SEARCH_STEPS && s.left > 1; i++) {
+		at = middle_of(&s);
+		b = bpf_map_lookup_elem(&bounds, &at);
+		if (!b)
+			return NO_ROW;
+		halve(&s, is_below(port, b->from));
+	}
+	at = s.at;
+	b = bpf_map_lookup_elem(&bounds, &at);
+	return b ? b->row : NO_ROW;
 }
 
 /* `port` is protocol << 16 | destination port, or type of ICMP, in the machine's order. */
@@ -62,21 +85,11 @@ __attribute__((noinline)) int is_allowed(__u32 list, const struct address *remot
 {
 	const struct list *l = bpf_map_lookup_elem(&lists, &list);
 	const struct row *by_address, *by_port, *allowing;
-	struct search s = {};
 
 	if (!l || !remote)
 		return 0;
-	s.hi = bpf_be64_to_cpu(remote->hi);
-	s.lo = bpf_be64_to_cpu(remote->lo);
-	s.first = l->cuts_first;
-	s.count = l->cuts_count;
-	bpf_loop(SEARCH_STEPS, look_at_address, &s, 0);
-	by_address = row_at(s.row);
-	s.port = port;
-	s.first = l->bounds_first;
-	s.count = l->bounds_count;
-	bpf_loop(SEARCH_STEPS, look_at_port, &s, 0);
-	by_port = row_at(s.row);
+	by_address = row_at(row_of_address(l, bpf_be64_to_cpu(remote->hi), bpf_be64_to_cpu(remote->lo)));
+	by_port = row_at(row_of_port(l, port));
 	allowing = row_at(l->allow_row);
 	if (!by_address || !by_port || !allowing)
 		return 0;

@@ -14,6 +14,8 @@
 struct way {
 	struct route route;
 	__u16 tunnel_port;
+	/* The packet has begun a flow, and is counted there. */
+	__u8 is_new;
 };
 
 static always_inline const struct next_hop *next_hop_at(__u32 number)
