@@ -32,6 +32,16 @@ enum Command {
         /// The node that this network namespace is
         #[arg(long)]
         node: String,
+        /// Go on forwarding when this process ends or is killed, by what was last in force, until it is run again or
+        /// released; flows go on with the next one
+        #[arg(long)]
+        persist: bool,
+    },
+    /// Take the programs of a router that persists off their interfaces, and forget its flows
+    Release {
+        /// The node that it was run as
+        #[arg(long)]
+        node: String,
     },
     /// Check a file and say what it would have each node do, without touching anything
     ///
@@ -172,7 +182,8 @@ impl From<FamilyName> for Family {
 pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let program = OsString::from("netrig vrouter");
     match Vrouter::parse_from([program].iter().chain(arguments)).command {
-        Command::Run { file, node } => daemon::run(&file, &node),
+        Command::Run { file, node, persist } => daemon::run(&file, &node, persist),
+        Command::Release { node } => daemon::release(&node),
         Command::Check { file, node } => check::check(&file, node.as_deref()),
         Command::Reload { which } => {
             let said = which.ask()?.reload()?;

@@ -3,10 +3,11 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use rig_cli::bpf_file_system;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::run_directory::RunDirectory;
 
@@ -38,6 +39,16 @@ impl Place {
     /// Locked by whoever runs the router, whose process it names.
     fn lock(&self) -> PathBuf {
         self.file(LOCK)
+    }
+
+    /// Where flows and attachments of a router that persists are pinned.
+    pub(crate) fn pins(&self) -> PathBuf {
+        Path::new(bpf_file_system::ROOT).join("netrig-vrouter").join(&self.node)
+    }
+
+    /// The numbers that the tables of a router that persists know things by, see [`Numbers`](crate::compile::Numbers).
+    pub(crate) fn numbers(&self) -> PathBuf {
+        self.file("numbers")
     }
 
     fn file(&self, extension: &str) -> PathBuf {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ask;
+pub mod bpf_file_system;
 pub mod exit;
 pub mod forms;
 pub mod mistakes;

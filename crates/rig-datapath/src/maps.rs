@@ -19,13 +19,30 @@ pub(crate) struct Map {
 impl Map {
     /// `value` is the size of its values as this crate knows them.
     pub(crate) fn of(object: &Object, name: &'static str, value: usize) -> Result<Self, Error> {
+        Self::any(object, name)?.with(value)
+    }
+
+    /// One whose values are of no interest.
+    pub(crate) fn any(object: &Object, name: &'static str) -> Result<Self, Error> {
         let map = object.maps().find(|map| map.name() == name);
         let map = map.ok_or_else(|| Error::Missing { kind: "map", name: name.to_owned() })?;
-        if map.value_size() as usize != value {
-            return Err(Error::Missing { kind: "map of this layout", name: name.to_owned() });
-        }
         let handle = MapHandle::try_from(&map);
         handle.map(|handle| Self { name, handle }).map_err(|source| Error::Map { map: name, operation: "open", source })
+    }
+
+    /// One that was [pinned](Self::pin_as).
+    pub(crate) fn pinned(path: &Path, name: &'static str, value: usize) -> Result<Self, Error> {
+        let named = || path.display().to_string();
+        let handle = MapHandle::from_pinned_path(path);
+        let handle = handle.map_err(|source| Error::Pin { operation: "open", path: named(), source })?;
+        Self { name, handle }.with(value)
+    }
+
+    fn with(self, value: usize) -> Result<Self, Error> {
+        if self.handle.value_size() as usize != value {
+            return Err(Error::Missing { kind: "map of this layout", name: self.name.to_owned() });
+        }
+        Ok(self)
     }
 
     fn failed(&self, operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {

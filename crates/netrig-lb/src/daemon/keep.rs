@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::run_directory;
+use rig_cli::{bpf_file_system, run_directory};
 use rig_datapath::balancer;
 
 use super::placed::Placements;
@@ -89,8 +89,6 @@ pub(super) fn namespace() -> u64 {
     inode.unwrap_or(0)
 }
 
-/// linux/magic.h, `BPF_FS_MAGIC`.
-const BPF_FS: u32 = 0xcafe_4a11;
 /// Pinned last when tables are kept, so where it is, all are.
 const LAST_TABLE: &str = "tuning";
 const LINK: &str = "link_";
@@ -127,31 +125,7 @@ impl Pins {
 
     /// Makes the directory, on a bpf file system that is mounted when there is none; says what it has done.
     pub(crate) fn prepare(&self) -> Result<Option<String>, Failure> {
-        let mut said = None;
-        let root = Path::new("/sys/fs/bpf");
-        let kind = rustix::fs::statfs(root).map_err(io::Error::from);
-        let kind = kind.context("look at /sys/fs/bpf: is sysfs mounted?").or_exit(Exit::Lacking)?;
-        if kind.f_type as u32 != BPF_FS {
-            if mounts_are_its_own() {
-                return Err(Failure::new(
-                    Exit::Lacking,
-                    anyhow!(
-                        "--persist needs a bpf file system, there is none at /sys/fs/bpf, and this process has mounts of its \
-                     own, as `ip netns exec` gives it: what is mounted there would end with it. Enter the network \
-                     namespace alone: nsenter --net=/run/netns/NAME netrig lb run --persist ..."
-                    ),
-                ));
-            }
-            let flags = rustix::mount::MountFlags::NOSUID
-                | rustix::mount::MountFlags::NODEV
-                | rustix::mount::MountFlags::NOEXEC;
-            let mounted = rustix::mount::mount("bpf", root, "bpf", flags, Some(c"mode=0700"));
-            mounted
-                .map_err(io::Error::from)
-                .context("mount a bpf file system at /sys/fs/bpf")
-                .or_exit(Exit::Lacking)?;
-            said = Some("mounted a bpf file system at /sys/fs/bpf".to_owned());
-        }
+        let said = bpf_file_system::have("netrig lb run --persist")?;
         let unfinished = self.directory.exists() && !self.resumable();
         let made = if unfinished { self.remove() } else { Ok(()) };
         let create = || Ok(fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?);
@@ -169,19 +143,6 @@ impl Pins {
         self.remove_links_but(&[])?;
         Ok(fs::remove_dir_all(&self.directory)?)
     }
-}
-
-/// Whether what this process mounts goes with it and what it has started: one of those that have started it has other
-/// mounts. Which ones may be looked at is up to the machine, the first process often may not.
-fn mounts_are_its_own() -> bool {
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    let parent = |process: &String| {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-        Some(status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_owned())
-    };
-    let own = namespace("self");
-    let ancestors = std::iter::successors(Some("self".to_owned()), parent);
-    ancestors.filter_map(|process| namespace(&process)).any(|other| Some(other) != own)
 }
 
 fn gone(error: &io::Error, kind: io::ErrorKind) -> io::Result<()> {

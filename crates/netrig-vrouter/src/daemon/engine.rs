@@ -11,6 +11,7 @@ use rig_cli::streams::note;
 use rig_datapath::vrouter::Router;
 
 use super::finder::{Finder, Found};
+use super::persistence::{self, Begun};
 use super::sweeping::Sweeping;
 use super::{Ask, Event, sizes};
 use crate::compile::{Compiled, Numbers, compile};
@@ -30,6 +31,8 @@ pub(super) struct Engine {
     source: FileRoutes,
     table: RouteTable,
     pub(super) numbers: Numbers,
+    /// Where they are kept, by a router that persists.
+    kept: Option<PathBuf>,
     pub(super) found: Found,
     pub(super) compiled: Compiled,
     pub(super) router: Router,
@@ -55,12 +58,14 @@ impl From<anyhow::Error> for Refusal {
 }
 
 impl Engine {
-    pub(super) fn start(file: PathBuf, node: &str, settings: Settings, router: Router) -> Result<Self, Failure> {
+    pub(super) fn start(file: PathBuf, node: &str, settings: Settings, begun: Begun) -> Result<Self, Failure> {
+        let Begun { router, numbers, kept } = begun;
         let sweeping = Sweeping::start(router.sweeper(), settings.router.timeouts);
         let mut engine = Self {
             source: FileRoutes::new(&settings, node),
             table: RouteTable::default(),
-            numbers: Numbers::default(),
+            numbers,
+            kept,
             found: Found::default(),
             compiled: Compiled::default(),
             room: settings.router.flows,
@@ -130,6 +135,9 @@ impl Engine {
         let mut numbers = self.numbers.clone();
         let compiled = compile(&settings, &self.node, &found.site, &table, &mut numbers)?;
         if compiled.config != self.compiled.config || self.settings != settings {
+            if let Some(path) = &self.kept {
+                persistence::keep_numbers(path, &numbers)?;
+            }
             self.router.apply(&compiled.config)?;
         }
         self.sweeping.set(settings.router.timeouts);

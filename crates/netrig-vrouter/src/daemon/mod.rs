@@ -7,6 +7,7 @@
 mod engine;
 mod engines;
 pub(crate) mod finder;
+mod persistence;
 mod status;
 mod sweeping;
 
@@ -19,7 +20,7 @@ use anyhow::Context;
 use rig_cli::ask::{self, Answer, Server};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::{note, print};
-use rig_datapath::vrouter::{Router, Sizes};
+use rig_datapath::vrouter::Sizes;
 use rig_sys::netlink::{Event as Change, Events};
 
 use self::engine::Engine;
@@ -60,12 +61,13 @@ fn sizes(settings: &Settings, node: &str) -> Sizes {
 }
 
 /// Runs the router of a node until it is told to stop.
-pub(crate) fn run(file: &Path, node: &str) -> Result<Exit, Failure> {
+pub(crate) fn run(file: &Path, node: &str, persist: bool) -> Result<Exit, Failure> {
     let settings = Settings::load(file)?;
     settings.node(node).or_exit(Exit::BadInput)?;
     let place = Place::of(node);
     let lock = Lock::take(&place)?;
-    let router = Router::load(sizes(&settings, node)).map_err(refused)?;
+    let sizes = sizes(&settings, node);
+    let begun = if persist { persistence::begin(&place, sizes)? } else { persistence::begin_without(&place, sizes)? };
     let (sender, events) = mpsc::channel();
     watch(sender.clone()).context("watch links and routes").or_exit(Exit::Failed)?;
     let (stop, reload) = (sender.clone(), sender.clone());
@@ -74,14 +76,27 @@ pub(crate) fn run(file: &Path, node: &str) -> Result<Exit, Failure> {
         move || drop(reload.send(Event::Reload)),
     );
     caught.context("catch signals").or_exit(Exit::Failed)?;
-    let mut engine = Engine::start(absolute(file), node, settings, router)?;
+    let mut engine = Engine::start(absolute(file), node, settings, begun)?;
     let server =
         Server::start(&place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     let ended = print(&engine.introduction()).inspect(|()| engine.work(&events));
+    if persist {
+        note("the router has ended, and what it did last goes on: run it again with --persist, or release it");
+    }
     drop(engine);
     server.stop();
     drop(lock);
     ended.map(|()| Exit::Done)
+}
+
+/// Ends what a router that persists goes on with.
+pub(crate) fn release(node: &str) -> Result<Exit, Failure> {
+    let place = Place::of(node);
+    let _lock = Lock::take(&place)?;
+    let was_there = persistence::release(&place)?;
+    let said = if was_there { "released" } else { "nothing of it was kept" };
+    print(&format!("{said}: node {node}\n"))?;
+    Ok(Exit::Done)
 }
 
 fn refused(error: rig_datapath::Error) -> Failure {

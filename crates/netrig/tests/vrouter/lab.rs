@@ -135,10 +135,15 @@ impl Lab {
     /// Runs the router of a node until it is ready.
     #[track_caller]
     pub fn start(&self, node: usize, file: &str) -> Running {
+        self.start_with(node, file, &[])
+    }
+
+    #[track_caller]
+    pub fn start_with(&self, node: usize, file: &str, more: &[&str]) -> Running {
         let name = ["a", "b"][node];
         let log = self.path(&format!("{name}.log"));
         let out = fs::File::create(&log).unwrap();
-        let mut command = self.command(node, &["run", file, "--node", name]);
+        let mut command = self.command(node, &[&["run", file, "--node", name], more].concat());
         command.stdout(out.try_clone().unwrap()).stderr(out);
         let running = Running { child: command.spawn().unwrap(), log };
         running.says("ready: ");

@@ -8,6 +8,9 @@ mod world;
 
 use std::fs;
 use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use rig_skip::{Lack, skip};
@@ -150,6 +153,74 @@ fn nothing_is_left_of_one_that_ends_or_is_killed() {
         let _routers = (lab.start(0, &file), lab.start(1, &file));
         exchange(&mut lab.connect());
     });
+}
+
+#[test]
+fn flows_go_on_while_the_process_does_not() {
+    with_lab(|lab| {
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]).status().unwrap();
+        assert!(mounted.success(), "no bpf file system of its own");
+        let file = lab.file("8080");
+        let persist = |node| lab.start_with(node, &file, &["--persist"]);
+        let (mut a, b) = (persist(0), persist(1));
+        lab.plug_web();
+        let mut stream = lab.connect();
+        exchange(&mut stream);
+        let packets = || {
+            let flows = lab.json("a", &["flow", "-l"]);
+            flows.as_array().unwrap().iter().map(|flow| flow["packets"].as_u64().unwrap()).sum::<u64>()
+        };
+        let before = packets();
+
+        a.kill();
+        exchange(&mut stream);
+        exchange(&mut lab.connect());
+        let (_, said) = lab.netrig(2, 0, &["run", &file, "--node", "a"]);
+        assert!(said.contains("persists here") && said.contains("vrouter release --node a"), "{said}");
+
+        // Nothing is lost while another takes its place: not one segment is sent again.
+        let lost = || lab.client.run(retransmitted).unwrap();
+        let lost_before = lost();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let busy = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    exchange(&mut stream);
+                }
+                stream
+            });
+            let mut again = persist(0);
+            again.signal(Signal::TERM);
+            assert_eq!(again.ended(), Some(0));
+            again = persist(0);
+            let now = packets();
+            assert!(now > before, "{now} packets of flows, and {before} before it was killed");
+            done.store(true, Ordering::Relaxed);
+            exchange(&mut busy.join().unwrap());
+            again.signal(Signal::TERM);
+            assert_eq!(again.ended(), Some(0));
+        });
+        assert_eq!(lost(), lost_before, "segments were sent again");
+
+        let (said, _) = lab.netrig(0, 0, &["release", "--node", "a"]);
+        assert!(said.contains("released"), "{said}");
+        lab.is_left_alone(&lab.client, ADDRESSES[1]);
+        let (said, _) = lab.netrig(0, 0, &["release", "--node", "a"]);
+        assert!(said.contains("nothing of it was kept"), "{said}");
+        drop(b);
+        assert!(fs::read_dir("/sys/fs/bpf/netrig-vrouter/b").unwrap().count() > 0);
+        lab.netrig(0, 1, &["release", "--node", "b"]);
+        lab.is_left_alone(&lab.web, ADDRESSES[0]);
+    });
+}
+
+/// TCP segments that the calling thread's namespace has sent again (/proc/net/snmp).
+fn retransmitted() -> u64 {
+    let all = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = all.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == "RetransSegs").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -15,6 +16,7 @@ use crate::Error;
 use crate::maps::Map;
 
 use super::config::{Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni};
+use super::keep::Links;
 use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
@@ -33,6 +35,8 @@ pub struct Router {
     /// Programs on interfaces, by the kernel's numbers of these.
     pub(super) containers: BTreeMap<u32, Ingress>,
     pub(super) underlay: BTreeMap<u32, Ingress>,
+    /// Where these are kept.
+    pub(super) links: Option<Links>,
 }
 
 impl fmt::Debug for Router {
@@ -93,12 +97,12 @@ impl Router {
     /// # Errors
     /// When the kernel does not let this process load programs, or has no room.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
-        Self::open(sizes, Purpose::Forwarding)
+        Self::open(sizes, Purpose::Forwarding, None)
     }
 
-    pub(super) fn open(sizes: Sizes, purpose: Purpose) -> Result<Self, Error> {
+    pub(super) fn open(sizes: Sizes, purpose: Purpose, kept: Option<&Path>) -> Result<Self, Error> {
         sizes.validate()?;
-        let (object, tables) = load::load(&sizes, purpose)?;
+        let (object, tables) = load::load(&sizes, purpose, kept)?;
         let numbers = Allotted {
             hops: Numbers::new("next hops", 1, sizes.next_hops),
             ways: Numbers::new("next hops with several ways", 0, sizes.ways),
@@ -117,6 +121,7 @@ impl Router {
             numbers,
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
+            links: None,
         };
         // List 0 is none.
         router.numbers.list_numbers.take(1)?;

@@ -1,5 +1,7 @@
 //! The programs and their tables.
 
+use std::path::Path;
+
 use libbpf_rs::{Object, ObjectBuilder};
 
 use crate::Error;
@@ -7,6 +9,7 @@ use crate::maps::Map;
 use crate::rights::check_may_load;
 use crate::said;
 
+use super::keep::{self, KEPT};
 use super::shape::{self, Control, LOGGED, REASONS};
 use super::sizes::Sizes;
 
@@ -115,8 +118,8 @@ const UNMARKED: &str = ".rodata.replay";
 /// Of bpf_skb_adjust_room, all that there are and may be but `BPF_F_ADJ_ROOM_FIXED_GSO` (linux/bpf.h).
 const MARKS: u64 = !1;
 
-/// Loads the programs with empty tables.
-pub(super) fn load(sizes: &Sizes, purpose: Purpose) -> Result<(Object, Tables), Error> {
+/// Loads the programs with empty tables, but for those that are kept in a directory.
+pub(super) fn load(sizes: &Sizes, purpose: Purpose, kept: Option<&Path>) -> Result<(Object, Tables), Error> {
     check_may_load()?;
     let program = FROM_CONTAINER;
     let failed = |source| Error::Load { program, source };
@@ -126,7 +129,10 @@ pub(super) fn load(sizes: &Sizes, purpose: Purpose) -> Result<(Object, Tables), 
     let mut open = builder.open_memory(OBJECT).map_err(failed)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if let Some(entries) = entries_of(&name, sizes, cpus) {
+        if let Some(directory) = kept.filter(|_| KEPT.contains(&name.as_str())) {
+            let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
+            map.reuse_pinned_map(directory.join(&name)).map_err(otherwise)?;
+        } else if let Some(entries) = entries_of(&name, sizes, cpus) {
             let refused = |source| Error::Map { map: "of the vRouter", operation: "size", source };
             map.set_max_entries(entries).map_err(refused)?;
         }
@@ -142,5 +148,8 @@ pub(super) fn load(sizes: &Sizes, purpose: Purpose) -> Result<(Object, Tables), 
     }
     let object = said::load(open, program)?;
     let tables = Tables::of(&object)?;
-    Ok((object, tables))
+    match kept.filter(|_| !keep::are_of(&tables, sizes)) {
+        Some(directory) => Err(Error::PinnedOtherwise { path: directory.display().to_string() }),
+        None => Ok((object, tables)),
+    }
 }

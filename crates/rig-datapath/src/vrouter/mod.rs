@@ -11,6 +11,7 @@
 mod attach;
 mod config;
 mod control;
+pub mod keep;
 mod load;
 mod numbers;
 mod reason;

@@ -27,7 +27,7 @@ pub struct Cost {
 /// A router that measures. What its programs wrap is not marked as encapsulated for the kernel, which takes no packet for that
 /// twice; nothing that it sends should be on its way to anybody.
 pub fn load(sizes: Sizes) -> Result<Router, Error> {
-    Router::open(sizes, Purpose::Measuring)
+    Router::open(sizes, Purpose::Measuring, None)
 }
 
 /// Times a program with one packet over and over: see [`Router::test_run`] for `frame` and `interface`. With `port_at`, where

@@ -1,0 +1,86 @@
+//! What a router leaves behind that persists, and finds again: flows, counters and programs on interfaces, which are pinned,
+//! and the numbers that they know things by.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::{fs, io};
+
+use anyhow::{Context, anyhow};
+use rig_cli::bpf_file_system;
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::run_directory;
+use rig_cli::streams::note;
+use rig_datapath::Error;
+use rig_datapath::vrouter::{Router, Sizes, keep};
+
+use super::refused;
+use crate::compile::Numbers;
+use crate::place::Place;
+
+/// What a router begins with.
+pub(super) struct Begun {
+    pub(super) router: Router,
+    pub(super) numbers: Numbers,
+    /// Where the numbers are kept.
+    pub(super) kept: Option<PathBuf>,
+}
+
+/// One that ends with its process.
+pub(super) fn begin_without(place: &Place, sizes: Sizes) -> Result<Begun, Failure> {
+    if keep::is_kept(&place.pins()) {
+        let node = place.node();
+        let error = anyhow!("the router of node '{node}' persists here, without a process");
+        let next = format!("go on with it by --persist, or end it by `netrig vrouter release --node {node}`");
+        return Err(Failure::new(Exit::BadInput, error).with_next(next));
+    }
+    let router = Router::load(sizes).map_err(refused)?;
+    Ok(Begun { router, numbers: Numbers::default(), kept: None })
+}
+
+/// One that goes on with what was kept, where there is something that it can go on with, and is kept itself.
+pub(super) fn begin(place: &Place, sizes: Sizes) -> Result<Begun, Failure> {
+    bpf_file_system::have("netrig vrouter run --persist")?.into_iter().for_each(note);
+    let pins = place.pins();
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&pins);
+    made.with_context(|| format!("make {}", pins.display())).or_exit(Exit::Lacking)?;
+    let kept = Some(place.numbers());
+    if keep::is_kept(&pins) {
+        match resume(place, sizes) {
+            Ok((router, numbers)) => return Ok(Begun { router, numbers, kept }),
+            Err(why) => note(format_args!("flows of the router before are forgotten: {why}")),
+        }
+    }
+    let mut router = Router::load(sizes).map_err(refused)?;
+    router.keep(&pins).map_err(refused)?;
+    Ok(Begun { router, numbers: Numbers::default(), kept })
+}
+
+fn resume(place: &Place, sizes: Sizes) -> Result<(Router, Numbers), String> {
+    let path = place.numbers();
+    let unreadable = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = fs::read(&path).map_err(|error| unreadable(&error))?;
+    let numbers = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+    match Router::resume(sizes, &place.pins()) {
+        Ok(router) => Ok((router, numbers)),
+        Err(Error::PinnedOtherwise { .. }) => Err("its tables are of other sizes, or of another version".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// To be called before the tables are told: flows are known by these numbers from then on.
+pub(super) fn keep_numbers(path: &std::path::Path, numbers: &Numbers) -> anyhow::Result<()> {
+    let text = serde_json::to_vec(numbers)?;
+    run_directory::replace(path, &text).with_context(|| format!("write to {}", path.display()))
+}
+
+/// Takes all of it away; says whether there was something.
+pub(super) fn release(place: &Place) -> Result<bool, Failure> {
+    let was_there = keep::is_kept(&place.pins());
+    keep::release(&place.pins()).map_err(refused)?;
+    match fs::remove_file(place.numbers()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", place.numbers().display())).or_exit(Exit::Failed)
+        }
+        _ => Ok(was_there),
+    }
+}

@@ -1,0 +1,141 @@
+//! What outlives the process: flows, counters, and the programs on interfaces, pinned on a bpf file system.
+//!
+//! Routes and rules are not among it. Whoever goes on has tables of its own for them, made anew from the configuration, and a
+//! later epoch than the one before: each flow's next packet is held against them, and its entry gets their numbers. Until
+//! a program is exchanged for the new one, the old one forwards by the old tables.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::maps::Map;
+
+use super::control::Router;
+use super::load::{Purpose, Tables};
+use super::shape::Control;
+use super::sizes::Sizes;
+
+/// Tables that are gone on with.
+pub(super) const KEPT: [&str; 8] =
+    ["flows", "begun", "ended", "fragments", "traffic", "drops", "dropped", "drop_turns"];
+/// Tells the epoch; pinned last, so that where it is, all are.
+const CONTROLS: &str = "controls";
+const LINK: &str = "link_";
+
+fn failed(operation: &'static str, path: &Path, source: impl Into<libbpf_rs::Error>) -> Error {
+    Error::Pin { operation, path: path.display().to_string(), source: source.into() }
+}
+
+/// Whether a router has been kept there that another can go on with.
+pub fn is_kept(directory: &Path) -> bool {
+    directory.join(CONTROLS).exists()
+}
+
+/// Takes what is kept in `directory` away, and it with it: programs go off their interfaces, and flows are forgotten where no
+/// process has them.
+///
+/// # Errors
+/// When something of it cannot be removed.
+pub fn release(directory: &Path) -> Result<(), Error> {
+    let removed = || -> io::Result<()> {
+        // No program shall run for long upon half of its tables' pins.
+        for link in links(directory)? {
+            fs::remove_file(link)?;
+        }
+        fs::remove_dir_all(directory)
+    };
+    match removed() {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", directory, error)),
+        _ => Ok(()),
+    }
+}
+
+fn links(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
+    let is_link = |entry: &&fs::DirEntry| entry.file_name().to_string_lossy().starts_with(LINK);
+    Ok(entries.iter().filter(is_link).map(fs::DirEntry::path).collect())
+}
+
+/// Where links are kept, of interfaces of one network namespace: in another the same numbers are other interfaces'.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Links {
+    directory: PathBuf,
+    namespace: u64,
+}
+
+impl Links {
+    /// For the namespace of the calling thread.
+    fn here(directory: &Path) -> Result<Self, Error> {
+        let path = Path::new("/proc/thread-self/ns/net");
+        let namespace = fs::metadata(path).map_err(|error| failed("look at", path, error))?.ino();
+        Ok(Self { directory: directory.to_owned(), namespace })
+    }
+
+    pub(super) fn of(&self, interface: u32) -> PathBuf {
+        self.directory.join(format!("{LINK}{}_{interface}", self.namespace))
+    }
+
+    /// Takes the programs off all interfaces but these.
+    pub(super) fn remove_but(&self, wanted: impl Iterator<Item = u32>) -> Result<(), Error> {
+        let wanted: Vec<PathBuf> = wanted.map(|interface| self.of(interface)).collect();
+        let all = links(&self.directory).map_err(|error| failed("list", &self.directory, error))?;
+        for link in all.iter().filter(|link| !wanted.contains(link)) {
+            fs::remove_file(link).map_err(|error| failed("remove", link, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Pins a table in place of one that may be there.
+fn pin(map: &Map, path: &Path) -> Result<(), Error> {
+    // A bpf file system knows no names with a dot.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push("_new");
+    let beside = PathBuf::from(beside);
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &beside, error)),
+        _ => {}
+    }
+    map.pin_as(&beside)?;
+    fs::rename(&beside, path).map_err(|error| failed("rename", &beside, error))
+}
+
+impl Router {
+    /// Loads the programs upon the flows and counters that another router has [kept](Self::keep) in `directory`. Its
+    /// programs, where they are on interfaces, go on until [`attach`](Self::attach) exchanges them, from one packet to the
+    /// next.
+    ///
+    /// # Errors
+    /// [`Error::PinnedOtherwise`] where the tables are of other sizes, or another version's.
+    pub fn resume(sizes: Sizes, directory: &Path) -> Result<Self, Error> {
+        let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
+        let before = Map::pinned(&directory.join(CONTROLS), CONTROLS, size_of::<Control>()).map_err(otherwise)?;
+        let control: Control = before.at(0)?;
+        let mut router = Self::open(sizes, Purpose::Forwarding, Some(directory))?;
+        router.control.epoch = control.epoch;
+        router.keep(directory)?;
+        Ok(router)
+    }
+
+    /// Keeps flows, counters and attachments, from now on, in `directory` on a bpf file system, when this process has ended.
+    /// The calling thread is in the network namespace of the interfaces.
+    ///
+    /// # Errors
+    /// When the kernel does not take them there.
+    pub fn keep(&mut self, directory: &Path) -> Result<(), Error> {
+        for name in KEPT {
+            pin(&Map::any(&self.object, name)?, &directory.join(name))?;
+        }
+        self.links = Some(Links::here(directory)?);
+        // It tells the epoch from the first configuration on.
+        self.tables.controls.set(&0_u32, &self.control)?;
+        pin(&self.tables.controls, &directory.join(CONTROLS))
+    }
+}
+
+/// Whether tables that were kept have room for what these sizes say.
+pub(super) fn are_of(tables: &Tables, sizes: &Sizes) -> bool {
+    tables.flows.entries() == sizes.flows && tables.traffic.entries() == sizes.interfaces + 1
+}
