@@ -11,9 +11,11 @@ use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
 use rig_study::run::agents::Agents;
+use rig_study::run::{Lack, not_here};
 use rig_study::suite::{Scenario, Suite};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process;
+use rig_testbed::datapath::Machine;
 use rig_testbed::kept::{Kept, NameTaken, Registry};
 use rig_testbed::{Placement, Testbed};
 
@@ -72,6 +74,11 @@ pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
     let scenario_found = scenario_found.on(&placement).or_exit(Exit::BadInput)?;
     let of_nodes = placement.of(&scenario_found.topology, scenario_found.dut).or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
+    if let Some(Lack { found, remedy, .. }) =
+        not_here(&scenario_found, &placement, rig_datapaths::ALL, Machine { rootless })
+    {
+        return Err(Failure::new(Exit::Lacking, anyhow!("{found}: {remedy}")));
+    }
     refuse_if_lacking(&suite.only(std::slice::from_ref(&scenario_found.id))?, Purpose::Build)?;
     let mut testbed = Testbed::build(&scenario_found.topology, &of_nodes).or_exit(Exit::Failed)?;
     if testbed.topology().dut().is_some() {

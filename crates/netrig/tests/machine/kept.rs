@@ -83,8 +83,8 @@ fn a_testbed_is_up_until_it_is_taken_down() {
             return;
         }
         let user = User::new();
-        let (out, _) = user.netrig(0, &["up", "layers/D"]);
-        for said in ["layers/D", "a/sender", "10.0.1.3", "b/receiver", "10.0.2.3", "netrig down testbed"] {
+        let (out, _) = user.netrig(0, &["up", "layers/D-vxlan"]);
+        for said in ["layers/D-vxlan", "a/sender", "10.0.1.3", "b/receiver", "10.0.2.3", "netrig down testbed"] {
             assert!(out.contains(said), "{out} lacks {said}");
         }
         // Its four namespaces and the test's own.

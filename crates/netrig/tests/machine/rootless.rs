@@ -25,7 +25,7 @@ fn a_suite_runs_without_root() {
             return;
         }
         let store = user.path("runs.sqlite");
-        let only = ["run", "layers", "--quick", "--only", "A,D,F", "--window", "200ms", "--trials", "1"];
+        let only = ["run", "layers", "--quick", "--only", "A,D,D-vxlan,F-vxlan", "--window", "200ms", "--trials", "1"];
         let (_, said) = user.netrig(0, &[&only[..], &["--store", store.to_str().unwrap()]].concat());
         println!("{said}");
         let store = Store::open_to_read(&store).unwrap();
@@ -33,6 +33,8 @@ fn a_suite_runs_without_root() {
         assert_eq!(run.summary.state, RunState::Complete);
         assert!(run.environment.rootless, "the report would not say that it was made without root");
         assert_eq!(run.trials.len(), 3);
+        // tc programs are not for user namespaces.
+        assert!(said.contains("D: tc programs need root: run netrig as root"), "{said}");
         for trial in &run.trials {
             assert!(trial.workers.iter().all(|worker| worker.bytes() > 0), "{}: nothing was carried", trial.scenario);
             let elsewhere = trial.flags.iter().find(|flag| matches!(flag, Flag::ReceiveElsewhere { .. }));
@@ -71,7 +73,7 @@ fn a_testbed_is_up_without_root() {
         if !two_nodes_fit() || !user.may_make_namespaces() {
             return;
         }
-        let (out, _) = user.netrig(0, &["up", "layers/D"]);
+        let (out, _) = user.netrig(0, &["up", "layers/D-vxlan"]);
         assert!(out.contains("a/sender"), "{out}");
         let (status, _) = user.netrig(0, &["shell", "a/sender", "cat", "/proc/self/status"]);
         let cpus: CpuSet =
@@ -82,8 +84,10 @@ fn a_testbed_is_up_without_root() {
             let has = |name| interfaces.split_whitespace().any(|interface| interface == name);
             assert!(has("eth0") && has("br0") == bridge, "{place}: {interfaces}");
         }
-        let (_, err) = user.netrig(2, &["up", "layers/D"]);
+        let (_, err) = user.netrig(2, &["up", "layers/D-vxlan"]);
         assert!(err.contains("is up already"), "{err}");
+        let (_, err) = user.netrig(3, &["up", "layers/D", "--name", "other"]);
+        assert!(err.contains("tc programs need root: run netrig as root"), "{err}");
         user.netrig(0, &["down"]);
         if world::is_root() {
             world::assert_nothing_left("after down");

@@ -84,7 +84,7 @@ fn how_long_a_run_takes_follows_from_its_timing() {
 fn layers_reproduces_the_studys_options() {
     let suite = Suite::parse("layers.toml", LAYERS).unwrap();
     let ids: Vec<&str> = suite.scenarios.iter().map(|s| s.id.as_str()).collect();
-    assert_eq!(ids, ["A", "B", "C", "D", "E", "F", "C4", "T2", "T8"]);
+    assert_eq!(ids, ["A", "B", "C", "D", "D-vxlan", "E", "F", "F-vxlan", "C4", "T2", "T8"]);
     let b = suite.scenario("B").unwrap();
     assert_eq!(b.topology.path().name(), "bridge");
     let (send, receive) = streams(b);
@@ -96,6 +96,12 @@ fn layers_reproduces_the_studys_options() {
     let (send, receive) = streams(f);
     assert_eq!((send.message, receive.message, send.no_delay), (1390, 64 * 1024, true));
     assert!(!f.topology.segmentation_offload());
+    // What the study had a vRouter for, and the same load over the kernel's overlay.
+    for (id, beside) in [("D", "D-vxlan"), ("F", "F-vxlan")] {
+        let [own, kernel] = [id, beside].map(|id| suite.scenario(id).unwrap());
+        assert_eq!((own.topology.path().name(), kernel.topology.path().name()), ("vrouter", "vxlan"));
+        assert_eq!(own.traffic, kernel.traffic);
+    }
     assert_eq!(suite.scenario("C4").unwrap().traffic.pairs.len(), 2);
     assert_eq!(suite.timing.phases.window.as_secs(), 15);
 }
