@@ -1,5 +1,7 @@
 //! netrig's own overlay router, on every node of the path.
 
+mod commands;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -7,20 +9,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use rig_datapath::vrouter::{
-    Action, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Router, Rule, Sizes, Timeouts,
-    Tunnel, Underlay, Vni, Vrf,
+    Action, Config, Encapsulation, Interface, NextHop, Peer, ROUTER_MAC, Router, Sizes, Timeouts, Tunnel, Underlay,
+    Vni, Vrf,
 };
 use rig_testbed::UPLINK;
 use rig_testbed::datapath::{
-    Asked, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, UnknownCommand, read_settings,
+    Asked, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, read_settings,
 };
 use rig_testbed::plan::{Link, Node, Plan};
 use rig_testbed::topology::{Endpoint, Topology};
 use rig_wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use self::commands::Told;
 
 /// tc programs on the node's ends of containers' links and on the wire.
 #[derive(Debug)]
@@ -62,9 +66,6 @@ const FIRST_LABEL: u32 = 100;
 const SWEEP: Duration = Duration::from_secs(1);
 /// The most rules that are asked for: one more allows.
 const MOST_RULES: u32 = 1023;
-/// Outward and inward rules.
-const LIST: u32 = 1;
-const TCP: u8 = 6;
 
 impl Datapath for Vrouter {
     fn name(&self) -> &'static str {
@@ -73,9 +74,7 @@ impl Datapath for Vrouter {
 
     fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
         let own: Own = read_settings(asked.settings)?;
-        if own.rules > MOST_RULES {
-            return Err(Mistake::new(format!("{} rules", own.rules), format!("choose up to {MOST_RULES}")).at("rules"));
-        }
+        check_rules(own.rules).map_err(|mistake| mistake.at("rules"))?;
         if own.rules > 0 && !own.policy {
             return Err(Mistake::new("rules without policy", "remove one of both").at("rules"));
         }
@@ -86,8 +85,23 @@ impl Datapath for Vrouter {
         machine.rootless.then(|| Missing::new("tc programs need root", "run netrig as root"))
     }
 
+    fn commands(&self) -> &'static [Command] {
+        commands::ALL
+    }
+
+    fn check_command(&self, name: &str, arguments: &Settings) -> Result<(), Mistake> {
+        commands::check(name, arguments)
+    }
+
     fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Routing::start(site, settings).context("start the vRouter")?))
+    }
+}
+
+fn check_rules(rules: u32) -> Result<(), Mistake> {
+    match rules {
+        0..=MOST_RULES => Ok(()),
+        _ => Err(Mistake::new(format!("{rules} rules"), format!("choose up to {MOST_RULES}"))),
     }
 }
 
@@ -95,6 +109,11 @@ impl Datapath for Vrouter {
 #[derive(Debug)]
 struct Routing {
     router: Router,
+    /// All that follows from the testbed: every route, and no rules.
+    whole: Config,
+    told: Told,
+    /// Where tunnels to each node end; nowhere, of this one.
+    ends: BTreeMap<String, Option<Ipv4Addr>>,
     settings: Settings,
     encapsulation: Encapsulation,
     interfaces: BTreeSet<u32>,
@@ -106,7 +125,13 @@ impl Routing {
         let own: Own = read_settings(settings)?;
         let netlink = site.node().netlink()?;
         let index = |name: &str| Ok(netlink.index(name)?);
-        let config = config(site.topology(), site.plan(), site.number(), &own, index)?;
+        let whole = config(site.topology(), site.plan(), site.number(), own.encapsulation.into(), index)?;
+        let policy = own.policy.then_some((own.rules, Action::Allow));
+        let told = Told { policy, withdrawn: BTreeSet::new() };
+        let config = told.of(&whole)?;
+        let nodes = site.plan().nodes.iter().enumerate();
+        let end = |number: usize, node: &Node| underlay(node).map(|(end, _)| end).filter(|_| number != site.number());
+        let ends = nodes.map(|(number, node)| (node.name.clone(), end(number, node))).collect();
         let interfaces = config.interfaces.keys().copied().collect();
         let router = site.node().run(|| -> Result<Router> {
             let mut router = Router::load(Sizes::default())?;
@@ -124,7 +149,23 @@ impl Routing {
         })?;
         let Value::Object(settings) = serde_json::to_value(&own)? else { anyhow::bail!("settings that are no table") };
         let encapsulation = own.encapsulation.into();
-        Ok(Self { router, settings, encapsulation, interfaces, sweeping: Some((stop, sweeping)) })
+        let sweeping = Some((stop, sweeping));
+        Ok(Self { router, whole, told, ends, settings, encapsulation, interfaces, sweeping })
+    }
+
+    /// Has the router do what it is told, from its next packet on.
+    fn tell(&mut self, told: Told) -> Result<()> {
+        self.router.apply(&told.of(&self.whole)?)?;
+        if let Some((rules, _)) = told.policy {
+            self.settings.insert("rules".to_owned(), rules.into());
+        }
+        self.told = told;
+        Ok(())
+    }
+
+    fn connections(&self) -> Result<u64> {
+        let each = self.interfaces.iter().map(|interface| self.router.connections(*interface));
+        Ok(each.sum::<Result<u64, _>>()?)
     }
 }
 
@@ -186,15 +227,14 @@ fn underlay(node: &Node) -> Option<(Ipv4Addr, u16)> {
     Some((address?, uplink.mtu.unwrap_or(rig_testbed::plan::DEFAULT_MTU) as u16))
 }
 
-/// What the router of node `own` of a testbed does.
+/// What the router of node `own` of a testbed does, without rules.
 fn config(
     topology: &Topology,
     plan: &Plan,
     own: usize,
-    settings: &Own,
+    encapsulation: Encapsulation,
     index: impl Fn(&str) -> Result<u32>,
 ) -> Result<Config> {
-    let encapsulation = Encapsulation::from(settings.encapsulation);
     let mut config = Config { mac: ROUTER_MAC, ..Config::default() };
     let mut vrf = Vrf::default();
     let here = plan.nodes.get(own).context("find the node in its plan")?;
@@ -229,13 +269,6 @@ fn config(
             vrf.macs.insert(container.mac, next_hop);
         }
     }
-    let policy = settings.policy.then(|| match settings.rules {
-        0 => Policy::default(),
-        _ => Policy { outward: vec![LIST], inward: vec![LIST], most_flows: None },
-    });
-    if settings.rules > 0 {
-        config.lists.insert(LIST, list(settings.rules)?);
-    }
     for container in containers(here) {
         let interface = Interface {
             index: index(&container.port)?,
@@ -243,7 +276,7 @@ fn config(
             mac: container.mac,
             gateway: None,
             gateway6: None,
-            policy: policy.clone(),
+            policy: None,
         };
         config.interfaces.insert(container.number, interface);
         config.labels.insert(FIRST_LABEL + container.number, NextHop::Interface(container.number));
@@ -251,22 +284,6 @@ fn config(
     config.vnis.insert(VNI, Vni::Vrf(VRF));
     config.vrfs.insert(VRF, vrf);
     Ok(config)
-}
-
-/// `rules` for as many prefixes of 100.64.0.0/10 (RFC 6598), of which no container is, and one that allows all.
-fn list(rules: u32) -> Result<List> {
-    let remote = |number: u32| -> Result<BTreeSet<_>> {
-        let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(100, 64, 0, 0)) + number * 16);
-        Ok(BTreeSet::from([Ipv4Net::new(address, 28)?.into()]))
-    };
-    let mut all = (0..rules)
-        .map(|number| {
-            let port = 1024 + number as u16;
-            Ok(Rule { protocol: Some(TCP), ports: port..=port, remote: remote(number)?, action: Action::Deny })
-        })
-        .collect::<Result<Vec<_>>>()?;
-    all.push(Rule { protocol: None, ports: 0..=u16::MAX, remote: BTreeSet::new(), action: Action::Allow });
-    Ok(List { rules: all, otherwise: Action::Deny })
 }
 
 impl Live for Routing {
@@ -296,12 +313,10 @@ impl Live for Routing {
     }
 
     fn state(&self) -> Result<State> {
-        let each = self.interfaces.iter().map(|interface| self.router.connections(*interface));
-        let connections = each.sum::<Result<u64, _>>()?;
-        Ok(State { connections: Some(connections), ..State::default() })
+        Ok(State { connections: Some(self.connections()?), ..State::default() })
     }
 
-    fn command(&mut self, name: &str, _arguments: &Value) -> Result<Value> {
-        Err(UnknownCommand::of(&Vrouter, name).into())
+    fn command(&mut self, name: &str, arguments: &Value) -> Result<Value> {
+        commands::execute(self, name, arguments)
     }
 }

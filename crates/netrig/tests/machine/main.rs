@@ -18,4 +18,5 @@ mod packets;
 mod paths;
 mod programme;
 mod rootless;
+mod vrouter;
 mod world;
