@@ -148,7 +148,7 @@ int from_container(struct __sk_buff *skb)
 	reason = parse_ip(skb, p, ETH_HLEN, type);
 	if (reason)
 		return drop(p, number, reason);
-	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135)
+	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
 		return answer_solicitation(skb, p, at, number, c);
 	if (!is_routed) {
 		struct mac_key key = { .vrf = at->vrf };

@@ -131,8 +131,7 @@ static always_inline int answer_echo(struct __sk_buff *skb, struct packet *p, co
 	struct ethhdr *ethernet = data;
 	struct icmp *icmp;
 
-	if (p->protocol != (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP) || p->fragment ||
-	    p->type != (p->ipv6 ? 128 : 8))
+	if (!is_icmp(p) || p->error || p->fragment || p->type != (p->ipv6 ? 128 : 8))
 		return drop(p, number, REASON_NO_ROUTE);
 	if (p->ipv6) {
 		struct ipv6hdr *ip = data + ETH_HLEN;

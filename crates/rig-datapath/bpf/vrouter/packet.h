@@ -136,6 +136,11 @@ static always_inline int is_error(const struct packet *p, __u8 type)
 	return p->ipv6 ? type >= 1 && type <= 4 : type == 3 || type == 11 || type == 12;
 }
 
+static always_inline int is_icmp(const struct packet *p)
+{
+	return p->protocol == (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
+}
+
 static always_inline int is_echo(const struct packet *p, __u8 type)
 {
 	return p->ipv6 ? type == 128 || type == 129 : type == 8 || type == 0;
@@ -175,6 +180,9 @@ static always_inline int parse_quoted(struct packet *p, void *quoted, void *end)
 		k->source_port = ports->destination;
 	} else if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
 		k->source_port = k->destination_port = ((struct icmp *)ports)->id;
+		/* The type of the echo that would have answered; request and reply are 8 and 0, 128 and 129. */
+		if (protocol == p->protocol && is_echo(p, ((struct icmp *)ports)->type))
+			p->type = ((struct icmp *)ports)->type ^ (p->ipv6 ? 1 : 8);
 	}
 	p->protocol = protocol;
 	p->error = 1;
@@ -208,8 +216,11 @@ static always_inline int parse_l4(struct packet *p, void *l4, void *end, __u32 l
 		if ((void *)(icmp + 1) > end || length < sizeof(*icmp))
 			return REASON_INVALID_PACKET;
 		p->type = icmp->type;
-		if (is_error(p, icmp->type))
+		if (is_error(p, icmp->type)) {
+			if (length < sizeof(*icmp) + (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + 8)
+				return REASON_INVALID_PACKET;
 			return parse_quoted(p, icmp + 1, end);
+		}
 		if (is_echo(p, icmp->type))
 			p->key.source_port = p->key.destination_port = icmp->id;
 	}
@@ -253,6 +264,9 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 		p->ttl = ip->hop_limit;
 		set_v6(&p->key.source, &ip->saddr);
 		set_v6(&p->key.destination, &ip->daddr);
+		/* Not on the wire: that would be IPv4's addresses by another name. */
+		if (is_v4(&p->key.source) || is_v4(&p->key.destination))
+			return REASON_INVALID_PACKET;
 		if (ip->nexthdr == IPPROTO_FRAGMENT) {
 			struct { __u8 next, zero; __be16 offset; __be32 id; } *header = (void *)(ip + 1);
 

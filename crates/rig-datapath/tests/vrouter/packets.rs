@@ -484,3 +484,55 @@ fn a_route_to_all_of_ipv6_is_none_for_ipv4() {
     assert_eq!(lab.nodes[0].refuses(&tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80))), Reason::Policy);
     lab.nodes[0].passes(&tcp(SYN, at(v6_of(0, 0), 1000), at(v6_of(0, 1), 80)));
 }
+
+fn ping(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
+    let mut echo = [0; 64];
+    let length = rig_wire::icmp::write_echo(&mut echo, 8, (7, 1), b"ping").unwrap();
+    frames::ip(from.into(), to.into(), protocol::ICMP, 64, &echo[..length])
+}
+
+#[test]
+fn an_error_about_a_ping_is_held_against_the_rules_for_pings() {
+    let Some(mut lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let pings = vec![rule(Some(protocol::ICMP), 8..=8, Action::Allow)];
+    node.config.lists = BTreeMap::from([(1, List { rules: pings, otherwise: Action::Deny })]);
+    for interface in node.config.interfaces.values_mut() {
+        interface.policy = Some(Policy { outward: vec![1], inward: vec![1], most_flows: None });
+    }
+    node.apply();
+    let ping = ping(v4_of(0, 0), v4_of(1, 0));
+    node.passes(&ping);
+    // The rules are looked at again.
+    node.apply();
+    let mut message = vec![3, 1, 0, 0, 0, 0, 0, 0];
+    message.extend(&ping);
+    let sum = rig_wire::checksum::of(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let error = frames::ip(v4_of(1, 0).into(), v4_of(0, 0).into(), protocol::ICMP, 64, &message);
+    let outer = framed(Mac([2; 6]), Mac([4; 6]), &wrapped(Encapsulation::MplsOverUdp, &error, 64, 50000, 1));
+    let outcome = node.give(Side::Underlay, &outer, "wire");
+    assert_eq!(outcome.verdict, Verdict::Redirect, "{:?}", node.router.drops().unwrap());
+    assert!(node.router.flows().iter().all(|flow| !flow.denied));
+}
+
+#[test]
+fn a_packet_ends_where_its_header_says() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let asked = tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    node.passes(&asked);
+    // An error whose quoted packet is behind its end.
+    let error = frames::ip(v4_of(0, 1).into(), v4_of(0, 0).into(), protocol::ICMP, 64, &[3, 1, 0, 0, 0, 0, 0, 0]);
+    let packet = [error, asked].concat();
+    let reason = node.reason(|| node.give(Side::Container, &framed(mac_of(0, 1), ROUTER_MAC, &packet), "c1"));
+    assert_eq!(reason, Reason::InvalidPacket);
+}
+
+#[test]
+fn ipv4_addresses_in_ipv6_packets_are_none() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let mapped = |address: Ipv4Addr| IpAddr::from(address.to_ipv6_mapped());
+    let packet = tcp(SYN, at(mapped(v4_of(0, 0)), 1000), at(mapped(v4_of(0, 1)), 80));
+    assert_eq!(lab.nodes[0].refuses(&packet), Reason::InvalidPacket);
+}
