@@ -93,6 +93,9 @@ static __attribute__((noinline)) int join_fragments(struct __sk_buff *skb, struc
 	}
 	if (!p->later) {
 		both = (__u32)p->key.source_port << 16 | p->key.destination_port;
+		/* Of ICMP both are the same, and rules ask for the type. */
+		if (is_icmp(p))
+			both = (__u32)p->type << 16 | p->key.destination_port;
 		return bpf_map_update_elem(&fragments, &k, &both, BPF_ANY) ? REASON_FRAGMENTS : 0;
 	}
 	found = bpf_map_lookup_elem(&fragments, &k);
@@ -100,6 +103,10 @@ static __attribute__((noinline)) int join_fragments(struct __sk_buff *skb, struc
 		return REASON_FRAGMENTS;
 	p->key.source_port = *found >> 16;
 	p->key.destination_port = *found;
+	if (is_icmp(p)) {
+		p->type = p->key.source_port;
+		p->key.source_port = p->key.destination_port;
+	}
 	return 0;
 }
 
@@ -108,19 +115,20 @@ static always_inline int enter(const struct packet *p, const struct flow *own, c
 			       const struct flow *back, const struct interface *at, __u32 number, __u8 *is_new)
 {
 	__u64 *count = bpf_map_lookup_elem(&begun, &number), *gone = bpf_map_lookup_elem(&ended, &number);
-	int error;
+	int there, error;
 
 	if (!count || !gone)
 		return REASON_INVALID_IF;
 	if (at->most_flows && *count - *gone >= at->most_flows)
 		return REASON_NEW_FLOWS;
 	/* The answer's first: it may come while this packet is still here. */
-	error = bpf_map_update_elem(&flows, back_key, back, BPF_NOEXIST);
-	if (error && error != -EEXIST)
+	there = bpf_map_update_elem(&flows, back_key, back, BPF_NOEXIST);
+	if (there && there != -EEXIST)
 		return REASON_FLOW_TABLE_FULL;
 	error = bpf_map_update_elem(&flows, &p->key, own, BPF_NOEXIST);
 	if (error && error != -EEXIST) {
-		bpf_map_delete_elem(&flows, back_key);
+		if (!there)
+			bpf_map_delete_elem(&flows, back_key);
 		return REASON_FLOW_TABLE_FULL;
 	}
 	if (!error) {
@@ -156,12 +164,16 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		return REASON_INVALID_IF;
 	own = &w->own;
 	back = &w->back;
+	/* To oneself: both directions would be one entry, that of an answer, which stays until the one that began it goes. */
+	if (is_same(&p->key.source, &p->key.destination))
+		return REASON_INVALID_SOURCE;
 	/* Nobody sends from an address that packets do not go to by the same way. */
 	reason = route_back(at, &p->key.source, outer, way);
 	if (reason)
 		return reason;
 	back->next_hop = way->next_hop;
 	back->label = way->label;
+	out->tunnel_port = tunnel_port(hash);
 	if (outer) {
 		way->next_hop = at->next_hop;
 		way->label = 0;
@@ -194,14 +206,6 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		known->epoch = c->epoch;
 		return REASON_FLOW_ACTION_DROP;
 	}
-	if (known) {
-		known->next_hop = way->next_hop;
-		known->label = way->label;
-		known->reverse_at = reverse_at;
-		known->flags &= ~DENIED;
-		known->epoch = c->epoch;
-		return 0;
-	}
 	w->back_key.at = reverse_at;
 	own->packets = p->segments;
 	own->bytes = p->length;
@@ -214,11 +218,22 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	own->label = way->label;
 	own->reverse_at = reverse_at;
 	back->reverse_at = p->key.at;
-	own->tunnel_port = out->tunnel_port = tunnel_port(hash);
+	own->tunnel_port = out->tunnel_port;
 	back->tunnel_port = tunnel_port(hash_of(&w->back_key));
 	own->flags = FORWARD;
 	back->flags = 0;
 	own->reason = back->reason = 0;
+	if (known) {
+		/* Answers come by another way than before; where there is no room they are held against the rules. */
+		if (forward && known->reverse_at != reverse_at)
+			bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST);
+		known->next_hop = way->next_hop;
+		known->label = way->label;
+		known->reverse_at = reverse_at;
+		known->flags &= ~DENIED;
+		known->epoch = c->epoch;
+		return 0;
+	}
 	return enter(p, own, &w->back_key, back, at, number, &out->is_new);
 }
 
@@ -245,8 +260,8 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 			return reason;
 		if (!f)
 			f = bpf_map_lookup_elem(&flows, &p->key);
-		/* The gateway's have none. */
-		if (!f)
+		/* The gateway's have none, or one of the time before it was the gateway's. */
+		if (!f || f->epoch != c->epoch)
 			return 0;
 	}
 	if (f->flags & DENIED)

@@ -122,7 +122,7 @@ static __attribute__((noinline)) int route_back(const struct interface *at, cons
 	if (!nh)
 		return REASON_INVALID_SOURCE;
 	*out = *r;
-	if (nh->kind == TO_VRF) {
+	for (int i = 1; nh->kind == TO_VRF && i < MAX_VRFS_ON_THE_WAY; i++) {
 		r = route_to(nh->number, source);
 		nh = r ? next_hop_at(r->next_hop) : 0;
 		if (!nh)

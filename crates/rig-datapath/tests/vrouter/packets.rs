@@ -492,6 +492,45 @@ fn ping(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
 }
 
 #[test]
+fn a_packet_to_oneself_leaves_no_flow() {
+    let Some(lab) = Lab::new(1, 1, Encapsulation::MplsOverUdp) else { return };
+    let own = at(v4_of(0, 0), 80);
+    assert_eq!(lab.nodes[0].refuses(&tcp(SYN, own, own)), Reason::InvalidSource);
+    assert!(lab.nodes[0].router.flows().is_empty());
+}
+
+#[test]
+fn a_flow_to_what_is_now_the_gateways_ends_there() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let packet = tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    node.passes(&packet);
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    vrf.routes.insert(IpAddr::from(v4_of(0, 1)).into(), NextHop::Gateway);
+    node.apply();
+    assert_eq!(node.refuses(&packet), Reason::NoRoute);
+}
+
+#[test]
+fn answers_come_back_when_a_container_has_moved_to_another_node() {
+    let Some(mut lab) = Lab::new(2, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    node.config.lists = BTreeMap::from([(1, List { rules: vec![], otherwise: Action::Deny })]);
+    node.config.interfaces.get_mut(&1).unwrap().policy = Some(Policy { inward: vec![1], ..Policy::default() });
+    node.apply();
+    node.passes(&tcp(SYN, a, b));
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let elsewhere = vrf.routes[&IpAddr::from(v4_of(1, 1)).into()].clone();
+    vrf.routes.insert(b.ip().into(), elsewhere);
+    node.apply();
+    node.passes(&tcp(ACK, a, b));
+    let answer = wrapped(Encapsulation::MplsOverUdp, &tcp(SYN | ACK, b, a), 64, 50000, 1);
+    let outcome = node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &answer), "wire");
+    assert_eq!(outcome.verdict, Verdict::Redirect, "{:?}", node.router.drops().unwrap());
+}
+
+#[test]
 fn an_error_about_a_ping_is_held_against_the_rules_for_pings() {
     let Some(mut lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
     let node = &mut lab.nodes[0];
