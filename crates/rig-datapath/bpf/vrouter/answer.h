@@ -91,9 +91,13 @@ static always_inline int answer_solicitation(struct __sk_buff *skb, struct packe
 	struct address target;
 	__u64 sum;
 
-	if ((void *)(s + 1) > (void *)(long)skb->data_end || s->ip.hop_limit != 255 || s->code)
+	/* Whole (RFC 4861, 7.1.1), and not in pieces (RFC 6980, 5). */
+	if ((void *)(s + 1) > (void *)(long)skb->data_end || p->length < sizeof(*s) || p->fragment ||
+	    s->ip.hop_limit != 255 || s->code)
 		return drop(p, number, REASON_INVALID_ARP);
 	set_v6(&target, &s->target);
+	if (*(__u8 *)&s->target == 0xff || is_v4(&target))
+		return drop(p, number, REASON_INVALID_ARP);
 	/* From nobody yet: it asks whether its address is somebody else's (RFC 4862, 5.4). */
 	if ((!p->key.source.hi && !p->key.source.lo) || !answers_for(at, &target))
 		return drop(p, number, REASON_UNANSWERED);
@@ -190,9 +194,32 @@ static always_inline __u16 kind_of_error(const struct packet *p, __u16 mtu)
 	return mtu ? 3 << 8 | 4 : 11 << 8;
 }
 
+/* Whether it is one host's. */
+static always_inline int is_one(const struct packet *p, const struct address *a)
+{
+	__u8 first = p->ipv6 ? a->hi : a->lo >> 32;
+
+	if (p->ipv6)
+		return (a->hi || a->lo) && first != 0xff;
+	return v4_of(a) && first < 224;
+}
+
 /*
- * Tells the sender of a packet, a container behind `at`, what became of it, in place of the packet: RFC 792 and RFC 4443. Not
- * of ICMP errors and later fragments (RFC 1122, 3.2.2). `reason` counts those that nobody is told of.
+ * Whether a packet's sender may be told of it: not of errors, which all of ICMPv6 below 128 are, of redirects, of later
+ * fragments, nor of what is not between two hosts (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
+ */
+static always_inline int may_tell(const struct packet *p)
+{
+	if (p->error || p->later || !is_one(p, &p->key.source) || !is_one(p, &p->key.destination))
+		return 0;
+	if (!is_icmp(p))
+		return 1;
+	return p->ipv6 ? p->type >= 128 && p->type != 137 : is_echo(p, p->type);
+}
+
+/*
+ * Tells the sender of a packet, a container behind `at`, what became of it, in place of the packet: RFC 792 and RFC 4443.
+ * `reason` counts those that nobody is told of.
  */
 static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *p, __u32 number, __u32 mtu)
 {
@@ -203,7 +230,7 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 	__u8 quote[QUOTED] = {};
 	__s64 sum;
 
-	if (!at || !c || p->error || p->later || (!mtu && p->protocol == IPPROTO_ICMP && !is_echo(p, p->type)))
+	if (!at || !c || !may_tell(p))
 		return drop(p, number, reason);
 	if (!at->gateway[p->ipv6 & 1].lo || quoted < sizeof(struct iphdr) || quoted > QUOTED ||
 	    bpf_skb_load_bytes(skb, ETH_HLEN, quote, quoted))
@@ -253,12 +280,14 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 		__builtin_memset(&e->ip, 0, sizeof(e->ip));
 		*(__u8 *)&e->ip = 0x45;
 		e->ip.tot_len = bpf_htons(sizeof(e->ip) + ICMP_HEADER + quoted);
+		/* Without an identification, so nobody may fragment it (RFC 6864, 4.1). */
+		e->ip.frag_off = bpf_htons(0x4000);
 		e->ip.ttl = OUTER_TTL;
 		e->ip.protocol = IPPROTO_ICMP;
 		e->ip.daddr = v4_of(&p->key.source);
 		e->ip.saddr = v4_of(&at->gateway[0]);
-		header = bpf_htons(0x4500) + (__u64)e->ip.tot_len + bpf_htons(OUTER_TTL << 8 | IPPROTO_ICMP) +
-			 e->ip.saddr + e->ip.daddr;
+		header = bpf_htons(0x4500) + (__u64)e->ip.tot_len + e->ip.frag_off +
+			 bpf_htons(OUTER_TTL << 8 | IPPROTO_ICMP) + e->ip.saddr + e->ip.daddr;
 		e->ip.check = ~fold(header);
 		e->type = kind >> 8;
 		e->code = kind;

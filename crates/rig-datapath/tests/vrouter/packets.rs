@@ -485,6 +485,19 @@ fn a_route_to_all_of_ipv6_is_none_for_ipv4() {
     lab.nodes[0].passes(&tcp(SYN, at(v6_of(0, 0), 1000), at(v6_of(0, 1), 80)));
 }
 
+/// What a container sends in another frame than one to the router.
+fn bridged(node: &Node, to: Mac, packet: &[u8]) -> Outcome {
+    node.give(Side::Container, &framed(mac_of(0, 0), to, packet), "c0")
+}
+
+/// A message of ICMPv6 with its checksum.
+fn icmpv6(from: IpAddr, to: IpAddr, ttl: u8, mut message: Vec<u8>) -> Vec<u8> {
+    let (IpAddr::V6(a), IpAddr::V6(b)) = (from, to) else { panic!() };
+    let sum = Sum::pseudo_v6(a, b, protocol::ICMPV6, message.len()).bytes(&message);
+    message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
+    frames::ip(from, to, protocol::ICMPV6, ttl, &message)
+}
+
 fn ping(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
     let mut echo = [0; 64];
     let length = rig_wire::icmp::write_echo(&mut echo, 8, (7, 1), b"ping").unwrap();
@@ -574,4 +587,51 @@ fn ipv4_addresses_in_ipv6_packets_are_none() {
     let mapped = |address: Ipv4Addr| IpAddr::from(address.to_ipv6_mapped());
     let packet = tcp(SYN, at(mapped(v4_of(0, 0)), 1000), at(mapped(v4_of(0, 1)), 80));
     assert_eq!(lab.nodes[0].refuses(&packet), Reason::InvalidPacket);
+}
+
+#[test]
+fn neighbor_solicitations_that_cannot_be_are_not_answered() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    vrf.routes.insert("::/0".parse().unwrap(), NextHop::Interface(2));
+    node.apply();
+    let (from, group) = (v6_of(0, 0), "ff02::1:ff00:11".parse::<IpAddr>().unwrap());
+    let question = |target: &str| {
+        let IpAddr::V6(target) = target.parse().unwrap() else { panic!() };
+        [&[135, 0, 0, 0, 0, 0, 0, 0][..], &target.octets()].concat()
+    };
+    let good = icmpv6(from, group, 255, question("2001:db8::9"));
+    assert_eq!(bridged(node, Mac([0x33; 6]), &good).verdict, Verdict::Redirect);
+    let mut short = good.clone();
+    short[5] = 8;
+    let many = icmpv6(from, group, 255, question("ff02::9"));
+    let header = [&[58, 0, 0, 0, 0, 0, 0, 9][..], &question("2001:db8::9")].concat();
+    let piece = frames::ip(from, group, 44, 255, &header);
+    let ipv4 = icmpv6(from, group, 255, question("::ffff:10.7.0.11"));
+    for packet in [short, many, piece, ipv4] {
+        assert_eq!(node.reason(|| bridged(node, Mac([0x33; 6]), &packet)), Reason::InvalidArp, "{packet:02x?}");
+    }
+}
+
+#[test]
+fn nobody_is_told_of_errors_or_of_packets_to_many() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    for all in ["0.0.0.0/0", "::/0"] {
+        vrf.routes.insert(all.parse().unwrap(), NextHop::Interface(2));
+    }
+    node.apply();
+    // An error that is not known (RFC 4443, 2.4 e), and a redirect.
+    for kind in [100, 137] {
+        let packet = icmpv6(v6_of(0, 0), v6_of(0, 1), 1, vec![kind, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(node.refuses(&packet), Reason::TtlExceeded, "type {kind}");
+    }
+    for to in ["224.1.2.3", "ff0e::7"] {
+        let to: IpAddr = to.parse().unwrap();
+        let from = if to.is_ipv4() { v4_of(0, 0).into() } else { v6_of(0, 0) };
+        let packet = Frame::new(L4::Udp, at(from, 1000), at(to, 80)).ttl(1).packet();
+        assert_eq!(node.refuses(&packet), Reason::TtlExceeded, "{to}");
+    }
 }
