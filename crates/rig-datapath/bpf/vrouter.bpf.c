@@ -301,6 +301,8 @@ int from_underlay(struct __sk_buff *skb)
 	}
 	if (reason)
 		return drop(p, 0, reason);
+	if (p->l3 + p->length > o.end)
+		return drop(p, 0, REASON_INVALID_PACKET);
 	next_hop = *found;
 	nh = next_hop_at(next_hop);
 	if (nh && nh->kind == TO_VRF) {

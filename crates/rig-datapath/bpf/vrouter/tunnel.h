@@ -152,6 +152,8 @@ static always_inline int encapsulate(struct __sk_buff *skb, const struct packet 
 struct outer {
 	__u32 source;
 	__u32 label;
+	/* Where it ends, by its own headers: what is behind is the link's padding. */
+	__u32 end;
 	__u8 encapsulation;
 	__u8 class;
 };
@@ -169,6 +171,7 @@ static always_inline int parse_outer(struct __sk_buff *skb, const struct control
 		return 0;
 	o->source = outer->ip.saddr;
 	o->class = outer->ip.tos;
+	o->end = ETH_HLEN + bpf_ntohs(outer->ip.tot_len);
 	if (outer->ip.protocol == IPPROTO_GRE) {
 		struct mpls_over_gre *m = (void *)outer;
 
@@ -177,8 +180,13 @@ static always_inline int parse_outer(struct __sk_buff *skb, const struct control
 		o->encapsulation = MPLS_OVER_GRE;
 		label = &m->label;
 	} else if (outer->ip.protocol == IPPROTO_UDP) {
+		__u32 udp_end;
+
 		if ((void *)(outer + 1) > end)
 			return 0;
+		udp_end = ETH_HLEN + sizeof(struct iphdr) + bpf_ntohs(outer->udp.len);
+		if (o->end > udp_end)
+			o->end = udp_end;
 		if (outer->udp.dest == bpf_htons(MPLS_PORT)) {
 			struct mpls_over_udp *m = (void *)outer;
 
@@ -210,7 +218,7 @@ static always_inline int parse_outer(struct __sk_buff *skb, const struct control
 		__u32 entry = bpf_ntohl(*label);
 
 		/* One label: whoever gave it out wants no other in front. */
-		if (!(entry & BOTTOM_OF_STACK))
+		if (!(entry & BOTTOM_OF_STACK) && !*reason)
 			*reason = REASON_INVALID_LABEL;
 		o->label = entry >> 12;
 	}

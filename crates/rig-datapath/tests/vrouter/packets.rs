@@ -582,6 +582,32 @@ fn a_packet_ends_where_its_header_says() {
 }
 
 #[test]
+fn what_a_tunnel_brings_ends_where_its_headers_say() {
+    let inner = tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
+    for encapsulation in Encapsulation::ALL {
+        let Some(lab) = Lab::new(2, 1, encapsulation) else { return };
+        let node = &lab.nodes[1];
+        let good = wrapped(encapsulation, &inner, 64, 50000, 0);
+        // The lowest byte of IP's length, and of UDP's.
+        for at in [3, 25] {
+            let mut short = good.clone();
+            short[at] -= 1;
+            let give = || node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &short), "wire");
+            if at == 3 || encapsulation != Encapsulation::MplsOverGre {
+                assert_eq!(node.reason(give), Reason::InvalidPacket, "{encapsulation:?}, byte {at}");
+            }
+        }
+        let mut piece = good.clone();
+        piece[6] = 0x20;
+        // Of what it carries nothing is looked at.
+        let last_of_stack = if encapsulation == Encapsulation::MplsOverGre { 26 } else { 30 };
+        piece[last_of_stack] &= !1;
+        let give = || node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &piece), "wire");
+        assert_eq!(node.reason(give), Reason::Fragments, "{encapsulation:?}");
+    }
+}
+
+#[test]
 fn ipv4_addresses_in_ipv6_packets_are_none() {
     let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
     let mapped = |address: Ipv4Addr| IpAddr::from(address.to_ipv6_mapped());
