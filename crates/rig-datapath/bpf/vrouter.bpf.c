@@ -107,6 +107,15 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	return bpf_redirect_neigh(nh->ifindex, &gateway, sizeof(gateway), 0);
 }
 
+/* Whether a next hop leads to an interface here whose packets are held against lists. */
+static __attribute__((noinline)) int has_policy(__u32 next_hop)
+{
+	const struct next_hop *nh = next_hop_at(next_hop);
+	const struct interface *to = nh && nh->kind == TO_INTERFACE ? interface_at(nh->number) : 0;
+
+	return to && to->flags & HAS_POLICY;
+}
+
 SEC("tcx/ingress")
 int from_container(struct __sk_buff *skb)
 {
@@ -118,7 +127,7 @@ int from_container(struct __sk_buff *skb)
 	struct route bridged = {};
 	struct way to = {};
 	struct ethhdr *ethernet;
-	int reason, is_routed;
+	int reason, is_routed, is_held;
 	__be16 type;
 
 	if (!p || !c)
@@ -163,19 +172,26 @@ int from_container(struct __sk_buff *skb)
 			return drop(p, number, REASON_L2_NO_ROUTE);
 		bridged = *r;
 	}
-	if (at->flags & HAS_POLICY) {
-		reason = follow(skb, p, number, 0, c, &to);
-		if (reason)
-			return drop(p, number, reason);
-	} else {
+	is_held = at->flags & HAS_POLICY;
+	if (!is_held) {
 		__u32 hash;
 
 		p->key.at = AT(number, p->protocol);
-		hash = hash_of(&p->key);
+		hash = hash_of_packet(p);
+		to.route = bridged;
 		reason = is_routed ? resolve(at->vrf, &p->key.destination, hash, &to.route) : 0;
 		if (reason)
 			return drop(p, number, reason);
 		to.tunnel_port = tunnel_port(hash);
+		is_held = has_policy(to.route.next_hop);
+	}
+	if (is_held) {
+		reason = follow(skb, p, number, 0, c, &to);
+		if (reason)
+			return drop(p, number, reason);
+		/* Rules were those for whom the packet's address names; its frame's must not name another. */
+		if (!is_routed && bridged.next_hop != to.route.next_hop && has_policy(bridged.next_hop))
+			return drop(p, number, REASON_INVALID_NH);
 	}
 	if (!is_routed)
 		to.route = bridged;
@@ -321,7 +337,7 @@ int from_underlay(struct __sk_buff *skb)
 		} else {
 			struct route r = {};
 
-			reason = resolve(p->vrf, &p->key.destination, hash_of(&p->key), &r);
+			reason = resolve(p->vrf, &p->key.destination, hash_of_packet(p), &r);
 			if (reason)
 				return drop(p, 0, reason);
 			next_hop = r.next_hop;

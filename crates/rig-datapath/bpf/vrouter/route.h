@@ -41,6 +41,16 @@ static always_inline __u32 hash_of(const struct flow_key *k)
 	return h >> 32;
 }
 
+/* As `hash_of`, the same for all pieces of a packet, of which the first alone has ports. */
+static always_inline __u32 hash_of_packet(const struct packet *p)
+{
+	struct flow_key k = p->key;
+
+	if (p->fragment)
+		k.source_port = k.destination_port = 0;
+	return hash_of(&k);
+}
+
 static always_inline __u16 tunnel_port(__u32 hash)
 {
 	return FIRST_TUNNEL_PORT + (hash >> 18);

@@ -171,7 +171,8 @@ pub struct Interface {
     pub gateway: Option<Ipv4Addr>,
     /// As `gateway`.
     pub gateway6: Option<Ipv6Addr>,
-    /// What it may send and receive. Without it no packet of the interface is of a flow, and all are let through.
+    /// What it may send and receive. Without it all is let through that the other end's lets, and packets are of a flow only
+    /// where the other end is here and has one.
     pub policy: Option<Policy>,
 }
 

@@ -661,3 +661,47 @@ fn nobody_is_told_of_errors_or_of_packets_to_many() {
         assert_eq!(node.refuses(&packet), Reason::TtlExceeded, "{to}");
     }
 }
+
+#[test]
+fn rules_of_the_receiver_are_for_senders_without_rules_too() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    node.config.lists = BTreeMap::from([(1, List { rules: vec![], otherwise: Action::Deny })]);
+    let mut set = |number: u32, policy: Option<Policy>| {
+        node.config.interfaces.get_mut(&number).unwrap().policy = policy;
+    };
+    set(1, None);
+    set(2, Some(Policy { inward: vec![1], ..Policy::default() }));
+    node.apply();
+    let (a, b, c) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80), at(v4_of(0, 2), 80));
+    assert_eq!(node.refuses(&tcp(SYN, a, b)), Reason::Policy);
+    node.passes(&tcp(SYN, a, c));
+    assert_eq!(node.reason(|| bridged(node, mac_of(0, 1), &tcp(SYN, a, b))), Reason::Policy);
+    // In a frame for one, a packet for another, whose rules allow it.
+    assert_eq!(node.reason(|| bridged(node, mac_of(0, 1), &tcp(SYN, a, c))), Reason::InvalidNh);
+    assert_eq!(bridged(node, mac_of(0, 2), &tcp(SYN, a, c)).verdict, Verdict::Redirect);
+}
+
+#[test]
+fn the_pieces_of_a_packet_go_one_way() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    node.config.interfaces.values_mut().for_each(|interface| interface.policy = None);
+    let anycast = Ipv4Addr::new(10, 7, 50, 1);
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let ways = NextHop::Ecmp(vec![NextHop::Interface(2), NextHop::Interface(3)]);
+    vrf.routes.insert(IpAddr::from(anycast).into(), ways);
+    node.apply();
+    for port in 1000..1032 {
+        let datagram = Frame::new(L4::Udp, at(v4_of(0, 0), port), at(anycast, 80)).payload(&[9; 64]).packet();
+        let piece = |offset: u16, from: usize, to: usize| {
+            let mut piece = frames::ip(v4_of(0, 0).into(), anycast.into(), protocol::UDP, 64, &datagram[from..to]);
+            piece[6..8].copy_from_slice(&offset.to_be_bytes());
+            piece[10..12].fill(0);
+            let sum = rig_wire::checksum::of(&piece[..20]);
+            piece[10..12].copy_from_slice(&sum.to_be_bytes());
+            Ethernet::parse(&node.passes(&piece)).unwrap().destination()
+        };
+        assert_eq!(piece(0x2000, 20, 52), piece(4, 52, 92), "port {port}");
+    }
+}
