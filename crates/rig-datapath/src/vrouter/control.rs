@@ -415,7 +415,7 @@ fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) ->
 
 /// Bytes of the largest packet that a tc program may make (the kernel's SKB_MAX_ALLOC, of four pages); those that are still to
 /// be cut into segments may be larger.
-const LARGEST: u16 = 16_000;
+pub(super) const LARGEST: u16 = 16_000;
 
 fn through(encapsulation: Encapsulation, own: Ipv4Addr, to: Ipv4Addr, peer: &Peer, mac: Mac) -> shape::NextHop {
     shape::NextHop {

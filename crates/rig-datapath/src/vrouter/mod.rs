@@ -13,6 +13,7 @@ mod config;
 mod control;
 pub mod keep;
 mod load;
+pub mod model;
 mod numbers;
 mod reason;
 pub mod replay;

@@ -114,6 +114,13 @@ plain! {
         at: u32,
     }
 
+    pub(crate) struct FragmentKey: 40 {
+        source: Address,
+        destination: Address,
+        at: u32,
+        identification: u32,
+    }
+
     pub(crate) struct Flow: 48 {
         packets: u64,
         bytes: u64,

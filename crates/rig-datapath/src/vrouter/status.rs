@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::Error;
 
+use super::config::Config;
 use super::control::Router;
 use super::reason::Reason;
-use super::shape::{self, Control, FlowKey, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
+use super::shape::{self, Control, FlowKey, FragmentKey, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
 
 /// Packets of an interface; bytes with their Ethernet headers. A packet that is still to be cut into segments is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -161,5 +162,24 @@ impl Router {
     pub fn set_tick(&mut self, tick: u32) -> Result<(), Error> {
         self.control.fixed_tick = tick;
         self.tables.controls.set(&0_u32, &self.control)
+    }
+    /// Forgets its configuration, all flows and all that was counted; what was dropped last stays on its list.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        self.apply(&Config::default())?;
+        for key in self.tables.flows.keys::<FlowKey>() {
+            self.tables.flows.remove(&key)?;
+        }
+        for key in self.tables.fragments.keys::<FragmentKey>() {
+            self.tables.fragments.remove(&key)?;
+        }
+        for interface in 0..=self.sizes.interfaces {
+            self.tables.begun.set(&interface, &0_u64)?;
+            self.tables.ended.set(&interface, &0_u64)?;
+            self.tables.traffic.set_all_cpus(interface, &shape::Traffic::default())?;
+            for reason in Reason::ALL {
+                self.tables.drops.set_all_cpus(interface * REASONS + reason.number(), &0_u64)?;
+            }
+        }
+        Ok(())
     }
 }

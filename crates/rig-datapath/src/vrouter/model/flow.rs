@@ -1,0 +1,277 @@
+//! Flows: what was let through once, which answers may come without asking the rules, and when they end.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rig_wire::protocol::{ICMP, ICMPV6, TCP};
+
+use super::super::config::{Action, Config, List, NextHop};
+use super::super::reason::Reason;
+use super::super::shape::TICK_SHIFT;
+use super::super::sweep::Timeouts;
+use super::packet::{Packet, Tuple, request_of};
+use super::route::{self, By};
+
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+
+/// Packets of one direction: by the interface that they come from, or that they go to where they come by a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) interface: u32,
+    pub(super) tuple: Tuple,
+}
+
+/// What TCP has said, by the one who began and by the one who answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Seen {
+    pub(super) syn: [bool; 2],
+    pub(super) fin: [bool; 2],
+    pub(super) rst: bool,
+}
+
+/// One direction of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Flow {
+    /// The direction of the packet that began it.
+    pub(super) forward: bool,
+    pub(super) denied: bool,
+    /// Of the configuration under which it was let through.
+    epoch: u32,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) reverse_interface: u32,
+    way: NextHop,
+    pub(super) tunnel_port: u16,
+    pub(super) tcp: Seen,
+    tick: u32,
+}
+
+/// Where a packet goes, and what its tunnel packet has for a source port.
+#[derive(Debug, Clone)]
+pub(super) struct Way {
+    pub(super) next_hop: NextHop,
+    pub(super) tunnel_port: u16,
+}
+
+#[derive(Debug)]
+pub(super) struct Flows {
+    capacity: usize,
+    pub(super) all: BTreeMap<Key, Flow>,
+    /// Ports, and the type of ICMP, of packets in pieces, which their first piece has.
+    pieces: HashMap<(Key, u32), (u16, u16, u8)>,
+    epoch: u32,
+}
+
+/// What a list says: the first rule that matches.
+fn allows(list: &List, remote: IpAddr, protocol: u8, port: u16) -> bool {
+    let mut rules = list.rules.iter().filter(|rule| {
+        rule.protocol.is_none_or(|of| of == protocol)
+            && rule.ports.contains(&port)
+            && (rule.remote.is_empty() || rule.remote.iter().any(|prefix| prefix.contains(&remote)))
+    });
+    rules.next().map_or(list.otherwise, |rule| rule.action) == Action::Allow
+}
+
+/// Whether a connection may be: by what the interface that begins it may send, and the other may receive, where they are here.
+fn is_let_through(config: &Config, tuple: &Tuple, icmp: u8, from: Option<u32>, to: Option<u32>) -> bool {
+    let policy = |interface: Option<u32>| config.interfaces.get(&interface?)?.policy.as_ref();
+    let port = if matches!(tuple.protocol, ICMP | ICMPV6) { icmp.into() } else { tuple.destination_port };
+    let all = |lists: &[u32], remote| {
+        let mut lists = lists.iter().filter_map(|list| config.lists.get(list));
+        lists.all(|list| allows(list, remote, tuple.protocol, port))
+    };
+    policy(from).is_none_or(|policy| all(&policy.outward, tuple.destination))
+        && policy(to).is_none_or(|policy| all(&policy.inward, tuple.source))
+}
+
+impl Flows {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, all: BTreeMap::new(), pieces: HashMap::new(), epoch: 0 }
+    }
+
+    /// Routes and rules are others from now on: each flow is held against them with its next packet.
+    pub(super) fn turn_over(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Connections of an interface, both directions of each as one.
+    pub(super) fn connections(&self, interface: u32) -> usize {
+        self.all.iter().filter(|(key, flow)| key.interface == interface && flow.forward).count()
+    }
+
+    /// The way of a packet of an interface's that has a policy, or that goes to one.
+    pub(super) fn follow(
+        &mut self,
+        config: &Config,
+        p: &mut Packet,
+        interface: u32,
+        by: By,
+        tick: u32,
+    ) -> Result<Way, Reason> {
+        self.join_pieces(p, interface)?;
+        let key = Key { interface, tuple: p.tuple };
+        let known = self.all.get(&key);
+        if p.is_error && known.is_none() {
+            return Err(Reason::Policy);
+        }
+        if known.is_none_or(|flow| flow.epoch != self.epoch)
+            && let Some(unremembered) = self.decide(config, p, key, by, tick)?
+        {
+            return Ok(unremembered);
+        }
+        let flow = self.all.get_mut(&key).ok_or(Reason::InvalidIf)?;
+        if flow.denied {
+            return Err(Reason::FlowActionDrop);
+        }
+        flow.packets += 1;
+        flow.bytes += p.length as u64;
+        flow.tick = tick;
+        let way = Way { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port };
+        if key.tuple.protocol == TCP && !p.is_error {
+            self.note_tcp(key, p.tcp_flags);
+        }
+        Ok(way)
+    }
+
+    /// A piece behind the first has its ports from that one (RFC 791, 3.2), which has come before.
+    fn join_pieces(&mut self, p: &mut Packet, interface: u32) -> Result<(), Reason> {
+        let Some(fragment) = p.fragment else { return Ok(()) };
+        let whose = (Key { interface, tuple: p.tuple.without_ports() }, fragment.identification);
+        if fragment.later {
+            let ports = self.pieces.get(&whose).ok_or(Reason::Fragments)?;
+            (p.tuple.source_port, p.tuple.destination_port, p.icmp) = *ports;
+        } else {
+            self.pieces.insert(whose, (p.tuple.source_port, p.tuple.destination_port, p.icmp));
+        }
+        Ok(())
+    }
+
+    /// Holds a packet against routes and rules. Afterwards it is of a flow, but for what the router itself answers.
+    fn decide(&mut self, config: &Config, p: &Packet, key: Key, by: By, tick: u32) -> Result<Option<Way>, Reason> {
+        let vrf = config.interfaces.get(&key.interface).ok_or(Reason::InvalidIf)?.vrf;
+        // To oneself: both directions would be the same (CVE-1999-0016).
+        if p.tuple.source == p.tuple.destination {
+            return Err(Reason::InvalidSource);
+        }
+        let back = route::way_back(config, vrf, p.tuple.source, by)?;
+        let hash = route::hash(&p.tuple, p.tuple.protocol);
+        let tunnel_port = route::tunnel_port(hash);
+        let way = match by {
+            By::Peer(_) => NextHop::Interface(key.interface),
+            By::Interface(_) => route::resolve(config, vrf, p.tuple.destination, hash)?,
+        };
+        if way == NextHop::Gateway {
+            return Ok(Some(Way { next_hop: way, tunnel_port }));
+        }
+        let (from, to) = match (by, &way) {
+            (By::Peer(_), _) => (None, Some(key.interface)),
+            (By::Interface(_), NextHop::Interface(other)) => (Some(key.interface), Some(*other)),
+            (By::Interface(_), _) => (Some(key.interface), None),
+        };
+        let reverse_interface = if let NextHop::Interface(other) = way { other } else { key.interface };
+        let forward = self.all.get(&key).is_none_or(|flow| flow.forward);
+        // Rules are for the direction that began it.
+        let is_allowed = match forward {
+            true => is_let_through(config, &p.tuple, p.icmp, from, to),
+            false => {
+                let request = request_of(p.icmp, p.is_v6());
+                is_let_through(config, &p.tuple.reversed(), request, to, from)
+            }
+        };
+        if !is_allowed {
+            let Some(flow) = self.all.get_mut(&key) else { return Err(Reason::Policy) };
+            (flow.denied, flow.epoch) = (true, self.epoch);
+            return Err(Reason::FlowActionDrop);
+        }
+        let answers = Key { interface: reverse_interface, tuple: p.tuple.reversed() };
+        let new = Flow {
+            forward: true,
+            denied: false,
+            epoch: self.epoch,
+            packets: 0,
+            bytes: 0,
+            reverse_interface,
+            way: way.clone(),
+            tunnel_port,
+            tcp: Seen::default(),
+            tick,
+        };
+        let answer = Flow {
+            forward: false,
+            reverse_interface: key.interface,
+            way: back,
+            tunnel_port: route::tunnel_port(route::hash(&answers.tuple, p.tuple.protocol)),
+            ..new.clone()
+        };
+        if let Some(flow) = self.all.get_mut(&key) {
+            let moved = forward && flow.reverse_interface != reverse_interface;
+            (flow.way, flow.reverse_interface) = (way, reverse_interface);
+            (flow.denied, flow.epoch) = (false, self.epoch);
+            // Answers come by another way than before.
+            if moved && self.all.len() < self.capacity {
+                self.all.entry(answers).or_insert(answer);
+            }
+            return Ok(None);
+        }
+        let most = config.interfaces[&key.interface].policy.as_ref().and_then(|policy| policy.most_flows);
+        if most.is_some_and(|most| self.connections(key.interface) >= most as usize) {
+            return Err(Reason::NewFlows);
+        }
+        let wanted = 1 + usize::from(!self.all.contains_key(&answers));
+        if self.all.len() + wanted > self.capacity {
+            return Err(Reason::FlowTableFull);
+        }
+        self.all.entry(answers).or_insert(answer);
+        self.all.insert(key, new);
+        Ok(None)
+    }
+
+    fn note_tcp(&mut self, key: Key, flags: u8) {
+        let Some(flow) = self.all.get(&key) else { return };
+        let (forward, other) = (flow.forward, Key { interface: flow.reverse_interface, tuple: key.tuple.reversed() });
+        let Some(began) = self.all.get_mut(if forward { &key } else { &other }) else { return };
+        let (seen, who) = (&mut began.tcp, usize::from(!forward));
+        // A connection that is opened anew with the same ports is another one.
+        if forward && flags & SYN != 0 && (seen.rst || seen.fin[0] || seen.fin[1]) {
+            *seen = Seen::default();
+        }
+        seen.syn[who] |= flags & SYN != 0;
+        seen.fin[who] |= flags & FIN != 0;
+        seen.rst |= flags & RST != 0;
+    }
+
+    /// Ends connections that have been silent for too long, both directions together; how many.
+    pub(super) fn sweep(&mut self, timeouts: &Timeouts, tick: u32) -> usize {
+        let silent = |flow: &Flow| Duration::from_nanos(u64::from(tick.saturating_sub(flow.tick)) << TICK_SHIFT);
+        let keys: Vec<Key> = self.all.keys().copied().collect();
+        let mut ended = 0;
+        for key in keys {
+            let Some(flow) = self.all.get(&key) else { continue };
+            let reverse = Key { interface: flow.reverse_interface, tuple: key.tuple.reversed() };
+            let other = self.all.get(&reverse);
+            // The direction that began it speaks for both.
+            if !flow.forward && other.is_some() {
+                continue;
+            }
+            let quiet = other.map_or(silent(flow), |other| silent(flow).min(silent(other)));
+            if quiet >= timeout(timeouts, key.tuple.protocol, flow.tcp) {
+                self.all.remove(&reverse);
+                self.all.remove(&key);
+                ended += 1;
+            }
+        }
+        ended
+    }
+}
+
+fn timeout(timeouts: &Timeouts, protocol: u8, tcp: Seen) -> Duration {
+    match protocol {
+        TCP if tcp.rst || tcp.fin == [true, true] => timeouts.closed,
+        TCP if tcp.syn == [true, false] => timeouts.opening,
+        TCP => timeouts.established,
+        _ => timeouts.other,
+    }
+}

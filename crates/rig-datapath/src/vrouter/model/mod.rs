@@ -1,0 +1,397 @@
+//! The vRouter's rules in plain Rust: what the programs shall do with each packet, for differential tests.
+//!
+//! It knows nothing of tables, numbers of next hops and compiled lists, and has no shortcuts: each packet's routes and rules are
+//! looked up in the configuration itself. Packets that are still to be cut into segments are none of its.
+
+mod answer;
+mod flow;
+mod packet;
+mod route;
+mod tunnel;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use rig_wire::ethernet::{self, Mac, ethertype};
+
+use super::config::{Config, Encapsulation, NextHop, Tunnel, Vni};
+use super::control::LARGEST;
+use super::reason::Reason;
+use super::status::Traffic;
+use super::sweep::Timeouts;
+use super::trial::{Side, Verdict};
+use answer::Became;
+use flow::{Flows, Way};
+use packet::{Packet, word};
+use route::By;
+use tunnel::Outer;
+
+const ETHERNET: usize = ethernet::HEADER;
+
+/// What came of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// Why it was dropped, or, where its sender was told in its place, of what.
+    pub reason: Option<Reason>,
+    pub out: Option<Out>,
+    /// As it goes out; as it came where it does not. Of a tunnel's packet the link's addresses are the kernel's to fill in.
+    pub frame: Vec<u8>,
+}
+
+/// By what a frame goes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Out {
+    /// A container's interface, by its number.
+    Interface(u32),
+    Tunnel(Tunnel),
+}
+
+/// One direction of a flow, as [`Flow`](super::Flow) has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Known {
+    pub interface: u32,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub packets: u64,
+    pub bytes: u64,
+    pub forward: bool,
+    pub denied: bool,
+    pub reverse_interface: u32,
+    pub tunnel_port: u16,
+}
+
+/// A router with a configuration, and what it remembers.
+#[derive(Debug)]
+pub struct Model {
+    config: Config,
+    flows: Flows,
+    /// Packets of interfaces.
+    traffic: BTreeMap<u32, Traffic>,
+    /// By interface, 0 for none.
+    drops: BTreeMap<(u32, Reason), u64>,
+}
+
+/// A frame and by what it goes out.
+type Sent = (Out, Vec<u8>);
+
+/// Why a packet does not go on, and which interface that counts for.
+struct Refused {
+    interface: u32,
+    reason: Reason,
+    /// What its sender is told.
+    told: Option<Vec<u8>>,
+}
+
+impl Model {
+    /// For so many directions of flows.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            config: Config::default(),
+            flows: Flows::new(capacity),
+            traffic: BTreeMap::new(),
+            drops: BTreeMap::new(),
+        }
+    }
+
+    /// See [`Router::apply`](super::Router::apply). The configuration is a valid one.
+    pub fn apply(&mut self, config: &Config) {
+        self.config = config.clone();
+        self.flows.turn_over();
+    }
+
+    /// See [`Sweeper::sweep`](super::Sweeper::sweep).
+    pub fn sweep(&mut self, timeouts: &Timeouts, tick: u32) -> usize {
+        self.flows.sweep(timeouts, tick)
+    }
+
+    /// Packets and bytes of an interface.
+    pub fn traffic(&self, interface: u32) -> Traffic {
+        self.traffic.get(&interface).copied().unwrap_or_default()
+    }
+
+    /// Dropped packets, by interface, 0 for none, and reason.
+    pub fn drops(&self) -> &BTreeMap<(u32, Reason), u64> {
+        &self.drops
+    }
+
+    pub fn connections(&self, interface: u32) -> usize {
+        self.flows.connections(interface)
+    }
+
+    /// Flows, in their order.
+    pub fn flows(&self) -> Vec<Known> {
+        let known = |(key, flow): (&flow::Key, &flow::Flow)| Known {
+            interface: key.interface,
+            protocol: key.tuple.protocol,
+            source: SocketAddr::new(key.tuple.source, key.tuple.source_port),
+            destination: SocketAddr::new(key.tuple.destination, key.tuple.destination_port),
+            packets: flow.packets,
+            bytes: flow.bytes,
+            forward: flow.forward,
+            denied: flow.denied,
+            reverse_interface: flow.reverse_interface,
+            tunnel_port: flow.tunnel_port,
+        };
+        let mut all: Vec<Known> = self.flows.all.iter().map(known).collect();
+        all.sort();
+        all
+    }
+
+    /// A frame that comes in by an interface, the kernel's number of it, in a tick of 2^27 ns.
+    pub fn packet(&mut self, side: Side, index: u32, frame: &[u8], tick: u32) -> Outcome {
+        let sent = match side {
+            Side::Container => self.from_container(index, frame, tick).map(Some),
+            Side::Underlay => self.from_underlay(frame, tick),
+            Side::Nowhere => Ok(None),
+        };
+        let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec() };
+        let (reason, out, frame) = match sent {
+            Ok(None) => return left(Verdict::Pass, None),
+            Ok(Some((out, frame))) => (None, out, frame),
+            Err(refused) => {
+                *self.drops.entry((refused.interface, refused.reason)).or_default() += 1;
+                let Some(told) = refused.told else { return left(Verdict::Drop, Some(refused.reason)) };
+                (Some(refused.reason), Out::Interface(refused.interface), told)
+            }
+        };
+        if let Out::Interface(number) = out {
+            let traffic = self.traffic.entry(number).or_default();
+            traffic.out_packets += 1;
+            traffic.out_bytes += frame.len() as u64;
+        }
+        Outcome { verdict: Verdict::Redirect, reason, out: Some(out), frame }
+    }
+
+    fn from_container(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Sent, Refused> {
+        let known = self.config.interfaces.iter().find(|(_, interface)| interface.index == index);
+        let Some((&number, _)) = known else { return Err(refused(0)(Reason::InvalidIf)) };
+        let traffic = self.traffic.entry(number).or_default();
+        traffic.in_packets += 1;
+        traffic.in_bytes += frame.len() as u64;
+        let refused = refused(number);
+        let Some(kind) = word(frame, 12) else { return Err(refused(Reason::InvalidPacket)) };
+        let interface = &self.config.interfaces[&number];
+        let (vrf, mac) = (interface.vrf, interface.mac);
+        if kind == ethertype::ARP {
+            let (asked, answer) = answer::arp(frame, self.config.mac).map_err(&refused)?;
+            self.answers_for(number, asked.into()).map_err(&refused)?;
+            return Ok((Out::Interface(number), answer));
+        }
+        if kind != ethertype::IPV4 && kind != ethertype::IPV6 {
+            return Err(refused(Reason::InvalidProtocol));
+        }
+        let mut p = Packet::parse(&frame[ETHERNET..], kind == ethertype::IPV6).map_err(&refused)?;
+        if answer::is_solicitation(&p) {
+            let (asked, answer) = answer::solicitation(frame, &p, mac, self.config.mac).map_err(&refused)?;
+            self.answers_for(number, asked.into()).map_err(&refused)?;
+            return Ok((Out::Interface(number), answer));
+        }
+        // For the router's address it is routed, for another one it stays in its network.
+        let destination = mac_at(frame, 0);
+        let bridged = if destination == self.config.mac {
+            None
+        } else {
+            let hop = self.config.vrfs.get(&vrf).and_then(|vrf| vrf.macs.get(&destination));
+            Some(hop.cloned().ok_or_else(|| refused(Reason::L2NoRoute))?)
+        };
+        let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
+        self.forward(frame, &p, number, way, bridged.is_some())
+    }
+
+    /// Whether the router answers for an address: it has a route there, which does not lead back to whoever asks.
+    fn answers_for(&self, number: u32, address: IpAddr) -> Result<(), Reason> {
+        let vrf = self.config.interfaces[&number].vrf;
+        match route::resolve(&self.config, vrf, address, 0) {
+            Ok(hop) if hop != NextHop::Interface(number) => Ok(()),
+            _ => Err(Reason::Unanswered),
+        }
+    }
+
+    fn has_policy(&self, hop: &NextHop) -> bool {
+        let NextHop::Interface(number) = hop else { return false };
+        self.config.interfaces.get(number).is_some_and(|interface| interface.policy.is_some())
+    }
+
+    /// Where a container's packet goes. It is of a flow where either end here has a policy.
+    fn way(&mut self, p: &mut Packet, number: u32, bridged: Option<&NextHop>, tick: u32) -> Result<Way, Reason> {
+        let interface = &self.config.interfaces[&number];
+        let mut held = interface.policy.is_some();
+        if !held {
+            let hash = route::hash(&p.spread_by(), p.tuple.protocol);
+            let next_hop = match bridged {
+                Some(hop) => hop.clone(),
+                None => route::resolve(&self.config, interface.vrf, p.tuple.destination, hash)?,
+            };
+            held = self.has_policy(&next_hop);
+            if !held {
+                return Ok(Way { next_hop, tunnel_port: route::tunnel_port(hash) });
+            }
+        }
+        let mut way = self.flows.follow(&self.config, p, number, By::Interface(number), tick)?;
+        if let Some(hop) = bridged {
+            // Rules were those for whom the packet's address names; its frame's must not name another.
+            if self.has_policy(hop) && way.next_hop != *hop {
+                return Err(Reason::InvalidNh);
+            }
+            way.next_hop = hop.clone();
+        }
+        Ok(way)
+    }
+
+    fn forward(&self, frame: &[u8], p: &Packet, number: u32, way: Way, bridged: bool) -> Result<Sent, Refused> {
+        let refused = refused(number);
+        let (mac, router) = (self.config.interfaces[&number].mac, self.config.mac);
+        if way.next_hop == NextHop::Gateway {
+            let answer = answer::echo(frame, p, mac, router).map_err(&refused)?;
+            return Ok((Out::Interface(number), answer));
+        }
+        if !bridged && p.ttl <= 1 {
+            return Err(self.tell(frame, p, number, Became::Expired));
+        }
+        if let NextHop::Tunnel(tunnel) = &way.next_hop {
+            let mtu = self.mtu(tunnel);
+            if p.length > usize::from(mtu) {
+                // This router does not cut packets into pieces itself.
+                return Err(match p.may_fragment {
+                    true => refused(Reason::TooBig),
+                    false => self.tell(frame, p, number, Became::TooBig(mtu)),
+                });
+            }
+        }
+        let (mut frame, mut p) = (frame.to_vec(), *p);
+        if !bridged {
+            count_down(&mut frame[ETHERNET..], &p);
+            p.ttl -= 1;
+        }
+        match way.next_hop {
+            NextHop::Interface(to) => Ok(self.delivered(frame, to, bridged)),
+            NextHop::Tunnel(tunnel) => {
+                let macs = if bridged { (mac_at(&frame, 0), mac_at(&frame, 6)) } else { (tunnel.mac, router) };
+                let Some(underlay) = &self.config.underlay else { return Err(refused(Reason::InvalidNh)) };
+                let wrapped = tunnel::wrap(&frame, &p, &tunnel, underlay.address, way.tunnel_port, macs);
+                Ok((Out::Tunnel(tunnel), wrapped))
+            }
+            _ => Err(refused(Reason::InvalidNh)),
+        }
+    }
+
+    /// The largest IP packet that a tunnel takes.
+    fn mtu(&self, tunnel: &Tunnel) -> u16 {
+        let peer = self.config.underlay.as_ref().and_then(|underlay| underlay.peers.get(&tunnel.peer));
+        peer.map_or(0, |peer| peer.mtu).min(LARGEST).saturating_sub(tunnel.encapsulation.overhead())
+    }
+
+    /// What becomes of a packet whose sender is told, if it may and can be.
+    fn tell(&self, frame: &[u8], p: &Packet, number: u32, became: Became) -> Refused {
+        let interface = &self.config.interfaces[&number];
+        let from = if p.is_v6() { interface.gateway6.map(IpAddr::from) } else { interface.gateway.map(IpAddr::from) };
+        let macs = (interface.mac, self.config.mac);
+        let told = from.filter(|_| answer::may_tell(p)).and_then(|from| answer::error(frame, p, became, from, macs));
+        let reason = match (became, told.is_some()) {
+            (Became::Expired, true) => Reason::TtlTold,
+            (Became::Expired, false) => Reason::TtlExceeded,
+            (Became::TooBig(_), true) => Reason::TooBigTold,
+            (Became::TooBig(_), false) => Reason::TooBig,
+        };
+        Refused { interface: number, reason, told }
+    }
+
+    /// To a container: from the router, but for what is bridged.
+    fn delivered(&self, mut frame: Vec<u8>, to: u32, bridged: bool) -> Sent {
+        if !bridged {
+            frame[..6].copy_from_slice(&self.config.interfaces[&to].mac.0);
+            frame[6..12].copy_from_slice(&self.config.mac.0);
+        }
+        (Out::Interface(to), frame)
+    }
+
+    /// `None` is the host's own.
+    fn from_underlay(&mut self, frame: &[u8], tick: u32) -> Result<Option<Sent>, Refused> {
+        let Some(underlay) = &self.config.underlay else { return Ok(None) };
+        let Some(outer) = Outer::parse(frame, underlay.address) else { return Ok(None) };
+        if !underlay.peers.contains_key(&outer.source) {
+            return Err(refused(0)(Reason::NoPeer));
+        }
+        let label = outer.label.map_err(refused(0))?;
+        let (is_v6, at) = inner_of(frame, &outer).map_err(refused(0))?;
+        let target = self.target(&outer, label).map_err(refused(0))?;
+        let mut p = Packet::parse(frame.get(at..).unwrap_or_default(), is_v6).map_err(refused(0))?;
+        if at + p.length > outer.end {
+            return Err(refused(0)(Reason::InvalidPacket));
+        }
+        let (to, bridged) = self.receiver(target, frame, &outer, &p).map_err(refused(0))?;
+        let NextHop::Interface(number) = to else { return Err(refused(0)(Reason::InvalidNh)) };
+        let refused = refused(number);
+        if self.has_policy(&to) {
+            let by = By::Peer(outer.source);
+            self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
+        }
+        let mut out = [&frame[..12], &tunnel::kind_of(&p).to_be_bytes(), &frame[at..]].concat();
+        tunnel::mark(&mut out[ETHERNET..], &p, outer.class).map_err(&refused)?;
+        if bridged {
+            out[..12].copy_from_slice(&frame[outer.inner..outer.inner + 12]);
+        }
+        Ok(Some(self.delivered(out, number, bridged)))
+    }
+
+    /// What a label or network identifier stands for.
+    fn target(&self, outer: &Outer, label: u32) -> Result<NextHop, Reason> {
+        if outer.encapsulation == Encapsulation::Vxlan {
+            return match self.config.vnis.get(&label).ok_or(Reason::InvalidVnid)? {
+                Vni::Vrf(vrf) => Ok(NextHop::Vrf(*vrf)),
+                Vni::Interface(number) => Ok(NextHop::Interface(*number)),
+            };
+        }
+        let hop = self.config.labels.get(&label).filter(|hop| **hop != NextHop::Discard);
+        hop.cloned().ok_or(Reason::InvalidLabel)
+    }
+
+    /// Who gets what came by a tunnel, and whether that is by the inner frame's address.
+    fn receiver(&self, target: NextHop, frame: &[u8], outer: &Outer, p: &Packet) -> Result<(NextHop, bool), Reason> {
+        let NextHop::Vrf(vrf) = target else { return Ok((target, false)) };
+        // The label is a whole network's.
+        let destination = mac_at(frame, outer.inner);
+        if outer.encapsulation == Encapsulation::Vxlan && destination != self.config.mac {
+            let hop = self.config.vrfs.get(&vrf).and_then(|vrf| vrf.macs.get(&destination));
+            return Ok((hop.cloned().ok_or(Reason::L2NoRoute)?, true));
+        }
+        let hash = route::hash(&p.spread_by(), 0);
+        Ok((route::resolve(&self.config, vrf, p.tuple.destination, hash)?, false))
+    }
+}
+
+fn refused(interface: u32) -> impl Fn(Reason) -> Refused {
+    move |reason| Refused { interface, reason, told: None }
+}
+
+fn mac_at(frame: &[u8], at: usize) -> Mac {
+    Mac(std::array::from_fn(|byte| frame.get(at + byte).copied().unwrap_or_default()))
+}
+
+/// One router further (RFC 1812, 5.3.1; RFC 8200, 3).
+fn count_down(packet: &mut [u8], p: &Packet) {
+    if p.is_v6() {
+        packet[7] -= 1;
+    } else if let (Some(old), Some(checksum)) = (word(packet, 8), word(packet, 10)) {
+        packet[8] -= 1;
+        let checksum = rig_wire::checksum::update(checksum, old, old - 0x0100);
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+/// Whether the packet in a tunnel's is IPv6, and where it begins.
+fn inner_of(frame: &[u8], outer: &Outer) -> Result<(bool, usize), Reason> {
+    let (kind, header) = if outer.encapsulation == Encapsulation::Vxlan {
+        (word(frame, outer.inner + 12).ok_or(Reason::InvalidPacket)?, ETHERNET)
+    } else {
+        // What is behind the last label says by itself what it is.
+        let first = frame.get(outer.inner).ok_or(Reason::InvalidPacket)?;
+        (if first >> 4 == 6 { ethertype::IPV6 } else { ethertype::IPV4 }, 0)
+    };
+    match kind {
+        ethertype::IPV4 | ethertype::IPV6 => Ok((kind == ethertype::IPV6, outer.inner + header)),
+        _ => Err(Reason::InvalidProtocol),
+    }
+}

@@ -1,0 +1,269 @@
+//! A container's packet as rules and routes see it: IPv4 (RFC 791) and IPv6 (RFC 8200), and what tells flows apart.
+//!
+//! A packet is as long as its own header says; what the frame has behind that is the link's padding.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
+
+use super::super::reason::Reason;
+
+const FRAGMENT_HEADER: u8 = 44;
+const LEAST_IPV4: usize = 20;
+const IPV6: usize = 40;
+/// Type, code, checksum and the four bytes that each kind of message has in its own way (RFC 792).
+const ICMP_HEADER: usize = 8;
+
+/// Who sends to whom. Of ICMP echoes both ports are the identifier, of other protocols 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Tuple {
+    pub(super) protocol: u8,
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+    pub(super) source_port: u16,
+    pub(super) destination_port: u16,
+}
+
+impl Tuple {
+    pub(super) fn reversed(self) -> Self {
+        Self {
+            protocol: self.protocol,
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+        }
+    }
+
+    /// Of packets that come in pieces: those behind the first do not have the ports.
+    pub(super) fn without_ports(self) -> Self {
+        Self { source_port: 0, destination_port: 0, ..self }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fragment {
+    pub(super) identification: u32,
+    /// Behind the first, so without the header of the protocol above.
+    pub(super) later: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packet {
+    /// Of an ICMP error: that of the packets which the quoted one answers, so that it is of the same flow.
+    pub(super) tuple: Tuple,
+    /// The protocol of the packet itself.
+    pub(super) protocol: u8,
+    /// Bytes of the IP packet, and of its header with all that is in front of the protocol above.
+    pub(super) length: usize,
+    pub(super) header: usize,
+    /// DSCP and ECN.
+    pub(super) class: u8,
+    pub(super) ttl: u8,
+    pub(super) tcp_flags: u8,
+    /// Type of ICMP; of an error about an echo, of the echo that would have answered.
+    pub(super) icmp: u8,
+    pub(super) is_error: bool,
+    pub(super) may_fragment: bool,
+    pub(super) fragment: Option<Fragment>,
+}
+
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+pub(super) fn long(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+pub(super) fn v4(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
+    Some(Ipv4Addr::from_bits(long(bytes, at)?))
+}
+
+pub(super) fn v6(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
+    let octets: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
+    Some(octets.into())
+}
+
+impl Packet {
+    pub(super) fn is_v6(&self) -> bool {
+        self.tuple.source.is_ipv6()
+    }
+
+    pub(super) fn is_later(&self) -> bool {
+        self.fragment.is_some_and(|fragment| fragment.later)
+    }
+
+    /// ICMP of the packet's own family.
+    pub(super) fn is_icmp(&self) -> bool {
+        self.protocol == if self.is_v6() { ICMPV6 } else { ICMP }
+    }
+
+    /// The tuple that decides between several ways, where no flow is kept.
+    pub(super) fn spread_by(&self) -> Tuple {
+        if self.fragment.is_some() { self.tuple.without_ports() } else { self.tuple }
+    }
+
+    /// `bytes` begin with the IP header, and go on to the frame's end.
+    pub(super) fn parse(bytes: &[u8], is_v6: bool) -> Result<Self, Reason> {
+        let packet = if is_v6 { Self::parse_v6(bytes) } else { Self::parse_v4(bytes) };
+        let mut packet = packet.ok_or(Reason::InvalidPacket)?;
+        let whole = bytes.get(..packet.length).ok_or(Reason::InvalidPacket)?;
+        let above = whole.get(packet.header..).ok_or(Reason::InvalidPacket)?;
+        if !packet.is_later() {
+            packet.look_above(above).ok_or(Reason::InvalidPacket)?;
+        }
+        Ok(packet)
+    }
+
+    fn new(source: IpAddr, destination: IpAddr, protocol: u8) -> Self {
+        Self {
+            tuple: Tuple { protocol, source, destination, source_port: 0, destination_port: 0 },
+            protocol,
+            length: 0,
+            header: 0,
+            class: 0,
+            ttl: 0,
+            tcp_flags: 0,
+            icmp: 0,
+            is_error: false,
+            may_fragment: false,
+            fragment: None,
+        }
+    }
+
+    fn parse_v4(bytes: &[u8]) -> Option<Self> {
+        let first = *bytes.first()?;
+        let header = usize::from(first & 0x0f) * 4;
+        if first >> 4 != 4 || header < LEAST_IPV4 || bytes.len() < LEAST_IPV4 {
+            return None;
+        }
+        let offset = word(bytes, 6)?;
+        let fragment = (offset & 0x3fff != 0)
+            .then_some(Fragment { identification: word(bytes, 4)?.into(), later: offset & 0x1fff != 0 });
+        Some(Self {
+            length: word(bytes, 2)?.into(),
+            header,
+            class: bytes[1],
+            ttl: bytes[8],
+            may_fragment: offset & 0x4000 == 0,
+            fragment,
+            ..Self::new(v4(bytes, 12)?.into(), v4(bytes, 16)?.into(), bytes[9])
+        })
+    }
+
+    /// Of extension headers that of a fragment alone is looked behind, where it is the first.
+    fn parse_v6(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < IPV6 || bytes[0] >> 4 != 6 {
+            return None;
+        }
+        let (source, destination) = (v6(bytes, 8)?, v6(bytes, 24)?);
+        // Not on the wire: that would be IPv4's addresses by another name.
+        if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
+            return None;
+        }
+        let (mut header, mut protocol, mut fragment) = (IPV6, bytes[6], None);
+        if protocol == FRAGMENT_HEADER {
+            let later = word(bytes, IPV6 + 2)? & 0xfff8 != 0;
+            fragment = Some(Fragment { identification: long(bytes, IPV6 + 4)?, later });
+            (header, protocol) = (IPV6 + 8, bytes[IPV6]);
+        }
+        Some(Self {
+            length: usize::from(word(bytes, 4)?) + IPV6,
+            header,
+            class: (word(bytes, 0)? >> 4) as u8,
+            ttl: bytes[7],
+            fragment,
+            ..Self::new(source.into(), destination.into(), protocol)
+        })
+    }
+
+    /// Of TCP, UDP and ICMP the whole header has to be there.
+    fn look_above(&mut self, above: &[u8]) -> Option<()> {
+        match self.protocol {
+            TCP => {
+                // Its length, in words, is not less than that of the header without options (RFC 9293, 3.1).
+                if above.len() < 20 || above[12] >> 4 < 5 {
+                    return None;
+                }
+                self.tcp_flags = above[13];
+                (self.tuple.source_port, self.tuple.destination_port) = (word(above, 0)?, word(above, 2)?);
+            }
+            UDP => {
+                above.get(..8)?;
+                (self.tuple.source_port, self.tuple.destination_port) = (word(above, 0)?, word(above, 2)?);
+            }
+            _ if self.is_icmp() => {
+                self.icmp = *above.get(..ICMP_HEADER)?.first()?;
+                if is_error(self.icmp, self.is_v6()) {
+                    return self.look_into_quoted(&above[ICMP_HEADER..]);
+                }
+                if answer_to(self.icmp, self.is_v6()).is_some() {
+                    let id = word(above, 4)?;
+                    (self.tuple.source_port, self.tuple.destination_port) = (id, id);
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// An error is about a packet of whoever it is sent to; its header and 8 bytes of what is behind are there (RFC 792).
+    fn look_into_quoted(&mut self, quoted: &[u8]) -> Option<()> {
+        let (protocol, source, destination, ports): (u8, IpAddr, IpAddr, _) = if self.is_v6() {
+            (quoted.first()? >> 4 == 6).then_some(())?;
+            (*quoted.get(6)?, v6(quoted, 8)?.into(), v6(quoted, 24)?.into(), quoted.get(IPV6..IPV6 + 8)?)
+        } else {
+            (*quoted.first()? == 0x45).then_some(())?;
+            let ports = quoted.get(LEAST_IPV4..LEAST_IPV4 + 8)?;
+            (*quoted.get(9)?, v4(quoted, 12)?.into(), v4(quoted, 16)?.into(), ports)
+        };
+        if source != self.tuple.destination {
+            return None;
+        }
+        let (source_port, destination_port) = match protocol {
+            TCP | UDP => (word(ports, 2)?, word(ports, 0)?),
+            ICMP | ICMPV6 => (word(ports, 4)?, word(ports, 4)?),
+            _ => (0, 0),
+        };
+        if let Some(answer) = answer_to(ports[0], self.is_v6())
+            && protocol == self.protocol
+        {
+            self.icmp = answer;
+        }
+        self.tuple = Tuple { protocol, source: destination, destination: source, source_port, destination_port };
+        self.is_error = true;
+        Some(())
+    }
+}
+
+/// Destination unreachable, time exceeded, parameter problem (RFC 792); packet too big, too (RFC 4443).
+fn is_error(icmp: u8, is_v6: bool) -> bool {
+    if is_v6 { (1..=4).contains(&icmp) } else { matches!(icmp, 3 | 11 | 12) }
+}
+
+/// The type of the echo that goes the other way.
+fn answer_to(icmp: u8, is_v6: bool) -> Option<u8> {
+    match (icmp, is_v6) {
+        (8, false) => Some(0),
+        (0, false) => Some(8),
+        (128, true) => Some(129),
+        (129, true) => Some(128),
+        _ => None,
+    }
+}
+
+/// The type by which rules know both directions of an echo.
+pub(super) fn request_of(icmp: u8, is_v6: bool) -> u8 {
+    match (icmp, is_v6) {
+        (0, false) => 8,
+        (129, true) => 128,
+        _ => icmp,
+    }
+}
+
+/// Whether a message may be told of an error: never one that is an error itself, which all of ICMPv6 below 128 are (RFC
+/// 4443, 2.4 e), nor a redirect (RFC 1122, 3.2.2).
+pub(super) fn may_be_told_of(icmp: u8, is_v6: bool) -> bool {
+    if is_v6 { icmp >= 128 && icmp != 137 } else { matches!(icmp, 0 | 8) }
+}

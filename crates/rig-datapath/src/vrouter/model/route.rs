@@ -1,0 +1,93 @@
+//! Where packets go, and by which way they have to come.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::super::config::{Config, NextHop};
+use super::super::reason::Reason;
+use super::packet::Tuple;
+
+/// Tables that a route may lead through.
+const MOST_TABLES: usize = 3;
+/// Source ports of tunnels are dynamic ones (RFC 6335, 6), as RFC 7510 and RFC 7348 want them.
+const FIRST_TUNNEL_PORT: u16 = 49152;
+
+/// By what a packet came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Interface(u32),
+    Peer(Ipv4Addr),
+}
+
+/// The most precise route of a table.
+pub(super) fn route_to(config: &Config, vrf: u32, to: IpAddr) -> Option<&NextHop> {
+    let routes = config.vrfs.get(&vrf)?.routes.iter();
+    routes.filter(|(prefix, _)| prefix.contains(&to)).max_by_key(|(prefix, _)| prefix.prefix_len()).map(|(_, hop)| hop)
+}
+
+/// The route of a table, or of the table that it leads to.
+fn through_tables(config: &Config, mut vrf: u32, to: IpAddr) -> Result<&NextHop, Reason> {
+    for _ in 0..MOST_TABLES {
+        match route_to(config, vrf, to).ok_or(Reason::NoRoute)? {
+            NextHop::Vrf(next) => vrf = *next,
+            hop => return Ok(hop),
+        }
+    }
+    Err(Reason::InvalidNh)
+}
+
+/// What takes a packet: an interface, a tunnel or the gateway.
+pub(super) fn resolve(config: &Config, vrf: u32, to: IpAddr, hash: u32) -> Result<NextHop, Reason> {
+    match through_tables(config, vrf, to)? {
+        NextHop::Discard => Err(Reason::Discard),
+        NextHop::Ecmp(ways) => {
+            let way = (u64::from(hash) * ways.len() as u64) >> 32;
+            ways.get(way as usize).cloned().ok_or(Reason::InvalidNh)
+        }
+        hop => Ok(hop.clone()),
+    }
+}
+
+/// The way back to the sender, which must be the one by which its packet came: nobody sends from an address of others.
+pub(super) fn way_back(config: &Config, vrf: u32, source: IpAddr, by: By) -> Result<NextHop, Reason> {
+    let is_by = |hop: &&NextHop| match (hop, by) {
+        (NextHop::Interface(number), By::Interface(own)) => *number == own,
+        (NextHop::Tunnel(tunnel), By::Peer(peer)) => tunnel.peer == peer,
+        _ => false,
+    };
+    let hop = through_tables(config, vrf, source).map_err(|_| Reason::InvalidSource)?;
+    let way = match hop {
+        NextHop::Ecmp(ways) => ways.iter().find(is_by),
+        hop => Some(hop).filter(is_by),
+    };
+    way.cloned().ok_or(Reason::InvalidSource)
+}
+
+/// The same for all packets of a flow in one direction. Any function that spreads well would do; this is the programs'.
+pub(super) fn hash(tuple: &Tuple, protocol: u8) -> u32 {
+    let halves = |address: IpAddr| {
+        let octets = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(v6) => v6.to_bits(),
+        }
+        .to_be_bytes();
+        let half = |at: usize| std::array::from_fn(|byte| octets[at + byte]);
+        (u64::from_ne_bytes(half(0)), u64::from_ne_bytes(half(8)))
+    };
+    let ((source_hi, source_lo), (to_hi, to_lo)) = (halves(tuple.source), halves(tuple.destination));
+    let ports = u64::from(tuple.source_port.to_be()) << 16 | u64::from(tuple.destination_port.to_be());
+    let terms = [
+        (source_hi, 0x9e37_79b9_7f4a_7c15),
+        (source_lo, 0xc2b2_ae3d_27d4_eb4f),
+        (to_hi, 0x1656_67b1_9e37_79f9),
+        (to_lo, 0xd6e8_feb8_6659_fd93),
+        (ports | u64::from(protocol) << 32, 0xff51_afd7_ed55_8ccd_u64),
+    ];
+    let mut h = terms.iter().fold(0_u64, |sum, (word, by)| sum.wrapping_add(word.wrapping_mul(*by)));
+    h ^= h >> 32;
+    (h.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+/// The source port of a flow's tunnel packets.
+pub(super) fn tunnel_port(hash: u32) -> u16 {
+    FIRST_TUNNEL_PORT + (hash >> 18) as u16
+}

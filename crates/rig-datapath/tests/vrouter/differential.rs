@@ -1,0 +1,363 @@
+//! Random configurations and packets: the programs do what the model says, byte for byte.
+//!
+//! NETRIG_TEST_SEED gives the seed of a run that is to be repeated, which each run prints; NETRIG_TEST_CASES how many
+//! configurations are tried.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Runs, RngSeed, TestCaseError, TestRunner};
+use rig_datapath::vrouter::model::{Known, Model, Out};
+use rig_datapath::vrouter::{Config, Reason, Router, Side, Sizes, Timeouts, Verdict};
+use rig_sys::netlink::{Netlink, VethPair};
+use rig_sys::netns::{self, NetNs};
+use rig_wire::ethernet::Mac;
+
+use crate::bytes::{Above, Inner, OuterWord, Spoil, address, framed, inner, mac, outer, spoil};
+use crate::lab::small;
+use crate::settings::{self, INTERFACES};
+use rig_skip::{Lack, skip};
+
+/// Directions of flows: so few that the table is full now and then.
+const FLOWS: u32 = 20;
+/// Configurations, each with up to `STEPS` steps.
+const CASES: u32 = 64;
+const STEPS: usize = 120;
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// By an interface, one more than there are.
+    Send {
+        by: u8,
+        to: u8,
+        packet: Inner,
+        spoil: Spoil,
+    },
+    Tunnelled {
+        outer: OuterWord,
+        packet: Inner,
+        spoil: Spoil,
+    },
+    /// Of a flow that there is; by the interface or tunnel that it was of.
+    Known {
+        flow: u16,
+        packet: Inner,
+        outer: OuterWord,
+    },
+    Arp {
+        by: u8,
+        sender: u8,
+        target: u8,
+        operation: u8,
+        spoil: Spoil,
+    },
+    Solicit {
+        by: u8,
+        from: u8,
+        target: u8,
+        hop_limit: u8,
+        options: bool,
+        piece: bool,
+        spoil: Spoil,
+    },
+    Later {
+        ticks: u16,
+    },
+    Sweep,
+    Change {
+        config: u8,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let by = || prop_oneof![20 => 1_u8..5, 1 => Just(5_u8)];
+    let to = prop_oneof![8 => Just(0_u8), 2 => 1_u8..9, 1 => 0_u8..13];
+    let hop_limit = prop_oneof![5 => Just(255_u8), 1 => any::<u8>()];
+    let operation = prop_oneof![6 => Just(1_u8), 1 => any::<u8>()];
+    prop_oneof![
+        20 => (by(), to, inner(), spoil()).prop_map(|(by, to, packet, spoil)| Step::Send { by, to, packet, spoil }),
+        12 => (outer(), inner(), spoil()).prop_map(|(outer, packet, spoil)| Step::Tunnelled { outer, packet, spoil }),
+        12 => (any::<u16>(), inner(), outer()).prop_map(|(flow, packet, outer)| Step::Known { flow, packet, outer }),
+        2 => (by(), 0_u8..13, 0_u8..13, operation, spoil())
+            .prop_map(|(by, sender, target, operation, spoil)| Step::Arp { by, sender, target, operation, spoil }),
+        2 => (by(), 0_u8..13, 0_u8..13, hop_limit, any::<bool>(), prop::bool::weighted(0.2), spoil()).prop_map(
+            |(by, from, target, hop_limit, options, piece, spoil)| {
+                Step::Solicit { by, from, target, hop_limit, options, piece, spoil }
+            }
+        ),
+        2 => (0_u16..400).prop_map(|ticks| Step::Later { ticks }),
+        2 => Just(Step::Sweep),
+        2 => (0_u8..3).prop_map(|config| Step::Change { config }),
+    ]
+}
+
+struct Pair<'a> {
+    router: &'a mut Router,
+    model: Model,
+    configs: &'a [Config],
+    /// The kernel's numbers of the interfaces, and one that the router does not know.
+    indexes: Vec<u32>,
+    tick: u32,
+    log: String,
+}
+
+impl Pair<'_> {
+    fn apply(&mut self, config: u8) {
+        let mut config = self.configs[usize::from(config) % self.configs.len()].clone();
+        for interface in config.interfaces.values_mut() {
+            interface.index = self.indexes[interface.index as usize - 1];
+        }
+        self.router.apply(&config).unwrap();
+        self.model.apply(&config);
+    }
+
+    fn packet(&mut self, side: Side, by: u8, frame: &[u8]) -> Result<(), TestCaseError> {
+        let index = self.indexes[usize::from(by.saturating_sub(1)) % self.indexes.len()];
+        // What ends within its IP header the kernel gives to no test run.
+        if matches!(frame[12..14], [8, 0]) && frame.len() < 34
+            || matches!(frame[12..14], [0x86, 0xdd]) && frame.len() < 54
+        {
+            return Ok(());
+        }
+        let expected = self.model.packet(side, index, frame, self.tick);
+        let outcome =
+            self.router.test_run(side, frame, index, 1).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+        let _ = writeln!(self.log, "{:?} {:?} {:?}", expected.verdict, expected.reason, expected.out);
+        if outcome.verdict != expected.verdict || expected.reason.is_some() {
+            self.same_drops(frame)?;
+        }
+        prop_assert_eq!(outcome.verdict, expected.verdict, "{}\nframe {:02x?}", self.log, frame);
+        if outcome.verdict != Verdict::Drop {
+            // The link's addresses of a tunnel's packet are the kernel's to fill in.
+            let from = if matches!(expected.out, Some(Out::Tunnel(_))) { 12 } else { 0 };
+            prop_assert_eq!(&outcome.frame[from..], &expected.frame[from..], "{}\nframe {:02x?}", self.log, frame);
+        }
+        Ok(())
+    }
+
+    fn same_drops(&self, frame: &[u8]) -> Result<(), TestCaseError> {
+        let mut counted = BTreeMap::<(u32, Reason), u64>::new();
+        for interface in 0..=INTERFACES {
+            for (reason, cpus) in self.router.drops_of(interface).unwrap() {
+                let sum = cpus.iter().sum();
+                if sum > 0 {
+                    counted.insert((interface, reason), sum);
+                }
+            }
+        }
+        prop_assert_eq!(&counted, self.model.drops(), "{}\nframe {:02x?}", self.log, frame);
+        Ok(())
+    }
+
+    fn same_state(&self) -> Result<(), TestCaseError> {
+        let known = |flow: rig_datapath::vrouter::Flow| Known {
+            interface: flow.interface,
+            protocol: flow.protocol,
+            source: flow.source,
+            destination: flow.destination,
+            packets: flow.packets,
+            bytes: flow.bytes,
+            forward: flow.forward,
+            denied: flow.denied,
+            reverse_interface: flow.reverse_interface,
+            tunnel_port: flow.tunnel_port,
+        };
+        let mut flows: Vec<Known> = self.router.flows().into_iter().map(known).collect();
+        flows.sort();
+        prop_assert_eq!(flows, self.model.flows(), "{}", self.log);
+        for interface in 1..=INTERFACES {
+            let traffic = self.router.traffic(interface).unwrap();
+            prop_assert_eq!(traffic, self.model.traffic(interface), "interface {}\n{}", interface, self.log);
+            let connections = self.router.connections(interface).unwrap();
+            prop_assert_eq!(connections, self.model.connections(interface) as u64, "{}", self.log);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let _ = write!(self.log, "{step:?} -> ");
+        match step {
+            Step::Send { by, to, packet, spoil } => {
+                // Nearly all send from their own addresses.
+                let source = if (1..=4).contains(&packet.source) { *by } else { packet.source };
+                let packet = Inner { source, ..packet.clone() };
+                let mut frame = framed(mac(*to), mac(*by), &packet.bytes(), packet.is_v6);
+                spoil.apply(&mut frame);
+                self.packet(Side::Container, *by, &frame)
+            }
+            Step::Tunnelled { outer, packet, spoil } => {
+                // Nearly all are from elsewhere.
+                let source = if (1..=4).contains(&packet.source) { packet.source + 4 } else { packet.source };
+                let packet = Inner { source, ..packet.clone() };
+                let mut frame = outer.wrap(&packet.bytes(), packet.is_v6);
+                spoil.apply(&mut frame);
+                self.packet(Side::Underlay, 5, &frame)
+            }
+            Step::Known { flow, packet, outer } => self.known(*flow, packet, outer),
+            Step::Arp { by, sender, target, operation, spoil } => {
+                let v4 = |number: u8| match address(number, false) {
+                    std::net::IpAddr::V4(v4) => v4.octets(),
+                    std::net::IpAddr::V6(_) => [0; 4],
+                };
+                let fixed = [0, 1, 8, 0, 6, 4, 0, *operation];
+                let body = [&fixed[..], &mac(*by).0, &v4(*sender), &[0; 6], &v4(*target), &[0; 18]].concat();
+                let mut frame = [&Mac::BROADCAST.0[..], &mac(*by).0, &[8, 6], &body].concat();
+                spoil.apply(&mut frame);
+                self.packet(Side::Container, *by, &frame)
+            }
+            Step::Solicit { by, from, target, hop_limit, options, piece, spoil } => {
+                let octets = |number: u8| match address(number, true) {
+                    std::net::IpAddr::V6(v6) => v6.octets(),
+                    std::net::IpAddr::V4(_) => [0; 16],
+                };
+                let mut message = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &octets(*target)].concat();
+                if *options {
+                    message.extend([&[1, 1][..], &mac(*by).0].concat());
+                }
+                let mut next = 58;
+                if *piece {
+                    message = [&[58, 0, 0, 0, 0, 0, 0, 9][..], &message].concat();
+                    next = 44;
+                }
+                let length = (message.len() as u16).to_be_bytes();
+                let group = "ff02::1:ff00:a".parse::<std::net::Ipv6Addr>().unwrap().octets();
+                let header = [&[0x6e, 0, 0, 7][..], &length, &[next, *hop_limit], &octets(*from), &group].concat();
+                let mut frame = framed(Mac([0x33, 0x33, 0xff, 0, 0, 10]), mac(*by), &[header, message].concat(), true);
+                spoil.apply(&mut frame);
+                self.packet(Side::Container, *by, &frame)
+            }
+            Step::Later { ticks } => {
+                self.tick += u32::from(*ticks);
+                self.router.set_tick(self.tick).unwrap();
+                let _ = writeln!(self.log);
+                Ok(())
+            }
+            Step::Sweep => {
+                let ended = self.router.sweeper().sweep(&Timeouts::default()).unwrap();
+                let expected = self.model.sweep(&Timeouts::default(), self.tick);
+                let _ = writeln!(self.log, "{expected}");
+                prop_assert_eq!(ended, expected, "{}", self.log);
+                self.same_state()
+            }
+            Step::Change { config } => {
+                self.apply(*config);
+                let _ = writeln!(self.log);
+                Ok(())
+            }
+        }
+    }
+
+    /// A packet of a flow that there is, by its interface, or by a tunnel to it.
+    fn known(&mut self, flow: u16, like: &Inner, outer: &OuterWord) -> Result<(), TestCaseError> {
+        let flows = self.model.flows();
+        let Some(at) = usize::from(flow).checked_rem(flows.len()) else {
+            let _ = writeln!(self.log);
+            return Ok(());
+        };
+        let flow = flows[at];
+        let number_of = |of| (0..crate::bytes::ADDRESSES).find(|number| address(*number, like.is_v6) == of);
+        let is_v6 = flow.source.is_ipv6();
+        let like = Inner { is_v6, ..like.clone() };
+        let number_of = |of: std::net::IpAddr| {
+            number_of(of).or_else(|| (0..crate::bytes::ADDRESSES).find(|number| address(*number, is_v6) == of))
+        };
+        let (Some(source), Some(destination)) = (number_of(flow.source.ip()), number_of(flow.destination.ip())) else {
+            let _ = writeln!(self.log, "spoilt");
+            return Ok(());
+        };
+        let port = |of: u16| [80, 443, 5000].iter().position(|port| *port == of).map_or(0, |at| at as u8);
+        let above = match (flow.protocol, &like.above) {
+            (6, Above::Tcp(_)) | (17, Above::Udp) => like.above.clone(),
+            (6, _) => Above::Tcp(0x10),
+            (17, _) => Above::Udp,
+            (1 | 58, Above::Icmp { .. }) => like.above.clone(),
+            (1 | 58, _) => Above::Icmp { kind: if is_v6 { 129 } else { 0 }, id: flow.source.port() as u8 },
+            (other, _) => Above::Other(other),
+        };
+        let ports = (port(flow.source.port()), port(flow.destination.port()));
+        let packet = Inner { source, destination, ports, above, off: 0, ..like };
+        let frame = framed(mac(0), mac(flow.interface as u8), &packet.bytes(), is_v6);
+        // From a container here, or from elsewhere.
+        if (1..=4).contains(&source) {
+            return self.packet(Side::Container, flow.interface as u8, &frame);
+        }
+        let label = if outer.encapsulation == rig_datapath::vrouter::Encapsulation::Vxlan { 4242 } else { 99 };
+        let label = if label == 99 { label + flow.interface } else { label };
+        let outer = OuterWord { label, off: (0, 0), macs: (flow.interface as u8, 5), ..outer.clone() };
+        self.packet(Side::Underlay, 5, &outer.wrap(&packet.bytes(), is_v6))
+    }
+}
+
+/// Interfaces without anybody behind them: what is counted is the test's alone.
+fn interfaces() -> Option<([NetNs; 2], Vec<u32>)> {
+    if !netns::may_create_namespaces() {
+        skip(Lack::Root, "network namespaces and eBPF programs need it");
+        return None;
+    }
+    let (ns, other) = (NetNs::create().unwrap(), NetNs::create().unwrap());
+    let mut netlink = Netlink::open(&ns).unwrap();
+    let mut indexes = Vec::new();
+    for number in 0..=INTERFACES {
+        let name = format!("c{number}");
+        netlink.add_veth(&VethPair { name: &name, peer: &name, peer_ns: &other, queues: 1, mtu: 1500 }).unwrap();
+        indexes.push(netlink.index(&name).unwrap());
+    }
+    Some(([ns, other], indexes))
+}
+
+#[test]
+fn the_programs_do_what_the_model_says() {
+    let Some(([ns, _other], indexes)) = interfaces() else { return };
+    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
+    let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);
+    let seed = number("NETRIG_TEST_SEED").unwrap_or_else(clock);
+    println!("NETRIG_TEST_SEED={seed}");
+    let cases = number("NETRIG_TEST_CASES").map_or(CASES, |cases| cases as u32);
+    let runs = Runs {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 1000,
+        rng_seed: RngSeed::Fixed(seed),
+        ..Runs::default()
+    };
+    let all = (prop::collection::vec(settings::config(), 3), prop::collection::vec(step(), 1..STEPS));
+    let met = Mutex::new(BTreeMap::<Option<Reason>, u64>::new());
+    let router = match Router::load(Sizes { next_hops: 512, ways: 64, hosts: 256, macs: 128, flows: FLOWS, ..small() })
+    {
+        Err(error @ rig_datapath::Error::NotPermitted(_)) => return skip(Lack::Root, error),
+        router => Mutex::new(router.unwrap()),
+    };
+    // What proptest makes of these strategies needs more stack than threads have.
+    let large = std::thread::Builder::new().stack_size(256 << 20);
+    let run = || {
+        ns.enter().unwrap();
+        TestRunner::new(runs).run(&all, |(configs, steps)| {
+            let (router, model) =
+                (&mut *router.lock().unwrap_or_else(PoisonError::into_inner), Model::new(FLOWS as usize));
+            router.clear().unwrap();
+            let mut pair =
+                Pair { router, model, configs: &configs, indexes: indexes.clone(), tick: 1000, log: String::new() };
+            pair.router.set_tick(pair.tick).unwrap();
+            pair.apply(0);
+            for step in &steps {
+                pair.step(step)?;
+            }
+            pair.same_drops(&[])?;
+            pair.same_state()?;
+            let mut met = met.lock().unwrap();
+            for ((_, reason), count) in pair.model.drops() {
+                *met.entry(Some(*reason)).or_default() += count;
+            }
+            let out: u64 = (1..=INTERFACES).map(|interface| pair.model.traffic(interface).out_packets).sum();
+            *met.entry(None).or_default() += out;
+            Ok(())
+        })
+    };
+    let result = std::thread::scope(|scope| large.spawn_scoped(scope, run).unwrap().join().unwrap());
+    println!("{:?}", met.lock().unwrap());
+    if let Err(error) = result {
+        panic!("NETRIG_TEST_SEED={seed} {error}");
+    }
+}
