@@ -10,13 +10,14 @@ use std::sync::{Mutex, PoisonError};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, RngSeed, TestCaseError, TestRunner};
 use rig_datapath::vrouter::model::{Known, Model, Out};
-use rig_datapath::vrouter::{Config, Reason, Router, Side, Sizes, Timeouts, Verdict};
+use rig_datapath::vrouter::{Config, Encapsulation, Reason, Router, Side, Sizes, Timeouts, Verdict};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
 use rig_wire::ethernet::Mac;
 
 use crate::bytes::{Above, Inner, OuterWord, Spoil, address, framed, inner, mac, outer, spoil};
-use crate::lab::small;
+use crate::cases;
+use crate::lab::{Lab, small};
 use crate::settings::{self, INTERFACES};
 use rig_skip::{Lack, skip};
 
@@ -269,10 +270,9 @@ impl Pair<'_> {
         };
         let port = |of: u16| [80, 443, 5000].iter().position(|port| *port == of).map_or(0, |at| at as u8);
         let above = match (flow.protocol, &like.above) {
-            (6, Above::Tcp(_)) | (17, Above::Udp) => like.above.clone(),
+            (6, Above::Tcp(_)) | (17, Above::Udp) | (1 | 58, Above::Icmp { .. }) => like.above.clone(),
             (6, _) => Above::Tcp(0x10),
             (17, _) => Above::Udp,
-            (1 | 58, Above::Icmp { .. }) => like.above.clone(),
             (1 | 58, _) => Above::Icmp { kind: if is_v6 { 129 } else { 0 }, id: flow.source.port() as u8 },
             (other, _) => Above::Other(other),
         };
@@ -283,7 +283,7 @@ impl Pair<'_> {
         if (1..=4).contains(&source) {
             return self.packet(Side::Container, flow.interface as u8, &frame);
         }
-        let label = if outer.encapsulation == rig_datapath::vrouter::Encapsulation::Vxlan { 4242 } else { 99 };
+        let label = if outer.encapsulation == Encapsulation::Vxlan { 4242 } else { 99 };
         let label = if label == 99 { label + flow.interface } else { label };
         let outer = OuterWord { label, off: (0, 0), macs: (flow.interface as u8, 5), ..outer.clone() };
         self.packet(Side::Underlay, 5, &outer.wrap(&packet.bytes(), is_v6))
@@ -359,5 +359,38 @@ fn the_programs_do_what_the_model_says() {
     println!("{:?}", met.lock().unwrap());
     if let Err(error) = result {
         panic!("NETRIG_TEST_SEED={seed} {error}");
+    }
+}
+
+#[test]
+fn what_is_timed_is_what_the_model_says() {
+    for encapsulation in Encapsulation::ALL {
+        let Some(mut lab) = Lab::new(2, 2, encapsulation) else { return };
+        let mut models: Vec<Model> = lab.nodes.iter().map(|_| Model::new(small().flows as usize)).collect();
+        let (mut rules, mut applied) = (None, false);
+        for case in cases::all(encapsulation) {
+            let before = rules;
+            cases::prepare(&mut lab, &case, &mut rules);
+            if before != rules || !applied {
+                models.iter_mut().zip(&lab.nodes).for_each(|(model, node)| model.apply(&node.config));
+                applied = true;
+            }
+            let node = &lab.nodes[case.node];
+            let index = Netlink::open(&node.ns).unwrap().index(case.interface).unwrap();
+            if let Some(port) = case.port_at {
+                assert_eq!(case.frame[port as usize..][..2], 1000_u16.to_be_bytes(), "{}", case.name);
+            }
+            // The first packet begins the flow, the second is of one that is known.
+            for _ in 0..2 {
+                let expected = models[case.node].packet(case.side, index, &case.frame, 1);
+                let outcome = node.ns.run(|| node.router.test_run(case.side, &case.frame, index, 1)).unwrap().unwrap();
+                let verdicts = (outcome.verdict, expected.verdict);
+                assert_eq!(verdicts, (case.verdict, case.verdict), "{}: {:?}", case.name, expected.reason);
+                if case.verdict == Verdict::Redirect {
+                    let from = if matches!(expected.out, Some(Out::Tunnel(_))) { 12 } else { 0 };
+                    assert_eq!(outcome.frame[from..], expected.frame[from..], "{}", case.name);
+                }
+            }
+        }
     }
 }

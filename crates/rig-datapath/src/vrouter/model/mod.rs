@@ -142,8 +142,8 @@ impl Model {
     /// A frame that comes in by an interface, the kernel's number of it, in a tick of 2^27 ns.
     pub fn packet(&mut self, side: Side, index: u32, frame: &[u8], tick: u32) -> Outcome {
         let sent = match side {
-            Side::Container => self.from_container(index, frame, tick).map(Some),
-            Side::Underlay => self.from_underlay(frame, tick),
+            Side::Container => self.container_sends(index, frame, tick).map(Some),
+            Side::Underlay => self.underlay_brings(frame, tick),
             Side::Nowhere => Ok(None),
         };
         let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec() };
@@ -164,7 +164,7 @@ impl Model {
         Outcome { verdict: Verdict::Redirect, reason, out: Some(out), frame }
     }
 
-    fn from_container(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Sent, Refused> {
+    fn container_sends(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Sent, Refused> {
         let known = self.config.interfaces.iter().find(|(_, interface)| interface.index == index);
         let Some((&number, _)) = known else { return Err(refused(0)(Reason::InvalidIf)) };
         let traffic = self.traffic.entry(number).or_default();
@@ -197,7 +197,7 @@ impl Model {
             Some(hop.cloned().ok_or_else(|| refused(Reason::L2NoRoute))?)
         };
         let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
-        self.forward(frame, &p, number, way, bridged.is_some())
+        self.forward(frame, &p, number, &way, bridged.is_some())
     }
 
     /// Whether the router answers for an address: it has a route there, which does not lead back to whoever asks.
@@ -240,7 +240,7 @@ impl Model {
         Ok(way)
     }
 
-    fn forward(&self, frame: &[u8], p: &Packet, number: u32, way: Way, bridged: bool) -> Result<Sent, Refused> {
+    fn forward(&self, frame: &[u8], p: &Packet, number: u32, way: &Way, bridged: bool) -> Result<Sent, Refused> {
         let refused = refused(number);
         let (mac, router) = (self.config.interfaces[&number].mac, self.config.mac);
         if way.next_hop == NextHop::Gateway {
@@ -265,13 +265,13 @@ impl Model {
             count_down(&mut frame[ETHERNET..], &p);
             p.ttl -= 1;
         }
-        match way.next_hop {
-            NextHop::Interface(to) => Ok(self.delivered(frame, to, bridged)),
+        match &way.next_hop {
+            NextHop::Interface(to) => Ok(self.delivered(frame, *to, bridged)),
             NextHop::Tunnel(tunnel) => {
                 let macs = if bridged { (mac_at(&frame, 0), mac_at(&frame, 6)) } else { (tunnel.mac, router) };
                 let Some(underlay) = &self.config.underlay else { return Err(refused(Reason::InvalidNh)) };
-                let wrapped = tunnel::wrap(&frame, &p, &tunnel, underlay.address, way.tunnel_port, macs);
-                Ok((Out::Tunnel(tunnel), wrapped))
+                let wrapped = tunnel::wrap(&frame, &p, tunnel, underlay.address, way.tunnel_port, macs);
+                Ok((Out::Tunnel(*tunnel), wrapped))
             }
             _ => Err(refused(Reason::InvalidNh)),
         }
@@ -308,7 +308,7 @@ impl Model {
     }
 
     /// `None` is the host's own.
-    fn from_underlay(&mut self, frame: &[u8], tick: u32) -> Result<Option<Sent>, Refused> {
+    fn underlay_brings(&mut self, frame: &[u8], tick: u32) -> Result<Option<Sent>, Refused> {
         let Some(underlay) = &self.config.underlay else { return Ok(None) };
         let Some(outer) = Outer::parse(frame, underlay.address) else { return Ok(None) };
         if !underlay.peers.contains_key(&outer.source) {
