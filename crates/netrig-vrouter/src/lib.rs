@@ -17,12 +17,14 @@ pub mod client;
 pub mod command;
 pub mod compile;
 mod daemon;
+mod exercise;
 pub mod listing;
 pub mod message;
 pub mod place;
 pub mod routes;
 pub mod settings;
 
+pub use exercise::exercise;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.

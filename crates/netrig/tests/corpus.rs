@@ -86,6 +86,16 @@ fn suite() {
     });
 }
 
+#[test]
+fn vrouter() {
+    replay("vrouter", |bytes| std::str::from_utf8(bytes).map(netrig_vrouter::exercise));
+}
+
+#[test]
+fn vrouter_packets() {
+    replay("vrouter_packets", rig_datapath::vrouter::model::exercise);
+}
+
 /// The corpus is only worth something while it still reaches the depths that it was made for.
 #[test]
 fn the_long_conversations_still_go_to_their_ends() {
@@ -98,6 +108,8 @@ fn the_long_conversations_still_go_to_their_ends() {
         let bytes = fs::read(corpus("packets").join(name)).unwrap();
         assert_eq!(rig_packet::exercise(&bytes), responses, "{name}");
     }
+    assert_eq!(netrig_vrouter::exercise(&read("vrouter", "manual")), 6);
+    assert_eq!(rig_datapath::vrouter::model::exercise(&fs::read(corpus("vrouter_packets").join("walks")).unwrap()), 9);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! looked up in the configuration itself. Packets that are still to be cut into segments are none of its.
 
 mod answer;
+mod exercise;
 mod flow;
 mod packet;
 mod route;
@@ -21,6 +22,7 @@ use super::status::Traffic;
 use super::sweep::Timeouts;
 use super::trial::{Side, Verdict};
 use answer::Became;
+pub use exercise::exercise;
 use flow::{Flows, Way};
 use packet::{Packet, word};
 use route::By;
