@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::lock::Lock;
 use rig_cli::streams::{note, print};
 use rig_sys::netlink::Netlink;
 
 use super::client::{AskError, ask};
-use super::daemon::keep::{Lock, remove_all};
+use super::daemon::keep::{lock, remove_all};
 use super::daemon::{self, Overlay, Run};
 use super::message::{Protocol, Reply, Request, ServiceKey};
 use super::place::{Name, Place};
@@ -189,7 +190,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
     let place = Place::of(name);
     match ask(name, &Request::Stop { detach }) {
         Ok(reply) => {
-            if !Lock::wait_until_free(&place, ENDING) {
+            if !Lock::wait_until_free(&place.lock(), ENDING) {
                 let error = anyhow!("balancer {name} has been told to end, and its process is still there");
                 return Err(Failure::new(Exit::Failed, error));
             }
@@ -197,7 +198,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
         }
         // What persists without a control plane can be removed without one.
         Err(AskError::NotRunning { .. } | AskError::Unattended { .. }) if detach => {
-            let _lock = Lock::take(&place)?;
+            let _lock = lock(&place)?;
             if !remove_all(&place)? {
                 let error = anyhow!("no balancer named {name} runs or persists here: there is nothing to stop");
                 return Err(Failure::new(Exit::Lacking, error));

@@ -1,78 +1,31 @@
 //! What a control plane leaves behind and finds again: its lock, pinned tables and links, the configuration in force.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::lock::Lock;
 use rig_cli::{bpf_file_system, run_directory};
 use rig_datapath::balancer;
 
 use super::placed::Placements;
 use crate::place::Place;
 
-/// Held by the one process that runs the balancer of a name.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    _file: File,
-}
-
-/// One that was told to end may need this long until it has.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-
-impl Lock {
-    pub(crate) fn take(place: &Place) -> Result<Self, Failure> {
-        place.make_directory().or_exit(Exit::Lacking)?;
-        let path = place.lock();
-        let how = || format!("open {}", path.display());
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let mut file = opened.with_context(how).or_exit(Exit::Lacking)?;
-        let deadline = Instant::now() + LAST_WORDS;
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Err(TryLockError::WouldBlock) => {
-                    let mut process = String::new();
-                    let _unknown = file.read_to_string(&mut process);
-                    let name = place.name();
-                    return Err(Failure::new(
-                        Exit::BadInput,
-                        anyhow!(
-                            "a balancer named {name} is running already, as process {}: stop it with `netrig lb stop --name \
-                         {name}`, or choose another --name",
-                            process.trim()
-                        ),
-                    ));
-                }
-                Err(TryLockError::Error(error)) => {
-                    return Err(Failure::new(Exit::Failed, anyhow!("lock {}: {error}", path.display())));
-                }
-            }
-        }
-        let written =
-            file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-        written.with_context(|| format!("write to {}", path.display())).or_exit(Exit::Failed)?;
-        Ok(Self { _file: file })
-    }
-
-    /// Waits until nobody holds the lock; says whether that has come.
-    pub(crate) fn wait_until_free(place: &Place, patience: Duration) -> bool {
-        let Ok(file) = File::open(place.lock()) else { return true };
-        let deadline = Instant::now() + patience;
-        loop {
-            match file.try_lock_shared() {
-                Ok(()) => return true,
-                Err(_) if Instant::now() > deadline => return false,
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
-    }
+/// For the one process that runs the balancer of a name.
+pub(crate) fn lock(place: &Place) -> Result<Lock, Failure> {
+    place.make_directory().or_exit(Exit::Lacking)?;
+    let name = place.name();
+    Lock::take(&place.lock(), |process| {
+        Failure::new(
+            Exit::BadInput,
+            anyhow!(
+                "a balancer named {name} is running already, as process {process}: stop it with `netrig lb stop --name \
+                 {name}`, or choose another --name"
+            ),
+        )
+    })
 }
 
 /// The balancer's directory on the bpf file system.

@@ -33,7 +33,7 @@ use rig_datapath::balancer::Balancer;
 use self::counts::Counts;
 use self::devices::Devices;
 use self::engine::{End, Engine, Options, Troubles, Voice};
-use self::keep::{Lock, Pins};
+use self::keep::Pins;
 use self::pace::Pace;
 use self::placed::Placements;
 use self::socket::{Ask, Event};
@@ -105,7 +105,7 @@ impl Start {
 pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     let place = Place::of(&run.name);
     let from_file = run.file.as_ref().map(|file| Settings::load(file, Completeness::Required)).transpose()?;
-    let lock = Lock::take(&place)?;
+    let lock = keep::lock(&place)?;
     let pins = Pins::of(&place);
     let mut said = Vec::new();
     if run.persist {

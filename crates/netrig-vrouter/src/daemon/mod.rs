@@ -25,7 +25,7 @@ use rig_sys::netlink::{Event as Change, Events};
 
 use self::engine::Engine;
 use crate::message::{Reply, Request};
-use crate::place::{Lock, Place};
+use crate::place::Place;
 use crate::settings::Settings;
 
 type Ask = ask::Ask<Request, Reply>;
@@ -65,7 +65,7 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool) -> Result<Exit, Failur
     let settings = Settings::load(file)?;
     settings.node(node).or_exit(Exit::BadInput)?;
     let place = Place::of(node);
-    let lock = Lock::take(&place)?;
+    let lock = place.lock()?;
     let sizes = sizes(&settings, node);
     let begun = if persist { persistence::begin(&place, sizes)? } else { persistence::begin_without(&place, sizes)? };
     let (sender, events) = mpsc::channel();
@@ -92,7 +92,7 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool) -> Result<Exit, Failur
 /// Ends what a router that persists goes on with.
 pub(crate) fn release(node: &str) -> Result<Exit, Failure> {
     let place = Place::of(node);
-    let _lock = Lock::take(&place)?;
+    let _lock = place.lock()?;
     let was_there = persistence::release(&place)?;
     let said = if was_there { "released" } else { "nothing of it was kept" };
     print(&format!("{said}: node {node}\n"))?;
