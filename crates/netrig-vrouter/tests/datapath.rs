@@ -119,7 +119,7 @@ fn opening(source: &str, destination: &str, port: u16) -> Vec<u8> {
 }
 
 fn sent(router: &Router, frame: &[u8]) -> Outcome {
-    router.test_run(Side::Container, frame, ANY_INTERFACE, 1).unwrap()
+    router.test_run(Side::Container, frame, ANY_INTERFACE).unwrap()
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn what_one_node_sends_the_other_takes_in_each_encapsulation() {
         let out = sent(&a, &frame);
         assert_eq!(out.verdict, Verdict::Redirect, "{encapsulation:?}");
         assert_eq!(out.frame.len(), frame.len() + usize::from(encapsulation.overhead()));
-        let taken = b.test_run(Side::Underlay, &out.frame, ANY_INTERFACE, 1).unwrap();
+        let taken = b.test_run(Side::Underlay, &out.frame, ANY_INTERFACE).unwrap();
         assert_eq!(taken.verdict, Verdict::Redirect, "{encapsulation:?}");
         let inner = Ethernet::parse(&taken.frame).unwrap();
         assert_eq!((inner.destination(), inner.source()), (SERVER, ROUTER_MAC));
@@ -161,7 +161,7 @@ fn policies_are_held_against_on_the_way_out_and_groups_on_the_way_in() {
         let out = sent(&a, &opening(source, destination, port));
         assert_eq!(out.verdict == Verdict::Redirect, leaves, "{case}: {:?}", out.verdict);
         if leaves {
-            let taken = b.test_run(Side::Underlay, &out.frame, ANY_INTERFACE, 1).unwrap();
+            let taken = b.test_run(Side::Underlay, &out.frame, ANY_INTERFACE).unwrap();
             let expected = if arrives { Verdict::Redirect } else { Verdict::Drop };
             assert_eq!(taken.verdict, expected, "{case}");
         }

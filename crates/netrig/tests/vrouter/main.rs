@@ -202,6 +202,15 @@ fn flows_go_on_while_the_process_does_not() {
         });
         assert_eq!(lost(), lost_before, "segments were sent again");
 
+        // A table of another size is another one; what stands goes on.
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, format!("{text}\n[router]\nflows = 4096\n")).unwrap();
+        let again = persist(0);
+        again.says("flows of the router before are forgotten: its tables are of other sizes");
+        exchange(&mut lab.connect());
+        again.signal(Signal::TERM);
+        drop(again);
+
         let (said, _) = lab.netrig(0, 0, &["release", "--node", "a"]);
         assert!(said.contains("released"), "{said}");
         lab.is_left_alone(&lab.client, ADDRESSES[1]);

@@ -13,13 +13,11 @@ use super::shape;
 use super::sizes::Sizes;
 use super::trial::{Outcome, Side, Verdict};
 
-/// Means of one repetition, ns.
+/// What a repetition takes, and what comes of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// Of the program, above one that does nothing.
+    /// Mean of the program above one that does nothing, ns.
     pub program: f64,
-    /// Of making what was the packet before into it again, with the call of a program that does nothing.
-    pub nothing: f64,
     /// Of the last repetition.
     pub verdict: Verdict,
 }
@@ -46,7 +44,7 @@ pub fn cost(
     port_at: Option<u32>,
     repeat: u32,
 ) -> Result<Cost, Error> {
-    let once = router.test_run(side, frame, interface, 1)?;
+    let once = router.test_run(side, frame, interface)?;
     let mut replay = shape::Replay { grows: once.frame.len() as i32 - frame.len() as i32, ..shape::Replay::default() };
     replay.port_at = port_at.unwrap_or(0);
     let words = replay.frame.as_mut_bytes();
@@ -64,5 +62,5 @@ pub fn cost(
     let room = nanoseconds(&run(REPLAY_ROOM, NOTHING, replay.grows)?);
     let through = run(REPLAY, side.program(), replay.grows)?;
     let program = nanoseconds(&through) - nothing - (room - nothing) / 2.0;
-    Ok(Cost { program, nothing, verdict: through.verdict })
+    Ok(Cost { program, verdict: through.verdict })
 }

@@ -70,15 +70,15 @@ const IFINDEX: usize = 40;
 
 impl Router {
     /// Runs a program on a frame (`BPF_PROG_TEST_RUN`, bpf(2)) that comes in by `interface`, the kernel's number of one of the
-    /// calling thread's network namespace. Nothing is sent; flows and counters are as after a real one. With `repeat` above
-    /// 1 each repetition gets the frame as the one before left it.
+    /// calling thread's network namespace. Nothing is sent; flows and counters are as after a real one.
     ///
     /// # Errors
     /// When there is no such interface.
-    pub fn test_run(&self, side: Side, frame: &[u8], interface: u32, repeat: u32) -> Result<Outcome, Error> {
-        self.run(side.program(), frame, interface, repeat)
+    pub fn test_run(&self, side: Side, frame: &[u8], interface: u32) -> Result<Outcome, Error> {
+        self.run(side.program(), frame, interface, 1)
     }
 
+    /// The same with a program by its name. With `repeat` above 1 each repetition gets the frame as the one before left it.
     pub(super) fn run(
         &self,
         program: &'static str,

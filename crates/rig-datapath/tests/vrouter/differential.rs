@@ -124,7 +124,7 @@ impl Pair<'_> {
         }
         let expected = self.model.packet(side, index, frame, self.tick);
         let outcome =
-            self.router.test_run(side, frame, index, 1).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+            self.router.test_run(side, frame, index).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
         let _ = writeln!(self.log, "{:?} {:?} {:?}", expected.verdict, expected.reason, expected.out);
         if outcome.verdict != expected.verdict || expected.reason.is_some() {
             self.same_drops(frame)?;
@@ -383,7 +383,7 @@ fn what_is_timed_is_what_the_model_says() {
             // The first packet begins the flow, the second is of one that is known.
             for _ in 0..2 {
                 let expected = models[case.node].packet(case.side, index, &case.frame, 1);
-                let outcome = node.ns.run(|| node.router.test_run(case.side, &case.frame, index, 1)).unwrap().unwrap();
+                let outcome = node.ns.run(|| node.router.test_run(case.side, &case.frame, index)).unwrap().unwrap();
                 let verdicts = (outcome.verdict, expected.verdict);
                 assert_eq!(verdicts, (case.verdict, case.verdict), "{}: {:?}", case.name, expected.reason);
                 if case.verdict == Verdict::Redirect {

@@ -31,7 +31,7 @@ impl Node {
 
     fn give(&self, side: Side, frame: &[u8], interface: &str) -> Outcome {
         let index = self.index(interface);
-        self.ns.run(|| self.router.test_run(side, frame, index, 1)).unwrap().unwrap()
+        self.ns.run(|| self.router.test_run(side, frame, index)).unwrap().unwrap()
     }
 
     /// From its first container, to the router.
