@@ -1,5 +1,6 @@
 //! vRouters that are told other rules and other routes while they carry a load.
 
+use rig_datapath::vrouter::Reason;
 use rig_study::record::TrialRecord;
 use rig_study::run::Execute;
 use rig_study::suite::{Suite, SuiteError};
@@ -51,9 +52,9 @@ fn answer<'a>(record: &'a TrialRecord, phase: &str, node: &str) -> &'a Value {
     answer
 }
 
-fn dropped(record: &TrialRecord, node: &str, why: &str) -> u64 {
+fn dropped(record: &TrialRecord, node: &str, why: Reason) -> u64 {
     let agent = record.agents.iter().find(|agent| agent.node == node).unwrap();
-    let all = agent.counters.drops.iter().filter(|(reason, _)| reason.contains(why));
+    let all = agent.counters.drops.iter().filter(|(reason, _)| reason == why.text());
     all.map(|(_, count)| *count).sum()
 }
 
@@ -81,8 +82,8 @@ fn rules_that_come_and_go_are_for_flows_that_exist_too() {
                 assert_eq!((&said["rules"], &said["action"]), (&json!(rules), &json!(action)), "{phase}, {node}");
             }
         }
-        assert!(dropped(&record, "a", "rules forbid") > 0, "{:?}", record.agents);
-        assert_eq!(dropped(&record, "a", "no route"), 0);
+        assert!(dropped(&record, "a", Reason::FlowActionDrop) > 0, "{:?}", record.agents);
+        assert_eq!(dropped(&record, "a", Reason::NoRoute), 0);
         // As it is at the window's end.
         assert!(record.agents.iter().all(|agent| agent.settings["rules"] == 0), "{:?}", record.agents);
     });
@@ -105,7 +106,7 @@ fn routes_of_a_node_are_withdrawn_and_given_back() {
             let routes = before["routes"].as_array().unwrap();
             let kept = without["routes"].as_array().unwrap();
             assert!(withdrawn.iter().all(|route| routes.contains(route) && !kept.contains(route)), "{without}");
-            assert!(dropped(&record, "a", "no route") > 0, "{:?}", record.agents);
+            assert!(dropped(&record, "a", Reason::NoRoute) > 0, "{:?}", record.agents);
         }
     });
 }
