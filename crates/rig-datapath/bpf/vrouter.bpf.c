@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * The overlay vRouter: `from_container` on each container's interface, at the node's end of the veth pair, and
- * `from_underlay` on the interfaces that tunnels come by, both where the kernel takes packets in (tc ingress).
+ * `from_underlay` on the interfaces that tunnels come by, both where the kernel takes packets in (tc ingress); `sweep` for flows
+ * that are silent.
  */
 #include "vrouter/answer.h"
 #include "vrouter/replay.h"
+#include "vrouter/sweep.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -19,6 +21,29 @@ static always_inline int pull(struct __sk_buff *skb, __u32 bytes)
 	if (data + bytes <= end || end - data >= skb->len)
 		return 0;
 	return bpf_skb_pull_data(skb, skb->len < bytes ? skb->len : bytes);
+}
+
+/*
+ * So that an IP packet's headers do. What a socket sends has its payload in other pieces, where that lies as the receiver's
+ * copy likes it: of TCP and UDP no more is moved than their headers, which are in one piece already.
+ */
+static always_inline int pull_headers(struct __sk_buff *skb, __u32 l3, __be16 type)
+{
+	__u32 ip = type == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	void *data, *end;
+	__u8 *header, protocol;
+
+	if (pull(skb, l3 + ip + sizeof(struct tcphdr)))
+		return 1;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	header = data + l3;
+	if ((void *)(header + sizeof(struct iphdr)) > end)
+		return 0;
+	protocol = type == bpf_htons(ETH_P_IPV6) ? header[6] : header[9];
+	if ((protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) && (type == bpf_htons(ETH_P_IPV6) || *header == 0x45))
+		return 0;
+	return pull(skb, LOOKED_AT);
 }
 
 /* One router further; with what IPv4's checksum of the header makes of that. */
@@ -140,7 +165,7 @@ int from_container(struct __sk_buff *skb)
 	if (!at)
 		return drop(p, 0, REASON_INVALID_IF);
 	count_in(number, skb->len);
-	if (pull(skb, LOOKED_AT))
+	if (pull(skb, ETH_HLEN + sizeof(struct arp)))
 		return drop(p, number, REASON_PULL);
 	ethernet = (void *)(long)skb->data;
 	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end || skb->vlan_present)
@@ -154,6 +179,8 @@ int from_container(struct __sk_buff *skb)
 		return drop(p, number, REASON_INVALID_PROTOCOL);
 	}
 	p->vrf = at->vrf;
+	if (pull_headers(skb, ETH_HLEN, type))
+		return drop(p, number, REASON_PULL);
 	reason = parse_ip(skb, p, ETH_HLEN, type);
 	if (reason)
 		return drop(p, number, reason);
@@ -276,7 +303,7 @@ int from_underlay(struct __sk_buff *skb)
 	int reason = 0, keeps_macs = 0;
 	struct ethhdr inner;
 
-	if (!p || !c || pull(skb, LOOKED_AT) || !parse_outer(skb, c, &o, &reason))
+	if (!p || !c || pull(skb, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN) || !parse_outer(skb, c, &o, &reason))
 		return TCX_NEXT;
 	__builtin_memset(p, 0, sizeof(*p));
 	if (!bpf_map_lookup_elem(&peers, &o.source)) {
@@ -294,6 +321,8 @@ int from_underlay(struct __sk_buff *skb)
 		type = inner.h_proto;
 		if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6))
 			return drop(p, 0, REASON_INVALID_PROTOCOL);
+		if (pull_headers(skb, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type))
+			return drop(p, 0, REASON_PULL);
 		reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type);
 		found = bpf_map_lookup_elem(&vnis, &o.label);
 		if (!found)
@@ -307,10 +336,15 @@ int from_underlay(struct __sk_buff *skb)
 		if ((void *)(first + 1) > end)
 			return drop(p, 0, REASON_INVALID_PACKET);
 		type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-		if (o.encapsulation == MPLS_OVER_GRE)
+		if (o.encapsulation == MPLS_OVER_GRE) {
+			if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_gre), type))
+				return drop(p, 0, REASON_PULL);
 			reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_gre), type);
-		else
+		} else {
+			if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_udp), type))
+				return drop(p, 0, REASON_PULL);
 			reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp), type);
+		}
 		found = bpf_map_lookup_elem(&labels, &o.label);
 		if (!found || !*found)
 			return drop(p, 0, REASON_INVALID_LABEL);

@@ -31,7 +31,7 @@ impl Sweeping {
             while stopped.recv_timeout(REST) == Err(RecvTimeoutError::Timeout) {
                 let timeouts = *hold.lock().unwrap_or_else(PoisonError::into_inner);
                 let swept = sweeper.sweep(&timeouts).map_err(|error| error.to_string());
-                count.fetch_add(*swept.as_ref().unwrap_or(&0) as u64, Ordering::Relaxed);
+                count.fetch_add(*swept.as_ref().unwrap_or(&0), Ordering::Relaxed);
                 let now = swept.err();
                 if let Some(error) = now.as_ref().filter(|_| now != trouble) {
                     note(format_args!("cannot sweep the table, flows do not end: {error}"));

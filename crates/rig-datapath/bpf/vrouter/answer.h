@@ -92,7 +92,7 @@ static always_inline int answer_solicitation(struct __sk_buff *skb, struct packe
 	__u64 sum;
 
 	/* Whole (RFC 4861, 7.1.1), and not in pieces (RFC 6980, 5). */
-	if ((void *)(s + 1) > (void *)(long)skb->data_end || p->length < sizeof(*s) || p->fragment ||
+	if ((void *)(s + 1) > (void *)(long)skb->data_end || p->length < sizeof(*s) || p->l4 != ETH_HLEN + sizeof(s->ip) || p->fragment ||
 	    s->ip.hop_limit != 255 || s->code)
 		return drop(p, number, REASON_INVALID_ARP);
 	set_v6(&target, &s->target);
@@ -140,6 +140,8 @@ static always_inline int answer_echo(struct __sk_buff *skb, struct packet *p, co
 	if (p->ipv6) {
 		struct ipv6hdr *ip = data + ETH_HLEN;
 
+		if (p->l4 != ETH_HLEN + sizeof(*ip))
+			return drop(p, number, REASON_NO_ROUTE);
 		icmp = (void *)(ip + 1);
 		if ((void *)(icmp + 1) > end)
 			return drop(p, number, REASON_PULL);

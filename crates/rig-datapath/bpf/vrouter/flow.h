@@ -70,27 +70,14 @@ static always_inline int is_noteworthy(const struct packet *p, const struct flow
 }
 
 /* A later fragment has the ports of the first. */
-static __attribute__((noinline)) int join_fragments(struct __sk_buff *skb, struct packet *p)
+static __attribute__((noinline)) int join_fragments(struct packet *p)
 {
-	struct fragment_key k = { .source = p->key.source, .destination = p->key.destination, .at = p->key.at };
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct fragment_key k = { .source = p->key.source,
+				  .destination = p->key.destination,
+				  .at = p->key.at,
+				  .identification = p->identification };
 	__u32 *found, both;
 
-	if (p->l3 > 64)
-		return REASON_FRAGMENTS;
-	if (p->ipv6) {
-		__be32 *id = data + p->l3 + sizeof(struct ipv6hdr) + 4;
-
-		if ((void *)(id + 1) > end)
-			return REASON_FRAGMENTS;
-		k.identification = *id;
-	} else {
-		struct iphdr *ip = data + p->l3;
-
-		if ((void *)(ip + 1) > end)
-			return REASON_FRAGMENTS;
-		k.identification = ip->id;
-	}
 	if (!p->later) {
 		both = (__u32)p->key.source_port << 16 | p->key.destination_port;
 		/* Of ICMP both are the same, and rules ask for the type. */
@@ -246,7 +233,7 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 
 	p->key.at = AT(number, p->protocol);
 	if (p->fragment) {
-		reason = join_fragments(skb, p);
+		reason = join_fragments(p);
 		if (reason)
 			return reason;
 	}

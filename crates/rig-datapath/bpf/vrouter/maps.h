@@ -134,7 +134,7 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* Flows of each interface that have begun, which programs count, and that have ended, which the control plane counts. */
+/* Flows of each interface that have begun, and that have ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

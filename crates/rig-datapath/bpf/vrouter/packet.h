@@ -4,6 +4,7 @@
 #define VROUTER_PACKET_H
 
 #include <linux/if_ether.h>
+#include <linux/in6.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
@@ -13,8 +14,11 @@
 #include "maps.h"
 
 #define MAPPED 0xffff0000ULL
-/* What of a packet is looked at: outer headers up to the inner TCP header, with IPv4 options. */
-#define LOOKED_AT 160
+/* What of a packet is looked at: outer headers up to the inner TCP header, with IPv4 options or IPv6 extension headers. */
+#define LOOKED_AT 192
+/* IPv6 extension headers that are looked behind, and all their bytes. */
+#define MOST_EXTENSIONS 4
+#define EXTENSIONS 64
 
 enum tcp_flag { TCP_FIN = 0x01, TCP_SYN = 0x02, TCP_RST = 0x04, TCP_ACK = 0x10 };
 
@@ -42,6 +46,8 @@ struct packet {
 	__u8 may_fragment;
 	__u8 header;
 	__u8 pad;
+	/* The same in all pieces of a packet. */
+	__u32 identification;
 };
 
 /* What would be too much for the stack. A program runs to its end on its CPU before another packet comes. */
@@ -227,10 +233,64 @@ static always_inline int parse_l4(struct packet *p, void *l4, void *end, __u32 l
 	return 0;
 }
 
+/* Read each time: where the compiler chooses between one from before a call and one from behind it, the verifier knows none. */
+static always_inline void *begin_of(const struct __sk_buff *skb)
+{
+	return (void *)(long)*(const volatile __u32 *)&skb->data;
+}
+
+static always_inline void *end_of(const struct __sk_buff *skb)
+{
+	return (void *)(long)*(const volatile __u32 *)&skb->data_end;
+}
+
+/* RFC 8200, 4.1, and the authentication header, whose payload is in the clear (RFC 4302). */
+static always_inline int is_extension(__u8 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT ||
+	       next == IPPROTO_DSTOPTS || next == IPPROTO_AH;
+}
+
+/*
+ * Extension headers from `at` on, of which the packet's protocol is the first: that becomes what is behind them. How many bytes
+ * they are, or below 0 where they are too many: rules would not know what they let through.
+ */
+static __attribute__((noinline)) int look_behind_extensions(struct __sk_buff *skb, struct packet *p, __u32 at)
+{
+	__u32 bytes = 0;
+
+	for (int i = 0; i < MOST_EXTENSIONS; i++) {
+		struct { __u8 next, length; __be16 offset; __be32 id; } *header;
+		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+		if (bytes > EXTENSIONS || at > 128)
+			return -1;
+		header = data + at + bytes;
+		if ((void *)(header + 1) > end)
+			return -1;
+		if (p->protocol == IPPROTO_FRAGMENT) {
+			if (p->fragment)
+				return -1;
+			p->fragment = 1;
+			p->later = (header->offset & bpf_htons(0xfff8)) != 0;
+			p->identification = header->id;
+			bytes += sizeof(*header);
+		} else if (p->protocol == IPPROTO_AH) {
+			bytes += (header->length + 2) * 4;
+		} else {
+			bytes += (header->length + 1) * 8;
+		}
+		p->protocol = header->next;
+		if (p->later || !is_extension(p->protocol))
+			return bytes;
+	}
+	return -1;
+}
+
 /* The IP packet at `l3`, an offset that the compiler knows; 0 or a reason for a drop. */
 static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32 l3, __be16 type)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	void *data = begin_of(skb), *end = end_of(skb);
 	__u32 there = skb->len - l3, behind;
 
 	p->l3 = l3;
@@ -251,6 +311,7 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 		p->may_fragment = !(fragment & 0x4000);
 		p->fragment = (fragment & 0x3fff) != 0;
 		p->later = (fragment & 0x1fff) != 0;
+		p->identification = ip->id;
 	} else {
 		struct ipv6hdr *ip = data + l3;
 
@@ -267,20 +328,19 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 		/* Not on the wire: that would be IPv4's addresses by another name. */
 		if (is_v4(&p->key.source) || is_v4(&p->key.destination))
 			return REASON_INVALID_PACKET;
-		if (ip->nexthdr == IPPROTO_FRAGMENT) {
-			struct { __u8 next, zero; __be16 offset; __be32 id; } *header = (void *)(ip + 1);
+		if (is_extension(ip->nexthdr)) {
+			int bytes = look_behind_extensions(skb, p, l3 + sizeof(*ip));
 
-			if ((void *)(header + 1) > end)
+			if (bytes < 0 || bytes > EXTENSIONS)
 				return REASON_INVALID_PACKET;
-			p->protocol = header->next;
-			p->fragment = 1;
-			p->later = (header->offset & bpf_htons(0xfff8)) != 0;
-			behind += sizeof(*header);
+			behind += bytes;
 		}
 	}
 	if (p->length < behind || p->length > there)
 		return REASON_INVALID_PACKET;
 	p->l4 = l3 + behind;
+	data = begin_of(skb);
+	end = end_of(skb);
 	return parse_l4(p, data + l3 + behind, end, p->length - behind);
 }
 

@@ -26,7 +26,7 @@ use super::spans::{Span, Spans};
 
 /// A vRouter: its programs, its tables, and what they have been told.
 pub struct Router {
-    pub(super) object: Object,
+    pub(super) object: Arc<Object>,
     pub(super) tables: Arc<Tables>,
     pub(super) sizes: Sizes,
     pub(super) control: Control,
@@ -113,7 +113,7 @@ impl Router {
             rows: Spans::new("rows of rules", sizes.rows),
         };
         let mut router = Self {
-            object,
+            object: Arc::new(object),
             tables: Arc::new(tables),
             sizes,
             control: Control { epoch: 1, ..Control::default() },

@@ -17,6 +17,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"))
 /// What packets of containers come to, and what those of tunnels do.
 pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
+pub(super) const SWEEP: &str = "sweep";
 pub(super) const NOTHING: &str = "nothing";
 /// What makes a packet what it was before it gives it to one of those; and what only makes room, and takes it away.
 pub(super) const REPLAY: &str = "replay";

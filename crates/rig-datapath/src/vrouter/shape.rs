@@ -164,6 +164,17 @@ plain! {
         pad: u32,
     }
 
+    /// Of bpf/vrouter/sweep.h.
+    pub(crate) struct Sweep: 32 {
+        established: u32,
+        opening: u32,
+        closed: u32,
+        other: u32,
+        shortest: u32,
+        tick: u32,
+        ended: u64,
+    }
+
     /// Of bpf/vrouter/replay.h.
     pub(crate) struct Replay: 112 {
         grows: i32,

@@ -73,7 +73,7 @@ pub struct Inner {
     pub class: u8,
     pub piece: Option<Piece>,
     pub may_fragment: bool,
-    /// Words of IPv4 options; of IPv6, whether destination options come first.
+    /// Words of IPv4 options; of IPv6, which extension headers come first.
     pub options: u8,
     /// By how much the IP header's length is wrong.
     pub off: i8,
@@ -137,7 +137,7 @@ pub fn inner() -> impl Strategy<Value = Inner> {
     let odd = (
         prop_oneof![6 => Just(None), 1 => piece.prop_map(Some)],
         prop::bool::weighted(0.3),
-        prop_oneof![8 => Just(0_u8), 1 => 1_u8..4],
+        prop_oneof![8 => Just(0_u8), 1 => 1_u8..6],
         prop_oneof![12 => Just(0_i8), 1 => -20_i8..20],
         prop_oneof![6 => Just(0_u8), 1 => 1_u8..60],
     );
@@ -244,9 +244,21 @@ impl Inner {
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let mut next = protocol;
-                if self.options > 0 {
-                    above = [&[next, 0, 1, 4, 0, 0, 0, 0][..], &above].concat();
-                    next = 60;
+                // What is in front of the protocol above, the innermost first: each one's number and length.
+                let extensions: &[(u8, u8)] = match self.options {
+                    0 => &[],
+                    1 => &[(60, 0)],
+                    2 => &[(60, 1), (0, 0)],
+                    3 => &[(51, 4), (43, 2)],
+                    4 => &[(60, 0); 5],
+                    _ => &[(60, 8)],
+                };
+                for (number, length) in extensions {
+                    let bytes = usize::from(*length) * if *number == 51 { 4 } else { 8 } + 8;
+                    let mut header = vec![0; bytes];
+                    (header[0], header[1]) = (next, *length);
+                    above = [header, above].concat();
+                    next = *number;
                 }
                 if let Some(piece) = self.piece {
                     let offset = u16::from(piece.offset) << 3 | u16::from(piece.more);

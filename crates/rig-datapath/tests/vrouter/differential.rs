@@ -239,7 +239,7 @@ impl Pair<'_> {
                 let ended = self.router.sweeper().sweep(&Timeouts::default()).unwrap();
                 let expected = self.model.sweep(&Timeouts::default(), self.tick);
                 let _ = writeln!(self.log, "{expected}");
-                prop_assert_eq!(ended, expected, "{}", self.log);
+                prop_assert_eq!(ended, expected as u64, "{}", self.log);
                 self.same_state()
             }
             Step::Change { config } => {

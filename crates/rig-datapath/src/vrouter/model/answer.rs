@@ -50,7 +50,7 @@ pub(super) fn solicitation(frame: &[u8], p: &Packet, to: Mac, router: Mac) -> Re
     let packet = &frame[ETHERNET..];
     let IpAddr::V6(asker) = p.tuple.source else { return Err(Reason::InvalidArp) };
     // Never in pieces (RFC 6980, 5).
-    if p.fragment.is_some() || p.length < 64 || p.ttl != 255 || packet[41] != 0 {
+    if p.fragment.is_some() || p.header != 40 || p.length < 64 || p.ttl != 255 || packet[41] != 0 {
         return Err(Reason::InvalidArp);
     }
     let target = v6(packet, 48).ok_or(Reason::InvalidArp)?;
@@ -81,7 +81,7 @@ fn finish(message: &mut [u8], pseudo: Sum) {
 pub(super) fn echo(frame: &[u8], p: &Packet, to: Mac, router: Mac) -> Result<Vec<u8>, Reason> {
     let (request, reply) = if p.is_v6() { (128, 129) } else { (8, 0) };
     let is_ping = p.is_icmp() && !p.is_error && p.fragment.is_none() && p.icmp == request;
-    if !is_ping || (!p.is_v6() && p.header != 20) {
+    if !is_ping || p.header != if p.is_v6() { 40 } else { 20 } {
         return Err(Reason::NoRoute);
     }
     let mut out = frame.to_vec();

@@ -8,7 +8,12 @@ use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
 use super::super::reason::Reason;
 
+// IPv6 extension headers (RFC 8200, 4; RFC 4302).
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
 const FRAGMENT_HEADER: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION_OPTIONS: u8 = 60;
 const LEAST_IPV4: usize = 20;
 const IPV6: usize = 40;
 /// Type, code, checksum and the four bytes that each kind of message has in its own way (RFC 792).
@@ -152,7 +157,6 @@ impl Packet {
         })
     }
 
-    /// Of extension headers that of a fragment alone is looked behind, where it is the first.
     fn parse_v6(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < IPV6 || bytes[0] >> 4 != 6 {
             return None;
@@ -162,12 +166,7 @@ impl Packet {
         if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
             return None;
         }
-        let (mut header, mut protocol, mut fragment) = (IPV6, bytes[6], None);
-        if protocol == FRAGMENT_HEADER {
-            let later = word(bytes, IPV6 + 2)? & 0xfff8 != 0;
-            fragment = Some(Fragment { identification: long(bytes, IPV6 + 4)?, later });
-            (header, protocol) = (IPV6 + 8, bytes[IPV6]);
-        }
+        let (header, protocol, fragment) = behind_extensions(bytes)?;
         Some(Self {
             length: usize::from(word(bytes, 4)?) + IPV6,
             header,
@@ -235,6 +234,40 @@ impl Packet {
         self.is_error = true;
         Some(())
     }
+}
+
+/// Bytes of an IPv6 header with its extensions, what is behind these, and which piece of a packet that is (RFC 8200, 4). Four
+/// extension headers of 64 bytes are looked behind: what rules cannot know must not pass.
+fn behind_extensions(bytes: &[u8]) -> Option<(usize, u8, Option<Fragment>)> {
+    let (mut at, mut next, mut fragment) = (IPV6, bytes[6], None);
+    for _ in 0..4 {
+        if !is_extension(next) {
+            break;
+        }
+        let (header, length) = (bytes.get(at..at + 8)?, usize::from(bytes[at + 1]));
+        at += match next {
+            FRAGMENT_HEADER if fragment.is_some() => return None,
+            FRAGMENT_HEADER => {
+                fragment = Some(Fragment { identification: long(header, 4)?, later: word(header, 2)? & 0xfff8 != 0 });
+                8
+            }
+            // Its length is in words, but for two (RFC 4302, 2.2).
+            AUTHENTICATION => (length + 2) * 4,
+            _ => (length + 1) * 8,
+        };
+        next = header[0];
+        if at > IPV6 + 64 {
+            return None;
+        }
+        if fragment.is_some_and(|fragment: Fragment| fragment.later) {
+            return Some((at, next, fragment));
+        }
+    }
+    (!is_extension(next)).then_some((at, next, fragment))
+}
+
+fn is_extension(next: u8) -> bool {
+    matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT_HEADER | DESTINATION_OPTIONS | AUTHENTICATION)
 }
 
 /// Destination unreachable, time exceeded, parameter problem (RFC 792); packet too big, too (RFC 4443).

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Ends flows that have been silent for too long. */
+#ifndef VROUTER_SWEEP_H
+#define VROUTER_SWEEP_H
+
+#include "flow.h"
+
+/* How long a flow may be silent in both directions, in ticks; and how many there were. */
+struct sweep {
+	__u32 established, opening, closed, other;
+	__u32 shortest;
+	__u32 tick;
+	__u64 ended;
+};
+_Static_assert(sizeof(struct sweep) == 32, "");
+
+static always_inline __u32 allowed(const struct sweep *s, __u32 protocol, __u32 tcp)
+{
+	if (protocol != IPPROTO_TCP)
+		return s->other;
+	if (tcp & SEEN_RST || (tcp & SEEN_FIN && tcp & SEEN_FIN_R))
+		return s->closed;
+	return tcp & SEEN_SYN && !(tcp & SEEN_SYN_R) ? s->opening : s->established;
+}
+
+/* A packet may have come after the sweep began. */
+static always_inline __u32 silent_for(const struct sweep *s, const struct flow *f)
+{
+	__s32 age = s->tick - f->tick;
+
+	return age < 0 ? 0 : age;
+}
+
+static long sweep_one(void *map, struct flow_key *key, struct flow *f, struct sweep *s)
+{
+	__u32 age = silent_for(s, f), other_age, interface = AT_INTERFACE(key->at), forward = f->flags & FORWARD;
+	struct flow_key k = {};
+	struct flow *other;
+	__u64 *count;
+
+	if (age < s->shortest)
+		return 0;
+	reverse(&k, key);
+	k.at = f->reverse_at;
+	other = bpf_map_lookup_elem(&flows, &k);
+	/* The direction that began it speaks for both; one that has lost it, for itself. */
+	if (!forward && other)
+		return 0;
+	if (other) {
+		other_age = silent_for(s, other);
+		if (other_age < age)
+			age = other_age;
+	}
+	if (age < allowed(s, AT_PROTOCOL(key->at), f->tcp))
+		return 0;
+	if (other)
+		bpf_map_delete_elem(&flows, &k);
+	/* The key is that of the entry, which is another's when it is gone. */
+	k = *key;
+	bpf_map_delete_elem(&flows, &k);
+	if (forward) {
+		count = bpf_map_lookup_elem(&ended, &interface);
+		if (count)
+			__sync_fetch_and_add(count, 1);
+	}
+	s->ended++;
+	return 0;
+}
+
+/* Run by the control plane, one at a time; packets may interrupt it anywhere. */
+SEC("syscall")
+int sweep(struct sweep *ctx)
+{
+	struct sweep s = { .established = ctx->established,
+			   .opening = ctx->opening,
+			   .closed = ctx->closed,
+			   .other = ctx->other,
+			   .shortest = ctx->shortest };
+	const struct control *c = controls_now();
+
+	if (!c)
+		return -1;
+	/* The coarse clock, which packets are stamped with, is not for programs of this kind; it is a jiffy late at most. */
+	s.tick = c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
+	bpf_for_each_map_elem(&flows, sweep_one, &s, 0);
+	ctx->ended = s.ended;
+	return 0;
+}
+
+#endif
