@@ -65,6 +65,12 @@ pub const TESTS: &[Need] = &[
         debian: &["wrk"],
         fedora: &["wrk"],
     },
+    Need {
+        what: "tshark, which reads what the vRouter's tunnels make in tests",
+        is_there: || works(Command::new("tshark").arg("--version")),
+        debian: &["tshark"],
+        fedora: &["wireshark-cli"],
+    },
     NFTABLES,
     HAPROXY,
 ];

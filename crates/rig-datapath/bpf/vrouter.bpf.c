@@ -5,6 +5,7 @@
  * that are silent.
  */
 #include "vrouter/answer.h"
+#include "vrouter/mss.h"
 #include "vrouter/replay.h"
 #include "vrouter/sweep.h"
 
@@ -85,8 +86,8 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 				 const struct control *c, int is_routed)
 {
 	const struct next_hop *nh = next_hop_at(to->route.next_hop);
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr inner;
+	void *data, *end;
 
 	if (!nh)
 		return drop(p, number, REASON_INVALID_NH);
@@ -97,6 +98,10 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	}
 	if (is_routed && p->ttl <= 1)
 		return tell(skb, p, number, 0);
+	if (nh->kind == TO_TUNNEL && p->tcp_flags & TCP_SYN && on_the_wire(skb, p) <= nh->mtu)
+		lower_mss(skb, p, nh->mtu);
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
 	/* IPv6's is longer, and has been looked at. */
 	if (data + ETH_HLEN + sizeof(struct iphdr) > end)
 		return drop(p, number, REASON_PULL);

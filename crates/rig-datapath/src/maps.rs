@@ -1,7 +1,8 @@
 //! Typed access to maps: a key and a value are plain data whose bytes are what the program sees.
 
+use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
@@ -166,4 +167,13 @@ impl Map {
         let mut handle = MapHandle::try_from(&self.handle).map_err(self.failed("open"))?;
         handle.pin(path).map_err(|source| Error::Pin { operation: "pin", path: named, source })
     }
+}
+
+/// Bytes that a map has taken: `memlock` of its descriptor in /proc (Documentation/filesystems/proc.rst; Linux counts what elements
+/// take from 6.4 on).
+pub(crate) fn memory(map: &impl AsFd) -> io::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd()))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+    let bytes = line.and_then(|line| line.trim().parse().ok());
+    bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel does not tell what a map has taken"))
 }

@@ -219,6 +219,27 @@ static always_inline int may_tell(const struct packet *p)
 	return p->ipv6 ? p->type >= 128 && p->type != 137 : is_echo(p, p->type);
 }
 
+/* As many errors as Linux sends itself: net.ipv4.icmp_msgs_per_sec and icmp_msgs_burst, for each interface. */
+#define NS_PER_ERROR 1000000ULL
+#define ERRORS_AT_ONCE 50
+
+/*
+ * Whether an interface is not told of too much (RFC 1812, 4.3.2.8; RFC 4443, 2.4 f). Where two CPUs tell it something at a time one of
+ * them may not be counted.
+ */
+static always_inline int may_tell_more(__u32 interface)
+{
+	__u64 *next = bpf_map_lookup_elem(&told, &interface), now = bpf_ktime_get_ns(), from;
+
+	if (!next)
+		return 0;
+	from = *next > now ? *next : now;
+	if (from - now > (ERRORS_AT_ONCE - 1) * NS_PER_ERROR)
+		return 0;
+	*next = from + NS_PER_ERROR;
+	return 1;
+}
+
 /*
  * Tells the sender of a packet, a container behind `at`, what became of it, in place of the packet: RFC 792 and RFC 4443.
  * `reason` counts those that nobody is told of.
@@ -235,7 +256,7 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 	if (!at || !c || !may_tell(p))
 		return drop(p, number, reason);
 	if (!at->gateway[p->ipv6 & 1].lo || quoted < sizeof(struct iphdr) || quoted > QUOTED ||
-	    bpf_skb_load_bytes(skb, ETH_HLEN, quote, quoted))
+	    !may_tell_more(number) || bpf_skb_load_bytes(skb, ETH_HLEN, quote, quoted))
 		return drop(p, number, reason);
 	sum = bpf_csum_diff(0, 0, (__be32 *)quote, sizeof(quote), 0);
 	if (sum < 0 || bpf_skb_change_tail(skb, ETH_HLEN + quoted, 0))

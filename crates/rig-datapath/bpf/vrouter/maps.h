@@ -165,6 +165,14 @@ struct {
 	__type(value, struct traffic);
 } traffic SEC(".maps");
 
+/* When each interface could be told of one more packet, if all that it was told had come evenly; ns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} told SEC(".maps");
+
 /* By interface and reason; those of no interface are of interface 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -233,7 +233,10 @@ static always_inline int parse_l4(struct packet *p, void *l4, void *end, __u32 l
 	return 0;
 }
 
-/* Read each time: where the compiler chooses between one from before a call and one from behind it, the verifier knows none. */
+/*
+ * Read each time: where the compiler chooses between one from before a call and one from behind it, the verifier knows none. Never
+ * let it choose between this and skb->data: it would cut both to the 32 bits that the context's fields have in C.
+ */
 static always_inline void *begin_of(const struct __sk_buff *skb)
 {
 	return (void *)(long)*(const volatile __u32 *)&skb->data;

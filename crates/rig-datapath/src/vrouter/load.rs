@@ -89,7 +89,7 @@ impl Tables {
 fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
-        "interfaces" | "begun" | "ended" | "traffic" => sizes.interfaces + 1,
+        "interfaces" | "begun" | "ended" | "told" | "traffic" => sizes.interfaces + 1,
         "drops" => (sizes.interfaces + 1) * REASONS,
         "next_hops" => sizes.next_hops,
         "ways" => sizes.ways,

@@ -14,7 +14,7 @@ reasons! {
         FlowActionDrop = 10, "flow_action_drop", "of a flow that rules forbid since they have changed", "allow it, or nothing";
         FlowTableFull = 13, "flow_table_full", "a new flow while the table of flows is full", "a larger table, or limits for each interface";
         Push = 17, "push", "a packet that had no room for an outer header", "report it: this should not be";
-        TtlExceeded = 18, "ttl_exceeded", "the packet's time to live has run out, and its sender was not told", "look for a routing loop";
+        TtlExceeded = 18, "ttl_exceeded", "the packet's time to live has run out, and its sender was not told, or not once more", "look for a routing loop";
         InvalidNh = 19, "invalid_nh", "a next hop that cannot take such a packet", "see the route: `rt --dump`, `nh --get`";
         InvalidLabel = 20, "invalid_label", "an MPLS label that was given to nobody", "see that both routers agree: `mpls --dump`";
         InvalidProtocol = 21, "invalid_protocol", "neither IPv4 nor IPv6 nor ARP", "nothing, or find out who sends them";
@@ -25,7 +25,7 @@ reasons! {
         L2NoRoute = 38, "l2_no_route", "a frame for a MAC address that nobody has", "nothing: frames to all are among them";
         NewFlows = 42, "new_flows", "a new flow of an interface that has as many as it may have", "raise its limit, or see who begins so many";
         NoRoute = 64, "no_route", "no route to the destination", "add a route, or let the networks talk";
-        TooBig = 65, "too_big", "larger than the tunnel takes, and the sender was not told: it may be fragmented, or there is no gateway to tell it", "lower the containers' MTU";
+        TooBig = 65, "too_big", "larger than the tunnel takes, and the sender was not told: it may be fragmented, there is no gateway to tell it, or it was told 1,000 times in a second", "lower the containers' MTU";
         TooBigTold = 66, "too_big_told", "larger than the tunnel takes; the sender was told by ICMP", "nothing where it is once for each path; otherwise lower the containers' MTU";
         TtlTold = 67, "ttl_told", "the packet's time to live has run out; the sender was told by ICMP", "nothing: traceroute does it";
         Policy = 68, "policy", "rules do not let it begin a flow", "allow it, or nothing";

@@ -1,10 +1,13 @@
 //! What a router has counted, and what it knows.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::Error;
+use libbpf_rs::MapCore;
+
+use crate::{Error, maps};
 
 use super::config::Config;
 use super::control::Router;
@@ -158,11 +161,20 @@ impl Router {
             .collect()
     }
 
+    /// Bytes of memory that each table has taken, by its name, as the kernel counts it.
+    ///
+    /// # Errors
+    /// When /proc does not tell.
+    pub fn memory(&self) -> std::io::Result<BTreeMap<String, u64>> {
+        self.object.maps().map(|map| Ok((map.name().to_string_lossy().into_owned(), maps::memory(&map)?))).collect()
+    }
+
     /// Sets the clock of flows, in units of 134 ms; 0 for the kernel's.
     pub fn set_tick(&mut self, tick: u32) -> Result<(), Error> {
         self.control.fixed_tick = tick;
         self.tables.controls.set(&0_u32, &self.control)
     }
+
     /// Forgets its configuration, all flows and all that was counted; what was dropped last stays on its list.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.apply(&Config::default())?;

@@ -28,8 +28,9 @@ pub struct Frame {
     pub payload: Vec<u8>,
     pub ttl: u8,
     pub vlan: Option<u16>,
-    /// Of TCP.
+    /// Of TCP, as what follows.
     pub sequence: u32,
+    pub options: tcp::Options,
 }
 
 pub fn tcp(flags: u8, source: &str, destination: &str) -> Frame {
@@ -80,7 +81,8 @@ pub fn ethernet(packet: &[u8], vlan: Option<u16>) -> Vec<u8> {
 
 impl Frame {
     pub fn new(l4: L4, source: SocketAddr, destination: SocketAddr) -> Self {
-        Self { l4, source, destination, payload: Vec::new(), ttl: 64, vlan: None, sequence: 0x0102_0304 }
+        let (ttl, sequence, options) = (64, 0x0102_0304, tcp::Options::default());
+        Self { l4, source, destination, payload: Vec::new(), ttl, vlan: None, sequence, options }
     }
 
     pub fn payload(mut self, payload: &[u8]) -> Self {
@@ -108,7 +110,8 @@ impl Frame {
     /// The IP packet.
     pub fn packet(&self) -> Vec<u8> {
         let (ports, length) = ((self.source.port(), self.destination.port()), self.payload.len());
-        let header = if self.protocol() == protocol::TCP { tcp::HEADER } else { udp::HEADER };
+        let options = if self.options.mss.is_some() { 4 } else { 0 };
+        let header = if self.protocol() == protocol::TCP { tcp::HEADER + options } else { udp::HEADER };
         let mut l4 = vec![0; header];
         l4.extend(&self.payload);
         let sum = pseudo(self.source.ip(), self.destination.ip(), self.protocol(), l4.len());
@@ -121,7 +124,7 @@ impl Frame {
                     acknowledgment: 0x0506_0708,
                     flags,
                     window: 1000,
-                    options: tcp::Options::default(),
+                    options: self.options,
                 };
                 header.write(&mut l4, length, sum).unwrap();
             }

@@ -79,7 +79,21 @@ pub struct Inner {
     pub off: i8,
     /// Bytes behind the packet.
     pub padding: u8,
+    /// Of TCP, which ones of [`TCP_OPTIONS`].
+    pub tcp_options: u8,
 }
+
+/// With a maximum segment size in front, behind others, at an odd place, behind the end, and of lengths that cannot be.
+const TCP_OPTIONS: [&[u8]; 8] = [
+    &[],
+    &[2, 4, 0x05, 0xb4, 4, 2, 1, 1],
+    &[8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 2, 4, 0x23, 0x28, 1, 1],
+    &[3, 3, 7, 2, 4, 0xff, 0xff, 0],
+    &[0, 2, 4, 0x05, 0xb4, 0, 0, 0],
+    &[1, 1, 1, 1, 1, 1, 1, 2, 4, 5, 6, 7],
+    &[3, 0, 2, 4],
+    &[254, 60, 2, 4, 9, 9, 9, 9],
+];
 
 /// What is wrong with a frame.
 #[derive(Debug, Clone, Copy)]
@@ -140,13 +154,14 @@ pub fn inner() -> impl Strategy<Value = Inner> {
         prop_oneof![8 => Just(0_u8), 1 => 1_u8..6],
         prop_oneof![12 => Just(0_i8), 1 => -20_i8..20],
         prop_oneof![6 => Just(0_u8), 1 => 1_u8..60],
+        0..TCP_OPTIONS.len() as u8,
     );
     let class = prop_oneof![2 => Just(0_u8), 1 => any::<u8>()];
     let payload = prop_oneof![8 => 0_u16..40, 1 => 100_u16..200, 1 => 500_u16..700, 1 => 1400_u16..1500];
     let ttl = prop_oneof![6 => Just(64_u8), 1 => 0_u8..3, 1 => Just(255_u8)];
     (any::<bool>(), ends, (0_u8..3, 0_u8..3), payload, ttl, class, odd).prop_flat_map(
         |(is_v6, (source, destination), ports, payload, ttl, class, odd)| {
-            let (piece, may_fragment, options, off, padding) = odd;
+            let (piece, may_fragment, options, off, padding, tcp_options) = odd;
             above(is_v6).prop_map(move |above| Inner {
                 is_v6,
                 source,
@@ -161,6 +176,7 @@ pub fn inner() -> impl Strategy<Value = Inner> {
                 options,
                 off,
                 padding,
+                tcp_options,
             })
         },
     )
@@ -188,8 +204,10 @@ fn l4(above: &Above, packet: &Inner, ends: (IpAddr, IpAddr)) -> (u8, Vec<u8>) {
     match above {
         Above::Tcp(flags) => {
             let mut header = [source.to_be_bytes(), destination.to_be_bytes()].concat();
-            header.extend([1, 2, 3, 4, 5, 6, 7, 8, 0x50, *flags, 3, 232, 0, 0, 0, 0]);
-            (TCP, [header, payload].concat())
+            let options = TCP_OPTIONS[usize::from(packet.tcp_options) % TCP_OPTIONS.len()];
+            let words = 5 + options.len() as u8 / 4;
+            header.extend([1, 2, 3, 4, 5, 6, 7, 8, words << 4, *flags, 3, 232, 0x12, 0x34, 0, 0]);
+            (TCP, [&header[..], options, &payload].concat())
         }
         Above::Udp => {
             let length = (8 + payload.len()) as u16;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics is a test that fails")]
 
 mod bytes;
+mod captures;
 mod cases;
 mod differential;
 #[path = "../balancer/frames.rs"]
@@ -11,4 +12,5 @@ mod lab;
 mod outer;
 mod packets;
 mod settings;
+mod told;
 mod traffic;

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use rig_datapath::vrouter::{Action, Encapsulation, ROUTER_MAC, Rule};
 use rig_wire::ethernet::{self, Mac, ethertype};
+use rig_wire::tcp::Options;
 use rig_wire::{ipv4, protocol, udp, vxlan};
 
 use crate::frames::{Frame, L4};
@@ -24,6 +25,12 @@ pub fn framed(source: Mac, destination: Mac, packet: &[u8]) -> Vec<u8> {
 /// A packet that is no neighbour's question, so that nothing but the test is counted.
 pub fn tcp(flags: u8, source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
     Frame::new(L4::Tcp(flags), source, destination).packet()
+}
+
+/// With the largest segment that its sender takes.
+pub fn with_mss(flags: u8, source: SocketAddr, destination: SocketAddr, mss: u16) -> Vec<u8> {
+    let options = Options { mss: Some(mss), ..Options::default() };
+    Frame { options, ..Frame::new(L4::Tcp(flags), source, destination) }.packet()
 }
 
 pub fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {

@@ -6,6 +6,7 @@
 mod answer;
 mod exercise;
 mod flow;
+mod mss;
 mod packet;
 mod route;
 mod tunnel;
@@ -272,6 +273,7 @@ impl Model {
             NextHop::Tunnel(tunnel) => {
                 let macs = if bridged { (mac_at(&frame, 0), mac_at(&frame, 6)) } else { (tunnel.mac, router) };
                 let Some(underlay) = &self.config.underlay else { return Err(refused(Reason::InvalidNh)) };
+                mss::lower(&mut frame[ETHERNET..], &p, self.mtu(tunnel));
                 let wrapped = tunnel::wrap(&frame, &p, tunnel, underlay.address, way.tunnel_port, macs);
                 Ok((Out::Tunnel(*tunnel), wrapped))
             }

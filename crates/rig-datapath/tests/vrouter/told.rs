@@ -1,0 +1,145 @@
+//! What senders are told by the router, in place of a packet or in one.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use rig_datapath::vrouter::{Encapsulation, NextHop, ROUTER_MAC, Reason, Side, Verdict};
+use rig_wire::checksum::Checksum;
+use rig_wire::ethernet::Ethernet;
+use rig_wire::icmp::Icmp;
+use rig_wire::icmpv6::Icmpv6;
+use rig_wire::ipv4::Ipv4;
+use rig_wire::ipv6::Ipv6;
+use rig_wire::tcp::Tcp;
+use rig_wire::tcp::flags::{ACK, SYN};
+
+use crate::frames::{Frame, L4};
+use crate::lab::{Lab, mac_of, v4_of, v6_of};
+use crate::outer::{at, framed, with_mss};
+use crate::packets::{GATEWAY, icmpv6};
+
+#[test]
+fn senders_are_told_that_the_time_to_live_has_run_out() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let packet = Frame::new(L4::Udp, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80)).payload(&[9; 200]).ttl(1).packet();
+    let frame = node.passes(&packet);
+    let ethernet = Ethernet::parse(&frame).unwrap();
+    assert_eq!((ethernet.destination(), ethernet.source()), (mac_of(0, 0), ROUTER_MAC));
+    let ip = Ipv4::parse(ethernet.payload()).unwrap();
+    ip.verify().unwrap();
+    assert_eq!((ip.source(), ip.destination()), (GATEWAY, v4_of(0, 0)));
+    let icmp = Icmp::parse(ip.payload()).unwrap();
+    icmp.verify().unwrap();
+    assert_eq!((icmp.kind(), icmp.code()), (11, 0));
+    assert_eq!(ip.payload()[8..], packet[..128]);
+    let packet = Frame::new(L4::Udp, at(v6_of(0, 0), 1000), at(v6_of(0, 1), 80)).payload(&[9; 20]).ttl(1).packet();
+    let frame = node.passes(&packet);
+    let ip = Ipv6::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+    let icmp = Icmpv6::parse(ip.payload()).unwrap();
+    icmp.verify(ip.pseudo()).unwrap();
+    assert_eq!((icmp.kind(), icmp.code()), (3, 0));
+    assert_eq!(ip.payload()[8..], packet);
+    assert_eq!(node.drops()[&Reason::TtlTold.number()], 2);
+}
+
+#[test]
+fn senders_are_told_of_a_smaller_mtu() {
+    let Some(lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let inner = 1500 - 32;
+    let fits = |from: SocketAddr, to: SocketAddr, bytes: usize| {
+        let header = if from.is_ipv4() { 28 } else { 48 };
+        Frame::new(L4::Udp, from, to).payload(&vec![9; bytes - header]).packet()
+    };
+    let (from, to) = (at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
+    let frame = node.passes(&fits(from, to, inner));
+    assert_eq!(frame.len(), 14 + 1500);
+    let large = fits(from, to, inner + 1);
+    let frame = node.passes(&large);
+    let ip = Ipv4::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+    ip.verify().unwrap();
+    let icmp = Icmp::parse(ip.payload()).unwrap();
+    icmp.verify().unwrap();
+    assert_eq!((icmp.kind(), icmp.code(), icmp.echo()), (3, 4, (0, inner as u16)));
+    assert_eq!(ip.payload()[8..], large[..128]);
+    let (from, to) = (at(v6_of(0, 0), 1000), at(v6_of(1, 0), 80));
+    let frame = node.passes(&fits(from, to, inner + 1));
+    let ip = Ipv6::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+    let icmp = Icmpv6::parse(ip.payload()).unwrap();
+    icmp.verify(ip.pseudo()).unwrap();
+    assert_eq!((icmp.kind(), icmp.code(), icmp.echo()), (2, 0, (0, inner as u16)));
+    assert_eq!(node.drops()[&Reason::TooBigTold.number()], 2);
+}
+
+#[test]
+fn nobody_is_told_of_errors_or_of_packets_to_many() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    for all in ["0.0.0.0/0", "::/0"] {
+        vrf.routes.insert(all.parse().unwrap(), NextHop::Interface(2));
+    }
+    node.apply();
+    // An error that is not known (RFC 4443, 2.4 e), and a redirect.
+    for kind in [100, 137] {
+        let packet = icmpv6(v6_of(0, 0), v6_of(0, 1), 1, vec![kind, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(node.refuses(&packet), Reason::TtlExceeded, "type {kind}");
+    }
+    for to in ["224.1.2.3", "ff0e::7"] {
+        let to: IpAddr = to.parse().unwrap();
+        let from = if to.is_ipv4() { v4_of(0, 0).into() } else { v6_of(0, 0) };
+        let packet = Frame::new(L4::Udp, at(from, 1000), at(to, 80)).ttl(1).packet();
+        assert_eq!(node.refuses(&packet), Reason::TtlExceeded, "{to}");
+    }
+}
+
+#[test]
+fn senders_are_not_told_without_end() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let packet = Frame::new(L4::Udp, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80)).ttl(1).packet();
+    let begun = Instant::now();
+    for _ in 0..1000 {
+        node.send(&packet);
+    }
+    let most = 50 + begun.elapsed().as_millis() as u64 + 1;
+    let drops = node.drops();
+    let (told, expired) = (drops[&Reason::TtlTold.number()], drops.get(&Reason::TtlExceeded.number()));
+    assert!((50..=most).contains(&told), "told {told} times, at most {most}");
+    assert_eq!(told + expired.unwrap_or(&0), 1000);
+    // Another interface is told of its own.
+    let packet = Frame::new(L4::Udp, at(v4_of(0, 1), 1000), at(v4_of(0, 0), 80)).ttl(1).packet();
+    let other = node.give(Side::Container, &framed(mac_of(0, 1), ROUTER_MAC, &packet), "c1");
+    assert_eq!(other.verdict, Verdict::Redirect);
+}
+
+#[test]
+fn a_syn_asks_for_segments_that_a_tunnel_takes() {
+    for encapsulation in Encapsulation::ALL {
+        let Some(lab) = Lab::new(2, 2, encapsulation) else { return };
+        let node = &lab.nodes[0];
+        let overhead = encapsulation.overhead();
+        let mss_of = |flags, from: SocketAddr, to: SocketAddr, mss| {
+            let frame = node.passes(&with_mss(flags, from, to, mss));
+            let inner = frame.len() - if from.is_ipv4() { 44 } else { 64 };
+            let (header, tcp) = frame[inner..].split_at(if from.is_ipv4() { 20 } else { 40 });
+            let pseudo = if from.is_ipv4() {
+                Ipv4::parse(&[header, tcp].concat()).unwrap().pseudo()
+            } else {
+                Ipv6::parse(&[header, tcp].concat()).unwrap().pseudo()
+            };
+            let tcp = Tcp::parse(tcp).unwrap();
+            assert_eq!(tcp.verify(pseudo).unwrap(), Checksum::Complete);
+            tcp.options().unwrap().mss.unwrap()
+        };
+        let (v4, v6) = ((at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80)), (at(v6_of(0, 0), 1000), at(v6_of(1, 0), 80)));
+        assert_eq!(mss_of(SYN, v4.0, v4.1, 1460), 1460 - overhead);
+        assert_eq!(mss_of(SYN | ACK, v4.0, v4.1, 8960), 1460 - overhead);
+        assert_eq!(mss_of(SYN, v6.0, v6.1, 1440), 1440 - overhead);
+        // Of what fits, and of what goes by no tunnel, it stays.
+        assert_eq!(mss_of(SYN, v4.0, v4.1, 536), 536);
+        assert_eq!(mss_of(ACK, v4.0, v4.1, 1460), 1460);
+        assert_eq!(mss_of(SYN, v4.0, at(v4_of(0, 1), 80), 1460), 1460);
+    }
+}
