@@ -11,6 +11,7 @@ mod frames;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use frames::{Frame, L4};
@@ -102,7 +103,7 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
     Config {
         mac: ROUTER_MAC,
         underlay: Some(underlay),
-        vrfs,
+        vrfs: vrfs.into_iter().map(|(number, vrf)| (number, Arc::new(vrf))).collect(),
         labels: described.keys().map(|number| (16 + number, NextHop::Interface(*number))).collect(),
         vnis: (1..=networks).map(|vrf| (vrf, Vni::Vrf(vrf))).collect(),
         interfaces: described,
@@ -193,7 +194,7 @@ fn main() {
     bench.hot("all these routes");
     all.lists.insert(1, list(1));
     timed("  all rules changed, for each interface", || bench.router.apply(&all).unwrap());
-    all.vrfs.get_mut(&7).unwrap().routes.insert("10.9.0.0/16".parse().unwrap(), NextHop::Discard);
+    Arc::make_mut(all.vrfs.get_mut(&7).unwrap()).routes.insert("10.9.0.0/16".parse().unwrap(), NextHop::Discard);
     timed("  one route added", || bench.router.apply(&all).unwrap());
 
     let port_at = Some((ethernet::HEADER + 20) as u32);

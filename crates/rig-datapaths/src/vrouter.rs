@@ -282,7 +282,7 @@ fn config(
         config.labels.insert(FIRST_LABEL + container.number, NextHop::Interface(container.number));
     }
     config.vnis.insert(VNI, Vni::Vrf(VRF));
-    config.vrfs.insert(VRF, vrf);
+    config.vrfs.insert(VRF, vrf.into());
     Ok(config)
 }
 

@@ -1,6 +1,7 @@
 //! Tables of routes: a network's own, and what networks that it is connected with have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use rig_datapath::vrouter::{MOST_WAYS, NextHop, Vrf};
@@ -29,7 +30,7 @@ impl<'a> Compiler<'a> {
             };
             let of_network = ways.remove(name).unwrap_or_default();
             let vrf = self.vrf(name, network, of_network, *is_local);
-            self.compiled.config.vrfs.insert(number, vrf);
+            self.compiled.config.vrfs.insert(number, Arc::new(vrf));
             if *is_local {
                 self.vnis(network, number);
             }
@@ -126,7 +127,7 @@ impl<'a> Compiler<'a> {
         for (to, prefix, from) in leaks {
             if let Some(vrf) = self.compiled.config.vrfs.get_mut(&to) {
                 // Its own way is nearer.
-                vrf.routes.entry(prefix).or_insert(NextHop::Vrf(from));
+                Arc::make_mut(vrf).routes.entry(prefix).or_insert(NextHop::Vrf(from));
             }
         }
     }
@@ -142,7 +143,7 @@ impl<'a> Compiler<'a> {
             for subnet in &network.subnets {
                 let covers = |prefix: &IpNet| *prefix != subnet.prefix && prefix.contains(&subnet.prefix);
                 if vrf.routes.keys().any(covers) {
-                    vrf.routes.entry(subnet.prefix).or_insert(NextHop::Discard);
+                    Arc::make_mut(vrf).routes.entry(subnet.prefix).or_insert(NextHop::Discard);
                 }
             }
         }

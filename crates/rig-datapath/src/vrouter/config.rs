@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
@@ -33,8 +34,8 @@ pub struct Config {
     pub mac: Mac,
     /// The network that tunnels go over; a router without one joins containers of its node alone.
     pub underlay: Option<Underlay>,
-    /// Tables of routes, by their numbers.
-    pub vrfs: BTreeMap<u32, Vrf>,
+    /// Tables of routes, by their numbers. What is shared with the configuration before costs nothing to apply.
+    pub vrfs: BTreeMap<u32, Arc<Vrf>>,
     /// Containers' interfaces, by numbers that stay theirs as long as flows are to survive; 0 is none.
     pub interfaces: BTreeMap<u32, Interface>,
     /// Where packets that come with an MPLS label go.
@@ -216,9 +217,22 @@ pub enum Action {
 }
 
 impl Config {
+    /// Whether next hops lead to the same in another configuration.
+    pub(super) fn leads_alike(&self, other: &Self) -> bool {
+        let whose = |config: &Self| -> Vec<(u32, u32, Mac)> {
+            config.interfaces.iter().map(|(number, interface)| (*number, interface.index, interface.mac)).collect()
+        };
+        self.underlay == other.underlay && self.vrfs.keys().eq(other.vrfs.keys()) && whose(self) == whose(other)
+    }
+
     /// # Errors
     /// The first mistake.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        self.validate_but(|_| false)
+    }
+
+    /// The same, without the tables that are known to be right.
+    pub(super) fn validate_but(&self, is_right: impl Fn(u32) -> bool) -> Result<(), ConfigError> {
         let wrong = |what: String| Err(ConfigError::Vrouter(what));
         for (number, interface) in &self.interfaces {
             if *number == 0 || interface.index == 0 {
@@ -255,22 +269,22 @@ impl Config {
                 return wrong(format!("list {number} has a rule for no port at all"));
             }
         }
-        for (number, vrf) in &self.vrfs {
+        for (number, vrf) in self.vrfs.iter().filter(|(number, _)| !is_right(**number)) {
             for (prefix, next_hop) in &vrf.routes {
                 if *prefix != prefix.trunc() {
                     return wrong(format!("VRF {number}: {prefix} has bits behind its prefix"));
                 }
-                self.check(next_hop, &format!("VRF {number}, {prefix}"))?;
+                self.check(next_hop, || format!("VRF {number}, {prefix}"))?;
             }
             for (mac, next_hop) in &vrf.macs {
-                self.check(next_hop, &format!("VRF {number}, {mac}"))?;
+                self.check(next_hop, || format!("VRF {number}, {mac}"))?;
             }
         }
         for (label, next_hop) in &self.labels {
             if !(FIRST_LABEL..=LAST_LABEL).contains(label) {
                 return wrong(format!("label {label}: choose from {FIRST_LABEL} to {LAST_LABEL}"));
             }
-            self.check(next_hop, &format!("label {label}"))?;
+            self.check(next_hop, || format!("label {label}"))?;
         }
         for (vni, target) in &self.vnis {
             let exists = match target {
@@ -284,8 +298,8 @@ impl Config {
         Ok(())
     }
 
-    fn check(&self, next_hop: &NextHop, of: &str) -> Result<(), ConfigError> {
-        let wrong = |what: String| Err(ConfigError::Vrouter(format!("{of}: {what}")));
+    fn check(&self, next_hop: &NextHop, of: impl Fn() -> String + Copy) -> Result<(), ConfigError> {
+        let wrong = |what: String| Err(ConfigError::Vrouter(format!("{}: {what}", of())));
         match next_hop {
             NextHop::Discard | NextHop::Gateway => Ok(()),
             NextHop::Interface(number) if self.interfaces.contains_key(number) => Ok(()),

@@ -15,7 +15,7 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::Error;
 use crate::maps::Map;
 
-use super::config::{Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni};
+use super::config::{Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni, Vrf};
 use super::keep::Links;
 use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
@@ -31,6 +31,8 @@ pub struct Router {
     pub(super) sizes: Sizes,
     pub(super) control: Control,
     pub(super) known: Known,
+    /// What was applied last, whole.
+    applied: Config,
     pub(super) numbers: Allotted,
     /// Programs on interfaces, by the kernel's numbers of these.
     pub(super) containers: BTreeMap<u32, Ingress>,
@@ -48,17 +50,24 @@ impl fmt::Debug for Router {
 /// What the tables say.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Known {
-    pub(super) hosts: BTreeMap<(u32, IpAddr), Route>,
-    pub(super) prefixes: BTreeMap<(u32, IpNet), Route>,
-    pub(super) macs: BTreeMap<(u32, Mac), Route>,
+    pub(super) vrfs: BTreeMap<u32, Arc<Table>>,
     pub(super) labels: BTreeMap<u32, u32>,
     pub(super) vnis: BTreeMap<u32, u32>,
     pub(super) peers: BTreeSet<Ipv4Addr>,
     pub(super) interfaces: BTreeMap<u32, shape::Interface>,
     /// Interfaces that tunnels go over.
     pub(super) underlay: BTreeSet<u32>,
-    address: Option<Ipv4Addr>,
-    mac: Mac,
+}
+
+/// What the tables say of one VRF.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) hosts: BTreeMap<IpAddr, Route>,
+    pub(super) prefixes: BTreeMap<IpNet, Route>,
+    pub(super) macs: BTreeMap<Mac, Route>,
+    /// Numbers of all next hops that these lead to, and of those which lead to several.
+    hops: Vec<u32>,
+    ways: Vec<u32>,
 }
 
 /// A next hop in a table: itself, or the ways that it leads to.
@@ -118,6 +127,7 @@ impl Router {
             sizes,
             control: Control { epoch: 1, ..Control::default() },
             known: Known::default(),
+            applied: Config::default(),
             numbers,
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
@@ -134,14 +144,17 @@ impl Router {
     /// # Errors
     /// [`Error::Config`] and [`Error::NoRoom`] before anything that packets meet has changed.
     pub fn apply(&mut self, config: &Config) -> Result<(), Error> {
-        config.validate()?;
+        let leads_alike = self.applied.leads_alike(config);
+        let stays = |vrf: u32| leads_alike && self.applied.vrfs.get(&vrf) == config.vrfs.get(&vrf);
+        let unchanged: BTreeSet<u32> = config.vrfs.keys().copied().filter(|vrf| stays(*vrf)).collect();
+        config.validate_but(|vrf| unchanged.contains(&vrf))?;
         self.numbers.hops.begin();
         self.numbers.ways.begin();
         let new_lists = self.place_lists(config)?;
         let mut lists: BTreeMap<u32, u32> =
             self.numbers.lists.iter().map(|(number, placed)| (*number, placed.number.first)).collect();
         lists.extend(new_lists.iter().map(|(number, placed)| (*number, placed.number.first)));
-        let next = match self.translate(config, &lists) {
+        let next = match self.translate(config, &lists, &unchanged) {
             Ok(next) => next,
             Err(error) => {
                 new_lists.iter().for_each(|(_, placed)| self.numbers.give(placed));
@@ -157,10 +170,18 @@ impl Router {
         old_lists.extend(gone.iter().filter_map(|number| self.numbers.lists.remove(number)));
         let before = std::mem::take(&mut self.known);
         self.known = next;
+        self.applied = config.clone();
         let (known, tables) = (&self.known, &self.tables);
-        write(&tables.hosts, &before.hosts, &known.hosts, |(vrf, address)| HostKey::new(*vrf, *address))?;
-        write(&tables.prefixes, &before.prefixes, &known.prefixes, |(vrf, prefix)| PrefixKey::new(*vrf, prefix))?;
-        write(&tables.macs, &before.macs, &known.macs, |(vrf, mac)| MacKey { vrf: *vrf, mac: mac.0, pad: 0 })?;
+        let nothing = Arc::default();
+        for (vrf, table) in &known.vrfs {
+            let old = before.vrfs.get(vrf).unwrap_or(&nothing);
+            if !Arc::ptr_eq(old, table) {
+                tables.write(*vrf, old, table)?;
+            }
+        }
+        for (vrf, old) in before.vrfs.iter().filter(|(vrf, _)| !known.vrfs.contains_key(vrf)) {
+            tables.write(*vrf, old, &nothing)?;
+        }
         write(&tables.vnis, &before.vnis, &known.vnis, |vni| *vni)?;
         for label in before.labels.keys().filter(|label| !known.labels.contains_key(label)) {
             tables.labels.set(label, &0_u32)?;
@@ -256,23 +277,27 @@ impl Router {
     }
 
     /// What the tables are to say; new next hops are put into theirs, where nothing leads to them yet.
-    fn translate(&mut self, config: &Config, lists: &BTreeMap<u32, u32>) -> Result<Known, Error> {
-        let mut known = Known { mac: config.mac, ..Known::default() };
+    fn translate(
+        &mut self,
+        config: &Config,
+        lists: &BTreeMap<u32, u32>,
+        unchanged: &BTreeSet<u32>,
+    ) -> Result<Known, Error> {
+        let mut known = Known::default();
         for (number, interface) in &config.interfaces {
             let next_hop = self.route(config, &NextHop::Interface(*number))?.next_hop;
             known.interfaces.insert(*number, describe(interface, next_hop, lists));
         }
         for (vrf, table) in &config.vrfs {
-            for (prefix, next_hop) in &table.routes {
-                let route = self.route(config, next_hop)?;
-                match prefix.prefix_len() == prefix.max_prefix_len() {
-                    true => known.hosts.insert((*vrf, prefix.addr()), route).is_some(),
-                    false => known.prefixes.insert((*vrf, *prefix), route).is_some(),
-                };
-            }
-            for (mac, next_hop) in &table.macs {
-                known.macs.insert((*vrf, *mac), self.route(config, next_hop)?);
-            }
+            let table = match self.known.vrfs.get(vrf).filter(|_| unchanged.contains(vrf)) {
+                Some(known) => {
+                    self.numbers.hops.keep(&known.hops);
+                    self.numbers.ways.keep(&known.ways);
+                    Arc::clone(known)
+                }
+                None => Arc::new(self.table(config, table)?),
+            };
+            known.vrfs.insert(*vrf, table);
         }
         for (label, next_hop) in &config.labels {
             known.labels.insert(*label, self.route(config, next_hop)?.next_hop);
@@ -285,15 +310,15 @@ impl Router {
             known.vnis.insert(*vni, self.route(config, &next_hop)?.next_hop);
         }
         if let Some(underlay) = &config.underlay {
-            known.address = Some(underlay.address);
             known.peers = underlay.peers.keys().copied().collect();
             known.underlay = underlay.peers.values().map(|peer| peer.interface).collect();
         }
+        let all = |count: fn(&Table) -> usize| known.vrfs.values().map(|table| count(table)).sum();
         let room = [
             ("interfaces", self.sizes.interfaces, known.interfaces.keys().max().map_or(0, |most| *most as usize)),
-            ("routes to addresses", self.sizes.hosts, known.hosts.len()),
-            ("routes", self.sizes.prefixes, known.prefixes.len()),
-            ("MAC addresses", self.sizes.macs, known.macs.len()),
+            ("routes to addresses", self.sizes.hosts, all(|table| table.hosts.len())),
+            ("routes", self.sizes.prefixes, all(|table| table.prefixes.len())),
+            ("MAC addresses", self.sizes.macs, all(|table| table.macs.len())),
             ("network identifiers", self.sizes.vnis, known.vnis.len()),
             ("peers", self.sizes.peers, known.peers.len()),
         ];
@@ -301,6 +326,24 @@ impl Router {
             Some((what, room, wanted)) => Err(Error::NoRoom { what, room, wanted }),
             None => Ok(known),
         }
+    }
+
+    fn table(&mut self, config: &Config, vrf: &Vrf) -> Result<Table, Error> {
+        let mut table = Table::default();
+        self.numbers.hops.lately();
+        self.numbers.ways.lately();
+        for (prefix, next_hop) in &vrf.routes {
+            let route = self.route(config, next_hop)?;
+            match prefix.prefix_len() == prefix.max_prefix_len() {
+                true => table.hosts.insert(prefix.addr(), route),
+                false => table.prefixes.insert(*prefix, route),
+            };
+        }
+        for (mac, next_hop) in &vrf.macs {
+            table.macs.insert(*mac, self.route(config, next_hop)?);
+        }
+        (table.hops, table.ways) = (self.numbers.hops.lately(), self.numbers.ways.lately());
+        Ok(table)
     }
 
     /// A route by the numbers that its next hop has in the tables.
@@ -428,6 +471,15 @@ fn through(encapsulation: Encapsulation, own: Ipv4Addr, to: Ipv4Addr, peer: &Pee
         gateway: v4(peer.gateway),
         mac: mac.0,
         ..shape::NextHop::default()
+    }
+}
+
+impl Tables {
+    /// Makes tables that said `before` of a VRF say `now`.
+    fn write(&self, vrf: u32, before: &Table, now: &Table) -> Result<(), Error> {
+        write(&self.hosts, &before.hosts, &now.hosts, |address| HostKey::new(vrf, *address))?;
+        write(&self.prefixes, &before.prefixes, &now.prefixes, |prefix| PrefixKey::new(vrf, prefix))?;
+        write(&self.macs, &before.macs, &now.macs, |mac| MacKey { vrf, mac: mac.0, pad: 0 })
     }
 }
 

@@ -11,7 +11,10 @@ pub(super) struct Numbers<T> {
     first: u32,
     room: u32,
     of: BTreeMap<T, u32>,
-    wanted: BTreeSet<u32>,
+    /// By number.
+    wanted: Vec<bool>,
+    /// What has been wanted since somebody asked, with repetitions.
+    lately: Vec<u32>,
     free: BTreeSet<u32>,
     next: u32,
 }
@@ -19,15 +22,18 @@ pub(super) struct Numbers<T> {
 impl<T: Ord + Clone> Numbers<T> {
     /// `room` is that of the table, numbers below `first` among it.
     pub(super) fn new(what: &'static str, first: u32, room: u32) -> Self {
-        Self { what, first, room, of: BTreeMap::new(), wanted: BTreeSet::new(), free: BTreeSet::new(), next: first }
+        let (wanted, lately) = (Vec::new(), Vec::new());
+        Self { what, first, room, of: BTreeMap::new(), wanted, lately, free: BTreeSet::new(), next: first }
     }
 
     /// The number of something, which is wanted until [`release`](Self::release) after the next [`begin`](Self::begin). `true`
     /// where it is a new one.
     pub(super) fn want(&mut self, thing: &T) -> Result<(u32, bool), Error> {
         if let Some(number) = self.of.get(thing) {
-            self.wanted.insert(*number);
-            return Ok((*number, false));
+            let number = *number;
+            self.keep(&[number]);
+            self.lately.push(number);
+            return Ok((number, false));
         }
         let number = match self.free.pop_first() {
             Some(number) => number,
@@ -41,8 +47,28 @@ impl<T: Ord + Clone> Numbers<T> {
             }
         };
         self.of.insert(thing.clone(), number);
-        self.wanted.insert(number);
+        self.keep(&[number]);
+        self.lately.push(number);
         Ok((number, true))
+    }
+
+    /// Numbers that are wanted as long as they were.
+    pub(super) fn keep(&mut self, numbers: &[u32]) {
+        for number in numbers {
+            let place = *number as usize;
+            if self.wanted.len() <= place {
+                self.wanted.resize(place + 1, false);
+            }
+            self.wanted[place] = true;
+        }
+    }
+
+    /// What has been wanted since this was asked last, each number once.
+    pub(super) fn lately(&mut self) -> Vec<u32> {
+        let mut numbers = std::mem::take(&mut self.lately);
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
     }
 
     /// All that have one.
@@ -53,6 +79,7 @@ impl<T: Ord + Clone> Numbers<T> {
     /// Nothing is wanted any more, and nothing is given away yet.
     pub(super) fn begin(&mut self) {
         self.wanted.clear();
+        self.lately.clear();
     }
 
     /// Numbers of what has not been wanted since [`begin`](Self::begin) are free for others, and are returned with what they
@@ -60,7 +87,7 @@ impl<T: Ord + Clone> Numbers<T> {
     pub(super) fn release(&mut self) -> Vec<(T, u32)> {
         let mut gone = Vec::new();
         self.of.retain(|thing, number| {
-            let stays = self.wanted.contains(number);
+            let stays = self.wanted.get(*number as usize).is_some_and(|wanted| *wanted);
             if !stays {
                 gone.push((thing.clone(), *number));
             }

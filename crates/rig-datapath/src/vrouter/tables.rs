@@ -1,13 +1,14 @@
 //! What the tables say, by the numbers that they have for it.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
 use zerocopy::FromBytes;
 
 use super::config::Encapsulation;
-use super::control::{Hop, Router};
+use super::control::{Hop, Router, Table};
 use super::shape::{self, kind};
 use super::sizes::Sizes;
 
@@ -64,16 +65,21 @@ impl Router {
 
     /// Routes, each with the number of its VRF.
     pub fn routes(&self) -> Vec<(u32, IpNet, Way)> {
-        let hosts = self.known.hosts.iter().map(|((vrf, host), route)| (*vrf, IpNet::from(*host), Way::from(*route)));
-        let prefixes = self.known.prefixes.iter().map(|((vrf, prefix), route)| (*vrf, *prefix, Way::from(*route)));
-        let mut all: Vec<_> = hosts.chain(prefixes).collect();
+        let mut all = Vec::new();
+        for (vrf, table) in &self.known.vrfs {
+            all.extend(table.hosts.iter().map(|(host, route)| (*vrf, IpNet::from(*host), Way::from(*route))));
+            all.extend(table.prefixes.iter().map(|(prefix, route)| (*vrf, *prefix, Way::from(*route))));
+        }
         all.sort_by_key(|(vrf, prefix, _)| (*vrf, *prefix));
         all
     }
 
     /// MAC addresses, each with the number of its VRF.
     pub fn macs(&self) -> Vec<(u32, Mac, Way)> {
-        self.known.macs.iter().map(|((vrf, mac), route)| (*vrf, *mac, Way::from(*route))).collect()
+        let of = |(vrf, table): (&u32, &Arc<Table>)| -> Vec<_> {
+            table.macs.iter().map(|(mac, route)| (*vrf, *mac, Way::from(*route))).collect()
+        };
+        self.known.vrfs.iter().flat_map(of).collect()
     }
 
     /// MPLS labels that packets come with, and the numbers of their next hops.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
+use std::sync::Arc;
 
 use rig_datapath::vrouter::{
     Config, Encapsulation, Interface, NextHop, Peer, Policy, ROUTER_MAC, Router, Sizes, Tunnel, Underlay, Vni, Vrf,
@@ -182,7 +183,7 @@ impl Lab {
         Config {
             mac: ROUTER_MAC,
             underlay,
-            vrfs: BTreeMap::from([(VRF, vrf)]),
+            vrfs: BTreeMap::from([(VRF, Arc::new(vrf))]),
             interfaces,
             labels,
             vnis: BTreeMap::from([(VNI, Vni::Vrf(VRF))]),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use rig_datapath::vrouter::{
     Action, Encapsulation, List, NextHop, Outcome, Policy, ROUTER_MAC, Reason, Rule, Side, Timeouts, Verdict,
@@ -314,7 +315,7 @@ fn changed_rules_are_for_the_next_packet_of_a_flow() {
 fn routes_to_nowhere_are_no_flows() {
     let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
     let node = &mut lab.nodes[0];
-    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
     vrf.routes.insert("10.9.0.0/16".parse().unwrap(), NextHop::Discard);
     node.apply();
     let packet = tcp(SYN, at(v4_of(0, 0), 1000), at(Ipv4Addr::new(10, 9, 1, 1), 80));
@@ -395,7 +396,7 @@ fn silent_flows_end() {
 fn several_ways_are_shared_by_flow() {
     let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
     let node = &mut lab.nodes[0];
-    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
     let anycast = IpAddr::from([10, 7, 50, 1]);
     vrf.routes.insert(anycast.into(), NextHop::Ecmp(vec![NextHop::Interface(2), NextHop::Interface(3)]));
     node.apply();
@@ -416,7 +417,7 @@ fn several_ways_are_shared_by_flow() {
 fn a_route_to_all_of_ipv6_is_none_for_ipv4() {
     let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
     let node = &mut lab.nodes[0];
-    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
     vrf.routes.insert("::/0".parse().unwrap(), NextHop::Interface(2));
     node.apply();
     let (v4, v6) = ("192.0.2.77".parse::<IpAddr>().unwrap(), "2001:db8::77".parse::<IpAddr>().unwrap());
@@ -464,7 +465,7 @@ fn a_flow_to_what_is_now_the_gateways_ends_there() {
     let node = &mut lab.nodes[0];
     let packet = tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
     node.passes(&packet);
-    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
     vrf.routes.insert(IpAddr::from(v4_of(0, 1)).into(), NextHop::Gateway);
     node.apply();
     assert_eq!(node.refuses(&packet), Reason::NoRoute);
@@ -479,7 +480,7 @@ fn answers_come_back_when_a_container_has_moved_to_another_node() {
     node.config.interfaces.get_mut(&1).unwrap().policy = Some(Policy { inward: vec![1], ..Policy::default() });
     node.apply();
     node.passes(&tcp(SYN, a, b));
-    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
     let elsewhere = vrf.routes[&IpAddr::from(v4_of(1, 1)).into()].clone();
     vrf.routes.insert(b.ip().into(), elsewhere);
     node.apply();
@@ -565,7 +566,7 @@ fn ipv4_addresses_in_ipv6_packets_are_none() {
 fn neighbor_solicitations_that_cannot_be_are_not_answered() {
     let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
     let node = &mut lab.nodes[0];
-    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
     vrf.routes.insert("::/0".parse().unwrap(), NextHop::Interface(2));
     node.apply();
     let (from, group) = (v6_of(0, 0), "ff02::1:ff00:11".parse::<IpAddr>().unwrap());
@@ -612,7 +613,7 @@ fn the_pieces_of_a_packet_go_one_way() {
     let node = &mut lab.nodes[0];
     node.config.interfaces.values_mut().for_each(|interface| interface.policy = None);
     let anycast = Ipv4Addr::new(10, 7, 50, 1);
-    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
     let ways = NextHop::Ecmp(vec![NextHop::Interface(2), NextHop::Interface(3)]);
     vrf.routes.insert(IpAddr::from(anycast).into(), ways);
     node.apply();

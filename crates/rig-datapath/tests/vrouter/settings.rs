@@ -126,7 +126,7 @@ pub fn config() -> impl Strategy<Value = Config> {
             Config {
                 mac: ROUTER_MAC,
                 underlay: Some(Underlay { address: underlay_of(0), peers: peers.collect() }),
-                vrfs,
+                vrfs: vrfs.into_iter().map(|(number, vrf)| (number, vrf.into())).collect(),
                 interfaces: described.collect(),
                 labels: own.chain((200..).zip(labels)).collect(),
                 vnis: [(4242, Vni::Vrf(1)), (4243, Vni::Vrf(2)), (4244, Vni::Interface(1)), (4245, Vni::Interface(4))]

@@ -1,6 +1,7 @@
 //! What senders are told by the router, in place of a packet or in one.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rig_datapath::vrouter::{Encapsulation, NextHop, ROUTER_MAC, Reason, Side, Verdict};
@@ -76,7 +77,7 @@ fn senders_are_told_of_a_smaller_mtu() {
 fn nobody_is_told_of_errors_or_of_packets_to_many() {
     let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
     let node = &mut lab.nodes[0];
-    let vrf = node.config.vrfs.values_mut().next().unwrap();
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
     for all in ["0.0.0.0/0", "::/0"] {
         vrf.routes.insert(all.parse().unwrap(), NextHop::Interface(2));
     }

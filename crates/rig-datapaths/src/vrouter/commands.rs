@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use ipnet::Ipv4Net;
@@ -69,7 +70,7 @@ impl Told {
     pub(super) fn of(&self, whole: &Config) -> Result<Config> {
         let mut config = whole.clone();
         let is_kept = |next_hop: &NextHop| self.has(next_hop);
-        for vrf in config.vrfs.values_mut() {
+        for vrf in config.vrfs.values_mut().map(Arc::make_mut) {
             vrf.routes.retain(|_, next_hop| is_kept(next_hop));
             vrf.macs.retain(|_, next_hop| is_kept(next_hop));
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
@@ -59,7 +60,7 @@ fn config() -> Config {
             address: OWN,
             peers: BTreeMap::from([(PEER, Peer { interface: 9, gateway: PEER, mtu: 600 })]),
         }),
-        vrfs: BTreeMap::from([(1, vrf)]),
+        vrfs: BTreeMap::from([(1, Arc::new(vrf))]),
         interfaces: BTreeMap::from([(1, interface(1, Some(policy))), (2, interface(2, None))]),
         labels: BTreeMap::from([(100, NextHop::Interface(1)), (101, NextHop::Vrf(1)), (102, NextHop::Discard)]),
         vnis: BTreeMap::from([(7, Vni::Vrf(1)), (8, Vni::Interface(2))]),
