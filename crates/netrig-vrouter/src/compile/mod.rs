@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
 
 use rig_datapath::vrouter::{self as datapath, Config, Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI, NextHop, Vni};
 use rig_wire::ethernet::Mac;
@@ -195,7 +196,11 @@ impl<'a> Compiler<'a> {
         self.numbers.lists.allot(lists.keys().map(String::as_str));
         let number = |names: &[String]| names.iter().filter_map(|name| self.numbers.lists.get(name)).collect();
         for (interface, outward, inward, most_flows) in &wanted {
-            let policy = datapath::Policy { outward: number(outward), inward: number(inward), most_flows: *most_flows };
+            let policy = datapath::Policy {
+                outward: number(outward),
+                inward: number(inward),
+                most_flows: most_flows.and_then(NonZeroU32::new),
+            };
             let interface = self.compiled.config.interfaces.entry(*interface);
             interface.and_modify(|interface| interface.policy = Some(policy));
         }

@@ -3,6 +3,7 @@
 mod random;
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use ipnet::IpNet;
 use rig_datapath::vrouter::{Action, List, MOST_RULES, Peer, Rule, Tunnel, Underlay};
@@ -286,7 +287,7 @@ fn interfaces_with_the_same_groups_share_a_list() {
     assert_eq!(config.lists.len(), 1);
     let flows: Vec<_> =
         config.interfaces.values().map(|interface| interface.policy.as_ref().unwrap().most_flows).collect();
-    assert_eq!(flows, [None, Some(9)]);
+    assert_eq!(flows, [None, NonZeroU32::new(9)]);
     // In networks of their own where a rule names members.
     let config =
         compiled(&parse(&text.replace("{ protocol = 'tcp' }", "{ remote_group = 'g' }")), "b", &mut Numbers::default());

@@ -4,14 +4,10 @@
 #define RIG_MAPS_H
 
 #include <linux/bpf.h>
-/* Before the macro below, whose name is a word in it. */
-#include <linux/in.h>
 #include <bpf/bpf_helpers.h>
 
 #include "reason.h"
 #include "shape.h"
-
-#define always_inline inline __attribute__((always_inline))
 
 const volatile struct tuning tuning SEC(".rodata.tuning");
 

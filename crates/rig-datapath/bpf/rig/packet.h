@@ -15,7 +15,6 @@
 
 #define TAG_BYTES 4
 #define IP_FRAGMENT 0x3fff
-#define MAPPED 0xffff0000ULL
 /* For the verifier: offsets of headers are at most 18 and 58. */
 #define L3_MASK 31
 #define L4_MASK 63
@@ -60,31 +59,6 @@ struct icmp_error {
 struct ports {
 	__u16 source, destination;
 };
-
-static always_inline void set_v4(struct address *a, __u32 v4)
-{
-	a->hi = 0;
-	a->lo = (__u64)v4 << 32 | MAPPED;
-}
-
-static always_inline __u32 v4_of(const struct address *a)
-{
-	return a->lo >> 32;
-}
-
-static always_inline void set_v6(struct address *a, const struct in6_addr *v6)
-{
-	a->hi = (__u64)v6->in6_u.u6_addr32[1] << 32 | v6->in6_u.u6_addr32[0];
-	a->lo = (__u64)v6->in6_u.u6_addr32[3] << 32 | v6->in6_u.u6_addr32[2];
-}
-
-static always_inline void get_v6(struct in6_addr *v6, const struct address *a)
-{
-	v6->in6_u.u6_addr32[0] = a->hi;
-	v6->in6_u.u6_addr32[1] = a->hi >> 32;
-	v6->in6_u.u6_addr32[2] = a->lo;
-	v6->in6_u.u6_addr32[3] = a->lo >> 32;
-}
 
 static always_inline void swap_tuple(struct tuple *t)
 {

@@ -11,13 +11,12 @@
  * place in the pool, 104.5 bytes; index, at a fill of at most 4.5/7, 8 * 1.08 * 8/7 * 7/4.5 = 15.4 bytes and up to twice
  * that because buckets are a power of two. 120 bytes, for either family.
  *
- * Addresses are 128 bits in network byte order, IPv4 as IPv4-mapped IPv6 (RFC 4291, 2.5.5.2); ports are in network
- * byte order. Times are ticks of 2^27 ns (134 ms) of the monotonic clock.
+ * Addresses and ports are in network byte order. Times are ticks of 2^27 ns (134 ms) of the monotonic clock.
  */
 #ifndef RIG_SHAPE_H
 #define RIG_SHAPE_H
 
-#include <linux/types.h>
+#include "address.h"
 
 /*
  * Of what is kept across restarts: one more with each change of a layout here, or of what a field means, after which nobody
@@ -88,10 +87,6 @@ enum state {
 
 /* Direction of a packet, bit 31 of an index entry. */
 enum direction { INWARD = 0, OUTWARD = 1 };
-
-struct address {
-	__u64 hi, lo;
-};
 
 /*
  * live: tick of the last packet in the low 32 bits, state in the 8 above, and above these, in CLOSE, the state before.

@@ -1,35 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/*
- * One's-complement sums (RFC 1071) in memory order, which commutes with adding (section 2B there), and the incremental
- * update of a checksum (RFC 1624, equation 3).
- */
+/* Sums over what checksums are of. */
 #ifndef RIG_SUM_H
 #define RIG_SUM_H
 
 #include <bpf/bpf_endian.h>
 
 #include "maps.h"
-
-static always_inline __u16 fold(__u64 sum)
-{
-	sum = (sum >> 32) + (sum & 0xffffffff);
-	sum = (sum >> 32) + (sum & 0xffffffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	return sum;
-}
-
-static always_inline __u64 sum_address(const struct address *a)
-{
-	return (a->hi >> 32) + (a->hi & 0xffffffff) + (a->lo >> 32) + (a->lo & 0xffffffff);
-}
-
-/* A checksum after `delta`, the sum of what is new and of the complement of what was old. */
-static always_inline __u16 updated(__u16 checksum, __u16 delta)
-{
-	return ~fold((__u64)(__u16)~checksum + delta);
-}
 
 /* The pseudo header of TCP and UDP (RFC 9293, 3.1; RFC 8200, 8.1). */
 static always_inline __u64 sum_pseudo(const struct address *source, const struct address *destination, __u8 protocol,

@@ -76,11 +76,6 @@ static always_inline int answer_arp(struct __sk_buff *skb, struct packet *p, con
 	return send_back(skb, number);
 }
 
-static always_inline __u64 sum_address(const struct address *a)
-{
-	return (a->hi >> 32) + (a->hi & 0xffffffff) + (a->lo >> 32) + (a->lo & 0xffffffff);
-}
-
 /* RFC 4861, 7.2.4: an answer to a neighbour's question, with the router's address in it. */
 static always_inline int answer_solicitation(struct __sk_buff *skb, struct packet *p, const struct interface *at,
 					     __u32 number, const struct control *c)
@@ -240,6 +235,23 @@ static always_inline int may_tell_more(__u32 interface)
 	return 1;
 }
 
+/* Room for headers of `bytes` in front of an IP packet, with an Ethernet header to the container behind `at`; 0 where there is none. */
+static always_inline void *put_in_front(struct __sk_buff *skb, __u32 bytes, __be16 type, const struct interface *at,
+					const struct control *c)
+{
+	struct ethhdr *ethernet;
+
+	if (bpf_skb_change_head(skb, bytes, 0))
+		return 0;
+	ethernet = (void *)(long)skb->data;
+	if ((void *)(ethernet + 1) + bytes > (void *)(long)skb->data_end)
+		return 0;
+	ethernet->h_proto = type;
+	set_mac(ethernet->h_dest, at->mac);
+	set_mac(ethernet->h_source, c->mac);
+	return ethernet + 1;
+}
+
 /*
  * Tells the sender of a packet, a container behind `at`, what became of it, in place of the packet: RFC 792 and RFC 4443.
  * `reason` counts those that nobody is told of.
@@ -262,18 +274,10 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 	if (sum < 0 || bpf_skb_change_tail(skb, ETH_HLEN + quoted, 0))
 		return drop(p, number, reason);
 	if (p->ipv6) {
-		struct ethhdr *ethernet;
-		struct ipv6_error *e;
+		struct ipv6_error *e = put_in_front(skb, sizeof(*e), bpf_htons(ETH_P_IPV6), at, c);
 
-		if (bpf_skb_change_head(skb, sizeof(*e), 0))
+		if (!e)
 			return drop(p, number, REASON_PUSH);
-		ethernet = (void *)(long)skb->data;
-		e = (void *)(ethernet + 1);
-		if ((void *)(e + 1) > (void *)(long)skb->data_end)
-			return drop(p, number, REASON_PUSH);
-		ethernet->h_proto = bpf_htons(ETH_P_IPV6);
-		set_mac(ethernet->h_dest, at->mac);
-		set_mac(ethernet->h_source, c->mac);
 		__builtin_memset(&e->ip, 0, sizeof(e->ip));
 		*(__u8 *)&e->ip = 0x60;
 		e->ip.payload_len = bpf_htons(ICMP_HEADER + quoted);
@@ -287,19 +291,11 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 		e->checksum = ~fold((__u64)sum + sum_address(&p->key.source) + sum_address(&at->gateway[1]) +
 				    e->ip.payload_len + bpf_htons(IPPROTO_ICMPV6) + bpf_htons(kind) + e->rest);
 	} else {
-		struct ethhdr *ethernet;
-		struct ipv4_error *e;
+		struct ipv4_error *e = put_in_front(skb, sizeof(*e), bpf_htons(ETH_P_IP), at, c);
 		__u64 header;
 
-		if (bpf_skb_change_head(skb, sizeof(*e), 0))
+		if (!e)
 			return drop(p, number, REASON_PUSH);
-		ethernet = (void *)(long)skb->data;
-		e = (void *)(ethernet + 1);
-		if ((void *)(e + 1) > (void *)(long)skb->data_end)
-			return drop(p, number, REASON_PUSH);
-		ethernet->h_proto = bpf_htons(ETH_P_IP);
-		set_mac(ethernet->h_dest, at->mac);
-		set_mac(ethernet->h_source, c->mac);
 		__builtin_memset(&e->ip, 0, sizeof(e->ip));
 		*(__u8 *)&e->ip = 0x45;
 		e->ip.tot_len = bpf_htons(sizeof(e->ip) + ICMP_HEADER + quoted);

@@ -4,13 +4,10 @@
 #define VROUTER_MAPS_H
 
 #include <linux/bpf.h>
-#include <linux/in.h>
 #include <bpf/bpf_helpers.h>
 
 #include "reason.h"
 #include "shape.h"
-
-#define always_inline inline __attribute__((always_inline))
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -13,7 +13,6 @@
 
 #include "maps.h"
 
-#define MAPPED 0xffff0000ULL
 /* What of a packet is looked at: outer headers up to the inner TCP header, with IPv4 options or IPv6 extension headers. */
 #define LOOKED_AT 192
 /* IPv6 extension headers that are looked behind, and all their bytes. */
@@ -81,34 +80,9 @@ struct icmp {
 	__u16 id, sequence;
 };
 
-static always_inline void set_v4(struct address *a, __u32 v4)
-{
-	a->hi = 0;
-	a->lo = (__u64)v4 << 32 | MAPPED;
-}
-
-static always_inline __u32 v4_of(const struct address *a)
-{
-	return a->lo >> 32;
-}
-
 static always_inline int is_v4(const struct address *a)
 {
 	return !a->hi && (__u32)a->lo == MAPPED;
-}
-
-static always_inline void set_v6(struct address *a, const struct in6_addr *v6)
-{
-	a->hi = (__u64)v6->in6_u.u6_addr32[1] << 32 | v6->in6_u.u6_addr32[0];
-	a->lo = (__u64)v6->in6_u.u6_addr32[3] << 32 | v6->in6_u.u6_addr32[2];
-}
-
-static always_inline void get_v6(struct in6_addr *v6, const struct address *a)
-{
-	v6->in6_u.u6_addr32[0] = a->hi;
-	v6->in6_u.u6_addr32[1] = a->hi >> 32;
-	v6->in6_u.u6_addr32[2] = a->lo;
-	v6->in6_u.u6_addr32[3] = a->lo >> 32;
 }
 
 static always_inline int is_same(const struct address *a, const struct address *b)

@@ -2,13 +2,11 @@
 /*
  * What the vRouter's programs and their control plane share; src/vrouter/shape.rs has the same layouts, and sizes are
  * asserted on both sides. Addresses, ports and lengths of packets are in network byte order, all else in the machine's.
- *
- * An address is 16 bytes, IPv4 as IPv4-mapped (RFC 4291, 2.5.5.2), so that one table serves both families.
  */
 #ifndef VROUTER_SHAPE_H
 #define VROUTER_SHAPE_H
 
-#include <linux/types.h>
+#include "address.h"
 
 /* Rules of a list, a bit each. */
 #define RULE_WORDS 16
@@ -25,10 +23,6 @@
 #define LOGGED 256
 /* A tick is 2^27 ns, 134 ms. */
 #define TICK_SHIFT 27
-
-struct address {
-	__u64 hi, lo;
-};
 
 struct host_key {
 	struct address address;

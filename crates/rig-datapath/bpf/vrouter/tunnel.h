@@ -8,7 +8,6 @@
 #ifndef VROUTER_TUNNEL_H
 #define VROUTER_TUNNEL_H
 
-#include "checksum.h"
 #include "flow.h"
 
 #define MPLS_PORT 6635

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -186,7 +187,7 @@ pub struct Policy {
     /// Lists that what it receives is held against.
     pub inward: Vec<u32>,
     /// Flows that it may have at a time, both directions of a connection counted as one; none for no limit but the table's.
-    pub most_flows: Option<u32>,
+    pub most_flows: Option<NonZeroU32>,
 }
 
 /// Rules in their order: the first that matches decides.

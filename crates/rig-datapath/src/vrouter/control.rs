@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -443,7 +444,7 @@ fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) ->
         ifindex: interface.index,
         vrf: interface.vrf,
         next_hop,
-        most_flows: policy.most_flows.unwrap_or(0),
+        most_flows: policy.most_flows.map_or(0, NonZeroU32::get),
         outward: numbers(&policy.outward),
         inward: numbers(&policy.inward),
         mac: interface.mac.0,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rig_datapath::vrouter::{
@@ -347,7 +348,7 @@ fn full_tables_refuse_new_flows_and_keep_those_that_are_there() {
     assert_eq!(lab.nodes[0].router.flows().len(), 1024);
     // An interface's own limit.
     for interface in lab.nodes[0].config.interfaces.values_mut() {
-        interface.policy = Some(Policy { most_flows: Some(512), ..Policy::default() });
+        interface.policy = Some(Policy { most_flows: NonZeroU32::new(512), ..Policy::default() });
     }
     lab.nodes[0].apply();
     assert_eq!(lab.nodes[0].refuses(&tcp(SYN, at(a, 3000), at(b, 80))), Reason::NewFlows);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
 
 use ipnet::IpNet;
 use proptest::prelude::*;
@@ -63,7 +64,7 @@ fn list() -> impl Strategy<Value = List> {
 
 fn policy() -> impl Strategy<Value = Option<Policy>> {
     let lists = || prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(1_u32..4, 1..3)];
-    let most = prop_oneof![4 => Just(None), 1 => (1_u32..5).prop_map(Some)];
+    let most = prop_oneof![4 => Just(None), 1 => (1_u32..5).prop_map(NonZeroU32::new)];
     let policy =
         (lists(), lists(), most).prop_map(|(outward, inward, most_flows)| Policy { outward, inward, most_flows });
     prop_oneof![4 => policy.prop_map(Some), 1 => Just(None)]

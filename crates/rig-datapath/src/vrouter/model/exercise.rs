@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -46,7 +47,7 @@ fn config() -> Config {
     vrf.macs.insert(mac(20), tunnel(Encapsulation::Vxlan, 7));
     let rule = |protocol, ports, action| Rule { protocol: Some(protocol), ports, remote: BTreeSet::new(), action };
     let rules = vec![rule(6, 0..=1023, Action::Allow), rule(1, 8..=8, Action::Allow), rule(17, 9..=9, Action::Deny)];
-    let policy = Policy { outward: vec![1], inward: vec![1], most_flows: Some(8) };
+    let policy = Policy { outward: vec![1], inward: vec![1], most_flows: NonZeroU32::new(8) };
     let interface = |number: u8, policy| Interface {
         index: number.into(),
         vrf: 1,

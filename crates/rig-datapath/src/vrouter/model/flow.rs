@@ -217,7 +217,7 @@ impl Flows {
             return Ok(None);
         }
         let most = config.interfaces[&key.interface].policy.as_ref().and_then(|policy| policy.most_flows);
-        if most.is_some_and(|most| self.connections(key.interface) >= most as usize) {
+        if most.is_some_and(|most| self.connections(key.interface) >= most.get() as usize) {
             return Err(Reason::NewFlows);
         }
         let wanted = 1 + usize::from(!self.all.contains_key(&answers));
