@@ -1,13 +1,15 @@
 //! `netrig vrouter check`: what a file would have nodes do.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
 
+use crate::bgp::{announced, probe};
 use crate::daemon::finder::Finder;
-use crate::settings::{Interface, Place, Settings};
+use crate::settings::{Assigned, Interface, Place, Settings};
 
 /// Of all nodes; or of one, which this network namespace is taken for.
 pub(crate) fn check(file: &Path, node: Option<&str>) -> Result<Exit, Failure> {
@@ -18,10 +20,16 @@ pub(crate) fn check(file: &Path, node: Option<&str>) -> Result<Exit, Failure> {
         return print(&text).map(|()| Exit::Done);
     };
     settings.node(node).or_exit(Exit::BadInput)?;
-    let found = Finder::here().or_exit(Exit::Failed)?.look(&settings, node);
+    let found = Finder::here().or_exit(Exit::Failed)?.look(&settings, node, &BTreeSet::new());
     let missing = found.site.missing.iter().map(|(name, why)| format!("interface '{name}': {why}"));
     let unreached = found.site.unreached.iter().map(|(address, why)| format!("{address}: {why}"));
-    let lacking: Vec<String> = missing.chain(unreached).chain(found.site.notes.iter().cloned()).collect();
+    let speaker = settings.router.bgp.as_ref().filter(|_| settings.nodes.get(node).is_some_and(|node| node.bgp));
+    let unheard = speaker.and_then(|bgp| {
+        let why = probe(&bgp.gobgp).err()?;
+        Some(format!("speaker {}: {why}", bgp.gobgp))
+    });
+    let lacking = missing.chain(unreached).chain(found.site.notes.iter().cloned()).chain(unheard);
+    let lacking: Vec<String> = lacking.collect();
     let verdict = if lacking.is_empty() { "correct" } else { "correct, but not all of it is here" };
     let mut text = format!("{}: {verdict}\n{}", file.display(), would_do(&settings, node));
     for what in &lacking {
@@ -39,6 +47,14 @@ pub(crate) fn would_do(settings: &Settings, name: &str) -> String {
         let written = writeln!(text, "  {words}");
         debug_assert!(written.is_ok(), "writing to a string");
     };
+    let bgp = settings.router.bgp.as_ref().filter(|_| node.bgp);
+    if let Some(bgp) = bgp {
+        let routes = announced::routes(settings, name).len();
+        line(format!("routes by BGP: {routes} of its own, through the speaker {}", bgp.gobgp));
+    }
+    for what in announced::left_out(settings, name) {
+        line(format!("  {what}"));
+    }
     for (name, interface) in settings.interfaces_of(name) {
         let addresses: Vec<String> = interface.all_addresses().map(|address| address.to_string()).collect();
         let Interface { network, mac, label, .. } = interface;
@@ -54,6 +70,13 @@ pub(crate) fn would_do(settings: &Settings, name: &str) -> String {
         let why = if is_local { "" } else { ", which its networks are connected with" };
         let policies = if network.policies.is_empty() { "no policies".to_owned() } else { network.policies.join(", ") };
         line(format!("network {name}{why}: VNI {}, {policies}", network.vni));
+        if bgp.is_some() {
+            let list = |targets: &BTreeSet<Assigned>| match targets.is_empty() {
+                true => "none".to_owned(),
+                false => targets.iter().map(Assigned::to_string).collect::<Vec<_>>().join(" "),
+            };
+            line(format!("  route targets: import {}, export {}", list(&network.import), list(&network.export)));
+        }
         for (other_name, other) in settings.nodes.iter().filter(|(_, other)| other.address != node.address) {
             let has = settings.interfaces_of(other_name).any(|(_, interface)| interface.network == *name);
             if let (true, Some(way)) = (has, settings.encapsulation(network, node, other)) {

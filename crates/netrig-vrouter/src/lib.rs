@@ -1,9 +1,9 @@
 //! The vRouter of rig-datapath as a service: what a set of nodes shall do, and what each of them has to do for it.
 //!
 //! ```text
-//! vrouter.toml --settings--> Settings ──┐
-//! RouteSource: the file --> RouteTable ──┼── compile --> rig_datapath::vrouter::Config of one node
-//! the node's kernel, as a value: Site ──┘
+//! vrouter.toml --settings--> Settings ────────┐
+//! RouteSource: the file, bgp --> RouteTable ──┼── compile --> rig_datapath::vrouter::Config of one node
+//! the node's kernel, as a value: Site ────────┘
 //! netrig vrouter run ── daemon: finds the Site, applies the Config, attaches, sweeps, answers ──┐
 //! netrig vrouter vif, nh, rt, ... ── client: one Request, one Reply; listing ──────────────────┘
 //! ```
@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bgp;
 mod check;
 pub mod client;
 pub mod command;

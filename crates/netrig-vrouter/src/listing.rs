@@ -7,7 +7,8 @@ use std::fmt::Write;
 use rig_datapath::vrouter::{Encapsulation, Reason};
 
 use crate::message::{
-    DroppedEntry, FlowEntry, InterfaceEntry, Leads, NextHopEntry, ReasonCount, Status, Table, TcpSeen, Way,
+    DroppedEntry, FlowEntry, InterfaceEntry, Leads, NextHopEntry, ReasonCount, SpeakerEntry, Status, Table, TcpSeen,
+    Way,
 };
 
 /// Writing to a string does not fail.
@@ -285,6 +286,14 @@ pub fn overview(status: &Status) -> String {
         format!("node {node}, {address}: netrig {netrig_version}, process {process}, for {uptime_seconds} s\n");
     line!(text, "  settings {file}");
     line!(text, "  router's MAC address {mac}, flow table for {} connections", status.flows.room);
+    if let Some(speaker) = &status.speaker {
+        let SpeakerEntry { address, autonomous_system, identifier, trouble, announced, learned, stale } = speaker;
+        let how = match (autonomous_system, identifier) {
+            (Some(number), Some(identifier)) => format!("AS {number}, identifier {identifier}"),
+            _ => trouble.clone().unwrap_or_else(|| "not heard of yet".to_owned()),
+        };
+        line!(text, "speaker {address}: {how}; {announced} routes announced, {learned} learned, {stale} of them stale");
+    }
     for peer in &status.peers {
         let name = peer.node.as_deref().unwrap_or("a node");
         let way = match (&peer.gateway, &peer.device, peer.mtu) {

@@ -65,6 +65,28 @@ pub struct Status {
     pub last_dropped: Vec<DroppedEntry>,
     /// What of the settings is not done, and why.
     pub notes: Vec<String>,
+    /// By which routes come and go; none where the file alone tells them.
+    #[serde(default)]
+    pub speaker: Option<SpeakerEntry>,
+}
+
+/// A speaker of BGP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SpeakerEntry {
+    /// Of its API.
+    pub address: String,
+    /// None while it is not there.
+    pub autonomous_system: Option<u32>,
+    /// Its BGP identifier.
+    pub identifier: Option<String>,
+    /// Why it is not there.
+    pub trouble: Option<String>,
+    /// Routes of this node that it has.
+    pub announced: usize,
+    /// Routes of other nodes that it has told, whether they are of networks here or not.
+    pub learned: usize,
+    /// Those of them that are only remembered, because the speaker was lost since.
+    pub stale: usize,
 }
 
 /// Another router.

@@ -126,7 +126,8 @@ fn encapsulations(node: &Node, network: &Network, interface: &Interface) -> BTre
     can.map(|way| (*way, if *way == Encapsulation::Vxlan { network.vni } else { interface.label })).collect()
 }
 
-/// The file that all nodes read is a source of routes: what each other node of it has to tell.
+/// The file that all nodes read is a source of routes: what each other node of it has to tell, but for those that tell it by
+/// BGP themselves.
 #[derive(Debug, Clone)]
 pub struct FileRoutes {
     node: String,
@@ -144,7 +145,7 @@ impl FileRoutes {
 
     /// From now on it says what these settings do.
     pub fn reload(&mut self, settings: &Settings) {
-        let others = settings.nodes.keys().filter(|node| **node != self.node);
+        let others = settings.nodes.keys().filter(|node| **node != self.node && !settings.by_bgp(&self.node, node));
         self.says = others.flat_map(|node| announced(settings, node)).collect();
     }
 }

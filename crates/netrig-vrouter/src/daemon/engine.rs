@@ -1,6 +1,7 @@
 //! The router with its settings: what is asked is answered here, and what changes is put in force.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
@@ -12,11 +13,13 @@ use rig_datapath::vrouter::Router;
 
 use super::finder::{Finder, Found};
 use super::persistence::{self, Begun};
+use super::sources::{Sources, Speaking};
 use super::sweeping::Sweeping;
-use super::{Ask, Event, sizes};
+use super::{Ask, Event, REST, sizes};
+use crate::bgp::announced;
 use crate::compile::{Compiled, Numbers, compile};
 use crate::message::{FlowEntry, Reply, Request};
-use crate::routes::{FileRoutes, RouteSource, RouteTable};
+use crate::routes::{RouteSource, RouteTable};
 use crate::settings::{Settings, changes};
 
 /// How often what lacks is looked for.
@@ -28,7 +31,10 @@ pub(super) struct Engine {
     pub(super) file: PathBuf,
     pub(super) node: String,
     pub(super) settings: Settings,
-    source: FileRoutes,
+    pub(super) sources: Sources,
+    speaking: Speaking,
+    /// Routers that routes lead to.
+    pub(super) others: BTreeSet<Ipv4Addr>,
     table: RouteTable,
     pub(super) numbers: Numbers,
     /// Where they are kept, by a router that persists.
@@ -58,11 +64,19 @@ impl From<anyhow::Error> for Refusal {
 }
 
 impl Engine {
-    pub(super) fn start(file: PathBuf, node: &str, settings: Settings, begun: Begun) -> Result<Self, Failure> {
+    pub(super) fn start(
+        file: PathBuf,
+        node: &str,
+        settings: Settings,
+        begun: Begun,
+        speaking: Speaking,
+    ) -> Result<Self, Failure> {
         let Begun { router, numbers, kept } = begun;
         let sweeping = Sweeping::start(router.sweeper(), settings.router.timeouts);
         let mut engine = Self {
-            source: FileRoutes::new(&settings, node),
+            sources: Sources::new(&settings, node),
+            speaking,
+            others: BTreeSet::new(),
             table: RouteTable::default(),
             numbers,
             kept,
@@ -78,8 +92,9 @@ impl Engine {
             node: node.to_owned(),
             settings: Settings::default(),
         };
-        let found = engine.finder.look(&settings, node);
-        engine.put_in_force(settings, found).or_exit(Exit::BadInput)?;
+        engine.speaking.order(&settings, &mut engine.sources.bgp).context("start a thread").or_exit(Exit::Failed)?;
+        engine.speaking.begin(&settings, &mut engine.sources.bgp);
+        engine.begin_with(settings).or_exit(Exit::BadInput)?;
         for line in &engine.compiled.notes {
             note(line);
         }
@@ -88,7 +103,8 @@ impl Engine {
 
     pub(super) fn introduction(&self) -> String {
         let (there, all) = (self.found.devices.len(), self.settings.interfaces_of(&self.node).count());
-        let (peers, nodes) = (self.found.site.peers.len(), self.settings.nodes.len() - 1);
+        let peers = self.found.site.peers.len();
+        let nodes = peers + self.found.site.unreached.len();
         format!(
             "ready: node {}; {there} of {all} interfaces are there, {peers} of {nodes} other nodes are reached\n",
             self.node
@@ -98,11 +114,13 @@ impl Engine {
     /// Works until it is told to stop.
     pub(super) fn work(&mut self, events: &Receiver<Event>) {
         let mut next = Instant::now() + SECOND;
+        let mut learn_at = Instant::now();
         loop {
-            match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            match events.recv_timeout(next.min(learn_at).saturating_duration_since(Instant::now())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Event::Ask(ask)) => self.answer(ask),
                 Ok(Event::Changed) => self.look_again(),
+                Ok(Event::Heard) => learn_at = learn_at.min(Instant::now() + REST),
                 Ok(Event::Reload) => match self.reload() {
                     Ok(said) => said.iter().for_each(|line| note(format_args!("reload: {line}"))),
                     Err(Refusal { what, hint }) => {
@@ -111,6 +129,11 @@ impl Engine {
                     }
                 },
                 Err(RecvTimeoutError::Timeout) => {}
+            }
+            if Instant::now() >= learn_at {
+                // What is remembered is looked at each second, too.
+                learn_at = Instant::now() + SECOND;
+                self.learn();
             }
             if Instant::now() >= next {
                 next = Instant::now() + SECOND;
@@ -121,19 +144,27 @@ impl Engine {
         }
     }
 
+    /// Looks for all that the settings and routes name, and puts it in force.
+    fn begin_with(&mut self, settings: Settings) -> anyhow::Result<()> {
+        let mut sources = self.sources.clone();
+        sources.reload(&settings);
+        let found = self.finder.look(&settings, &self.node, &sources.others());
+        self.put_in_force(settings, sources, found)
+    }
+
     /// Has the datapath do what the settings say of what there is. The programs are on all interfaces then that they can be
     /// put on; others are tried again.
     ///
     /// # Errors
     /// All is as it was.
-    fn put_in_force(&mut self, settings: Settings, found: Found) -> anyhow::Result<()> {
-        let (mut source, mut table) = (self.source.clone(), self.table.clone());
-        source.reload(&settings);
-        for update in source.updates()? {
+    fn put_in_force(&mut self, settings: Settings, mut sources: Sources, found: Found) -> anyhow::Result<()> {
+        let mut table = self.table.clone();
+        for update in sources.updates()? {
             table.apply(update);
         }
         let mut numbers = self.numbers.clone();
-        let compiled = compile(&settings, &self.node, &found.site, &table, &mut numbers)?;
+        let mut compiled = compile(&settings, &self.node, &found.site, &table, &mut numbers)?;
+        compiled.notes.extend(announced::left_out(&settings, &self.node));
         if compiled.config != self.compiled.config || self.settings != settings {
             if let Some(path) = &self.kept {
                 persistence::keep_numbers(path, &numbers)?;
@@ -141,11 +172,30 @@ impl Engine {
             self.router.apply(&compiled.config)?;
         }
         self.sweeping.set(settings.router.timeouts);
+        self.others = sources.others();
         (self.settings, self.found, self.compiled) = (settings, found, compiled);
-        (self.source, self.table, self.numbers) = (source, table, numbers);
+        (self.sources, self.table, self.numbers) = (sources, table, numbers);
         let trouble = self.router.attach().err().map(|error| in_words(&error.into()));
         self.say_trouble(trouble);
         Ok(())
+    }
+
+    /// After the speaker has told something, or to see what is to be forgotten.
+    fn learn(&mut self) {
+        if !self.speaking.hear(&self.settings, &mut self.sources.bgp) {
+            return;
+        }
+        let mut sources = self.sources.clone();
+        sources.reload(&self.settings);
+        if !sources.bgp.has_news() {
+            return;
+        }
+        let others = sources.others();
+        let found = match others == self.others {
+            true => self.found.clone(),
+            false => self.finder.look(&self.settings, &self.node, &others),
+        };
+        self.take(sources, found);
     }
 
     fn say_trouble(&mut self, trouble: Option<String>) {
@@ -157,12 +207,19 @@ impl Engine {
 
     /// After something has changed in the kernel, or to see whether what lacks is there.
     fn look_again(&mut self) {
-        let found = self.finder.look(&self.settings, &self.node);
+        let mut sources = self.sources.clone();
+        sources.reload(&self.settings);
+        let found = self.finder.look(&self.settings, &self.node, &sources.others());
         if found == self.found && self.trouble.is_none() {
             return;
         }
+        self.take(sources, found);
+    }
+
+    /// Puts in force what is known now, and tells what is new.
+    fn take(&mut self, sources: Sources, found: Found) {
         let (notes, devices) = (self.compiled.notes.clone(), self.found.devices.clone());
-        if let Err(error) = self.put_in_force(self.settings.clone(), found) {
+        if let Err(error) = self.put_in_force(self.settings.clone(), sources, found) {
             return self.say_trouble(Some(in_words(&error)));
         }
         for (name, device) in self.found.devices.iter().filter(|(name, _)| !devices.contains_key(*name)) {
@@ -187,12 +244,12 @@ impl Engine {
         let room = self.router.sizes().interfaces;
         let wanted = sizes(&settings, &self.node).interfaces;
         self.finder.forget();
-        let found = self.finder.look(&settings, &self.node);
         let notes = self.compiled.notes.clone();
-        self.put_in_force(settings, found).map_err(|error| Refusal {
+        self.begin_with(settings).map_err(|error| Refusal {
             what: in_words(&error),
             hint: (wanted > room).then(|| "restart it: its tables are made for what it begins with".to_owned()),
         })?;
+        self.speaking.order(&self.settings, &mut self.sources.bgp).context("start a thread")?;
         said.extend(new_notes(&notes, &self.compiled.notes).cloned());
         said.extend(self.trouble.clone());
         Ok(said)

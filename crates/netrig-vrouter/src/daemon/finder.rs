@@ -68,8 +68,8 @@ impl Finder {
         self.inside.clear();
     }
 
-    /// All that the settings name of a node, which this machine is taken for.
-    pub(crate) fn look(&mut self, settings: &Settings, name: &str) -> Found {
+    /// All that the settings name of a node, which this machine is taken for, and the ways to its own and `more` routers.
+    pub(crate) fn look(&mut self, settings: &Settings, name: &str, more: &BTreeSet<Ipv4Addr>) -> Found {
         let mut found = Found::default();
         let Some(node) = settings.nodes.get(name) else { return found };
         for (interface_name, interface) in settings.interfaces_of(name) {
@@ -85,7 +85,8 @@ impl Finder {
         let names: BTreeSet<&str> = settings.interfaces_of(name).map(|(name, _)| name.as_str()).collect();
         self.inside.retain(|name, _| names.contains(name.as_str()));
         self.asked.retain(|name, _| names.contains(name.as_str()));
-        for address in settings.nodes.values().map(|other| other.address).filter(|other| *other != node.address) {
+        let others: BTreeSet<Ipv4Addr> = settings.nodes.values().map(|other| other.address).collect();
+        for address in (&others | more).into_iter().filter(|other| *other != node.address) {
             match self.way(node, address) {
                 Ok((peer, device)) => {
                     found.site.peers.insert(address, peer);

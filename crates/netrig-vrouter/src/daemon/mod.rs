@@ -8,6 +8,7 @@ mod engine;
 mod engines;
 pub(crate) mod finder;
 mod persistence;
+mod sources;
 mod status;
 mod sweeping;
 
@@ -24,6 +25,7 @@ use rig_datapath::vrouter::Sizes;
 use rig_sys::netlink::{Event as Change, Events};
 
 use self::engine::Engine;
+use self::sources::Speaking;
 use crate::message::{Reply, Request};
 use crate::place::Place;
 use crate::settings::Settings;
@@ -37,6 +39,8 @@ enum Event {
     Reload,
     /// Links or routes of this namespace are others now.
     Changed,
+    /// The speaker has told something.
+    Heard,
     Stop,
 }
 
@@ -76,7 +80,8 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool) -> Result<Exit, Failur
         move || drop(reload.send(Event::Reload)),
     );
     caught.context("catch signals").or_exit(Exit::Failed)?;
-    let mut engine = Engine::start(absolute(file), node, settings, begun)?;
+    let speaking = Speaking::new(node, persist, sender.clone());
+    let mut engine = Engine::start(absolute(file), node, settings, begun, speaking)?;
     let server =
         Server::start(&place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     let ended = print(&engine.introduction()).inspect(|()| engine.work(&events));

@@ -7,9 +7,10 @@ use rig_datapath::vrouter::{self as datapath, Reason, Traffic};
 use rig_wire::ethernet::Mac;
 
 use super::engine::Engine;
+use crate::bgp::SpeakerState;
 use crate::message::{
     DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, MacEntry, NetworkEntry, NextHopEntry,
-    PeerEntry, ReasonCount, RouteEntry, Status, Table, TcpSeen, VniEntry, Way,
+    PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
 };
 
 /// Bits of `enum tcp_seen` of the datapath, the lowest first.
@@ -61,6 +62,7 @@ impl Engine {
             drops: all.map(|(reason, count)| counted(reason, count)).collect(),
             last_dropped: self.last_dropped()?,
             notes: self.compiled.notes.iter().cloned().chain(self.trouble.clone()).collect(),
+            speaker: self.speaker(),
         })
     }
 
@@ -100,20 +102,41 @@ impl Engine {
         }))
     }
 
+    fn speaker(&self) -> Option<SpeakerEntry> {
+        let bgp = self.settings.router.bgp.as_ref()?;
+        let routes = &self.sources.bgp;
+        let (learned, stale) = routes.count(&self.settings, &self.node);
+        let SpeakerState { connected, trouble, announced } = routes.state.clone();
+        let (autonomous_system, identifier) = connected.unzip();
+        self.settings.nodes.get(&self.node).filter(|node| node.bgp)?;
+        Some(SpeakerEntry {
+            address: bgp.gobgp.clone(),
+            autonomous_system,
+            identifier,
+            trouble,
+            announced,
+            learned,
+            stale,
+        })
+    }
+
+    /// Those of the settings, and others that routes lead to.
     fn peers(&self) -> Vec<PeerEntry> {
-        let others = self.settings.nodes.iter().filter(|(name, _)| **name != self.node);
-        let entry = |(name, node): (&String, &crate::settings::Node)| {
+        let nodes = self.settings.nodes.iter().map(|(name, node)| (node.address, Some(name)));
+        let told = self.others.iter().map(|address| (*address, None));
+        let all: BTreeMap<_, _> = told.chain(nodes).filter(|(_, name)| *name != Some(&self.node)).collect();
+        let entry = |(address, name): (_, Option<&String>)| {
             let peers = self.compiled.config.underlay.as_ref().map(|underlay| &underlay.peers);
-            let peer = peers.and_then(|peers| peers.get(&node.address));
+            let peer = peers.and_then(|peers| peers.get(&address));
             PeerEntry {
-                node: Some(name.clone()),
-                address: node.address,
+                node: name.cloned(),
+                address,
                 gateway: peer.map(|peer| peer.gateway),
-                device: peer.and_then(|_| self.found.ways.get(&node.address).cloned()),
+                device: peer.and_then(|_| self.found.ways.get(&address).cloned()),
                 mtu: peer.map(|peer| peer.mtu),
             }
         };
-        others.map(entry).collect()
+        all.into_iter().map(entry).collect()
     }
 
     fn networks(&self) -> Vec<NetworkEntry> {

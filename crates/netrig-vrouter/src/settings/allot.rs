@@ -3,7 +3,7 @@
 //! A number is drawn from the name. If somebody further up in the file has it, the next free one is taken: who is added
 //! at the end of the file changes nobody's number. Those who ask for a number have it before.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::ops::{Range, RangeInclusive};
 
@@ -31,6 +31,24 @@ pub(super) fn numbers(asked: &[Asked<u32>], range: RangeInclusive<u32>) -> Allot
     // There are more numbers than names: 2^20 labels and interfaces of one node.
     let candidates = |drawn: u64| (0..size).map(move |n| first + ((drawn % size + n) % size) as u32);
     allot(asked, candidates)
+}
+
+/// As [`numbers`], where others who do not know all these names have to come to the same: two names that come to one number
+/// are told. Where nobody has asked for it, the span is empty.
+pub(super) fn agreed(asked: &[Asked<u32>], range: RangeInclusive<u32>) -> Allotted<u32> {
+    let (first, size) = (*range.start(), u64::from(range.end() - range.start()) + 1);
+    let mut names: HashMap<u32, &Asked<u32>> = HashMap::new();
+    let mut allotted = Vec::new();
+    for one in asked {
+        let said = one.number.as_ref();
+        let number = said.map_or_else(|| first + (drawn(&one.name) % size) as u32, |(_, number)| *number);
+        if let Some(other) = names.insert(number, one) {
+            let span = said.or(other.number.as_ref()).map_or(0..0, |(span, _)| span.clone());
+            return Err(Twice { first: other.name.clone(), second: one.name.clone(), number, span });
+        }
+        allotted.push((one.name.clone(), number));
+    }
+    Ok(allotted)
 }
 
 /// Locally administered, as Contrail's.
@@ -100,6 +118,19 @@ mod tests {
     fn who_goes_changes_nobodys_number() {
         let all = allotted(&asked(&["a", "b", "c"]), 16..=LAST);
         assert_eq!(allotted(&asked(&["a", "c"]), 16..=LAST), [all[0], all[2]]);
+    }
+
+    #[test]
+    fn where_all_have_to_agree_nobody_gets_the_next_one() {
+        let Ok(two) = agreed(&asked(&["a", "b"]), 1..=LAST) else { panic!() };
+        let Ok(one) = agreed(&asked(&["b"]), 1..=LAST) else { panic!() };
+        assert_eq!(two[1], one[0]);
+        let Err(twice) = agreed(&asked(&["a", "b", "c"]), 1..=2) else { panic!("two numbers for three") };
+        assert!(twice.span.is_empty() && [1, 2].contains(&twice.number));
+        let mut said = asked(&["a", "b"]);
+        said[0].number = Some((5..6, one[0].1));
+        let Err(twice) = agreed(&said, 1..=LAST) else { panic!("one number for two") };
+        assert_eq!((twice.first.as_str(), twice.second.as_str(), twice.span), ("a", "b", 5..6));
     }
 
     const LAST: u32 = (1 << 20) - 1;

@@ -9,6 +9,9 @@ use toml::Spanned;
 /// Keys that are known and refused, because what they ask for is not built.
 pub(super) type NotBuilt = Option<Spanned<IgnoredAny>>;
 
+/// Route targets.
+pub(super) type Targets = Spanned<Vec<Spanned<String>>>;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -38,8 +41,18 @@ pub(super) struct RouterFile {
     pub most_flows: Option<u32>,
     #[serde(default)]
     pub timeouts: TimeoutsFile,
+    pub bgp: Option<BgpFile>,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BgpFile {
+    pub gobgp: Option<Spanned<String>>,
+    #[serde(rename = "as")]
+    pub autonomous_system: Option<Spanned<u32>>,
+    pub keep: Option<Spanned<Span>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -59,6 +72,7 @@ pub(super) struct NodeFile {
     pub interface: Option<Spanned<String>>,
     pub encapsulations: Option<Spanned<Vec<Spanned<String>>>>,
     pub mtu: Option<Spanned<u16>>,
+    pub bgp: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,6 +84,9 @@ pub(super) struct NetworkFile {
     pub encapsulation: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     pub policies: Vec<Spanned<String>>,
+    pub route_targets: Option<Targets>,
+    pub import_targets: Option<Targets>,
+    pub export_targets: Option<Targets>,
     pub broadcast: NotBuilt,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
@@ -108,6 +125,7 @@ pub(super) struct InterfaceFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct SecurityGroupFile {
     pub name: Spanned<String>,
+    pub id: Option<Spanned<u32>>,
     #[serde(default, rename = "in")]
     pub inward: Vec<Spanned<GroupRuleFile>>,
     /// Where nothing is said of it, everything is let out.

@@ -63,6 +63,7 @@ impl Reader<'_> {
             settings.interfaces.insert(name, interface);
         }
         for (node, asked) in labels {
+            self.distinguish(&node, &asked, settings)?;
             let labels = allot::numbers(&asked, FIRST_LABEL..=LAST_LABEL).map_err(|twice| {
                 let (one, other, label) = (twice.first, twice.second, twice.number);
                 let what = format!("'{one}' and '{other}' of node '{node}' have one label, {label}");
@@ -125,6 +126,7 @@ impl Reader<'_> {
             allowed_addresses: BTreeSet::new(),
             mac: Mac::default(),
             label: 0,
+            distinguisher: 0,
             security_groups,
             most_flows,
         })

@@ -5,6 +5,7 @@
 //! ```
 
 mod allot;
+mod bgp;
 pub mod changes;
 mod check;
 mod file;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
+pub use self::bgp::{Assigned, Bgp};
 use ipnet::IpNet;
 use rig_cli::mistakes::{self, FileError};
 pub use rig_datapath::vrouter::Action;
@@ -48,6 +50,8 @@ pub struct Router {
     /// Of an interface that says nothing of it; 0: no limit.
     pub most_flows: Option<u32>,
     pub timeouts: Timeouts,
+    /// How routes of other nodes come by BGP, where they do.
+    pub bgp: Option<Bgp>,
 }
 
 impl Default for Router {
@@ -58,6 +62,7 @@ impl Default for Router {
             flows: 128 * 1024,
             most_flows: None,
             timeouts: Timeouts::default(),
+            bgp: None,
         }
     }
 }
@@ -73,10 +78,12 @@ pub struct Node {
     pub encapsulations: BTreeSet<Encapsulation>,
     /// The largest packet of its underlay, bytes.
     pub mtu: Option<u16>,
+    /// Whether it has a speaker of BGP.
+    pub bgp: bool,
 }
 
 /// A virtual network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Network {
     pub subnets: Vec<Subnet>,
     /// Its VXLAN network identifier.
@@ -89,6 +96,10 @@ pub struct Network {
     pub connected: BTreeSet<String>,
     /// Prefixes behind interfaces of it, by the names of these.
     pub routes: BTreeMap<IpNet, Vec<String>>,
+    /// Route targets of routes that are taken from BGP; none without it.
+    pub import: BTreeSet<Assigned>,
+    /// Those that its routes carry.
+    pub export: BTreeSet<Assigned>,
 }
 
 impl Network {
@@ -142,6 +153,8 @@ pub struct Interface {
     pub mac: Mac,
     /// Its MPLS label, which names it on its node.
     pub label: u32,
+    /// Names it on its node in route distinguishers of BGP.
+    pub distinguisher: u16,
     pub security_groups: BTreeSet<String>,
     /// Flows that it may have at a time; none for no limit but the table's.
     pub most_flows: Option<u32>,
@@ -168,6 +181,8 @@ pub enum Place {
 /// What interfaces with it may receive and send. What answers a packet that was let through is let through, too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityGroup {
+    /// By which other nodes know it in routes of BGP.
+    pub id: u32,
     /// What may come in; nothing, where there are none.
     pub inward: Vec<GroupRule>,
     /// What may go out; everything, where nothing is said of it.
@@ -264,6 +279,11 @@ impl Settings {
     pub fn encapsulation(&self, network: &Network, from: &Node, to: &Node) -> Option<Encapsulation> {
         let can = |way: &&Encapsulation| from.encapsulations.contains(way) && to.encapsulations.contains(way);
         network.encapsulation.iter().find(can).copied()
+    }
+
+    /// Whether two nodes tell each other of their interfaces by BGP; else this file does.
+    pub fn by_bgp(&self, one: &str, other: &str) -> bool {
+        [one, other].iter().all(|name| self.nodes.get(*name).is_some_and(|node| node.bgp))
     }
 
     /// # Errors

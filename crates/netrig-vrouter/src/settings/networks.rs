@@ -1,6 +1,5 @@
 //! Virtual networks: their subnets, and what is behind interfaces of them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
@@ -26,14 +25,22 @@ impl Reader<'_> {
             asked.push(Asked { name: name.clone(), number: asked_number(network.vni.as_ref()) });
             settings.networks.insert(name, self.network(network, &settings.router)?);
         }
-        let vnis = allot::numbers(&asked, 1..=LAST_VNI).map_err(|twice| {
+        // Route targets are made of them, and other nodes' files may have other networks.
+        let allot = if settings.router.bgp.is_some() { allot::agreed } else { allot::numbers };
+        let vnis = allot(&asked, 1..=LAST_VNI).map_err(|twice| {
             let what = format!("networks '{}' and '{}' have one VNI, {}", twice.first, twice.second, twice.number);
-            self.error(twice.span, what, "give each its own, or leave it out")
+            match twice.span.is_empty() {
+                true => {
+                    let span = self.names.networks.get(&twice.second).cloned().unwrap_or_default();
+                    self.error(span, what, "say 'vni' of one of them")
+                }
+                false => self.error(twice.span, what, "give each its own, or leave it out"),
+            }
         })?;
         for (name, vni) in vnis {
             settings.networks.entry(name).and_modify(|network| network.vni = vni);
         }
-        Ok(())
+        self.targets(file, settings)
     }
 
     fn network(&mut self, file: &NetworkFile, router: &Router) -> Result<Network> {
@@ -69,7 +76,7 @@ impl Reader<'_> {
             self.spans.policies.insert((name.clone(), policy_name.clone()), policy.span());
             policies.push(policy_name);
         }
-        Ok(Network { subnets, vni: 0, encapsulation, policies, connected: BTreeSet::new(), routes: BTreeMap::new() })
+        Ok(Network { subnets, encapsulation, policies, ..Network::default() })
     }
 
     fn subnet(&self, entry: &Spanned<TextOr<SubnetFile>>) -> Result<Subnet> {

@@ -33,7 +33,7 @@ pub(super) fn settings(file: &str, text: &str) -> Result<Settings> {
         settings.nodes.insert(name, node);
     }
     settings.policies = reader.policies(&letter)?;
-    settings.security_groups = reader.security_groups(&letter)?;
+    settings.security_groups = reader.security_groups(&letter, &settings.router)?;
     reader.networks(&letter, &mut settings)?;
     reader.interfaces(&letter, &mut settings)?;
     reader.routes(&letter, &mut settings)?;
@@ -162,6 +162,7 @@ impl Reader<'_> {
             router.encapsulation = self.encapsulations(encapsulation)?;
         }
         router.most_flows = file.most_flows;
+        router.bgp = file.bgp.as_ref().map(|bgp| self.bgp(bgp)).transpose()?;
         if let Some(flows) = &file.flows {
             if !FLOWS.contains(flows.get_ref()) {
                 let hint = format!("choose {} to {}", FLOWS.start(), FLOWS.end());
@@ -212,7 +213,9 @@ impl Reader<'_> {
             said => said.as_ref().map(|mtu| *mtu.get_ref()),
         };
         let interface = file.interface.as_ref().map(|device| self.device(device)).transpose()?;
-        Ok((name.clone(), Node { address, interface, encapsulations, mtu }))
+        self.needs_bgp(file.bgp.as_ref(), "bgp", &others.router)?;
+        let bgp = others.router.bgp.is_some() && file.bgp.as_ref().is_none_or(|said| *said.get_ref());
+        Ok((name.clone(), Node { address, interface, encapsulations, mtu, bgp }))
     }
 
     pub(super) fn prefix(&self, text: &str, span: Range<usize>) -> Result<IpNet> {

@@ -10,7 +10,7 @@ use super::file::{
     ActionFile, DirectionFile, File, GroupRuleFile, NumberOrText, PolicyRuleFile, Ports, SecurityGroupFile,
 };
 use super::read::{Reader, Result};
-use super::{End, GroupRule, NetworkPolicy, Packets, PolicyRule, Remote, SecurityGroup};
+use super::{End, GroupRule, NetworkPolicy, Packets, PolicyRule, Remote, Router, SecurityGroup};
 
 /// IP protocols by name (IANA, Assigned Internet Protocol Numbers).
 pub(super) const PROTOCOLS: [(&str, u8); 10] = [
@@ -29,13 +29,16 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 impl Reader<'_> {
-    pub(super) fn security_groups(&self, file: &File) -> Result<BTreeMap<String, SecurityGroup>> {
+    pub(super) fn security_groups(&self, file: &File, router: &Router) -> Result<BTreeMap<String, SecurityGroup>> {
+        let ids = self.group_ids(file, router)?;
         let read = |entry: &Spanned<SecurityGroupFile>| {
             let group = entry.get_ref();
             let inward = group.inward.iter().map(|rule| self.group_rule(rule)).collect::<Result<_>>()?;
             let outward = group.outward.as_ref();
             let outward = outward.map(|rules| rules.iter().map(|rule| self.group_rule(rule)).collect());
-            Ok((group.name.get_ref().clone(), SecurityGroup { inward, outward: outward.transpose()? }))
+            let name = group.name.get_ref().clone();
+            let id = ids.get(&name).copied().unwrap_or(0);
+            Ok((name, SecurityGroup { id, inward, outward: outward.transpose()? }))
         };
         file.security_group.iter().map(read).collect()
     }

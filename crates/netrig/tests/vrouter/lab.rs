@@ -101,6 +101,13 @@ impl Lab {
         path.display().to_string()
     }
 
+    /// A file of its own.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
     /// netrig in the namespace of a node.
     pub fn command(&self, node: usize, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));

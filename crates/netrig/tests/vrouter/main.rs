@@ -1,6 +1,7 @@
 //! `netrig vrouter` as a service: two nodes, containers that talk, a changing file, and its end.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+mod bgp;
 mod lab;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]

@@ -1,0 +1,85 @@
+//! What a node has its speaker announce.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use rig_datapath::vrouter::Encapsulation;
+
+use super::path::{Says, Subject};
+use crate::routes::{Destination, announced};
+use crate::settings::{Assigned, Settings};
+
+/// By what each is about.
+pub type Routes = BTreeMap<Subject, Says>;
+
+/// Whether a route distinguisher is of those that a node with this address gives out. With it as next hop, too, a route at its
+/// speaker is its own.
+pub fn is_own(distinguisher: Assigned, node: Ipv4Addr) -> bool {
+    matches!(distinguisher, Assigned::ByAddress(address, _) if address == node)
+}
+
+/// Each interface has a route distinguisher of its own: so several that have one address are several routes everywhere.
+pub fn routes(settings: &Settings, name: &str) -> Routes {
+    let mut routes = Routes::new();
+    let speaks = settings.nodes.get(name).is_some_and(|node| node.bgp);
+    let Some(bgp) = settings.router.bgp.as_ref().filter(|_| speaks) else { return routes };
+    let autonomous_system = bgp.autonomous_system;
+    for route in announced(settings, name) {
+        let (Some(network), Some(interface)) =
+            (settings.networks.get(&route.key.network), settings.interfaces.get(&route.key.origin))
+        else {
+            continue;
+        };
+        let distinguisher = Assigned::ByAddress(route.node, interface.distinguisher);
+        let groups = route.security_groups.iter().filter_map(|group| settings.security_groups.get(group));
+        let groups = groups.map(|group| (autonomous_system, group.id));
+        let says = |label: u32, encapsulations: BTreeSet<Encapsulation>| Says {
+            next_hop: route.node,
+            label,
+            targets: network.export.clone(),
+            encapsulations,
+            groups: groups.clone().collect(),
+        };
+        let (vxlan, mpls): (BTreeSet<_>, BTreeSet<_>) =
+            route.encapsulations.keys().partition(|one| **one == Encapsulation::Vxlan);
+        let of_mac = |address| Subject::Mac { distinguisher, tag: 0, mac: interface.mac, address };
+        match route.key.destination {
+            Destination::Prefix(prefix) => {
+                if !mpls.is_empty() {
+                    routes.insert(Subject::Vpn { distinguisher, prefix }, says(interface.label, mpls));
+                }
+                // What is behind an interface would need routes of type 5 (RFC 9136).
+                let address = interface.all_addresses().find(|address| prefix == (*address).into());
+                if let (Some(address), false) = (address, vxlan.is_empty()) {
+                    routes.insert(of_mac(Some(address)), says(network.vni, vxlan));
+                }
+            }
+            Destination::Mac(_) if !vxlan.is_empty() => {
+                routes.insert(of_mac(None), says(network.vni, vxlan));
+            }
+            Destination::Mac(_) => {}
+        }
+    }
+    routes
+}
+
+/// What is in the settings and is announced to nobody, in words.
+pub fn left_out(settings: &Settings, name: &str) -> BTreeSet<String> {
+    if !settings.nodes.get(name).is_some_and(|node| node.bgp) {
+        return BTreeSet::new();
+    }
+    let told = announced(settings, name).into_iter().filter_map(|route| {
+        let interface = settings.interfaces.get(&route.key.origin)?;
+        let Destination::Prefix(prefix) = route.key.destination else { return None };
+        let is_host = interface.all_addresses().any(|address| prefix == address.into());
+        let only_vxlan = route.encapsulations.keys().all(|one| *one == Encapsulation::Vxlan);
+        (!is_host && only_vxlan).then(|| {
+            let network = &route.key.network;
+            format!(
+                "the route to {prefix} of network '{network}' is not announced: over VXLAN alone it needs EVPN routes of \
+                 type 5, which are not built"
+            )
+        })
+    });
+    told.collect()
+}

@@ -1,0 +1,107 @@
+//! Routes between nodes by BGP, through the node's own speaker, GoBGP.
+//!
+//! ```text
+//! settings ── announced::routes ──> Speaker (a thread that talks to gobgpd) ──> gobgpd ── BGP ──> other nodes'
+//! RouteTable <── BgpRoutes: RouteSource <── Learned <── Heard <────┘
+//! ```
+
+pub mod announced;
+mod client;
+mod learned;
+mod message;
+mod path;
+mod speaker;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use client::probe;
+pub use speaker::{Heard, Order, Speaker};
+
+use self::learned::Learned;
+use crate::routes::{RouteSource, RouteSourceError, RouteTable, RouteUpdate};
+use crate::settings::Settings;
+
+/// What other nodes' speakers have told this one's, as a source of routes.
+#[derive(Debug, Clone, Default)]
+pub struct BgpRoutes {
+    learned: Arc<Learned>,
+    says: RouteTable,
+    told: RouteTable,
+    pub state: SpeakerState,
+}
+
+/// How it stands with the speaker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpeakerState {
+    /// Its AS and its identifier, while it is there.
+    pub connected: Option<(u32, String)>,
+    /// Why it is not there.
+    pub trouble: Option<String>,
+    /// Routes of this node that it has.
+    pub announced: usize,
+}
+
+impl BgpRoutes {
+    /// What the settings make of it is said by [`BgpRoutes::reload`].
+    pub fn hear(&mut self, heard: Heard, now: Instant) {
+        match heard {
+            Heard::Connected { autonomous_system, identifier } => {
+                Arc::make_mut(&mut self.learned).connected(now);
+                self.state.connected = Some((autonomous_system, identifier));
+                self.state.trouble = None;
+            }
+            Heard::Told(all) => {
+                let learned = Arc::make_mut(&mut self.learned);
+                all.into_iter().for_each(|told| learned.told(told));
+            }
+            Heard::Announced(count) => self.state.announced = count,
+            Heard::Lost(why) => {
+                Arc::make_mut(&mut self.learned).lost(now);
+                self.state = SpeakerState { trouble: Some(why), ..SpeakerState::default() };
+            }
+        }
+    }
+
+    /// Forgets what is only remembered for long enough, and says whether there was something.
+    pub fn expire(&mut self, now: Instant, keep: Duration) -> bool {
+        // It is rarely so, and then a copy is made.
+        let is_expired = self.learned.is_expired(now, keep);
+        if is_expired {
+            Arc::make_mut(&mut self.learned).expire(now, keep);
+        }
+        is_expired
+    }
+
+    /// From now on it says what these settings make of what it has heard.
+    pub fn reload(&mut self, settings: &Settings, node: &str) {
+        self.says = self.learned.table(settings, node);
+    }
+
+    /// Whether there is something that nobody has been told.
+    pub fn has_news(&self) -> bool {
+        self.says != self.told
+    }
+
+    /// Where tunnels of routes end that it has told or will tell.
+    pub fn next_hops(&self) -> BTreeSet<Ipv4Addr> {
+        self.says.iter().map(|route| route.node).collect()
+    }
+
+    /// Routes of other nodes, and how many of them are only remembered.
+    pub fn count(&self, settings: &Settings, node: &str) -> (usize, usize) {
+        settings.nodes.get(node).map_or((0, 0), |node| self.learned.count(node.address))
+    }
+}
+
+impl RouteSource for BgpRoutes {
+    fn updates(&mut self) -> Result<Vec<RouteUpdate>, RouteSourceError> {
+        let updates = self.says.since(&self.told);
+        self.told.clone_from(&self.says);
+        Ok(updates)
+    }
+}
