@@ -14,9 +14,10 @@ use super::announced::{Routes, is_own};
 use super::client::{Client, Result};
 use super::path::{Says, Subject, Told, of_message, to_message};
 
-/// Before it is tried again; twice as long each time.
-const SHORTEST_REST: Duration = Duration::from_millis(100);
-const LONGEST_REST: Duration = Duration::from_secs(5);
+/// Before it is tried again; twice as long each time. A speaker that restarts shall have its routes before its neighbours are
+/// there again, which GoBGP gives 5 s: they drop then what it has not told them.
+const SHORTEST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_millis(250);
 /// How often a speaker that says nothing is asked whether it is there.
 const BEAT: Duration = Duration::from_secs(5);
 

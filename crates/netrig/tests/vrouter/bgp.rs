@@ -1,14 +1,18 @@
 //! Two nodes whose files know nothing of each other, each with a gobgpd.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, thread};
 
 use rig_skip::{Lack, skip};
 use rig_sys::process::in_namespace;
+use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::lab::{Lab, PATIENCE, exchange, run};
+use crate::with_lab;
 use crate::world::until;
-use crate::{retransmitted, with_lab};
 
 /// A speaker on a node, and its neighbour on the other one.
 struct Speaker {
@@ -22,16 +26,14 @@ impl Drop for Speaker {
     }
 }
 
-const AGAIN: &[&str] = &["--graceful-restart"];
-
 impl Speaker {
     fn start(lab: &Lab, node: usize, more: &[&str]) -> Self {
         let addresses = ["192.0.2.1", "192.0.2.2"];
-        let families = ["l3vpn-ipv4-unicast", "l3vpn-ipv6-unicast", "l2vpn-evpn"].map(|family| {
-            format!(
-                "[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = '{family}'\n\
-                 [neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n"
-            )
+        // GoBGP 3.10 ends with a nil pointer where EVPN has graceful restart and the neighbour goes.
+        let graceful = "[neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n";
+        let families = [("l3vpn-ipv4-unicast", graceful), ("l3vpn-ipv6-unicast", graceful), ("l2vpn-evpn", "")];
+        let families = families.map(|(family, graceful)| {
+            format!("[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = '{family}'\n{graceful}")
         });
         let text = format!(
             "[global.config]\nas = 64512\nrouter-id = '{}'\n\
@@ -84,11 +86,11 @@ keep = "100s"
 
 [[network]]
 name = "red"
-subnets = ["10.1.0.0/24"]
+subnets = ["10.1.0.0/24", "fd00:1::/64"]
 policies = ["both"]
 [[network]]
 name = "blue"
-subnets = ["10.2.0.0/24"]
+subnets = ["10.2.0.0/24", "fd00:2::/64"]
 policies = ["both"]
 route_targets = ["64512:200"]
 [[policy]]
@@ -103,27 +105,213 @@ name = "client"
 const NODES: [&str; 2] =
     ["[[node]]\nname = 'a'\naddress = '192.0.2.1'\n", "[[node]]\nname = 'b'\naddress = '192.0.2.2'\n"];
 const INTERFACES: [&str; 2] = [
-    "[[interface]]\nname = 'client'\nnode = 'a'\nnetwork = 'red'\nnamespace = 'client'\naddresses = ['10.1.0.11']\n\
+    "[[interface]]\nname = 'client'\nnode = 'a'\nnetwork = 'red'\nnamespace = 'client'\naddresses = ['10.1.0.11', 'fd00:1::11']\n\
      mac = '02:00:00:00:00:01'\nsecurity_groups = ['client']\n",
-    "[[interface]]\nname = 'web'\nnode = 'b'\nnetwork = 'blue'\ndevice = 'toweb'\naddresses = ['10.2.0.11']\n\
+    "[[interface]]\nname = 'web'\nnode = 'b'\nnetwork = 'blue'\ndevice = 'toweb'\naddresses = ['10.2.0.11', 'fd00:2::11']\n\
      mac = '02:00:00:00:00:02'\nsecurity_groups = ['web']\n",
 ];
+
+/// The file of a node: what all nodes have, and its own.
+fn file(lab: &Lab, node: usize, more: &str) -> String {
+    lab.write(&format!("{node}.toml"), &[COMMON, NODES[node], INTERFACES[node], more].concat())
+}
+
+/// Waits until it is so.
+#[track_caller]
+fn comes(what: &str, mut is: impl FnMut() -> Result<(), String>) {
+    let mut last = String::new();
+    let came = until(PATIENCE, || is().map_err(|seen| last = seen).ok());
+    assert!(came.is_some(), "{what} does not come: {last}");
+}
+
+/// Waits until a speaker lists all of these.
+#[track_caller]
+fn lists(lab: &Lab, node: usize, family: &str, all: &[&str]) {
+    comes("a route", || {
+        let seen = listed(lab, node, family);
+        if all.iter().all(|what| seen.contains(what)) { Ok(()) } else { Err(seen) }
+    });
+}
+
+/// Waits until its status says of a node's speaker what is looked for.
+#[track_caller]
+fn speaker(lab: &Lab, node: &str, is: impl Fn(&Value) -> bool) {
+    comes("a speaker's state", || {
+        let seen = &lab.json(node, &["status"])["speaker"];
+        let all = || ["vpnv4", "evpn"].map(|family| listed(lab, usize::from(node == "b"), family)).concat();
+        if is(seen) { Ok(()) } else { Err(format!("{seen:#}\n{}", all())) }
+    });
+}
+
+/// What node a reaches by tunnels, with their encapsulation.
+fn tunnels(lab: &Lab) -> BTreeSet<(String, String)> {
+    let status = lab.json("a", &["status"]);
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    let next_hops = list(&status["next_hops"]);
+    let encapsulation = |route: &Value| {
+        let next_hop = next_hops.iter().find(|next_hop| next_hop["number"] == route["next_hop"])?;
+        Some(next_hop["leads"]["tunnel"]["encapsulation"].as_str()?.to_owned())
+    };
+    let networks = list(&status["networks"]).into_iter();
+    let tables = networks.flat_map(|network| list(&lab.json("a", &["rt", "--dump", &network["vrf"].to_string()])));
+    let routes = tables.flat_map(|table| list(&table["routes"]));
+    routes.filter_map(|route| Some((route["prefix"].as_str()?.to_owned(), encapsulation(&route)?))).collect()
+}
+
+/// Waits until node a has these tunnels alone.
+#[track_caller]
+fn reaches(lab: &Lab, encapsulation: &str, prefixes: &[&str]) {
+    let wanted = prefixes.iter().map(|prefix| ((*prefix).to_owned(), encapsulation.to_owned())).collect();
+    comes("a way", || {
+        let seen = tunnels(lab);
+        if seen == wanted { Ok(()) } else { Err(format!("{seen:?}")) }
+    });
+}
 
 #[test]
 fn nodes_learn_each_others_containers_by_bgp() {
     with_speakers(|lab| {
-        let files =
-            [0, 1].map(|node| lab.write(&format!("{node}.toml"), &[COMMON, NODES[node], INTERFACES[node]].concat()));
-        let _routers = [0, 1].map(|node| lab.start(node, &files[node]));
+        let files = [0, 1].map(|node| file(lab, node, ""));
+        let (said, _) = lab.netrig(0, 0, &["check", &files[0]]);
+        assert!(said.contains("routes by BGP: 5 of its own, through the speaker 127.0.0.1:50051"), "{said}");
+        assert!(said.contains("route targets: import 64512:200, export 64512:200"), "{said}");
+        let (said, _) = lab.netrig(3, 0, &["check", &files[0], "--node", "a"]);
+        assert!(said.contains("not here: speaker 127.0.0.1:50051: Connection refused"), "{said}");
+        let routers = [0, 1].map(|node| lab.start(node, &files[node]));
+        routers[0].says("speaker 127.0.0.1:50051: Connection refused");
+        lab.plug_web();
+        for (container, own) in [(&lab.client, "fd00:1::11"), (&lab.web, "fd00:2::11")] {
+            run(container, &format!("address add {own}/64 dev eth0 nodad"));
+            run(container, &format!("route add default via {}", own.replace("11", "1")));
+        }
+        let v6 = "[fd00:2::11]:8080".parse().unwrap();
+        lab.serve(v6);
+
+        // Both families, over MPLS and under a security group of which each node knows its own members alone.
+        let _speakers = [0, 1].map(|node| Speaker::start(lab, node, &[]));
+        for router in &routers {
+            router.says("speaker 127.0.0.1:50051: AS 64512");
+        }
+        exchange(&mut lab.connect());
+        exchange(&mut lab.connect_to(v6));
+        let learned = ["10.2.0.11/32", "fd00:2::11/128"];
+        reaches(lab, "mplsoudp", &learned);
+        lists(lab, 1, "vpnv4", &["192.0.2.1:", ":10.1.0.11/32", "192.0.2.2:", ":10.2.0.11/32", "[MPLS in UDP], [GRE]"]);
+        lists(lab, 1, "vpnv6", &["192.0.2.1:", ":fd00:1::11/128", ":fd00:2::11/128", "64512:200"]);
+        let red = "[mac:02:00:00:00:00:01]";
+        lists(lab, 1, "evpn", &[&format!("{red}[ip:10.1.0.11]"), &format!("{red}[ip:<nil>]"), "[VXLAN]"]);
+        speaker(lab, "a", |seen| {
+            (&seen["announced"], &seen["learned"], &seen["stale"]) == (&5.into(), &5.into(), &0.into())
+        });
+        let (said, _) = lab.netrig(0, 0, &["status", "--node", "a"]);
+        assert!(
+            said.contains("AS 64512, identifier 192.0.2.1; 5 routes announced, 5 learned, 0 of them stale"),
+            "{said}"
+        );
+        assert!(said.contains("peer a node, 192.0.2.2: via 192.0.2.2 by wire"), "{said}");
+        lab.netrig(0, 0, &["check", &files[0], "--node", "a"]);
+
+        // What is behind an interface comes with its node's next reload, and another encapsulation with it.
+        let reload = |more: &str| {
+            file(lab, 1, more);
+            lab.netrig(0, 1, &["reload", "--node", "b"]);
+        };
+        reload("[[route]]\nnetwork = 'blue'\nprefix = '10.9.0.0/16'\nvia = ['web']\n");
+        reaches(lab, "mplsoudp", &["10.2.0.11/32", "10.9.0.0/16", "fd00:2::11/128"]);
+        let text = fs::read_to_string(&files[1]).unwrap();
+        fs::write(&files[1], text.replace("name = 'b'", "name = 'b'\nencapsulations = ['vxlan']")).unwrap();
+        let (said, _) = lab.netrig(0, 1, &["reload", "--node", "b"]);
+        assert!(
+            said.contains("the route to 10.9.0.0/16 of network 'blue' is not announced: over VXLAN alone"),
+            "{said}"
+        );
+        reaches(lab, "vxlan", &learned);
+        exchange(&mut lab.connect());
+        exchange(&mut lab.connect_to(v6));
+
+        // An interface that goes from the file.
+        lab.write("1.toml", &[COMMON, NODES[1]].concat());
+        lab.netrig(0, 1, &["reload", "--node", "b"]);
+        reaches(lab, "", &[]);
+        speaker(lab, "b", |seen| seen["announced"] == 0);
+
+        // A router that ends, and what one that was killed has left behind.
+        let [mut a, mut b] = routers;
+        reload("");
+        reaches(lab, "mplsoudp", &learned);
+        b.kill();
+        lab.write("1.toml", &[COMMON, NODES[1]].concat());
+        b = lab.start(1, &files[1]);
+        reaches(lab, "", &[]);
+        lists(lab, 1, "vpnv4", &[":10.1.0.11/32"]);
+        a.signal(Signal::TERM);
+        assert_eq!(a.ended(), Some(0));
+        comes("an empty table", || {
+            let seen = listed(lab, 1, "vpnv4") + &listed(lab, 1, "evpn");
+            if seen.contains("192.0.2.1") { Err(seen) } else { Ok(()) }
+        });
+        drop(b);
+    });
+}
+
+/// By reason; frames to all are no loss.
+fn dropped(lab: &Lab, node: &str) -> Vec<(String, u64)> {
+    let drops = lab.json(node, &["dropstats"]);
+    let drop = |drop: &Value| (drop["reason"].as_str().unwrap().to_owned(), drop["packets"].as_u64().unwrap());
+    drops.as_array().unwrap().iter().map(drop).filter(|(reason, _)| reason != "l2_no_route").collect()
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_speaker_that_restarts_is_waited_for() {
+    with_speakers(|lab| {
+        let files = [0, 1].map(|node| file(lab, node, ""));
+        let routers = [0, 1].map(|node| lab.start(node, &files[node]));
         lab.plug_web();
         let mut speakers = [0, 1].map(|node| Speaker::start(lab, node, &[]));
         let mut stream = lab.connect();
-        exchange(&mut stream);
-        println!("{}", listed(lab, 1, "vpnv4"));
-        println!("{}", listed(lab, 1, "evpn"));
-        println!("{}", lab.netrig(0, 0, &["status", "--node", "a"]).0);
+        for node in ["a", "b"] {
+            speaker(lab, node, |seen| seen["learned"] == 5);
+        }
+        // Neither router drops anything meanwhile; TCP itself sends again what it only believes to be lost.
+        let dropped = || ["a", "b"].map(|node| dropped(lab, node));
+        let dropped_before = dropped();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // However it ends.
+            let end = End(&done);
+            let busy = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    exchange(&mut stream);
+                }
+            });
+            for (node, name) in ["a", "b"].into_iter().enumerate() {
+                speakers[node].kill();
+                speaker(lab, name, |seen| seen["autonomous_system"].is_null() && seen["stale"] == 5);
+                exchange(&mut lab.connect());
+                speakers[node] = Speaker::start(lab, node, &["--graceful-restart"]);
+                speaker(lab, name, |seen| seen["learned"] == 5 && seen["stale"] == 0 && seen["announced"] == 5);
+                let other = ["b", "a"][node];
+                speaker(lab, other, |seen| seen["learned"] == 5 && seen["stale"] == 0);
+            }
+            drop(end);
+            busy.join().unwrap();
+        });
+        assert_eq!(dropped(), dropped_before);
+
+        // One that does not come back is not waited for longer than the file says.
+        let text = fs::read_to_string(&files[0]).unwrap();
+        fs::write(&files[0], text.replace("keep = \"100s\"", "keep = \"1s\"")).unwrap();
+        lab.netrig(0, 0, &["reload", "--node", "a"]);
         speakers[0].kill();
-        exchange(&mut stream);
-        let _ = (retransmitted(), until(PATIENCE, || Some(())), AGAIN);
+        routers[0].says("routes are withdrawn that the speaker has not told again");
+        reaches(lab, "", &[]);
     });
 }

@@ -62,15 +62,20 @@ impl Lab {
             netlink.add_address("wire", ip(address), 24).unwrap();
             netlink.set_up("wire").unwrap();
         }
-        let listener = lab.web.run(|| TcpListener::bind((ip("0.0.0.0"), PORT)).unwrap()).unwrap();
+        lab.serve(SocketAddr::new(ip("0.0.0.0"), PORT));
+        lab.plug(0, "toclient", &lab.client, "02:00:00:00:00:01");
+        lab
+    }
+
+    /// What is sent to the web server there comes back.
+    pub fn serve(&self, at: SocketAddr) {
+        let listener = self.web.run(|| TcpListener::bind(at).unwrap()).unwrap();
         // It ends with the test's world.
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 thread::spawn(move || echo(stream));
             }
         });
-        lab.plug(0, "toclient", &lab.client, "02:00:00:00:00:01");
-        lab
     }
 
     /// A container's link, whose end at the node is `name`.
@@ -160,7 +165,12 @@ impl Lab {
     /// A connection from the client to the web server.
     #[track_caller]
     pub fn connect(&self) -> TcpStream {
-        let attempt = || self.try_connect(Duration::from_secs(5)).ok();
+        self.connect_to(SocketAddr::new(ip(ADDRESSES[1]), PORT))
+    }
+
+    #[track_caller]
+    pub fn connect_to(&self, to: SocketAddr) -> TcpStream {
+        let attempt = || self.client.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(5))).unwrap().ok();
         let stream = until(PATIENCE, attempt).expect("nobody answers");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
