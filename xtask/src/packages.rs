@@ -73,6 +73,12 @@ pub const TESTS: &[Need] = &[
     },
     NFTABLES,
     HAPROXY,
+    Need {
+        what: "gobgpd and gobgp, by which routers learn each other's containers in tests",
+        is_there: || works(Command::new("gobgpd").arg("--version")) && works(Command::new("gobgp").arg("--help")),
+        debian: &["gobgpd"],
+        fedora: &["gobgp"],
+    },
 ];
 
 const NFTABLES: Need = Need {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rig_datapath::vrouter::Peer;
 use rig_datapath::vrouter::model::Model;
 
+use crate::bgp::exchanged;
 use crate::check::would_do;
 use crate::compile::{KernelInterface, Numbers, Site, compile};
 use crate::routes::{FileRoutes, RouteSource, RouteTable};
@@ -37,8 +38,9 @@ pub fn exercise(text: &str) -> usize {
     let mut count = 0;
     for name in settings.nodes.keys() {
         let (mut numbers, mut routes) = (Numbers::default(), RouteTable::default());
-        let updates = FileRoutes::new(&settings, name).updates().unwrap_or_default();
-        for update in updates {
+        let of_file = FileRoutes::new(&settings, name).updates().unwrap_or_default();
+        let by_bgp = exchanged(&settings, name).since(&RouteTable::default());
+        for update in of_file.into_iter().chain(by_bgp) {
             routes.apply(update);
         }
         assert!(!would_do(&settings, name).is_empty());

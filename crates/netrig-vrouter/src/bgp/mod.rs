@@ -98,6 +98,17 @@ impl BgpRoutes {
     }
 }
 
+/// What a node would learn if the other nodes of its settings had speakers that told its own of them.
+pub(crate) fn exchanged(settings: &Settings, node: &str) -> RouteTable {
+    let mut learned = Learned::default();
+    for other in settings.nodes.keys().filter(|other| *other != node) {
+        let messages = announced::routes(settings, other);
+        let messages = messages.iter().map(|(subject, says)| path::to_message(subject, Some(says)));
+        messages.filter_map(|message| path::of_message(&message)).for_each(|told| learned.told(told));
+    }
+    learned.table(settings, node)
+}
+
 impl RouteSource for BgpRoutes {
     fn updates(&mut self) -> Result<Vec<RouteUpdate>, RouteSourceError> {
         let updates = self.says.since(&self.told);

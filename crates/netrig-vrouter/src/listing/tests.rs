@@ -103,6 +103,15 @@ fn status() -> Status {
             length: 60,
         }],
         notes: vec!["interface 'web' is not there yet: there is no device veth-web".to_owned()],
+        speaker: Some(SpeakerEntry {
+            address: "127.0.0.1:50051".to_owned(),
+            autonomous_system: Some(64512),
+            identifier: Some("192.0.2.1".to_owned()),
+            trouble: None,
+            announced: 5,
+            learned: 12,
+            stale: 3,
+        }),
     }
 }
 

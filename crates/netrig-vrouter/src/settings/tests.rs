@@ -177,6 +177,31 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         (red_b("adresses = []"), "35: unknown field `adresses`", "did you mean `addresses`?"),
         ("[router]\nmac = 5\n".into(), "31: invalid type", ""),
         ("x = ".into(), "30: ", ""),
+        // Routes by BGP.
+        ("[router.bgp]\ngobgp = '127.0.0.1'\n".into(), "31: '127.0.0.1' is no address of a speaker's API", "unix:/run"),
+        ("[router.bgp]\nas = 70000\n".into(), "31: 70000 is no number of an autonomous system", "1 to 65535"),
+        ("[router.bgp]\nkeep = '2h'\n".into(), "31: routes that are kept for 7200s", "choose 0 s to 1 h"),
+        (
+            network("subnets = ['10.3.0.0/24']\nroute_targets = ['1:1']"),
+            "33: 'route_targets' is for",
+            "add [router.bgp]",
+        ),
+        ("[[security_group]]\nname = 'g'\nid = 1\n".into(), "32: 'id' is for routes by BGP", "add [router.bgp]"),
+        (
+            "[[node]]\nname = 'c'\naddress = '192.0.2.3'\nbgp = true\n".into(),
+            "33: 'bgp' is for routes by BGP",
+            "add [router.bgp]",
+        ),
+        (
+            network("subnets = ['10.3.0.0/24']\nroute_targets = ['x']\n[router.bgp]\n"),
+            "33: 'x' is no route target",
+            "64512:100",
+        ),
+        (
+            "[[security_group]]\nname = 'g'\nid = 1\n[[security_group]]\nname = 'h'\nid = 1\n[router.bgp]\n".into(),
+            "35: security groups 'g' and 'h' have one id, 1",
+            "say 'id' of one of them",
+        ),
         // Names.
         ("[[node]]\nname = 'a'\naddress = '192.0.2.3'\n".into(), "31: node 'a' is there twice", "rename or remove"),
         ("[[node]]\nname = 'a b'\naddress = '192.0.2.3'\n".into(), "31: 'a b' is no name for node", "letters, digits"),
@@ -501,6 +526,34 @@ fn what_cannot_be_said_in_lists_is_refused() {
 }
 
 #[test]
+fn routes_come_by_bgp_where_the_file_says_so() {
+    let plain = parse(BASE);
+    assert!(plain.router.bgp.is_none() && !plain.by_bgp("a", "b") && plain.networks["red"].import.is_empty());
+    let settings = parse(&format!("{BASE}[router.bgp]\n"));
+    let bgp = settings.router.bgp.as_ref().unwrap();
+    assert_eq!(
+        (bgp.gobgp.as_str(), bgp.autonomous_system, bgp.keep),
+        ("127.0.0.1:50051", 64512, Duration::from_secs(120))
+    );
+    assert!(settings.by_bgp("a", "b"));
+    let red = &settings.networks["red"];
+    assert_eq!((&red.import, &red.export), (&[Assigned::TwoOctets(64512, red.vni)].into(), &red.import));
+
+    let said = BASE
+        .replace("name = \"red\"", "name = \"red\"\nroute_targets = ['64513:1']\nimport_targets = ['192.0.2.9:2']")
+        .replace("name = \"b\"", "name = \"b\"\nbgp = false");
+    let more = "[router.bgp]\ngobgp = 'unix:/run/gobgpd.sock'\nas = 65000\nkeep = '10s'\n\
+                [[security_group]]\nname = 'web'\nid = 7\n";
+    let settings = parse(&format!("{said}{more}"));
+    let (red, blue) = (&settings.networks["red"], &settings.networks["blue"]);
+    let (one, two) = (Assigned::TwoOctets(64513, 1), Assigned::ByAddress("192.0.2.9".parse().unwrap(), 2));
+    assert_eq!((&red.import, &red.export), (&[one, two].into(), &[one].into()));
+    assert_eq!(blue.export, [Assigned::TwoOctets(65000, blue.vni)].into());
+    assert_eq!((settings.security_groups["web"].id, settings.by_bgp("a", "b")), (7, false));
+    assert!(settings.interfaces["red-a"].distinguisher > 0);
+}
+
+#[test]
 fn addresses_can_be_shared_where_all_say_so() {
     let text = format!("{BASE}{RED_B}addresses = ['10.1.0.12']\nallowed_addresses = ['10.1.0.100']\n");
     let shared = text.replace("# The next", "allowed_addresses = [\"10.1.0.100\"]\n# The next");
@@ -535,6 +588,8 @@ fn the_manual_is_true() {
     let settings = parse(example);
     assert_eq!((settings.nodes.len(), settings.networks.len(), settings.interfaces.len()), (2, 2, 2));
     assert!(settings.networks["red"].connected.contains("blue"));
+    let bgp = manual.split("```toml\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
+    assert_eq!(parse(bgp).router, parse("[router.bgp]\n").router, "its values are the defaults");
     for (protocol, _) in rules::PROTOCOLS {
         assert!(manual.contains(&format!("`{protocol}`")), "{protocol}");
     }
