@@ -15,7 +15,7 @@ use super::message::{
 };
 
 /// An answer that has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(2);
 /// All routes that there are come as one message; GoBGP sends and takes none that is larger.
 const LARGEST: usize = 256 << 20;

@@ -107,7 +107,7 @@ impl Subject {
                 text => Some(text.parse::<IpAddr>().ok()?.to_canonical()),
             };
             let subject = Self::Mac { distinguisher, tag: route.ethernet_tag, mac, address };
-            return Some((subject, *route.labels.first()?));
+            return Some((subject, route.labels.first().copied().unwrap_or(0)));
         }
         let route = nlri.read::<m::LabeledVPNIPAddressPrefix>()?;
         let distinguisher = distinguisher_of_message(route.distinguisher.as_ref()?)?;

@@ -27,6 +27,7 @@ impl Drop for Speaker {
 }
 
 impl Speaker {
+    /// With the other node's speaker as its neighbour.
     fn start(lab: &Lab, node: usize, more: &[&str]) -> Self {
         let addresses = ["192.0.2.1", "192.0.2.2"];
         // GoBGP 3.10 ends with a nil pointer where EVPN has graceful restart and the neighbour goes.
@@ -44,10 +45,16 @@ impl Speaker {
             addresses[1 - node],
             families.concat()
         );
-        let file = lab.write(&format!("gobgpd-{node}.toml"), &text);
+        Self::start_with(lab, node, &text, more)
+    }
+
+    fn start_with(lab: &Lab, node: usize, text: &str, more: &[&str]) -> Self {
+        let file = lab.write(&format!("gobgpd-{node}.toml"), text);
         let log = fs::File::create(lab.path(&format!("gobgpd-{node}.log"))).unwrap();
         let mut command = Command::new("gobgpd");
-        command.args(["-f", &file, "--pprof-disable"]).args(more).stdin(Stdio::null());
+        // Without a file it waits for somebody to configure it.
+        let with = if text.is_empty() { Vec::new() } else { vec!["-f", &file] };
+        command.arg("--pprof-disable").args(with).args(more).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         Self { child: in_namespace(&mut command, &lab.nodes[node]).spawn().unwrap() }
     }
@@ -313,5 +320,43 @@ fn a_speaker_that_restarts_is_waited_for() {
         speakers[0].kill();
         routers[0].says("routes are withdrawn that the speaker has not told again");
         reaches(lab, "", &[]);
+    });
+}
+
+#[test]
+fn a_speaker_that_cannot_be_used_is_told_with_the_reason() {
+    with_speakers(|lab| {
+        let file = file(lab, 0, "");
+        let check = |status: Option<i32>, what: &str| {
+            comes("an answer", || {
+                let output = lab.command(0, &["check", &file, "--node", "a"]).output().unwrap();
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                if output.status.code() == status && said.contains(what) { Ok(()) } else { Err(said) }
+            });
+        };
+        let start = |text: &str, more: &[&str]| Speaker::start_with(lab, 0, text, more);
+        let silent = start("", &[]);
+        check(Some(3), "not here: speaker 127.0.0.1:50051: it has no AS yet: give it 'as' and 'router-id'");
+        drop(silent);
+        let global = "[global.config]\nas = 65000\nrouter-id = '192.0.2.1'\nport = -1\n";
+        let several = start(&format!("{global}[global.use-multiple-paths.config]\nenabled = true\n"), &[]);
+        check(Some(3), "not here: speaker 127.0.0.1:50051: it has use-multiple-paths on");
+        let a = lab.start(0, &file);
+        a.says("speaker 127.0.0.1:50051: it has use-multiple-paths on");
+        speaker(lab, "a", |seen| seen["trouble"].as_str().is_some_and(|why| why.contains("use-multiple-paths")));
+        drop(several);
+
+        // Another one, by its socket, is asked from the reload on, and none after the one behind it.
+        let socket = lab.path("gobgpd.sock").display().to_string();
+        let _good = start(global, &["--api-hosts", &format!("unix://{socket}")]);
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("[router.bgp]", &format!("[router.bgp]\ngobgp = \"unix:{socket}\""))).unwrap();
+        check(Some(0), "routes by BGP: 5 of its own, through the speaker unix:");
+        lab.netrig(0, 0, &["reload", "--node", "a"]);
+        speaker(lab, "a", |seen| seen["autonomous_system"] == 65000 && seen["announced"] == 5);
+        let alone = text.replace("[router.bgp]\nkeep = \"100s\"", "").replace("route_targets = [\"64512:200\"]", "");
+        fs::write(&file, alone).unwrap();
+        lab.netrig(0, 0, &["reload", "--node", "a"]);
+        assert!(lab.json("a", &["status"])["speaker"].is_null());
     });
 }
