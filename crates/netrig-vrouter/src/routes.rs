@@ -226,4 +226,14 @@ security_groups = ["web"]
         assert_eq!(table, announced(&parse(FILE), "b").into_iter().collect());
         assert_eq!(FileRoutes::new(&parse(FILE), "b").updates().unwrap(), []);
     }
+
+    #[test]
+    fn a_file_tells_nothing_of_who_tells_it_by_bgp() {
+        let bgp = format!("{FILE}[router.bgp]\n");
+        assert_eq!(FileRoutes::new(&parse(&bgp), "a").updates().unwrap(), []);
+        for silent in ["192.0.2.1", "192.0.2.2"] {
+            let one_silent = bgp.replace(&format!("\"{silent}\""), &format!("\"{silent}\"\nbgp = false"));
+            assert_eq!(FileRoutes::new(&parse(&one_silent), "a").updates().unwrap().len(), 2, "{silent}");
+        }
+    }
 }

@@ -20,7 +20,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// All routes that there are come as one message; GoBGP sends and takes none that is larger.
 const LARGEST: usize = 256 << 20;
 /// Paths of one call: for each the speaker looks through all EVPN routes that it has.
-const BATCH: usize = 512;
+const BATCH: usize = 128;
 
 /// Why it does not go on, in words.
 pub(super) type Result<T> = std::result::Result<T, String>;

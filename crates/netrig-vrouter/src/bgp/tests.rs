@@ -186,6 +186,22 @@ fn what_one_node_announces_is_what_the_other_one_would_read_of_it() {
 }
 
 #[test]
+fn interfaces_that_share_an_address_are_several_ways_to_it() {
+    let shared = "allowed_addresses = ['10.1.0.100']\nlabel = 10";
+    let one = B.replace("label = 102", &format!("{shared}2"));
+    let other =
+        "[[interface]]\nname = 'red-c'\nnode = 'b'\nnetwork = 'red'\ndevice = 'v2'\naddresses = ['10.1.0.13']\n";
+    let b = parse(&format!("{one}{other}{shared}3\n"));
+    let mut routes = BgpRoutes::default();
+    routes.hear(Heard::Told(told(&b, "b")), Instant::now());
+    let table = updates(&mut routes, &parse(A));
+    let to_shared = Destination::Prefix("10.1.0.100/32".parse().unwrap());
+    let labels = table.iter().filter(|route| route.key.destination == to_shared);
+    let labels: BTreeSet<u32> = labels.map(|route| route.encapsulations[&Encapsulation::MplsOverUdp]).collect();
+    assert_eq!(labels, BTreeSet::from([102, 103]));
+}
+
+#[test]
 fn what_was_learned_stays_for_a_while_when_the_speaker_goes() {
     let (a, b) = (parse(A), parse(B));
     let all = told(&b, "b");

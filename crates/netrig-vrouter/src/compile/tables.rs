@@ -56,6 +56,11 @@ impl<'a> Compiler<'a> {
     }
 
     fn of_others(&mut self, ways: &mut BTreeMap<&'a str, Ways>) {
+        // What the file says is one interface's alone; other nodes may have another file.
+        let own = self.settings.interfaces_of(self.name).flat_map(|(name, interface)| {
+            interface.addresses.iter().map(move |address| ((&interface.network, IpNet::from(*address)), name))
+        });
+        let own: BTreeMap<(&String, IpNet), &String> = own.collect();
         for route in self.routes.iter() {
             let Some((name, network)) = self.settings.networks.get_key_value(&route.key.network) else {
                 self.note(format!(
@@ -71,6 +76,15 @@ impl<'a> Compiler<'a> {
                 && (is_mapped(prefix) || prefix.network().is_multicast())
             {
                 self.note(format!("{} has a route to {prefix} of network '{name}', which is no place", route.node));
+                continue;
+            }
+            if let Destination::Prefix(prefix) = route.key.destination
+                && let Some(interface) = own.get(&(name, prefix))
+            {
+                let (at, address) = (route.node, prefix.addr());
+                self.note(format!(
+                    "{at} has {address} of network '{name}', too, which is interface '{interface}' here"
+                ));
                 continue;
             }
             let Some(way) = self.tunnel(network, route) else { continue };

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use rig_datapath::vrouter::{Action, List, MOST_RULES, Peer, Rule, Tunnel, Underlay};
 
 use super::*;
-use crate::routes::{FileRoutes, RouteSource, RouteUpdate};
+use crate::routes::{Destination, FileRoutes, RouteSource, RouteUpdate};
 
 /// Two nodes with a container each in network red, and one in network blue on node b.
 const TWO: &str = r#"
@@ -106,6 +106,21 @@ fn to_b(encapsulation: Encapsulation, label: u32, last: u8) -> NextHop {
     // MPLS tunnels carry no inner frame.
     let mac = if encapsulation == Encapsulation::Vxlan { mac(last) } else { Mac::default() };
     NextHop::Tunnel(Tunnel { peer: "192.0.2.2".parse().unwrap(), encapsulation, label, mac })
+}
+
+#[test]
+fn an_address_of_an_interface_here_is_nobody_elses() {
+    let settings = parse(TWO);
+    let mut routes = table(&settings, "a");
+    let theirs = routes.iter().find(|route| route.key.destination == Destination::Prefix(net("10.1.0.12/32")));
+    let mut route = theirs.unwrap().clone();
+    route.key.destination = Destination::Prefix(net("10.1.0.11/32"));
+    assert!(routes.apply(RouteUpdate::Announce(route)));
+    let mut numbers = Numbers::default();
+    let compiled = compile(&settings, "a", &site(&settings, "a"), &routes, &mut numbers).unwrap();
+    let said = "192.0.2.2 has 10.1.0.11 of network 'red', too, which is interface 'red-a' here";
+    assert_eq!(compiled.notes, BTreeSet::from([said.to_owned()]));
+    assert_eq!(compiled.config, self::compiled(&settings, "a", &mut numbers));
 }
 
 #[test]
