@@ -19,7 +19,7 @@ pub(super) type Result<T, E = FileError> = std::result::Result<T, E>;
 
 /// The smallest underlay that IPv4 allows and that has room for more than headers (RFC 791, 3.1: 576 bytes).
 const SMALLEST_MTU: u16 = 576;
-/// Each takes 320 bytes, both directions counted: 2^24 of them are 5 GB.
+/// Each takes 336 bytes, both directions counted: 2^24 of them are 5.64 GB.
 const FLOWS: std::ops::RangeInclusive<u32> = 1024..=1 << 24;
 
 pub(super) fn settings(file: &str, text: &str) -> Result<Settings> {

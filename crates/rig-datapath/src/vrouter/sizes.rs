@@ -28,7 +28,7 @@ pub struct Sizes {
     pub bounds: u32,
     /// Rows of rules of all lists, 128 bytes each.
     pub rows: u32,
-    /// Directions of flows, two for each connection, 160 bytes each.
+    /// Directions of flows, two for each connection, 168 bytes each.
     pub flows: u32,
 }
 
