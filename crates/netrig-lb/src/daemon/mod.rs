@@ -8,7 +8,6 @@ mod advice;
 mod counts;
 mod devices;
 mod engine;
-mod http;
 pub(super) mod keep;
 mod pace;
 pub(super) mod placed;
@@ -27,6 +26,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use rig_cli::ask::Server;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_cli::http;
 use rig_cli::streams::{note, print};
 use rig_datapath::balancer::Balancer;
 
@@ -37,7 +37,8 @@ use self::keep::Pins;
 use self::pace::Pace;
 use self::placed::Placements;
 use self::socket::{Ask, Event};
-use super::message::Reply;
+use super::message::{Reply, Request};
+use super::metrics;
 use super::place::{Name, Place};
 use super::settings::{Completeness, Device, Settings, Start, Workers};
 
@@ -199,7 +200,9 @@ fn open(
     );
     caught.context("catch signals").or_exit(Exit::Failed)?;
     if let Some(listener) = metrics {
-        http::serve(listener, sender.clone()).context("serve metrics").or_exit(Exit::Failed)?;
+        let asked = sender.clone();
+        let serving = http::serve(listener, move || rendered(&asked));
+        serving.context("serve metrics").or_exit(Exit::Failed)?;
     }
     let server =
         Server::start(&engine.place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
@@ -209,6 +212,14 @@ fn open(
             server.stop();
             Err(failure)
         }
+    }
+}
+
+/// The metrics as they are now.
+fn rendered(events: &mpsc::Sender<Event>) -> Option<String> {
+    match Ask::within(Request::Status, http::PATIENCE, |ask| events.send(Event::Ask(ask)).is_ok())? {
+        Reply::Status(status) => Some(metrics::render(&status)),
+        _ => None,
     }
 }
 

@@ -22,6 +22,14 @@ pub struct Ask<Q, A> {
     pub reply: SyncSender<A>,
 }
 
+impl<Q, A> Ask<Q, A> {
+    /// Asks the service from inside its process and waits for the one answer. `give` is as [`Server::start`]'s.
+    pub fn within(request: Q, patience: Duration, give: impl FnOnce(Self) -> bool) -> Option<A> {
+        let (reply, answers) = mpsc::sync_channel(1);
+        if give(Self { request, reply }) { answers.recv_timeout(patience).ok() } else { None }
+    }
+}
+
 /// Who asks and is silent for this long is left.
 const IDLE: Duration = Duration::from_secs(60);
 /// Who does not take the answer for this long is left. Listings are paged through by people.

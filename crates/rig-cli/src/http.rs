@@ -1,20 +1,17 @@
-//! `GET /metrics`, and nothing else.
+//! `GET /metrics` over HTTP, and nothing else.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{self, Sender};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rig_cli::ask::Crowd;
 
-use super::socket::{Ask, Event};
-use crate::message::{Reply, Request};
-use crate::metrics;
+use crate::ask::Crowd;
 
 /// Who has not asked and taken the answer by then is left, however steadily it goes on.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Some collectors, and somebody who is slow on purpose.
 const MOST_AT_ONCE: usize = 16;
 /// Of a request's head.
@@ -23,16 +20,26 @@ const LONGEST: usize = 16 << 10;
 const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Binds at once, so that an address that cannot be had is told before anything else is done.
-pub(super) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+///
+/// # Errors
+/// When there is no such address here, or another one listens there.
+pub fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("serve metrics at {address}: choose another address"))
 }
 
+/// The metrics as text, each time that somebody asks for them; `None` when they cannot be had.
+type Rendered = dyn Fn() -> Option<String> + Send + Sync;
+
 /// Serves as long as the process lives.
-pub(super) fn serve(listener: TcpListener, events: Sender<Event>) -> io::Result<()> {
+///
+/// # Errors
+/// When there can be no thread for it.
+pub fn serve(listener: TcpListener, rendered: impl Fn() -> Option<String> + Send + Sync + 'static) -> io::Result<()> {
+    let rendered: Arc<Rendered> = Arc::new(rendered);
     let serve = move || {
         Crowd::new("scrape", MOST_AT_ONCE).welcome(listener.incoming(), move |stream| {
             // Who has gone away needs no answer.
-            let _gone = answer(&mut Hasty { stream, until: Instant::now() + PATIENCE }, &events);
+            let _gone = answer(&mut Hasty { stream, until: Instant::now() + PATIENCE }, &*rendered);
         });
     };
     thread::Builder::new().name("metrics".into()).spawn(serve).map(|_| ())
@@ -69,7 +76,7 @@ impl Write for Hasty {
     }
 }
 
-fn answer(stream: &mut Hasty, events: &Sender<Event>) -> io::Result<()> {
+fn answer(stream: &mut Hasty, rendered: &Rendered) -> io::Result<()> {
     let mut head = Vec::new();
     let (status, kind, body) = loop {
         let mut more = [0; 2048];
@@ -78,7 +85,7 @@ fn answer(stream: &mut Hasty, events: &Sender<Event>) -> io::Result<()> {
             return Ok(());
         }
         head.extend_from_slice(&more[..read]);
-        if let Some(response) = respond(&head, events) {
+        if let Some(response) = respond(&head, rendered) {
             break response;
         }
     };
@@ -92,7 +99,7 @@ fn answer(stream: &mut Hasty, events: &Sender<Event>) -> io::Result<()> {
 }
 
 /// Status, type and body for the head of a request (RFC 9112); `None` while it is not all there.
-fn respond(head: &[u8], events: &Sender<Event>) -> Option<(&'static str, &'static str, String)> {
+fn respond(head: &[u8], rendered: &Rendered) -> Option<(&'static str, &'static str, String)> {
     const TEXT: &str = "text/plain; charset=utf-8";
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
@@ -105,7 +112,7 @@ fn respond(head: &[u8], events: &Sender<Event>) -> Option<(&'static str, &'stati
     let path = request.path.unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
     Some(match (request.method.unwrap_or_default(), path) {
-        ("GET" | "HEAD", "/metrics") => match rendered(events) {
+        ("GET" | "HEAD", "/metrics") => match rendered() {
             Some(text) => ("200 OK", CONTENT, text),
             None => ("503 Service Unavailable", TEXT, "the control plane cannot read its counters\n".into()),
         },
@@ -114,29 +121,19 @@ fn respond(head: &[u8], events: &Sender<Event>) -> Option<(&'static str, &'stati
     })
 }
 
-fn rendered(events: &Sender<Event>) -> Option<String> {
-    let (reply, replies) = mpsc::sync_channel(1);
-    events.send(Event::Ask(Ask { request: Request::Status, reply })).ok()?;
-    match replies.recv_timeout(PATIENCE).ok()? {
-        Reply::Status(status) => Some(metrics::render(&status)),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn status(request: &str) -> Option<&'static str> {
-        let (sender, _) = mpsc::channel();
-        respond(request.as_bytes(), &sender).map(|(status, ..)| status)
+        respond(request.as_bytes(), &|| None).map(|(status, ..)| status)
     }
 
     #[test]
     fn who_is_slow_keeps_nobody_waiting() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let (address, (sender, _events)) = (listener.local_addr()?, mpsc::channel());
-        serve(listener, sender)?;
+        let address = listener.local_addr()?;
+        serve(listener, || None)?;
         let mut slow = TcpStream::connect(address)?;
         slow.write_all(b"GET /metr")?;
         let mut other = TcpStream::connect(address)?;
@@ -155,8 +152,7 @@ mod tests {
         let mut peer = TcpStream::connect(listener.local_addr()?)?;
         peer.write_all(b"GET /")?;
         let mut late = Hasty { stream: listener.accept()?.0, until: Instant::now() };
-        let (sender, _events) = mpsc::channel();
-        assert_eq!(answer(&mut late, &sender).map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+        assert_eq!(answer(&mut late, &|| None).map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
         Ok(())
     }
 
