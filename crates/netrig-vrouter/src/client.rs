@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rig_cli::ask::{self, NoAnswer};
 use rig_cli::exit::{Exit, Failure};
 
-use crate::message::{FlowEntry, Reply, Request, Status, Table};
+use crate::message::{FlowEntry, FlowFilter, Reply, Request, Status, Table, Wanted};
 use crate::place::Place;
 
 /// Why there is no answer.
@@ -83,6 +83,14 @@ impl Asked {
         }
     }
 
+    /// The one that something takes, in a table of its own.
+    pub fn route(&self, vrf: u32, to: Wanted) -> Result<Table, AskError> {
+        match Conversation::begin(&self.0, &Request::Route { vrf, to })?.next()? {
+            Reply::Routes(tables) => tables.into_iter().next().ok_or_else(|| self.foreign()),
+            _ => Err(self.foreign()),
+        }
+    }
+
     pub fn reload(&self) -> Result<Vec<String>, AskError> {
         match Conversation::begin(&self.0, &Request::Reload)?.next()? {
             Reply::Done(said) => Ok(said),
@@ -91,7 +99,15 @@ impl Asked {
     }
 
     pub fn flows(&self) -> Result<Vec<FlowEntry>, AskError> {
-        let mut conversation = Conversation::begin(&self.0, &Request::Flows)?;
+        self.listed(&Request::Flows)
+    }
+
+    pub fn flows_of(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, AskError> {
+        self.listed(&Request::FlowsOf(filter.clone()))
+    }
+
+    fn listed(&self, request: &Request) -> Result<Vec<FlowEntry>, AskError> {
+        let mut conversation = Conversation::begin(&self.0, request)?;
         let mut all = Vec::new();
         loop {
             let Reply::Flows { flows, last } = conversation.next()? else { return Err(self.foreign()) };

@@ -1,17 +1,22 @@
 //! `netrig vrouter`: what may follow it, and what is done.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
+use rig_stats::units::Span;
 use serde::Serialize;
 
-use crate::client::Asked;
+use crate::client::{AskError, Asked};
 use crate::listing::{self, Family};
-use crate::{check, daemon};
+use crate::message::{FlowEntry, FlowFilter, Status, Wanted};
+use crate::rates::{self, Pace};
+use crate::{check, daemon, metrics};
 
 /// The overlay router of containers
 #[derive(Debug, Parser)]
@@ -36,6 +41,9 @@ enum Command {
         /// released; flows go on with the next one
         #[arg(long)]
         persist: bool,
+        /// Serve OpenMetrics for Prometheus there, e.g. 127.0.0.1:9300, under /metrics
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        metrics: Option<SocketAddr>,
     },
     /// Take the programs of a router that persists off their interfaces, and forget its flows
     Release {
@@ -70,6 +78,12 @@ enum Command {
     Vif {
         #[command(flatten)]
         what: ListOrGet,
+        /// What they carry per second, again and again until Ctrl-C; with --json a line each time, as
+        /// docs/schema/vrouter-interface-rates.json describes it
+        #[arg(long)]
+        rate: bool,
+        #[command(flatten)]
+        often: Often,
         #[command(flatten)]
         how: How,
     },
@@ -82,12 +96,11 @@ enum Command {
     },
     /// The routes of a network, in the layout of Contrail's `rt`
     Rt {
-        /// The number of the network's VRF, as `netrig vrouter status` tells it
-        #[arg(long, value_name = "VRF")]
-        dump: u32,
-        /// Which routes
-        #[arg(long, value_enum, default_value_t = FamilyName::Inet)]
-        family: FamilyName,
+        #[command(flatten)]
+        what: Routes,
+        /// Which routes [default: inet, or what --get is asked with]
+        #[arg(long, value_enum)]
+        family: Option<FamilyName>,
         #[command(flatten)]
         how: How,
     },
@@ -107,9 +120,10 @@ enum Command {
     },
     /// Flows, in the layout of Contrail's `flow`
     Flow {
-        /// List them
-        #[arg(short, required = true)]
-        l: bool,
+        #[command(flatten)]
+        what: Flows,
+        #[command(flatten)]
+        often: Often,
         #[command(flatten)]
         how: How,
     },
@@ -120,6 +134,11 @@ enum Command {
         log: bool,
         #[command(flatten)]
         how: How,
+    },
+    /// All counters as OpenMetrics text, e.g. for Prometheus' textfile collector
+    Metrics {
+        #[command(flatten)]
+        which: Which,
     },
 }
 
@@ -149,6 +168,62 @@ struct ListOrGet {
     /// The one with this number
     #[arg(long, value_name = "NUMBER")]
     get: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+#[group(skip)]
+#[command(group = ArgGroup::new("routes").required(true))]
+struct Routes {
+    /// All of the network whose VRF has this number, as `netrig vrouter status` tells it
+    #[arg(long, group = "routes", value_name = "VRF")]
+    dump: Option<u32>,
+    /// The one that an address takes, or all of a prefix: the longest match; or the one of a MAC address
+    #[arg(long, group = "routes", value_name = "PREFIX|ADDRESS", requires = "vrf")]
+    get: Option<Wanted>,
+    /// The number of the VRF that --get looks in
+    #[arg(long, value_name = "NUMBER", conflicts_with = "dump")]
+    vrf: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Flows {
+    /// List them
+    #[arg(short, conflicts_with_all = ["get", "rate"])]
+    l: bool,
+    /// List those with such ends, protocol and VRF, e.g. '10.1.0.11:40000,10.2.0.11:80 & proto tcp & vrf 1',
+    /// '[fd00::11]:80' or '*:80'; either direction
+    #[arg(long = "match", value_name = "EXPRESSION", conflicts_with_all = ["get", "rate"])]
+    matching: Option<FlowFilter>,
+    /// The one with this number and its other direction, with all that belongs to them
+    #[arg(long, value_name = "INDEX", conflicts_with = "rate")]
+    get: Option<u32>,
+    /// How many connections begin, end and are refused per second, a line each time until Ctrl-C; with --json as
+    /// docs/schema/vrouter-flow-rates.json describes it
+    #[arg(short = 'r')]
+    rate: bool,
+}
+
+/// Of what is shown again and again.
+#[derive(Debug, Args)]
+struct Often {
+    /// Time from one to the next, at least 100ms
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "rate", value_parser = interval)]
+    interval: Span,
+    /// End after so many
+    #[arg(long, value_name = "NUMBER", requires = "rate")]
+    count: Option<u64>,
+}
+
+impl From<&Often> for Pace {
+    fn from(often: &Often) -> Self {
+        Self { interval: often.interval.0, count: often.count }
+    }
+}
+
+fn interval(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error: rig_stats::units::UnitError| error.to_string())?;
+    if span.0 < Duration::from_millis(100) { Err("at least 100ms".to_owned()) } else { Ok(span) }
 }
 
 #[derive(Debug, Args)]
@@ -182,7 +257,7 @@ impl From<FamilyName> for Family {
 pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let program = OsString::from("netrig vrouter");
     match Vrouter::parse_from([program].iter().chain(arguments)).command {
-        Command::Run { file, node, persist } => daemon::run(&file, &node, persist),
+        Command::Run { file, node, persist, metrics } => daemon::run(&file, &node, persist, metrics),
         Command::Release { node } => daemon::release(&node),
         Command::Check { file, node } => check::check(&file, node.as_deref()),
         Command::Reload { which } => {
@@ -194,9 +269,10 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             let status = which.ask()?.status()?;
             if json { print_json(&status) } else { done(&listing::overview(&status)) }
         }
-        Command::Vif { what, how } => vif(&what, &how),
+        Command::Vif { what, rate: true, often, how } => vif_rate(what.get, &often, &how),
+        Command::Vif { what, how, .. } => vif(&what, &how),
         Command::Nh { what, how } => nh(&what, &how),
-        Command::Rt { dump, family, how } => rt(dump, family.into(), &how),
+        Command::Rt { what, family, how } => rt(&what, family.map(Family::from), &how),
         Command::Mpls { what: Dump { .. }, how } => {
             let status = how.which.ask()?.status()?;
             if how.json { print_json(&status.labels) } else { done(&listing::labels(&status)) }
@@ -205,11 +281,17 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             let status = how.which.ask()?.status()?;
             if how.json { print_json(&status.vnis) } else { done(&listing::vnis(&status)) }
         }
-        Command::Flow { l: _, how } => {
+        Command::Flow { what: Flows { rate: true, .. }, often, how } => flow_rate(&often, &how),
+        Command::Flow { what: Flows { get: Some(number), .. }, how, .. } => flow(number, &how),
+        Command::Flow { what: Flows { matching, .. }, how, .. } => {
             let asked = how.which.ask()?;
-            let flows = asked.flows()?;
-            if how.json { print_json(&flows) } else { done(&listing::flows(&asked.status()?, &flows)) }
+            let flows = matching.as_ref().map_or_else(|| asked.flows(), |filter| asked.flows_of(filter))?;
+            match how.json {
+                true => print_json(&flows),
+                false => done(&listing::flows(&asked.status()?, &flows, matching.as_ref())),
+            }
         }
+        Command::Metrics { which } => done(&metrics::render(&which.ask()?.status()?)),
         Command::Dropstats { log, how } => {
             let status = how.which.ask()?.status()?;
             match (log, how.json) {
@@ -252,16 +334,96 @@ fn nh(what: &ListOrGet, how: &How) -> Result<Exit, Failure> {
     if how.json { print_json(next_hop) } else { done(&listing::next_hop(next_hop, &status.mac)) }
 }
 
-fn rt(vrf: u32, family: Family, how: &How) -> Result<Exit, Failure> {
-    let tables = how.which.ask()?.routes(Some(vrf))?;
+fn vif_rate(one: Option<u32>, often: &Often, how: &How) -> Result<Exit, Failure> {
+    let asked = how.which.ask()?;
+    let status = asked.status()?;
+    if let Some(number) = one.filter(|number| !status.interfaces.iter().any(|interface| interface.number == *number)) {
+        return Err(none("interface", number));
+    }
+    rates::repeat(
+        often.into(),
+        || Ok(asked.status()?),
+        |before, now| {
+            let rates = rates::of_interfaces(before, now, one);
+            rates
+                .map(|rates| if how.json { json_line(&rates) } else { Ok(rates::in_place(&rates::interfaces(&rates))) })
+                .transpose()
+        },
+    )
+}
+
+fn flow_rate(often: &Often, how: &How) -> Result<Exit, Failure> {
+    let asked = how.which.ask()?;
+    rates::repeat(
+        often.into(),
+        || Ok(asked.status()?),
+        |before, now| {
+            let rates = rates::of_flows(before, now);
+            rates.map(|rates| if how.json { json_line(&rates) } else { Ok(rates::flows(&rates)) }).transpose()
+        },
+    )
+}
+
+/// Both directions of a flow, the one that was asked for first.
+fn flow(number: u32, how: &How) -> Result<Exit, Failure> {
+    let asked = how.which.ask()?;
+    let mut flows = asked.flows_of(&FlowFilter { number: Some(number), ..FlowFilter::default() })?;
+    flows.sort_by_key(|flow| flow.index != number);
+    if flows.is_empty() {
+        return Err(Failure::new(Exit::BadInput, anyhow!("there is no flow {number}: see -l")));
+    }
+    if how.json {
+        return print_json(&flows);
+    }
+    let status = asked.status()?;
+    let texts: Result<Vec<String>, Failure> =
+        flows.iter().map(|one| with_routes(&asked, &status, one, &flows)).collect();
+    done(&texts?.join("\n"))
+}
+
+fn with_routes(asked: &Asked, status: &Status, flow: &FlowEntry, all: &[FlowEntry]) -> Result<String, Failure> {
+    let route = |to: IpAddr| match asked.route(flow.vrf, Wanted::Prefix(to.into())) {
+        Ok(table) => Ok(Some(table)),
+        // It may have gone since.
+        Err(AskError::Refused { .. }) => Ok(None),
+        Err(error) => Err(Failure::from(error)),
+    };
+    let (source, destination) = (route(flow.source.ip())?, route(flow.destination.ip())?);
+    let reverse = all.iter().find(|one| Some(one.index) == flow.reverse_index);
+    Ok(listing::flow(status, flow, reverse, [source.as_ref(), destination.as_ref()]))
+}
+
+fn rt(what: &Routes, family: Option<Family>, how: &How) -> Result<Exit, Failure> {
+    let asked = how.which.ask()?;
+    let (tables, of) = match (what.get, what.vrf) {
+        (Some(to), Some(vrf)) => {
+            let of = match to {
+                Wanted::Prefix(prefix) if prefix.addr().is_ipv4() => Family::Inet,
+                Wanted::Prefix(_) => Family::Inet6,
+                Wanted::Mac(_) => Family::Bridge,
+            };
+            if family.is_some_and(|family| family != of) {
+                return Err(Failure::new(
+                    Exit::BadInput,
+                    anyhow!("--get {to} is not of the --family that is asked for"),
+                ));
+            }
+            (vec![asked.route(vrf, to)?], of)
+        }
+        _ => (asked.routes(what.dump)?, family.unwrap_or(Family::Inet)),
+    };
     if how.json {
         return print_json(&tables);
     }
-    done(&tables.iter().map(|table| listing::routes(table, family)).collect::<String>())
+    done(&tables.iter().map(|table| listing::routes(table, of)).collect::<String>())
 }
 
 fn done(text: &str) -> Result<Exit, Failure> {
     print(text).map(|()| Exit::Done)
+}
+
+fn json_line(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map(|line| line + "\n").context("write JSON").or_exit(Exit::Failed)
 }
 
 /// One JSON document and a line's end.

@@ -19,9 +19,16 @@ pub mod command;
 pub mod compile;
 mod daemon;
 mod exercise;
+pub mod filter;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod fixture;
 pub mod listing;
+pub mod lookup;
 pub mod message;
+mod metrics;
 pub mod place;
+pub mod rates;
 pub mod routes;
 pub mod settings;
 
@@ -29,7 +36,7 @@ pub use exercise::exercise;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 3] {
+pub fn schemas() -> [(&'static str, Schema); 5] {
     [
         (
             "vrouter-status.json",
@@ -40,14 +47,28 @@ pub fn schemas() -> [(&'static str, Schema); 3] {
         ),
         (
             "vrouter-routes.json",
-            described::<Vec<message::Table>>(
-                "Routes of a vRouter",
-                "What `netrig vrouter rt --dump VRF --json` writes.",
-            ),
+            described::<Vec<message::Table>>("Routes of a vRouter", "What `netrig vrouter rt --json` writes."),
         ),
         (
             "vrouter-flows.json",
-            described::<Vec<message::FlowEntry>>("Flows of a vRouter", "What `netrig vrouter flow -l --json` writes."),
+            described::<Vec<message::FlowEntry>>(
+                "Flows of a vRouter",
+                "What `netrig vrouter flow -l | --match | --get --json` writes.",
+            ),
+        ),
+        (
+            "vrouter-interface-rates.json",
+            described::<rates::InterfaceRates>(
+                "How busy interfaces of a vRouter are",
+                "A line of what `netrig vrouter vif --rate --json` writes.",
+            ),
+        ),
+        (
+            "vrouter-flow-rates.json",
+            described::<rates::FlowRates>(
+                "How many connections begin and end at a vRouter",
+                "A line of what `netrig vrouter flow -r --json` writes.",
+            ),
         ),
     ]
 }

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use rig_datapath::vrouter::{Encapsulation, Reason};
 
 use crate::message::{
-    DroppedEntry, FlowEntry, InterfaceEntry, Leads, NextHopEntry, ReasonCount, SpeakerEntry, Status, Table, TcpSeen,
-    Way,
+    DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, NextHopEntry, ReasonCount, SpeakerEntry, Status, Table,
+    TcpSeen, Way,
 };
 
 /// Writing to a string does not fail.
@@ -19,6 +19,10 @@ macro_rules! line {
         debug_assert!(written.is_ok(), "writing to a string");
     }};
 }
+
+mod detail;
+
+pub use detail::flow;
 
 /// `vif --list`.
 pub fn interfaces(status: &Status) -> String {
@@ -65,14 +69,7 @@ pub fn next_hops(status: &Status) -> String {
 /// `nh --get`.
 pub fn next_hop(next_hop: &NextHopEntry, router: &str) -> String {
     let NextHopEntry { number, references, leads } = next_hop;
-    let (kind, vrf) = match leads {
-        Leads::Discard => ("Drop", None),
-        Leads::Interface { vrf, .. } => ("Encap", Some(vrf)),
-        Leads::Tunnel { .. } => ("Tunnel", None),
-        Leads::Gateway => ("L3 Receive", None),
-        Leads::Vrf(vrf) => ("Vrf_Translate", Some(vrf)),
-        Leads::Ecmp(_) => ("Composite", None),
-    };
+    let (kind, vrf) = kind_of(leads);
     let mut text = String::new();
     let indent = "              ";
     let vrf = vrf.map(|vrf| format!("Vrf:{vrf}")).unwrap_or_default();
@@ -108,6 +105,18 @@ pub fn next_hop(next_hop: &NextHopEntry, router: &str) -> String {
         }
     }
     text
+}
+
+/// What `nh` calls it, and the VRF that it has.
+fn kind_of(leads: &Leads) -> (&'static str, Option<u32>) {
+    match leads {
+        Leads::Discard => ("Drop", None),
+        Leads::Interface { vrf, .. } => ("Encap", Some(*vrf)),
+        Leads::Tunnel { .. } => ("Tunnel", None),
+        Leads::Gateway => ("L3 Receive", None),
+        Leads::Vrf(vrf) => ("Vrf_Translate", Some(*vrf)),
+        Leads::Ecmp(_) => ("Composite", None),
+    }
 }
 
 /// Which routes of a table are listed.
@@ -169,24 +178,25 @@ fn two(title: &str, name: &str, entries: impl Iterator<Item = (u32, u32)>) -> St
     text
 }
 
-/// `flow -l`: entries are numbered as they are listed. The other direction of an entry that has none is 0.
-pub fn flows(status: &Status, flows: &[FlowEntry]) -> String {
+/// `flow -l`, and of `flow --match` with what was asked for. The other direction of an entry that has none is 0.
+pub fn flows(status: &Status, flows: &[FlowEntry], filter: Option<&FlowFilter>) -> String {
     let forward = flows.iter().filter(|flow| flow.forward).count();
     let mut text = format!("Flow table(entries {})\n\n", 2 * u64::from(status.flows.room));
-    line!(text, "Entries: Used {} Connections {forward} Ended {}\n", flows.len(), status.flows.ended);
+    let what = if filter.is_some() { "Matching" } else { "Used" };
+    line!(text, "Entries: {what} {} Connections {forward} Ended {}\n", flows.len(), status.flows.ended);
     line!(text, "Action:F=Forward, D=Drop");
     line!(text, " Other:K(nh)=Key_Nexthop, S(nh)=RPF_Nexthop, N(nh)=Nexthop");
     line!(text, "TCP(r=reverse):S=SYN, F=FIN, R=RST, E=Established\n");
+    if let Some(filter) = filter {
+        line!(text, "Listing flows matching ({filter})\n");
+    }
     line!(text, "{:>9}{:<16}{:<46}Proto(V)", "Index", "", "Source:Port/Destination:Port");
     line!(text, "{}", "-".repeat(83));
     let own: HashMap<u32, u32> =
         status.interfaces.iter().filter_map(|interface| Some((interface.number, interface.next_hop?))).collect();
-    type Key = (u32, u8, std::net::SocketAddr, std::net::SocketAddr);
-    let key = |flow: &FlowEntry| -> Key { (flow.interface, flow.protocol, flow.source, flow.destination) };
-    let places: HashMap<Key, usize> = flows.iter().enumerate().map(|(place, flow)| (key(flow), place)).collect();
-    for (place, flow) in flows.iter().enumerate() {
-        let reverse = places.get(&(flow.reverse_interface, flow.protocol, flow.destination, flow.source));
-        let index = format!("{:>9}<=>{:<10}", place + 1, reverse.map_or(0, |reverse| reverse + 1));
+    let by_index: HashMap<u32, &FlowEntry> = flows.iter().map(|flow| (flow.index, flow)).collect();
+    for flow in flows {
+        let index = format!("{:>9}<=>{:<10}", flow.index, flow.reverse_index.unwrap_or(0));
         let FlowEntry { source, destination, protocol, vrf, packets, bytes, tunnel_port, way, .. } = flow;
         line!(text, "{index:<25}{:<46}{protocol:>4} ({vrf})", source.to_string());
         line!(text, "{:<25}{destination}", "");
@@ -194,7 +204,8 @@ pub fn flows(status: &Status, flows: &[FlowEntry]) -> String {
         let number = |hop: Option<u32>| hop.map_or_else(|| "-".to_owned(), |hop| hop.to_string());
         let key_hop = number(own.get(&flow.interface).copied());
         // Where packets to the source go is where those from it may come from.
-        let back = number(reverse.and_then(|reverse| flows.get(*reverse)).map(|flow| flow.way.next_hop));
+        let reverse = flow.reverse_index.and_then(|reverse| by_index.get(&reverse));
+        let back = number(reverse.map(|reverse| reverse.way.next_hop));
         let tcp = if flow.tcp.is_empty() { String::new() } else { format!("TCP:{}, ", letters(&flow.tcp)) };
         let label = if way.label == 0 { String::new() } else { format!("({})", way.label) };
         let port = if *tunnel_port == 0 { String::new() } else { format!(",  SPort {tunnel_port}") };

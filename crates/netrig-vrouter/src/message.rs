@@ -5,6 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use ipnet::IpNet;
+use rig_wire::ethernet::Mac;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +17,12 @@ pub enum Request {
     Status,
     /// Routes of all tables, or of the VRF with this number. Answered by [`Reply::Routes`].
     Routes(Option<u32>),
+    /// The route of a VRF that something takes. Answered by [`Reply::Routes`] with a table that has it alone.
+    Route { vrf: u32, to: Wanted },
     /// Answered by a [`Reply::Flows`] for each batch, the last of which says so.
     Flows,
+    /// Those that a filter takes. Answered as [`Request::Flows`].
+    FlowsOf(FlowFilter),
     /// Reads the file again. Answered by [`Reply::Done`], which says what was noticed.
     Reload,
 }
@@ -39,6 +45,34 @@ pub enum Reply {
     },
 }
 
+/// What a route is looked up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Wanted {
+    /// All of a prefix; of an address, itself.
+    Prefix(IpNet),
+    Mac(Mac),
+}
+
+/// Which flows are listed: those that everything in it is true of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowFilter {
+    /// The one with this number, and its other direction.
+    pub number: Option<u32>,
+    /// Two at most: of either direction, one of its ends and, where there are two, the other one.
+    pub ends: Vec<End>,
+    pub protocol: Option<u8>,
+    /// The number of the VRF that it comes from.
+    pub vrf: Option<u32>,
+}
+
+/// One end of a flow, as far as it is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    pub address: Option<IpAddr>,
+    pub port: Option<u16>,
+}
+
 /// A router as it is now, all but its routes and flows. Counters are since it was started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
@@ -48,6 +82,9 @@ pub struct Status {
     pub file: String,
     pub process: u32,
     pub uptime_seconds: u64,
+    /// The same in milliseconds, 0 of a version that did not tell.
+    #[serde(default)]
+    pub uptime_ms: u64,
     /// Where tunnels to it end.
     pub address: Ipv4Addr,
     /// Its MAC address towards containers.
@@ -110,6 +147,9 @@ pub struct NetworkEntry {
     pub vni: u32,
     /// The most preferred first.
     pub encapsulation: Vec<String>,
+    /// Routes of its table.
+    #[serde(default)]
+    pub routes: u64,
 }
 
 /// A container's interface.
@@ -214,7 +254,7 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RouteEntry {
     #[schemars(with = "String")]
-    pub prefix: ipnet::IpNet,
+    pub prefix: IpNet,
     #[serde(flatten)]
     pub way: Way,
     /// Of the interface of this node whose address it is.
@@ -232,13 +272,25 @@ pub struct MacEntry {
 pub struct FlowTable {
     /// Connections that it has room for.
     pub room: u32,
-    /// Connections that were ended because they had been silent for too long.
+    /// Connections that were ended because they had been silent for too long, by the process that runs.
     pub ended: u64,
+    /// Connections that were let through and remembered; flows that were kept bring theirs along.
+    #[serde(default)]
+    pub begun: u64,
+    /// Connections that are remembered.
+    #[serde(default)]
+    pub connections: u64,
 }
 
 /// One direction of a connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowEntry {
+    /// It has this number as long as it is there, from 1. Among very many flows two may have the same.
+    #[serde(default)]
+    pub index: u32,
+    /// The number of the other direction, where there is one.
+    #[serde(default)]
+    pub reverse_index: Option<u32>,
     /// The interface that it comes from, or that it goes to where it comes by a tunnel.
     pub interface: u32,
     /// That of the other direction.

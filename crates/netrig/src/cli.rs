@@ -127,7 +127,8 @@ enum Command {
     },
     /// The overlay router of containers: run it on each node by one file, list what it does in Contrail's layouts
     ///
-    /// `netrig vrouter --help` tells its commands.
+    /// `netrig vrouter --help` tells its commands. A link named as Contrail's `vif`, `nh`, `rt`, `mpls`, `vxlan`, `flow` or
+    /// `dropstats` to this program does the same as the command of that name.
     #[command(disable_help_flag = true)]
     Vrouter {
         /// A command

@@ -12,7 +12,12 @@ pub enum Tool {
     Ntttcp(ntttcp::CalledAs),
     Dperf,
     Ipvsadm,
+    /// A listing of the overlay router.
+    Vrouter(&'static str),
 }
+
+/// Contrail's tools that are commands of `netrig vrouter`.
+const VROUTER: [&str; 7] = ["vif", "nh", "rt", "mpls", "vxlan", "flow", "dropstats"];
 
 impl Tool {
     /// Which tool a program of this name is: the last part of its path, with any case and with or without `.exe`.
@@ -21,7 +26,10 @@ impl Tool {
         match name.strip_suffix(".exe").unwrap_or(&name) {
             "dperf" => Some(Self::Dperf),
             "ipvsadm" => Some(Self::Ipvsadm),
-            name => ntttcp::CalledAs::of(name).map(Self::Ntttcp),
+            name => {
+                let listing = VROUTER.iter().find(|known| **known == name).map(|known| Self::Vrouter(known));
+                listing.or_else(|| ntttcp::CalledAs::of(name).map(Self::Ntttcp))
+            }
         }
     }
 
@@ -33,6 +41,10 @@ impl Tool {
             // Without arguments ipvsadm lists.
             Self::Ipvsadm if arguments.is_empty() => netrig_lb::ipvsadm::execute(arguments),
             Self::Ipvsadm => netrig_lb::command::execute(arguments),
+            Self::Vrouter(name) => {
+                let arguments = [OsString::from(name)].into_iter().chain(arguments.iter().cloned());
+                netrig_vrouter::command::execute(&arguments.collect::<Vec<_>>())
+            }
         }
     }
 }
@@ -52,6 +64,9 @@ mod tests {
             ("/usr/bin/dperf", Some(Tool::Dperf)),
             ("/sbin/ipvsadm", Some(Tool::Ipvsadm)),
             ("ipvsadm-save", None),
+            ("/usr/bin/vif", Some(Tool::Vrouter("vif"))),
+            ("dropstats", Some(Tool::Vrouter("dropstats"))),
+            ("vifdump", None),
             ("netrig", None),
             ("/opt/ntttcp/netrig", None),
             ("ntttcpx", None),

@@ -12,8 +12,18 @@ use crate::exit::{Exit, Failure, OrExit};
 /// # Errors
 /// When standard output takes no more, with [`Exit::Failed`].
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_on(text).map(drop)
+}
+
+/// The same for who goes on and on; `false` when nobody reads any more.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_on(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
-    done_or_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let is_read = !written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+    done_or_closed(written).map(|()| is_read)
 }
 
 /// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.

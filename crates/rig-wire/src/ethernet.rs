@@ -1,6 +1,7 @@
 //! Ethernet II frames with up to two VLAN tags (IEEE 802.3, 802.1Q, 802.1ad). No preamble, no frame check sequence.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::bytes::{array, be16, put, put16, room};
 use crate::{Malformed, NoRoom};
@@ -39,6 +40,34 @@ impl fmt::Display for Mac {
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
 }
+
+/// What `Display` writes, in either case.
+impl FromStr for Mac {
+    type Err = NoMac;
+
+    fn from_str(text: &str) -> Result<Self, NoMac> {
+        let mut mac = Self::default();
+        let mut bytes = text.split(':');
+        for to in &mut mac.0 {
+            let byte =
+                bytes.next().filter(|byte| byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit()));
+            *to = byte.and_then(|byte| u8::from_str_radix(byte, 16).ok()).ok_or(NoMac)?;
+        }
+        if bytes.next().is_none() { Ok(mac) } else { Err(NoMac) }
+    }
+}
+
+/// A text that is no MAC address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoMac;
+
+impl fmt::Display for NoMac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no MAC address: write six bytes, as in 02:00:00:00:00:01")
+    }
+}
+
+impl std::error::Error for NoMac {}
 
 impl fmt::Debug for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,5 +161,21 @@ impl Header {
         }
         put16(bytes, len - 2, self.ethertype);
         Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_address_is_read_as_it_is_written() {
+        let mac = Mac([2, 0, 0xab, 0, 0, 0x0c]);
+        assert_eq!(mac.to_string().parse(), Ok(mac));
+        assert_eq!("02:00:AB:00:00:0C".parse(), Ok(mac));
+        for text in ["", "02:00:ab:00:00", "02:00:ab:00:00:0c:00", "02:00:ab:00:00:+c", "2:0:ab:0:0:c", "0200ab00000c"]
+        {
+            assert_eq!(text.parse::<Mac>(), Err(NoMac), "{text}");
+        }
     }
 }

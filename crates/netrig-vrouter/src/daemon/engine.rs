@@ -18,9 +18,10 @@ use super::sweeping::Sweeping;
 use super::{Ask, Event, REST, sizes};
 use crate::bgp::announced;
 use crate::compile::{Compiled, Numbers, compile};
-use crate::message::{FlowEntry, Reply, Request};
+use crate::message::{FlowEntry, FlowFilter, Reply, Request};
 use crate::routes::{RouteSource, RouteTable};
 use crate::settings::{Settings, changes};
+use crate::{filter, lookup};
 
 /// How often what lacks is looked for.
 const SECOND: Duration = Duration::from_secs(1);
@@ -259,7 +260,13 @@ impl Engine {
         let answer = match request {
             Request::Status => self.status().map(|status| Reply::Status(Box::new(status))),
             Request::Routes(vrf) => self.routes(vrf).map(Reply::Routes),
-            Request::Flows => return list(self.flows(), reply),
+            Request::Route { vrf, to } => self.routes(Some(vrf)).and_then(|tables| {
+                let found = tables.into_iter().find_map(|table| lookup::narrowed(table, to));
+                let found = found.ok_or_else(|| anyhow!("there is no route to {to} in VRF {vrf}"))?;
+                Ok(Reply::Routes(vec![found]))
+            }),
+            Request::Flows => return list(self.flows(), None, reply),
+            Request::FlowsOf(filter) => return list(self.flows(), Some(filter), reply),
             Request::Reload => match self.reload() {
                 Ok(said) => Ok(Reply::Done(said)),
                 Err(Refusal { what, hint }) => Ok(Reply::Refused { what, hint }),
@@ -284,8 +291,12 @@ fn new_notes<'a>(before: &'a BTreeSet<String>, now: &'a BTreeSet<String>) -> imp
 }
 
 /// Sends flows a batch at a time, on a thread of its own: whoever asked reads as fast as they can.
-fn list(flows: Vec<FlowEntry>, to: SyncSender<Reply>) {
+fn list(mut flows: Vec<FlowEntry>, filter: Option<FlowFilter>, to: SyncSender<Reply>) {
     let work = move || {
+        filter::number(&mut flows);
+        if let Some(filter) = filter {
+            flows.retain(|flow| filter.takes(flow));
+        }
         let mut batches = flows.chunks(BATCH).peekable();
         if batches.peek().is_none() {
             let _gone = to.send(Reply::Flows { flows: Vec::new(), last: true });

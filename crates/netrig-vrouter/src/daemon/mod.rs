@@ -12,6 +12,7 @@ mod sources;
 mod status;
 mod sweeping;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rig_cli::ask::{self, Answer, Server};
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::http;
 use rig_cli::streams::{note, print};
 use rig_datapath::vrouter::Sizes;
 use rig_sys::netlink::{Event as Change, Events};
@@ -27,6 +29,7 @@ use rig_sys::netlink::{Event as Change, Events};
 use self::engine::Engine;
 use self::sources::Speaking;
 use crate::message::{Reply, Request};
+use crate::metrics;
 use crate::place::Place;
 use crate::settings::Settings;
 
@@ -65,9 +68,10 @@ fn sizes(settings: &Settings, node: &str) -> Sizes {
 }
 
 /// Runs the router of a node until it is told to stop.
-pub(crate) fn run(file: &Path, node: &str, persist: bool) -> Result<Exit, Failure> {
+pub(crate) fn run(file: &Path, node: &str, persist: bool, metrics: Option<SocketAddr>) -> Result<Exit, Failure> {
     let settings = Settings::load(file)?;
     settings.node(node).or_exit(Exit::BadInput)?;
+    let listener = metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let place = Place::of(node);
     let lock = place.lock()?;
     let sizes = sizes(&settings, node);
@@ -82,6 +86,11 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool) -> Result<Exit, Failur
     caught.context("catch signals").or_exit(Exit::Failed)?;
     let speaking = Speaking::new(node, persist, sender.clone());
     let mut engine = Engine::start(absolute(file), node, settings, begun, speaking)?;
+    if let Some(listener) = listener {
+        let asked = sender.clone();
+        let serving = http::serve(listener, move || rendered(&asked));
+        serving.context("serve metrics").or_exit(Exit::Failed)?;
+    }
     let server =
         Server::start(&place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     let ended = print(&engine.introduction()).inspect(|()| engine.work(&events));
@@ -92,6 +101,14 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool) -> Result<Exit, Failur
     server.stop();
     drop(lock);
     ended.map(|()| Exit::Done)
+}
+
+/// The metrics as they are now.
+fn rendered(events: &Sender<Event>) -> Option<String> {
+    match Ask::within(Request::Status, http::PATIENCE, |ask| events.send(Event::Ask(ask)).is_ok())? {
+        Reply::Status(status) => Some(metrics::render(&status)),
+        _ => None,
+    }
 }
 
 /// Ends what a router that persists goes on with.

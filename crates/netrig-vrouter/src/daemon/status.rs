@@ -33,6 +33,8 @@ impl From<datapath::Way> for Way {
 impl Engine {
     pub(super) fn status(&self) -> anyhow::Result<Status> {
         let node = self.settings.node(&self.node)?;
+        let uptime = self.begun.elapsed();
+        let (begun, gone) = self.router.begun_and_ended()?;
         let mut drops: BTreeMap<u32, u64> = BTreeMap::new();
         let mut interfaces = Vec::new();
         for (name, number) in self.numbers.interfaces.iter() {
@@ -49,7 +51,8 @@ impl Engine {
             node: self.node.clone(),
             file: self.file.display().to_string(),
             process: std::process::id(),
-            uptime_seconds: self.begun.elapsed().as_secs(),
+            uptime_seconds: uptime.as_secs(),
+            uptime_ms: uptime.as_millis() as u64,
             address: node.address,
             mac: self.settings.router.mac.to_string(),
             peers: self.peers(),
@@ -58,7 +61,12 @@ impl Engine {
             next_hops: self.next_hops(),
             labels: self.router.labels().into_iter().map(|(label, next_hop)| LabelEntry { label, next_hop }).collect(),
             vnis: self.router.vnis().into_iter().map(|(vni, next_hop)| VniEntry { vni, next_hop }).collect(),
-            flows: FlowTable { room: self.room, ended: self.sweeping.ended() },
+            flows: FlowTable {
+                room: self.room,
+                ended: self.sweeping.ended(),
+                begun,
+                connections: begun.saturating_sub(gone),
+            },
             drops: all.map(|(reason, count)| counted(reason, count)).collect(),
             last_dropped: self.last_dropped()?,
             notes: self.compiled.notes.iter().cloned().chain(self.trouble.clone()).collect(),
@@ -141,10 +149,12 @@ impl Engine {
 
     fn networks(&self) -> Vec<NetworkEntry> {
         let known = self.numbers.vrfs.iter();
+        let routes = self.router.routes_of_vrfs();
         let entry = |(name, vrf): (&str, u32)| {
             let network = self.settings.networks.get(name)?;
             let encapsulation = network.encapsulation.iter().map(|one| one.name().to_owned()).collect();
-            Some(NetworkEntry { name: name.to_owned(), vrf, vni: network.vni, encapsulation })
+            let routes = routes.get(&vrf).copied().unwrap_or(0);
+            Some(NetworkEntry { name: name.to_owned(), vrf, vni: network.vni, encapsulation, routes })
         };
         known.filter_map(entry).collect()
     }
@@ -221,6 +231,8 @@ impl Engine {
 
     pub(super) fn flows(&self) -> Vec<FlowEntry> {
         let entry = |flow: datapath::Flow| FlowEntry {
+            index: 0,
+            reverse_index: None,
             interface: flow.interface,
             reverse_interface: flow.reverse_interface,
             vrf: self.compiled.config.interfaces.get(&flow.interface).map_or(0, |interface| interface.vrf),

@@ -1,183 +1,6 @@
-use std::net::SocketAddr;
-
 use super::*;
-use crate::message::{FlowTable, LabelEntry, MacEntry, NetworkEntry, PeerEntry, RouteEntry, VniEntry};
-
-fn way(next_hop: u32, label: u32) -> Way {
-    Way { next_hop, label }
-}
-
-fn reason(reason: Reason, packets: u64) -> ReasonCount {
-    ReasonCount {
-        number: reason.number(),
-        reason: reason.key().to_owned(),
-        text: reason.text().to_owned(),
-        remedy: reason.remedy().to_owned(),
-        packets,
-    }
-}
-
-fn status() -> Status {
-    let interface = |number: u32, name: &str, there: bool| InterfaceEntry {
-        number,
-        name: name.to_owned(),
-        network: "red".to_owned(),
-        vrf: 1,
-        device: there.then(|| format!("veth-{name}")),
-        device_index: there.then_some(10 + number),
-        mac: format!("02:00:00:00:00:{number:02x}"),
-        addresses: vec![[10, 1, 0, 10 + number as u8].into(), "fd00:1::11".parse().unwrap()],
-        label: 100 + number,
-        next_hop: there.then_some(number),
-        policy: there,
-        most_flows: None,
-        security_groups: vec!["web".to_owned()],
-        connections: 3,
-        in_packets: 134,
-        in_bytes: 15_697,
-        out_packets: 8568,
-        out_bytes: 945_944,
-        drops: vec![reason(Reason::Policy, 2), reason(Reason::NoRoute, 1)],
-    };
-    let hop = |number, references, leads| NextHopEntry { number, references, leads };
-    let tunnel = |encapsulation: &str, mac: Option<&str>| Leads::Tunnel {
-        encapsulation: encapsulation.to_owned(),
-        source: [192, 0, 2, 1].into(),
-        destination: [192, 0, 2, 2].into(),
-        gateway: [192, 0, 2, 254].into(),
-        device_index: 2,
-        mtu: 1468,
-        mac: mac.map(str::to_owned),
-    };
-    Status {
-        netrig_version: "0.1.0".to_owned(),
-        node: "a".to_owned(),
-        file: "vrouter.toml".to_owned(),
-        process: 4711,
-        uptime_seconds: 60,
-        address: [192, 0, 2, 1].into(),
-        mac: "00:00:5e:00:01:00".to_owned(),
-        peers: vec![
-            PeerEntry {
-                node: Some("b".to_owned()),
-                address: [192, 0, 2, 2].into(),
-                gateway: Some([192, 0, 2, 254].into()),
-                device: Some("eth1".to_owned()),
-                mtu: Some(1500),
-            },
-            PeerEntry {
-                node: Some("c".to_owned()),
-                address: [192, 0, 2, 3].into(),
-                gateway: None,
-                device: None,
-                mtu: None,
-            },
-        ],
-        networks: vec![NetworkEntry {
-            name: "red".to_owned(),
-            vrf: 1,
-            vni: 4242,
-            encapsulation: vec!["mplsoudp".to_owned(), "vxlan".to_owned()],
-        }],
-        interfaces: vec![interface(1, "client", true), interface(2, "web", false)],
-        next_hops: vec![
-            hop(0, 1, Leads::Discard),
-            hop(1, 3, Leads::Interface { number: 1, vrf: 1, mac: "02:00:00:00:00:01".to_owned() }),
-            hop(2, 1, Leads::Gateway),
-            hop(3, 2, tunnel("mplsoudp", None)),
-            hop(4, 1, tunnel("vxlan", Some("02:00:00:00:00:0b"))),
-            hop(5, 1, Leads::Vrf(2)),
-            hop(6, 1, Leads::Ecmp(vec![way(1, 0), way(3, 102)])),
-        ],
-        labels: vec![LabelEntry { label: 101, next_hop: 1 }, LabelEntry { label: 1_048_575, next_hop: 6 }],
-        vnis: vec![VniEntry { vni: 4242, next_hop: 5 }],
-        flows: FlowTable { room: 131_072, ended: 7 },
-        drops: Reason::ALL.iter().map(|one| reason(*one, if *one == Reason::Policy { 2 } else { 0 })).collect(),
-        last_dropped: vec![DroppedEntry {
-            seconds_ago: 1.5,
-            reason: Some("policy".to_owned()),
-            interface: 1,
-            protocol: 6,
-            source: "10.1.0.11:40000".parse().unwrap(),
-            destination: "10.1.0.12:22".parse().unwrap(),
-            length: 60,
-        }],
-        notes: vec!["interface 'web' is not there yet: there is no device veth-web".to_owned()],
-        speaker: Some(SpeakerEntry {
-            address: "127.0.0.1:50051".to_owned(),
-            autonomous_system: Some(64512),
-            identifier: Some("192.0.2.1".to_owned()),
-            trouble: None,
-            announced: 5,
-            learned: 12,
-            stale: 3,
-        }),
-    }
-}
-
-fn table() -> Table {
-    let route = |prefix: &str, way, mac: Option<&str>| RouteEntry {
-        prefix: prefix.parse().unwrap(),
-        way,
-        mac: mac.map(str::to_owned),
-    };
-    Table {
-        vrf: 1,
-        network: "red".to_owned(),
-        routes: vec![
-            route("10.1.0.1/32", way(2, 0), None),
-            route("10.1.0.11/32", way(1, 0), Some("02:00:00:00:00:01")),
-            route("10.1.0.12/32", way(3, 102), None),
-            route("10.9.0.0/16", way(6, 0), None),
-            route("fd00:1::11/128", way(1, 0), Some("02:00:00:00:00:01")),
-        ],
-        macs: vec![
-            MacEntry { mac: "02:00:00:00:00:01".to_owned(), way: way(1, 0) },
-            MacEntry { mac: "02:00:00:00:00:0b".to_owned(), way: way(4, 4242) },
-        ],
-    }
-}
-
-fn entries() -> Vec<FlowEntry> {
-    let [client, server]: [SocketAddr; 2] = ["10.1.0.11:40000".parse().unwrap(), "10.1.0.12:80".parse().unwrap()];
-    let forward = FlowEntry {
-        interface: 1,
-        reverse_interface: 1,
-        vrf: 1,
-        protocol: 6,
-        source: client,
-        destination: server,
-        packets: 5,
-        bytes: 500,
-        way: way(3, 102),
-        forward: true,
-        denied: false,
-        tcp: vec![TcpSeen::Syn, TcpSeen::SynReverse, TcpSeen::Established, TcpSeen::EstablishedReverse],
-        tunnel_port: 50_000,
-        idle_seconds: 0.5,
-    };
-    let back = FlowEntry {
-        source: server,
-        destination: client,
-        packets: 4,
-        bytes: 400,
-        way: way(1, 0),
-        forward: false,
-        tcp: Vec::new(),
-        tunnel_port: 0,
-        ..forward.clone()
-    };
-    let alone = FlowEntry {
-        protocol: 17,
-        source: "[fd00:1::11]:5353".parse().unwrap(),
-        destination: "[fd00:1::12]:53".parse().unwrap(),
-        reverse_interface: 9,
-        denied: true,
-        tcp: Vec::new(),
-        ..forward.clone()
-    };
-    vec![forward, alone, back]
-}
+use crate::fixture::{entries, status, table};
+use crate::lookup::narrowed;
 
 #[test]
 fn interfaces_and_next_hops_are_listed_as_contrails() {
@@ -196,7 +19,28 @@ fn routes_labels_and_identifiers_are_listed_as_contrails() {
 
 #[test]
 fn flows_are_listed_with_their_other_direction() {
-    insta::assert_snapshot!("flow", flows(&status(), &entries()));
+    insta::assert_snapshot!("flow", flows(&status(), &entries(), None));
+    let filter: FlowFilter = "10.1.0.11 & proto tcp".parse().unwrap();
+    let taken: Vec<_> = entries().into_iter().filter(|flow| filter.takes(flow)).collect();
+    let text = flows(&status(), &taken, Some(&filter));
+    assert!(text.contains("\nListing flows matching ([10.1.0.11]:*, Protocol TCP)\n\n    Index"), "{text}");
+    assert_eq!(taken.len(), 2);
+}
+
+#[test]
+fn one_flow_is_told_with_all_that_belongs_to_it() {
+    let [forward, alone, back] = &entries()[..] else { panic!() };
+    let route = |to: &str| narrowed(table(), to.parse().unwrap());
+    let (source, destination) = (route("10.1.0.11"), route("10.1.0.12"));
+    let tables = [source.as_ref(), destination.as_ref()];
+    let both = [flow(&status(), forward, Some(back), tables), flow(&status(), alone, None, [None, None])];
+    insta::assert_snapshot!("flow-get", both.join("\n"));
+}
+
+#[test]
+fn a_route_is_listed_alone() {
+    let found = narrowed(table(), "10.9.1.1".parse().unwrap()).unwrap();
+    insta::assert_snapshot!("rt-get", routes(&found, Family::Inet));
 }
 
 #[test]

@@ -26,6 +26,7 @@ use rig_cli::mistakes::{self, FileError};
 pub use rig_datapath::vrouter::Action;
 use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Timeouts};
 use rig_wire::ethernet::Mac;
+pub(crate) use rules::PROTOCOLS;
 
 /// All that the file says, and what follows from it for everything it leaves out. Names in it are of things that it has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

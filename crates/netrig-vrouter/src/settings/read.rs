@@ -235,15 +235,11 @@ impl Reader<'_> {
     }
 
     pub(super) fn mac(&self, text: &Spanned<String>) -> Result<Mac> {
-        let mut mac = Mac::default();
-        let bytes: Vec<&str> = text.get_ref().split(':').collect();
-        let whole = bytes.len() == mac.0.len() && bytes.iter().all(|byte| byte.len() == 2);
-        let read = |(to, byte): (&mut u8, &&str)| u8::from_str_radix(byte, 16).map(|byte| *to = byte).is_ok();
-        if !whole || !mac.0.iter_mut().zip(&bytes).all(read) || mac.is_multicast() || mac == Mac::default() {
+        let mac = text.get_ref().parse::<Mac>().ok();
+        mac.filter(|mac| !mac.is_multicast() && *mac != Mac::default()).ok_or_else(|| {
             let what = format!("'{}' is no MAC address of an interface", text.get_ref());
-            return Err(self.error(text.span(), what, "write one such as 02:00:00:00:00:01"));
-        }
-        Ok(mac)
+            self.error(text.span(), what, "write one such as 02:00:00:00:00:01")
+        })
     }
 
     pub(super) fn encapsulations(&self, said: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Encapsulation>> {

@@ -13,7 +13,7 @@ use super::read::{Reader, Result};
 use super::{End, GroupRule, NetworkPolicy, Packets, PolicyRule, Remote, Router, SecurityGroup};
 
 /// IP protocols by name (IANA, Assigned Internet Protocol Numbers).
-pub(super) const PROTOCOLS: [(&str, u8); 10] = [
+pub(crate) const PROTOCOLS: [(&str, u8); 10] = [
     ("icmp", 1),
     ("igmp", 2),
     ("tcp", TCP),

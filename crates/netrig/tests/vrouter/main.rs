@@ -8,8 +8,8 @@ mod lab;
 mod world;
 
 use std::fs;
-use std::io::Write;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn containers_of_two_nodes_talk_under_a_policy_that_changes() {
         b.signal(Signal::HUP);
         b.says("reload: security group 'web' changed");
         let mut back = [0; 16];
-        std::io::Read::read_exact(&mut stream, &mut back).unwrap();
+        stream.read_exact(&mut back).unwrap();
         assert_eq!(&back, b"is this allowed?");
 
         // A bad file changes nothing.
@@ -131,6 +131,169 @@ fn what_runs_is_listed_and_is_what_the_schemas_say() {
         assert!(said.contains("there is no interface 99"), "{said}");
         let (_, said) = lab.netrig(2, 0, &["rt", "--dump", "99", "--node", "a"]);
         assert!(said.contains("there is no VRF 99"), "{said}");
+    });
+}
+
+/// Lines of JSON, which a schema describes.
+#[track_caller]
+fn json_lines(lab: &Lab, schema: &str, arguments: &[&str]) -> Vec<serde_json::Value> {
+    let schemas = netrig::schemas();
+    let (_, schema) = schemas.iter().find(|(known, _)| *known == schema).unwrap();
+    let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+    let (text, _) = lab.netrig(0, 0, &[arguments, &["--node", "a", "--json"]].concat());
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| validator.is_valid(line)), "{text}");
+    lines
+}
+
+#[test]
+fn routes_and_flows_are_found() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        let _routers = (lab.start(0, &file), lab.start(1, &file));
+        lab.plug_web();
+        let mut stream = lab.connect();
+        exchange(&mut stream);
+        let vrf = lab.json("a", &["status"])["interfaces"][0]["vrf"].to_string();
+        let get = |to: &str| lab.json("a", &["rt", "--get", to, "--vrf", &vrf]);
+        let prefix = |found: &serde_json::Value| found[0]["routes"][0]["prefix"].as_str().unwrap().to_owned();
+        // What is in the other network is behind one route; that network's own table has the rest.
+        assert_eq!(prefix(&get("10.2.0.11")), "10.2.0.0/24");
+        assert_eq!(prefix(&get("10.2.0.64/26")), "10.2.0.0/24");
+        assert_eq!(prefix(&get("10.1.0.11")), "10.1.0.11/32");
+        assert_eq!(get("02:00:00:00:00:01")[0]["macs"].as_array().unwrap().len(), 1);
+        let (text, _) = lab.netrig(0, 0, &["rt", "--get", "10.2.0.11", "--vrf", &vrf, "--node", "a"]);
+        assert!(text.contains("10.2.0.0/24 ") && text.lines().count() == 4, "{text}");
+        let (_, said) = lab.netrig(2, 0, &["rt", "--get", "192.0.2.9", "--vrf", &vrf, "--node", "a"]);
+        assert!(said.contains(&format!("there is no route to 192.0.2.9/32 in VRF {vrf}")), "{said}");
+        let family = ["rt", "--get", "10.2.0.11", "--vrf", &vrf, "--family", "inet6", "--node", "a"];
+        let (_, said) = lab.netrig(2, 0, &family);
+        assert!(said.contains("is not of the --family"), "{said}");
+
+        let client = stream.local_addr().unwrap();
+        let matching = |expression: &str| lab.json("a", &["flow", "--match", expression]);
+        let flows = matching(&format!("{client},*:8080 & proto tcp & vrf {vrf}"));
+        let both = flows.as_array().unwrap();
+        let forward = both.iter().find(|flow| flow["source"] == client.to_string()).unwrap();
+        assert_eq!(both.len(), 2, "{flows}");
+        assert_eq!(matching(&format!("{client},*:8081")), serde_json::json!([]));
+        assert_eq!(matching("*:9 & proto udp"), serde_json::json!([]));
+        let (text, _) = lab.netrig(0, 0, &["flow", "--match", "*:8080", "--node", "a"]);
+        assert!(text.contains("Listing flows matching ([*]:8080)"), "{text}");
+        let (_, said) = lab.netrig(2, 0, &["flow", "--match", "proto tpc", "--node", "a"]);
+        assert!(said.contains("'tpc' is no protocol's name or number"), "{said}");
+
+        // By the number that it keeps.
+        let index = forward["index"].to_string();
+        exchange(&mut stream);
+        let got = lab.json("a", &["flow", "--get", &index]);
+        assert_eq!((&got[0]["source"], &got[0]["reverse_index"]), (&forward["source"], &got[1]["index"]), "{got}");
+        let (text, _) = lab.netrig(0, 0, &["flow", "--get", &index, "--node", "a"]);
+        for words in ["Flow Index:", "Matching Route: 10.2.0.0/24", "Tunnel(mplsoudp) Source: 192.0.2.1", "ESTABLISHED"]
+        {
+            assert!(text.contains(words), "no '{words}' in {text}");
+        }
+        let (_, said) = lab.netrig(2, 0, &["flow", "--get", "0", "--node", "a"]);
+        assert!(said.contains("there is no flow 0"), "{said}");
+    });
+}
+
+#[test]
+fn rates_are_told_until_enough_or_stopped() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        let _routers = (lab.start(0, &file), lab.start(1, &file));
+        lab.plug_web();
+        let mut stream = lab.connect();
+        let often = ["--interval", "100ms", "--count", "3"];
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let busy = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    exchange(&mut stream);
+                }
+            });
+            // All in one go: the last of what is asked for has been busy, too.
+            let lines =
+                json_lines(lab, "vrouter-interface-rates.json", &[&["vif", "--list", "--rate"], &often[..]].concat());
+            let one = json_lines(
+                lab,
+                "vrouter-interface-rates.json",
+                &[&["vif", "--get", "1", "--rate"], &often[..]].concat(),
+            );
+            done.store(true, Ordering::Relaxed);
+            busy.join().unwrap();
+            assert_eq!((lines.len(), one.len()), (3, 3));
+            let packets = |line: &serde_json::Value| line["interfaces"][0]["in_packets"].as_f64().unwrap();
+            assert!(lines.iter().chain(&one).map(packets).sum::<f64>() > 0.0, "{lines:?} {one:?}");
+            assert!(lines.iter().all(|line| line["seconds"].as_f64().unwrap() > 0.0), "{lines:?}");
+        });
+        let (text, _) = lab.netrig(0, 0, &[&["vif", "--list", "--rate", "--node", "a"], &often[..]].concat());
+        assert_eq!(text.matches("Interface name").count(), 3, "{text}");
+        assert!(!text.contains('\x1b'), "{text}");
+        let flows = json_lines(lab, "vrouter-flow-rates.json", &[&["flow", "-r"], &often[..]].concat());
+        assert!(flows.len() == 3 && flows[0]["connections"].as_u64().unwrap() > 0, "{flows:?}");
+
+        // Who is stopped has done what was asked for, and so has who is not listened to any more.
+        let mut command = lab.command(0, &["flow", "-r", "--interval", "100ms", "--node", "a"]);
+        let mut going = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(going.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert!(line.contains("Connections = "), "{line}");
+        rustix::process::kill_process(rustix::process::Pid::from_child(&going), Signal::INT).unwrap();
+        assert_eq!(until(PATIENCE, || going.try_wait().unwrap()).expect("it does not end").code(), Some(0));
+        let mut going = command.spawn().unwrap();
+        drop(going.stdout.take());
+        assert_eq!(until(PATIENCE, || going.try_wait().unwrap()).expect("it does not end").code(), Some(0));
+        let (_, said) = lab.netrig(2, 0, &["vif", "--get", "99", "--rate", "--node", "a"]);
+        assert!(said.contains("there is no interface 99"), "{said}");
+        let (_, said) = lab.netrig(2, 0, &["vif", "--list", "--count", "1"]);
+        assert!(said.contains("--rate"), "{said}");
+        let (_, said) = lab.netrig(2, 0, &["flow", "-r", "--interval", "1ms"]);
+        assert!(said.contains("at least 100ms"), "{said}");
+    });
+}
+
+#[test]
+fn metrics_are_scraped_and_links_are_commands() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        run(&lab.nodes[0], "link set lo up");
+        let _routers = (lab.start_with(0, &file, &["--metrics", "127.0.0.1:9300"]), lab.start(1, &file));
+        lab.plug_web();
+        let _stream = lab.connect();
+        let scraped = lab.nodes[0].run(|| {
+            let mut stream = std::net::TcpStream::connect("127.0.0.1:9300").unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        });
+        let scraped = scraped.unwrap();
+        let (head, body) = scraped.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+        for sample in ["netrig_vrouter_connections{node=\"a\"} 1", "netrig_vrouter_peer_reached{node=\"a\",peer=\"b\","]
+        {
+            assert!(body.contains(sample), "no {sample} in {body}");
+        }
+        assert!(body.ends_with("# EOF\n"));
+        let (told, _) = lab.netrig(0, 0, &["metrics", "--node", "a"]);
+        assert!(told.contains("netrig_vrouter_interface_packets_total{node=\"a\",interface=\"client\""), "{told}");
+        // Where another one listens already.
+        let (_, said) = lab.netrig(3, 0, &["run", &file, "--node", "b", "--metrics", "127.0.0.1:9300"]);
+        assert!(said.contains("serve metrics at 127.0.0.1:9300"), "{said}");
+
+        let link = lab.path("vif");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_netrig"), &link).unwrap();
+        let mut command = Command::new(&link);
+        command.args(["--list", "--node", "a"]).env("NETRIG_RUN", lab.path("run"));
+        let output = rig_sys::process::in_namespace(&mut command, &lab.nodes[0]).output().unwrap();
+        let (listed, _) = lab.netrig(0, 0, &["vif", "--list", "--node", "a"]);
+        let names =
+            |text: &str| text.lines().filter(|line| line.starts_with("vif0/")).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(names(&String::from_utf8_lossy(&output.stdout)), names(&listed));
+        assert!(!names(&listed).is_empty());
     });
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use libbpf_rs::MapCore;
 
+use crate::maps::Map;
 use crate::{Error, maps};
 
 use super::config::Config;
@@ -96,6 +97,21 @@ impl Router {
     pub fn connections(&self, interface: u32) -> Result<u64, Error> {
         let (begun, ended): (u64, u64) = (self.tables.begun.at(interface)?, self.tables.ended.at(interface)?);
         Ok(begun.saturating_sub(ended))
+    }
+
+    /// Connections of all interfaces that have begun, and how many of them have ended, both directions of each as one.
+    pub fn begun_and_ended(&self) -> Result<(u64, u64), Error> {
+        let sum = |map: &Map| {
+            let mut sum = 0;
+            map.each(|_, count: u64| {
+                sum += count;
+                ControlFlow::Continue(())
+            })?;
+            Ok::<u64, Error>(sum)
+        };
+        // None has ended that has not begun.
+        let ended = sum(&self.tables.ended)?;
+        Ok((sum(&self.tables.begun)?, ended))
     }
 
     /// Packets of an interface that were dropped, 0 for those of none, by reason; for each CPU that there can be.

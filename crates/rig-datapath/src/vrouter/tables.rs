@@ -1,5 +1,6 @@
 //! What the tables say, by the numbers that they have for it.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -72,6 +73,12 @@ impl Router {
         }
         all.sort_by_key(|(vrf, prefix, _)| (*vrf, *prefix));
         all
+    }
+
+    /// How many routes each VRF has, by its number.
+    pub fn routes_of_vrfs(&self) -> BTreeMap<u32, u64> {
+        let count = |table: &Table| (table.hosts.len() + table.prefixes.len()) as u64;
+        self.known.vrfs.iter().map(|(vrf, table)| (*vrf, count(table))).collect()
     }
 
     /// MAC addresses, each with the number of its VRF.

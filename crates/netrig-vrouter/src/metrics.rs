@@ -1,0 +1,103 @@
+//! The router as OpenMetrics 1.0 text, which Prometheus scrapes.
+
+use rig_cli::openmetrics::Exposition;
+
+use crate::message::{InterfaceEntry, NetworkEntry, PeerEntry, Status};
+use crate::rates::is_refusal;
+
+/// All metrics, of the types that readers of Prometheus' older text format know, too: none is an `info`. Counters are since
+/// the router's tables were made, which a router that persists has from the ones before it.
+pub fn render(status: &Status) -> String {
+    let mut text = Exposition::default();
+    let node = ("node", status.node.as_str());
+    let info = [node, ("version", &status.netrig_version)];
+    text.gauge("vrouter_build_info", "", "The router's version.", &info, 1.0);
+    let mut gauge = |name, unit, help, value| text.gauge(name, unit, help, &[node], value);
+    gauge("vrouter_up", "seconds", "Since the process was started.", status.uptime_ms as f64 / 1000.0);
+    let help = "What of the settings is not done: `netrig vrouter status` tells it.";
+    gauge("vrouter_notes", "", help, status.notes.len() as f64);
+    flows(&mut text, status);
+    status.interfaces.iter().for_each(|interface| of_interface(&mut text, node, interface));
+    status.networks.iter().for_each(|network| of_network(&mut text, node, network));
+    status.peers.iter().for_each(|peer| of_peer(&mut text, node, peer));
+    for drop in &status.drops {
+        let number = drop.number.to_string();
+        let labels = [node, ("reason", &drop.reason), ("number", &number)];
+        let help = "Packets dropped, of all interfaces and of none, by reason.";
+        text.add("counter", "vrouter_drops", "", help, &labels, drop.packets as f64);
+    }
+    text.to_string()
+}
+
+fn flows(text: &mut Exposition, status: &Status) {
+    let (node, flows) = ([("node", status.node.as_str())], status.flows);
+    text.gauge("vrouter_connections", "", "Connections that are remembered.", &node, flows.connections as f64);
+    text.gauge("vrouter_connections_limit", "", "Connections that there is room for.", &node, flows.room.into());
+    let mut counter = |name, help, value: u64| text.add("counter", name, "", help, &node, value as f64);
+    counter("vrouter_connections_begun", "Connections that were let through and remembered.", flows.begun);
+    let help = "Connections that have ended.";
+    counter("vrouter_connections_ended", help, flows.begun.saturating_sub(flows.connections));
+    let help = "Connections that ended because they had been silent for too long, since the process was started.";
+    counter("vrouter_connections_silent", help, flows.ended);
+    let refused = status.drops.iter().filter(|drop| is_refusal(drop)).map(|drop| drop.packets).sum();
+    let help = "Packets that could not begin a connection, by rules, by limits or because the table is full.";
+    counter("vrouter_connections_refused_packets", help, refused);
+}
+
+fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &InterfaceEntry) {
+    let labels = [node, ("interface", interface.name.as_str()), ("network", interface.network.as_str())];
+    let help = "1 for an interface that is there, 0 for one that is waited for.";
+    text.gauge("vrouter_interface_there", "", help, &labels, f64::from(interface.device.is_some()));
+    let help = "Connections of the interface that are remembered.";
+    text.gauge("vrouter_interface_connections", "", help, &labels, interface.connections as f64);
+    if let Some(most) = interface.most_flows {
+        let help = "Connections that the interface may have at a time.";
+        text.gauge("vrouter_interface_connections_limit", "", help, &labels, most.into());
+    }
+    for (direction, packets, bytes) in
+        [("in", interface.in_packets, interface.in_bytes), ("out", interface.out_packets, interface.out_bytes)]
+    {
+        let [node, interface, network] = labels;
+        let labels = [node, interface, network, ("direction", direction)];
+        let help = "Packets of the interface: in from its container, out to it; one that is still to be cut is one.";
+        text.add("counter", "vrouter_interface_packets", "", help, &labels, packets as f64);
+        let help = "Bytes of packets of the interface, with Ethernet headers: in from its container, out to it.";
+        text.add("counter", "vrouter_interface_bytes", "bytes", help, &labels, bytes as f64);
+    }
+    for drop in &interface.drops {
+        let [node, interface, network] = labels;
+        let labels = [node, interface, network, ("reason", drop.reason.as_str())];
+        let help = "Packets of the interface that were dropped, by reason.";
+        text.add("counter", "vrouter_interface_drops", "", help, &labels, drop.packets as f64);
+    }
+}
+
+fn of_network(text: &mut Exposition, node: (&str, &str), network: &NetworkEntry) {
+    let labels = [node, ("network", network.name.as_str())];
+    text.gauge("vrouter_network_routes", "", "Routes of the network's table.", &labels, network.routes as f64);
+}
+
+fn of_peer(text: &mut Exposition, node: (&str, &str), peer: &PeerEntry) {
+    let address = peer.address.to_string();
+    let labels = [node, ("peer", peer.node.as_deref().unwrap_or_default()), ("address", &address)];
+    let help = "1 for another node that there is a way to, 0 for one that there is none to.";
+    text.gauge("vrouter_peer_reached", "", help, &labels, f64::from(peer.gateway.is_some()));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use openmetrics_parser::openmetrics;
+
+    use super::*;
+    use crate::fixture::status;
+
+    #[test]
+    fn what_is_told_is_openmetrics_whatever_there_is() {
+        let mut nothing = status();
+        (nothing.interfaces, nothing.networks, nothing.peers, nothing.drops) = Default::default();
+        let texts = [nothing, status()].map(|status| render(&status));
+        texts.iter().for_each(|text| drop(openmetrics::parse_openmetrics(text).unwrap()));
+        insta::assert_snapshot!("openmetrics", texts[1]);
+    }
+}
