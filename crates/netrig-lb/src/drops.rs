@@ -1,5 +1,7 @@
 //! What `netrig lb drops` prints: why packets were dropped, and why left to the kernel.
 
+use rig_cli::packet::wrapped;
+
 use super::message::{ReasonCount, Status};
 
 /// Those that have happened, or with `all` every reason there is. `width` is that of the terminal, columns.
@@ -27,12 +29,6 @@ fn section(reasons: &[ReasonCount], all: bool, width: usize) -> String {
         text += &wrapped(remedy, "      remedy: ", "        ", width);
     }
     text
-}
-
-/// A paragraph with an indent, its lines ended.
-pub fn wrapped(text: &str, first: &str, others: &str, width: usize) -> String {
-    let options = textwrap::Options::new(width.max(40)).initial_indent(first).subsequent_indent(others);
-    textwrap::wrap(text, options).into_iter().map(|line| format!("{line}\n")).collect()
 }
 
 #[cfg(test)]

@@ -21,7 +21,6 @@ mod daemon;
 mod drops;
 #[cfg(test)]
 mod fixture;
-mod flow;
 pub mod ipvsadm;
 pub mod listing;
 pub mod message;

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+pub use rig_cli::packet::{Flow, PacketOut, Protocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,13 +51,6 @@ pub enum Reply {
         what: String,
         hint: Option<String>,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    Tcp,
-    Udp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -324,18 +318,6 @@ pub struct ConnectionEntry {
     pub backend: SocketAddr,
 }
 
-/// The packet that is traced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flow {
-    pub protocol: Protocol,
-    pub source: SocketAddr,
-    pub destination: SocketAddr,
-    /// Of TCP, as in its header (RFC 9293, 3.1); a SYN when it is not said.
-    pub tcp_flags: u8,
-    /// Of the IP packet, bytes.
-    pub length: u16,
-}
-
 /// A packet, and the device that it is taken to come in by; the first that is there where none is said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traced {
@@ -356,14 +338,4 @@ pub struct Trace {
     pub reason: Option<ReasonCount>,
     /// The IP packet as it leaves, where it does.
     pub packet_out: Option<PacketOut>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PacketOut {
-    pub device: Option<String>,
-    pub source_mac: String,
-    pub destination_mac: String,
-    /// e.g. `10.0.0.1:1025 > 10.0.0.2:80`, with the outer header first where there is one.
-    pub flow: String,
-    pub bytes: Vec<u8>,
 }

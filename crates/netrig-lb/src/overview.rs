@@ -1,6 +1,7 @@
 //! What `netrig lb status` prints: the balancer on one screen.
 
-use super::drops::wrapped;
+use rig_cli::packet::wrapped;
+
 use super::listing::{forward_name, order, protocol};
 use super::message::{BackendEntry, Rates, ReasonCount, ServiceEntry, Status};
 

@@ -1,17 +1,16 @@
 //! What the running balancer is looked at with: `netrig lb status | drops | trace | metrics`.
 
 use std::env;
-use std::io::IsTerminal;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::streams;
+use rig_cli::{packet, streams};
 
 use super::client::{self, status};
 use super::message::{ReasonCount, Reply, Request, Traced};
 use super::place::Name;
-use super::{drops, flow, metrics, overview, trace_text};
+use super::{drops, metrics, overview, trace_text};
 
 #[derive(Debug, Subcommand)]
 pub enum View {
@@ -86,14 +85,6 @@ pub fn chosen(name: Option<&Name>) -> Result<Name, Failure> {
     }
 }
 
-/// Columns where the output does not go to a terminal.
-const WIDTH: u16 = 80;
-
-fn width() -> usize {
-    let terminal = std::io::stdout().is_terminal();
-    rig_sys::process::terminal_width().filter(|_| terminal).unwrap_or(WIDTH).into()
-}
-
 #[derive(serde::Serialize)]
 struct Reasons<'a> {
     drops: &'a [ReasonCount],
@@ -106,12 +97,12 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
     let name = chosen(which.name.as_ref())?;
     match view {
         View::Status { json: true, .. } => print_json(&status(&name)?)?,
-        View::Status { .. } => streams::print(&overview::write(&status(&name)?, width()))?,
+        View::Status { .. } => streams::print(&overview::write(&status(&name)?, streams::width()))?,
         View::Drops { json: true, .. } => {
             let status = status(&name)?;
             print_json(&Reasons { drops: &status.drops, passes: &status.passes })?;
         }
-        View::Drops { all, .. } => streams::print(&drops::write(&status(&name)?, *all, width()))?,
+        View::Drops { all, .. } => streams::print(&drops::write(&status(&name)?, *all, streams::width()))?,
         View::Metrics { .. } => streams::print(&metrics::render(&status(&name)?))?,
         View::Trace { flow, device, json, .. } => trace(&name, flow, device.as_deref(), *json)?,
     }
@@ -119,7 +110,7 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
 }
 
 fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Result<(), Failure> {
-    let flow = flow::parse(words).or_exit(Exit::BadInput)?;
+    let flow = packet::parse(words).or_exit(Exit::BadInput)?;
     let asked = Traced { flow, device: device.map(str::to_owned) };
     let foreign = || client::AskError::Foreign { name: name.clone() };
     let Reply::Trace(trace) = client::ask(name, &Request::Trace(asked))? else {
@@ -129,7 +120,7 @@ fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Res
     if device.is_some_and(|device| device != trace.device) {
         return Err(foreign().into());
     }
-    if json { print_json(&trace) } else { streams::print(&trace_text::write(&flow, &trace, width())) }
+    if json { print_json(&trace) } else { streams::print(&trace_text::write(&flow, &trace, streams::width())) }
 }
 
 /// One JSON document and a line's end.

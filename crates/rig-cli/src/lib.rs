@@ -10,6 +10,7 @@ pub mod http;
 pub mod lock;
 pub mod mistakes;
 pub mod openmetrics;
+pub mod packet;
 pub mod run_directory;
 pub mod schema;
 pub mod streams;

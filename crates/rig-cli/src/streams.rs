@@ -1,7 +1,7 @@
 //! What a command writes.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
 
@@ -24,6 +24,12 @@ pub fn print_on(text: &str) -> Result<bool, Failure> {
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     let is_read = !written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
     done_or_closed(written).map(|()| is_read)
+}
+
+/// Columns of the terminal that standard output goes to; 80 where it goes elsewhere.
+pub fn width() -> usize {
+    let terminal = io::stdout().is_terminal();
+    rig_sys::process::terminal_width().filter(|_| terminal).unwrap_or(80).into()
 }
 
 /// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.

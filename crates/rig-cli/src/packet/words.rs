@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 use rig_wire::tcp::flags::{ACK, FIN, PSH, RST, SYN, URG};
 
-use super::message::{Flow, Protocol};
+use super::{Flow, Protocol};
 
 /// Name, tcpdump's letter, bit (RFC 9293, 3.1).
 const FLAGS: [(&str, char, u8); 6] =
