@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rig_cli::ask::{self, NoAnswer};
 use rig_cli::exit::{Exit, Failure};
 
-use crate::message::{FlowEntry, FlowFilter, Reply, Request, Status, Table, Wanted};
+use crate::message::{FlowEntry, FlowFilter, Reply, Request, Status, Table, Trace, Traced, Wanted};
 use crate::place::Place;
 
 /// Why there is no answer.
@@ -87,6 +87,13 @@ impl Asked {
     pub fn route(&self, vrf: u32, to: Wanted) -> Result<Table, AskError> {
         match Conversation::begin(&self.0, &Request::Route { vrf, to })?.next()? {
             Reply::Routes(tables) => tables.into_iter().next().ok_or_else(|| self.foreign()),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    pub fn trace(&self, traced: Traced) -> Result<Trace, AskError> {
+        match Conversation::begin(&self.0, &Request::Trace(traced))?.next()? {
+            Reply::Trace(trace) => Ok(*trace),
             _ => Err(self.foreign()),
         }
     }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::streams::print;
+use rig_cli::packet;
+use rig_cli::streams::{self, print};
 use rig_stats::units::Span;
 use serde::Serialize;
 
 use crate::client::{AskError, Asked};
 use crate::listing::{self, Family};
-use crate::message::{FlowEntry, FlowFilter, Status, Wanted};
+use crate::message::{FlowEntry, FlowFilter, Status, Traced, Wanted};
 use crate::rates::{self, Pace};
 use crate::{check, daemon, metrics};
 
@@ -135,6 +136,23 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
+    /// What would happen to a packet, and why: routes, flows, rules and tunnels, by a model of the datapath with the configuration
+    /// and the flows of the running router; nothing changes by it
+    Trace {
+        /// The packet, in quotes: 'tcp 10.1.0.11:40000 > 10.2.0.11:80 [syn|ack|rst|fin] length 60', flags and length as
+        /// needed, or the same without the >
+        #[arg(required = true)]
+        flow: Vec<String>,
+        /// The container's interface that it comes from; with --peer the one that it goes to [default: the one that has the
+        /// address]
+        #[arg(long, value_name = "NAME")]
+        interface: Option<String>,
+        /// The other node that it comes from by a tunnel, or the address of one
+        #[arg(long, value_name = "NODE|ADDRESS")]
+        peer: Option<String>,
+        #[command(flatten)]
+        how: Traces,
+    },
     /// All counters as OpenMetrics text, e.g. for Prometheus' textfile collector
     Metrics {
         #[command(flatten)]
@@ -148,6 +166,15 @@ struct Which {
     /// The router's node, when those of several run here
     #[arg(long)]
     node: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Traces {
+    /// Print it as docs/schema/vrouter-trace.json describes it
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    which: Which,
 }
 
 #[derive(Debug, Args)]
@@ -290,6 +317,11 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
                 true => print_json(&flows),
                 false => done(&listing::flows(&asked.status()?, &flows, matching.as_ref())),
             }
+        }
+        Command::Trace { flow, interface, peer, how } => {
+            let flow = packet::parse(&flow).or_exit(Exit::BadInput)?;
+            let trace = how.which.ask()?.trace(Traced { flow, interface, peer })?;
+            if how.json { print_json(&trace) } else { done(&listing::trace(&flow, &trace, streams::width())) }
         }
         Command::Metrics { which } => done(&metrics::render(&which.ask()?.status()?)),
         Command::Dropstats { log, how } => {

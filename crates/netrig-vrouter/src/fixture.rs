@@ -13,16 +13,6 @@ fn way(next_hop: u32, label: u32) -> Way {
     Way { next_hop, label }
 }
 
-fn reason(reason: Reason, packets: u64) -> ReasonCount {
-    ReasonCount {
-        number: reason.number(),
-        reason: reason.key().to_owned(),
-        text: reason.text().to_owned(),
-        remedy: reason.remedy().to_owned(),
-        packets,
-    }
-}
-
 pub fn status() -> Status {
     let interface = |number: u32, name: &str, there: bool| InterfaceEntry {
         number,
@@ -43,7 +33,7 @@ pub fn status() -> Status {
         in_bytes: 15_697,
         out_packets: 8568,
         out_bytes: 945_944,
-        drops: vec![reason(Reason::Policy, 2), reason(Reason::NoRoute, 1)],
+        drops: vec![ReasonCount::of(Reason::Policy, 2), ReasonCount::of(Reason::NoRoute, 1)],
     };
     let hop = |number, references, leads| NextHopEntry { number, references, leads };
     let tunnel = |encapsulation: &str, mac: Option<&str>| Leads::Tunnel {
@@ -100,7 +90,10 @@ pub fn status() -> Status {
         labels: vec![LabelEntry { label: 101, next_hop: 1 }, LabelEntry { label: 1_048_575, next_hop: 6 }],
         vnis: vec![VniEntry { vni: 4242, next_hop: 5 }],
         flows: FlowTable { room: 131_072, ended: 7, begun: 20, connections: 11 },
-        drops: Reason::ALL.iter().map(|one| reason(*one, if *one == Reason::Policy { 2 } else { 0 })).collect(),
+        drops: Reason::ALL
+            .iter()
+            .map(|one| ReasonCount::of(*one, if *one == Reason::Policy { 2 } else { 0 }))
+            .collect(),
         last_dropped: vec![DroppedEntry {
             seconds_ago: 1.5,
             reason: Some("policy".to_owned()),

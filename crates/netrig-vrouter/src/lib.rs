@@ -36,7 +36,7 @@ pub use exercise::exercise;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 5] {
+pub fn schemas() -> [(&'static str, Schema); 6] {
     [
         (
             "vrouter-status.json",
@@ -54,6 +54,13 @@ pub fn schemas() -> [(&'static str, Schema); 5] {
             described::<Vec<message::FlowEntry>>(
                 "Flows of a vRouter",
                 "What `netrig vrouter flow -l | --match | --get --json` writes.",
+            ),
+        ),
+        (
+            "vrouter-trace.json",
+            described::<message::Trace>(
+                "The way of a packet through a vRouter",
+                "What `netrig vrouter trace --json` writes.",
             ),
         ),
         (

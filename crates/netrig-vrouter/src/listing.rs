@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use rig_cli::packet::{self, Flow};
 use rig_datapath::vrouter::{Encapsulation, Reason};
 
 use crate::message::{
     DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, NextHopEntry, ReasonCount, SpeakerEntry, Status, Table,
-    TcpSeen, Way,
+    TcpSeen, Trace, Way,
 };
 
 /// Writing to a string does not fail.
@@ -117,6 +118,17 @@ fn kind_of(leads: &Leads) -> (&'static str, Option<u32>) {
         Leads::Vrf(vrf) => ("Vrf_Translate", Some(*vrf)),
         Leads::Ecmp(_) => ("Composite", None),
     }
+}
+
+/// `trace`. `width` is that of the terminal, columns.
+pub fn trace(flow: &Flow, trace: &Trace, width: usize) -> String {
+    let Trace { interface, peer, steps, verdict, reason, packet_out } = trace;
+    let from = match peer {
+        Some(peer) => format!("by a tunnel from {peer} for interface {interface}"),
+        None => format!("from interface {interface}"),
+    };
+    let reason = reason.as_ref().map(|reason| [reason.text.as_str(), &reason.reason, &reason.remedy]);
+    packet::told(&format!("{flow}, {from}"), steps, verdict, reason, packet_out.as_ref(), width)
 }
 
 /// Which routes of a table are listed.

@@ -6,6 +6,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
+use rig_cli::packet::{Flow, PacketOut};
+use rig_datapath::vrouter::Reason;
 use rig_wire::ethernet::Mac;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,8 @@ pub enum Request {
     Flows,
     /// Those that a filter takes. Answered as [`Request::Flows`].
     FlowsOf(FlowFilter),
+    /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
+    Trace(Traced),
     /// Reads the file again. Answered by [`Reply::Done`], which says what was noticed.
     Reload,
 }
@@ -36,6 +40,7 @@ pub enum Reply {
         flows: Vec<FlowEntry>,
         last: bool,
     },
+    Trace(Box<Trace>),
     /// What was done, where there is something to say.
     Done(Vec<String>),
     /// Nothing was done.
@@ -341,6 +346,18 @@ pub struct ReasonCount {
     pub packets: u64,
 }
 
+impl ReasonCount {
+    pub(crate) fn of(reason: Reason, packets: u64) -> Self {
+        Self {
+            number: reason.number(),
+            reason: reason.key().to_owned(),
+            text: reason.text().to_owned(),
+            remedy: reason.remedy().to_owned(),
+            packets,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DroppedEntry {
     /// How long ago.
@@ -354,4 +371,31 @@ pub struct DroppedEntry {
     pub destination: SocketAddr,
     /// Of the IP packet, bytes.
     pub length: u16,
+}
+
+/// The packet that is traced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traced {
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// The name of the container's interface that it comes from, or that it goes to where it comes by a tunnel. Without it the
+    /// one that has the address.
+    pub interface: Option<String>,
+    /// The name of the other node, or the address, that it comes from by a tunnel.
+    pub peer: Option<String>,
+}
+
+/// What would happen to a packet, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trace {
+    /// The container's interface that it was taken to come from, or to go to where it comes by a tunnel.
+    pub interface: String,
+    /// Where the tunnel that it was taken to come by begins.
+    pub peer: Option<Ipv4Addr>,
+    pub steps: Vec<String>,
+    /// `forward`, `drop` or `pass`.
+    pub verdict: String,
+    pub reason: Option<ReasonCount>,
+    /// The IP packet as it leaves, where it does. The kernel fills in MAC addresses of a tunnel's packet: they are `-`.
+    pub packet_out: Option<PacketOut>,
 }

@@ -265,6 +265,7 @@ impl Engine {
                 let found = found.ok_or_else(|| anyhow!("there is no route to {to} in VRF {vrf}"))?;
                 Ok(Reply::Routes(vec![found]))
             }),
+            Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),
             Request::Flows => return list(self.flows(), None, reply),
             Request::FlowsOf(filter) => return list(self.flows(), Some(filter), reply),
             Request::Reload => match self.reload() {

@@ -11,6 +11,7 @@ mod persistence;
 mod sources;
 mod status;
 mod sweeping;
+mod trace;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -67,14 +67,14 @@ impl Engine {
                 begun,
                 connections: begun.saturating_sub(gone),
             },
-            drops: all.map(|(reason, count)| counted(reason, count)).collect(),
+            drops: all.map(|(reason, count)| ReasonCount::of(reason, count)).collect(),
             last_dropped: self.last_dropped()?,
             notes: self.compiled.notes.iter().cloned().chain(self.trouble.clone()).collect(),
             speaker: self.speaker(),
         })
     }
 
-    fn drops_of(&self, interface: u32) -> anyhow::Result<Vec<(Reason, u64)>> {
+    pub(super) fn drops_of(&self, interface: u32) -> anyhow::Result<Vec<(Reason, u64)>> {
         let of_cpus = self.router.drops_of(interface)?.into_iter();
         Ok(of_cpus.map(|(reason, cpus)| (reason, cpus.iter().sum())).collect())
     }
@@ -105,7 +105,7 @@ impl Engine {
             drops: drops
                 .iter()
                 .filter(|(_, count)| *count > 0)
-                .map(|(reason, count)| counted(*reason, *count))
+                .map(|(reason, count)| ReasonCount::of(*reason, *count))
                 .collect(),
         }))
     }
@@ -263,15 +263,5 @@ impl Engine {
             length: dropped.length,
         };
         Ok(self.router.last_dropped()?.into_iter().map(entry).collect())
-    }
-}
-
-fn counted(reason: Reason, packets: u64) -> ReasonCount {
-    ReasonCount {
-        number: reason.number(),
-        reason: reason.key().to_owned(),
-        text: reason.text().to_owned(),
-        remedy: reason.remedy().to_owned(),
-        packets,
     }
 }

@@ -1,3 +1,6 @@
+use rig_cli::packet::PacketOut;
+use rig_wire::ethernet::Mac;
+
 use super::*;
 use crate::fixture::{entries, status, table};
 use crate::lookup::narrowed;
@@ -52,4 +55,26 @@ fn drops_are_listed_under_contrails_names() {
 #[test]
 fn one_screen_tells_all() {
     insta::assert_snapshot!("status", overview(&status()));
+}
+
+#[test]
+fn the_way_of_a_packet_is_told() {
+    let flow = packet::parse(&["tcp 10.1.0.11:40000 > 10.2.0.11:80".to_owned()]).unwrap();
+    let frame = packet::frame(&flow, Mac([2, 0, 0, 0, 0, 1])).unwrap();
+    let way = Trace {
+        interface: "client".to_owned(),
+        peer: None,
+        steps: vec!["of no flow that is known".to_owned(), "a new connection, which is remembered".to_owned()],
+        verdict: "forward".to_owned(),
+        reason: None,
+        packet_out: PacketOut::of(&frame, Some("veth-web".to_owned())),
+    };
+    let refused = Trace {
+        peer: Some([192, 0, 2, 2].into()),
+        verdict: "drop".to_owned(),
+        reason: Some(status().interfaces[0].drops[0].clone()),
+        packet_out: None,
+        ..way.clone()
+    };
+    insta::assert_snapshot!("trace", [way, refused].map(|way| trace(&flow, &way, 80)).join("\n"));
 }

@@ -298,6 +298,78 @@ fn metrics_are_scraped_and_links_are_commands() {
 }
 
 #[test]
+fn a_packet_is_traced_and_nothing_changes_by_it() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        let _routers = (lab.start(0, &file), lab.start(1, &file));
+        lab.plug_web();
+        let schemas = netrig::schemas();
+        let (_, schema) = schemas.iter().find(|(known, _)| *known == "vrouter-trace.json").unwrap();
+        let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+        let trace = |node: &str, arguments: &[&str]| {
+            let trace = lab.json(node, &[&["trace"], arguments].concat());
+            assert!(validator.is_valid(&trace), "{trace:#}");
+            let steps: Vec<String> = serde_json::from_value(trace["steps"].clone()).unwrap();
+            (trace, steps.join("\n"))
+        };
+        let mut stream = lab.connect();
+        exchange(&mut stream);
+        let (sent, steps) = trace("a", &["tcp 10.1.0.11:50000 > 10.2.0.11:8080"]);
+        assert_eq!(
+            (sent["verdict"].as_str(), sent["interface"].as_str()),
+            (Some("forward"), Some("client")),
+            "{sent:#}"
+        );
+        for words in [
+            "of no flow that is known",
+            "route 10.2.0.0/24 of VRF",
+            "'out by policies of network red': rule 1 of",
+            "a new connection",
+            "goes by the tunnel to node b, 192.0.2.2: mplsoudp, label",
+        ] {
+            assert!(steps.contains(words), "no '{words}' in\n{steps}");
+        }
+        let (text, _) = lab.netrig(0, 0, &["trace", "tcp 10.1.0.11:50000 > 10.2.0.11:8080 length 100", "--node", "a"]);
+        assert!(text.contains("out by wire, - > -") && text.contains("MPLS label"), "{text}");
+        // What node a sends is what node b takes.
+        let (got, steps) = trace("b", &["tcp 10.1.0.11:50000 > 10.2.0.11:8080", "--peer", "a"]);
+        assert_eq!((got["verdict"].as_str(), got["interface"].as_str()), (Some("forward"), Some("web")), "{got:#}");
+        for words in [
+            "out of a tunnel from node a, 192.0.2.1: mplsoudp, label",
+            "'in by security groups web': rule 1 of 1 allows",
+        ] {
+            assert!(steps.contains(words), "no '{words}' in\n{steps}");
+        }
+        assert_eq!(got["packet_out"]["destination_mac"], lab::WEB);
+        let (denied, steps) = trace("b", &["tcp 10.1.0.11:50000 > 10.2.0.11:22", "--peer", "192.0.2.1"]);
+        assert_eq!((denied["verdict"].as_str(), denied["reason"]["reason"].as_str()), (Some("drop"), Some("policy")));
+        assert!(steps.contains("none of 1 rules matches, which denies it"), "{steps}");
+        let (foreign, _) = trace("b", &["tcp 10.1.0.11:50000 > 10.2.0.11:8080", "--peer", "192.0.2.77"]);
+        assert_eq!(foreign["reason"]["reason"], "no_peer");
+        let (forged, _) = trace("a", &["udp 10.1.0.99:1 > 10.2.0.11:53", "--interface", "client"]);
+        assert_eq!(forged["reason"]["reason"], "invalid_source");
+        let known = stream.local_addr().unwrap();
+        let (of_flow, steps) = trace("a", &[&format!("tcp {known} > 10.2.0.11:8080 ack")]);
+        assert!(of_flow["verdict"] == "forward" && steps.contains("of a flow with"), "{steps}");
+
+        // What has other ports than these is of nobody else, and nobody else is dropped for these reasons.
+        for node in ["a", "b"] {
+            assert_eq!(lab.json(node, &["flow", "--match", "*:50000"]), serde_json::json!([]));
+        }
+        assert_eq!([lab.dropped("policy"), lab.dropped("no_peer")], [0, 0]);
+        for (arguments, words) in [
+            (&["trace", "tcp 10.9.0.1:1 > 10.2.0.11:80"][..], "no interface of node 'a' has 10.9.0.1"),
+            (&["trace", "tcp 10.1.0.11:1 > 10.2.0.11:80", "--interface", "web"], "node 'a' has no interface 'web'"),
+            (&["trace", "tcp 10.1.0.11:1 > 10.1.0.11:80", "--peer", "z"], "'z' is neither a node nor an IPv4 address"),
+            (&["trace", "icmp 10.1.0.11:1 > 10.2.0.11:80"], "neither tcp nor udp"),
+        ] {
+            let (_, said) = lab.netrig(2, 0, &[arguments, &["--node", "a"]].concat());
+            assert!(said.contains(words), "{said}");
+        }
+    });
+}
+
+#[test]
 fn nothing_is_left_of_one_that_ends_or_is_killed() {
     with_lab(|lab| {
         let file = lab.file("8080");

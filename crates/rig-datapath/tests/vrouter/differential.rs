@@ -153,19 +153,7 @@ impl Pair<'_> {
     }
 
     fn same_state(&self) -> Result<(), TestCaseError> {
-        let known = |flow: rig_datapath::vrouter::Flow| Known {
-            interface: flow.interface,
-            protocol: flow.protocol,
-            source: flow.source,
-            destination: flow.destination,
-            packets: flow.packets,
-            bytes: flow.bytes,
-            forward: flow.forward,
-            denied: flow.denied,
-            reverse_interface: flow.reverse_interface,
-            tunnel_port: flow.tunnel_port,
-        };
-        let mut flows: Vec<Known> = self.router.flows().into_iter().map(known).collect();
+        let mut flows: Vec<Known> = self.router.flows().into_iter().map(Known::from).collect();
         flows.sort();
         prop_assert_eq!(flows, self.model.flows(), "{}", self.log);
         for interface in 1..=INTERFACES {

@@ -12,6 +12,7 @@ use super::super::shape::TICK_SHIFT;
 use super::super::sweep::Timeouts;
 use super::packet::{Packet, Tuple, request_of};
 use super::route::{self, By};
+use super::{Known, Step};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -63,38 +64,81 @@ pub(super) struct Flows {
     /// Ports, and the type of ICMP, of packets in pieces, which their first piece has.
     pieces: HashMap<(Key, u32), (u16, u16, u8)>,
     epoch: u32,
+    /// What decided about the packet that came last.
+    pub(super) steps: Vec<Step>,
 }
 
-/// What a list says: the first rule that matches.
-fn allows(list: &List, remote: IpAddr, protocol: u8, port: u16) -> bool {
-    let mut rules = list.rules.iter().filter(|rule| {
+/// What a list says: the first rule that matches, and what is done.
+fn decided(list: &List, remote: IpAddr, protocol: u8, port: u16) -> (Option<usize>, Action) {
+    let rule = list.rules.iter().position(|rule| {
         rule.protocol.is_none_or(|of| of == protocol)
             && rule.ports.contains(&port)
             && (rule.remote.is_empty() || rule.remote.iter().any(|prefix| prefix.contains(&remote)))
     });
-    rules.next().map_or(list.otherwise, |rule| rule.action) == Action::Allow
+    (rule, rule.map_or(list.otherwise, |rule| list.rules[rule].action))
 }
 
 /// Whether a connection may be: by what the interface that begins it may send, and the other may receive, where they are here.
-fn is_let_through(config: &Config, tuple: &Tuple, icmp: u8, from: Option<u32>, to: Option<u32>) -> bool {
-    let policy = |interface: Option<u32>| config.interfaces.get(&interface?)?.policy.as_ref();
+fn is_let_through(
+    config: &Config,
+    tuple: &Tuple,
+    icmp: u8,
+    from: Option<u32>,
+    to: Option<u32>,
+    steps: &mut Vec<Step>,
+) -> bool {
     let port = if matches!(tuple.protocol, ICMP | ICMPV6) { icmp.into() } else { tuple.destination_port };
-    let all = |lists: &[u32], remote| {
-        let mut lists = lists.iter().filter_map(|list| config.lists.get(list));
-        lists.all(|list| allows(list, remote, tuple.protocol, port))
+    let mut all = |interface: Option<u32>, sends: bool, remote| {
+        let number = interface.unwrap_or_default();
+        let policy = config.interfaces.get(&number).and_then(|interface| interface.policy.as_ref());
+        let lists = policy.map_or(&[][..], |policy| if sends { &policy.outward } else { &policy.inward });
+        lists.iter().filter_map(|number| Some((*number, config.lists.get(number)?))).all(|(list, says)| {
+            let (rule, action) = decided(says, remote, tuple.protocol, port);
+            steps.push(Step::List { interface: number, sends, list, rule, action });
+            action == Action::Allow
+        })
     };
-    policy(from).is_none_or(|policy| all(&policy.outward, tuple.destination))
-        && policy(to).is_none_or(|policy| all(&policy.inward, tuple.source))
+    all(from, true, tuple.destination) && all(to, false, tuple.source)
+}
+
+/// Routes that a packet takes.
+pub(super) fn route_steps(config: &Config, vrf: u32, to: IpAddr) -> impl Iterator<Item = Step> {
+    let routes = route::routes(config, vrf, to);
+    routes.map(|(vrf, prefix, to)| Step::Route { vrf, prefix: *prefix, to: to.clone() })
 }
 
 impl Flows {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, all: BTreeMap::new(), pieces: HashMap::new(), epoch: 0 }
+        Self { capacity, all: BTreeMap::new(), pieces: HashMap::new(), epoch: 0, steps: Vec::new() }
     }
 
     /// Routes and rules are others from now on: each flow is held against them with its next packet.
     pub(super) fn turn_over(&mut self) {
         self.epoch += 1;
+    }
+
+    /// Has flows that another router has; each is held against routes and rules with its next packet.
+    pub(super) fn remember(&mut self, known: &Known, tick: u32) {
+        let tuple = Tuple {
+            protocol: known.protocol,
+            source: known.source.ip(),
+            destination: known.destination.ip(),
+            source_port: known.source.port(),
+            destination_port: known.destination.port(),
+        };
+        let flow = Flow {
+            forward: known.forward,
+            denied: known.denied,
+            epoch: self.epoch.wrapping_sub(1),
+            packets: known.packets,
+            bytes: known.bytes,
+            reverse_interface: known.reverse_interface,
+            way: NextHop::Discard,
+            tunnel_port: known.tunnel_port,
+            tcp: Seen::default(),
+            tick,
+        };
+        self.all.insert(Key { interface: known.interface, tuple }, flow);
     }
 
     /// Connections of an interface, both directions of each as one.
@@ -114,6 +158,7 @@ impl Flows {
         self.join_pieces(p, interface)?;
         let key = Key { interface, tuple: p.tuple };
         let known = self.all.get(&key);
+        self.steps.push(Step::Flow(known.map(|flow| Known::of(&key, flow))));
         if p.is_error && known.is_none() {
             return Err(Reason::Policy);
         }
@@ -156,12 +201,18 @@ impl Flows {
         if p.tuple.source == p.tuple.destination {
             return Err(Reason::InvalidSource);
         }
+        let steps = &mut self.steps;
+        let back = route::routes(config, vrf, p.tuple.source);
+        steps.extend(back.map(|(vrf, prefix, to)| Step::Back { vrf, prefix: *prefix, to: to.clone() }));
         let back = route::way_back(config, vrf, p.tuple.source, by)?;
         let hash = route::hash(&p.tuple, p.tuple.protocol);
         let tunnel_port = route::tunnel_port(hash);
         let way = match by {
             By::Peer(_) => NextHop::Interface(key.interface),
-            By::Interface(_) => route::resolve(config, vrf, p.tuple.destination, hash)?,
+            By::Interface(_) => {
+                steps.extend(route_steps(config, vrf, p.tuple.destination));
+                route::resolve(config, vrf, p.tuple.destination, hash)?
+            }
         };
         if way == NextHop::Gateway {
             return Ok(Some(Way { next_hop: way, tunnel_port }));
@@ -175,10 +226,10 @@ impl Flows {
         let forward = self.all.get(&key).is_none_or(|flow| flow.forward);
         // Rules are for the direction that began it.
         let is_allowed = match forward {
-            true => is_let_through(config, &p.tuple, p.icmp, from, to),
+            true => is_let_through(config, &p.tuple, p.icmp, from, to, steps),
             false => {
                 let request = request_of(p.icmp, p.is_v6());
-                is_let_through(config, &p.tuple.reversed(), request, to, from)
+                is_let_through(config, &p.tuple.reversed(), request, to, from, steps)
             }
         };
         if !is_allowed {
@@ -226,6 +277,7 @@ impl Flows {
         }
         self.all.entry(answers).or_insert(answer);
         self.all.insert(key, new);
+        self.steps.push(Step::Begun);
         Ok(None)
     }
 

@@ -9,6 +9,7 @@ mod flow;
 mod mss;
 mod packet;
 mod route;
+mod steps;
 mod tunnel;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub use exercise::exercise;
 use flow::{Flows, Way};
 use packet::{Packet, word};
 use route::By;
+pub use steps::Step;
 use tunnel::Outer;
 
 const ETHERNET: usize = ethernet::HEADER;
@@ -63,6 +65,43 @@ pub struct Known {
     pub denied: bool,
     pub reverse_interface: u32,
     pub tunnel_port: u16,
+}
+
+impl Known {
+    fn of(key: &flow::Key, flow: &flow::Flow) -> Self {
+        Self {
+            interface: key.interface,
+            protocol: key.tuple.protocol,
+            source: SocketAddr::new(key.tuple.source, key.tuple.source_port),
+            destination: SocketAddr::new(key.tuple.destination, key.tuple.destination_port),
+            packets: flow.packets,
+            bytes: flow.bytes,
+            forward: flow.forward,
+            denied: flow.denied,
+            reverse_interface: flow.reverse_interface,
+            tunnel_port: flow.tunnel_port,
+        }
+    }
+}
+
+/// The same of a router's own.
+impl From<super::status::Flow> for Known {
+    fn from(flow: super::status::Flow) -> Self {
+        let super::status::Flow { interface, protocol, source, destination, packets, bytes, .. } = flow;
+        let super::status::Flow { forward, denied, reverse_interface, tunnel_port, .. } = flow;
+        Self {
+            interface,
+            protocol,
+            source,
+            destination,
+            packets,
+            bytes,
+            forward,
+            denied,
+            reverse_interface,
+            tunnel_port,
+        }
+    }
 }
 
 /// A router with a configuration, and what it remembers.
@@ -104,6 +143,17 @@ impl Model {
         self.flows.turn_over();
     }
 
+    /// Takes over what a router remembers of its flows, behind [`apply`](Self::apply): the next packet of each is held against
+    /// routes and rules, with which a router comes to the same as it did before.
+    pub fn remember(&mut self, flows: impl IntoIterator<Item = Known>, tick: u32) {
+        flows.into_iter().for_each(|known| self.flows.remember(&known, tick));
+    }
+
+    /// What decided about the packet that came last.
+    pub fn steps(&self) -> &[Step] {
+        &self.flows.steps
+    }
+
     /// See [`Sweeper::sweep`](super::Sweeper::sweep).
     pub fn sweep(&mut self, timeouts: &Timeouts, tick: u32) -> usize {
         self.flows.sweep(timeouts, tick)
@@ -125,25 +175,14 @@ impl Model {
 
     /// Flows, in their order.
     pub fn flows(&self) -> Vec<Known> {
-        let known = |(key, flow): (&flow::Key, &flow::Flow)| Known {
-            interface: key.interface,
-            protocol: key.tuple.protocol,
-            source: SocketAddr::new(key.tuple.source, key.tuple.source_port),
-            destination: SocketAddr::new(key.tuple.destination, key.tuple.destination_port),
-            packets: flow.packets,
-            bytes: flow.bytes,
-            forward: flow.forward,
-            denied: flow.denied,
-            reverse_interface: flow.reverse_interface,
-            tunnel_port: flow.tunnel_port,
-        };
-        let mut all: Vec<Known> = self.flows.all.iter().map(known).collect();
+        let mut all: Vec<Known> = self.flows.all.iter().map(|(key, flow)| Known::of(key, flow)).collect();
         all.sort();
         all
     }
 
     /// A frame that comes in by an interface, the kernel's number of it, in a tick of 2^27 ns.
     pub fn packet(&mut self, side: Side, index: u32, frame: &[u8], tick: u32) -> Outcome {
+        self.flows.steps.clear();
         let sent = match side {
             Side::Container => self.container_sends(index, frame, tick).map(Some),
             Side::Underlay => self.underlay_brings(frame, tick),
@@ -197,7 +236,9 @@ impl Model {
             None
         } else {
             let hop = self.config.vrfs.get(&vrf).and_then(|vrf| vrf.macs.get(&destination));
-            Some(hop.cloned().ok_or_else(|| refused(Reason::L2NoRoute))?)
+            let to = hop.cloned().ok_or_else(|| refused(Reason::L2NoRoute))?;
+            self.flows.steps.push(Step::Bridge { vrf, mac: destination, to: to.clone() });
+            Some(to)
         };
         let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
         self.forward(frame, &p, number, &way, bridged.is_some())
@@ -225,12 +266,17 @@ impl Model {
             let hash = route::hash(&p.spread_by(), p.tuple.protocol);
             let next_hop = match bridged {
                 Some(hop) => hop.clone(),
-                None => route::resolve(&self.config, interface.vrf, p.tuple.destination, hash)?,
+                None => {
+                    self.flows.steps.extend(flow::route_steps(&self.config, interface.vrf, p.tuple.destination));
+                    route::resolve(&self.config, interface.vrf, p.tuple.destination, hash)?
+                }
             };
             held = self.has_policy(&next_hop);
             if !held {
                 return Ok(Way { next_hop, tunnel_port: route::tunnel_port(hash) });
             }
+            // It is looked up once more, for its flow.
+            self.flows.steps.retain(|step| !matches!(step, Step::Route { .. }));
         }
         let mut way = self.flows.follow(&self.config, p, number, By::Interface(number), tick)?;
         if let Some(hop) = bridged {
@@ -319,13 +365,24 @@ impl Model {
             return Err(refused(0)(Reason::NoPeer));
         }
         let label = outer.label.map_err(refused(0))?;
+        let (peer, encapsulation) = (outer.source, outer.encapsulation);
+        self.flows.steps.push(Step::Tunnel { peer, encapsulation, label });
         let (is_v6, at) = inner_of(frame, &outer).map_err(refused(0))?;
         let target = self.target(&outer, label).map_err(refused(0))?;
         let mut p = Packet::parse(frame.get(at..).unwrap_or_default(), is_v6).map_err(refused(0))?;
         if at + p.length > outer.end {
             return Err(refused(0)(Reason::InvalidPacket));
         }
+        let vrf = if let NextHop::Vrf(vrf) = target { Some(vrf) } else { None };
         let (to, bridged) = self.receiver(target, frame, &outer, &p).map_err(refused(0))?;
+        match vrf {
+            Some(vrf) if bridged => {
+                let mac = mac_at(frame, outer.inner);
+                self.flows.steps.push(Step::Bridge { vrf, mac, to: to.clone() });
+            }
+            Some(vrf) => self.flows.steps.extend(flow::route_steps(&self.config, vrf, p.tuple.destination)),
+            None => {}
+        }
         let NextHop::Interface(number) = to else { return Err(refused(0)(Reason::InvalidNh)) };
         let refused = refused(number);
         if self.has_policy(&to) {

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::IpNet;
+
 use super::super::config::{Config, NextHop};
 use super::super::reason::Reason;
 use super::packet::Tuple;
@@ -19,20 +21,29 @@ pub(super) enum By {
 }
 
 /// The most precise route of a table.
-pub(super) fn route_to(config: &Config, vrf: u32, to: IpAddr) -> Option<&NextHop> {
+fn route_to(config: &Config, vrf: u32, to: IpAddr) -> Option<(&IpNet, &NextHop)> {
     let routes = config.vrfs.get(&vrf)?.routes.iter();
-    routes.filter(|(prefix, _)| prefix.contains(&to)).max_by_key(|(prefix, _)| prefix.prefix_len()).map(|(_, hop)| hop)
+    routes.filter(|(prefix, _)| prefix.contains(&to)).max_by_key(|(prefix, _)| prefix.prefix_len())
 }
 
-/// The route of a table, or of the table that it leads to.
-fn through_tables(config: &Config, mut vrf: u32, to: IpAddr) -> Result<&NextHop, Reason> {
-    for _ in 0..MOST_TABLES {
-        match route_to(config, vrf, to).ok_or(Reason::NoRoute)? {
-            NextHop::Vrf(next) => vrf = *next,
-            hop => return Ok(hop),
-        }
+/// The route of a table, and where it leads to another one that one's, each with the number of its table.
+pub(super) fn routes(config: &Config, vrf: u32, to: IpAddr) -> impl Iterator<Item = (u32, &IpNet, &NextHop)> {
+    let first = route_to(config, vrf, to).map(|(prefix, hop)| (vrf, prefix, hop));
+    let next = move |(_, _, hop): &(u32, &IpNet, &NextHop)| {
+        let NextHop::Vrf(vrf) = hop else { return None };
+        route_to(config, *vrf, to).map(|(prefix, hop)| (*vrf, prefix, hop))
+    };
+    std::iter::successors(first, next).take(MOST_TABLES)
+}
+
+/// Where the last of these leads.
+fn through_tables(config: &Config, vrf: u32, to: IpAddr) -> Result<&NextHop, Reason> {
+    let (count, last) = routes(config, vrf, to).fold((0, None), |(count, _), (.., hop)| (count + 1, Some(hop)));
+    match last.ok_or(Reason::NoRoute)? {
+        NextHop::Vrf(_) if count == MOST_TABLES => Err(Reason::InvalidNh),
+        NextHop::Vrf(_) => Err(Reason::NoRoute),
+        hop => Ok(hop),
     }
-    Err(Reason::InvalidNh)
 }
 
 /// What takes a packet: an interface, a tunnel or the gateway.

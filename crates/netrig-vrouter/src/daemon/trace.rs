@@ -1,0 +1,236 @@
+//! What would happen to a packet: the model of the datapath, with the configuration and the flows of the one that runs.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result, anyhow, bail};
+use ipnet::IpNet;
+use rig_cli::packet::{self, PacketOut};
+use rig_datapath::vrouter::model::{Known, Model, Out, Outcome, Step};
+use rig_datapath::vrouter::{
+    Action, Config, Encapsulation, Interface, NextHop, Peer, Rule, Side, Tunnel, Underlay, Verdict, Vrf,
+};
+
+use super::engine::Engine;
+use crate::filter::protocol_name;
+use crate::message::{ReasonCount, Trace, Traced};
+
+impl Engine {
+    /// Nothing of the router changes: neither flows nor counters.
+    pub(super) fn trace(&self, asked: &Traced) -> Result<Trace> {
+        let config = &self.compiled.config;
+        let (name, number) = self.interface_of(asked)?;
+        let peer = asked.peer.as_ref().map(|peer| self.address_of(peer)).transpose()?;
+        let plain = packet::frame(&asked.flow, config.mac)?;
+        let index = config.interfaces.get(&number).map_or(0, |interface| interface.index);
+        let (side, frame) = match peer {
+            None => (Side::Container, plain),
+            Some(peer) => (Side::Underlay, self.in_tunnel(asked, peer, name, &plain)?),
+        };
+        let mut model = Model::new(2 * self.room as usize);
+        model.apply(config);
+        model.remember(self.router.flows().into_iter().map(Known::from), 0);
+        let outcome = model.packet(side, index, &frame, 0);
+        let mut steps: Vec<String> = model.steps().iter().map(|step| self.step(step)).collect();
+        steps.extend(outcome.out.and_then(|out| self.way_out(out)));
+        let reason = outcome.reason.map(|reason| {
+            let so_far = self.drops_of(number).unwrap_or_default().into_iter().find(|(known, _)| *known == reason);
+            ReasonCount::of(reason, so_far.map_or(0, |(_, packets)| packets))
+        });
+        let verdict = match (outcome.verdict, outcome.reason) {
+            (Verdict::Pass, _) => "pass",
+            (Verdict::Redirect, None) => "forward",
+            _ => "drop",
+        };
+        let packet_out = self.packet_out(&outcome);
+        Ok(Trace { interface: name.to_owned(), peer, steps, verdict: verdict.to_owned(), reason, packet_out })
+    }
+
+    /// The interface that is asked for, or that has the address of the packet's near end.
+    fn interface_of<'a>(&'a self, asked: &'a Traced) -> Result<(&'a str, u32)> {
+        let near = if asked.peer.is_some() { asked.flow.destination } else { asked.flow.source }.ip();
+        let own = || self.settings.interfaces_of(&self.node);
+        let name = match &asked.interface {
+            Some(name) => name,
+            None => match own().filter(|(_, one)| one.all_addresses().any(|is| is == near)).collect::<Vec<_>>()[..] {
+                [(name, _)] => name,
+                [] => bail!("no interface of node '{}' has {near}: say by --interface which one is meant", self.node),
+                ref several => {
+                    let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
+                    bail!("{} have {near}: say by --interface which one is meant", names.join(", "))
+                }
+            },
+        };
+        if !own().any(|(known, _)| known == name) {
+            bail!("node '{}' has no interface '{name}'", self.node);
+        }
+        let number =
+            self.numbers.interfaces.get(name).filter(|number| self.compiled.config.interfaces.contains_key(number));
+        Ok((name, number.with_context(|| format!("interface '{name}' is not there"))?))
+    }
+
+    /// Of a node by its name, or as it is said.
+    fn address_of(&self, peer: &str) -> Result<Ipv4Addr> {
+        let known = self.settings.nodes.get(peer).map(|node| node.address);
+        let address = known.or_else(|| peer.parse().ok());
+        address.ok_or_else(|| anyhow!("'{peer}' is neither a node nor an IPv4 address"))
+    }
+
+    /// The packet as another router sends it to the one of this node: in the encapsulation that nodes of the settings would
+    /// choose, for the interface.
+    fn in_tunnel(&self, asked: &Traced, peer: Ipv4Addr, name: &str, plain: &[u8]) -> Result<Vec<u8>> {
+        let config = &self.compiled.config;
+        let own = config.underlay.as_ref().map(|underlay| underlay.address);
+        let own = own.context("this router knows of no other node, and takes nothing out of tunnels")?;
+        let settings = &self.settings;
+        let interface = settings.interfaces.get(name).context("it has just gone")?;
+        let network = settings.networks.get(&interface.network).context("its network has just gone")?;
+        let here = settings.node(&self.node)?;
+        let there = settings.nodes.values().find(|node| node.address == peer);
+        let can = |way: &&Encapsulation| {
+            here.encapsulations.contains(way) && there.is_none_or(|there| there.encapsulations.contains(way))
+        };
+        let encapsulation = *network.encapsulation.iter().find(can).context("there is no encapsulation for it")?;
+        let label = if encapsulation == Encapsulation::Vxlan { network.vni } else { interface.label };
+        let tunnel = NextHop::Tunnel(Tunnel { peer: own, encapsulation, label, mac: interface.mac });
+        let routes = BTreeMap::from([(IpNet::from(asked.flow.destination.ip()), tunnel)]);
+        let mac = config.mac;
+        let sender = Config {
+            mac,
+            underlay: Some(Underlay {
+                address: peer,
+                peers: BTreeMap::from([(own, Peer { interface: 1, gateway: own, mtu: u16::MAX })]),
+            }),
+            vrfs: BTreeMap::from([(1, Vrf { routes, ..Vrf::default() }.into())]),
+            interfaces: BTreeMap::from([(
+                1,
+                Interface { index: 1, vrf: 1, mac, gateway: None, gateway6: None, policy: None },
+            )]),
+            ..Config::default()
+        };
+        let mut model = Model::new(1);
+        model.apply(&sender);
+        Ok(model.packet(Side::Container, 1, plain, 0).frame)
+    }
+
+    fn packet_out(&self, outcome: &Outcome) -> Option<PacketOut> {
+        match outcome.out? {
+            Out::Interface(number) => {
+                let device = self.interface_name(number).and_then(|name| self.found.devices.get(name).cloned());
+                PacketOut::of(&outcome.frame, device)
+            }
+            Out::Tunnel(tunnel) => {
+                let out = PacketOut::of(&outcome.frame, self.found.ways.get(&tunnel.peer).cloned())?;
+                Some(PacketOut { source_mac: "-".to_owned(), destination_mac: "-".to_owned(), ..out })
+            }
+        }
+    }
+
+    fn way_out(&self, out: Out) -> Option<String> {
+        match out {
+            Out::Interface(number) => Some(format!("goes to {}", self.hop(&NextHop::Interface(number)))),
+            Out::Tunnel(tunnel) => {
+                let peer = self.compiled.config.underlay.as_ref()?.peers.get(&tunnel.peer)?;
+                let (gateway, mtu) = (peer.gateway, peer.mtu);
+                let hop = self.hop(&NextHop::Tunnel(tunnel));
+                Some(format!("goes by {hop}; the next hop there is {gateway}, for packets of up to {mtu} bytes"))
+            }
+        }
+    }
+
+    fn step(&self, step: &Step) -> String {
+        match step {
+            Step::Tunnel { peer, encapsulation, label } => {
+                format!("out of a tunnel from {}: {}", self.node_at(*peer), labelled(*encapsulation, *label))
+            }
+            Step::Bridge { vrf, mac, to } => format!("bridged in {} for {mac}, to {}", self.vrf(*vrf), self.hop(to)),
+            Step::Route { vrf, prefix, to } => format!("route {prefix} of {}, to {}", self.vrf(*vrf), self.hop(to)),
+            Step::Back { vrf, prefix, to } => {
+                format!("its answers take route {prefix} of {}, to {}", self.vrf(*vrf), self.hop(to))
+            }
+            Step::Flow(None) => "of no flow that is known".to_owned(),
+            Step::Flow(Some(known)) => {
+                let direction = if known.forward { "this direction" } else { "the other direction" };
+                let denied = if known.denied { ", and rules have forbidden it since" } else { "" };
+                format!("of a flow with {} packets so far, that began in {direction}{denied}", known.packets)
+            }
+            Step::List { interface, sends, list, rule, action } => {
+                let who = self.hop(&NextHop::Interface(*interface));
+                let what = if *sends { "may send" } else { "may receive" };
+                let name = self.numbers.lists.iter().find(|(_, number)| number == list).map_or("?", |(name, _)| name);
+                let rules = self.compiled.config.lists.get(list).map_or(&[][..], |list| &list.rules);
+                let decides = match rule.and_then(|at| Some((at, rules.get(at)?))) {
+                    Some((at, rule)) => {
+                        format!("rule {} of {} {}: {}", at + 1, rules.len(), does(*action), words(rule))
+                    }
+                    None => format!("none of {} rules matches, which {}", rules.len(), does(*action)),
+                };
+                format!("what {who} {what}, '{name}': {decides}")
+            }
+            Step::Begun => "a new connection, which would be remembered".to_owned(),
+        }
+    }
+
+    fn vrf(&self, vrf: u32) -> String {
+        let name = self.numbers.vrfs.iter().find(|(_, number)| *number == vrf);
+        name.map_or_else(|| format!("VRF {vrf}"), |(name, _)| format!("VRF {vrf} ({name})"))
+    }
+
+    fn interface_name(&self, number: u32) -> Option<&str> {
+        self.numbers.interfaces.iter().find(|(_, known)| *known == number).map(|(name, _)| name)
+    }
+
+    fn node_at(&self, address: Ipv4Addr) -> String {
+        let name = self.settings.nodes.iter().find(|(_, node)| node.address == address).map(|(name, _)| name);
+        name.map_or_else(|| address.to_string(), |name| format!("node {name}, {address}"))
+    }
+
+    fn hop(&self, hop: &NextHop) -> String {
+        match hop {
+            NextHop::Discard => "nowhere".to_owned(),
+            NextHop::Interface(number) => {
+                format!("interface {} (vif0/{number})", self.interface_name(*number).unwrap_or("?"))
+            }
+            NextHop::Tunnel(Tunnel { peer, encapsulation, label, .. }) => {
+                format!("the tunnel to {}: {}", self.node_at(*peer), labelled(*encapsulation, *label))
+            }
+            NextHop::Gateway => "the router itself".to_owned(),
+            NextHop::Vrf(vrf) => self.vrf(*vrf),
+            NextHop::Ecmp(ways) => {
+                let ways: Vec<String> = ways.iter().map(|way| self.hop(way)).collect();
+                format!("one of {}: {}", ways.len(), ways.join("; "))
+            }
+        }
+    }
+}
+
+fn labelled(encapsulation: Encapsulation, label: u32) -> String {
+    let what = if encapsulation == Encapsulation::Vxlan { "VNI" } else { "label" };
+    format!("{}, {what} {label}", encapsulation.name())
+}
+
+fn does(action: Action) -> &'static str {
+    match action {
+        Action::Allow => "allows it",
+        Action::Deny => "denies it",
+    }
+}
+
+/// `tcp, ports 80 to 89, 10.2.0.0/24`.
+fn words(rule: &Rule) -> String {
+    /// Prefixes that are named.
+    const NAMED: usize = 4;
+    let mut parts = vec![rule.protocol.map_or_else(|| "any protocol".to_owned(), protocol_name)];
+    let (first, last) = (rule.ports.start(), rule.ports.end());
+    match (first, last) {
+        (0, &u16::MAX) => {}
+        (first, last) if first == last => parts.push(format!("port or type {first}")),
+        (first, last) => parts.push(format!("ports or types {first} to {last}")),
+    }
+    let named: Vec<String> = rule.remote.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = rule.remote.len().saturating_sub(NAMED);
+    parts.extend((!named.is_empty()).then(|| named.join(", ")));
+    parts.extend((more > 0).then(|| format!("{more} more prefixes")));
+    parts.extend(rule.remote.is_empty().then(|| "from and to anywhere".to_owned()));
+    parts.join(", ")
+}
