@@ -8,15 +8,13 @@ use crate::Error;
 use crate::object::program as find;
 
 use super::control::Router;
-use super::load::{FROM_CONTAINER, FROM_UNDERLAY, NOTHING};
+use super::load::{FROM_CONTAINER, FROM_UNDERLAY};
 
 /// From where a packet comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     Container,
     Underlay,
-    /// To a program that does nothing, to compare with.
-    Nowhere,
 }
 
 impl Side {
@@ -24,7 +22,6 @@ impl Side {
         match self {
             Self::Container => FROM_CONTAINER,
             Self::Underlay => FROM_UNDERLAY,
-            Self::Nowhere => NOTHING,
         }
     }
 }

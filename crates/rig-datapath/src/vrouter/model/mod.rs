@@ -186,7 +186,6 @@ impl Model {
         let sent = match side {
             Side::Container => self.container_sends(index, frame, tick).map(Some),
             Side::Underlay => self.underlay_brings(frame, tick),
-            Side::Nowhere => Ok(None),
         };
         let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec() };
         let (reason, out, frame) = match sent {
