@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-stats", &[]),
     ("rig-sys", &[]),
     ("rig-skip", &[]),
+    ("rig-spread", &["rig-stats"]),
     ("rig-cli", &["rig-sys", "rig-wire"]),
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-packet", &["rig-stats", "rig-sys", "rig-wire"]),

@@ -1,0 +1,411 @@
+//! What of the settings is in force on a machine with an actuator, and why not all.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Abilities, Cpu, Machine};
+use crate::nanos;
+use crate::settings::{Mode, Settings, Tuning};
+
+/// All that [`plan`](crate::plan()) stands on beside what is seen; made anew when CPUs or settings change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Config {
+    pub effective: Effective,
+    pub tuning: Tuning,
+    pub machine: Machine,
+    pub abilities: Abilities,
+}
+
+impl Config {
+    /// Settings and tuning have been checked.
+    pub fn new(settings: &Settings, tuning: Tuning, machine: Machine, abilities: Abilities) -> Self {
+        Self { effective: effective(settings, &machine, &abilities), tuning, machine, abilities }
+    }
+}
+
+/// Settings in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Effective {
+    pub mode: Mode,
+    /// The CPU that packets reach first, unless the policy moved the base ([`State::base`](crate::State::base)).
+    pub base: u32,
+    /// The base was asked for by number: the policy does not move it.
+    pub base_fixed: bool,
+    /// CPUs that entries may be on, in order of preference, the base first; never empty.
+    pub cpus: Vec<u32>,
+    /// At most as many as there are CPUs and entries.
+    pub max_queue_pairs: u32,
+    pub min_queue_pairs: u32,
+    /// Entries are on the base CPU only when nothing else is allowed.
+    pub exclude_primary: bool,
+    pub independent_host_spreading: bool,
+    pub differences: Vec<Difference>,
+}
+
+/// Something that is not as it was requested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Difference {
+    pub setting: Setting,
+    pub requested: String,
+    pub effective: String,
+    /// In words, for people.
+    pub reason: String,
+}
+
+/// A [`Difference`], and since when it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Standing {
+    pub difference: Difference,
+    /// In ns, since the moment that all times count from.
+    #[serde(with = "nanos")]
+    #[schemars(with = "u64")]
+    pub since: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Setting {
+    Mode,
+    MaxQueuePairs,
+    MinQueuePairs,
+    ExcludePrimary,
+    Base,
+    Cpus,
+}
+
+impl Setting {
+    /// As [`Settings`] has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mode => "mode",
+            Self::MaxQueuePairs => "max_queue_pairs",
+            Self::MinQueuePairs => "min_queue_pairs",
+            Self::ExcludePrimary => "exclude_primary",
+            Self::Base => "base",
+            Self::Cpus => "cpus",
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, not {}: {}", self.setting, self.effective, self.requested, self.reason)
+    }
+}
+
+/// Each difference of `now` with the moment since which it holds: that of `before` if it was there already, else `at`.
+pub fn carry_over(before: &[Standing], now: &[Difference], at: Duration) -> Vec<Standing> {
+    let since = |difference: &Difference| {
+        before.iter().find(|standing| &standing.difference == difference).map_or(at, |standing| standing.since)
+    };
+    now.iter().map(|difference| Standing { difference: difference.clone(), since: since(difference) }).collect()
+}
+
+/// What of `settings`, which have been checked, is in force. Pure: the same arguments give the same.
+pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) -> Effective {
+    let mut differences = Vec::new();
+    let mut differ = |setting, requested: String, effective: String, reason: String| {
+        differences.push(Difference { setting, requested, effective, reason });
+    };
+
+    let usable = usable(settings, machine, &mut differ);
+    let base = base(settings, machine, &usable, &mut differ);
+    let cpus = in_order(machine, &usable, base);
+    let count = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+
+    let mut mode = settings.mode;
+    let alone = || format!("CPU {base} is the only one that may be used");
+    let refused = match (settings.mode, abilities) {
+        (Mode::StaticVmq, _) => None,
+        (_, Abilities { entries: 0, .. }) => {
+            Some((Mode::StaticVmq, "nothing can move packets of this interface between CPUs".to_owned()))
+        }
+        (_, Abilities { entries: 1, .. }) => {
+            Some((Mode::StaticVmq, "the interface has a single entry, so there is nothing to spread".to_owned()))
+        }
+        _ if count == 1 => Some((Mode::StaticVmq, alone())),
+        (_, Abilities { receiver_spreads: false, .. }) if !settings.independent_host_spreading => Some((
+            Mode::StaticVmq,
+            "what is behind the interface has a single queue, and independent_host_spreading is off".to_owned(),
+        )),
+        (Mode::Dynamic, Abilities { single_moves: false, .. }) => {
+            Some((Mode::StaticVrss, "single entries cannot be moved, only all at once".to_owned()))
+        }
+        _ => None,
+    };
+    if let Some((instead, reason)) = refused {
+        differ(Setting::Mode, settings.mode.name().to_owned(), instead.name().to_owned(), reason);
+        mode = instead;
+    }
+
+    let mut exclude_primary = settings.exclude_primary;
+    if exclude_primary && count == 1 {
+        differ(Setting::ExcludePrimary, "true".to_owned(), "false".to_owned(), alone());
+        exclude_primary = false;
+    } else if exclude_primary && mode == Mode::StaticVmq {
+        let reason = format!("in mode {mode} everything is on the base CPU");
+        differ(Setting::ExcludePrimary, "true".to_owned(), "false".to_owned(), reason);
+        exclude_primary = false;
+    }
+
+    let limits = [
+        (count - u32::from(exclude_primary), if exclude_primary { "CPUs beside the base" } else { "CPUs to be used" }),
+        (abilities.entries.max(1), "entries"),
+        (abilities.most_cpus.unwrap_or(u32::MAX).max(1), "queues of the interface"),
+        (if mode == Mode::StaticVmq { 1 } else { u32::MAX }, "queue pair in this mode"),
+    ];
+    let (most, of) = limits.into_iter().min_by_key(|(most, _)| *most).unwrap_or((1, "CPUs"));
+    let mut clamp = |setting, asked: u32| {
+        if asked > most {
+            differ(setting, asked.to_string(), most.to_string(), format!("there are no more {of}"));
+        }
+        asked.min(most)
+    };
+    // The default is a limit, not a wish: only who asks for another number is told.
+    let max_queue_pairs = if settings.max_queue_pairs == Settings::default().max_queue_pairs {
+        settings.max_queue_pairs.min(most)
+    } else {
+        clamp(Setting::MaxQueuePairs, settings.max_queue_pairs)
+    };
+    let min_queue_pairs = clamp(Setting::MinQueuePairs, settings.min_queue_pairs);
+
+    Effective {
+        mode,
+        base,
+        base_fixed: settings.base == Some(base),
+        cpus,
+        max_queue_pairs,
+        min_queue_pairs,
+        exclude_primary,
+        independent_host_spreading: settings.independent_host_spreading,
+        differences,
+    }
+}
+
+/// The CPUs that may be used, sorted; at least one, where the machine has any online.
+fn usable(
+    settings: &Settings,
+    machine: &Machine,
+    differ: &mut impl FnMut(Setting, String, String, String),
+) -> BTreeSet<u32> {
+    let online: Vec<&Cpu> = machine.cpus.iter().filter(|cpu| cpu.online).collect();
+    let all = || -> BTreeSet<u32> {
+        let free: BTreeSet<u32> = online.iter().filter(|cpu| !cpu.isolated).map(|cpu| cpu.number).collect();
+        let free = if free.is_empty() { online.iter().map(|cpu| cpu.number).collect() } else { free };
+        // A sibling adds little to a core that is busy already: the first thread of each core stands for it.
+        let mut cores = BTreeSet::new();
+        free.into_iter().filter(|number| machine.cpu(*number).is_none_or(|cpu| cores.insert(cpu.core))).collect()
+    };
+    let Some(asked) = &settings.cpus else { return all() };
+    let asked: BTreeSet<u32> = asked.iter().copied().collect();
+    let there: BTreeSet<u32> = asked.iter().copied().filter(|n| online.iter().any(|cpu| cpu.number == *n)).collect();
+    if there == asked {
+        return there;
+    }
+    let missing: Vec<u32> = asked.difference(&there).copied().collect();
+    let (gone, unknown): (Vec<u32>, Vec<u32>) = missing.into_iter().partition(|n| machine.cpu(*n).is_some());
+    let mut reasons = Vec::new();
+    if !gone.is_empty() {
+        reasons.push(format!("offline: {}", list(&gone)));
+    }
+    if !unknown.is_empty() {
+        reasons.push(format!("not on this machine: {}", list(&unknown)));
+    }
+    let used = if there.is_empty() { all() } else { there };
+    differ(Setting::Cpus, list(&asked), list(&used), format!("CPUs {}", reasons.join(", ")));
+    used
+}
+
+fn base(
+    settings: &Settings,
+    machine: &Machine,
+    usable: &BTreeSet<u32>,
+    differ: &mut impl FnMut(Setting, String, String, String),
+) -> u32 {
+    // CPU 0 has interrupts and housekeeping that cannot go elsewhere.
+    let near = |number: &u32| {
+        let node = machine.cpu(*number).map(|cpu| cpu.numa_node);
+        (machine.interface_node.is_some_and(|near| node != Some(near)), *number == 0 && usable.len() >= 4, *number)
+    };
+    let suited = usable.iter().copied().min_by_key(near).unwrap_or(0);
+    match settings.base {
+        None => suited,
+        Some(asked) if usable.contains(&asked) => asked,
+        Some(asked) => {
+            let reason = match machine.cpu(asked) {
+                None => "this machine has no such CPU",
+                Some(cpu) if !cpu.online => "it is offline",
+                Some(_) if settings.cpus.is_some() => "it is not among cpus",
+                Some(cpu) if cpu.isolated => "it is isolated; name it in cpus to use it all the same",
+                Some(_) => "it is the second thread of its core; name it in cpus to use it all the same",
+            };
+            differ(Setting::Base, asked.to_string(), suited.to_string(), reason.to_owned());
+            suited
+        }
+    }
+}
+
+/// The base, then cores of its own node, those that share its cache first, then other nodes', and siblings last.
+pub(crate) fn in_order(machine: &Machine, usable: &BTreeSet<u32>, base: u32) -> Vec<u32> {
+    let at = |number: u32| machine.cpu(number).copied().unwrap_or(Cpu::plain(number));
+    let here = at(base);
+    let mut taken = BTreeSet::from([here.core]);
+    let mut keyed = Vec::new();
+    for number in usable.iter().copied().filter(|number| *number != base) {
+        let cpu = at(number);
+        let sibling = !taken.insert(cpu.core);
+        let far = cpu.numa_node != here.numa_node;
+        keyed.push((sibling, far, cpu.last_level_cache != here.last_level_cache, number == 0, number));
+    }
+    keyed.sort_unstable();
+    std::iter::once(base).chain(keyed.into_iter().map(|(.., number)| number)).collect()
+}
+
+/// `0-3,6`, as the kernel writes CPU lists.
+pub(crate) fn list<'a>(cpus: impl IntoIterator<Item = &'a u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *cpu => *last = *cpu,
+            _ => ranges.push((*cpu, *cpu)),
+        }
+    }
+    let range = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Order;
+
+    const ABLE: Abilities = Abilities {
+        entries: 16,
+        single_moves: true,
+        order: Order::Exact,
+        distributes: true,
+        base_moves: true,
+        receiver_spreads: true,
+        most_cpus: None,
+    };
+
+    fn told(effective: &Effective) -> Vec<String> {
+        effective.differences.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn everything_as_requested_where_everything_is_there() {
+        let effective = effective(&Settings::default(), &Machine::uniform(32), &ABLE);
+        assert_eq!(told(&effective), [""; 0]);
+        assert_eq!((effective.mode, effective.base, effective.max_queue_pairs), (Mode::Dynamic, 1, 16));
+        assert_eq!(effective.cpus.len(), 32);
+        assert_eq!(effective.cpus[..3], [1, 2, 3]);
+        assert_eq!(effective.cpus.last(), Some(&0));
+    }
+
+    #[test]
+    fn each_reason_against_a_mode_has_its_words() {
+        let of = |settings: &Settings, cpus, abilities| {
+            let effective = effective(settings, &Machine::uniform(cpus), &abilities);
+            (effective.mode, told(&effective).join("; "))
+        };
+        let dynamic = Settings::default();
+        let cases = [
+            (Abilities { entries: 0, ..ABLE }, 8, Mode::StaticVmq, "nothing can move"),
+            (Abilities { entries: 1, ..ABLE }, 8, Mode::StaticVmq, "single entry"),
+            (ABLE, 1, Mode::StaticVmq, "only one"),
+            (Abilities { receiver_spreads: false, ..ABLE }, 8, Mode::StaticVmq, "independent_host_spreading is off"),
+            (Abilities { single_moves: false, ..ABLE }, 8, Mode::StaticVrss, "all at once"),
+        ];
+        for (abilities, cpus, mode, words) in cases {
+            let (found, said) = of(&dynamic, cpus, abilities);
+            assert_eq!(found, mode, "{said}");
+            assert!(said.contains(words), "{said}");
+        }
+        let independent = Settings { independent_host_spreading: true, ..Settings::default() };
+        assert_eq!(of(&independent, 8, Abilities { receiver_spreads: false, ..ABLE }), (Mode::Dynamic, String::new()));
+        let vmq = Settings { mode: Mode::StaticVmq, ..Settings::default() };
+        assert_eq!(of(&vmq, 8, Abilities { entries: 0, ..ABLE }), (Mode::StaticVmq, String::new()));
+    }
+
+    #[test]
+    fn numbers_are_clamped_and_the_reason_is_the_tightest_limit() {
+        let asked = Settings { max_queue_pairs: 32, min_queue_pairs: 12, ..Settings::default() };
+        let effective = effective(&asked, &Machine::uniform(64), &Abilities { most_cpus: Some(8), ..ABLE });
+        assert_eq!((effective.max_queue_pairs, effective.min_queue_pairs), (8, 8));
+        assert_eq!(
+            told(&effective),
+            [
+                "max_queue_pairs is 8, not 32: there are no more queues of the interface",
+                "min_queue_pairs is 8, not 12: there are no more queues of the interface"
+            ]
+        );
+    }
+
+    #[test]
+    fn cpus_that_are_not_there_are_told_by_kind() {
+        let mut machine = Machine::uniform(4);
+        machine.cpus[3].online = false;
+        machine.cpus[1].isolated = true;
+        let asked = Settings { cpus: Some(vec![1, 3, 2, 9]), base: Some(3), ..Settings::default() };
+        let named = effective(&asked, &machine, &ABLE);
+        assert_eq!(named.cpus, [1, 2]);
+        assert_eq!(
+            told(&named),
+            ["cpus is 1-2, not 1-3,9: CPUs offline: 3, not on this machine: 9", "base is 1, not 3: it is offline",]
+        );
+        let all = effective(&Settings { base: Some(1), ..Settings::default() }, &machine, &ABLE);
+        assert_eq!(all.cpus, [0, 2], "isolated CPUs only when they are named");
+        assert!(told(&all)[0].contains("isolated"));
+    }
+
+    #[test]
+    fn siblings_other_caches_and_other_nodes_come_later() {
+        let cpu =
+            |number, core, numa_node, last_level_cache| Cpu { core, numa_node, last_level_cache, ..Cpu::plain(number) };
+        let cpus =
+            vec![cpu(0, 0, 0, 0), cpu(1, 1, 0, 0), cpu(2, 2, 0, 1), cpu(3, 3, 1, 2), cpu(4, 0, 0, 0), cpu(5, 1, 0, 0)];
+        let machine = Machine { cpus, interface_node: Some(1) };
+        assert_eq!(effective(&Settings::default(), &machine, &ABLE).base, 3, "the interface's node");
+        let named = Settings { cpus: Some(vec![0, 1, 2, 3, 4, 5]), base: Some(1), ..Settings::default() };
+        assert_eq!(effective(&named, &machine, &ABLE).cpus, [1, 0, 2, 3, 4, 5]);
+        let unnamed = Settings { base: Some(1), ..Settings::default() };
+        assert_eq!(effective(&unnamed, &machine, &ABLE).cpus, [1, 0, 2, 3], "no siblings unless named");
+    }
+
+    #[test]
+    fn the_base_leaves_the_table_only_where_something_remains() {
+        let asked = Settings { exclude_primary: true, ..Settings::default() };
+        let two = effective(&asked, &Machine::uniform(2), &ABLE);
+        assert!(two.exclude_primary);
+        assert_eq!(two.max_queue_pairs, 1);
+        let one = effective(&asked, &Machine::uniform(1), &ABLE);
+        assert!(!one.exclude_primary);
+        assert_eq!(one.differences.len(), 2, "{:?}", told(&one));
+    }
+
+    #[test]
+    fn a_difference_keeps_the_moment_it_began() {
+        let difference = |reason: &str| Difference {
+            setting: Setting::Mode,
+            requested: "dynamic".to_owned(),
+            effective: "static-vrss".to_owned(),
+            reason: reason.to_owned(),
+        };
+        let at = Duration::from_secs;
+        let first = carry_over(&[], &[difference("a")], at(1));
+        let second = carry_over(&first, &[difference("a"), difference("b")], at(2));
+        assert_eq!(second.iter().map(|standing| standing.since).collect::<Vec<_>>(), [at(1), at(2)]);
+        assert_eq!(carry_over(&second, &[], at(3)), []);
+    }
+}
