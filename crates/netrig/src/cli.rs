@@ -135,6 +135,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<OsString>,
     },
+    /// The receive spreader: which CPUs process what an interface receives, spread under load, coalesced when one will do
+    ///
+    /// `netrig spread --help` tells its commands.
+    #[command(disable_help_flag = true)]
+    Spread {
+        /// A command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+        arguments: Vec<OsString>,
+    },
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
@@ -175,6 +184,7 @@ impl Cli {
             Command::Dperf(options) => dperf::execute(&options),
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
             Command::Vrouter { arguments } => netrig_vrouter::command::execute(&arguments),
+            Command::Spread { arguments } => netrig_spread::command::execute(&arguments),
             Command::Worker => command::worker(),
             Command::Host => command::host(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),

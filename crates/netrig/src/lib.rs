@@ -12,7 +12,7 @@ use rig_study::run::Build;
 /// The JSON Schemas of suite files and of what is published, by file name in docs/schema.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
     let suite = [("suite.json", rig_study::suite::schema())];
-    let services = [&netrig_lb::schemas()[..], &netrig_vrouter::schemas()].concat();
+    let services = [&netrig_lb::schemas()[..], &netrig_vrouter::schemas(), &netrig_spread::schemas()].concat();
     let all = [&suite[..], &rig_study::export::schemas(), &netrig_tools::schemas(), &services];
     all.concat()
 }

@@ -138,6 +138,18 @@ impl Map {
         Ok(())
     }
 
+    /// The first `count` elements of an array, with one call.
+    pub(crate) fn first<V: FromBytes>(&self, count: u32, mut with: impl FnMut(V)) -> Result<(), Error> {
+        if count == 0 {
+            return Ok(());
+        }
+        let batch = self.handle.lookup_batch(count.min(self.entries()), MapFlags::ANY, MapFlags::ANY);
+        for (_, value) in batch.map_err(self.failed("read"))?.take(count as usize) {
+            with(self.decode(&value));
+        }
+        Ok(())
+    }
+
     fn decode<V: FromBytes>(&self, bytes: &[u8]) -> V {
         V::read_from_bytes(bytes).unwrap_or_else(|_| {
             unreachable!("{}: values of {} bytes; the layout is checked at load", self.name, bytes.len())

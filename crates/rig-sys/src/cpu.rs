@@ -108,6 +108,57 @@ pub(crate) fn shared_cores_under(root: &Path) -> Vec<CpuSet> {
     cores
 }
 
+/// A CPU that there is, and where it stands (Documentation/admin-guide/cputopology.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub cpu: u32,
+    pub online: bool,
+    /// The NUMA node; 0 where the kernel does not tell.
+    pub node: u32,
+    /// The lowest CPU of its core, and of those that share its last cache.
+    pub core: u32,
+    pub cache: u32,
+    /// Kept from the scheduler's work, or from its ticks, by the kernel's command line (`isolcpus`, `nohz_full`).
+    pub isolated: bool,
+}
+
+/// All CPUs that are present.
+///
+/// # Errors
+/// Where the kernel does not tell which there are.
+pub fn standings() -> Result<Vec<Standing>> {
+    standings_under(Path::new("/"))
+}
+
+fn standings_under(root: &Path) -> Result<Vec<Standing>> {
+    let cpus = root.join("sys/devices/system/cpu");
+    let set = |path: &str| fs::read_to_string(cpus.join(path)).ok()?.trim().parse::<CpuSet>().ok();
+    let present = || format!("read {}", cpus.join("present").display());
+    let present = set("present").ok_or_else(|| io::Error::other("no list of CPUs")).during(present)?;
+    let online = set("online").unwrap_or_else(|| present.clone());
+    let isolated = [set("isolated"), set("nohz_full")];
+    let lowest = |path: String| set(&path)?.as_slice().first().copied();
+    let node_of = |cpu: u32| {
+        let entries = fs::read_dir(cpus.join(format!("cpu{cpu}"))).ok()?;
+        let mut names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.find_map(|name| name.strip_prefix("node")?.parse().ok())
+    };
+    let cache_of = |cpu: u32| {
+        let level = |index: u32| fs::read_to_string(cpus.join(format!("cpu{cpu}/cache/index{index}/level"))).ok();
+        let last = (0..16).filter_map(|index| Some((level(index)?.trim().parse::<u32>().ok()?, index))).max()?;
+        lowest(format!("cpu{cpu}/cache/index{}/shared_cpu_list", last.1))
+    };
+    let standing = |&cpu: &u32| Standing {
+        cpu,
+        online: online.contains(cpu),
+        node: node_of(cpu).unwrap_or_default(),
+        core: lowest(format!("cpu{cpu}/topology/thread_siblings_list")).unwrap_or(cpu),
+        cache: cache_of(cpu).unwrap_or_default(),
+        isolated: isolated.iter().flatten().any(|set| set.contains(cpu)),
+    };
+    Ok(present.as_slice().iter().map(standing).collect())
+}
+
 /// Restricts the calling thread to `cpus`. An empty list changes nothing.
 pub fn set_affinity(cpus: &[u32]) -> Result<()> {
     CpuSet::new(cpus.iter().copied()).apply()

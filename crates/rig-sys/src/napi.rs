@@ -13,12 +13,14 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use crate::cpu::{CpuSet, run_before_others};
 use crate::error::{During, Error, Result};
 use crate::ethtool::{self, Offload};
-use crate::netdev::Questions;
+use crate::netdev::{self, Questions};
 use crate::netns::NetNs;
 
 /// `NETDEV_CMD_NAPI_GET` and its attributes (linux/netdev.h).
 const GET_NAPI: u8 = 11;
 const NAPI_INTERFACE: u16 = 1;
+const NAPI_ID: u16 = 2;
+const NAPI_IRQ: u16 = 3;
 const NAPI_PID: u16 = 4;
 
 /// How urgent the threads' work is to the scheduler.
@@ -143,6 +145,66 @@ fn number(interface: &str) -> io::Result<u32> {
 
 /// The threads of an interface of the calling thread's network namespace.
 fn pids(index: u32) -> io::Result<Vec<u32>> {
-    let all = Questions::open()?.dump(GET_NAPI, NAPI_INTERFACE, &index.to_ne_bytes(), NAPI_PID)?;
-    all.iter().map(|pid| Ok(u32::from_ne_bytes(pid[..].try_into().map_err(io::Error::other)?))).collect()
+    Ok(of_index(index)?.iter().filter_map(|queue| queue.thread).collect())
+}
+
+/// How the kernel receives from a queue of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Napi {
+    /// By which the kernel knows it.
+    pub id: u32,
+    /// The interrupt of its device.
+    pub irq: Option<u32>,
+    /// The thread that polls it in place of softirqs.
+    pub thread: Option<u32>,
+}
+
+/// Those of `interface` of `ns`, in the order of its queues; none while it is down, or receives without queues of its own.
+///
+/// # Errors
+/// Before Linux 6.8, which does not tell.
+pub fn of(ns: &NetNs, interface: &str) -> Result<Vec<Napi>> {
+    ns.run(|| of_index(number(interface)?))?.during(|| format!("ask for the receive queues of {interface}"))
+}
+
+/// Of an interface of the calling thread's network namespace.
+fn of_index(index: u32) -> io::Result<Vec<Napi>> {
+    let wanted = [NAPI_ID, NAPI_IRQ, NAPI_PID];
+    let all = Questions::open()?.dump(GET_NAPI, NAPI_INTERFACE, &index.to_ne_bytes(), wanted)?;
+    let mut queues = Vec::new();
+    for attributes in &all {
+        let [id, irq, thread] = attributes.each_ref().map(|value| {
+            value.as_ref().map(|value| netdev::number(value).map(u32::from_ne_bytes)).transpose()
+        });
+        if let Some(id) = id? {
+            queues.push(Napi { id, irq: irq?, thread: thread? });
+        }
+    }
+    // The newest is the first that is told; they are made in the queues' order.
+    queues.sort_unstable_by_key(|queue| queue.id);
+    Ok(queues)
+}
+
+/// Has a receiving thread run on `cpus` alone.
+///
+/// # Errors
+/// When there is no such thread any more, or none of the CPUs is online.
+pub fn move_thread(thread: u32, cpus: &CpuSet) -> Result<()> {
+    let pid = Pid::from_raw(thread as i32);
+    sched_setaffinity(pid, &cpus.kernel_set()).during(|| format!("put receiving thread {thread} onto CPU {cpus}"))
+}
+
+/// Where a receiving thread may run.
+pub fn cpus_of_thread(thread: u32) -> Result<CpuSet> {
+    let set = sched_getaffinity(Pid::from_raw(thread as i32));
+    let set = set.during(|| format!("ask where receiving thread {thread} runs"))?;
+    Ok(CpuSet::new((0..=CpuSet::MAX).filter(|&cpu| set.is_set(cpu as usize))))
+}
+
+/// How long a thread has run and how long it has waited for a CPU, nanoseconds (Documentation/scheduler/sched-stats.rst,
+/// `/proc/<pid>/schedstat`); `None` when there is no such thread any more, or the kernel does not tell.
+pub fn time_of_thread(thread: u32) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+    let mut words = text.split_whitespace().map(|word| word.parse().ok());
+    Some((words.next()??, words.next()??))
 }

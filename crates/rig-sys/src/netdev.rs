@@ -75,10 +75,16 @@ impl Questions {
         find(&answer, self.sequence, wanted)?.ok_or_else(|| io::Error::other("an answer without what was asked for"))
     }
 
-    /// The same of a command with many answers; those without the attribute are left out.
-    pub(crate) fn dump(&mut self, command: u8, attribute: u16, value: &[u8], wanted: u16) -> io::Result<Vec<Vec<u8>>> {
+    /// The same of a command with many answers: of each those of the wanted attributes that it has.
+    pub(crate) fn dump<const N: usize>(
+        &mut self,
+        command: u8,
+        attribute: u16,
+        value: &[u8],
+        wanted: [u16; N],
+    ) -> io::Result<Vec<[Option<Vec<u8>>; N]>> {
         self.send(command, REQUEST | DUMP, attribute, value)?;
-        let mut found = Vec::new();
+        let mut all = Vec::new();
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
             let mut rest = &datagram[..];
@@ -86,9 +92,13 @@ impl Questions {
                 let short = || io::Error::other("an answer that is cut short");
                 let answer = rest.get(..length).filter(|answer| answer.len() >= HEADER).ok_or_else(short)?;
                 if u16::from_ne_bytes([answer[4], answer[5]]) == DONE {
-                    return Ok(found);
+                    return Ok(all);
                 }
-                found.extend(find(answer, self.sequence, wanted)?);
+                let mut found = [const { None }; N];
+                for (found, wanted) in found.iter_mut().zip(wanted) {
+                    *found = find(answer, self.sequence, wanted)?;
+                }
+                all.push(found);
                 rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             }
         }
@@ -113,7 +123,7 @@ impl Questions {
     }
 }
 
-fn number<const N: usize>(bytes: &[u8]) -> io::Result<[u8; N]> {
+pub(crate) fn number<const N: usize>(bytes: &[u8]) -> io::Result<[u8; N]> {
     bytes.try_into().map_err(|_| io::Error::other("a number of another length than expected"))
 }
 

@@ -1,0 +1,229 @@
+//! What moves receive work from one CPU to another.
+//!
+//! ```text
+//! choose ── which of them an interface can have, and why not the others ──> Actuator ── apply: entry to CPU
+//! Before ── what was there when it was taken: put back at the end, by this process or by another one ──┘
+//! ```
+//!
+//! An **entry** is what is moved whole: a receive queue, or the flows with the same bucket of the hash.
+
+mod napi;
+mod observe;
+mod queues;
+mod rps;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rig_datapath::receive::{Reading, Receive};
+use rig_spread::{Abilities, EntrySeen};
+use rig_sys::ethtool::{self, Offload};
+use rig_sys::netns::{NetNs, Sysfs};
+use serde::{Deserialize, Serialize};
+
+use self::napi::Threads;
+use self::observe::Observed;
+use self::rps::Masks;
+
+/// The kinds that there are, the most preferred first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A thread polls each receive queue (threaded NAPI), and its affinity is the move.
+    Napi,
+    /// The kernel puts what a queue receives into another CPU's queue (receive packet steering).
+    Rps,
+    /// Nothing is moved, all is shown.
+    Observe,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Napi, Self::Rps, Self::Observe];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Napi => "napi",
+            Self::Rps => "rps",
+            Self::Observe => "observe",
+        }
+    }
+
+    /// What an entry is, whether packets of a flow may overtake each other over a move, and who pays.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Napi => {
+                "an entry is a receive queue, polled by a thread of the kernel that a move puts onto another CPU; a queue is polled \
+                 by one CPU at a time, so that packets stay in order; each wake-up of a thread costs some microseconds"
+            }
+            Self::Rps => {
+                "an entry is a receive queue; its CPU receives, and puts the packets into the queue of the CPU that the entry is on; \
+                 packets that wait there when it moves can be overtaken; both CPUs pay"
+            }
+            Self::Observe => "nothing is moved",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| format!("'{text}' moves nothing: one of {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+/// The interface that something is done with.
+#[derive(Debug, Clone)]
+pub(crate) struct Device {
+    pub(crate) ns: Arc<NetNs>,
+    pub(crate) sysfs: Arc<Sysfs>,
+    pub(crate) name: String,
+}
+
+impl Device {
+    /// veth has receive queues of its own with receive offload alone, or an XDP program.
+    fn is_veth(&self) -> bool {
+        let driver = self.ns.run(|| ethtool::driver(&self.name));
+        driver.is_ok_and(|driver| driver.is_ok_and(|driver| driver == "veth"))
+    }
+
+    /// Whether receive offload has to be switched on for it to have queues.
+    fn needs_gro(&self) -> anyhow::Result<bool> {
+        Ok(self.is_veth() && !ethtool::get(&self.ns, &self.name, Offload::Gro)?)
+    }
+
+    /// Why there is nothing to move or to look at.
+    fn without_queues(&self) -> String {
+        let name = &self.name;
+        if self.sysfs.read(name, "carrier").map_or(true, |carrier| carrier != "1") {
+            return format!("{name} has no receive queues while its link is down");
+        }
+        if self.is_veth() {
+            return format!("{name} has no receive queues without receive offload: ethtool -K {name} gro on");
+        }
+        format!("{name} has no receive queues of its own, as virtual interfaces over others have none")
+    }
+}
+
+/// One entry's way to another CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Placing {
+    pub entry: usize,
+    pub cpu: u32,
+}
+
+/// What has been taken of an interface, and moves its entries.
+pub(crate) trait Actuator: fmt::Debug + Send {
+    fn kind(&self) -> Kind;
+
+    fn abilities(&self) -> Abilities;
+
+    /// Queues that it watches, whether or not they are entries that move.
+    fn queues(&self) -> usize;
+
+    /// The CPU that each entry is on, as the kernel has it; `None` of one that may be on several.
+    fn placed(&self) -> anyhow::Result<Vec<Option<u32>>>;
+
+    /// Puts entries onto CPUs: what came of each.
+    fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>>;
+
+    /// What entries did between two readings.
+    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntrySeen>;
+
+    /// What receiving for others cost the CPUs that receive, where it is another one than that of the entry.
+    fn distributing(&self, before: &Reading, after: &Reading, cpu: u32) -> Duration;
+
+    /// What entries cost the CPU that they are on.
+    fn processing(&self, before: &Reading, after: &Reading, cpu: u32) -> Duration;
+
+    /// Whether what it has taken is still there: an interface goes down, or its queues become others.
+    fn is_intact(&self) -> bool;
+
+    /// As it was before, for whoever puts it back.
+    fn before(&self) -> Before;
+}
+
+/// What an interface had before it was taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub(crate) enum Before {
+    Napi(napi::Before),
+    Rps(rps::Before),
+    Nothing { interface: String },
+}
+
+impl Before {
+    pub(crate) fn interface(&self) -> &str {
+        match self {
+            Self::Napi(before) => &before.interface,
+            Self::Rps(before) => &before.interface,
+            Self::Nothing { interface } => interface,
+        }
+    }
+
+    /// Puts it back, as far as the interface is still there.
+    ///
+    /// # Errors
+    /// The first of those that came; the rest is put back all the same.
+    pub(crate) fn restore(&self, ns: &NetNs) -> anyhow::Result<()> {
+        match self {
+            Self::Napi(before) => before.restore(ns),
+            Self::Rps(before) => before.restore(ns),
+            Self::Nothing { .. } => Ok(()),
+        }
+    }
+}
+
+/// Why an interface cannot have a kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Lack {
+    pub kind: Kind,
+    pub why: String,
+}
+
+/// Takes an interface by a kind.
+///
+/// # Errors
+/// Why it cannot have it; it is left as it was.
+pub(crate) fn take(
+    kind: Kind,
+    device: &Device,
+    receive: &Arc<Receive>,
+    first: u32,
+) -> Result<Box<dyn Actuator>, Lack> {
+    let taken = match kind {
+        Kind::Napi => Threads::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
+        Kind::Rps => Masks::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
+        Kind::Observe => Observed::of(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
+    };
+    taken.map_err(|error| Lack { kind, why: rig_cli::exit::in_words(&error) })
+}
+
+/// Takes an interface by the first of these kinds that it can have, and says why not by those before.
+///
+/// # Errors
+/// When it can have none.
+pub(crate) fn choose(
+    kinds: &[Kind],
+    device: &Device,
+    receive: &Arc<Receive>,
+    first: u32,
+) -> Result<(Box<dyn Actuator>, Vec<Lack>), Vec<Lack>> {
+    let mut lacks = Vec::new();
+    for &kind in kinds {
+        match take(kind, device, receive, first) {
+            Ok(taken) => return Ok((taken, lacks)),
+            Err(lack) => lacks.push(lack),
+        }
+    }
+    Err(lacks)
+}

@@ -1,0 +1,249 @@
+//! `netrig spread`: what may follow it, and what is done.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use clap::{Args, Parser, Subcommand};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::streams::{print, print_on};
+use rig_spread::Tuning;
+use serde::Serialize;
+
+use crate::actuator::Kind;
+use crate::client::{self, AskError};
+use crate::daemon::{self, Run};
+use crate::message::{Interface, Request, Status};
+use crate::place::Place;
+use crate::settings::{Changes, Pattern, Rule, Settings};
+use crate::{listing, metrics};
+
+/// The receive spreader
+#[derive(Debug, Parser)]
+#[command(name = "netrig spread", bin_name = "netrig spread", max_term_width = 110)]
+struct Spread {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Spread what interfaces receive over CPUs, in the foreground, until Ctrl-C or SIGTERM
+    ///
+    /// All is left as it was at the end, also when this process is killed. SIGHUP has it read its file again.
+    /// docs/SPREAD.md describes the file.
+    Run(RunArgs),
+    /// Check a file, and say which interfaces its rules are for and what could move their receive work
+    ///
+    /// Takes nothing and changes nothing. Ends with status 2 when the file is wrong, and with 3 when it names an interface that
+    /// is not here.
+    Check {
+        /// The settings
+        file: PathBuf,
+    },
+    /// Have the running spreader read its file again; a bad file changes nothing
+    Reload,
+    /// Change settings of an interface while it is spread, until the spreader ends or reads its file again
+    Set {
+        interface: String,
+        #[command(flatten)]
+        changes: Changes,
+    },
+    /// Settings as requested and in force, why they differ and since when
+    Get {
+        /// This one alone
+        interface: Option<String>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// CPUs and entries: what they do, and where entries are
+    Show {
+        /// This one alone
+        interface: Option<String>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// The CPU that an interface's packets reach first, or that all is on when one CPU will do
+    Base {
+        /// This one alone
+        interface: Option<String>,
+    },
+    /// What the spreader did and saw: each move with its reason, what it was to bring and what it brought
+    Events {
+        /// This one alone
+        interface: Option<String>,
+        /// Go on with what happens, until Ctrl-C
+        #[arg(long)]
+        follow: bool,
+        #[command(flatten)]
+        how: How,
+    },
+    /// All counters as OpenMetrics text
+    Metrics,
+    /// End the running spreader
+    Stop,
+    /// Waits for the end of the spreader that started it
+    #[command(hide = true)]
+    Guard,
+}
+
+#[derive(Debug, Args)]
+struct How {
+    /// Print it as JSON, see docs/schema
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Interfaces of this network namespace, or patterns of their names such as 'veth*'
+    #[arg(value_name = "INTERFACE", required_unless_present = "file")]
+    interfaces: Vec<Pattern>,
+    /// The settings; interfaces that are named here go before its rules
+    #[arg(long, short = 'f', value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What moves their receive work, the most preferred first: napi, rps, observe [default: all, in this order]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    actuator: Vec<Kind>,
+    #[command(flatten)]
+    changes: Changes,
+    /// Serve OpenMetrics for Prometheus there, e.g. 127.0.0.1:9401, under /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Write what is seen to DIRECTORY/INTERFACE.jsonl
+    #[arg(long, value_name = "DIRECTORY")]
+    record: Option<PathBuf>,
+}
+
+/// Ending takes a moment.
+const ENDING: Duration = Duration::from_secs(10);
+
+pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
+    let program = OsString::from("netrig spread");
+    match Spread::parse_from([program].iter().chain(arguments)).command {
+        Command::Run(arguments) => run(arguments),
+        Command::Check { file } => check(&file),
+        Command::Reload => lines(&client::done(&Request::Reload)?),
+        Command::Set { changes, .. } if changes.is_empty() => {
+            let error = anyhow!("say what shall change, e.g. --mode dynamic: see `netrig spread set --help`");
+            Err(Failure::new(Exit::BadInput, error))
+        }
+        Command::Set { interface, changes } => lines(&client::set(&interface, changes)?),
+        Command::Get { interface, how } => {
+            let status = of(interface.as_deref())?;
+            if how.json { print_json(&status) } else { done(&listing::settings(&status)) }
+        }
+        Command::Show { interface, how } => {
+            let status = of(interface.as_deref())?;
+            if how.json { print_json(&status) } else { done(&listing::show(&status)) }
+        }
+        Command::Base { interface } => done(&listing::bases(&of(interface.as_deref())?)),
+        Command::Events { interface, follow, how } => events(interface.as_deref(), follow, how.json),
+        Command::Metrics => done(&metrics::render(&client::status()?)),
+        Command::Stop => stop(),
+        Command::Guard => daemon::guard(),
+    }
+}
+
+fn run(arguments: RunArgs) -> Result<Exit, Failure> {
+    let RunArgs { interfaces, file, actuator, changes, metrics, record } = arguments;
+    if interfaces.is_empty() && (!changes.is_empty() || !actuator.is_empty()) {
+        let error = anyhow!("settings on the command line are of interfaces that are named there: name them, or use the file");
+        return Err(Failure::new(Exit::BadInput, error));
+    }
+    let settings = changes.over(&rig_spread::Settings::default());
+    settings.check().or_exit(Exit::BadInput)?;
+    if let Some(directory) = &record {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("make {}", directory.display()))
+            .or_exit(Exit::Failed)?;
+    }
+    // The name is each interface's.
+    let rule = Rule {
+        name: interfaces.first().cloned().map_or_else(|| "*".parse().map_err(anyhow::Error::msg), Ok)?,
+        actuators: if actuator.is_empty() { Kind::ALL.to_vec() } else { actuator },
+        settings,
+        tuning: Tuning::default(),
+    };
+    daemon::run(Run { file, interfaces, rule, metrics, records: record })
+}
+
+fn check(file: &Path) -> Result<Exit, Failure> {
+    let settings = Settings::load(file)?;
+    let (text, complete) = listing::check(file, &settings).or_exit(Exit::Failed)?;
+    print(&text)?;
+    Ok(if complete { Exit::Done } else { Exit::Lacking })
+}
+
+/// The status, with one interface alone where one is named.
+fn of(interface: Option<&str>) -> Result<Status, Failure> {
+    let mut status = client::status()?;
+    let Some(name) = interface else { return Ok(status) };
+    let names: Vec<String> = status.interfaces.iter().map(|interface| interface.name.clone()).collect();
+    status.interfaces.retain(|interface: &Interface| interface.name == name);
+    status.waiting.retain(|waiting| waiting.interface == name);
+    if status.interfaces.is_empty() && status.waiting.is_empty() {
+        let error = anyhow!("the spreader has not taken interface {name}; taken: {}", names.join(", "));
+        return Err(Failure::new(Exit::BadInput, error));
+    }
+    Ok(status)
+}
+
+fn events(interface: Option<&str>, follow: bool, json: bool) -> Result<Exit, Failure> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let mut after = 0;
+    loop {
+        let new = match client::events(after) {
+            Err(AskError::NotRunning) if follow && after > 0 => return Ok(Exit::Done),
+            new => new?,
+        };
+        let mut text = String::new();
+        for logged in &new {
+            after = logged.number;
+            if interface.is_some_and(|name| logged.interface != name) {
+                continue;
+            }
+            if json {
+                text.push_str(&serde_json::to_string(logged).context("write JSON").or_exit(Exit::Failed)?);
+                text.push('\n');
+            } else {
+                text.push_str(&listing::event(logged));
+            }
+        }
+        if !print_on(&text)? || !follow {
+            return Ok(Exit::Done);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn stop() -> Result<Exit, Failure> {
+    let lines_of = client::done(&Request::Stop)?;
+    let place = Place::here().or_exit(Exit::Failed)?;
+    let deadline = Instant::now() + ENDING;
+    while place.is_running() {
+        if Instant::now() > deadline {
+            let error = anyhow!("the spreader has been told to end, and its process is still there");
+            return Err(Failure::new(Exit::Failed, error));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    lines(&lines_of)
+}
+
+fn lines(all: &[String]) -> Result<Exit, Failure> {
+    done(&all.iter().map(|line| format!("{line}\n")).collect::<String>())
+}
+
+fn done(text: &str) -> Result<Exit, Failure> {
+    print(text)?;
+    Ok(Exit::Done)
+}
+
+fn print_json(value: &impl Serialize) -> Result<Exit, Failure> {
+    let text = serde_json::to_string_pretty(value).context("write JSON").or_exit(Exit::Failed)?;
+    done(&(text + "\n"))
+}

@@ -1,0 +1,457 @@
+//! The loop: looks at what each interface received, and answers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rig_cli::exit::in_words;
+use rig_cli::streams::note;
+use rig_datapath::receive::{Reading, Receive};
+use rig_sys::clock::own_cpu_ns;
+use rig_sys::counters::NamespaceCounters;
+use rig_sys::netlink::Netlink;
+use rig_sys::netns::{NetNs, Sysfs};
+
+use super::Event;
+use super::keep::Kept;
+use super::log::Log;
+use super::losses::Losses;
+use super::machine::online;
+use super::port::{Port, Told};
+use super::record::Record;
+use crate::actuator::{Device, Lack, choose};
+use crate::message::{CpuLoad, Happened, Own, Received, Reply, Request, Status, Waiting};
+use crate::settings::{Changes, Settings};
+
+/// While nothing is received.
+const IDLE: Duration = Duration::from_millis(100);
+/// How often losses are read.
+const LOSSES: Duration = Duration::from_millis(100);
+/// How long the rates are of that are told.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Where its settings come from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    File(PathBuf),
+    /// The command line, or the program that it is in.
+    Said,
+}
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    begun: Instant,
+    source: Source,
+    settings: Settings,
+    /// What was said while it runs, by interface.
+    said: BTreeMap<String, Changes>,
+    ns: Arc<NetNs>,
+    sysfs: Arc<Sysfs>,
+    net: NamespaceCounters,
+    receive: Arc<Receive>,
+    kept: Kept,
+    ports: BTreeMap<String, Port>,
+    waiting: BTreeMap<String, Vec<Lack>>,
+    losses: Losses,
+    log: Log,
+    records: Option<PathBuf>,
+    reading: Reading,
+    online: String,
+    own: OwnTime,
+    busy: Vec<(Duration, f64)>,
+    /// Whether what happens is told on standard error.
+    speaks: bool,
+}
+
+#[derive(Debug, Default)]
+struct OwnTime {
+    looks: u64,
+    longest: Duration,
+    cpu_before: u64,
+    share: f64,
+}
+
+impl Engine {
+    /// Takes the interfaces that are there.
+    ///
+    /// # Errors
+    /// Where nothing can be counted.
+    pub(super) fn start(
+        settings: Settings,
+        source: Source,
+        kept: Kept,
+        records: Option<PathBuf>,
+        speaks: bool,
+    ) -> Result<Self> {
+        let ns = Arc::new(NetNs::of_current_thread()?);
+        let receive = Arc::new(Receive::attach()?);
+        let reading = receive.read(0)?;
+        let mut engine = Self {
+            begun: Instant::now(),
+            source,
+            settings,
+            said: BTreeMap::new(),
+            sysfs: Arc::new(ns.sysfs()?),
+            ns,
+            net: NamespaceCounters::here()?,
+            receive,
+            kept,
+            ports: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            losses: Losses::default(),
+            log: Log::default(),
+            records,
+            reading,
+            online: online(),
+            own: OwnTime { cpu_before: own_cpu_ns(), ..OwnTime::default() },
+            busy: Vec::new(),
+            speaks,
+        };
+        engine.losses.read(&engine.net);
+        engine.losses.used();
+        engine.find();
+        Ok(engine)
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    pub(super) fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.ports.keys().map(String::as_str)
+    }
+
+    pub(super) fn waiting(&self) -> &BTreeMap<String, Vec<Lack>> {
+        &self.waiting
+    }
+
+    fn tell(&mut self, interface: &str, what: Happened) {
+        if self.speaks
+            && let Happened::Said(words) = &what
+        {
+            note(format_args!("{interface}: {words}"));
+        }
+        let at = self.now();
+        self.log.add(interface, at, what);
+    }
+
+    fn tell_all(&mut self, interface: &str, told: Told) {
+        for what in told {
+            self.tell(interface, what);
+        }
+    }
+
+    /// Takes interfaces that rules name and that are not taken yet, and leaves those that are gone or have other queues.
+    fn find(&mut self) {
+        let Ok(netlink) = Netlink::here() else { return };
+        self.losses.read(&self.net);
+        let names: Vec<String> = self.losses.names().map(str::to_owned).collect();
+        let is_gone = |port: &Port| {
+            netlink.index(&port.device.name).ok() != Some(port.index) || !port.actuator.is_intact()
+        };
+        let gone: Vec<String> = self.ports.iter().filter(|(_, port)| is_gone(port)).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.leave(&name, "gone, down, or with other queues");
+        }
+        self.waiting.retain(|name, _| names.contains(name));
+        for name in names {
+            if self.ports.contains_key(&name) {
+                continue;
+            }
+            if let (Some(_), Ok(index)) = (self.settings.rule_for(&name), netlink.index(&name)) {
+                self.take(&name, index);
+            }
+        }
+    }
+
+    fn take(&mut self, name: &str, index: u32) {
+        let Some(rule) = self.settings.rule_for(name).cloned() else { return };
+        let device = Device { ns: self.ns.clone(), sysfs: self.sysfs.clone(), name: name.to_owned() };
+        let first = self.ports.values().map(|port| port.first + port.places()).max().unwrap_or_default();
+        let mut rule = rule;
+        if let Some(changes) = self.said.get(name) {
+            rule.settings = changes.over(&rule.settings);
+        }
+        let (actuator, lacks) = match choose(&rule.actuators, &device, &self.receive, first) {
+            Ok(taken) => taken,
+            Err(lacks) => {
+                if self.waiting.get(name) != Some(&lacks) {
+                    let why: Vec<String> = lacks.iter().map(|lack| format!("{}: {}", lack.kind, lack.why)).collect();
+                    self.waiting.insert(name.to_owned(), lacks);
+                    self.tell(name, Happened::Said(format!("not taken. {}", why.join(". "))));
+                }
+                return;
+            }
+        };
+        let kept = self.kept.add(index, actuator.before());
+        let now = self.now();
+        let port = kept.and_then(|()| Port::new(device, index, first, actuator, lacks, rule, now));
+        match port {
+            Ok((mut port, told)) => {
+                self.waiting.remove(name);
+                if let Some(directory) = &self.records {
+                    match Record::create(directory, name) {
+                        Ok(record) => port.record_to(record),
+                        Err(error) => note(in_words(&error)),
+                    }
+                }
+                self.ports.insert(name.to_owned(), port);
+                self.tell_all(name, told);
+                // Its queues count from here on.
+                self.reading = self.read().unwrap_or_default();
+            }
+            Err(error) => {
+                let _ = self.kept.give_back(index);
+                self.tell(name, Happened::Said(format!("not taken: {}", in_words(&error))));
+            }
+        }
+    }
+
+    fn leave(&mut self, name: &str, why: &str) {
+        let Some(port) = self.ports.remove(name) else { return };
+        let index = port.index;
+        drop(port);
+        let words = match self.kept.give_back(index) {
+            Ok(()) => format!("left: {why}"),
+            Err(error) => format!("left: {why}; not all is as it was: {}", in_words(&error)),
+        };
+        self.tell(name, Happened::Said(words));
+    }
+
+    /// Leaves all interfaces as they were: what could not be.
+    pub(super) fn end(mut self) -> Vec<String> {
+        self.ports.clear();
+        self.kept.give_back_all()
+    }
+
+    fn read(&self) -> Result<Reading> {
+        let places = self.ports.values().map(|port| port.first + port.places()).max().unwrap_or_default();
+        Ok(self.receive.read(places)?)
+    }
+
+    /// Works until it is told to stop, and says who asked for that.
+    pub(super) fn work(&mut self, events: &Receiver<Event>) -> Option<super::Ask> {
+        let mut next = Instant::now();
+        let mut next_losses = next;
+        let mut next_second = next + SECOND;
+        loop {
+            match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(Event::Reload) => {
+                    for line in self.reload() {
+                        note(line);
+                    }
+                    continue;
+                }
+                Ok(Event::Changed) => {
+                    self.find();
+                    continue;
+                }
+                Ok(Event::Ask(ask)) => {
+                    if ask.request == Request::Stop {
+                        return Some(ask);
+                    }
+                    let reply = self.answer(&ask.request);
+                    // Whoever asked may be gone.
+                    let _gone = ask.reply.try_send(reply);
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let begun = Instant::now();
+            if begun >= next_losses {
+                self.losses.read(&self.net);
+                next_losses = begun + LOSSES;
+            }
+            self.look();
+            self.losses.used();
+            if begun >= next_second {
+                self.second(begun.duration_since(next_second) + SECOND);
+                next_second = begun + SECOND;
+            }
+            self.own.looks += 1;
+            self.own.longest = self.own.longest.max(begun.elapsed());
+            next = begun + self.pace();
+        }
+    }
+
+    /// How long nothing has to be looked at.
+    fn pace(&self) -> Duration {
+        let wanted = self.ports.values().map(Port::next_look).min().unwrap_or(IDLE);
+        wanted.clamp(self.settings.tick, IDLE)
+    }
+
+    fn look(&mut self) {
+        let Ok(reading) = self.read() else { return };
+        let before = std::mem::replace(&mut self.reading, reading);
+        let now = self.now();
+        let mut all = Vec::new();
+        for (name, port) in &mut self.ports {
+            let told = port.look(&before, &self.reading, &self.losses, now);
+            if !told.is_empty() {
+                all.push((name.clone(), told));
+            }
+        }
+        for (name, told) in all {
+            self.tell_all(&name, told);
+        }
+    }
+
+    /// What is done once a second.
+    fn second(&mut self, over: Duration) {
+        let online = online();
+        if online != self.online {
+            self.online = online;
+            let now = self.now();
+            let mut failed = Vec::new();
+            for (name, port) in &mut self.ports {
+                if let Err(error) = port.configure(port.rule.clone(), now) {
+                    failed.push((name.clone(), in_words(&error)));
+                }
+            }
+            for (name, words) in failed {
+                self.tell(&name, Happened::Said(words));
+            }
+        }
+        for (name, port) in &mut self.ports {
+            let received = self.losses.interface(name).map(|counted| Received {
+                packets: counted.rx_packets,
+                bytes: counted.rx_bytes,
+                dropped: counted.rx_dropped,
+                ..Received::default()
+            });
+            port.roll(over, received);
+        }
+        let cpu = own_cpu_ns();
+        self.own.share = cpu.saturating_sub(self.own.cpu_before) as f64 / over.as_nanos().max(1) as f64;
+        self.own.cpu_before = cpu;
+        let (at, cpus) = (self.reading.at, &self.reading.cpus);
+        let busy = cpus.iter().enumerate().map(|(cpu, now)| {
+            let total = Duration::from_nanos(at).saturating_sub(now.idle);
+            let share = self.busy.get(cpu).map_or(0.0, |(before, _)| {
+                total.saturating_sub(*before).as_secs_f64() / over.as_secs_f64().max(1e-3)
+            });
+            (total, share.min(1.0))
+        });
+        self.busy = busy.collect();
+        // A link that goes down and up again has other queues, of which nothing tells in time.
+        if self.ports.values().any(|port| !port.actuator.is_intact()) || !self.waiting.is_empty() {
+            self.find();
+        }
+    }
+
+    fn answer(&mut self, request: &Request) -> Reply {
+        let refused = |what: String, hint: Option<&str>| Reply::Refused { what, hint: hint.map(str::to_owned) };
+        match request {
+            Request::Status => Reply::Status(Box::new(self.status())),
+            Request::Events { after } => Reply::Events(self.log.after(*after)),
+            Request::Set { interface, changes } => match self.set(interface, changes) {
+                Ok(said) => Reply::Done(said),
+                Err(error) => refused(in_words(&error), None),
+            },
+            Request::Reload => match &self.source {
+                Source::Said => refused("it was started without a file".into(), Some("use `netrig spread set`")),
+                Source::File(_) => Reply::Done(self.reload()),
+            },
+            Request::Stop => Reply::Done(Vec::new()),
+        }
+    }
+
+    fn set(&mut self, interface: &str, changes: &Changes) -> Result<Vec<String>> {
+        let now = self.now();
+        let Some(port) = self.ports.get_mut(interface) else {
+            let taken: Vec<&str> = self.ports.keys().map(String::as_str).collect();
+            let taken = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
+            anyhow::bail!("interface {interface} is not taken by this spreader; taken: {taken}");
+        };
+        let settings = changes.over(&port.rule.settings);
+        settings.check()?;
+        let rule = crate::settings::Rule { settings, ..port.rule.clone() };
+        port.configure(rule, now)?;
+        let status = port.status(now);
+        let said = self.said.entry(interface.to_owned()).or_default();
+        *said = said.with(changes);
+        self.tell(interface, Happened::Said("other settings are requested".into()));
+        let mut lines = Vec::new();
+        if status.differences.is_empty() {
+            lines.push(format!("{interface}: in force as requested, until the spreader ends"));
+        }
+        lines.extend(status.differences.iter().map(|standing| format!("{interface}: {}", standing.difference)));
+        Ok(lines)
+    }
+
+    fn reload(&mut self) -> Vec<String> {
+        let Source::File(path) = &self.source else { return Vec::new() };
+        let new = match Settings::load(path) {
+            Ok(new) => new,
+            Err(error) => return vec![format!("the file is not taken, and nothing changes: {error}")],
+        };
+        let mut lines = vec![format!("{} is in force", path.display())];
+        if new.metrics != self.settings.metrics {
+            lines.push("`metrics` differs, which needs a restart".into());
+        }
+        self.settings = Settings { metrics: self.settings.metrics, ..new };
+        // What was said meanwhile gives way to the file.
+        self.said.clear();
+        let now = self.now();
+        let names: Vec<String> = self.ports.keys().cloned().collect();
+        for name in names {
+            let Some(rule) = self.settings.rule_for(&name).cloned() else {
+                self.leave(&name, "the file names it no more");
+                continue;
+            };
+            let Some(port) = self.ports.get_mut(&name) else { continue };
+            if rule.actuators != port.rule.actuators {
+                self.leave(&name, "to be taken otherwise");
+            } else if let Err(error) = port.configure(rule, now) {
+                lines.push(format!("{name}: {}", in_words(&error)));
+            }
+        }
+        self.find();
+        lines
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let now = self.now();
+        let waiting = |(interface, lacks): (&String, &Vec<Lack>)| Waiting {
+            interface: interface.clone(),
+            lacks: lacks.clone(),
+        };
+        let cpu = |(cpu, (busy, share)): (usize, &(Duration, f64))| CpuLoad {
+            cpu: cpu as u32,
+            busy_ns: busy.as_nanos() as u64,
+            busy: *share,
+        };
+        let online: rig_sys::cpu::CpuSet = self.online.trim().parse().unwrap_or_default();
+        Status {
+            process: std::process::id(),
+            uptime_ms: now.as_millis() as u64,
+            at_ns: self.reading.at,
+            interfaces: self.ports.values().map(|port| port.status(now)).collect(),
+            waiting: self.waiting.iter().map(waiting).collect(),
+            cpus: self.busy.iter().enumerate().map(cpu).filter(|load| online.contains(load.cpu)).collect(),
+            own: Own {
+                cpu_ns: own_cpu_ns(),
+                looks: self.own.looks,
+                longest_look_ns: self.own.longest.as_nanos() as u64,
+                share: self.own.share,
+            },
+        }
+    }
+}
+
+/// Why no interface could be taken, for who starts it.
+///
+/// # Errors
+/// Always.
+pub(super) fn lacking(waiting: &BTreeMap<String, Vec<Lack>>) -> Result<()> {
+    let words = |(name, lacks): (&String, &Vec<Lack>)| {
+        let lacks: Vec<String> = lacks.iter().map(|lack| format!("{}: {}", lack.kind, lack.why)).collect();
+        format!("{name}: {}", lacks.join("; "))
+    };
+    let all: Vec<String> = waiting.iter().map(words).collect();
+    Err(anyhow::anyhow!("{}", all.join("\n  "))).context("no interface can be taken")
+}

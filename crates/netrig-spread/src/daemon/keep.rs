@@ -1,0 +1,147 @@
+//! What interfaces had before they were taken, in a file, because whoever puts it back may be another process: a guard, which
+//! sees that this one was killed, or the next spreader.
+
+use std::fs;
+use std::io::{self, Read};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::run_directory;
+use rig_cli::streams::note;
+use rig_sys::netlink::Netlink;
+use rig_sys::netns::NetNs;
+use rig_sys::process::in_own_session;
+use serde::{Deserialize, Serialize};
+
+use crate::actuator::Before;
+use crate::place::Place;
+
+/// An interface that was taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Taken {
+    /// Its number, by which another one of its name is known.
+    index: u32,
+    before: Before,
+}
+
+/// All that is to be put back.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// None of a spreader whose namespace goes with it.
+    place: Option<Place>,
+    taken: Vec<Taken>,
+}
+
+impl Kept {
+    pub(super) fn new(place: Option<Place>) -> Self {
+        Self { place, taken: Vec::new() }
+    }
+
+    /// What another process has left, if it has.
+    fn recall(place: &Place) -> Self {
+        let taken = fs::read(place.kept()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Self { place: Some(place.clone()), taken: taken.unwrap_or_default() }
+    }
+
+    /// Remembers one, in the file before it is relied on.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn add(&mut self, index: u32, before: Before) -> Result<()> {
+        self.taken.retain(|taken| taken.index != index);
+        self.taken.push(Taken { index, before });
+        self.write()
+    }
+
+    /// Puts back one, and forgets it.
+    ///
+    /// # Errors
+    /// When some of it could not be put back.
+    pub(super) fn give_back(&mut self, index: u32) -> Result<()> {
+        let (one, others) = std::mem::take(&mut self.taken).into_iter().partition(|taken| taken.index == index);
+        self.taken = others;
+        let one: Vec<Taken> = one;
+        let outcome = one.iter().try_for_each(Taken::put_back);
+        self.write()?;
+        outcome
+    }
+
+    /// Puts back all: what could not be, in words.
+    pub(super) fn give_back_all(&mut self) -> Vec<String> {
+        let mut failed = Vec::new();
+        for taken in std::mem::take(&mut self.taken) {
+            if let Err(error) = taken.put_back() {
+                let words = rig_cli::exit::in_words(&error);
+                failed.push(format!("{} could not be left as it was: {words}", taken.before.interface()));
+            }
+        }
+        if let Err(error) = self.write() {
+            failed.push(rig_cli::exit::in_words(&error));
+        }
+        failed
+    }
+
+    fn write(&self) -> Result<()> {
+        let Some(place) = &self.place else { return Ok(()) };
+        let path = place.kept();
+        let written = if self.taken.is_empty() {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        } else {
+            run_directory::replace(&path, &serde_json::to_vec(&self.taken)?)
+        };
+        written.with_context(|| format!("write {}", path.display()))
+    }
+}
+
+impl Taken {
+    /// The interface may be gone, and another one have its name.
+    fn put_back(&self) -> Result<()> {
+        let name = self.before.interface();
+        if Netlink::here()?.index(name).ok() != Some(self.index) {
+            return Ok(());
+        }
+        self.before.restore(&NetNs::of_current_thread()?)
+    }
+}
+
+/// Puts back what another spreader of this namespace has left, which was killed together with its guard. To be called with
+/// the lock held.
+pub(super) fn put_back_of_others(place: &Place) {
+    let mut kept = Kept::recall(place);
+    if kept.taken.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = kept.taken.iter().map(|taken| taken.before.interface()).collect();
+    note(format_args!("the spreader before was killed; what it had taken is put back first: {}", names.join(", ")));
+    for failed in kept.give_back_all() {
+        note(failed);
+    }
+}
+
+/// A process that waits for the end of this one, and then puts back what is left.
+///
+/// # Errors
+/// When it cannot be started.
+pub(super) fn start_guard() -> Result<Child> {
+    let own = std::env::current_exe().context("find this program")?;
+    let mut command = Command::new(own);
+    command.args(["spread", "guard"]).current_dir("/");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    in_own_session(&mut command).spawn().context("start the process that puts interfaces back when this one is killed")
+}
+
+/// What that process does.
+pub(crate) fn guard() -> Result<Exit, Failure> {
+    // The other end closes with the spreader, however it ends.
+    let mut nothing = Vec::new();
+    io::stdin().read_to_end(&mut nothing).context("wait for the spreader").or_exit(Exit::Failed)?;
+    let place = Place::here().or_exit(Exit::Failed)?;
+    // The next spreader puts it back itself.
+    let Ok(_lock) = place.lock() else { return Ok(Exit::Done) };
+    let failed = Kept::recall(&place).give_back_all();
+    Ok(if failed.is_empty() { Exit::Done } else { Exit::Failed })
+}

@@ -1,0 +1,356 @@
+//! One interface: what was seen of it goes to the policy, what that decides to the actuator.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rig_datapath::receive::Reading;
+use rig_spread::{Config, CpuSeen, Event, Move, Observation, Standing, State, carry_over, plan};
+
+use super::losses::Losses;
+use super::machine::machine;
+use super::record::Record;
+use crate::actuator::{Actuator, Device, Lack, Placing};
+use crate::message::{Cpu, Entry, Happened, Interface, Moves, Received};
+use crate::settings::Rule;
+
+/// An interface that was taken.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) device: Device,
+    pub(super) index: u32,
+    /// The place of its first queue in readings.
+    pub(super) first: u32,
+    pub(super) actuator: Box<dyn Actuator>,
+    pub(super) lacks: Vec<Lack>,
+    pub(super) rule: Rule,
+    config: Config,
+    state: State,
+    standing: Vec<Standing>,
+    totals: Totals,
+    /// Those of a second ago, and how long that is.
+    before: Totals,
+    rates: Rates,
+    record: Option<Record>,
+}
+
+/// Since the interface was taken.
+#[derive(Debug, Clone, Default)]
+struct Totals {
+    entries: Vec<EntryTotals>,
+    cpus: BTreeMap<u32, CpuTotals>,
+    received: Received,
+    moves: Moves,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct EntryTotals {
+    packets: u64,
+    cost: Option<Duration>,
+    moves: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct CpuTotals {
+    packets: u64,
+    distributing: Duration,
+    processing: Duration,
+    other: Duration,
+}
+
+/// What became of the last second.
+#[derive(Debug, Clone, Default)]
+struct Rates {
+    entries: Vec<(f64, Option<f64>)>,
+    cpus: BTreeMap<u32, [f64; 4]>,
+    received: [f64; 3],
+}
+
+/// Things that happened, for the log.
+pub(super) type Told = Vec<Happened>;
+
+impl Port {
+    /// With all entries where the policy wants them without load.
+    ///
+    /// # Errors
+    /// Where the kernel does not tell of its CPUs.
+    pub(super) fn new(
+        device: Device,
+        index: u32,
+        first: u32,
+        actuator: Box<dyn Actuator>,
+        lacks: Vec<Lack>,
+        rule: Rule,
+        now: Duration,
+    ) -> anyhow::Result<(Self, Told)> {
+        let config = Config::new(&rule.settings, rule.tuning, machine(&device)?, actuator.abilities());
+        let state = State::new(&config);
+        let standing = carry_over(&[], &config.effective.differences, now);
+        let totals = Totals { entries: vec![EntryTotals::default(); state.table.len()], ..Totals::default() };
+        let before = totals.clone();
+        let rates = Rates::default();
+        let mut port = Self {
+            device,
+            index,
+            first,
+            actuator,
+            lacks,
+            rule,
+            config,
+            state,
+            standing,
+            totals,
+            before,
+            rates,
+            record: None,
+        };
+        let mut told = vec![Happened::Said(port.words())];
+        port.place_all(&mut told);
+        Ok((port, told))
+    }
+
+    /// What it was taken by.
+    fn words(&self) -> String {
+        let (kind, entries) = (self.actuator.kind(), self.state.table.len());
+        let mode = self.config.effective.mode;
+        match entries {
+            0 => format!("looked at and left as it is ({kind})"),
+            1 => format!("taken by {kind}: 1 entry, {mode}"),
+            _ => format!("taken by {kind}: {entries} entries, {mode}"),
+        }
+    }
+
+    /// Places in readings that it takes.
+    pub(super) fn places(&self) -> u32 {
+        self.actuator.queues() as u32
+    }
+
+    pub(super) fn record_to(&mut self, record: Record) {
+        self.record = Some(record.begin(&self.config, &self.state));
+    }
+
+    fn place_all(&mut self, told: &mut Told) {
+        let placings: Vec<Placing> =
+            self.state.table.iter().enumerate().map(|(entry, &cpu)| Placing { entry, cpu }).collect();
+        for (placing, outcome) in placings.iter().zip(self.actuator.apply(&placings)) {
+            if let Err(error) = outcome {
+                self.totals.moves.failed += 1;
+                told.push(Happened::Failed {
+                    entry: Some(placing.entry as u32),
+                    to: placing.cpu,
+                    why: rig_cli::exit::in_words(&error),
+                });
+            }
+        }
+    }
+
+    /// Other settings, or other CPUs.
+    ///
+    /// # Errors
+    /// Where the kernel does not tell of its CPUs.
+    pub(super) fn configure(&mut self, rule: Rule, now: Duration) -> anyhow::Result<()> {
+        let config = Config::new(&rule.settings, rule.tuning, machine(&self.device)?, self.actuator.abilities());
+        self.standing = carry_over(&self.standing, &config.effective.differences, now);
+        self.rule = rule;
+        if config != self.config {
+            self.config = config;
+            if let Some(record) = &mut self.record {
+                record.config(&self.config);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what was done between two readings, and moves what has to move.
+    pub(super) fn look(&mut self, before: &Reading, after: &Reading, losses: &Losses, now: Duration) -> Told {
+        let seen = self.observe(before, after, losses);
+        let mut told = Told::new();
+        if self.config.abilities.entries == 0 {
+            return told;
+        }
+        if let Some(record) = &mut self.record {
+            record.seen(now, &seen);
+        }
+        let (state, moves, events) = plan(std::mem::take(&mut self.state), &seen, &self.config, now);
+        self.state = state;
+        self.carry_out(&moves, &mut told);
+        for event in events {
+            if let Event::Undone { moves, .. } = &event {
+                self.totals.moves.undone += u64::from(*moves);
+            }
+            told.push(Happened::Event(event));
+        }
+        told
+    }
+
+    fn carry_out(&mut self, moves: &[Move], told: &mut Told) {
+        let of_entries: Vec<(&Move, Placing)> = moves
+            .iter()
+            .filter_map(|moved| Some((moved, Placing { entry: moved.entry? as usize, cpu: moved.to })))
+            .collect();
+        let placings: Vec<Placing> = of_entries.iter().map(|(_, placing)| *placing).collect();
+        for ((moved, placing), outcome) in of_entries.iter().zip(self.actuator.apply(&placings)) {
+            match outcome {
+                Ok(()) => {
+                    *self.totals.moves.total.entry(moved.why).or_default() += 1;
+                    self.totals.moves.paid += u64::from(moved.paid);
+                    if let Some(entry) = self.totals.entries.get_mut(placing.entry) {
+                        entry.moves += 1;
+                    }
+                    told.push(Happened::Moved(**moved));
+                }
+                Err(error) => {
+                    self.totals.moves.failed += 1;
+                    self.state = std::mem::take(&mut self.state).failed(moved.entry);
+                    if let Some(record) = &mut self.record {
+                        record.failed(moved.entry);
+                    }
+                    let why = rig_cli::exit::in_words(&error);
+                    told.push(Happened::Failed { entry: moved.entry, to: moved.to, why });
+                }
+            }
+        }
+        // Where packets come first is the kernel's choice: no actuator moves it.
+        for moved in moves.iter().filter(|moved| moved.entry.is_none()) {
+            told.push(Happened::Moved(*moved));
+        }
+    }
+
+    fn observe(&mut self, before: &Reading, after: &Reading, losses: &Losses) -> Observation {
+        let over = Duration::from_nanos(after.at.saturating_sub(before.at));
+        let entries = self.actuator.seen(before, after);
+        self.totals.entries.resize(entries.len(), EntryTotals::default());
+        // Of entries that the policy does not place, the kernel is asked.
+        let placed = if self.state.table.is_empty() { self.actuator.placed().unwrap_or_default() } else { Vec::new() };
+        for (index, (total, seen)) in self.totals.entries.iter_mut().zip(&entries).enumerate() {
+            total.packets += seen.packets;
+            total.cost = seen.cost.map(|cost| total.cost.unwrap_or_default() + cost).or(total.cost);
+            let cpu = self.state.table.get(index).copied().or(placed.get(index).copied().flatten());
+            if let Some(cpu) = cpu {
+                self.totals.cpus.entry(cpu).or_default().packets += seen.packets;
+            }
+        }
+        let mut cpus = Vec::new();
+        for cpu in self.config.machine.cpus.iter().filter(|cpu| cpu.online).map(|cpu| cpu.number) {
+            let idle = |reading: &Reading| reading.cpus.get(cpu as usize).map(|cpu| cpu.idle).unwrap_or_default();
+            let busy = over.saturating_sub(idle(after).saturating_sub(idle(before)));
+            let distributing = self.actuator.distributing(before, after, cpu);
+            let processing = self.actuator.processing(before, after, cpu);
+            let other = busy.saturating_sub(distributing + processing);
+            let total = self.totals.cpus.entry(cpu).or_default();
+            total.distributing += distributing;
+            total.processing += processing;
+            total.other += other;
+            let (lost, squeezed) = losses.of(cpu);
+            // A CPU without a moment's rest, on which packets were handled, never found its queue empty.
+            let standing_queue = busy >= over.mul_f64(0.99) && distributing + processing > over.mul_f64(0.05);
+            cpus.push(CpuSeen { number: cpu, distributing, processing, other, lost, squeezed, standing_queue });
+        }
+        let lost = losses.of_interface(&self.device.name);
+        if lost > 0
+            && let Some(fullest) = cpus.iter_mut().max_by_key(|cpu| cpu.distributing + cpu.processing)
+        {
+            fullest.lost += lost;
+        }
+        Observation { over, entries, cpus }
+    }
+
+    /// A second is over.
+    pub(super) fn roll(&mut self, over: Duration, received: Option<Received>) {
+        if let Some(received) = received {
+            self.totals.received = received;
+        }
+        let seconds = over.as_secs_f64().max(1e-3);
+        let (now, then) = (&self.totals, &self.before);
+        let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        let share = |now: Duration, then: Duration| now.saturating_sub(then).as_secs_f64() / seconds;
+        let entry = |(index, now): (usize, &EntryTotals)| {
+            let then = then.entries.get(index).copied().unwrap_or_default();
+            let packets = now.packets.saturating_sub(then.packets);
+            let cost = now.cost.map(|cost| cost.saturating_sub(then.cost.unwrap_or_default()));
+            let each = cost.filter(|_| packets > 0).map(|cost| cost.as_nanos() as f64 / packets as f64);
+            (per_second(now.packets, then.packets), each)
+        };
+        let cpu = |(&cpu, now): (&u32, &CpuTotals)| {
+            let then = then.cpus.get(&cpu).copied().unwrap_or_default();
+            let shares = [
+                per_second(now.packets, then.packets),
+                share(now.distributing, then.distributing),
+                share(now.processing, then.processing),
+                share(now.other, then.other),
+            ];
+            (cpu, shares)
+        };
+        let (got, had) = (now.received, then.received);
+        self.rates = Rates {
+            entries: now.entries.iter().enumerate().map(entry).collect(),
+            cpus: now.cpus.iter().map(cpu).collect(),
+            received: [
+                per_second(got.packets, had.packets),
+                per_second(got.bytes, had.bytes) * 8.0,
+                per_second(got.dropped, had.dropped),
+            ],
+        };
+        self.before = self.totals.clone();
+    }
+
+    /// When to look again.
+    pub(super) fn next_look(&self) -> Duration {
+        if self.config.abilities.entries == 0 { Duration::from_millis(100) } else { self.state.next_look(&self.config) }
+    }
+
+    pub(super) fn status(&self, now: Duration) -> Interface {
+        let placed = self.actuator.placed().unwrap_or_default();
+        let cpu_of = |entry: usize| self.state.table.get(entry).copied().or(placed.get(entry).copied().flatten());
+        let entry = |(index, total): (usize, &EntryTotals)| {
+            let last = self.state.entries.get(index).and_then(|entry| entry.last);
+            let (packets_per_s, cost_ns_per_packet) = self.rates.entries.get(index).copied().unwrap_or_default();
+            Entry {
+                entry: index as u32,
+                receive_processor: cpu_of(index).map_or(-1, i64::from),
+                packets: total.packets,
+                cost_ns: total.cost.map(|cost| cost.as_nanos() as u64),
+                packets_per_s,
+                cost_ns_per_packet,
+                moves: total.moves,
+                last_move_ms: last.map(|last| now.saturating_sub(last.at).as_millis() as u64),
+                last_why: last.map(|last| last.why),
+            }
+        };
+        let count = self.totals.entries.len();
+        let cpu = |cpu: &rig_spread::Cpu| {
+            let total = self.totals.cpus.get(&cpu.number).copied().unwrap_or_default();
+            let [packets_per_s, distributing, processing, other] =
+                self.rates.cpus.get(&cpu.number).copied().unwrap_or_default();
+            Cpu {
+                cpu: cpu.number,
+                base: self.config.abilities.entries > 0 && cpu.number == self.state.base,
+                entries: (0..count).filter(|&entry| cpu_of(entry) == Some(cpu.number)).count() as u32,
+                packets: total.packets,
+                distributing_ns: total.distributing.as_nanos() as u64,
+                processing_ns: total.processing.as_nanos() as u64,
+                other_ns: total.other.as_nanos() as u64,
+                packets_per_s,
+                distributing,
+                processing,
+                other,
+            }
+        };
+        let [packets_per_s, bits_per_s, dropped_per_s] = self.rates.received;
+        Interface {
+            name: self.device.name.clone(),
+            index: self.index,
+            actuator: self.actuator.kind(),
+            abilities: self.config.abilities,
+            lacks: self.lacks.clone(),
+            requested: self.rule.settings.clone(),
+            effective: self.config.effective.clone(),
+            differences: self.standing.clone(),
+            situation: self.state.situation,
+            base: self.state.base,
+            moves: self.totals.moves.clone(),
+            entries: self.totals.entries.iter().enumerate().map(entry).collect(),
+            cpus: self.config.machine.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect(),
+            received: Received { packets_per_s, bits_per_s, dropped_per_s, ..self.totals.received },
+        }
+    }
+}
