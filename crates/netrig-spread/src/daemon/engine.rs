@@ -244,6 +244,7 @@ impl Engine {
                     for line in self.reload() {
                         note(line);
                     }
+                    next = Instant::now();
                     continue;
                 }
                 Ok(Event::Changed) => {
@@ -253,6 +254,9 @@ impl Engine {
                 Ok(Event::Ask(ask)) => {
                     if ask.request == Request::Stop {
                         return Some(ask);
+                    }
+                    if matches!(ask.request, Request::Set { .. } | Request::Reload) {
+                        next = Instant::now();
                     }
                     let reply = self.answer(&ask.request);
                     // Whoever asked may be gone.

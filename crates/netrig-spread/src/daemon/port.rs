@@ -257,6 +257,10 @@ impl Port {
     /// A second is over.
     pub(super) fn roll(&mut self, over: Duration, received: Option<Received>) {
         if let Some(received) = received {
+            if self.totals.received == Received::default() {
+                // What it had before it was taken is no rate of now.
+                self.before.received = received;
+            }
             self.totals.received = received;
         }
         let seconds = over.as_secs_f64().max(1e-3);
