@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-study", &["rig-cli", "rig-datapath", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
     ("rig-report", &["rig-cli", "rig-load", "rig-packet", "rig-stats", "rig-study", "rig-sys"]),
     ("netrig-lb", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
+    ("netrig-spread", &["rig-cli", "rig-datapath", "rig-spread", "rig-stats", "rig-sys"]),
     ("netrig-vrouter", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
     ("netrig-tools", &["rig-cli", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
     (
@@ -37,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "netrig-ends",
             "netrig-lb",
+            "netrig-spread",
             "netrig-tools",
             "netrig-vrouter",
             "rig-cli",
@@ -61,6 +63,7 @@ const ANYHOW: &[&str] = &[
     "netrig",
     "netrig-ends",
     "netrig-lb",
+    "netrig-spread",
     "netrig-tools",
     "netrig-vrouter",
     "rig-cli",
