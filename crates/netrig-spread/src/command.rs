@@ -19,6 +19,7 @@ use crate::daemon::{self, Run};
 use crate::message::{Interface, Request, Status};
 use crate::place::Place;
 use crate::settings::{Changes, Pattern, Rule, Settings};
+use crate::simulate::{self, Simulate};
 use crate::{listing, metrics};
 
 /// The receive spreader
@@ -83,6 +84,11 @@ enum Command {
     },
     /// All counters as OpenMetrics text
     Metrics,
+    /// The policy on simulated machines of 16 to 64 CPUs, beside rules of other programs and the fewest CPUs that would do
+    ///
+    /// The scenarios are the activities of Microsoft's validation guide and what a receive path meets beside them; costs
+    /// are those of the guide's machine.
+    Simulate(Simulate),
     /// End the running spreader
     Stop,
     /// Waits for the end of the spreader that started it
@@ -143,6 +149,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Base { interface } => done(&listing::bases(&of(interface.as_deref())?)),
         Command::Events { interface, follow, how } => events(interface.as_deref(), follow, how.json),
         Command::Metrics => done(&metrics::render(&client::status()?)),
+        Command::Simulate(asked) => simulate::execute(asked),
         Command::Stop => stop(),
         Command::Guard => daemon::guard(),
     }

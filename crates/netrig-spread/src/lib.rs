@@ -19,6 +19,7 @@ pub mod message;
 mod metrics;
 pub mod place;
 pub mod settings;
+mod simulate;
 
 pub use daemon::service::{Body, Service};
 use rig_cli::schema::{Schema, described};
