@@ -61,6 +61,7 @@ enum Command {
         how: How,
     },
     /// CPUs and entries: what they do, and where entries are
+    #[command(visible_alias = "status")]
     Show {
         /// This one alone
         interface: Option<String>,
@@ -158,7 +159,8 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
 fn run(arguments: RunArgs) -> Result<Exit, Failure> {
     let RunArgs { interfaces, file, actuator, changes, metrics, record } = arguments;
     if interfaces.is_empty() && (!changes.is_empty() || !actuator.is_empty()) {
-        let error = anyhow!("settings on the command line are of interfaces that are named there: name them, or use the file");
+        let error =
+            anyhow!("settings on the command line are of interfaces that are named there: name them, or use the file");
         return Err(Failure::new(Exit::BadInput, error));
     }
     let settings = changes.over(&rig_spread::Settings::default());

@@ -61,7 +61,11 @@ fn of_interface(text: &mut String, interface: &Interface) {
     let Interface { name, actuator, effective, situation, base, received, moves, .. } = interface;
     let used = interface.cpus.iter().filter(|cpu| cpu.packets_per_s > 0.0).count();
     let entries = interface.entries.len();
-    line!(text, "{name}: {}, {situation}, {entries} entries by {actuator}, {used} CPUs in use, base CPU {base}", effective.mode);
+    line!(
+        text,
+        "{name}: {}, {situation}, {entries} entries by {actuator}, {used} CPUs in use, base CPU {base}",
+        effective.mode
+    );
     let total: u64 = moves.total.values().sum();
     line!(
         text,
@@ -155,12 +159,7 @@ pub(crate) fn settings(status: &Status) -> String {
                 requested.base.map_or("any".to_owned(), |base| base.to_string()),
                 effective.base.to_string(),
             ),
-            (
-                "cpus",
-                "",
-                requested.cpus.as_ref().map_or("any".to_owned(), |cpus| list(cpus)),
-                list(&effective.cpus),
-            ),
+            ("cpus", "", requested.cpus.as_ref().map_or("any".to_owned(), |cpus| list(cpus)), list(&effective.cpus)),
         ];
         line!(text, "{} by {}: {}", interface.name, interface.actuator, interface.actuator.told());
         line!(text, "  {:<27}{:<30}{:<13}in force", "setting", "Windows' name", "requested");

@@ -194,12 +194,7 @@ pub struct Lack {
 ///
 /// # Errors
 /// Why it cannot have it; it is left as it was.
-pub(crate) fn take(
-    kind: Kind,
-    device: &Device,
-    receive: &Arc<Receive>,
-    first: u32,
-) -> Result<Box<dyn Actuator>, Lack> {
+pub(crate) fn take(kind: Kind, device: &Device, receive: &Arc<Receive>, first: u32) -> Result<Box<dyn Actuator>, Lack> {
     let taken = match kind {
         Kind::Napi => Threads::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
         Kind::Rps => Masks::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),

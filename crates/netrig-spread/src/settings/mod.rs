@@ -56,7 +56,12 @@ pub struct Rule {
 impl Rule {
     /// With all defaults.
     pub fn of(name: Pattern) -> Self {
-        Self { name, actuators: Kind::ALL.to_vec(), settings: rig_spread::Settings::default(), tuning: Tuning::default() }
+        Self {
+            name,
+            actuators: Kind::ALL.to_vec(),
+            settings: rig_spread::Settings::default(),
+            tuning: Tuning::default(),
+        }
     }
 }
 
@@ -126,7 +131,11 @@ impl Settings {
         if let Some(tick) = &letter.tick {
             let Span(asked) = *tick.as_ref();
             if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&asked) {
-                return Err(wrong(tick.span(), format!("a tick of {} is not between 1 ms and 1 s", tick.as_ref()), None));
+                return Err(wrong(
+                    tick.span(),
+                    format!("a tick of {} is not between 1 ms and 1 s", tick.as_ref()),
+                    None,
+                ));
             }
             settings.tick = asked;
         }

@@ -128,9 +128,9 @@ fn strip(area: &Area<'_>, seconds: f64, course: &Course) -> Result<()> {
             bars.push((from, seconds, cpu));
         }
         let low = entry as f64;
-        let boxes = bars.into_iter().map(|(from, to, cpu)| {
-            Rectangle::new([(from, low + 0.08), (to, low + 0.92)], colour(cpu).filled())
-        });
+        let boxes = bars
+            .into_iter()
+            .map(|(from, to, cpu)| Rectangle::new([(from, low + 0.08), (to, low + 0.92)], colour(cpu).filled()));
         chart.draw_series(boxes).map_err(told)?;
     }
     let moved: BTreeSet<u64> = course.moves.iter().map(|(at, _)| *at / 100).collect();
