@@ -13,6 +13,7 @@
 //! fractions of one CPU.
 #![forbid(unsafe_code)]
 
+mod average;
 pub mod effective;
 pub mod event;
 pub mod machine;
@@ -20,6 +21,7 @@ mod nanos;
 pub mod observation;
 pub mod plan;
 pub mod settings;
+pub mod simulate;
 pub mod state;
 pub mod trace;
 
