@@ -100,11 +100,12 @@ impl Look<'_> {
             .filter(|at| self.places[*at].may && !self.places[*at].avoided && self.places[*at].entries > 0)
             .collect();
         let near = |at: usize| self.places[at].node == self.places[0].node;
-        let mine = |at: usize| -> f64 {
-            let here = (0..self.at.len()).filter(|entry| self.at[*entry] == Some(at));
-            here.map(|entry| self.state.entries[entry].slow.get()).sum()
-        };
-        let full: Vec<f64> = (0..self.places.len()).map(mine).collect();
+        let mut full = vec![0.0; self.places.len()];
+        for (entry, at) in self.at.iter().enumerate() {
+            if let Some(at) = at {
+                full[*at] += self.state.entries[entry].slow.get();
+            }
+        }
         chosen.sort_by(|a, b| {
             let quiet = |at: usize| self.places[at].other_slow < lo / 2.0;
             (quiet(*b).cmp(&quiet(*a))).then(near(*b).cmp(&near(*a))).then(full[*b].total_cmp(&full[*a])).then(a.cmp(b))
@@ -131,6 +132,8 @@ impl Look<'_> {
         if chosen.is_empty() || chosen.len() > effective.max_queue_pairs as usize {
             return None;
         }
+        let mut allowed = vec![false; self.places.len()];
+        chosen.iter().for_each(|at| allowed[*at] = true);
         let mut order: Vec<usize> = (0..self.at.len()).collect();
         let load_of = |entry: usize| self.state.entries[entry].slow.get() * scale;
         order.sort_by(|a, b| load_of(*b).total_cmp(&load_of(*a)).then(a.cmp(b)));
@@ -141,7 +144,7 @@ impl Look<'_> {
             let on = |to: usize| self.as_load(load_of(entry), from, to);
             let fits =
                 |to: usize, loads: &[f64]| loads[to] + on(to) <= lo || (on(to) > lo && loads[to] < EMPTY && !taken[to]);
-            let here = chosen.contains(&from) && fits(from, &loads);
+            let here = allowed[from] && fits(from, &loads);
             let idle = load_of(entry) == 0.0;
             let to = if (here && (stay || idle)) || self.barred(entry) {
                 from
