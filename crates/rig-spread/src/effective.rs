@@ -265,7 +265,8 @@ pub(crate) fn in_order(machine: &Machine, usable: &BTreeSet<u32>, base: u32) -> 
         let cpu = at(number);
         let sibling = !taken.insert(cpu.core);
         let far = cpu.numa_node != here.numa_node;
-        keyed.push((sibling, far, cpu.last_level_cache != here.last_level_cache, number == 0, number));
+        // From the base on upwards: interfaces with different bases do not all go to the same CPUs first.
+        keyed.push((sibling, far, cpu.last_level_cache != here.last_level_cache, number == 0, number < base, number));
     }
     keyed.sort_unstable();
     std::iter::once(base).chain(keyed.into_iter().map(|(.., number)| number)).collect()

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::effective::Difference;
 use crate::nanos;
+use crate::settings::Mode;
 
 /// An entry, or the base, goes to another CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -126,7 +127,7 @@ pub enum Event {
         /// Distinct CPUs that entries with traffic are on.
         cpus: u32,
     },
-    /// Fewer CPUs were too few within 30 s: the next attempt waits longer. In ns.
+    /// Fewer CPUs were soon too few: the next attempt waits longer. In ns.
     HoldDoubled {
         #[serde(with = "nanos")]
         #[schemars(with = "u64")]
@@ -141,7 +142,7 @@ pub enum Event {
     /// So many moves wait, because as many as are allowed in a minute were made.
     BudgetUsedUp { waiting: u32 },
     /// What is in force differs from before; the differences to what was asked for, as they are now.
-    Settings { differences: Vec<Difference> },
+    Settings { mode: Mode, differences: Vec<Difference> },
     /// An entry needs more than one CPU has, and cannot be divided.
     Elephant { entry: u32, cpu: u32, load: f64 },
     /// The base CPU is full with distributing alone: more throughput needs hardware that places packets.
@@ -168,8 +169,8 @@ pub enum Worse {
     Losses { before: f64, after: f64 },
     /// Fewer packets were processed, while packets waited.
     Throughput { before: f64, after: f64 },
-    /// What moved got slower, what stayed did not.
-    MovedEntries { before: f64, after: f64 },
+    /// What moved to a CPU got slower there, all else did not.
+    MovedEntries { cpu: u32, before: f64, after: f64 },
 }
 
 impl fmt::Display for Worse {
@@ -179,8 +180,8 @@ impl fmt::Display for Worse {
             Self::Throughput { before, after } => {
                 write!(f, "throughput fell from {before:.0}/s to {after:.0}/s although packets waited")
             }
-            Self::MovedEntries { before, after } => {
-                write!(f, "what was moved fell from {before:.0}/s to {after:.0}/s, the rest did not")
+            Self::MovedEntries { cpu, before, after } => {
+                write!(f, "what went to CPU {cpu} fell from {before:.0}/s to {after:.0}/s, the rest did not")
             }
         }
     }
@@ -214,15 +215,12 @@ impl fmt::Display for Event {
             Self::BudgetUsedUp { waiting } => {
                 write!(f, "{} put off: the moves of this minute are used up", Counted(*waiting, "move", "moves"))
             }
-            Self::Settings { differences } if differences.is_empty() => {
-                write!(f, "settings in force changed: all as requested")
-            }
-            Self::Settings { differences } => {
-                write!(f, "settings in force changed; ")?;
-                for (index, difference) in differences.iter().enumerate() {
-                    write!(f, "{}{difference}", if index == 0 { "" } else { "; " })?;
+            Self::Settings { mode, differences } => {
+                write!(f, "settings in force changed: mode {mode}")?;
+                if differences.is_empty() {
+                    write!(f, ", all as requested")?;
                 }
-                Ok(())
+                differences.iter().try_for_each(|difference| write!(f, "; {difference}"))
             }
             Self::Elephant { entry, cpu, load } => write!(
                 f,

@@ -1,7 +1,7 @@
 //! Which CPU processes which packets: the policy of the receive spreader, and its simulator. No clock, no I/O.
 //!
 //! Packets of an interface fall into **entries** by a hash of their flow, and each entry has a CPU that processes them.
-//! [`plan`] decides which entry moves where: spread over CPUs under load, all on one CPU when that will do, and, with no
+//! [`plan()`] decides which entry moves where: spread over CPUs under load, all on one CPU when that will do, and, with no
 //! load, **parked**: spread ahead, so that the next burst finds many CPUs at once. What decides is a pure function of what
 //! was seen, so that a daemon, the simulator ([`simulate`]) and the replay of a recorded trace ([`trace`]) do the same.
 //!
@@ -13,6 +13,7 @@
 //! fractions of one CPU.
 #![forbid(unsafe_code)]
 
+mod average;
 pub mod effective;
 pub mod event;
 pub mod machine;
@@ -20,6 +21,7 @@ mod nanos;
 pub mod observation;
 pub mod plan;
 pub mod settings;
+pub mod simulate;
 pub mod state;
 pub mod trace;
 

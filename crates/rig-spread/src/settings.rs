@@ -128,7 +128,7 @@ pub struct Tuning {
     pub hold: Span,
     /// What doubling of `hold` ends at.
     pub most_hold: Span,
-    /// Fewer CPUs that prove too few within this time double `hold`.
+    /// Fewer CPUs that prove too few within this time, or within `hold` where that is longer, double `hold`.
     pub regret: Span,
     /// After so long without such a mistake, `hold` is as at the beginning.
     pub forgive: Span,
@@ -153,8 +153,10 @@ pub struct Tuning {
     pub distribute_factor: f64,
     /// How long after moves their effect is watched, to take them back.
     pub watch: Span,
-    /// How long moves that were taken back or refused are not tried again.
+    /// How long CPUs are avoided to which moves were taken back.
     pub grudge: Span,
+    /// How long a move that the actuator refused is not tried again.
+    pub retry: Span,
 }
 
 impl Default for Tuning {
@@ -163,15 +165,15 @@ impl Default for Tuning {
         let seconds = |seconds| Span(Duration::from_secs(seconds));
         Self {
             hi: 0.85,
-            lo: 0.75,
-            fill: 0.72,
+            lo: 0.78,
+            fill: 0.75,
             park_rate: 100.0,
             park_after: seconds(1),
             park_cpus: 8,
             keep_parked: seconds(2),
-            hold: seconds(10),
+            hold: seconds(3),
             most_hold: seconds(60),
-            regret: seconds(30),
+            regret: seconds(5),
             forgive: seconds(300),
             dwell: millis(200),
             looks: 2,
@@ -184,6 +186,7 @@ impl Default for Tuning {
             distribute_factor: 0.35,
             watch: seconds(1),
             grudge: seconds(30),
+            retry: seconds(2),
         }
     }
 }
@@ -269,7 +272,7 @@ mod tests {
             ("hidden", Tuning { hidden: 0.5, ..good }),
             ("numa_factor", Tuning { numa_factor: f64::INFINITY, ..good }),
             ("park_after", Tuning { park_after: zero, ..good }),
-            ("most_hold", Tuning { most_hold: Span(Duration::from_secs(5)), ..good }),
+            ("most_hold", Tuning { most_hold: Span(Duration::from_secs(2)), ..good }),
             ("park_cpus", Tuning { park_cpus: 0, ..good }),
             ("looks", Tuning { looks: 0, ..good }),
         ];

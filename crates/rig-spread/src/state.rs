@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::effective::Config;
+use crate::average::Average;
+use crate::effective::{Config, Effective};
 use crate::event::{Event, Situation, Why};
 use crate::nanos;
 use crate::settings::Mode;
@@ -19,8 +20,26 @@ pub struct State {
     pub base: u32,
     pub situation: Situation,
     pub entries: Vec<EntryState>,
+    /// How long the load has to be low now until fewer CPUs are tried, in ns.
+    #[serde(with = "nanos")]
+    pub hold: Duration,
+    pub(crate) cpus: Vec<CpuState>,
+    pub(crate) costs: Costs,
+    pub(crate) totals: Totals,
+    pub(crate) times: Times,
+    /// Moves of entries with traffic in the last minute: when, and how many.
+    pub(crate) paid: Vec<(u64, u32)>,
+    pub(crate) watch: Option<Watch>,
+    /// CPUs that nothing goes to, and since when, in ns.
+    pub(crate) avoid: Vec<(u32, u64)>,
+    /// Limits that were told of, and when (ns), so that none is repeated at every look.
+    pub(crate) told: Vec<(Limit, u64)>,
+    /// What was in force at the last look.
+    pub(crate) in_force: Option<Effective>,
     /// Told at the next look.
     pub(crate) untold: Vec<Event>,
+    /// Where the base was before its last move, and when that was, in ns.
+    pub(crate) base_before: Option<(u32, u64)>,
 }
 
 /// What is known of an entry.
@@ -28,9 +47,13 @@ pub struct State {
 pub struct EntryState {
     /// Its last move; none since the state was made.
     pub last: Option<LastMove>,
-    /// When the actuator last refused to move it.
+    /// When the actuator last refused to move it, in ns.
     #[serde(with = "nanos::option")]
     pub refused: Option<Duration>,
+    pub(crate) rate: Average,
+    /// Load in fractions of the CPU that it is on: of tens of milliseconds, and of a second.
+    pub(crate) load: Average,
+    pub(crate) slow: Average,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -43,58 +66,211 @@ pub struct LastMove {
     pub why: Why,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CpuState {
+    pub number: u32,
+    /// Other work, as a fraction: of tenths of a second, and of seconds.
+    pub other: Average,
+    pub other_slow: Average,
+    /// All work, of tens of milliseconds.
+    pub busy: Average,
+    /// Looks in a row at which it was hot.
+    pub hot: u32,
+}
+
+/// Learned, in ns of CPU time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Costs {
+    /// Of processing a packet, on each NUMA node where packets were processed.
+    pub process: Vec<(u32, Average)>,
+    /// Of distributing a packet.
+    pub distribute: Average,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Totals {
+    /// Packets per second processed, dropped; load of processing.
+    pub processed: Average,
+    pub lost: Average,
+    pub load: Average,
+    /// Packets per second, of tenths of a second, and no more than it takes to be no longer idle: what was before is soon
+    /// forgotten.
+    pub trickle: Average,
+    /// The highest load in each second of the last `most_hold`: second, load.
+    pub peaks: Vec<(u64, f64)>,
+}
+
+/// Moments and lengths of time that rules wait for, in ns.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Times {
+    pub idle_since: Option<u64>,
+    pub coalesce_after: u64,
+    pub coalesced: Option<u64>,
+    /// When fewer CPUs last proved too few.
+    pub mistake: Option<u64>,
+    pub tried: Option<u64>,
+    pub uneven_since: Option<u64>,
+    pub base_busy_since: Option<u64>,
+    /// When something last happened: moves, a hot CPU, a change of load.
+    pub active: u64,
+    /// When no move could help first and last, of those that followed each other.
+    pub stuck: Option<(u64, u64)>,
+    pub looked: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Limit {
+    Elephant(u32),
+    Distribution,
+    NoCpu,
+    Budget,
+}
+
+/// The second after moves.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Watch {
+    pub begun: u64,
+    pub at: u64,
+    pub moves: Vec<Watched>,
+    /// Before the moves, packets per second.
+    pub processed: f64,
+    pub lost: f64,
+    /// All entries' rates together, of tens of milliseconds as those of the moves.
+    pub rate: f64,
+    /// Since the moves had time to settle.
+    pub after: After,
+    /// CPU, predicted load.
+    pub predicted: Vec<(u32, f64)>,
+    /// CPUs that had no entries before.
+    pub new: Vec<u32>,
+    pub coalescing: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Watched {
+    pub entry: Option<u32>,
+    pub from: u32,
+    pub to: u32,
+    /// Packets per second before.
+    pub rate: f64,
+    /// Packets since.
+    pub packets: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct After {
+    pub time: f64,
+    pub packets: u64,
+    pub lost: u64,
+    pub looks: u32,
+    /// Looks at which a target of moves was full.
+    pub full: u32,
+    /// Busy seconds of each of `predicted`.
+    pub busy: Vec<f64>,
+}
+
 impl State {
     /// As if nothing had been there: what a static mode has for good, and Dynamic until the first load. The actuator is
     /// told [`State::table`] as a whole.
     pub fn new(config: &Config) -> Self {
         let effective = &config.effective;
         let entries = config.abilities.entries as usize;
-        let table = layout(config, effective.base, entries);
-        let situation = if effective.mode == Mode::Dynamic { Situation::Parked } else { Situation::Fixed };
+        let mut state = Self::found(config, layout(config, effective.base, entries, &effective.cpus), effective.base);
+        if effective.mode == Mode::Dynamic {
+            state.situation = Situation::Parked;
+        }
+        state
+    }
+
+    /// With the placement that was found, a CPU for each entry: the first look moves what has to move.
+    pub fn found(config: &Config, table: Vec<u32>, base: u32) -> Self {
+        let dynamic = config.effective.mode == Mode::Dynamic;
         Self {
+            entries: vec![EntryState::default(); table.len()],
             table,
-            base: effective.base,
-            situation,
-            entries: vec![EntryState::default(); entries],
-            untold: Vec::new(),
+            base,
+            situation: if dynamic { Situation::Spread } else { Situation::Fixed },
+            hold: config.tuning.hold.0,
+            in_force: Some(config.effective.clone()),
+            ..Self::default()
         }
     }
 
-    /// With the placement that was found: the first look moves what has to move, as far as that is allowed.
-    pub fn found(config: &Config, table: Vec<u32>, base: u32) -> Self {
-        let entries = vec![EntryState::default(); table.len()];
-        let situation = if config.effective.mode == Mode::Dynamic { Situation::Spread } else { Situation::Fixed };
-        Self { table, base, situation, entries, untold: Vec::new() }
-    }
-
     /// Puts back the last move of an entry (none: of the base), which the actuator refused. Nothing happens if it was
-    /// never moved.
+    /// never moved. It is told of at the next look, and not tried again for the time of
+    /// [`Tuning::retry`](crate::Tuning::retry), unless its CPU is gone.
     #[must_use]
     pub fn failed(mut self, entry: Option<u32>) -> Self {
-        let Some(index) = entry.map(|entry| entry as usize) else { return self };
+        let Some(index) = entry.map(|entry| entry as usize) else {
+            if let Some((from, at)) = self.base_before.take() {
+                self.untold.push(Event::Refused { entry, at: from, asked: self.base });
+                self.avoid.push((self.base, at));
+                self.base = from;
+            }
+            return self;
+        };
         if let (Some(state), Some(cpu)) = (self.entries.get_mut(index), self.table.get_mut(index))
             && let Some(last) = state.last.take()
         {
             state.refused = Some(last.at);
             *cpu = last.from;
             self.untold.push(Event::Refused { entry, at: last.from, asked: last.to });
+            if let Some(watch) = &mut self.watch {
+                watch.moves.retain(|watched| watched.entry != entry);
+            }
         }
         self
     }
 
-    /// After which time to look again: seldom when nothing is about to change, which keeps the price of looking low.
+    /// After which time to look again: seldom when nothing is about to change, which keeps the price of looking low. While
+    /// it is [parked](Situation::Parked) and the interface's own counter of packets has not moved, an observation without
+    /// entries and CPUs will do.
     pub fn next_look(&self, config: &Config) -> Duration {
-        if config.effective.mode == Mode::Dynamic { Duration::from_millis(10) } else { Duration::from_secs(1) }
+        let quiet = self.times.looked.saturating_sub(self.times.active);
+        let millis = match self.situation {
+            _ if config.effective.mode != Mode::Dynamic => 1000,
+            Situation::Parked => 20,
+            _ if quiet < nanos::of(Duration::from_secs(2)) => 10,
+            _ if quiet < nanos::of(Duration::from_secs(5)) => 50,
+            _ => 100,
+        };
+        Duration::from_millis(millis)
     }
 
     /// Distinct CPUs that entries are on.
     pub fn cpus(&self) -> BTreeSet<u32> {
         self.table.iter().copied().collect()
     }
+
+    /// Packets per second of an entry, of the last tens of milliseconds.
+    pub fn rate(&self, entry: u32) -> f64 {
+        self.entries.get(entry as usize).map_or(0.0, |entry| entry.rate.get())
+    }
+
+    /// Load of an entry over the last second, as a fraction of the CPU that it is on.
+    pub fn load(&self, entry: u32) -> f64 {
+        self.entries.get(entry as usize).map_or(0.0, |entry| entry.slow.get())
+    }
+
+    /// What distributing a packet was learned to cost; none: not seen yet.
+    pub fn distribute_cost(&self) -> Option<Duration> {
+        self.costs.distribute.known().map(|nanos| Duration::from_secs_f64(nanos.max(0.0) / 1e9))
+    }
+
+    /// What processing a packet was learned to cost, for each NUMA node where packets were processed.
+    pub fn process_costs(&self) -> Vec<(u32, Duration)> {
+        let cost = |(node, cost): &(u32, Average)| (*node, Duration::from_secs_f64(cost.get().max(0.0) / 1e9));
+        self.costs.process.iter().map(cost).collect()
+    }
+
+    /// Moves of entries with traffic in the minute before the last look.
+    pub fn moves_last_minute(&self) -> u32 {
+        self.paid.iter().map(|(_, count)| count).sum()
+    }
 }
 
-/// The placement without load: everything on the base, or spread.
-pub(crate) fn layout(config: &Config, base: u32, entries: usize) -> Vec<u32> {
+/// The placement without load: everything on the base, or spread. `cpus` are those to be used, best first.
+pub(crate) fn layout(config: &Config, base: u32, entries: usize, cpus: &[u32]) -> Vec<u32> {
     let effective = &config.effective;
     if effective.mode == Mode::StaticVmq {
         return vec![base; entries];
@@ -104,8 +280,7 @@ pub(crate) fn layout(config: &Config, base: u32, entries: usize) -> Vec<u32> {
         Mode::Dynamic => most.min(config.tuning.park_cpus.max(effective.min_queue_pairs) as usize),
         _ => most,
     };
-    let first = std::iter::once(base).filter(|_| !effective.exclude_primary);
-    let cpus: Vec<u32> =
-        first.chain(effective.cpus.iter().copied().filter(|cpu| *cpu != base)).take(width.max(1)).collect();
-    (0..entries).map(|entry| cpus[entry % cpus.len()]).collect()
+    let first = std::iter::once(base).filter(|base| !effective.exclude_primary && cpus.contains(base));
+    let used: Vec<u32> = first.chain(cpus.iter().copied().filter(|cpu| *cpu != base)).take(width.max(1)).collect();
+    (0..entries).map(|entry| used.get(entry % used.len().max(1)).copied().unwrap_or(base)).collect()
 }

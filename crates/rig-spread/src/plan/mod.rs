@@ -1,32 +1,51 @@
-//! The policy: what is seen in, moves out.
+//! The policy: what was seen goes in, moves come out. docs/decisions/spreading-policy.md has the reasons.
+
+mod coalesce;
+mod expand;
+mod idle;
+mod learn;
+mod look;
+mod rehome;
+mod watch;
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use crate::effective::Config;
-use crate::event::{Event, Move, Why};
+use crate::event::{Event, Move};
 use crate::observation::Observation;
 use crate::settings::Mode;
-use crate::state::{LastMove, State, layout};
+use crate::state::State;
+
+use look::Look;
 
 /// Decides on one observation, made `now`. The moves are meant to be carried out at once; the state has them as done, and one
-/// that the actuator refuses is put back with [`State::failed`].
+/// that the actuator refuses is put back with [`State::failed`]. An observation over no time changes nothing but what has to
+/// change because of `config`.
 ///
-/// Deterministic: the same arguments give the same results.
-pub fn plan(mut state: State, seen: &Observation, config: &Config, now: Duration) -> (State, Vec<Move>, Vec<Event>) {
-    let events = std::mem::take(&mut state.untold);
-    let mut moves = Vec::new();
+/// Deterministic: the same arguments give the same results, on any machine.
+///
+/// When the number of entries is not that of the state, the placement is made anew, with a move for each entry that is new.
+pub fn plan(state: State, seen: &Observation, config: &Config, now: Duration) -> (State, Vec<Move>, Vec<Event>) {
+    let mut look = Look::begin(state, seen, config, now);
+    look.take_settings();
+    look.learn();
     if config.effective.mode != Mode::Dynamic {
-        let wanted = layout(config, config.effective.base, state.table.len());
-        for (entry, to) in wanted.into_iter().enumerate() {
-            let from = state.table[entry];
-            if from != to {
-                let why = if config.effective.cpus.contains(&from) { Why::Mode } else { Why::CpuOffline };
-                let paid = seen.entries.get(entry).is_some_and(|seen| seen.packets > 0);
-                state.table[entry] = to;
-                state.entries[entry].last = Some(LastMove { at: now, from, to, why });
-                moves.push(Move { entry: u32::try_from(entry).ok(), from, to, why, paid, predicted: 0.0 });
+        look.fix();
+    } else {
+        look.conform();
+        look.judge();
+        if !look.idle() {
+            look.rehome();
+            let hot = look.expand();
+            if !hot {
+                look.coalesce();
+                look.rebalance();
             }
+            look.situation();
         }
     }
-    (state, moves, events)
+    look.finish()
 }

@@ -1,0 +1,196 @@
+//! Whether moves made things better, and taking back those that made them worse.
+
+use super::learn::lost;
+use super::look::{Look, SECOND};
+use crate::event::{Event, Move, Why, Worse};
+use crate::nanos;
+use crate::state::{After, Watch, Watched};
+
+/// What happens so soon after moves is the moves themselves: cold caches, queues that drain.
+const SETTLE: u64 = SECOND / 5;
+/// While moves follow each other for longer than this, the load changes, and nothing can be told.
+const LONGEST: u64 = 5 * SECOND;
+/// Losses count from this share of what arrives.
+const LOSSES: f64 = 0.005;
+/// More arrives than before by this factor: the load grew, so that losses are no consequence of moves.
+const GROWN: f64 = 1.05;
+/// Throughput that fell below this share.
+const FELL: f64 = 0.9;
+/// Rates of entries vary more than their sum.
+const ENTRIES_FELL: f64 = 0.75;
+const REST_STAYED: f64 = 0.95;
+/// Fewer entries may have got slower by themselves.
+const ENOUGH: usize = 4;
+
+impl Look<'_> {
+    /// Begins to watch what was moved at this look, together with what is watched already.
+    pub fn watch_moves(&mut self) {
+        let judged = |done: &&Move| {
+            done.paid
+                && matches!(done.why, Why::Expand | Why::Coalesce | Why::Rebalance | Why::EvictBase | Why::RehomeBase)
+        };
+        let moves: Vec<Move> = self.moves.iter().filter(judged).copied().collect();
+        if moves.is_empty() {
+            // What was moved for another reason changes what a comparison would compare.
+            self.state.watch = None;
+            return;
+        }
+        let totals = &self.state.totals;
+        let mut watch = match self.state.watch.take() {
+            Some(watch) if self.now.saturating_sub(watch.begun) < LONGEST => watch,
+            _ => Watch {
+                begun: self.now,
+                processed: totals.processed.get(),
+                lost: totals.lost.get(),
+                rate: self.state.entries.iter().map(|entry| entry.rate.get()).sum(),
+                ..Watch::default()
+            },
+        };
+        watch.at = self.now;
+        watch.after = After::default();
+        watch.coalescing = moves.iter().any(|done| done.why == Why::Coalesce);
+        for done in &moves {
+            let rate = done.entry.map_or(0.0, |entry| self.state.rate(entry));
+            match watch.moves.iter_mut().find(|watched| watched.entry == done.entry) {
+                Some(watched) => watched.to = done.to,
+                None => watch.moves.push(Watched { entry: done.entry, from: done.from, to: done.to, rate, packets: 0 }),
+            }
+        }
+        for watched in &mut watch.moves {
+            watched.packets = 0;
+        }
+        let mut targets: Vec<u32> = watch.moves.iter().map(|watched| watched.to).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        let loads = self.loads(false);
+        watch.predicted = targets.iter().filter_map(|cpu| self.place_of(*cpu).map(|at| (*cpu, loads[at]))).collect();
+        let arrived = |cpu: &u32| {
+            let at = self.place_of(*cpu);
+            let here = |entry: &usize| self.at[*entry] == at;
+            (0..self.at.len()).filter(here).all(|entry| {
+                watch.moves.iter().any(|watched| watched.entry == u32::try_from(entry).ok() && watched.to == *cpu)
+            })
+        };
+        watch.new = targets.iter().copied().filter(arrived).collect();
+        watch.after.busy = vec![0.0; watch.predicted.len()];
+        self.state.watch = Some(watch);
+    }
+
+    /// Looks at what followed the moves, and takes them back if it got worse.
+    pub fn judge(&mut self) {
+        let Some(mut watch) = self.state.watch.take() else { return };
+        let age = self.now.saturating_sub(watch.at);
+        let over = nanos::of(self.seen.over);
+        // Only intervals that lie wholly behind the time of settling.
+        if over > 0 && age >= SETTLE.saturating_add(over) {
+            self.add(&mut watch);
+        }
+        if age < nanos::of(self.config.tuning.watch.0) {
+            self.state.watch = Some(watch);
+            return;
+        }
+        if watch.after.time <= 0.0 {
+            return;
+        }
+        if let Some(reason) = self.worse(&watch) {
+            self.take_back(&watch, reason);
+            return;
+        }
+        for ((cpu, predicted), busy) in watch.predicted.iter().zip(&watch.after.busy) {
+            let measured = busy / watch.after.time;
+            self.events.push(Event::Effect { cpu: *cpu, predicted: *predicted, measured });
+        }
+    }
+
+    fn add(&self, watch: &mut Watch) {
+        watch.after.time += self.seen.over.as_secs_f64();
+        watch.after.packets += self.seen.entries.iter().map(|entry| entry.packets).sum::<u64>();
+        watch.after.lost += lost(self.seen);
+        watch.after.looks += 1;
+        let full = |(cpu, _): &(u32, f64)| self.place_of(*cpu).is_some_and(|at| self.places[at].full);
+        watch.after.full += u32::from(watch.predicted.iter().any(full));
+        for watched in &mut watch.moves {
+            let seen = watched.entry.and_then(|entry| self.seen.entries.get(entry as usize));
+            watched.packets += seen.map_or(0, |seen| seen.packets);
+        }
+        for ((cpu, _), busy) in watch.predicted.iter().zip(&mut watch.after.busy) {
+            *busy += self.seen_of(*cpu).map_or(0.0, |seen| seen.busy().as_secs_f64());
+        }
+    }
+
+    /// What got worse, if it did and the load did not simply fall.
+    ///
+    /// Who sends less leaves nothing behind: no losses, no full CPU among those that took entries, and it is not only the
+    /// entries that were moved which get slower. One of these has to be seen, therefore.
+    fn worse(&self, watch: &Watch) -> Option<Worse> {
+        let after = watch.after.packets as f64 / watch.after.time;
+        let lost = watch.after.lost as f64 / watch.after.time;
+        let arrived = after + lost;
+        let before = watch.processed + watch.lost;
+        if arrived <= before * GROWN && lost > arrived * LOSSES && lost > 2.0 * watch.lost {
+            return Some(Worse::Losses { before: watch.lost, after: lost });
+        }
+        if after < watch.processed * FELL && watch.after.full * 2 > watch.after.looks {
+            return Some(Worse::Throughput { before: watch.processed, after });
+        }
+        watch.predicted.iter().find_map(|(cpu, _)| self.slower_there(watch, *cpu, after))
+    }
+
+    /// Whether what was moved to a CPU got slower there, while all else did not.
+    fn slower_there(&self, watch: &Watch, cpu: u32, after: f64) -> Option<Worse> {
+        let moved: Vec<(f64, f64)> = watch
+            .moves
+            .iter()
+            .filter(|watched| watched.entry.is_some() && watched.to == cpu && watched.rate > 0.0)
+            .map(|watched| (watched.rate, watched.packets as f64 / watch.after.time))
+            .collect();
+        let sum = |of: fn(&(f64, f64)) -> f64| moved.iter().map(of).sum::<f64>();
+        let (moved_before, moved_after) = (sum(|rates| rates.0), sum(|rates| rates.1));
+        let (rest_before, rest_after) = (watch.rate - moved_before, after - moved_after);
+        let fell = moved.iter().filter(|(before, after)| *after < before * ENTRIES_FELL).count();
+        let only_they = rest_before > watch.rate * 0.1 && rest_after >= rest_before * REST_STAYED;
+        let slower = moved.len() >= ENOUGH && moved_after < moved_before * ENTRIES_FELL && fell * 2 > moved.len();
+        (slower && only_they).then_some(Worse::MovedEntries { cpu, before: moved_before, after: moved_after })
+    }
+
+    fn take_back(&mut self, watch: &Watch, reason: Worse) {
+        let only = match reason {
+            Worse::MovedEntries { cpu, .. } => Some(cpu),
+            Worse::Losses { .. } | Worse::Throughput { .. } => None,
+        };
+        let mut undone = 0;
+        for watched in watch.moves.iter().filter(|watched| only.is_none_or(|cpu| watched.to == cpu)) {
+            let Some(entry) = watched.entry.map(|entry| entry as usize) else { continue };
+            let there = self.state.table.get(entry) == Some(&watched.to);
+            let Some(to) = self.place_of(watched.from).filter(|to| there && self.places[*to].may) else { continue };
+            if self.places[to].entries == 0 && self.pairs() >= self.config.effective.max_queue_pairs {
+                continue;
+            }
+            self.move_entry(entry, to, Why::Undo);
+            undone += 1;
+        }
+        if undone == 0 {
+            return;
+        }
+        self.events.push(Event::Undone { moves: undone, reason });
+        if watch.coalescing {
+            let tuning = &self.config.tuning;
+            let hold = (self.state.hold * 2).min(tuning.most_hold.0);
+            if hold != self.state.hold {
+                self.state.hold = hold;
+                self.events.push(Event::HoldDoubled { hold });
+            }
+            self.state.times.mistake = Some(self.now);
+            self.state.times.coalesce_after = self.now.saturating_add(nanos::of(hold));
+        } else {
+            // They were there to help; others may.
+            let now = self.now;
+            let blamed: Vec<u32> =
+                watch.new.iter().copied().filter(|cpu| only.is_none_or(|only| only == *cpu)).collect();
+            self.state.avoid.extend(blamed.iter().map(|cpu| (*cpu, now)));
+            for place in &mut self.places {
+                place.avoided |= blamed.contains(&place.number);
+            }
+        }
+    }
+}
