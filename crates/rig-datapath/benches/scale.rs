@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use frames::{Frame, L4};
 use rig_datapath::vrouter::{
-    Action, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Router, Rule, Side, Sizes,
+    Action, Also, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Router, Rule, Side, Sizes,
     Timeouts, Tunnel, Underlay, Verdict, Vni, Vrf, replay,
 };
 use rig_sys::netlink::{Netlink, VethPair};
@@ -62,9 +62,10 @@ fn list(changed: u32) -> List {
             ports: 0..=65_535,
             remote: remote(number + changed),
             action: Action::Allow,
+            also: Also::default(),
         })
         .collect();
-    rules.push(Rule { protocol: Some(6), ports: 1..=65_535, remote: BTreeSet::new(), action: Action::Allow });
+    rules.push(Rule { protocol: Some(6), ports: 1..=65_535, remote: BTreeSet::new(), action: Action::Allow, also: Also::default() });
     List { rules, otherwise: Action::Deny }
 }
 

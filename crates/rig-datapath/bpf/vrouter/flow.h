@@ -9,6 +9,7 @@
 #include <linux/errno.h>
 
 #include "account.h"
+#include "log.h"
 #include "policy.h"
 #include "route.h"
 
@@ -132,20 +133,48 @@ static always_inline __u8 request_of(const struct packet *p)
 }
 
 /*
+ * Logs what rules have said anew of a flow that is known, if that is another verdict than what was logged of it last: which is
+ * kept with the direction that began it, as long as there is one.
+ */
+static __attribute__((noinline)) int log_change(struct work *w, struct flow *known, __u32 is_let_through)
+{
+	const struct flow_key *k = &w->packet.key;
+	struct flow *began = known;
+
+	if (!(known->flags & FORWARD)) {
+		k = &w->back_key;
+		began = bpf_map_lookup_elem(&flows, k) ?: known;
+	}
+	if (began->flags & (is_let_through ? TOLD : TOLD_DENIED))
+		return 0;
+	began->flags = (began->flags & ~(TOLD | TOLD_DENIED)) | (is_let_through ? TOLD : TOLD_DENIED);
+	return log_said(w, k, is_let_through);
+}
+
+/* Logs what rules have refused that is of no flow. */
+static __attribute__((noinline)) int log_refusal(struct work *w, __u32 interface)
+{
+	if (may_log_refusal(interface))
+		return log_said(w, &w->packet.key, 0);
+	count_log(LOG_HELD_BACK, w->said_count);
+	return 0;
+}
+
+/*
  * What becomes of a packet without a flow, or of one whose flow is of an older configuration. `number` is the interface that
  * it comes from, or, where `outer` says which router it came from, the one that it goes to. 0, or a reason for a drop.
  */
 static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct flow *known,
 					    struct way *out)
 {
-	const struct interface *at = interface_at(number), *other = 0;
+	const struct interface *at = interface_at(number);
 	const struct control *c = controls_now();
 	__u32 hash = hash_of(&p->key);
 	int forward = !known || known->flags & FORWARD, reason;
 	struct work *w = work_here();
 	struct route *way = &out->route;
 	struct flow *own, *back;
-	__u32 reverse_at = p->key.at;
+	__u32 reverse_at = p->key.at, other = 0;
 
 	if (!at || !c || !w)
 		return REASON_INVALID_IF;
@@ -177,7 +206,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		if (nh->kind == TO_GATEWAY)
 			return 0;
 		if (nh->kind == TO_INTERFACE) {
-			other = interface_at(nh->number);
+			other = nh->number;
 			reverse_at = AT(nh->number, p->protocol);
 		}
 	}
@@ -185,15 +214,21 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	/* Rules are for the direction that began it. */
 	if (!forward)
 		p->type = request_of(p);
-	if (!is_let_through(p, forward ? &p->key : &w->back_key, outer ? (forward ? 0 : at) : (forward ? at : other),
-			    outer ? (forward ? at : 0) : (forward ? other : at))) {
-		if (!known)
+	w->back_key.at = reverse_at;
+	if (!is_let_through(p, forward ? &p->key : &w->back_key, w,
+			    outer ? (forward ? 0 : number) : (forward ? number : other),
+			    outer ? (forward ? number : 0) : (forward ? other : number))) {
+		if (!known) {
+			if (w->said_count)
+				log_refusal(w, number);
 			return REASON_POLICY;
+		}
+		if (w->said_count)
+			log_change(w, known, 0);
 		known->flags |= DENIED;
 		known->epoch = c->epoch;
 		return REASON_FLOW_ACTION_DROP;
 	}
-	w->back_key.at = reverse_at;
 	own->packets = p->segments;
 	own->bytes = p->length;
 	back->packets = back->bytes = 0;
@@ -207,10 +242,12 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	back->reverse_at = p->key.at;
 	own->tunnel_port = out->tunnel_port;
 	back->tunnel_port = tunnel_port(hash_of(&w->back_key));
-	own->flags = FORWARD;
+	own->flags = FORWARD | (w->said_count ? TOLD : 0);
 	back->flags = 0;
 	own->reason = back->reason = 0;
 	if (known) {
+		if (w->said_count)
+			log_change(w, known, 1);
 		/* Answers come by another way than before; where there is no room they are held against the rules. */
 		if (forward && known->reverse_at != reverse_at)
 			bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST);
@@ -221,7 +258,10 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		known->epoch = c->epoch;
 		return 0;
 	}
-	return enter(p, own, &w->back_key, back, at, number, &out->is_new);
+	reason = enter(p, own, &w->back_key, back, at, number, &out->is_new);
+	if (w->said_count && out->is_new)
+		log_said(w, &p->key, 1);
+	return reason;
 }
 
 /* The flow of a packet, or the reason why it has none. `bytes` are those of the whole frame. */

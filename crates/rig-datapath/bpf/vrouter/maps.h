@@ -124,6 +124,14 @@ struct {
 	__type(value, struct row);
 } rows SEC(".maps");
 
+/* Of lists with rules that have more done than to allow or to deny: `enum also` of each rule, in their order. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} alsos SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -192,5 +200,26 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } drop_turns SEC(".maps");
+
+/* Values of struct logged. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 19);
+} log_ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOG_COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} log_counts SEC(".maps");
+
+/* When the log could be told of one more refusal by each interface, if all that it was told had come evenly; ns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} log_turns SEC(".maps");
 
 #endif

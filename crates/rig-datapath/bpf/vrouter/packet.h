@@ -49,11 +49,27 @@ struct packet {
 	__u32 identification;
 };
 
+/* A rule that logs and has decided about a packet. */
+struct said {
+	/* In the table. */
+	__u32 list;
+	__u32 interface;
+	__u16 rule;
+	__u8 flags;
+	__u8 pad;
+};
+
+/* Lists that a packet is held against: of two interfaces. */
+#define MOST_SAID (2 * MAX_LISTS)
+
 /* What would be too much for the stack. A program runs to its end on its CPU before another packet comes. */
 struct work {
 	struct packet packet;
 	struct flow_key back_key;
 	struct flow own, back;
+	struct said said[MOST_SAID];
+	__u32 said_count;
+	__u32 pad;
 };
 
 struct {

@@ -117,8 +117,17 @@ struct list {
 	/* The row of rules that allow. */
 	__u32 allow_row;
 	__u32 allow_otherwise;
+	/* What else is done, for each rule; none where no rule has more done. */
+	__u32 also_first, also_count;
+	/* What whoever reads the log knows the list by: its number, and the epoch since which it says what it says. */
+	__u32 number, since;
 };
-_Static_assert(sizeof(struct list) == 24, "");
+_Static_assert(sizeof(struct list) == 40, "");
+
+/* What else a rule has done: bits in the place where is_allowed() has them. */
+enum also {
+	ALSO_LOG = 2,
+};
 
 /* The first address of a range in which the same rules match; in the machine's order, so that they compare as numbers. */
 struct cut {
@@ -159,6 +168,9 @@ enum flow_flag {
 	FORWARD = 1,
 	/* A change of the configuration has forbidden it. */
 	DENIED = 2,
+	/* Of the direction that began it: the log has been told last that it was let through, or that it was refused. */
+	TOLD = 4,
+	TOLD_DENIED = 8,
 };
 
 /* What has been seen of TCP, by either direction, R for the one that answers. Contrail's letters. */
@@ -225,5 +237,40 @@ struct dropped {
 	__u32 pad;
 };
 _Static_assert(sizeof(struct dropped) == 56, "");
+
+enum logged_flag {
+	/* The list is that of what the interface sends; otherwise of what it receives. */
+	LOG_SENDS = 1,
+	/* What the rule does, and what became of the flow: another list may have refused it. */
+	LOG_RULE_ALLOWS = 2,
+	LOG_LET_THROUGH = 4,
+};
+
+/* A flow that a rule of a list has decided about which logs. */
+struct logged {
+	__u64 time;
+	/* Of the direction that began it. */
+	struct address source, destination;
+	__u16 source_port, destination_port;
+	__u32 interface;
+	__u32 list, since;
+	__u16 rule;
+	__u8 protocol;
+	__u8 flags;
+	/* Of ICMP. */
+	__u8 type;
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct logged) == 64, "");
+
+/* Places in `log_counts`. */
+enum log_count {
+	LOG_TOLD = 0,
+	/* Nobody has read what is there, and there is no more room. */
+	LOG_LOST = 1,
+	/* Refusals beyond what an interface may tell of. */
+	LOG_HELD_BACK = 2,
+	LOG_COUNTS = 3,
+};
 
 #endif

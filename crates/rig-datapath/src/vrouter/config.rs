@@ -208,6 +208,14 @@ pub struct Rule {
     /// Where the other end is: any address, where there are none.
     pub remote: BTreeSet<IpNet>,
     pub action: Action,
+    pub also: Also,
+}
+
+/// What else a rule has done with the flows that it decides about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Also {
+    /// Each is logged once, and again when another verdict comes over it: see [`Log`](super::Log).
+    pub log: bool,
 }
 
 /// What a rule does.

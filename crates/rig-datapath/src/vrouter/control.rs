@@ -89,16 +89,20 @@ pub(super) struct Allotted {
     cuts: Spans,
     bounds: Spans,
     rows: Spans,
+    alsos: Spans,
 }
 
 /// A list in the tables.
 #[derive(Debug)]
 struct Placed {
     list: super::config::List,
+    /// The epoch that it came with.
+    since: u32,
     number: Span,
     cuts: Span,
     bounds: Span,
     rows: Span,
+    alsos: Span,
 }
 
 impl Router {
@@ -121,6 +125,7 @@ impl Router {
             cuts: Spans::new("ranges of addresses", sizes.cuts),
             bounds: Spans::new("ranges of ports", sizes.bounds),
             rows: Spans::new("rows of rules", sizes.rows),
+            alsos: Spans::new("rules that log", sizes.alsos),
         };
         let mut router = Self {
             object: Arc::new(object),
@@ -231,6 +236,11 @@ impl Router {
         Ok(())
     }
 
+    /// Since which epoch each list says what it says, by its number.
+    pub fn lists_since(&self) -> BTreeMap<u32, u32> {
+        self.numbers.lists.iter().map(|(number, placed)| (*number, placed.since)).collect()
+    }
+
     /// Puts lists that have changed beside the old ones.
     fn place_lists(&mut self, config: &Config) -> Result<Vec<(u32, Placed)>, Error> {
         let mut new = Vec::new();
@@ -239,8 +249,9 @@ impl Router {
                 continue;
             }
             let compiled = Compiled::new(list);
-            let written = self.numbers.take(list, &compiled).and_then(|placed| {
-                self.write_list(&placed, &compiled)?;
+            let since = self.control.epoch.checked_add(1).unwrap_or(1);
+            let written = self.numbers.take(list, since, &compiled).and_then(|placed| {
+                self.write_list(*number, &placed, &compiled)?;
                 Ok(placed)
             });
             match written {
@@ -254,7 +265,7 @@ impl Router {
         Ok(new)
     }
 
-    fn write_list(&self, placed: &Placed, compiled: &Compiled) -> Result<(), Error> {
+    fn write_list(&self, number: u32, placed: &Placed, compiled: &Compiled) -> Result<(), Error> {
         let base = placed.rows.first;
         self.tables.rows.set_range(base, &compiled.rows)?;
         let cuts: Vec<shape::Cut> = compiled
@@ -266,6 +277,7 @@ impl Router {
         let bounds: Vec<shape::Bound> =
             compiled.bounds.iter().map(|(from, row)| shape::Bound { from: *from, row: base + row }).collect();
         self.tables.bounds.set_range(placed.bounds.first, &bounds)?;
+        self.tables.alsos.set_range(placed.alsos.first, &compiled.alsos)?;
         let list = shape::List {
             cuts_first: placed.cuts.first,
             cuts_count: placed.cuts.count,
@@ -273,6 +285,10 @@ impl Router {
             bounds_count: placed.bounds.count,
             allow_row: base + compiled.allowing,
             allow_otherwise: compiled.otherwise.into(),
+            also_first: placed.alsos.first,
+            also_count: placed.alsos.count,
+            number,
+            since: placed.since,
         };
         self.tables.lists.set(&placed.number.first, &list)
     }
@@ -400,19 +416,22 @@ impl Router {
 }
 
 impl Allotted {
-    fn take(&mut self, list: &super::config::List, compiled: &Compiled) -> Result<Placed, Error> {
+    fn take(&mut self, list: &super::config::List, since: u32, compiled: &Compiled) -> Result<Placed, Error> {
         let mut placed = Placed {
             list: list.clone(),
+            since,
             number: Span::default(),
             cuts: Span::default(),
             bounds: Span::default(),
             rows: Span::default(),
+            alsos: Span::default(),
         };
         let taken = (|| {
             placed.number = self.list_numbers.take(1)?;
             placed.cuts = self.cuts.take(compiled.cuts.len() as u32)?;
             placed.bounds = self.bounds.take(compiled.bounds.len() as u32)?;
             placed.rows = self.rows.take(compiled.rows.len() as u32)?;
+            placed.alsos = self.alsos.take(compiled.alsos.len() as u32)?;
             Ok(())
         })();
         if let Err(error) = taken {
@@ -427,6 +446,7 @@ impl Allotted {
         self.cuts.give(placed.cuts);
         self.bounds.give(placed.bounds);
         self.rows.give(placed.rows);
+        self.alsos.give(placed.alsos);
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) struct Tables {
     pub(super) cuts: Map,
     pub(super) bounds: Map,
     pub(super) rows: Map,
+    pub(super) alsos: Map,
     pub(super) flows: Map,
     pub(super) fragments: Map,
     pub(super) begun: Map,
@@ -48,6 +49,8 @@ pub(super) struct Tables {
     pub(super) traffic: Map,
     pub(super) drops: Map,
     pub(super) dropped: Map,
+    pub(super) log_counts: Map,
+    pub(super) log_turns: Map,
     pub(super) replays: Map,
     pub(super) replayed: Map,
 }
@@ -72,6 +75,7 @@ impl Tables {
             cuts: map("cuts", size_of::<shape::Cut>())?,
             bounds: map("bounds", size_of::<shape::Bound>())?,
             rows: map("rows", size_of::<shape::Row>())?,
+            alsos: map("alsos", number)?,
             flows: map("flows", size_of::<shape::Flow>())?,
             fragments: map("fragments", number)?,
             begun: map("begun", size_of::<u64>())?,
@@ -79,6 +83,8 @@ impl Tables {
             traffic: map("traffic", size_of::<shape::Traffic>())?,
             drops: map("drops", size_of::<u64>())?,
             dropped: map("dropped", size_of::<shape::Dropped>())?,
+            log_counts: map("log_counts", size_of::<u64>())?,
+            log_turns: map("log_turns", size_of::<u64>())?,
             replays: map("replays", size_of::<shape::Replay>())?,
             replayed: map("replayed", number)?,
         })
@@ -89,7 +95,7 @@ impl Tables {
 fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
-        "interfaces" | "begun" | "ended" | "told" | "traffic" => sizes.interfaces + 1,
+        "interfaces" | "begun" | "ended" | "told" | "log_turns" | "traffic" => sizes.interfaces + 1,
         "drops" => (sizes.interfaces + 1) * REASONS,
         "next_hops" => sizes.next_hops,
         "ways" => sizes.ways,
@@ -102,6 +108,7 @@ fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
         "cuts" => sizes.cuts,
         "bounds" => sizes.bounds,
         "rows" => sizes.rows,
+        "alsos" => sizes.alsos,
         "flows" => sizes.flows,
         "dropped" => cpus * LOGGED,
         _ => return None,

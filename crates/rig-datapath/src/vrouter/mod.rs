@@ -13,6 +13,7 @@ mod config;
 mod control;
 pub mod keep;
 mod load;
+mod log;
 pub mod model;
 mod numbers;
 mod reason;
@@ -27,10 +28,11 @@ mod tables;
 mod trial;
 
 pub use config::{
-    Action, Config, Encapsulation, FIRST_LABEL, Interface, LAST_LABEL, LAST_VNI, LAST_VRF, List, MOST_LISTS,
+    Action, Also, Config, Encapsulation, FIRST_LABEL, Interface, LAST_LABEL, LAST_VNI, LAST_VRF, List, MOST_LISTS,
     MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
 };
 pub use control::Router;
+pub use log::{Log, LogCounts, Logged};
 pub use reason::Reason;
 pub use sizes::Sizes;
 pub use status::{Dropped, Flow, Traffic};

@@ -34,6 +34,16 @@ pub(crate) const HAS_POLICY: u8 = 1;
 /// Of `flags` of a flow.
 pub(crate) const FORWARD: u8 = 1;
 pub(crate) const DENIED: u8 = 2;
+/// What else a rule has done.
+pub(crate) const ALSO_LOG: u32 = 2;
+/// Of `flags` of what is logged.
+pub(crate) const LOG_SENDS: u8 = 1;
+pub(crate) const LOG_RULE_ALLOWS: u8 = 2;
+pub(crate) const LOG_LET_THROUGH: u8 = 4;
+/// Places in `log_counts`.
+pub(crate) const LOG_TOLD: u32 = 0;
+pub(crate) const LOG_LOST: u32 = 1;
+pub(crate) const LOG_HELD_BACK: u32 = 2;
 
 plain! {
     pub(crate) struct HostKey: 24 {
@@ -86,13 +96,17 @@ plain! {
         gateway: [Address; 2],
     }
 
-    pub(crate) struct List: 24 {
+    pub(crate) struct List: 40 {
         cuts_first: u32,
         cuts_count: u32,
         bounds_first: u32,
         bounds_count: u32,
         allow_row: u32,
         allow_otherwise: u32,
+        also_first: u32,
+        also_count: u32,
+        number: u32,
+        since: u32,
     }
 
     pub(crate) struct Cut: 24 {
@@ -162,6 +176,22 @@ plain! {
         reason: u8,
         length: u16,
         pad: u32,
+    }
+
+    pub(crate) struct Logged: 64 {
+        time: u64,
+        source: Address,
+        destination: Address,
+        source_port: u16,
+        destination_port: u16,
+        interface: u32,
+        list: u32,
+        since: u32,
+        rule: u16,
+        protocol: u8,
+        flags: u8,
+        type_: u8,
+        pad: [u8; 3],
     }
 
     /// Of bpf/vrouter/sweep.h.

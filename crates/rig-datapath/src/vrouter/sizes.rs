@@ -5,7 +5,7 @@ use crate::Error;
 /// Elements of the vRouter's tables, which are made when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// Containers' interfaces, up to 2^24 - 1; 820 bytes each, and 672 more for each CPU.
+    /// Containers' interfaces, up to 2^24 - 1; 828 bytes each, and 672 more for each CPU.
     pub interfaces: u32,
     pub next_hops: u32,
     /// Next hops with several ways.
@@ -28,6 +28,8 @@ pub struct Sizes {
     pub bounds: u32,
     /// Rows of rules of all lists, 128 bytes each.
     pub rows: u32,
+    /// Rules of all lists in which a rule has more done than to allow or to deny, 4 bytes each.
+    pub alsos: u32,
     /// Directions of flows, two for each connection, 168 bytes each.
     pub flows: u32,
 }
@@ -47,6 +49,7 @@ impl Default for Sizes {
             cuts: 1 << 16,
             bounds: 1 << 16,
             rows: 1 << 16,
+            alsos: 1 << 16,
             flows: 1 << 18,
         }
     }
@@ -67,6 +70,7 @@ impl Sizes {
             ("ranges of addresses", self.cuts),
             ("ranges of ports", self.bounds),
             ("rows of rules", self.rows),
+            ("rules that log", self.alsos),
             ("flows", self.flows),
         ];
         match all.into_iter().find(|(_, size)| *size == 0) {

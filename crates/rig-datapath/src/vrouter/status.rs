@@ -77,7 +77,7 @@ pub(super) fn tick(control: &Control) -> u32 {
     }
 }
 
-fn socket(address: crate::plain::Address, port: u16) -> SocketAddr {
+pub(super) fn socket(address: crate::plain::Address, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::from(address), u16::from_be(port))
 }
 
@@ -204,6 +204,7 @@ impl Router {
             self.tables.begun.set(&interface, &0_u64)?;
             self.tables.ended.set(&interface, &0_u64)?;
             self.tables.traffic.set_all_cpus(interface, &shape::Traffic::default())?;
+            self.tables.log_turns.set(&interface, &0_u64)?;
             for reason in Reason::ALL {
                 self.tables.drops.set_all_cpus(interface * REASONS + reason.number(), &0_u64)?;
             }

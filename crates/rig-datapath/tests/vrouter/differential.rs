@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, RngSeed, TestCaseError, TestRunner};
-use rig_datapath::vrouter::model::{Known, Model, Out};
-use rig_datapath::vrouter::{Config, Encapsulation, Reason, Router, Side, Sizes, Timeouts, Verdict};
+use rig_datapath::vrouter::model::{Known, Logged, Model, Out};
+use rig_datapath::vrouter::{Config, Encapsulation, Log, Reason, Router, Side, Sizes, Timeouts, Verdict};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
 use rig_wire::ethernet::Mac;
@@ -96,12 +97,15 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Pair<'a> {
     router: &'a mut Router,
+    log: &'a mut Log,
     model: Model,
     configs: &'a [Config],
     /// The kernel's numbers of the interfaces, and one that the router does not know.
     indexes: Vec<u32>,
     tick: u32,
-    log: String,
+    text: String,
+    /// How many flows' verdicts.
+    logged: u64,
 }
 
 impl Pair<'_> {
@@ -125,15 +129,18 @@ impl Pair<'_> {
         let expected = self.model.packet(side, index, frame, self.tick);
         let outcome =
             self.router.test_run(side, frame, index).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
-        let _ = writeln!(self.log, "{:?} {:?} {:?}", expected.verdict, expected.reason, expected.out);
+        let _ = writeln!(self.text, "{:?} {:?} {:?}", expected.verdict, expected.reason, expected.out);
         if outcome.verdict != expected.verdict || expected.reason.is_some() {
             self.same_drops(frame)?;
         }
-        prop_assert_eq!(outcome.verdict, expected.verdict, "{}\nframe {:02x?}", self.log, frame);
+        let logged: Vec<Logged> = self.log.read().unwrap().into_iter().map(Logged::from).collect();
+        prop_assert_eq!(&logged, &self.model.logged(), "{}\nframe {:02x?}", self.text, frame);
+        self.logged += logged.len() as u64;
+        prop_assert_eq!(outcome.verdict, expected.verdict, "{}\nframe {:02x?}", self.text, frame);
         if outcome.verdict != Verdict::Drop {
             // The link's addresses of a tunnel's packet are the kernel's to fill in.
             let from = if matches!(expected.out, Some(Out::Tunnel(_))) { 12 } else { 0 };
-            prop_assert_eq!(&outcome.frame[from..], &expected.frame[from..], "{}\nframe {:02x?}", self.log, frame);
+            prop_assert_eq!(&outcome.frame[from..], &expected.frame[from..], "{}\nframe {:02x?}", self.text, frame);
         }
         Ok(())
     }
@@ -148,25 +155,25 @@ impl Pair<'_> {
                 }
             }
         }
-        prop_assert_eq!(&counted, self.model.drops(), "{}\nframe {:02x?}", self.log, frame);
+        prop_assert_eq!(&counted, self.model.drops(), "{}\nframe {:02x?}", self.text, frame);
         Ok(())
     }
 
     fn same_state(&self) -> Result<(), TestCaseError> {
         let mut flows: Vec<Known> = self.router.flows().into_iter().map(Known::from).collect();
         flows.sort();
-        prop_assert_eq!(flows, self.model.flows(), "{}", self.log);
+        prop_assert_eq!(flows, self.model.flows(), "{}", self.text);
         for interface in 1..=INTERFACES {
             let traffic = self.router.traffic(interface).unwrap();
-            prop_assert_eq!(traffic, self.model.traffic(interface), "interface {}\n{}", interface, self.log);
+            prop_assert_eq!(traffic, self.model.traffic(interface), "interface {}\n{}", interface, self.text);
             let connections = self.router.connections(interface).unwrap();
-            prop_assert_eq!(connections, self.model.connections(interface) as u64, "{}", self.log);
+            prop_assert_eq!(connections, self.model.connections(interface) as u64, "{}", self.text);
         }
         Ok(())
     }
 
     fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
-        let _ = write!(self.log, "{step:?} -> ");
+        let _ = write!(self.text, "{step:?} -> ");
         match step {
             Step::Send { by, to, packet, spoil } => {
                 // Nearly all send from their own addresses.
@@ -220,19 +227,19 @@ impl Pair<'_> {
             Step::Later { ticks } => {
                 self.tick += u32::from(*ticks);
                 self.router.set_tick(self.tick).unwrap();
-                let _ = writeln!(self.log);
+                let _ = writeln!(self.text);
                 Ok(())
             }
             Step::Sweep => {
                 let ended = self.router.sweeper().sweep(&Timeouts::default()).unwrap();
                 let expected = self.model.sweep(&Timeouts::default(), self.tick);
-                let _ = writeln!(self.log, "{expected}");
-                prop_assert_eq!(ended, expected as u64, "{}", self.log);
+                let _ = writeln!(self.text, "{expected}");
+                prop_assert_eq!(ended, expected as u64, "{}", self.text);
                 self.same_state()
             }
             Step::Change { config } => {
                 self.apply(*config);
-                let _ = writeln!(self.log);
+                let _ = writeln!(self.text);
                 Ok(())
             }
         }
@@ -242,7 +249,7 @@ impl Pair<'_> {
     fn known(&mut self, flow: u16, like: &Inner, outer: &OuterWord) -> Result<(), TestCaseError> {
         let flows = self.model.flows();
         let Some(at) = usize::from(flow).checked_rem(flows.len()) else {
-            let _ = writeln!(self.log);
+            let _ = writeln!(self.text);
             return Ok(());
         };
         let flow = flows[at];
@@ -253,7 +260,7 @@ impl Pair<'_> {
             number_of(of).or_else(|| (0..crate::bytes::ADDRESSES).find(|number| address(*number, is_v6) == of))
         };
         let (Some(source), Some(destination)) = (number_of(flow.source.ip()), number_of(flow.destination.ip())) else {
-            let _ = writeln!(self.log, "spoilt");
+            let _ = writeln!(self.text, "spoilt");
             return Ok(());
         };
         let port = |of: u16| [80, 443, 5000].iter().position(|port| *port == of).map_or(0, |at| at as u8);
@@ -312,21 +319,25 @@ fn the_programs_do_what_the_model_says() {
     };
     let all = (prop::collection::vec(settings::config(), 3), prop::collection::vec(step(), 1..STEPS));
     let met = Mutex::new(BTreeMap::<Option<Reason>, u64>::new());
+    let logged = AtomicU64::new(0);
     let router = match Router::load(Sizes { next_hops: 512, ways: 64, hosts: 256, macs: 128, flows: FLOWS, ..small() })
     {
         Err(error @ rig_datapath::Error::NotPermitted(_)) => return skip(Lack::Root, error),
-        router => Mutex::new(router.unwrap()),
+        router => router.unwrap(),
     };
+    let log = router.log().unwrap();
+    let both = Mutex::new((router, log));
     // What proptest makes of these strategies needs more stack than threads have.
     let large = std::thread::Builder::new().stack_size(256 << 20);
     let run = || {
         ns.enter().unwrap();
         TestRunner::new(runs).run(&all, |(configs, steps)| {
-            let (router, model) =
-                (&mut *router.lock().unwrap_or_else(PoisonError::into_inner), Model::new(FLOWS as usize));
+            let (router, log) = &mut *both.lock().unwrap_or_else(PoisonError::into_inner);
+            let model = Model::new(FLOWS as usize);
             router.clear().unwrap();
+            log.read().unwrap();
             let mut pair =
-                Pair { router, model, configs: &configs, indexes: indexes.clone(), tick: 1000, log: String::new() };
+                Pair { router, log, model, configs: &configs, indexes: indexes.clone(), tick: 1000, text: String::new(), logged: 0 };
             pair.router.set_tick(pair.tick).unwrap();
             pair.apply(0);
             for step in &steps {
@@ -334,6 +345,7 @@ fn the_programs_do_what_the_model_says() {
             }
             pair.same_drops(&[])?;
             pair.same_state()?;
+            logged.fetch_add(pair.logged, Ordering::Relaxed);
             let mut met = met.lock().unwrap();
             for ((_, reason), count) in pair.model.drops() {
                 *met.entry(Some(*reason)).or_default() += count;
@@ -344,7 +356,7 @@ fn the_programs_do_what_the_model_says() {
         })
     };
     let result = std::thread::scope(|scope| large.spawn_scoped(scope, run).unwrap().join().unwrap());
-    println!("{:?}", met.lock().unwrap());
+    println!("{:?}, {logged:?} logged", met.lock().unwrap());
     if let Err(error) = result {
         panic!("NETRIG_TEST_SEED={seed} {error}");
     }

@@ -44,6 +44,7 @@ pub fn small() -> Sizes {
         cuts: 4096,
         bounds: 4096,
         rows: 4096,
+        alsos: 1024,
         flows: 1024,
     }
 }

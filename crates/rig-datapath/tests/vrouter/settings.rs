@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use rig_datapath::vrouter::{
-    Action, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
+    Action, Also, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
 };
 
 use crate::bytes::{address, mac};
@@ -53,12 +53,9 @@ fn list() -> impl Strategy<Value = List> {
         2 => Just(BTreeSet::new()),
         1 => prop::collection::btree_set(prefix(), 1..3)
     ];
-    let rule = (protocol, ports, remote, action.clone()).prop_map(|(protocol, ports, remote, action)| Rule {
-        protocol,
-        ports,
-        remote,
-        action,
-    });
+    let also = prop::bool::weighted(0.3).prop_map(|log| Also { log });
+    let rule = (protocol, ports, remote, action.clone(), also)
+        .prop_map(|(protocol, ports, remote, action, also)| Rule { protocol, ports, remote, action, also });
     (prop::collection::vec(rule, 0..4), action).prop_map(|(rules, otherwise)| List { rules, otherwise })
 }
 

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
 
 use super::super::config::{
-    Action, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, Rule, Tunnel, Underlay, Vni, Vrf,
+    Action, Also, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, Rule, Tunnel, Underlay, Vni, Vrf,
 };
 use super::super::sweep::Timeouts;
 use super::super::trial::{Side, Verdict};
@@ -45,7 +45,7 @@ fn config() -> Config {
     }));
     vrf.macs.extend([(mac(10), NextHop::Interface(1)), (mac(11), NextHop::Interface(2))]);
     vrf.macs.insert(mac(20), tunnel(Encapsulation::Vxlan, 7));
-    let rule = |protocol, ports, action| Rule { protocol: Some(protocol), ports, remote: BTreeSet::new(), action };
+    let rule = |protocol, ports, action| Rule { protocol: Some(protocol), ports, remote: BTreeSet::new(), action, also: Also::default() };
     let rules = vec![rule(6, 0..=1023, Action::Allow), rule(1, 8..=8, Action::Allow), rule(17, 9..=9, Action::Deny)];
     let policy = Policy { outward: vec![1], inward: vec![1], most_flows: NonZeroU32::new(8) };
     let interface = |number: u8, policy| Interface {

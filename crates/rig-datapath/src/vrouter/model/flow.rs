@@ -1,7 +1,7 @@
 //! Flows: what was let through once, which answers may come without asking the rules, and when they end.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rig_wire::protocol::{ICMP, ICMPV6, TCP};
@@ -48,6 +48,8 @@ pub(super) struct Flow {
     pub(super) tunnel_port: u16,
     pub(super) tcp: Seen,
     tick: u32,
+    /// What was logged of it last, with the direction that began it.
+    told: Option<bool>,
 }
 
 /// Where a packet goes, and what its tunnel packet has for a source port.
@@ -66,6 +68,28 @@ pub(super) struct Flows {
     epoch: u32,
     /// What decided about the packet that came last.
     pub(super) steps: Vec<Step>,
+    pub(super) logged: Vec<Logged>,
+}
+
+/// As [`Logged`](super::super::Logged) has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Logged {
+    pub interface: u32,
+    pub sends: bool,
+    pub list: u32,
+    pub rule: u16,
+    pub action: Action,
+    pub let_through: bool,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+}
+
+impl From<super::super::Logged> for Logged {
+    fn from(one: super::super::Logged) -> Self {
+        let super::super::Logged { interface, sends, list, rule, action, let_through, protocol, .. } = one;
+        Self { interface, sends, list, rule, action, let_through, protocol, source: one.source, destination: one.destination }
+    }
 }
 
 /// What a list says: the first rule that matches, and what is done.
@@ -101,6 +125,28 @@ fn is_let_through(
     all(from, true, tuple.destination) && all(to, false, tuple.source)
 }
 
+/// What rules that log have said.
+fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<Logged> {
+    let end = |address, port| SocketAddr::new(address, port);
+    let one = |step: &Step| match step {
+        Step::List { interface, sends, list, rule: Some(rule), action } if config.lists[list].rules[*rule].also.log => {
+            Some(Logged {
+                interface: *interface,
+                sends: *sends,
+                list: *list,
+                rule: *rule as u16,
+                action: *action,
+                let_through,
+                protocol: of.protocol,
+                source: end(of.source, of.source_port),
+                destination: end(of.destination, of.destination_port),
+            })
+        }
+        _ => None,
+    };
+    steps.iter().filter_map(one).collect()
+}
+
 /// Routes that a packet takes.
 pub(super) fn route_steps(config: &Config, vrf: u32, to: IpAddr) -> impl Iterator<Item = Step> {
     let routes = route::routes(config, vrf, to);
@@ -109,7 +155,7 @@ pub(super) fn route_steps(config: &Config, vrf: u32, to: IpAddr) -> impl Iterato
 
 impl Flows {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, all: BTreeMap::new(), pieces: HashMap::new(), epoch: 0, steps: Vec::new() }
+        Self { capacity, all: BTreeMap::new(), pieces: HashMap::new(), epoch: 0, steps: Vec::new(), logged: Vec::new() }
     }
 
     /// Routes and rules are others from now on: each flow is held against them with its next packet.
@@ -137,6 +183,7 @@ impl Flows {
             tunnel_port: known.tunnel_port,
             tcp: Seen::default(),
             tick,
+            told: None,
         };
         self.all.insert(Key { interface: known.interface, tuple }, flow);
     }
@@ -224,6 +271,7 @@ impl Flows {
         };
         let reverse_interface = if let NextHop::Interface(other) = way { other } else { key.interface };
         let forward = self.all.get(&key).is_none_or(|flow| flow.forward);
+        let asked = steps.len();
         // Rules are for the direction that began it.
         let is_allowed = match forward {
             true => is_let_through(config, &p.tuple, p.icmp, from, to, steps),
@@ -232,12 +280,24 @@ impl Flows {
                 is_let_through(config, &p.tuple.reversed(), request, to, from, steps)
             }
         };
+        let logged = logged(config, &steps[asked..], if forward { p.tuple } else { p.tuple.reversed() }, is_allowed);
+        let answers = Key { interface: reverse_interface, tuple: p.tuple.reversed() };
+        // What was logged of it last is kept with the direction that began it.
+        let is_known = self.all.contains_key(&key);
+        let began = if forward || !self.all.contains_key(&answers) { key } else { answers };
+        match self.all.get_mut(&began).filter(|_| is_known) {
+            Some(flow) if !logged.is_empty() && flow.told != Some(is_allowed) => {
+                flow.told = Some(is_allowed);
+                self.logged.extend(&logged);
+            }
+            None if !is_allowed => self.logged.extend(&logged),
+            _ => {}
+        }
         if !is_allowed {
             let Some(flow) = self.all.get_mut(&key) else { return Err(Reason::Policy) };
             (flow.denied, flow.epoch) = (true, self.epoch);
             return Err(Reason::FlowActionDrop);
         }
-        let answers = Key { interface: reverse_interface, tuple: p.tuple.reversed() };
         let new = Flow {
             forward: true,
             denied: false,
@@ -249,9 +309,11 @@ impl Flows {
             tunnel_port,
             tcp: Seen::default(),
             tick,
+            told: (!logged.is_empty()).then_some(true),
         };
         let answer = Flow {
             forward: false,
+            told: None,
             reverse_interface: key.interface,
             way: back,
             tunnel_port: route::tunnel_port(route::hash(&answers.tuple, p.tuple.protocol)),
@@ -278,6 +340,7 @@ impl Flows {
         self.all.entry(answers).or_insert(answer);
         self.all.insert(key, new);
         self.steps.push(Step::Begun);
+        self.logged.extend(logged);
         Ok(None)
     }
 

@@ -25,6 +25,7 @@ use super::sweep::Timeouts;
 use super::trial::{Side, Verdict};
 use answer::Became;
 pub use exercise::exercise;
+pub use flow::Logged;
 use flow::{Flows, Way};
 use packet::{Packet, word};
 use route::By;
@@ -152,6 +153,11 @@ impl Model {
     /// What decided about the packet that came last.
     pub fn steps(&self) -> &[Step] {
         &self.flows.steps
+    }
+
+    /// What rules that log have decided since this was asked last; refusals are all told.
+    pub fn logged(&mut self) -> Vec<Logged> {
+        std::mem::take(&mut self.flows.logged)
     }
 
     /// See [`Sweeper::sweep`](super::Sweeper::sweep).
