@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use crate::client::{AskError, Asked};
 use crate::listing::{self, Family};
-use crate::message::{FlowEntry, FlowFilter, Status, Traced, Wanted};
+use crate::message::{FlowEntry, FlowFilter, LogEntry, Status, Traced, Wanted};
 use crate::rates::{self, Pace};
-use crate::{check, daemon, metrics};
+use crate::{check, daemon, follow, metrics};
 
 /// The overlay router of containers
 #[derive(Debug, Parser)]
@@ -135,6 +135,17 @@ enum Command {
         log: bool,
         #[command(flatten)]
         how: How,
+    },
+    /// What rules with `log = true` have decided about flows, the oldest first: up to the last 4,096
+    Log {
+        /// Go on with what comes, until Ctrl-C
+        #[arg(long)]
+        follow: bool,
+        /// Print a line for each as docs/schema/vrouter-log.json describes it
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        which: Which,
     },
     /// What would happen to a packet, and why: routes, flows, rules and tunnels, by a model of the datapath with the configuration
     /// and the flows of the running router; nothing changes by it
@@ -322,6 +333,11 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             let flow = packet::parse(&flow).or_exit(Exit::BadInput)?;
             let trace = how.which.ask()?.trace(Traced { flow, interface, peer })?;
             if how.json { print_json(&trace) } else { done(&listing::trace(&flow, &trace, streams::width())) }
+        }
+        Command::Log { follow, json, which } => {
+            let asked = which.ask()?;
+            let line = |entry: &LogEntry| if json { json_line(entry) } else { Ok(listing::logged(entry)) };
+            follow::log(follow, |from| Ok(asked.log(from)?), line)
         }
         Command::Metrics { which } => done(&metrics::render(&which.ask()?.status()?)),
         Command::Dropstats { log, how } => {

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use rig_datapath::vrouter::Reason;
 
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, MacEntry, NetworkEntry, NextHopEntry,
-    PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
+    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, LogEntry, MacEntry, NetworkEntry,
+    NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
 };
 
 fn way(next_hop: u32, label: u32) -> Way {
@@ -103,6 +103,7 @@ pub fn status() -> Status {
             destination: "10.1.0.12:22".parse().unwrap(),
             length: 60,
         }],
+        log: LogCounts { told: 12, lost: 1, held_back: 3, kept: 10, pushed_out: 2 },
         notes: vec!["interface 'web' is not there yet: there is no device veth-web".to_owned()],
         speaker: Some(SpeakerEntry {
             address: "127.0.0.1:50051".to_owned(),
@@ -114,6 +115,37 @@ pub fn status() -> Status {
             stale: 3,
         }),
     }
+}
+
+pub fn logged() -> Vec<LogEntry> {
+    let one = LogEntry {
+        sequence: 11,
+        unix_ms: 1_700_000_000_250,
+        interface: 1,
+        interface_name: Some("client".to_owned()),
+        list: Some("out by policies of network red".to_owned()),
+        rule: 1,
+        rule_text: Some("tcp, port or type 80, 10.2.0.0/24".to_owned()),
+        action: "allow".to_owned(),
+        verdict: "allow".to_owned(),
+        protocol: 6,
+        source: "10.1.0.11:40000".parse().unwrap(),
+        destination: "10.2.0.11:80".parse().unwrap(),
+        icmp_type: None,
+    };
+    let gone = LogEntry {
+        sequence: 12,
+        interface_name: None,
+        list: None,
+        rule_text: None,
+        verdict: "deny".to_owned(),
+        protocol: 58,
+        source: "[fd00:1::11]:9".parse().unwrap(),
+        destination: "[fd00:1::12]:9".parse().unwrap(),
+        icmp_type: Some(128),
+        ..one.clone()
+    };
+    vec![one, gone]
 }
 
 pub fn table() -> Table {

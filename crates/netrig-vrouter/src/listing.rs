@@ -4,12 +4,14 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use jiff::Timestamp;
 use rig_cli::packet::{self, Flow};
 use rig_datapath::vrouter::{Encapsulation, Reason};
 
+use crate::filter::protocol_name;
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, NextHopEntry, ReasonCount, SpeakerEntry, Status, Table,
-    TcpSeen, Trace, Way,
+    DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry, NextHopEntry, ReasonCount,
+    SpeakerEntry, Status, Table, TcpSeen, Trace, Way,
 };
 
 /// Writing to a string does not fail.
@@ -302,6 +304,21 @@ pub fn last_dropped(status: &Status) -> String {
     text
 }
 
+/// A line of `log`.
+pub fn logged(entry: &LogEntry) -> String {
+    let LogEntry { unix_ms, interface, interface_name, list, rule, rule_text, action, verdict, .. } = entry;
+    let time = i64::try_from(*unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
+    let name = interface_name.as_deref().unwrap_or("(gone)");
+    let list = list.as_deref().unwrap_or("(a list that is gone)");
+    let text = rule_text.as_deref().unwrap_or("(a rule that is gone)");
+    let of_icmp = entry.icmp_type.map(|of| format!(" type {of}")).unwrap_or_default();
+    let (protocol, source, destination) = (protocol_name(entry.protocol), entry.source, entry.destination);
+    format!(
+        "{time:.3} {verdict} {protocol}{of_icmp} {source} > {destination}; {name} (vif0/{interface}), '{list}', rule {rule}: \
+         {action}, {text}\n"
+    )
+}
+
 /// `status`.
 pub fn overview(status: &Status) -> String {
     let Status { node, netrig_version, process, uptime_seconds, address, mac, file, .. } = status;
@@ -341,6 +358,10 @@ pub fn overview(status: &Status) -> String {
     }
     for drop in status.drops.iter().filter(|drop| drop.packets > 0) {
         line!(text, "dropped {}: {} ({}); {}", drop.packets, drop.reason, drop.text, drop.remedy);
+    }
+    let LogCounts { told, lost, held_back, .. } = status.log;
+    if told + lost + held_back > 0 {
+        line!(text, "log: {told} verdicts of rules, {lost} lost, {held_back} refusals held back");
     }
     for note in &status.notes {
         line!(text, "note: {note}");

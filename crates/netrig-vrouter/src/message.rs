@@ -27,6 +27,8 @@ pub enum Request {
     FlowsOf(FlowFilter),
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
     Trace(Traced),
+    /// What rules have logged, from this sequence number on. Answered by [`Reply::Log`].
+    Log { from: u64 },
     /// Reads the file again. Answered by [`Reply::Done`], which says what was noticed.
     Reload,
 }
@@ -41,6 +43,7 @@ pub enum Reply {
         last: bool,
     },
     Trace(Box<Trace>),
+    Log(Log),
     /// What was done, where there is something to say.
     Done(Vec<String>),
     /// Nothing was done.
@@ -105,6 +108,9 @@ pub struct Status {
     pub drops: Vec<ReasonCount>,
     /// The packets that were dropped last, the oldest first: up to 256 of each CPU.
     pub last_dropped: Vec<DroppedEntry>,
+    /// What rules have logged.
+    #[serde(default)]
+    pub log: LogCounts,
     /// What of the settings is not done, and why.
     pub notes: Vec<String>,
     /// By which routes come and go; none where the file alone tells them.
@@ -371,6 +377,62 @@ pub struct DroppedEntry {
     pub destination: SocketAddr,
     /// Of the IP packet, bytes.
     pub length: u16,
+}
+
+/// How much rules have logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogCounts {
+    /// By the datapath, since its tables were made.
+    pub told: u64,
+    /// That there was no room for, because no process took what was there.
+    pub lost: u64,
+    /// Refusals of an interface beyond 100 a second, 128 at once.
+    pub held_back: u64,
+    /// That can be asked for, by the process that runs.
+    pub kept: u64,
+    /// That were kept and have made room for later ones.
+    pub pushed_out: u64,
+}
+
+/// What rules have logged, from a sequence number on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Log {
+    /// Sequence numbers are of this process.
+    pub process: u32,
+    pub entries: Vec<LogEntry>,
+    /// Of the one that comes next.
+    pub next: u64,
+    pub counts: LogCounts,
+}
+
+/// What a rule that logs has decided about a flow: told once, and again when another verdict comes over the flow. Of a flow that
+/// several such rules match there is one for each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogEntry {
+    /// From 1, without gaps.
+    pub sequence: u64,
+    /// Milliseconds since 1970-01-01 00:00 UTC.
+    pub unix_ms: u64,
+    /// The number of the interface whose list it is.
+    pub interface: u32,
+    /// None of an interface that is not there any more.
+    pub interface_name: Option<String>,
+    /// What the list is made of; none of a list that is not there any more.
+    pub list: Option<String>,
+    /// The rule's place in it, from 1.
+    pub rule: u32,
+    /// The rule in words.
+    pub rule_text: Option<String>,
+    /// What the rule does: `allow` or `deny`.
+    pub action: String,
+    /// What became of the flow: `allow` or `deny`, where another list may have refused what this rule allows.
+    pub verdict: String,
+    pub protocol: u8,
+    /// Of the direction that began it; of ICMP echoes ports are the identifier.
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    /// Of ICMP.
+    pub icmp_type: Option<u8>,
 }
 
 /// The packet that is traced.

@@ -17,6 +17,7 @@ pub fn render(status: &Status) -> String {
     let help = "What of the settings is not done: `netrig vrouter status` tells it.";
     gauge("vrouter_notes", "", help, status.notes.len() as f64);
     flows(&mut text, status);
+    log(&mut text, status);
     status.interfaces.iter().for_each(|interface| of_interface(&mut text, node, interface));
     status.networks.iter().for_each(|network| of_network(&mut text, node, network));
     status.peers.iter().for_each(|peer| of_peer(&mut text, node, peer));
@@ -42,6 +43,15 @@ fn flows(text: &mut Exposition, status: &Status) {
     let refused = status.drops.iter().filter(|drop| is_refusal(drop)).map(|drop| drop.packets).sum();
     let help = "Packets that could not begin a connection, by rules, by limits or because the table is full.";
     counter("vrouter_connections_refused_packets", help, refused);
+}
+
+fn log(text: &mut Exposition, status: &Status) {
+    let log = status.log;
+    for (outcome, count) in [("told", log.told), ("lost", log.lost), ("held_back", log.held_back)] {
+        let labels = [("node", status.node.as_str()), ("outcome", outcome)];
+        let help = "Verdicts of rules that log: told, lost because nobody read them, or held back because there were too many.";
+        text.add("counter", "vrouter_log_entries", "", help, &labels, count as f64);
+    }
 }
 
 fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &InterfaceEntry) {

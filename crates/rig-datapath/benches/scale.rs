@@ -65,7 +65,13 @@ fn list(changed: u32) -> List {
             also: Also::default(),
         })
         .collect();
-    rules.push(Rule { protocol: Some(6), ports: 1..=65_535, remote: BTreeSet::new(), action: Action::Allow, also: Also::default() });
+    rules.push(Rule {
+        protocol: Some(6),
+        ports: 1..=65_535,
+        remote: BTreeSet::new(),
+        action: Action::Allow,
+        also: Also::default(),
+    });
     List { rules, otherwise: Action::Deny }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use rig_datapath::vrouter::{Action, List, Rule};
+use rig_datapath::vrouter::{Action, Also, List, Rule};
 
 use crate::routes::{Destination, RouteTable};
 use crate::settings::{End, GroupRule, Interface, Network, Packets, Remote, SecurityGroup, Settings};
@@ -156,7 +156,7 @@ impl<'a> Remotes<'a> {
                     members => members,
                 },
             };
-            rules.extend(each(&rule.packets, &remote, Action::Allow));
+            rules.extend(each(&rule.packets, &remote, Action::Allow, rule.also));
         }
         rules
     }
@@ -179,12 +179,12 @@ impl<'a> Remotes<'a> {
                     End::Network(_) | End::Prefix(_) => continue,
                 };
                 let Some(remote) = self.far(far, like) else { continue };
-                rules.extend(each(&rule.packets, &remote, rule.action));
+                rules.extend(each(&rule.packets, &remote, rule.action, rule.also));
             }
         }
         let own = self.prefixes.get(interface.network.as_str()).cloned().unwrap_or_default();
         let all = Packets { protocol: None, ports: vec![0..=u16::MAX] };
-        rules.extend(each(&all, &own, Action::Allow));
+        rules.extend(each(&all, &own, Action::Allow, Also::default()));
         rules
     }
 
@@ -218,7 +218,7 @@ fn everything(like: IpNet) -> IpNet {
     }
 }
 
-fn each(packets: &Packets, remote: &BTreeSet<IpNet>, action: Action) -> impl Iterator<Item = Rule> {
+fn each(packets: &Packets, remote: &BTreeSet<IpNet>, action: Action, also: Also) -> impl Iterator<Item = Rule> {
     let protocol = packets.protocol;
-    packets.ports.iter().map(move |ports| Rule { protocol, ports: ports.clone(), remote: remote.clone(), action })
+    packets.ports.iter().map(move |ports| Rule { protocol, ports: ports.clone(), remote: remote.clone(), action, also })
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use ipnet::IpNet;
-use rig_datapath::vrouter::{Action, List, MOST_RULES, Peer, Rule, Tunnel, Underlay};
+use rig_datapath::vrouter::{Action, Also, List, MOST_RULES, Peer, Rule, Tunnel, Underlay};
 
 use super::*;
 use crate::routes::{Destination, FileRoutes, RouteSource, RouteUpdate};
@@ -217,6 +217,7 @@ fn a_policy_connects_networks_and_says_what_they_may_send() {
         ports,
         remote: remote.iter().map(|remote| net(remote)).collect(),
         action,
+        also: Also::default(),
     };
     let (reds, blues) = (["10.1.0.0/24", "fd00:1::/64"], ["10.2.0.0/24"]);
     let list_of = |rules| List { rules, otherwise: Action::Deny };
@@ -291,6 +292,20 @@ fn a_group_as_remote_is_the_addresses_of_its_members_on_all_nodes() {
     // Nothing comes in by a group that says nothing of it.
     assert_eq!(config.lists[&policy.inward[0]], List { rules: Vec::new(), otherwise: Action::Deny });
     assert_eq!(config.lists[&policy.outward[0]].rules.len(), 1);
+}
+
+#[test]
+fn rules_that_log_do_so_in_both_kinds_of_lists() {
+    let groups = "[[security_group]]\nname = 'g'\nin = [{ protocol = 'tcp', ports = [80, 443], log = true }, {}]\n";
+    let text = connected().replace("label = 103", "label = 103\nsecurity_groups = ['g']") + groups;
+    let text = text.replace("{ action = 'deny', protocol = 'icmp'", "{ log = true, action = 'deny', protocol = 'icmp'");
+    let (settings, mut numbers) = (parse(&text), Numbers::default());
+    let config = compiled(&settings, "b", &mut numbers);
+    let policy = config.interfaces[&numbers.interfaces.get("blue-b").unwrap()].policy.clone().unwrap();
+    let logs = |list: &u32| config.lists[list].rules.iter().map(|rule| rule.also.log).collect::<Vec<_>>();
+    let inward: Vec<_> = policy.inward.iter().map(logs).collect();
+    assert_eq!(inward, [vec![true, true, false], vec![false, true, false]]);
+    assert_eq!(policy.outward.iter().map(logs).collect::<Vec<_>>(), [[true, false]]);
 }
 
 #[test]

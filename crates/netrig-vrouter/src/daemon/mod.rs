@@ -7,6 +7,7 @@
 mod engine;
 mod engines;
 pub(crate) mod finder;
+mod logging;
 mod persistence;
 mod sources;
 mod status;

@@ -9,8 +9,8 @@ use rig_wire::ethernet::Mac;
 use super::engine::Engine;
 use crate::bgp::SpeakerState;
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, MacEntry, NetworkEntry, NextHopEntry,
-    PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
+    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, MacEntry, NetworkEntry,
+    NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
 };
 
 /// Bits of `enum tcp_seen` of the datapath, the lowest first.
@@ -69,6 +69,7 @@ impl Engine {
             },
             drops: all.map(|(reason, count)| ReasonCount::of(reason, count)).collect(),
             last_dropped: self.last_dropped()?,
+            log: self.log_counts()?,
             notes: self.compiled.notes.iter().cloned().chain(self.trouble.clone()).collect(),
             speaker: self.speaker(),
         })
@@ -249,6 +250,12 @@ impl Engine {
             idle_seconds: flow.idle.as_secs_f64(),
         };
         self.router.flows().into_iter().map(entry).collect()
+    }
+
+    pub(super) fn log_counts(&self) -> anyhow::Result<LogCounts> {
+        let datapath::LogCounts { told, lost, held_back } = self.router.log_counts()?;
+        let (pushed_out, kept) = self.logging.hold().counts();
+        Ok(LogCounts { told, lost, held_back, kept, pushed_out })
     }
 
     fn last_dropped(&self) -> anyhow::Result<Vec<DroppedEntry>> {

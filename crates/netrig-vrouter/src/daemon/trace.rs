@@ -217,7 +217,7 @@ fn does(action: Action) -> &'static str {
 }
 
 /// `tcp, ports 80 to 89, 10.2.0.0/24`.
-fn words(rule: &Rule) -> String {
+pub(super) fn words(rule: &Rule) -> String {
     /// Prefixes that are named.
     const NAMED: usize = 4;
     let mut parts = vec![rule.protocol.map_or_else(|| "any protocol".to_owned(), protocol_name)];

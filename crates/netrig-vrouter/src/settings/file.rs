@@ -142,7 +142,8 @@ pub(super) struct GroupRuleFile {
     pub types: Option<Spanned<Ports>>,
     pub remote_prefix: Option<Spanned<String>>,
     pub remote_group: Option<Spanned<String>>,
-    pub log: NotBuilt,
+    #[serde(default)]
+    pub log: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,7 +164,8 @@ pub(super) struct PolicyRuleFile {
     pub destination: Spanned<String>,
     #[serde(default)]
     pub direction: DirectionFile,
-    pub log: NotBuilt,
+    #[serde(default)]
+    pub log: bool,
     pub mirror: NotBuilt,
 }
 

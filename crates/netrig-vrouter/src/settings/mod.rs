@@ -23,7 +23,7 @@ use std::ops::RangeInclusive;
 pub use self::bgp::{Assigned, Bgp};
 use ipnet::IpNet;
 use rig_cli::mistakes::{self, FileError};
-pub use rig_datapath::vrouter::Action;
+pub use rig_datapath::vrouter::{Action, Also};
 use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Timeouts};
 use rig_wire::ethernet::Mac;
 pub(crate) use rules::PROTOCOLS;
@@ -204,6 +204,7 @@ pub struct Packets {
 pub struct GroupRule {
     pub packets: Packets,
     pub remote: Remote,
+    pub also: Also,
 }
 
 /// Whom a container talks with.
@@ -230,6 +231,7 @@ pub struct PolicyRule {
     pub destination: End,
     /// Whether it is a rule for connections from the destination to the source, too.
     pub both_ways: bool,
+    pub also: Also,
 }
 
 impl PolicyRule {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use rig_datapath::vrouter::{Action, MOST_RULES};
+use rig_datapath::vrouter::{Action, Also, MOST_RULES};
 use toml::Spanned;
 
 use super::file::{
@@ -45,7 +45,6 @@ impl Reader<'_> {
 
     fn group_rule(&self, entry: &Spanned<GroupRuleFile>) -> Result<GroupRule> {
         let rule = entry.get_ref();
-        self.not_built(&rule.log, "logging what a rule matches")?;
         let remote = match (&rule.remote_prefix, &rule.remote_group) {
             (None, None) => Remote::Any,
             (Some(prefix), None) => Remote::Prefix(self.prefix(prefix.get_ref(), prefix.span())?),
@@ -58,6 +57,7 @@ impl Reader<'_> {
         Ok(GroupRule {
             packets: self.packets(rule.protocol.as_ref(), rule.ports.as_ref(), rule.types.as_ref())?,
             remote,
+            also: Also { log: rule.log },
         })
     }
 
@@ -73,7 +73,6 @@ impl Reader<'_> {
 
     fn policy_rule(&self, entry: &Spanned<PolicyRuleFile>) -> Result<PolicyRule> {
         let rule = entry.get_ref();
-        self.not_built(&rule.log, "logging what a rule matches")?;
         self.not_built(&rule.mirror, "mirroring to an analyser")?;
         let both_ways = rule.direction == DirectionFile::Both;
         if let (true, Some(ports)) = (both_ways, rule.ports.as_ref().or(rule.types.as_ref())) {
@@ -90,6 +89,7 @@ impl Reader<'_> {
             source: self.end(&rule.source)?,
             destination: self.end(&rule.destination)?,
             both_ways,
+            also: Also { log: rule.log },
         })
     }
 

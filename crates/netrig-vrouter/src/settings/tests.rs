@@ -234,16 +234,11 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         (red_b("addresses = ['10.1.0.12']\nmirror = 'x'"), "36: mirroring to an analyser is not built", "remove"),
         (
-            policy("{ action = 'allow', source = 'any', destination = 'any', log = true },\n"),
-            "33: logging what a rule matches is not built",
-            "remove",
-        ),
-        (
             policy("{ action = 'allow', source = 'any', destination = 'any', mirror = 'analyser' },\n"),
             "33: mirroring to an analyser is not built",
             "remove",
         ),
-        (group("{ log = true },\n"), "33: logging", "remove"),
+        (group("{ log = 'yes' },\n"), "33: invalid type: string \"yes\", expected a boolean", ""),
         // The router.
         ("[router]\nmac = '01:00:00:00:00:00'\n".into(), "31: '01:00:00:00:00:00' is no MAC address", "02:00:00"),
         ("[router]\nmac = '0:0:0:0:0:1'\n".into(), "31: '0:0:0:0:0:1' is no MAC", "02:00:00"),

@@ -3,6 +3,7 @@
 
 mod bgp;
 mod lab;
+mod watched;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
 mod world;

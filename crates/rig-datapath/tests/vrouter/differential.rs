@@ -336,8 +336,16 @@ fn the_programs_do_what_the_model_says() {
             let model = Model::new(FLOWS as usize);
             router.clear().unwrap();
             log.read().unwrap();
-            let mut pair =
-                Pair { router, log, model, configs: &configs, indexes: indexes.clone(), tick: 1000, text: String::new(), logged: 0 };
+            let mut pair = Pair {
+                router,
+                log,
+                model,
+                configs: &configs,
+                indexes: indexes.clone(),
+                tick: 1000,
+                text: String::new(),
+                logged: 0,
+            };
             pair.router.set_tick(pair.tick).unwrap();
             pair.apply(0);
             for step in &steps {

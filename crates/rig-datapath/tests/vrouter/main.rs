@@ -14,3 +14,4 @@ mod packets;
 mod settings;
 mod told;
 mod traffic;
+mod watched;

@@ -45,7 +45,13 @@ fn config() -> Config {
     }));
     vrf.macs.extend([(mac(10), NextHop::Interface(1)), (mac(11), NextHop::Interface(2))]);
     vrf.macs.insert(mac(20), tunnel(Encapsulation::Vxlan, 7));
-    let rule = |protocol, ports, action| Rule { protocol: Some(protocol), ports, remote: BTreeSet::new(), action, also: Also::default() };
+    let rule = |protocol, ports, action| Rule {
+        protocol: Some(protocol),
+        ports,
+        remote: BTreeSet::new(),
+        action,
+        also: Also::default(),
+    };
     let rules = vec![rule(6, 0..=1023, Action::Allow), rule(1, 8..=8, Action::Allow), rule(17, 9..=9, Action::Deny)];
     let policy = Policy { outward: vec![1], inward: vec![1], most_flows: NonZeroU32::new(8) };
     let interface = |number: u8, policy| Interface {

@@ -88,7 +88,17 @@ pub struct Logged {
 impl From<super::super::Logged> for Logged {
     fn from(one: super::super::Logged) -> Self {
         let super::super::Logged { interface, sends, list, rule, action, let_through, protocol, .. } = one;
-        Self { interface, sends, list, rule, action, let_through, protocol, source: one.source, destination: one.destination }
+        Self {
+            interface,
+            sends,
+            list,
+            rule,
+            action,
+            let_through,
+            protocol,
+            source: one.source,
+            destination: one.destination,
+        }
     }
 }
 

@@ -64,7 +64,8 @@ mod tests {
             let routes = routes.iter().map(|(prefix, to)| (prefix.parse().unwrap(), to.clone())).collect();
             Arc::new(Vrf { routes, macs: BTreeMap::new() })
         };
-        let rule = |ports, action| Rule { protocol: Some(TCP), ports, remote: BTreeSet::new(), action, also: Also::default() };
+        let rule =
+            |ports, action| Rule { protocol: Some(TCP), ports, remote: BTreeSet::new(), action, also: Also::default() };
         let rules = vec![rule(23..=23, Action::Deny), rule(0..=1023, Action::Allow)];
         Config {
             vrfs: BTreeMap::from([

@@ -1,0 +1,69 @@
+//! What is told of flows, and what is not when there is too much of it.
+
+use std::collections::BTreeMap;
+
+use rig_datapath::vrouter::{
+    Action, Also, Encapsulation, List, LogCounts, Policy, Reason, Router, Rule, Sizes, Verdict,
+};
+use rig_wire::protocol;
+
+use crate::frames::{Frame, L4};
+use crate::lab::{Lab, Node, small, v4_of};
+use crate::outer::{at, rule};
+
+/// A rule that logs, for what the first container sends.
+fn logging(node: &mut Node, action: Action) {
+    let rule = Rule { also: Also { log: true }, ..rule(Some(protocol::UDP), 0..=u16::MAX, action) };
+    let first = super::outer::rule(Some(protocol::TCP), 1..=9, Action::Deny);
+    node.config.lists = BTreeMap::from([(7, List { rules: vec![first, rule], otherwise: Action::Deny })]);
+    let interface = node.config.interfaces.get_mut(&1).unwrap();
+    interface.policy = Some(Policy { outward: vec![7], ..Policy::default() });
+    node.apply();
+}
+
+fn udp(port: u16) -> Vec<u8> {
+    Frame::new(L4::Udp, at(v4_of(0, 0), port), at(v4_of(0, 1), 53)).packet()
+}
+
+#[test]
+fn what_nobody_reads_is_counted_and_flows_go_on() {
+    const FLOWS: u16 = 8000;
+    let sizes = Sizes { flows: 4 * u32::from(FLOWS), ..small() };
+    let Some(mut lab) = Lab::with(1, 2, Encapsulation::MplsOverUdp, || Router::load(sizes)) else { return };
+    let node = &mut lab.nodes[0];
+    let mut log = node.router.log().unwrap();
+    logging(node, Action::Allow);
+    for port in 1..=FLOWS {
+        assert_eq!(node.send(&udp(port)).verdict, Verdict::Redirect);
+    }
+    assert_eq!(node.router.connections(1).unwrap(), u64::from(FLOWS));
+    let counts = node.router.log_counts().unwrap();
+    assert_eq!((counts.told + counts.lost, counts.held_back), (FLOWS.into(), 0));
+    let read = log.read().unwrap();
+    assert!(counts.lost > 0 && read.len() as u64 == counts.told, "{counts:?}");
+    let one = read[99];
+    assert_eq!((one.interface, one.sends, one.list, one.rule), (1, true, 7, 1));
+    assert_eq!(Some(&one.since), node.router.lists_since().get(&7));
+    assert_eq!((one.source.port(), one.destination), (100, at(v4_of(0, 1), 53)));
+    // There is room again.
+    node.send(&udp(FLOWS + 1));
+    assert_eq!(log.read().unwrap().len(), 1);
+}
+
+#[test]
+fn refusals_are_told_as_many_as_an_interface_may() {
+    const PACKETS: u64 = 2000;
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let mut log = node.router.log().unwrap();
+    logging(node, Action::Deny);
+    for _ in 0..PACKETS {
+        assert_eq!(node.send(&udp(1)).verdict, Verdict::Drop);
+    }
+    let LogCounts { told, lost, held_back } = node.router.log_counts().unwrap();
+    assert_eq!((told + held_back, lost), (PACKETS, 0));
+    let read = log.read().unwrap();
+    assert!(told >= 128 && held_back > 0 && read.len() as u64 == told, "{told} {held_back}");
+    assert!(read.iter().all(|one| !one.let_through && one.action == Action::Deny));
+    assert_eq!(node.drops()[&Reason::Policy.number()], PACKETS);
+}
