@@ -95,7 +95,8 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
         let policy = Some(Policy { outward: vec![1], inward: vec![1], most_flows: None });
         let index = real.get(number as usize - 1).copied().unwrap_or(1_000_000 + number);
         let gateway = Some(Ipv4Addr::new(10, 1, 0, 1));
-        described.insert(number, Interface { index, vrf, mac: mac(number), gateway, gateway6: None, policy });
+        let mac = mac(number);
+        described.insert(number, Interface { index, vrf, mac, gateway, gateway6: None, policy, mirror: None });
     }
     for number in 0..routes.saturating_sub(interfaces) {
         let (vrf, of) = (number % networks + 1, number / networks);
@@ -115,6 +116,7 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
         vnis: (1..=networks).map(|vrf| (vrf, Vni::Vrf(vrf))).collect(),
         interfaces: described,
         lists: BTreeMap::from([(1, list(0))]),
+        analysers: BTreeMap::new(),
     }
 }
 

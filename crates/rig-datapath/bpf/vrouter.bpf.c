@@ -5,14 +5,12 @@
  * that are silent.
  */
 #include "vrouter/answer.h"
+#include "vrouter/mirror.h"
 #include "vrouter/mss.h"
 #include "vrouter/replay.h"
 #include "vrouter/sweep.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
-
-/* To the programs of others behind this one, and then to the host (linux/bpf.h, Linux 6.6). */
-#define TCX_NEXT -1
 
 /* So that what is looked at lies in one piece. */
 static always_inline int pull(struct __sk_buff *skb, __u32 bytes)
@@ -224,6 +222,15 @@ int from_container(struct __sk_buff *skb)
 		/* Rules were those for whom the packet's address names; its frame's must not name another. */
 		if (!is_routed && bridged.next_hop != to.route.next_hop && has_policy(bridged.next_hop))
 			return drop(p, number, REASON_INVALID_NH);
+		if (to.mirror) {
+			ethernet = (void *)(long)skb->data;
+			if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+				return drop(p, number, REASON_PULL);
+
+			struct ethhdr frame = *ethernet;
+
+			mirror(skb, ifindex, &to, 0, &frame);
+		}
 	}
 	if (!is_routed)
 		to.route = bridged;
@@ -396,6 +403,14 @@ int from_underlay(struct __sk_buff *skb)
 		reason = follow(skb, p, number, o.source, c, &own);
 		if (reason)
 			return drop(p, number, reason);
+		if (own.mirror) {
+			if (!keeps_macs) {
+				set_mac(inner.h_dest, nh->mac);
+				set_mac(inner.h_source, c->mac);
+				inner.h_proto = type;
+			}
+			mirror(skb, nh->ifindex, &own, overhead(o.encapsulation), &inner);
+		}
 	}
 	reason = strip(skb, p, &o, type);
 	if (!reason && (o.class ^ p->class) & 3)

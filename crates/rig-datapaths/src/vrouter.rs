@@ -277,6 +277,7 @@ fn config(
             gateway: None,
             gateway6: None,
             policy: None,
+            mirror: None,
         };
         config.interfaces.insert(container.number, interface);
         config.labels.insert(FIRST_LABEL + container.number, NextHop::Interface(container.number));

@@ -159,6 +159,7 @@ impl<'a> Compiler<'a> {
                     IpAddr::V4(_) => None,
                 }),
                 policy: None,
+                mirror: None,
             };
             self.compiled.config.interfaces.insert(number, compiled);
         }

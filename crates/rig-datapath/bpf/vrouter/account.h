@@ -7,6 +7,9 @@
 
 #include "packet.h"
 
+/* To the programs of others behind this one, and then to the host (linux/bpf.h, Linux 6.6). */
+#define TCX_NEXT -1
+
 static always_inline void count_in(__u32 interface, __u32 bytes)
 {
 	struct traffic *t = bpf_map_lookup_elem(&traffic, &interface);

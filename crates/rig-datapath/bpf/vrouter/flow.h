@@ -244,7 +244,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	back->tunnel_port = tunnel_port(hash_of(&w->back_key));
 	own->flags = FORWARD | (w->said_count ? TOLD : 0);
 	back->flags = 0;
-	own->reason = back->reason = 0;
+	own->mirror = back->mirror = out->mirror = w->mirror;
 	if (known) {
 		if (w->said_count)
 			log_change(w, known, 1);
@@ -253,6 +253,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 			bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST);
 		known->next_hop = way->next_hop;
 		known->label = way->label;
+		known->mirror = w->mirror;
 		known->reverse_at = reverse_at;
 		known->flags &= ~DENIED;
 		known->epoch = c->epoch;
@@ -299,6 +300,7 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	out->route.next_hop = f->next_hop;
 	out->route.label = f->label;
 	out->tunnel_port = f->tunnel_port;
+	out->mirror = f->mirror;
 	if (is_noteworthy(p, f) && !p->error)
 		note_tcp(f, p);
 	return 0;

@@ -214,6 +214,20 @@ struct {
 	__type(value, __u64);
 } log_counts SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_ANALYSERS + 1);
+	__type(key, __u32);
+	__type(value, struct analyser);
+} analysers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MOST_ANALYSERS + 1);
+	__type(key, __u32);
+	__type(value, struct copies);
+} copied SEC(".maps");
+
 /* When the log could be told of one more refusal by each interface, if all that it was told had come evenly; ns. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

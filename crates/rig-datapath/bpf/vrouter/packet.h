@@ -59,6 +59,20 @@ struct said {
 	__u8 pad;
 };
 
+/* A frame that is copied. */
+struct copy {
+	/* 0 when nothing is copied. */
+	__u32 analyser;
+	/* Bytes of a tunnel's header that it has in front of its IP header, behind the outer Ethernet header; 0 for none. */
+	__u16 outer;
+	/* Source port of the outer packet. */
+	__u16 port;
+	/* Several segments of it cannot stay one packet in another outer header. */
+	__u8 is_single;
+	__u8 pad;
+	struct ethhdr frame;
+};
+
 /* Lists that a packet is held against: of two interfaces. */
 #define MOST_SAID (2 * MAX_LISTS)
 
@@ -69,7 +83,10 @@ struct work {
 	struct flow own, back;
 	struct said said[MOST_SAID];
 	__u32 said_count;
-	__u32 pad;
+	/* The analyser of the rules that match, or of an interface. */
+	__u32 mirror;
+	/* A copy that is on its way to `to_analyser`: see mirror.h. */
+	struct copy copy;
 };
 
 struct {

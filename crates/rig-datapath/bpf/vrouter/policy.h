@@ -146,6 +146,8 @@ static always_inline int lets_through(struct work *w, __u32 list, const struct a
 		s->flags = flags | (answer & ALLOWED ? LOG_RULE_ALLOWS : 0);
 		w->said_count++;
 	}
+	if (!w->mirror)
+		w->mirror = (__u32)answer >> ANALYSER_SHIFT;
 	return answer & ALLOWED;
 }
 
@@ -157,7 +159,7 @@ static always_inline int is_let_through(const struct packet *p, const struct flo
 	const struct interface *to = receiver ? bpf_map_lookup_elem(&interfaces, &receiver) : 0;
 	__u32 port = (__u32)p->protocol << 16;
 
-	w->said_count = 0;
+	w->said_count = w->mirror = 0;
 	if (p->protocol == IPPROTO_ICMP || p->protocol == IPPROTO_ICMPV6)
 		port |= p->type;
 	else
@@ -170,6 +172,10 @@ static always_inline int is_let_through(const struct packet *p, const struct flo
 		if (to->inward[i] && !lets_through(w, to->inward[i], &k->source, port, receiver, 0))
 			return 0;
 	}
+	if (!w->mirror && from)
+		w->mirror = from->mirror;
+	if (!w->mirror && to)
+		w->mirror = to->mirror;
 	return 1;
 }
 

@@ -16,6 +16,8 @@ struct way {
 	__u16 tunnel_port;
 	/* The packet has begun a flow, and is counted there. */
 	__u8 is_new;
+	/* The analyser that has a copy; 0 for none. */
+	__u8 mirror;
 };
 
 static always_inline const struct next_hop *next_hop_at(__u32 number)

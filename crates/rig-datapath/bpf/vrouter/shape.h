@@ -99,8 +99,9 @@ struct interface {
 	__u32 inward[MAX_LISTS];
 	__u8 mac[6];
 	__u8 flags;
-	__u8 pad;
-	__u64 pad2;
+	/* The analyser of all its flows; 0 for none. */
+	__u8 mirror;
+	__u64 pad;
 	/* The router's own addresses there, IPv4 and IPv6; 0 where it has none. */
 	struct address gateway[2];
 };
@@ -124,10 +125,12 @@ struct list {
 };
 _Static_assert(sizeof(struct list) == 40, "");
 
-/* What else a rule has done: bits in the place where is_allowed() has them. */
+/* What else a rule has done: bits in the place where is_allowed() has them; above, the number of an analyser, 0 for none. */
 enum also {
 	ALSO_LOG = 2,
 };
+#define ANALYSER_SHIFT 24
+#define MOST_ANALYSERS 127
 
 /* The first address of a range in which the same rules match; in the machine's order, so that they compare as numbers. */
 struct cut {
@@ -197,7 +200,8 @@ struct flow {
 	__u32 tcp;
 	__u16 tunnel_port;
 	__u8 flags;
-	__u8 reason;
+	/* The analyser that has copies of its packets; 0 for none. */
+	__u8 mirror;
 	__u32 begun;
 };
 _Static_assert(sizeof(struct flow) == 48, "");
@@ -224,6 +228,24 @@ _Static_assert(sizeof(struct control) == 20, "");
 struct traffic {
 	/* From the container, and to it. */
 	__u64 in_packets, in_bytes, out_packets, out_bytes;
+};
+
+/* Who gets copies of packets. */
+struct analyser {
+	/* Its source and destination are the outer packet's; `mtu` is that of the way there, the outer header included. */
+	struct next_hop way;
+	__be16 port;
+	__u16 pad;
+	__u32 vni;
+};
+_Static_assert(sizeof(struct analyser) == 40, "");
+
+/* Of an analyser; a copy that is still to be cut into segments is one. */
+struct copies {
+	/* Bytes of the frames that were copied, as far as the copies have them. */
+	__u64 packets, bytes;
+	/* That do not have all of the packet; that could not be made. */
+	__u64 cut, failed;
 };
 
 struct dropped {

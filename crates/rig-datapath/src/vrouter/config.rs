@@ -25,6 +25,8 @@ pub const FIRST_LABEL: u32 = 16;
 pub const LAST_LABEL: u32 = (1 << 20) - 1;
 /// Of 31 bits.
 pub const LAST_VRF: u32 = (1 << 31) - 1;
+/// Of analysers.
+pub const LAST_ANALYSER: u8 = 127;
 /// Of 24 bits (RFC 7348).
 pub const LAST_VNI: u32 = (1 << 24) - 1;
 
@@ -45,6 +47,22 @@ pub struct Config {
     pub vnis: BTreeMap<u32, Vni>,
     /// Lists of rules, by the numbers that interfaces name.
     pub lists: BTreeMap<u32, List>,
+    /// Who gets copies of packets, by the numbers, from 1, that rules and interfaces name.
+    pub analysers: BTreeMap<u8, Analyser>,
+}
+
+/// Gets copies of packets: the frame as the container sends or gets it, in VXLAN (RFC 7348).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Analyser {
+    /// Of the outer packets, their source and destination.
+    pub source: Ipv4Addr,
+    pub address: Ipv4Addr,
+    /// Of UDP.
+    pub port: u16,
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// How it is reached; without a way no copies are made, which is counted.
+    pub way: Option<Peer>,
 }
 
 impl Default for Config {
@@ -57,6 +75,7 @@ impl Default for Config {
             labels: BTreeMap::new(),
             vnis: BTreeMap::new(),
             lists: BTreeMap::new(),
+            analysers: BTreeMap::new(),
         }
     }
 }
@@ -176,6 +195,9 @@ pub struct Interface {
     /// What it may send and receive. Without it all is let through that the other end's lets, and packets are of a flow only
     /// where the other end is here and has one.
     pub policy: Option<Policy>,
+    /// The analyser that gets copies of all packets of its flows, where no rule names another one. It takes a policy, which may be
+    /// an empty one.
+    pub mirror: Option<u8>,
 }
 
 /// What an interface may send and receive: what every list of a direction allows. Packets that answer what was let through
@@ -216,6 +238,9 @@ pub struct Rule {
 pub struct Also {
     /// Each is logged once, and again when another verdict comes over it: see [`Log`](super::Log).
     pub log: bool,
+    /// The analyser that gets copies of all their packets. Of several rules that let a flow through, the first names it, those of
+    /// who sends before those of who receives.
+    pub mirror: Option<u8>,
 }
 
 /// What a rule does.
@@ -253,7 +278,15 @@ impl Config {
             if !self.vrfs.contains_key(&interface.vrf) {
                 return wrong(format!("interface {number} is in VRF {}, which there is not", interface.vrf));
             }
-            let Some(policy) = &interface.policy else { continue };
+            if interface.mirror.is_some_and(|number| !self.analysers.contains_key(&number)) {
+                return wrong(format!("interface {number} names an analyser that there is not"));
+            }
+            let Some(policy) = &interface.policy else {
+                match interface.mirror {
+                    Some(_) => return wrong(format!("interface {number} has an analyser and no policy, and so no flows")),
+                    None => continue,
+                }
+            };
             for lists in [&policy.outward, &policy.inward] {
                 if lists.len() > MOST_LISTS {
                     return wrong(format!(
@@ -276,6 +309,17 @@ impl Config {
             }
             if list.rules.iter().any(|rule| rule.ports.is_empty()) {
                 return wrong(format!("list {number} has a rule for no port at all"));
+            }
+        }
+        let mirrors = self.lists.iter().flat_map(|(list, said)| said.rules.iter().map(move |rule| (list, rule)));
+        for (list, rule) in mirrors {
+            if rule.also.mirror.is_some_and(|number| !self.analysers.contains_key(&number)) {
+                return wrong(format!("list {list} names an analyser that there is not"));
+            }
+        }
+        for (number, analyser) in &self.analysers {
+            if !(1..=LAST_ANALYSER).contains(number) || analyser.vni > LAST_VNI {
+                return wrong(format!("analyser {number}: choose numbers from 1 to {LAST_ANALYSER}, and a VNI to {LAST_VNI}"));
             }
         }
         for (number, vrf) in self.vrfs.iter().filter(|(number, _)| !is_right(**number)) {

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use libbpf_rs::Object;
-use rig_sys::tc::Ingress;
+use rig_sys::tc::Attached;
 use rig_wire::ethernet::Mac;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Error;
 use crate::maps::Map;
 
-use super::config::{Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni, Vrf};
+use super::config::{Analyser, Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni, Vrf};
 use super::keep::Links;
 use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
@@ -36,8 +36,9 @@ pub struct Router {
     applied: Config,
     pub(super) numbers: Allotted,
     /// Programs on interfaces, by the kernel's numbers of these.
-    pub(super) containers: BTreeMap<u32, Ingress>,
-    pub(super) underlay: BTreeMap<u32, Ingress>,
+    pub(super) containers: BTreeMap<u32, Attached>,
+    pub(super) underlay: BTreeMap<u32, Attached>,
+    pub(super) copies: BTreeMap<u32, Attached>,
     /// Where these are kept.
     pub(super) links: Option<Links>,
 }
@@ -58,6 +59,8 @@ pub(super) struct Known {
     pub(super) interfaces: BTreeMap<u32, shape::Interface>,
     /// Interfaces that tunnels go over.
     pub(super) underlay: BTreeSet<u32>,
+    /// Written when the program for copies is where they come by.
+    pub(super) analysers: BTreeMap<u8, shape::Analyser>,
 }
 
 /// What the tables say of one VRF.
@@ -137,6 +140,7 @@ impl Router {
             numbers,
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
+            copies: BTreeMap::new(),
             links: None,
         };
         // List 0 is none.
@@ -202,6 +206,9 @@ impl Router {
         }
         for peer in known.peers.difference(&before.peers) {
             tables.peers.set(&v4(*peer), &1_u32)?;
+        }
+        for number in before.analysers.keys().filter(|number| !known.analysers.contains_key(number)) {
+            tables.analysers.set(&u32::from(*number), &shape::Analyser::default())?;
         }
         for (number, interface) in &known.interfaces {
             let old = before.interfaces.get(number);
@@ -330,6 +337,7 @@ impl Router {
             known.peers = underlay.peers.keys().copied().collect();
             known.underlay = underlay.peers.values().map(|peer| peer.interface).collect();
         }
+        known.analysers = config.analysers.iter().map(|(number, analyser)| (*number, described(analyser))).collect();
         let all = |count: fn(&Table) -> usize| known.vrfs.values().map(|table| count(table)).sum();
         let room = [
             ("interfaces", self.sizes.interfaces, known.interfaces.keys().max().map_or(0, |most| *most as usize)),
@@ -468,6 +476,7 @@ fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) ->
         outward: numbers(&policy.outward),
         inward: numbers(&policy.inward),
         mac: interface.mac.0,
+        mirror: interface.mirror.unwrap_or(0),
         flags: if interface.policy.is_some() { HAS_POLICY } else { 0 },
         gateway: [
             interface.gateway.map(IpAddr::from).map(Into::into).unwrap_or_default(),
@@ -475,6 +484,20 @@ fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) ->
         ],
         ..shape::Interface::default()
     }
+}
+
+/// An analyser as the table has it; one without a way is none.
+fn described(analyser: &Analyser) -> shape::Analyser {
+    let Some(peer) = &analyser.way else { return shape::Analyser::default() };
+    let way = shape::NextHop {
+        mtu: peer.mtu.min(LARGEST),
+        ifindex: peer.interface,
+        source: v4(analyser.source),
+        destination: v4(analyser.address),
+        gateway: v4(peer.gateway),
+        ..shape::NextHop::default()
+    };
+    shape::Analyser { way, port: analyser.port.to_be(), pad: 0, vni: analyser.vni }
 }
 
 /// Bytes of the largest packet that a tc program may make (the kernel's SKB_MAX_ALLOC, of four pages); those that are still to

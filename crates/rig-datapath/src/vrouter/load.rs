@@ -17,6 +17,8 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"))
 /// What packets of containers come to, and what those of tunnels do.
 pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
+/// What copies for analysers come to.
+pub(super) const TO_ANALYSER: &str = "to_analyser";
 pub(super) const SWEEP: &str = "sweep";
 pub(super) const NOTHING: &str = "nothing";
 /// What makes a packet what it was before it gives it to one of those; and what only makes room, and takes it away.
@@ -49,6 +51,8 @@ pub(super) struct Tables {
     pub(super) traffic: Map,
     pub(super) drops: Map,
     pub(super) dropped: Map,
+    pub(super) analysers: Map,
+    pub(super) copied: Map,
     pub(super) log_counts: Map,
     pub(super) log_turns: Map,
     pub(super) replays: Map,
@@ -83,6 +87,8 @@ impl Tables {
             traffic: map("traffic", size_of::<shape::Traffic>())?,
             drops: map("drops", size_of::<u64>())?,
             dropped: map("dropped", size_of::<shape::Dropped>())?,
+            analysers: map("analysers", size_of::<shape::Analyser>())?,
+            copied: map("copied", size_of::<shape::Copies>())?,
             log_counts: map("log_counts", size_of::<u64>())?,
             log_turns: map("log_turns", size_of::<u64>())?,
             replays: map("replays", size_of::<shape::Replay>())?,

@@ -28,14 +28,14 @@ mod tables;
 mod trial;
 
 pub use config::{
-    Action, Also, Config, Encapsulation, FIRST_LABEL, Interface, LAST_LABEL, LAST_VNI, LAST_VRF, List, MOST_LISTS,
+    Action, Also, Analyser, Config, Encapsulation, FIRST_LABEL, Interface, LAST_ANALYSER, LAST_LABEL, LAST_VNI, LAST_VRF, List, MOST_LISTS,
     MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
 };
 pub use control::Router;
 pub use log::{Log, LogCounts, Logged};
 pub use reason::Reason;
 pub use sizes::Sizes;
-pub use status::{Dropped, Flow, Traffic};
+pub use status::{Copies, Dropped, Flow, Traffic};
 pub use sweep::{Sweeper, Timeouts};
 pub use tables::{Leads, Way};
 pub use trial::{Outcome, Side, Verdict};

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::config::{Action, Also, List, Rule};
-use super::shape::{ALSO_LOG, RULE_WORDS, Row, mapped_length};
+use super::shape::{ALSO_LOG, ANALYSER_SHIFT, RULE_WORDS, Row, mapped_length};
 
 /// A list, with rows by their places in `rows`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,8 +91,8 @@ fn ranges(prefix: &IpNet) -> impl Iterator<Item = (u128, Option<u128>)> {
     all.into_iter().flatten().filter(|(first, behind)| Some(*first) != *behind)
 }
 
-fn also(Also { log }: &Also) -> u32 {
-    if *log { ALSO_LOG } else { 0 }
+fn also(Also { log, mirror }: &Also) -> u32 {
+    u32::from(mirror.unwrap_or(0)) << ANALYSER_SHIFT | if *log { ALSO_LOG } else { 0 }
 }
 
 impl Compiled {

@@ -36,6 +36,7 @@ pub(crate) const FORWARD: u8 = 1;
 pub(crate) const DENIED: u8 = 2;
 /// What else a rule has done.
 pub(crate) const ALSO_LOG: u32 = 2;
+pub(crate) const ANALYSER_SHIFT: u32 = 24;
 /// Of `flags` of what is logged.
 pub(crate) const LOG_SENDS: u8 = 1;
 pub(crate) const LOG_RULE_ALLOWS: u8 = 2;
@@ -91,8 +92,8 @@ plain! {
         inward: [u32; MAX_LISTS],
         mac: [u8; 6],
         flags: u8,
-        pad: u8,
-        pad2: u64,
+        mirror: u8,
+        pad: u64,
         gateway: [Address; 2],
     }
 
@@ -146,7 +147,7 @@ plain! {
         tcp: u32,
         tunnel_port: u16,
         flags: u8,
-        reason: u8,
+        mirror: u8,
         begun: u32,
     }
 
@@ -156,6 +157,20 @@ plain! {
         mac: [u8; 6],
         pad: u16,
         fixed_tick: u32,
+    }
+
+    pub(crate) struct Analyser: 40 {
+        way: NextHop,
+        port: u16,
+        pad: u16,
+        vni: u32,
+    }
+
+    pub(crate) struct Copies: 32 {
+        packets: u64,
+        bytes: u64,
+        cut: u64,
+        failed: u64,
     }
 
     pub(crate) struct Traffic: 32 {

@@ -10,7 +10,7 @@ use libbpf_rs::MapCore;
 use crate::maps::Map;
 use crate::{Error, maps};
 
-use super::config::Config;
+use super::config::{Config, LAST_ANALYSER};
 use super::control::Router;
 use super::reason::Reason;
 use super::shape::{self, Control, FlowKey, FragmentKey, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
@@ -24,6 +24,19 @@ pub struct Traffic {
     /// To the container.
     pub out_packets: u64,
     pub out_bytes: u64,
+}
+
+/// What an analyser has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Copies {
+    /// A copy that is still to be cut into segments is one.
+    pub packets: u64,
+    /// Of frames, as far as the copies have them.
+    pub bytes: u64,
+    /// Of them, those that do not have all of the packet, because it would be too large for the way there.
+    pub cut: u64,
+    /// Copies that could not be made.
+    pub failed: u64,
 }
 
 /// One direction of a flow.
@@ -49,6 +62,8 @@ pub struct Flow {
     /// What has been seen of TCP, bits of `enum tcp_seen` of bpf/vrouter/shape.h; with the direction that began it.
     pub tcp: u32,
     pub tunnel_port: u16,
+    /// The number of the analyser that has copies of its packets.
+    pub mirror: Option<u8>,
     /// How long ago the last packet was, to 134 ms.
     pub idle: Duration,
 }
@@ -90,6 +105,17 @@ impl Router {
             in_bytes: sum.in_bytes + one.in_bytes,
             out_packets: sum.out_packets + one.out_packets,
             out_bytes: sum.out_bytes + one.out_bytes,
+        }))
+    }
+
+    /// Of an analyser, by its number.
+    pub fn copies(&self, analyser: u8) -> Result<Copies, Error> {
+        let counts = self.tables.copied.per_cpu::<shape::Copies>(analyser.into())?;
+        Ok(counts.iter().fold(Copies::default(), |sum, one| Copies {
+            packets: sum.packets + one.packets,
+            bytes: sum.bytes + one.bytes,
+            cut: sum.cut + one.cut,
+            failed: sum.failed + one.failed,
         }))
     }
 
@@ -172,6 +198,7 @@ impl Router {
                 reverse_interface: interface_of(flow.reverse_at),
                 tcp: flow.tcp,
                 tunnel_port: flow.tunnel_port,
+                mirror: Some(flow.mirror).filter(|number| *number > 0),
                 idle: Duration::from_nanos(u64::from(now.saturating_sub(flow.tick)) << TICK_SHIFT),
             })
             .collect()
@@ -199,6 +226,9 @@ impl Router {
         }
         for key in self.tables.fragments.keys::<FragmentKey>() {
             self.tables.fragments.remove(&key)?;
+        }
+        for analyser in 0..=LAST_ANALYSER {
+            self.tables.copied.set_all_cpus(analyser.into(), &shape::Copies::default())?;
         }
         for interface in 0..=self.sizes.interfaces {
             self.tables.begun.set(&interface, &0_u64)?;

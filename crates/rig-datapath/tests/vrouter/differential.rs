@@ -19,7 +19,7 @@ use rig_wire::ethernet::Mac;
 use crate::bytes::{Above, Inner, OuterWord, Spoil, address, framed, inner, mac, outer, spoil};
 use crate::cases;
 use crate::lab::{Lab, small};
-use crate::settings::{self, INTERFACES};
+use crate::settings::{self, ANALYSERS, INTERFACES};
 use rig_skip::{Lack, skip};
 
 /// Directions of flows: so few that the table is full now and then.
@@ -106,6 +106,8 @@ struct Pair<'a> {
     text: String,
     /// How many flows' verdicts.
     logged: u64,
+    /// Of each analyser; none is reached.
+    copied: BTreeMap<u8, u64>,
 }
 
 impl Pair<'_> {
@@ -136,6 +138,9 @@ impl Pair<'_> {
         let logged: Vec<Logged> = self.log.read().unwrap().into_iter().map(Logged::from).collect();
         prop_assert_eq!(&logged, &self.model.logged(), "{}\nframe {:02x?}", self.text, frame);
         self.logged += logged.len() as u64;
+        for copy in self.model.copies() {
+            *self.copied.entry(copy.analyser).or_default() += 1;
+        }
         prop_assert_eq!(outcome.verdict, expected.verdict, "{}\nframe {:02x?}", self.text, frame);
         if outcome.verdict != Verdict::Drop {
             // The link's addresses of a tunnel's packet are the kernel's to fill in.
@@ -163,6 +168,11 @@ impl Pair<'_> {
         let mut flows: Vec<Known> = self.router.flows().into_iter().map(Known::from).collect();
         flows.sort();
         prop_assert_eq!(flows, self.model.flows(), "{}", self.text);
+        for analyser in 1..=ANALYSERS {
+            let copies = self.router.copies(analyser).unwrap();
+            let expected = self.copied.get(&analyser).copied().unwrap_or(0);
+            prop_assert_eq!((copies.packets, copies.failed), (0, expected), "{}", self.text);
+        }
         for interface in 1..=INTERFACES {
             let traffic = self.router.traffic(interface).unwrap();
             prop_assert_eq!(traffic, self.model.traffic(interface), "interface {}\n{}", interface, self.text);
@@ -319,7 +329,7 @@ fn the_programs_do_what_the_model_says() {
     };
     let all = (prop::collection::vec(settings::config(), 3), prop::collection::vec(step(), 1..STEPS));
     let met = Mutex::new(BTreeMap::<Option<Reason>, u64>::new());
-    let logged = AtomicU64::new(0);
+    let (logged, copied) = (AtomicU64::new(0), AtomicU64::new(0));
     let router = match Router::load(Sizes { next_hops: 512, ways: 64, hosts: 256, macs: 128, flows: FLOWS, ..small() })
     {
         Err(error @ rig_datapath::Error::NotPermitted(_)) => return skip(Lack::Root, error),
@@ -345,6 +355,7 @@ fn the_programs_do_what_the_model_says() {
                 tick: 1000,
                 text: String::new(),
                 logged: 0,
+                copied: BTreeMap::new(),
             };
             pair.router.set_tick(pair.tick).unwrap();
             pair.apply(0);
@@ -354,6 +365,7 @@ fn the_programs_do_what_the_model_says() {
             pair.same_drops(&[])?;
             pair.same_state()?;
             logged.fetch_add(pair.logged, Ordering::Relaxed);
+            copied.fetch_add(pair.copied.values().sum(), Ordering::Relaxed);
             let mut met = met.lock().unwrap();
             for ((_, reason), count) in pair.model.drops() {
                 *met.entry(Some(*reason)).or_default() += count;
@@ -364,7 +376,7 @@ fn the_programs_do_what_the_model_says() {
         })
     };
     let result = std::thread::scope(|scope| large.spawn_scoped(scope, run).unwrap().join().unwrap());
-    println!("{:?}, {logged:?} logged", met.lock().unwrap());
+    println!("{:?}, {logged:?} logged, {copied:?} copied", met.lock().unwrap());
     if let Err(error) = result {
         panic!("NETRIG_TEST_SEED={seed} {error}");
     }

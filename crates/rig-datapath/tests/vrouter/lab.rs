@@ -169,6 +169,7 @@ impl Lab {
                     gateway: Some(Ipv4Addr::new(10, 7, 0, 1)),
                     gateway6: Some("fd07::1".parse().unwrap()),
                     policy: Some(Policy::default()),
+                    mirror: None,
                 },
             );
             labels.insert(label_of(container), NextHop::Interface(number));
@@ -189,6 +190,7 @@ impl Lab {
             labels,
             vnis: BTreeMap::from([(VNI, Vni::Vrf(VRF))]),
             lists: BTreeMap::new(),
+            analysers: BTreeMap::new(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use rig_datapath::vrouter::{
-    Action, Also, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay,
+    Action, Also, Analyser, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay,
     Vni, Vrf,
 };
 
@@ -15,6 +15,7 @@ use crate::bytes::{address, mac};
 use crate::lab::underlay_of;
 
 pub const INTERFACES: u32 = 4;
+pub const ANALYSERS: u8 = 2;
 
 fn tunnel() -> impl Strategy<Value = NextHop> {
     let label = prop_oneof![100_u32..104, 4242_u32..4244];
@@ -46,6 +47,16 @@ fn prefix() -> impl Strategy<Value = IpNet> {
     prop_oneof![wide, host]
 }
 
+/// One of the analysers, now and then.
+fn analyser(how_often: f64) -> impl Strategy<Value = Option<u8>> {
+    prop::option::weighted(how_often, 1..=ANALYSERS)
+}
+
+/// Who cannot be reached: what would be copied is counted.
+fn nowhere() -> Analyser {
+    Analyser { source: underlay_of(0), address: Ipv4Addr::new(192, 0, 2, 99), port: 4789, vni: 7, way: None }
+}
+
 fn list() -> impl Strategy<Value = List> {
     let action = prop_oneof![2 => Just(Action::Allow), 1 => Just(Action::Deny)];
     let ports = prop_oneof![3 => Just(0..=u16::MAX), 1 => Just(80..=443), 1 => Just(8..=8), 1 => Just(128..=129), 1 => Just(0..=0)];
@@ -54,7 +65,7 @@ fn list() -> impl Strategy<Value = List> {
         2 => Just(BTreeSet::new()),
         1 => prop::collection::btree_set(prefix(), 1..3)
     ];
-    let also = prop::bool::weighted(0.3).prop_map(|log| Also { log });
+    let also = (prop::bool::weighted(0.3), analyser(0.2)).prop_map(|(log, mirror)| Also { log, mirror });
     let rule = (protocol, ports, remote, action.clone(), also)
         .prop_map(|(protocol, ports, remote, action, also)| Rule { protocol, ports, remote, action, also });
     (prop::collection::vec(rule, 0..4), action).prop_map(|(rules, otherwise)| List { rules, otherwise })
@@ -70,7 +81,7 @@ fn policy() -> impl Strategy<Value = Option<Policy>> {
 
 /// Interfaces by the kernel's numbers 1 to 4, which are not yet those of real ones.
 pub fn config() -> impl Strategy<Value = Config> {
-    let interfaces = prop::collection::vec((1_u32..3, policy(), any::<bool>()), INTERFACES as usize);
+    let interfaces = prop::collection::vec((1_u32..3, policy(), any::<bool>(), analyser(0.1)), INTERFACES as usize);
     let elsewhere = prop::collection::vec(tunnel(), 4);
     let more = prop::collection::vec((1_u32..4, prefix(), next_hop()), 0..8);
     let macs = prop::collection::vec((1_u32..3, 0_u8..12, next_hop()), 0..3);
@@ -106,13 +117,14 @@ pub fn config() -> impl Strategy<Value = Config> {
             for (vrf, of, hop) in macs {
                 vrfs.entry(vrf).or_default().macs.insert(mac(of), hop);
             }
-            let described = (1..).zip(interfaces).map(|(number, (vrf, policy, told))| {
+            let described = (1..).zip(interfaces).map(|(number, (vrf, policy, told, mirror))| {
                 let interface = Interface {
                     index: number,
                     vrf,
                     mac: mac(number as u8),
                     gateway: told.then_some(Ipv4Addr::new(10, 7, 0, 1)),
                     gateway6: told.then_some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
+                    mirror: mirror.filter(|_| policy.is_some()),
                     policy,
                 };
                 (number, interface)
@@ -131,6 +143,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                 vnis: [(4242, Vni::Vrf(1)), (4243, Vni::Vrf(2)), (4244, Vni::Interface(1)), (4245, Vni::Interface(4))]
                     .into(),
                 lists: (1..).zip(lists).collect(),
+                analysers: (1..=ANALYSERS).map(|number| (number, nowhere())).collect(),
             }
         },
     )

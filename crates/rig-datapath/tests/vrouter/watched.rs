@@ -13,7 +13,7 @@ use crate::outer::{at, rule};
 
 /// A rule that logs, for what the first container sends.
 fn logging(node: &mut Node, action: Action) {
-    let rule = Rule { also: Also { log: true }, ..rule(Some(protocol::UDP), 0..=u16::MAX, action) };
+    let rule = Rule { also: Also { log: true, ..Also::default() }, ..rule(Some(protocol::UDP), 0..=u16::MAX, action) };
     let first = super::outer::rule(Some(protocol::TCP), 1..=9, Action::Deny);
     node.config.lists = BTreeMap::from([(7, List { rules: vec![first, rule], otherwise: Action::Deny })]);
     let interface = node.config.interfaces.get_mut(&1).unwrap();

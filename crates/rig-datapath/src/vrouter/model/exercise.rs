@@ -61,6 +61,7 @@ fn config() -> Config {
         gateway: Some(Ipv4Addr::new(10, 7, 0, 1)),
         gateway6: Some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
         policy,
+        mirror: None,
     };
     Config {
         underlay: Some(Underlay {

@@ -50,6 +50,7 @@ pub(super) struct Flow {
     tick: u32,
     /// What was logged of it last, with the direction that began it.
     told: Option<bool>,
+    mirror: Option<u8>,
 }
 
 /// Where a packet goes, and what its tunnel packet has for a source port.
@@ -57,6 +58,8 @@ pub(super) struct Flow {
 pub(super) struct Way {
     pub(super) next_hop: NextHop,
     pub(super) tunnel_port: u16,
+    /// The analyser that gets a copy.
+    pub(super) mirror: Option<u8>,
 }
 
 #[derive(Debug)]
@@ -157,6 +160,15 @@ fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<
     steps.iter().filter_map(one).collect()
 }
 
+/// The analyser of the first rule that has one, else of who sends, else of who receives.
+fn mirror(config: &Config, steps: &[Step], ends: [Option<u32>; 2]) -> Option<u8> {
+    let by_rules = steps.iter().find_map(|step| match step {
+        Step::List { list, rule: Some(rule), .. } => config.lists[list].rules[*rule].also.mirror,
+        _ => None,
+    });
+    by_rules.or_else(|| ends.iter().flatten().find_map(|number| config.interfaces.get(number)?.mirror))
+}
+
 /// Routes that a packet takes.
 pub(super) fn route_steps(config: &Config, vrf: u32, to: IpAddr) -> impl Iterator<Item = Step> {
     let routes = route::routes(config, vrf, to);
@@ -194,6 +206,7 @@ impl Flows {
             tcp: Seen::default(),
             tick,
             told: None,
+            mirror: None,
         };
         self.all.insert(Key { interface: known.interface, tuple }, flow);
     }
@@ -231,7 +244,7 @@ impl Flows {
         flow.packets += 1;
         flow.bytes += p.length as u64;
         flow.tick = tick;
-        let way = Way { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port };
+        let way = Way { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port, mirror: flow.mirror };
         if key.tuple.protocol == TCP && !p.is_error {
             self.note_tcp(key, p.tcp_flags);
         }
@@ -272,7 +285,7 @@ impl Flows {
             }
         };
         if way == NextHop::Gateway {
-            return Ok(Some(Way { next_hop: way, tunnel_port }));
+            return Ok(Some(Way { next_hop: way, tunnel_port, mirror: None }));
         }
         let (from, to) = match (by, &way) {
             (By::Peer(_), _) => (None, Some(key.interface)),
@@ -291,6 +304,7 @@ impl Flows {
             }
         };
         let logged = logged(config, &steps[asked..], if forward { p.tuple } else { p.tuple.reversed() }, is_allowed);
+        let mirror = mirror(config, &steps[asked..], if forward { [from, to] } else { [to, from] });
         let answers = Key { interface: reverse_interface, tuple: p.tuple.reversed() };
         // What was logged of it last is kept with the direction that began it.
         let is_known = self.all.contains_key(&key);
@@ -320,6 +334,7 @@ impl Flows {
             tcp: Seen::default(),
             tick,
             told: (!logged.is_empty()).then_some(true),
+            mirror,
         };
         let answer = Flow {
             forward: false,
@@ -332,7 +347,7 @@ impl Flows {
         if let Some(flow) = self.all.get_mut(&key) {
             let moved = forward && flow.reverse_interface != reverse_interface;
             (flow.way, flow.reverse_interface) = (way, reverse_interface);
-            (flow.denied, flow.epoch) = (false, self.epoch);
+            (flow.denied, flow.epoch, flow.mirror) = (false, self.epoch, mirror);
             // Answers come by another way than before.
             if moved && self.all.len() < self.capacity {
                 self.all.entry(answers).or_insert(answer);

@@ -114,6 +114,14 @@ pub struct Model {
     traffic: BTreeMap<u32, Traffic>,
     /// By interface, 0 for none.
     drops: BTreeMap<(u32, Reason), u64>,
+    copies: Vec<Copy>,
+}
+
+/// A frame for an analyser, by its number, as it is in VXLAN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    pub analyser: u8,
+    pub frame: Vec<u8>,
 }
 
 /// A frame and by what it goes out.
@@ -135,6 +143,7 @@ impl Model {
             flows: Flows::new(capacity),
             traffic: BTreeMap::new(),
             drops: BTreeMap::new(),
+            copies: Vec::new(),
         }
     }
 
@@ -153,6 +162,11 @@ impl Model {
     /// What decided about the packet that came last.
     pub fn steps(&self) -> &[Step] {
         &self.flows.steps
+    }
+
+    /// What analysers have got since this was asked last; whole, whatever the ways there are.
+    pub fn copies(&mut self) -> Vec<Copy> {
+        std::mem::take(&mut self.copies)
     }
 
     /// What rules that log have decided since this was asked last; refusals are all told.
@@ -246,6 +260,9 @@ impl Model {
             Some(to)
         };
         let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
+        if let Some(analyser) = way.mirror {
+            self.copies.push(Copy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
+        }
         self.forward(frame, &p, number, &way, bridged.is_some())
     }
 
@@ -278,7 +295,7 @@ impl Model {
             };
             held = self.has_policy(&next_hop);
             if !held {
-                return Ok(Way { next_hop, tunnel_port: route::tunnel_port(hash) });
+                return Ok(Way { next_hop, tunnel_port: route::tunnel_port(hash), mirror: None });
             }
             // It is looked up once more, for its flow.
             self.flows.steps.retain(|step| !matches!(step, Step::Route { .. }));
@@ -392,7 +409,16 @@ impl Model {
         let refused = refused(number);
         if self.has_policy(&to) {
             let by = By::Peer(outer.source);
-            self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
+            let way = self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
+            if let Some(analyser) = way.mirror {
+                let (to, from) = match bridged {
+                    true => (mac_at(frame, outer.inner), mac_at(frame, outer.inner + 6)),
+                    false => (self.config.interfaces[&number].mac, self.config.mac),
+                };
+                let kind = tunnel::kind_of(&p).to_be_bytes();
+                let frame = [&to.0[..], &from.0, &kind, &frame[at..at + p.length]].concat();
+                self.copies.push(Copy { analyser, frame });
+            }
         }
         let mut out = [&frame[..12], &tunnel::kind_of(&p).to_be_bytes(), &frame[at..]].concat();
         tunnel::mark(&mut out[ETHERNET..], &p, outer.class).map_err(&refused)?;

@@ -59,6 +59,7 @@ mod tests {
             gateway: None,
             gateway6: None,
             policy,
+            mirror: None,
         };
         let vrf = |routes: &[(&str, NextHop)]| {
             let routes = routes.iter().map(|(prefix, to)| (prefix.parse().unwrap(), to.clone())).collect();
