@@ -56,7 +56,8 @@ static __attribute__((noinline)) int mirror(struct __sk_buff *skb, __u32 ifindex
 
 /*
  * Room for the outer header in front of a copy's IP header. Segments that would be too large in it become smaller ones, where they
- * are TCP's; what cannot is cut to one packet that fits. How many bytes of the IP packet it has, below 0 where there is no copy.
+ * are TCP's; what cannot is cut to one packet that fits, which the kernel refuses for what another machine's eBPF has wrapped. How many
+ * bytes of the IP packet it has, below 0 where there is no copy.
  */
 static always_inline __s32 fit(struct __sk_buff *skb, const struct analyser *a, const struct work *w)
 {

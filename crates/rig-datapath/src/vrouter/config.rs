@@ -283,7 +283,9 @@ impl Config {
             }
             let Some(policy) = &interface.policy else {
                 match interface.mirror {
-                    Some(_) => return wrong(format!("interface {number} has an analyser and no policy, and so no flows")),
+                    Some(_) => {
+                        return wrong(format!("interface {number} has an analyser and no policy, and so no flows"));
+                    }
                     None => continue,
                 }
             };
@@ -319,7 +321,9 @@ impl Config {
         }
         for (number, analyser) in &self.analysers {
             if !(1..=LAST_ANALYSER).contains(number) || analyser.vni > LAST_VNI {
-                return wrong(format!("analyser {number}: choose numbers from 1 to {LAST_ANALYSER}, and a VNI to {LAST_VNI}"));
+                return wrong(format!(
+                    "analyser {number}: choose numbers from 1 to {LAST_ANALYSER}, and a VNI to {LAST_VNI}"
+                ));
             }
         }
         for (number, vrf) in self.vrfs.iter().filter(|(number, _)| !is_right(**number)) {

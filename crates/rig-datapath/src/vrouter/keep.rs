@@ -20,8 +20,19 @@ use super::shape::Control;
 use super::sizes::Sizes;
 
 /// Tables that are gone on with.
-pub(super) const KEPT: [&str; 11] =
-    ["flows", "begun", "ended", "fragments", "traffic", "drops", "dropped", "drop_turns", "log_ring", "log_counts", "copied"];
+pub(super) const KEPT: [&str; 11] = [
+    "flows",
+    "begun",
+    "ended",
+    "fragments",
+    "traffic",
+    "drops",
+    "dropped",
+    "drop_turns",
+    "log_ring",
+    "log_counts",
+    "copied",
+];
 /// Tells the epoch; pinned last, so that where it is, all are.
 const CONTROLS: &str = "controls";
 const LINK: &str = "link_";

@@ -4,6 +4,7 @@
 mod bytes;
 mod captures;
 mod cases;
+mod copies;
 mod differential;
 #[path = "../balancer/frames.rs"]
 #[allow(dead_code, reason = "the balancer's tests need more of them")]

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use rig_datapath::vrouter::{
-    Action, Also, Analyser, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay,
-    Vni, Vrf,
+    Action, Also, Analyser, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel,
+    Underlay, Vni, Vrf,
 };
 
 use crate::bytes::{address, mac};

@@ -12,7 +12,7 @@ use crate::lab::{Lab, VNI, mac_of, run, underlay_of, v4_of, v6_of};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn data() -> Vec<u8> {
+pub fn data() -> Vec<u8> {
     (0..1_000_003_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
@@ -31,7 +31,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// A megabyte there and back, byte for byte, and datagrams.
-fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) {
+pub fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) {
     let data = data();
     let listener = server.run(|| TcpListener::bind((to, 8080)).unwrap()).unwrap();
     thread::scope(|scope| {
