@@ -191,6 +191,7 @@ mod tests {
             forward: true,
             denied: false,
             tcp: Vec::new(),
+            mirror: None,
             tunnel_port: 0,
             idle_seconds: 0.0,
         }

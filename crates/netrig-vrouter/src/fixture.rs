@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use rig_datapath::vrouter::Reason;
 
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, LogEntry, MacEntry, NetworkEntry,
-    NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, LogEntry,
+    MacEntry, NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen,
+    VniEntry, Way,
 };
 
 fn way(next_hop: u32, label: u32) -> Way {
@@ -28,6 +29,7 @@ pub fn status() -> Status {
         policy: there,
         most_flows: None,
         security_groups: vec!["web".to_owned()],
+        mirror: there.then(|| "ids".to_owned()),
         connections: 3,
         in_packets: 134,
         in_bytes: 15_697,
@@ -104,6 +106,18 @@ pub fn status() -> Status {
             length: 60,
         }],
         log: LogCounts { told: 12, lost: 1, held_back: 3, kept: 10, pushed_out: 2 },
+        analysers: vec![AnalyserEntry {
+            name: "ids".to_owned(),
+            address: [198, 51, 100, 2].into(),
+            port: 4789,
+            vni: 77,
+            device: Some("eth2".to_owned()),
+            mtu: Some(1500),
+            packets: 9,
+            bytes: 900,
+            cut: 2,
+            failed: 1,
+        }],
         notes: vec!["interface 'web' is not there yet: there is no device veth-web".to_owned()],
         speaker: Some(SpeakerEntry {
             address: "127.0.0.1:50051".to_owned(),
@@ -189,6 +203,7 @@ pub fn entries() -> Vec<FlowEntry> {
         denied: false,
         tcp: vec![TcpSeen::Syn, TcpSeen::SynReverse, TcpSeen::Established, TcpSeen::EstablishedReverse],
         tunnel_port: 50_000,
+        mirror: Some("ids".to_owned()),
         idle_seconds: 0.5,
     };
     let back = FlowEntry {
@@ -202,6 +217,7 @@ pub fn entries() -> Vec<FlowEntry> {
         forward: false,
         tcp: Vec::new(),
         tunnel_port: 0,
+        mirror: None,
         ..forward.clone()
     };
     let alone = FlowEntry {

@@ -10,8 +10,8 @@ use rig_datapath::vrouter::{Encapsulation, Reason};
 
 use crate::filter::protocol_name;
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry, NextHopEntry, ReasonCount,
-    SpeakerEntry, Status, Table, TcpSeen, Trace, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry, NextHopEntry,
+    ReasonCount, SpeakerEntry, Status, Table, TcpSeen, Trace, Way,
 };
 
 /// Writing to a string does not fail.
@@ -29,7 +29,9 @@ pub use detail::flow;
 
 /// `vif --list`.
 pub fn interfaces(status: &Status) -> String {
-    let mut text = "Vrouter Interface Table\n\nFlags: P=Policy, L3=Layer 3, L2=Layer 2\n".to_owned();
+    let mut text =
+        "Vrouter Interface Table\n\nFlags: P=Policy, Mr=Receive Mirror, Mt=Transmit Mirror, L3=Layer 3, L2=Layer 2\n"
+            .to_owned();
     for interface in &status.interfaces {
         line!(text);
         one_interface(&mut text, interface, &status.next_hops);
@@ -52,12 +54,13 @@ fn one_interface(text: &mut String, interface: &InterfaceEntry, next_hops: &[Nex
     let device = interface.device.as_deref().unwrap_or("(not there)");
     let next_hop = interface.next_hop.map(|next_hop| format!(" NH: {next_hop}")).unwrap_or_default();
     let policy = if interface.policy { "P" } else { "" };
+    let mirrored = if interface.mirror.is_some() { "MrMt" } else { "" };
     let references =
         next_hops.iter().find(|hop| Some(hop.number) == interface.next_hop).map_or(0, |hop| hop.references);
     let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
     line!(text, "{:<12}OS: {device}{next_hop}", format!("vif0/{number}"));
     line!(text, "{INDENT}Type:Virtual HWaddr:{mac} IPaddr:{}", addresses.join(","));
-    line!(text, "{INDENT}Vrf:{vrf} Flags:{policy}L3L2 Ref:{references} Name:{name} Network:{network}");
+    line!(text, "{INDENT}Vrf:{vrf} Flags:{policy}{mirrored}L3L2 Ref:{references} Name:{name} Network:{network}");
     line!(text, "{INDENT}RX packets:{}  bytes:{}", interface.in_packets, interface.in_bytes);
     line!(text, "{INDENT}TX packets:{}  bytes:{}", interface.out_packets, interface.out_bytes);
     line!(text, "{INDENT}Drops:{}", interface.drops.iter().map(|drop| drop.packets).sum::<u64>());
@@ -358,6 +361,14 @@ pub fn overview(status: &Status) -> String {
     }
     for drop in status.drops.iter().filter(|drop| drop.packets > 0) {
         line!(text, "dropped {}: {} ({}); {}", drop.packets, drop.reason, drop.text, drop.remedy);
+    }
+    for analyser in &status.analysers {
+        let AnalyserEntry { name, address, port, vni, device, packets, cut, failed, .. } = analyser;
+        let way = device.as_ref().map_or_else(|| "no way there".to_owned(), |device| format!("by {device}"));
+        line!(
+            text,
+            "analyser {name}, {address} port {port}, VNI {vni}: {way}; {packets} copies, {cut} of them cut, {failed} failed"
+        );
     }
     let LogCounts { told, lost, held_back, .. } = status.log;
     if told + lost + held_back > 0 {

@@ -111,6 +111,9 @@ pub struct Status {
     /// What rules have logged.
     #[serde(default)]
     pub log: LogCounts,
+    /// Who gets copies of packets.
+    #[serde(default)]
+    pub analysers: Vec<AnalyserEntry>,
     /// What of the settings is not done, and why.
     pub notes: Vec<String>,
     /// By which routes come and go; none where the file alone tells them.
@@ -135,6 +138,29 @@ pub struct SpeakerEntry {
     pub learned: usize,
     /// Those of them that are only remembered, because the speaker was lost since.
     pub stale: usize,
+}
+
+/// Who gets copies of packets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AnalyserEntry {
+    pub name: String,
+    pub address: Ipv4Addr,
+    /// Of UDP.
+    pub port: u16,
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// The device that copies leave by; none where there is no way to it.
+    pub device: Option<String>,
+    /// Of the way to it, bytes, the outer header included.
+    pub mtu: Option<u16>,
+    /// Copies; one that is still to be cut into segments is one.
+    pub packets: u64,
+    /// Of frames, as far as the copies have them.
+    pub bytes: u64,
+    /// Of the copies, those that do not have all of the packet, because it would be too large for the way.
+    pub cut: u64,
+    /// Copies that could not be made.
+    pub failed: u64,
 }
 
 /// Another router.
@@ -185,6 +211,9 @@ pub struct InterfaceEntry {
     /// Connections that it may have at a time; none for no limit but the table's.
     pub most_flows: Option<u32>,
     pub security_groups: Vec<String>,
+    /// The analyser that gets copies of its packets.
+    #[serde(default)]
+    pub mirror: Option<String>,
     /// That are remembered, both directions of each as one.
     pub connections: u64,
     /// From the container. A packet that is still to be cut into segments is one; bytes with Ethernet headers.
@@ -324,6 +353,9 @@ pub struct FlowEntry {
     pub tcp: Vec<TcpSeen>,
     /// Source port of the tunnel's packets; 0 for none.
     pub tunnel_port: u16,
+    /// The analyser that gets copies of its packets.
+    #[serde(default)]
+    pub mirror: Option<String>,
     /// Since its last packet.
     pub idle_seconds: f64,
 }

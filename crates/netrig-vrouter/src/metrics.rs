@@ -2,7 +2,7 @@
 
 use rig_cli::openmetrics::Exposition;
 
-use crate::message::{InterfaceEntry, NetworkEntry, PeerEntry, Status};
+use crate::message::{AnalyserEntry, InterfaceEntry, NetworkEntry, PeerEntry, Status};
 use crate::rates::is_refusal;
 
 /// All metrics, of the types that readers of Prometheus' older text format know, too: none is an `info`. Counters are since
@@ -18,6 +18,7 @@ pub fn render(status: &Status) -> String {
     gauge("vrouter_notes", "", help, status.notes.len() as f64);
     flows(&mut text, status);
     log(&mut text, status);
+    status.analysers.iter().for_each(|analyser| of_analyser(&mut text, node, analyser));
     status.interfaces.iter().for_each(|interface| of_interface(&mut text, node, interface));
     status.networks.iter().for_each(|network| of_network(&mut text, node, network));
     status.peers.iter().for_each(|peer| of_peer(&mut text, node, peer));
@@ -85,6 +86,35 @@ fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &Interface
 fn of_network(text: &mut Exposition, node: (&str, &str), network: &NetworkEntry) {
     let labels = [node, ("network", network.name.as_str())];
     text.gauge("vrouter_network_routes", "", "Routes of the network's table.", &labels, network.routes as f64);
+}
+
+fn of_analyser(text: &mut Exposition, node: (&str, &str), analyser: &AnalyserEntry) {
+    let labels = [node, ("analyser", analyser.name.as_str())];
+    let help = "1 for an analyser that there is a way to, 0 for one that there is none to.";
+    text.gauge("vrouter_analyser_reached", "", help, &labels, f64::from(analyser.device.is_some()));
+    for (name, unit, help, value) in [
+        (
+            "vrouter_copies_packets",
+            "",
+            "Copies for the analyser; one that is still to be cut is one.",
+            analyser.packets,
+        ),
+        (
+            "vrouter_copies_bytes",
+            "bytes",
+            "Bytes of frames that were copied, as far as the copies have them.",
+            analyser.bytes,
+        ),
+        (
+            "vrouter_copies_cut",
+            "",
+            "Copies that do not have all of the packet: it is too large for the way.",
+            analyser.cut,
+        ),
+        ("vrouter_copies_failed", "", "Copies that could not be made.", analyser.failed),
+    ] {
+        text.add("counter", name, unit, help, &labels, value as f64);
+    }
 }
 
 fn of_peer(text: &mut Exposition, node: (&str, &str), peer: &PeerEntry) {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use rig_datapath::vrouter::{Action, Also, List, Rule};
 
+use super::Allotted;
 use crate::routes::{Destination, RouteTable};
 use crate::settings::{End, GroupRule, Interface, Network, Packets, Remote, SecurityGroup, Settings};
 
@@ -43,6 +44,7 @@ pub(super) struct Remotes<'a> {
     own_ends: BTreeMap<&'a str, BTreeSet<IpNet>>,
     /// Security groups with rules for members of groups.
     by_group: BTreeSet<(&'a str, Direction)>,
+    analysers: Allotted,
 }
 
 /// What a list is made of.
@@ -60,13 +62,14 @@ enum Rules<'a> {
 }
 
 impl<'a> Remotes<'a> {
-    pub(super) fn of(settings: &'a Settings, node: &'a str, routes: &'a RouteTable) -> Self {
+    pub(super) fn of(settings: &'a Settings, node: &'a str, routes: &'a RouteTable, analysers: Allotted) -> Self {
         let mut remotes = Self {
             settings,
             members: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             own_ends: BTreeMap::new(),
             by_group: BTreeSet::new(),
+            analysers,
         };
         for (name, network) in &settings.networks {
             remotes.prefixes.insert(name, network.prefixes());
@@ -156,7 +159,8 @@ impl<'a> Remotes<'a> {
                     members => members,
                 },
             };
-            rules.extend(each(&rule.packets, &remote, Action::Allow, rule.also));
+            let also = Also { log: rule.log, mirror: None };
+            rules.extend(each(&rule.packets, &remote, Action::Allow, also));
         }
         rules
     }
@@ -179,13 +183,18 @@ impl<'a> Remotes<'a> {
                     End::Network(_) | End::Prefix(_) => continue,
                 };
                 let Some(remote) = self.far(far, like) else { continue };
-                rules.extend(each(&rule.packets, &remote, rule.action, rule.also));
+                let also = Also { log: rule.log, mirror: rule.mirror.as_ref().and_then(|name| self.analyser(name)) };
+                rules.extend(each(&rule.packets, &remote, rule.action, also));
             }
         }
         let own = self.prefixes.get(interface.network.as_str()).cloned().unwrap_or_default();
         let all = Packets { protocol: None, ports: vec![0..=u16::MAX] };
         rules.extend(each(&all, &own, Action::Allow, Also::default()));
         rules
+    }
+
+    fn analyser(&self, name: &str) -> Option<u8> {
+        self.analysers.get(name).and_then(|number| number.try_into().ok())
     }
 
     /// Who can be reached from a network: elsewhere the same addresses may be somebody else's.

@@ -75,6 +75,7 @@ pub fn compile(
     compiler.compiled.config.mac = settings.router.mac;
     compiler.compiled.notes.clone_from(&site.notes);
     compiler.underlay(site);
+    compiler.analysers(site);
     compiler.find_interfaces(site);
     compiler.interfaces();
     compiler.vrfs();
@@ -126,6 +127,25 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    fn analysers(&mut self, site: &Site) {
+        let settings = self.settings;
+        self.numbers.analysers.allot(settings.analysers.keys().map(String::as_str));
+        for (name, analyser) in &settings.analysers {
+            let address = analyser.address;
+            let Some(number) = self.numbers.analysers.get(name).and_then(|number| number.try_into().ok()) else {
+                continue;
+            };
+            let way = site.peers.get(&address).copied();
+            if way.is_none() {
+                let why = site.unreached.get(&address).map(|why| format!(": {why}")).unwrap_or_default();
+                self.note(format!("analyser '{name}': there is no way to {address}, and so no copies{why}"));
+            }
+            let source = self.node.address;
+            let compiled = datapath::Analyser { source, address, port: analyser.port, vni: analyser.vni, way };
+            self.compiled.config.analysers.insert(number, compiled);
+        }
+    }
+
     fn find_interfaces(&mut self, site: &Site) {
         let mut indexes: BTreeMap<u32, &str> = BTreeMap::new();
         for (name, interface) in self.settings.interfaces_of(self.name) {
@@ -159,7 +179,10 @@ impl<'a> Compiler<'a> {
                     IpAddr::V4(_) => None,
                 }),
                 policy: None,
-                mirror: None,
+                mirror: interface
+                    .mirror
+                    .as_ref()
+                    .and_then(|name| self.numbers.analysers.get(name).and_then(|number| number.try_into().ok())),
             };
             self.compiled.config.interfaces.insert(number, compiled);
         }
@@ -175,7 +198,7 @@ impl<'a> Compiler<'a> {
 
     /// What interfaces may send and receive.
     fn interfaces(&mut self) {
-        let remotes = Remotes::of(self.settings, self.name, self.routes);
+        let remotes = Remotes::of(self.settings, self.name, self.routes, self.numbers.analysers.clone());
         let mut lists = BTreeMap::new();
         let mut wanted = Vec::new();
         for (number, interface) in self.present.values() {
@@ -189,7 +212,8 @@ impl<'a> Compiler<'a> {
                 names
             };
             let (outward, inward) = (names(Direction::Outward), names(Direction::Inward));
-            if !outward.is_empty() || !inward.is_empty() || interface.most_flows.is_some() {
+            let has_flows = interface.most_flows.is_some() || interface.mirror.is_some();
+            if !outward.is_empty() || !inward.is_empty() || has_flows {
                 wanted.push((*number, outward, inward, interface.most_flows));
             }
         }

@@ -309,6 +309,37 @@ fn rules_that_log_do_so_in_both_kinds_of_lists() {
 }
 
 #[test]
+fn analysers_are_named_by_rules_and_interfaces() {
+    let analysers = "[[analyser]]\nname = 'one'\naddress = '198.51.100.2'\n\
+                     [[analyser]]\nname = 'two'\naddress = '198.51.100.3'\nport = 9\nvni = 7\n";
+    let text = connected().replace("label = 103", "label = 103\nmirror = 'two'") + analysers;
+    let text =
+        text.replace("{ action = 'allow', protocol = 'tcp'", "{ mirror = 'one', action = 'allow', protocol = 'tcp'");
+    let (settings, mut numbers) = (parse(&text), Numbers::default());
+    let mut site = site(&settings, "b");
+    let way = Peer { interface: 3, gateway: "192.0.2.254".parse().unwrap(), mtu: 1400 };
+    site.peers.insert("198.51.100.3".parse().unwrap(), way);
+    let compiled = compile(&settings, "b", &site, &table(&settings, "b"), &mut numbers).unwrap();
+    compiled.config.validate().unwrap();
+    let notes: Vec<&String> = compiled.notes.iter().collect();
+    assert_eq!(notes, ["analyser 'one': there is no way to 198.51.100.2, and so no copies"]);
+    let config = compiled.config;
+    let ways: Vec<_> = config.analysers.values().map(|one| (one.port, one.vni, one.way)).collect();
+    assert_eq!(ways, [(4789, 0, None), (9, 7, Some(way))]);
+    assert!(config.analysers.values().all(|one| one.source == settings.nodes["b"].address));
+    let interface = &config.interfaces[&numbers.interfaces.get("blue-b").unwrap()];
+    assert_eq!(interface.mirror, Some(2));
+    let inward = &config.lists[&interface.policy.as_ref().unwrap().inward[0]];
+    let mirrors: Vec<_> = inward.rules.iter().map(|rule| rule.also.mirror).collect();
+    assert_eq!(mirrors[..2], [Some(1), None]);
+    // Who is mirrored has flows, with rules or without.
+    let alone = parse(&(TWO.replace("label = 103", "label = 103\nmirror = 'two'") + analysers));
+    let config = compile(&alone, "b", &site, &table(&alone, "b"), &mut numbers).unwrap().config;
+    let policies: Vec<bool> = config.interfaces.values().map(|interface| interface.policy.is_some()).collect();
+    assert_eq!(policies.iter().filter(|is| **is).count(), 1);
+}
+
+#[test]
 fn interfaces_with_the_same_groups_share_a_list() {
     let groups = "[[security_group]]\nname = 'g'\nin = [{ protocol = 'tcp' }]\n";
     let text = TWO.replace("label = 102", "label = 102\nsecurity_groups = ['g']\nmost_flows = 9");

@@ -9,8 +9,9 @@ use rig_wire::ethernet::Mac;
 use super::engine::Engine;
 use crate::bgp::SpeakerState;
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, MacEntry, NetworkEntry,
-    NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, MacEntry,
+    NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry,
+    Way,
 };
 
 /// Bits of `enum tcp_seen` of the datapath, the lowest first.
@@ -70,6 +71,7 @@ impl Engine {
             drops: all.map(|(reason, count)| ReasonCount::of(reason, count)).collect(),
             last_dropped: self.last_dropped()?,
             log: self.log_counts()?,
+            analysers: self.analysers()?,
             notes: self.compiled.notes.iter().cloned().chain(self.trouble.clone()).collect(),
             speaker: self.speaker(),
         })
@@ -98,6 +100,7 @@ impl Engine {
             policy: present.is_some_and(|present| present.policy.is_some()),
             most_flows: interface.most_flows,
             security_groups: interface.security_groups.iter().cloned().collect(),
+            mirror: interface.mirror.clone(),
             connections: self.router.connections(number)?,
             in_packets,
             in_bytes,
@@ -247,9 +250,33 @@ impl Engine {
             denied: flow.denied,
             tcp: TCP.iter().enumerate().filter(|(bit, _)| flow.tcp & (1 << bit) != 0).map(|(_, seen)| *seen).collect(),
             tunnel_port: flow.tunnel_port,
+            mirror: flow.mirror.and_then(|number| self.analyser_name(number)).map(str::to_owned),
             idle_seconds: flow.idle.as_secs_f64(),
         };
         self.router.flows().into_iter().map(entry).collect()
+    }
+
+    fn analysers(&self) -> anyhow::Result<Vec<AnalyserEntry>> {
+        let mut all = Vec::new();
+        for (name, number) in self.numbers.analysers.iter() {
+            let known = self.settings.analysers.get(name).zip(u8::try_from(number).ok());
+            let Some((analyser, number)) = known else { continue };
+            let way = self.compiled.config.analysers.get(&number).and_then(|analyser| analyser.way);
+            let datapath::Copies { packets, bytes, cut, failed } = self.router.copies(number)?;
+            all.push(AnalyserEntry {
+                name: name.to_owned(),
+                address: analyser.address,
+                port: analyser.port,
+                vni: analyser.vni,
+                device: way.and_then(|_| self.found.ways.get(&analyser.address).cloned()),
+                mtu: way.map(|way| way.mtu),
+                packets,
+                bytes,
+                cut,
+                failed,
+            });
+        }
+        Ok(all)
     }
 
     pub(super) fn log_counts(&self) -> anyhow::Result<LogCounts> {

@@ -32,6 +32,10 @@ impl Engine {
         model.remember(self.router.flows().into_iter().map(Known::from), 0);
         let outcome = model.packet(side, index, &frame, 0);
         let mut steps: Vec<String> = model.steps().iter().map(|step| self.step(step)).collect();
+        for copy in model.copies() {
+            let name = self.analyser_name(copy.analyser).unwrap_or("?");
+            steps.push(format!("a copy of {} bytes goes to analyser {name}", copy.frame.len()));
+        }
         steps.extend(outcome.out.and_then(|out| self.way_out(out)));
         let reason = outcome.reason.map(|reason| {
             let so_far = self.drops_of(number).unwrap_or_default().into_iter().find(|(known, _)| *known == reason);
@@ -161,7 +165,8 @@ impl Engine {
                 let rules = self.compiled.config.lists.get(list).map_or(&[][..], |list| &list.rules);
                 let decides = match rule.and_then(|at| Some((at, rules.get(at)?))) {
                     Some((at, rule)) => {
-                        format!("rule {} of {} {}: {}", at + 1, rules.len(), does(*action), words(rule))
+                        let logs = if rule.also.log { ", and logs it" } else { "" };
+                        format!("rule {} of {} {}{logs}: {}", at + 1, rules.len(), does(*action), words(rule))
                     }
                     None => format!("none of {} rules matches, which {}", rules.len(), does(*action)),
                 };
@@ -174,6 +179,10 @@ impl Engine {
     fn vrf(&self, vrf: u32) -> String {
         let name = self.numbers.vrfs.iter().find(|(_, number)| *number == vrf);
         name.map_or_else(|| format!("VRF {vrf}"), |(name, _)| format!("VRF {vrf} ({name})"))
+    }
+
+    pub(super) fn analyser_name(&self, number: u8) -> Option<&str> {
+        self.numbers.analysers.iter().find(|(_, known)| *known == u32::from(number)).map(|(name, _)| name)
     }
 
     fn interface_name(&self, number: u32) -> Option<&str> {

@@ -41,6 +41,9 @@ pub fn flow(status: &Status, flow: &FlowEntry, reverse: Option<&FlowEntry>, tabl
         fields.add("TCP FLAGS", seen.join(", "));
     }
     fields.add("UDP Source Port", flow.tunnel_port);
+    if let Some(analyser) = &flow.mirror {
+        fields.add("Mirror", analyser);
+    }
     fields.add("Flow Statistics", format!("{}/{}", flow.packets, flow.bytes));
     fields.add("Idle Seconds", format!("{:.1}", flow.idle_seconds));
     let dropped = |reasons: &[Reason]| -> u64 {

@@ -29,6 +29,17 @@ pub(super) struct File {
     pub policy: Vec<Spanned<PolicyFile>>,
     #[serde(default)]
     pub route: Vec<Spanned<RouteFile>>,
+    #[serde(default)]
+    pub analyser: Vec<Spanned<AnalyserFile>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AnalyserFile {
+    pub name: Spanned<String>,
+    pub address: Spanned<String>,
+    pub port: Option<Spanned<u16>>,
+    pub vni: Option<Spanned<u32>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -118,7 +129,7 @@ pub(super) struct InterfaceFile {
     /// 0: none.
     pub most_flows: Option<u32>,
     pub fat_flows: NotBuilt,
-    pub mirror: NotBuilt,
+    pub mirror: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -166,7 +177,7 @@ pub(super) struct PolicyRuleFile {
     pub direction: DirectionFile,
     #[serde(default)]
     pub log: bool,
-    pub mirror: NotBuilt,
+    pub mirror: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

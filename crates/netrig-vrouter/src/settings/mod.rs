@@ -5,6 +5,7 @@
 //! ```
 
 mod allot;
+mod analysers;
 mod bgp;
 pub mod changes;
 mod check;
@@ -23,7 +24,7 @@ use std::ops::RangeInclusive;
 pub use self::bgp::{Assigned, Bgp};
 use ipnet::IpNet;
 use rig_cli::mistakes::{self, FileError};
-pub use rig_datapath::vrouter::{Action, Also};
+pub use rig_datapath::vrouter::Action;
 use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Timeouts};
 use rig_wire::ethernet::Mac;
 pub(crate) use rules::PROTOCOLS;
@@ -37,6 +38,7 @@ pub struct Settings {
     pub interfaces: BTreeMap<String, Interface>,
     pub security_groups: BTreeMap<String, SecurityGroup>,
     pub policies: BTreeMap<String, NetworkPolicy>,
+    pub analysers: BTreeMap<String, Analyser>,
 }
 
 /// What holds for each node's router.
@@ -81,6 +83,15 @@ pub struct Node {
     pub mtu: Option<u16>,
     /// Whether it has a speaker of BGP.
     pub bgp: bool,
+}
+
+/// Who gets copies of packets, in VXLAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Analyser {
+    pub address: Ipv4Addr,
+    /// Of UDP.
+    pub port: u16,
+    pub vni: u32,
 }
 
 /// A virtual network.
@@ -159,6 +170,8 @@ pub struct Interface {
     pub security_groups: BTreeSet<String>,
     /// Flows that it may have at a time; none for no limit but the table's.
     pub most_flows: Option<u32>,
+    /// The analyser that gets copies of its packets, by its name.
+    pub mirror: Option<String>,
 }
 
 impl Interface {
@@ -204,7 +217,7 @@ pub struct Packets {
 pub struct GroupRule {
     pub packets: Packets,
     pub remote: Remote,
-    pub also: Also,
+    pub log: bool,
 }
 
 /// Whom a container talks with.
@@ -231,7 +244,9 @@ pub struct PolicyRule {
     pub destination: End,
     /// Whether it is a rule for connections from the destination to the source, too.
     pub both_ways: bool,
-    pub also: Also,
+    pub log: bool,
+    /// The analyser that gets copies of the packets of its flows, by its name.
+    pub mirror: Option<String>,
 }
 
 impl PolicyRule {

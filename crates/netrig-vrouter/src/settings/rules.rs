@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use rig_datapath::vrouter::{Action, Also, MOST_RULES};
+use rig_datapath::vrouter::{Action, MOST_RULES};
 use toml::Spanned;
 
 use super::file::{
@@ -57,7 +57,7 @@ impl Reader<'_> {
         Ok(GroupRule {
             packets: self.packets(rule.protocol.as_ref(), rule.ports.as_ref(), rule.types.as_ref())?,
             remote,
-            also: Also { log: rule.log },
+            log: rule.log,
         })
     }
 
@@ -73,7 +73,12 @@ impl Reader<'_> {
 
     fn policy_rule(&self, entry: &Spanned<PolicyRuleFile>) -> Result<PolicyRule> {
         let rule = entry.get_ref();
-        self.not_built(&rule.mirror, "mirroring to an analyser")?;
+        let mirror =
+            rule.mirror.as_ref().map(|name| self.known("analyser", name, &self.names.analysers)).transpose()?;
+        if let (Some(said), ActionFile::Deny) = (&rule.mirror, rule.action) {
+            let hint = "mirror what rules allow; 'log' tells of what they deny";
+            return Err(self.error(said.span(), "'mirror' of a rule that denies: there are no flows of it", hint));
+        }
         let both_ways = rule.direction == DirectionFile::Both;
         if let (true, Some(ports)) = (both_ways, rule.ports.as_ref().or(rule.types.as_ref())) {
             let hint = "say direction = \">\": what answers is let through, too; or write a rule for each direction";
@@ -89,7 +94,8 @@ impl Reader<'_> {
             source: self.end(&rule.source)?,
             destination: self.end(&rule.destination)?,
             both_ways,
-            also: Also { log: rule.log },
+            log: rule.log,
+            mirror,
         })
     }
 

@@ -170,6 +170,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
     let red_b = |more: &str| format!("{RED_B}{more}");
     let policy = |rule: &str| format!("[[policy]]\nname = 'p'\nrules = [\n{rule}]\n");
     let group = |rule: &str| format!("[[security_group]]\nname = 'g'\nin = [\n{rule}]\n");
+    let analyser = |more: &str| format!("[[analyser]]\nname = 'x'\n{more}\n");
     let network = |more: &str| format!("[[network]]\nname = 'green'\n{more}");
     let cases: Vec<(String, &str, &str)> = vec![
         // The letter.
@@ -232,11 +233,28 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "36: making one flow of many (fat flows)",
             "remove",
         ),
-        (red_b("addresses = ['10.1.0.12']\nmirror = 'x'"), "36: mirroring to an analyser is not built", "remove"),
+        // Analysers.
+        (red_b("addresses = ['10.1.0.12']\nmirror = 'x'"), "36: there is no analyser 'x'", "[[analyser]]"),
         (
-            policy("{ action = 'allow', source = 'any', destination = 'any', mirror = 'analyser' },\n"),
-            "33: mirroring to an analyser is not built",
-            "remove",
+            analyser("address = '192.0.2.1'"),
+            "32: analyser 'x' is at node 'a', whose router takes UDP to port 4789",
+            "port",
+        ),
+        (analyser("address = 'fd00::1'"), "32: 'fd00::1' is no IPv4 address", "IPv4"),
+        (analyser("address = '224.0.0.1'"), "32: 224.0.0.1 is no address of an analyser's", "where"),
+        (analyser("address = '198.51.100.2'\nport = 0"), "33: 0 is no port", "65535"),
+        (analyser("address = '198.51.100.2'\nvni = 16777216"), "33: 16777216 is no VXLAN", "16777215"),
+        (
+            policy("{ action = 'allow', source = 'any', destination = 'any', mirror = 'y' },\n")
+                + &analyser("address = '198.51.100.2'"),
+            "33: there is no analyser 'y'",
+            "[[analyser]]",
+        ),
+        (
+            policy("{ action = 'deny', source = 'any', destination = 'any', mirror = 'x' },\n")
+                + &analyser("address = '198.51.100.2'"),
+            "33: 'mirror' of a rule that denies",
+            "log",
         ),
         (group("{ log = 'yes' },\n"), "33: invalid type: string \"yes\", expected a boolean", ""),
         // The router.

@@ -1,9 +1,12 @@
-//! What is told of flows: the log of rules.
+//! What is told of flows: the log of rules, and copies of their packets.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::{Command, Stdio};
 
+use rig_sys::netlink::{Netlink, VethPair};
+use rig_sys::netns::NetNs;
 use serde_json::Value;
 
 use crate::lab::{Lab, PATIENCE, exchange};
@@ -83,7 +86,7 @@ fn rules_that_log_tell_of_each_flow_once() {
         let deny = r#"{ action = "deny", protocol = "tcp", source = "red", destination = "blue", log = true }"#;
         file(lab, &format!("{deny}, {RULE}"));
         lab.netrig(0, 0, &["reload", "--node", "b"]);
-        lab.client.run(|| std::io::Write::write_all(&mut stream, b"x").unwrap()).unwrap();
+        lab.client.run(|| stream.write_all(b"x").unwrap()).unwrap();
         let told = is_told("b", &client, "deny");
         assert_eq!((told.len(), &told[0]["action"]), (1, &"deny".into()), "{told:?}");
         file(lab, &RULE.replace(" }", ", log = true }"));
@@ -99,5 +102,73 @@ fn rules_that_log_tell_of_each_flow_once() {
         assert!(text.contains(" verdicts of rules, 0 lost, 0 refusals held back"), "{text}");
         let (text, _) = lab.netrig(0, 0, &["metrics", "--node", "b"]);
         assert!(text.contains("vrouter_log_entries_total{node=\"b\",outcome=\"told\"}"), "{text}");
+    });
+}
+
+/// An analyser's address, and that of node b on the way to it.
+const ANALYSER: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 51, 100, 2), Ipv4Addr::new(198, 51, 100, 1)];
+
+#[test]
+fn flows_of_rules_are_copied_to_an_analyser_that_comes_and_goes() {
+    with_lab(|lab| {
+        let path = file(lab, &RULE.replace(" }", ", mirror = \"ids\" }"));
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text + "[[analyser]]\nname = \"ids\"\naddress = \"198.51.100.2\"\nvni = 77\n").unwrap();
+        let (out, _) = lab.netrig(0, 0, &["check", &path]);
+        assert!(out.contains("analyser ids: copies in VXLAN to 198.51.100.2, UDP port 4789, VNI 77"), "{out}");
+        let (_a, b) = (lab.start(0, &path), lab.start(1, &path));
+        lab.plug_web();
+        b.says("analyser 'ids': there is no way to 198.51.100.2, and so no copies: there is no route");
+        let mut stream = lab.connect();
+        exchange(&mut stream);
+        let analyser = || lab.json("b", &["status"])["analysers"][0].clone();
+        let without = analyser();
+        assert!(without["packets"] == 0 && without["failed"].as_u64() > Some(0), "{without}");
+
+        let ns = NetNs::create().unwrap();
+        let [there, here] = ANALYSER.map(IpAddr::from);
+        let mut netlink = Netlink::open(&lab.nodes[1]).unwrap();
+        netlink.add_veth(&VethPair { name: "tap", peer: "tap", peer_ns: &ns, queues: 1, mtu: 1500 }).unwrap();
+        let mut inside = Netlink::open(&ns).unwrap();
+        inside.add_address("tap", there, 24).unwrap();
+        inside.set_up("tap").unwrap();
+        inside.add_route("192.0.2.2".parse().unwrap(), 32, here).unwrap();
+        netlink.add_address("tap", here, 24).unwrap();
+        netlink.set_up("tap").unwrap();
+        let socket = ns.run(|| UdpSocket::bind((there, 4789)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        until(PATIENCE, || (!analyser()["device"].is_null()).then_some(())).expect("no way to the analyser");
+
+        // What is sent over a connection that was there before, and what comes back.
+        stream.write_all(b"look at this").unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut buffer = [0; 65_536];
+        while seen.len() < 2 {
+            let (length, from) = socket.recv_from(&mut buffer).unwrap();
+            assert_eq!((from.ip().to_string().as_str(), &buffer[4..7]), ("192.0.2.2", &[0, 0, 77][..]));
+            // VXLAN, Ethernet, IPv4 without options.
+            let ip = &buffer[8 + 14..length];
+            if ip.ends_with(b"look at this") {
+                seen.insert(ip[12..16].to_vec());
+            }
+        }
+        assert_eq!(seen, [vec![10, 1, 0, 11], vec![10, 2, 0, 11]].into());
+        let told = analyser();
+        assert!(told["packets"].as_u64() >= Some(2) && told["device"] == "tap", "{told}");
+        let (text, _) = lab.netrig(0, 0, &["metrics", "--node", "b"]);
+        assert!(text.contains("vrouter_copies_packets_total{node=\"b\",analyser=\"ids\"}"), "{text}");
+        let flows = lab.json("b", &["flow", "-l"]);
+        assert!(flows.as_array().unwrap().iter().any(|flow| flow["mirror"] == "ids"), "{flows}");
+
+        let mut back = [0; 12];
+        stream.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"look at this");
+
+        // Nobody is copied any more.
+        lab.file("8080");
+        lab.netrig(0, 0, &["reload", "--node", "b"]);
+        exchange(&mut stream);
+        let flows = lab.json("b", &["flow", "-l"]);
+        assert!(flows.as_array().unwrap().iter().all(|flow| flow["mirror"].is_null()), "{flows}");
     });
 }
