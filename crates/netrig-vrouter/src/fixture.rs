@@ -6,8 +6,8 @@ use rig_datapath::vrouter::Reason;
 
 use crate::message::{
     AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, LogEntry,
-    MacEntry, NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen,
-    VniEntry, Way,
+    MacEntry, NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TakenCounts,
+    TcpSeen, VniEntry, Way,
 };
 
 fn way(next_hop: u32, label: u32) -> Way {
@@ -78,6 +78,17 @@ pub fn status() -> Status {
             vni: 4242,
             encapsulation: vec!["mplsoudp".to_owned(), "vxlan".to_owned()],
             routes: 5,
+            taken: TakenCounts {
+                discards: 1,
+                receives: 2,
+                vrf_translates: 3,
+                ecmp_composites: 4,
+                mplsoudp_tunnels: 5,
+                mplsogre_tunnels: 6,
+                vxlan_tunnels: 7,
+                l2_encaps: 8,
+                encaps: 9,
+            },
         }],
         interfaces: vec![interface(1, "client", true), interface(2, "web", false)],
         next_hops: vec![

@@ -43,7 +43,7 @@ pub fn schemas() -> [(&'static str, Schema); 7] {
             "vrouter-status.json",
             described::<message::Status>(
                 "A running vRouter",
-                "What `netrig vrouter status --json` writes; `vif`, `nh`, `mpls`, `vxlan` and `dropstats` write parts of it.",
+                "What `netrig vrouter status --json` writes; `vif`, `nh`, `mpls`, `vxlan`, `vrfstats` and `dropstats` write parts of it.",
             ),
         ),
         (

@@ -10,8 +10,8 @@ use rig_datapath::vrouter::{Encapsulation, Reason};
 
 use crate::filter::protocol_name;
 use crate::message::{
-    AnalyserEntry, DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry, NextHopEntry,
-    ReasonCount, SpeakerEntry, Status, Table, TcpSeen, Trace, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry, NetworkEntry,
+    NextHopEntry, ReasonCount, SpeakerEntry, Status, Table, TakenCounts, TcpSeen, Trace, Way,
 };
 
 /// Writing to a string does not fail.
@@ -246,6 +246,23 @@ fn letters(seen: &[TcpSeen]) -> String {
         TcpSeen::Rst => "R",
     };
     seen.iter().map(letter).collect()
+}
+
+/// `vrfstats --dump`.
+pub fn taken(networks: &[NetworkEntry]) -> String {
+    let mut text = String::new();
+    for NetworkEntry { vrf, taken, .. } in networks {
+        let TakenCounts { discards, receives, vrf_translates, ecmp_composites, l2_encaps, encaps, .. } = taken;
+        let TakenCounts { mplsoudp_tunnels, mplsogre_tunnels, vxlan_tunnels, .. } = taken;
+        line!(text, "Vrf: {vrf}");
+        line!(text, "Discards {discards}, Receives {receives}, Vrf Translates {vrf_translates}");
+        line!(text, "Ecmp Composites {ecmp_composites}");
+        let tunnels = format!("Udp Mpls Tunnels {mplsoudp_tunnels}, Gre Mpls Tunnels {mplsogre_tunnels}");
+        line!(text, "{tunnels}, Vxlan Tunnels {vxlan_tunnels}");
+        line!(text, "L2 Encaps {l2_encaps}, Encaps {encaps}");
+        line!(text);
+    }
+    text
 }
 
 /// `dropstats`: Contrail's names where it counts the same.

@@ -187,6 +187,47 @@ pub struct NetworkEntry {
     /// Routes of its table.
     #[serde(default)]
     pub routes: u64,
+    /// What has taken packets of it.
+    #[serde(default)]
+    pub taken: TakenCounts,
+}
+
+/// Packets that a network's containers here have sent, and that came to them by tunnels, by the kind of next hop that has taken them;
+/// those of a known flow by that which the flow remembers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TakenCounts {
+    /// Dropped by a route that leads nowhere, of the interfaces that are in the network now.
+    pub discards: u64,
+    /// By the gateway.
+    pub receives: u64,
+    /// By a route that led to another network's table, which another next hop has taken then.
+    pub vrf_translates: u64,
+    /// By a route with several ways, one of which has taken them then.
+    pub ecmp_composites: u64,
+    pub mplsoudp_tunnels: u64,
+    pub mplsogre_tunnels: u64,
+    pub vxlan_tunnels: u64,
+    /// By containers here, bridged.
+    pub l2_encaps: u64,
+    /// By containers here, routed.
+    pub encaps: u64,
+}
+
+impl TakenCounts {
+    /// Each with its name.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 9] {
+        [
+            ("discard", self.discards),
+            ("receive", self.receives),
+            ("vrf_translate", self.vrf_translates),
+            ("ecmp_composite", self.ecmp_composites),
+            ("mplsoudp_tunnel", self.mplsoudp_tunnels),
+            ("mplsogre_tunnel", self.mplsogre_tunnels),
+            ("vxlan_tunnel", self.vxlan_tunnels),
+            ("l2_encap", self.l2_encaps),
+            ("encap", self.encaps),
+        ]
+    }
 }
 
 /// A container's interface.

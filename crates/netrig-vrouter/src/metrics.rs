@@ -85,6 +85,11 @@ fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &Interface
 
 fn of_network(text: &mut Exposition, node: (&str, &str), network: &NetworkEntry) {
     let labels = [node, ("network", network.name.as_str())];
+    for (taken, packets) in network.taken.named() {
+        let labels = [node, ("network", network.name.as_str()), ("next_hop", taken)];
+        let help = "Packets of the network's containers by the kind of next hop that took them, or that they passed on the way.";
+        text.add("counter", "vrouter_network_packets", "", help, &labels, packets as f64);
+    }
     text.gauge("vrouter_network_routes", "", "Routes of the network's table.", &labels, network.routes as f64);
 }
 

@@ -54,10 +54,15 @@ static always_inline void count_down(struct iphdr *ip)
 	ip->ttl--;
 }
 
-/* To a container: its frame is in place but for the addresses of the link. */
+/*
+ * To a container: its frame is in place but for the addresses of the link. It counts for who has sent it, or, where nobody here
+ * has, for who gets it.
+ */
 static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh,
-				 const struct control *c, int keeps_macs)
+				 const struct control *c, struct traffic *sender, int keeps_macs)
 {
+	struct traffic *t;
+
 	struct ethhdr *ethernet = (void *)(long)skb->data;
 
 	if (!keeps_macs) {
@@ -69,7 +74,8 @@ static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, 
 	/* The kernel has looked whom the frame was for before this program changed that. */
 	if (skb->pkt_type)
 		bpf_skb_change_type(skb, 0);
-	count_out(nh->number, skb->len);
+	t = count_out(nh->number, skb->len);
+	count_hop(sender ?: t, p, keeps_macs ? HOP_L2_ENCAP : HOP_ENCAP);
 	return bpf_redirect_peer(nh->ifindex, 0);
 }
 
@@ -81,7 +87,7 @@ static always_inline __u32 on_the_wire(struct __sk_buff *skb, const struct packe
 
 /* Makes an IP packet of a container go where `to` says. */
 static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct way *to,
-				 const struct control *c, int is_routed)
+				 const struct control *c, struct traffic *t, int is_routed)
 {
 	const struct next_hop *nh = next_hop_at(to->route.next_hop);
 	struct ethhdr inner;
@@ -92,7 +98,14 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	if (nh->kind == TO_GATEWAY) {
 		const struct interface *at = interface_at(number);
 
-		return at ? answer_echo(skb, p, at, number, c) : drop(p, number, REASON_INVALID_IF);
+		if (!at)
+			return drop(p, number, REASON_INVALID_IF);
+
+		int verdict = answer_echo(skb, p, at, number, c);
+
+		if (verdict == TC_ACT_REDIRECT)
+			count_hop(t, p, HOP_RECEIVE);
+		return verdict;
 	}
 	if (is_routed && p->ttl <= 1)
 		return tell(skb, p, number, 0);
@@ -120,7 +133,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 		p->ttl--;
 	}
 	if (nh->kind == TO_INTERFACE)
-		return deliver(skb, p, nh, c, !is_routed);
+		return deliver(skb, p, nh, c, t, !is_routed);
 	set_mac(inner.h_dest, is_routed ? nh->mac : ((struct ethhdr *)data)->h_dest);
 	set_mac(inner.h_source, is_routed ? c->mac : ((struct ethhdr *)data)->h_source);
 	inner.h_proto = p->ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
@@ -129,6 +142,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 
 	if (reason)
 		return drop(p, number, reason);
+	count_hop(t, p, HOP_TUNNEL + (nh->encapsulation & 3));
 
 	struct bpf_redir_neigh gateway = { .nh_family = 2, .ipv4_nh = nh->gateway };
 
@@ -153,6 +167,7 @@ int from_container(struct __sk_buff *skb)
 	struct work *w = work_here();
 	struct packet *p = w ? &w->packet : 0;
 	struct route bridged = {};
+	struct traffic *t;
 	struct way to = {};
 	struct ethhdr *ethernet;
 	int reason, is_routed, is_held;
@@ -167,7 +182,7 @@ int from_container(struct __sk_buff *skb)
 	at = interface_at(number);
 	if (!at)
 		return drop(p, 0, REASON_INVALID_IF);
-	count_in(number, skb->len);
+	t = count_in(number, skb->len);
 	if (pull(skb, ETH_HLEN + sizeof(struct arp)))
 		return drop(p, number, REASON_PULL);
 	ethernet = (void *)(long)skb->data;
@@ -216,6 +231,8 @@ int from_container(struct __sk_buff *skb)
 		is_held = has_policy(to.route.next_hop);
 	}
 	if (is_held) {
+		/* Its flow looks its route up, or knows it. */
+		p->passed = 0;
 		reason = follow(skb, p, number, 0, c, &to);
 		if (reason)
 			return drop(p, number, reason);
@@ -234,7 +251,7 @@ int from_container(struct __sk_buff *skb)
 	}
 	if (!is_routed)
 		to.route = bridged;
-	return forward(skb, p, number, &to, c, is_routed);
+	return forward(skb, p, number, &to, c, t, is_routed);
 }
 
 /* Linux 6.2; older headers do not have them. */
@@ -425,7 +442,7 @@ int from_underlay(struct __sk_buff *skb)
 		set_mac(ethernet->h_dest, inner.h_dest);
 		set_mac(ethernet->h_source, inner.h_source);
 	}
-	return deliver(skb, p, nh, c, keeps_macs);
+	return deliver(skb, p, nh, c, 0, keeps_macs);
 }
 
 /* What it takes to run a program at all, to compare with. */

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rig_datapath::vrouter::{self as datapath, Reason, Traffic};
+use rig_datapath::vrouter::{self as datapath, Reason, Taken, Traffic};
 use rig_wire::ethernet::Mac;
 
 use super::engine::Engine;
 use crate::bgp::SpeakerState;
 use crate::message::{
     AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, MacEntry,
-    NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry,
-    Way,
+    NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TakenCounts, TcpSeen,
+    VniEntry, Way,
 };
 
 /// Bits of `enum tcp_seen` of the datapath, the lowest first.
@@ -37,12 +37,23 @@ impl Engine {
         let uptime = self.begun.elapsed();
         let (begun, gone) = self.router.begun_and_ended()?;
         let mut drops: BTreeMap<u32, u64> = BTreeMap::new();
+        let (mut taken, mut discards) = (BTreeMap::new(), BTreeMap::<u32, u64>::new());
         let mut interfaces = Vec::new();
         for (name, number) in self.numbers.interfaces.iter() {
-            let of_interface = self.drops_of(number)?;
+            let traffic = self.router.traffic(number)?;
+            taken.insert(number, traffic.taken);
+            // There is a call for each reason, and most interfaces have dropped nothing.
+            let of_interface = if traffic.drops > 0 { self.drops_of(number)? } else { Vec::new() };
             of_interface.iter().for_each(|(reason, count)| *drops.entry(reason.number()).or_default() += count);
-            interfaces.extend(self.interface(name, number, &of_interface)?);
+            let entry = self.interface(name, number, traffic, &of_interface)?;
+            let discarded = of_interface.iter().find(|(reason, _)| *reason == Reason::Discard);
+            let discarded = discarded.map_or(0, |(_, count)| *count);
+            if let Some(entry) = &entry {
+                *discards.entry(entry.vrf).or_default() += discarded;
+            }
+            interfaces.extend(entry);
         }
+        let taken = self.router.taken(|number| taken.get(&number).copied().unwrap_or_default());
         for (reason, count) in self.drops_of(0)? {
             *drops.entry(reason.number()).or_default() += count;
         }
@@ -57,7 +68,7 @@ impl Engine {
             address: node.address,
             mac: self.settings.router.mac.to_string(),
             peers: self.peers(),
-            networks: self.networks(),
+            networks: self.networks(&taken, &discards),
             interfaces,
             next_hops: self.next_hops(),
             labels: self.router.labels().into_iter().map(|(label, next_hop)| LabelEntry { label, next_hop }).collect(),
@@ -82,9 +93,15 @@ impl Engine {
         Ok(of_cpus.map(|(reason, cpus)| (reason, cpus.iter().sum())).collect())
     }
 
-    fn interface(&self, name: &str, number: u32, drops: &[(Reason, u64)]) -> anyhow::Result<Option<InterfaceEntry>> {
+    fn interface(
+        &self,
+        name: &str,
+        number: u32,
+        traffic: Traffic,
+        drops: &[(Reason, u64)],
+    ) -> anyhow::Result<Option<InterfaceEntry>> {
         let Some(interface) = self.settings.interfaces.get(name) else { return Ok(None) };
-        let Traffic { in_packets, in_bytes, out_packets, out_bytes } = self.router.traffic(number)?;
+        let Traffic { in_packets, in_bytes, out_packets, out_bytes, .. } = traffic;
         let present = self.compiled.config.interfaces.get(&number);
         Ok(Some(InterfaceEntry {
             number,
@@ -151,14 +168,26 @@ impl Engine {
         all.into_iter().map(entry).collect()
     }
 
-    fn networks(&self) -> Vec<NetworkEntry> {
+    fn networks(&self, taken: &BTreeMap<u32, Taken>, discards: &BTreeMap<u32, u64>) -> Vec<NetworkEntry> {
         let known = self.numbers.vrfs.iter();
         let routes = self.router.routes_of_vrfs();
         let entry = |(name, vrf): (&str, u32)| {
             let network = self.settings.networks.get(name)?;
             let encapsulation = network.encapsulation.iter().map(|one| one.name().to_owned()).collect();
             let routes = routes.get(&vrf).copied().unwrap_or(0);
-            Some(NetworkEntry { name: name.to_owned(), vrf, vni: network.vni, encapsulation, routes })
+            let taken = taken.get(&vrf).copied().unwrap_or_default();
+            let taken = TakenCounts {
+                discards: discards.get(&vrf).copied().unwrap_or(0),
+                receives: taken.receives,
+                vrf_translates: taken.translates,
+                ecmp_composites: taken.ecmps,
+                mplsoudp_tunnels: taken.mpls_over_udp,
+                mplsogre_tunnels: taken.mpls_over_gre,
+                vxlan_tunnels: taken.vxlan,
+                l2_encaps: taken.l2_encaps,
+                encaps: taken.encaps,
+            };
+            Some(NetworkEntry { name: name.to_owned(), vrf, vni: network.vni, encapsulation, routes, taken })
         };
         known.filter_map(entry).collect()
     }

@@ -21,6 +21,11 @@ fn routes_labels_and_identifiers_are_listed_as_contrails() {
 }
 
 #[test]
+fn what_has_taken_packets_is_listed_as_contrails() {
+    insta::assert_snapshot!("vrfstats", taken(&status().networks));
+}
+
+#[test]
 fn what_rules_log_is_a_line_each() {
     insta::assert_snapshot!("log", logged().iter().map(super::logged).collect::<String>());
 }

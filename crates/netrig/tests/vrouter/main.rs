@@ -115,12 +115,19 @@ fn what_runs_is_listed_and_is_what_the_schemas_say() {
             ("next_hops", &["nh", "--list"]),
             ("labels", &["mpls", "--dump"]),
             ("vnis", &["vxlan", "--dump"]),
+            ("networks", &["vrfstats", "--dump"]),
         ] {
             let listed = lab.json("a", arguments);
             assert_eq!(listed.as_array().unwrap().len(), status[part].as_array().unwrap().len());
             let (text, _) = lab.netrig(0, 0, &[arguments, &["--node", "a"]].concat());
             assert!(text.lines().count() > listed.as_array().unwrap().len(), "{text}");
         }
+        let client = &status["interfaces"][0];
+        let taken = lab.json("a", &["vrfstats", "--get", &client["vrf"].to_string()])[0]["taken"].clone();
+        let (sent, got) = (&taken["mplsoudp_tunnels"], &taken["encaps"]);
+        assert!(sent.as_u64() > Some(2) && got.as_u64() > Some(2), "{taken}");
+        let (_, said) = lab.netrig(2, 0, &["vrfstats", "--get", "99", "--node", "a"]);
+        assert!(said.contains("there is no VRF 99"), "{said}");
         let (text, _) = lab.netrig(0, 0, &["vif", "--get", "1", "--node", "a"]);
         assert!(text.contains("OS: toclient") && text.contains("IPaddr:10.1.0.11"), "{text}");
         let next_hop = status["interfaces"][0]["next_hop"].to_string();

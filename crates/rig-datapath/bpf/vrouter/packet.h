@@ -13,6 +13,10 @@
 
 #include "maps.h"
 
+/* Parts of `passed`. */
+#define TRANSLATIONS 0x0f
+#define PASSED_ECMP 0x10
+
 /* What of a packet is looked at: outer headers up to the inner TCP header, with IPv4 options or IPv6 extension headers. */
 #define LOOKED_AT 192
 /* IPv6 extension headers that are looked behind, and all their bytes. */
@@ -44,7 +48,8 @@ struct packet {
 	__u8 error;
 	__u8 may_fragment;
 	__u8 header;
-	__u8 pad;
+	/* How many tables its route has led on from, and whether it was one of several ways. */
+	__u8 passed;
 	/* The same in all pieces of a packet. */
 	__u32 identification;
 };

@@ -225,10 +225,27 @@ struct control {
 };
 _Static_assert(sizeof(struct control) == 20, "");
 
+/* What has taken packets, places in `hops` of an interface. Tunnels are HOP_TUNNEL and their encapsulation. */
+enum hop {
+	HOP_RECEIVE = 0,
+	HOP_ENCAP = 1,
+	HOP_L2_ENCAP = 2,
+	HOP_TRANSLATE = 3,
+	/* Nobody's tunnel has encapsulation 0. */
+	HOP_ECMP = 4,
+	HOP_TUNNEL = 4,
+	HOPS = 8,
+};
+
 struct traffic {
 	/* From the container, and to it. */
 	__u64 in_packets, in_bytes, out_packets, out_bytes;
+	/* Dropped for whatever reason. */
+	__u64 drops;
+	/* Of packets from the container, and of those that come to it by tunnels. */
+	__u64 hops[HOPS];
 };
+_Static_assert(sizeof(struct traffic) == 104, "");
 
 /* Who gets copies of packets. */
 struct analyser {

@@ -24,6 +24,7 @@ use super::rules::Compiled;
 use super::shape::{self, Control, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4};
 use super::sizes::Sizes;
 use super::spans::{Span, Spans};
+use super::status::Taken;
 
 /// A vRouter: its programs, its tables, and what they have been told.
 pub struct Router {
@@ -34,6 +35,7 @@ pub struct Router {
     pub(super) known: Known,
     /// What was applied last, whole.
     applied: Config,
+    pub(super) left: Left,
     pub(super) numbers: Allotted,
     /// Programs on interfaces, by the kernel's numbers of these.
     pub(super) containers: BTreeMap<u32, Attached>,
@@ -47,6 +49,15 @@ impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Router").field("epoch", &self.control.epoch).finish_non_exhaustive()
     }
+}
+
+/// What has taken packets of interfaces, when they were in other VRFs than they are now.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// By the VRFs where they were.
+    pub(super) gone: BTreeMap<u32, Taken>,
+    /// By the interfaces' numbers.
+    pub(super) before: BTreeMap<u32, Taken>,
 }
 
 /// What the tables say.
@@ -137,6 +148,7 @@ impl Router {
             control: Control { epoch: 1, ..Control::default() },
             known: Known::default(),
             applied: Config::default(),
+            left: Left::default(),
             numbers,
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
@@ -232,6 +244,7 @@ impl Router {
         self.control.address = config.underlay.as_ref().map_or(0, |underlay| v4(underlay.address));
         self.control.mac = config.mac.0;
         self.tables.controls.set(&0_u32, &self.control)?;
+        self.leave(&before)?;
         // From here on no packet goes by what is not wanted any more.
         for placed in old_lists {
             self.numbers.give(&placed);
@@ -240,6 +253,21 @@ impl Router {
             self.tables.next_hops.set(&number, &shape::NextHop::default())?;
         }
         self.numbers.ways.release();
+        Ok(())
+    }
+
+    /// Puts down what has taken packets of interfaces that have left their VRF.
+    fn leave(&mut self, before: &Known) -> Result<(), Error> {
+        for (number, was) in &before.interfaces {
+            if self.known.interfaces.get(number).is_some_and(|is| is.vrf == was.vrf) {
+                continue;
+            }
+            let now = self.traffic(*number)?.taken;
+            let counted = self.left.before.insert(*number, now).unwrap_or_default();
+            let gone = self.left.gone.entry(was.vrf).or_default();
+            *gone = gone.and(now.since(counted));
+        }
+        self.left.gone.retain(|vrf, _| self.known.vrfs.contains_key(vrf));
         Ok(())
     }
 

@@ -20,6 +20,9 @@ pub(crate) const REASONS: u32 = 80;
 pub(crate) const LOGGED: u32 = 256;
 pub(crate) const TICK_SHIFT: u32 = 27;
 
+/// Places in `hops` of an interface's traffic.
+pub(crate) const HOPS: usize = 8;
+
 /// Values of `kind`.
 pub(crate) mod kind {
     pub(crate) const TO_INTERFACE: u8 = 1;
@@ -173,11 +176,13 @@ plain! {
         failed: u64,
     }
 
-    pub(crate) struct Traffic: 32 {
+    pub(crate) struct Traffic: 104 {
         in_packets: u64,
         in_bytes: u64,
         out_packets: u64,
         out_bytes: u64,
+        drops: u64,
+        hops: [u64; HOPS],
     }
 
     pub(crate) struct Dropped: 56 {

@@ -11,9 +11,9 @@ use crate::maps::Map;
 use crate::{Error, maps};
 
 use super::config::{Config, LAST_ANALYSER};
-use super::control::Router;
+use super::control::{Left, Router};
 use super::reason::Reason;
-use super::shape::{self, Control, FlowKey, FragmentKey, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
+use super::shape::{self, Control, FlowKey, FragmentKey, HOPS, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
 
 /// Packets of an interface; bytes with their Ethernet headers. A packet that is still to be cut into segments is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,6 +24,63 @@ pub struct Traffic {
     /// To the container.
     pub out_packets: u64,
     pub out_bytes: u64,
+    /// Dropped, for whatever reason.
+    pub drops: u64,
+    pub taken: Taken,
+}
+
+/// What has taken packets from containers, and those that came by tunnels: an interface's are those that it has sent, and those
+/// that came to it by tunnels. A packet of a known flow is taken by what its flow remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Taken {
+    /// The gateway.
+    pub receives: u64,
+    /// Containers here: routed, and bridged.
+    pub encaps: u64,
+    pub l2_encaps: u64,
+    /// Tables whose routes led on to another one.
+    pub translates: u64,
+    /// Routes of several ways.
+    pub ecmps: u64,
+    /// Tunnels.
+    pub mpls_over_udp: u64,
+    pub mpls_over_gre: u64,
+    pub vxlan: u64,
+}
+
+impl Taken {
+    /// With another one's.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.each(other, |one, other| one + other)
+    }
+
+    /// Without what there was before.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        self.each(before, u64::saturating_sub)
+    }
+
+    fn each(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            receives: with(self.receives, other.receives),
+            encaps: with(self.encaps, other.encaps),
+            l2_encaps: with(self.l2_encaps, other.l2_encaps),
+            translates: with(self.translates, other.translates),
+            ecmps: with(self.ecmps, other.ecmps),
+            mpls_over_udp: with(self.mpls_over_udp, other.mpls_over_udp),
+            mpls_over_gre: with(self.mpls_over_gre, other.mpls_over_gre),
+            vxlan: with(self.vxlan, other.vxlan),
+        }
+    }
+}
+
+impl From<[u64; HOPS]> for Taken {
+    /// In the order of `enum hop` of bpf/vrouter/shape.h.
+    fn from(hops: [u64; HOPS]) -> Self {
+        let [receives, encaps, l2_encaps, translates, ecmps, mpls_over_udp, mpls_over_gre, vxlan] = hops;
+        Self { receives, encaps, l2_encaps, translates, ecmps, mpls_over_udp, mpls_over_gre, vxlan }
+    }
 }
 
 /// What an analyser has got.
@@ -105,7 +162,23 @@ impl Router {
             in_bytes: sum.in_bytes + one.in_bytes,
             out_packets: sum.out_packets + one.out_packets,
             out_bytes: sum.out_bytes + one.out_bytes,
+            drops: sum.drops + one.drops,
+            taken: sum.taken.and(one.hops.into()),
         }))
+    }
+
+    /// What has taken packets of each VRF, by its number: of the interfaces that are in it, and of those that were. `of` has what
+    /// interfaces have now.
+    pub fn taken(&self, of: impl Fn(u32) -> Taken) -> BTreeMap<u32, Taken> {
+        let mut all: BTreeMap<u32, Taken> = self.known.vrfs.keys().map(|vrf| (*vrf, Taken::default())).collect();
+        for (vrf, taken) in &mut all {
+            *taken = self.left.gone.get(vrf).copied().unwrap_or_default();
+        }
+        for (number, interface) in &self.known.interfaces {
+            let before = self.left.before.get(number).copied().unwrap_or_default();
+            all.entry(interface.vrf).and_modify(|taken| *taken = taken.and(of(*number).since(before)));
+        }
+        all
     }
 
     /// Of an analyser, by its number.
@@ -221,6 +294,7 @@ impl Router {
     /// Forgets its configuration, all flows and all that was counted; what was dropped last stays on its list.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.apply(&Config::default())?;
+        self.left = Left::default();
         for key in self.tables.flows.keys::<FlowKey>() {
             self.tables.flows.remove(&key)?;
         }

@@ -67,3 +67,28 @@ fn refusals_are_told_as_many_as_an_interface_may() {
     assert!(read.iter().all(|one| !one.let_through && one.action == Action::Deny));
     assert_eq!(node.drops()[&Reason::Policy.number()], PACKETS);
 }
+
+#[test]
+fn what_took_packets_stays_with_the_network_that_they_were_of() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let encaps = |node: &Node| -> Vec<u64> {
+        let taken = node.router.taken(|number| node.router.traffic(number).unwrap().taken);
+        taken.values().map(|taken| taken.encaps).collect()
+    };
+    (1..=3).for_each(|port| drop(node.passes(&udp(port))));
+    assert_eq!(encaps(node), [3]);
+    // The first container moves to another network, which is like the one before, and back.
+    let table = node.config.vrfs[&1].clone();
+    node.config.vrfs.insert(2, table);
+    for (vrf, expected) in [(2, [3, 1]), (1, [4, 1])] {
+        node.config.interfaces.get_mut(&1).unwrap().vrf = vrf;
+        node.apply();
+        node.passes(&udp(1));
+        assert_eq!(encaps(node), expected);
+    }
+    // What a network has counted goes with it.
+    node.config.vrfs.remove(&2);
+    node.apply();
+    assert_eq!(encaps(node), [4]);
+}

@@ -181,7 +181,9 @@ impl Model {
 
     /// Packets and bytes of an interface.
     pub fn traffic(&self, interface: u32) -> Traffic {
-        self.traffic.get(&interface).copied().unwrap_or_default()
+        let of = self.drops.iter().filter(|((of, _), _)| *of == interface);
+        let drops = of.map(|(_, count)| count).sum();
+        Traffic { drops, ..self.traffic.get(&interface).copied().unwrap_or_default() }
     }
 
     /// Dropped packets, by interface, 0 for none, and reason.
@@ -263,7 +265,32 @@ impl Model {
         if let Some(analyser) = way.mirror {
             self.copies.push(Copy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
         }
-        self.forward(frame, &p, number, &way, bridged.is_some())
+        let sent = self.forward(frame, &p, number, &way, bridged.is_some())?;
+        self.count(number, &way.next_hop, bridged.is_some());
+        Ok(sent)
+    }
+
+    /// What has taken a packet that an interface sends, or gets by a tunnel.
+    fn count(&mut self, number: u32, hop: &NextHop, bridged: bool) {
+        let taken = &mut self.traffic.entry(number).or_default().taken;
+        match hop {
+            NextHop::Gateway => taken.receives += 1,
+            NextHop::Interface(_) if bridged => taken.l2_encaps += 1,
+            NextHop::Interface(_) => taken.encaps += 1,
+            NextHop::Tunnel(tunnel) => match tunnel.encapsulation {
+                Encapsulation::MplsOverUdp => taken.mpls_over_udp += 1,
+                Encapsulation::MplsOverGre => taken.mpls_over_gre += 1,
+                Encapsulation::Vxlan => taken.vxlan += 1,
+            },
+            NextHop::Discard | NextHop::Vrf(_) | NextHop::Ecmp(_) => {}
+        }
+        for step in &self.flows.steps {
+            match step {
+                Step::Route { to: NextHop::Vrf(_), .. } => taken.translates += 1,
+                Step::Route { to: NextHop::Ecmp(_), .. } => taken.ecmps += 1,
+                _ => {}
+            }
+        }
     }
 
     /// Whether the router answers for an address: it has a route there, which does not lead back to whoever asks.
@@ -425,6 +452,7 @@ impl Model {
         if bridged {
             out[..12].copy_from_slice(&frame[outer.inner..outer.inner + 12]);
         }
+        self.count(number, &to, bridged);
         Ok(Some(self.delivered(out, number, bridged)))
     }
 
