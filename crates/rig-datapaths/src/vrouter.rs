@@ -278,6 +278,7 @@ fn config(
             gateway6: None,
             policy: None,
             mirror: None,
+            fat: BTreeSet::new(),
         };
         config.interfaces.insert(container.number, interface);
         config.labels.insert(FIRST_LABEL + container.number, NextHop::Interface(container.number));

@@ -108,7 +108,7 @@ impl Engine {
             vrfs: BTreeMap::from([(1, Vrf { routes, ..Vrf::default() }.into())]),
             interfaces: BTreeMap::from([(
                 1,
-                Interface { index: 1, vrf: 1, mac, gateway: None, gateway6: None, policy: None, mirror: None },
+                Interface { index: 1, vrf: 1, mac, gateway: None, gateway6: None, policy: None, mirror: None, fat: BTreeSet::new() },
             )]),
             ..Config::default()
         };

@@ -126,6 +126,59 @@ static always_inline int enter(const struct packet *p, const struct flow *own, c
 	return 0;
 }
 
+/* Whether a packet is for a service of an interface's whose flows are fat. */
+static __attribute__((noinline)) int is_fat(const struct packet *p, __u32 interface)
+{
+	struct fat_key k = { .at = AT(interface, p->protocol), .port = p->key.destination_port };
+
+	return (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP) && bpf_map_lookup_elem(&fat, &k);
+}
+
+/*
+ * The fat flow that a packet without one of its own is of; its key becomes the flow's. Who answers for a service may send to any port of
+ * who asks, but it begins no TCP connection by that: this is held against the rules.
+ */
+static __attribute__((noinline)) struct flow *find_fat(struct packet *p)
+{
+	struct flow_key k = p->key;
+	struct flow *f;
+
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
+		return 0;
+	k.source_port = 0;
+	f = bpf_map_lookup_elem(&flows, &k);
+	if (f && (f->flags & (FAT | FORWARD)) == (FAT | FORWARD)) {
+		p->key.source_port = 0;
+		return f;
+	}
+	k.source_port = p->key.source_port;
+	k.destination_port = 0;
+	f = bpf_map_lookup_elem(&flows, &k);
+	if (!f || (f->flags & (FAT | FORWARD)) != FAT || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+		return 0;
+	p->key.destination_port = 0;
+	return f;
+}
+
+/*
+ * Makes a flow to another interface here fat where that has it so, if its packets still go there: several ways are chosen from by
+ * the key.
+ */
+static __attribute__((noinline)) int fatten(struct packet *p, __u32 vrf, __u32 interface, struct route *way)
+{
+	struct route before = *way;
+	__u16 port = p->key.source_port;
+
+	if (!is_fat(p, interface))
+		return 0;
+	p->key.source_port = 0;
+	if (!resolve(vrf, &p->key.destination, hash_of(&p->key), way) && way->next_hop == before.next_hop)
+		return FAT;
+	*way = before;
+	p->key.source_port = port;
+	return 0;
+}
+
 /* Of a request that is answered so. */
 static always_inline __u8 request_of(const struct packet *p)
 {
@@ -169,8 +222,8 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 {
 	const struct interface *at = interface_at(number);
 	const struct control *c = controls_now();
-	__u32 hash = hash_of(&p->key);
-	int forward = !known || known->flags & FORWARD, reason;
+	int forward = !known || known->flags & FORWARD, reason, fat_flag = known ? known->flags & FAT : 0;
+	__u32 hash;
 	struct work *w = work_here();
 	struct route *way = &out->route;
 	struct flow *own, *back;
@@ -180,6 +233,11 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		return REASON_INVALID_IF;
 	own = &w->own;
 	back = &w->back;
+	if (!known && c->fat && is_fat(p, number)) {
+		p->key.source_port = 0;
+		fat_flag = FAT;
+	}
+	hash = hash_of(&p->key);
 	/* To oneself: both directions would be one entry, that of an answer, which stays until the one that began it goes. */
 	if (is_same(&p->key.source, &p->key.destination))
 		return REASON_INVALID_SOURCE;
@@ -207,6 +265,8 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 			return 0;
 		if (nh->kind == TO_INTERFACE) {
 			other = nh->number;
+			if (!known && c->fat && !fat_flag)
+				fat_flag = fatten(p, at->vrf, other, way);
 			reverse_at = AT(nh->number, p->protocol);
 		}
 	}
@@ -234,7 +294,8 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	back->packets = back->bytes = 0;
 	own->epoch = back->epoch = c->epoch;
 	own->tick = back->tick = own->begun = back->begun = tick_of(c);
-	own->tcp = p->protocol == IPPROTO_TCP ? seen_in(p, 1) : 0;
+	/* What connections say of themselves is of none of them alone. */
+	own->tcp = p->protocol == IPPROTO_TCP && !fat_flag ? seen_in(p, 1) : 0;
 	back->tcp = 0;
 	own->next_hop = way->next_hop;
 	own->label = way->label;
@@ -242,8 +303,8 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	back->reverse_at = p->key.at;
 	own->tunnel_port = out->tunnel_port;
 	back->tunnel_port = tunnel_port(hash_of(&w->back_key));
-	own->flags = FORWARD | (w->said_count ? TOLD : 0);
-	back->flags = 0;
+	own->flags = FORWARD | fat_flag | (w->said_count ? TOLD : 0);
+	back->flags = fat_flag;
 	own->mirror = back->mirror = out->mirror = w->mirror;
 	if (known) {
 		if (w->said_count)
@@ -280,6 +341,8 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	}
 	p->segments = skb->gso_segs ?: 1;
 	f = bpf_map_lookup_elem(&flows, &p->key);
+	if (!f && c->fat)
+		f = find_fat(p);
 	if (!f || f->epoch != c->epoch) {
 		if (p->error && !f)
 			return REASON_POLICY;
@@ -301,7 +364,7 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	out->route.label = f->label;
 	out->tunnel_port = f->tunnel_port;
 	out->mirror = f->mirror;
-	if (is_noteworthy(p, f) && !p->error)
+	if (is_noteworthy(p, f) && !p->error && !(f->flags & FAT))
 		note_tcp(f, p);
 	return 0;
 }

@@ -139,6 +139,14 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct fat_key);
+	__type(value, __u32);
+} fat SEC(".maps");
+
 /* Flows of each interface that have begun, and that have ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -166,6 +166,14 @@ _Static_assert(sizeof(struct flow_key) == 40, "");
 #define AT_INTERFACE(at) ((at) & 0xffffff)
 #define AT_PROTOCOL(at) ((at) >> 24)
 
+/* A service whose flows are fat, of an interface: `at` as flows have it. */
+struct fat_key {
+	__u32 at;
+	__be16 port;
+	__u16 pad;
+};
+_Static_assert(sizeof(struct fat_key) == 8, "");
+
 enum flow_flag {
 	/* The direction of the packet that began it. */
 	FORWARD = 1,
@@ -174,6 +182,8 @@ enum flow_flag {
 	/* Of the direction that began it: the log has been told last that it was let through, or that it was refused. */
 	TOLD = 4,
 	TOLD_DENIED = 8,
+	/* Of all ports of the one who began it: its key has 0 in the place of that port. */
+	FAT = 16,
 };
 
 /* What has been seen of TCP, by either direction, R for the one that answers. Contrail's letters. */
@@ -219,7 +229,8 @@ struct control {
 	/* The router's own address of the underlay. */
 	__u32 address;
 	__u8 mac[6];
-	__u16 pad;
+	/* Whether there may be fat flows. */
+	__u16 fat;
 	/* In place of the clock's tick, for tests; 0 for the clock. */
 	__u32 fixed_tick;
 };

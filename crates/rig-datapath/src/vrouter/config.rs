@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
+use rig_wire::protocol::{TCP, UDP};
 
 use crate::ConfigError;
 
@@ -198,6 +199,18 @@ pub struct Interface {
     /// The analyser that gets copies of all packets of its flows, where no rule names another one. It takes a policy, which may be
     /// an empty one.
     pub mirror: Option<u8>,
+    /// Services whose flows are fat: all flows from one address to one other's service are one, whoever of both has it so. It takes a
+    /// policy, which may be an empty one. Rules and routes ask for no source port, so that all of them come to the same; but who
+    /// answers may then send from the service's port to any port of who has asked, other than to open a TCP connection.
+    pub fat: BTreeSet<Service>,
+}
+
+/// A service of TCP or UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Service {
+    /// 6 or 17.
+    pub protocol: u8,
+    pub port: u16,
 }
 
 /// What an interface may send and receive: what every list of a direction allows. Packets that answer what was let through
@@ -282,13 +295,15 @@ impl Config {
                 return wrong(format!("interface {number} names an analyser that there is not"));
             }
             let Some(policy) = &interface.policy else {
-                match interface.mirror {
-                    Some(_) => {
-                        return wrong(format!("interface {number} has an analyser and no policy, and so no flows"));
-                    }
-                    None => continue,
+                if interface.mirror.is_some() || !interface.fat.is_empty() {
+                    let what = "has an analyser or fat flows, and no policy, and so no flows";
+                    return wrong(format!("interface {number} {what}"));
                 }
+                continue;
             };
+            if interface.fat.iter().any(|service| ![TCP, UDP].contains(&service.protocol)) {
+                return wrong(format!("interface {number} has fat flows of a protocol without ports"));
+            }
             for lists in [&policy.outward, &policy.inward] {
                 if lists.len() > MOST_LISTS {
                     return wrong(format!(

@@ -16,12 +16,12 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::Error;
 use crate::maps::Map;
 
-use super::config::{Analyser, Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni, Vrf};
+use super::config::{Analyser, Config, Encapsulation, Interface, NextHop, Peer, Policy, Service, Vni, Vrf};
 use super::keep::Links;
 use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
-use super::shape::{self, Control, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4};
+use super::shape::{self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4};
 use super::sizes::Sizes;
 use super::spans::{Span, Spans};
 use super::status::Taken;
@@ -72,6 +72,7 @@ pub(super) struct Known {
     pub(super) underlay: BTreeSet<u32>,
     /// Written when the program for copies is where they come by.
     pub(super) analysers: BTreeMap<u8, shape::Analyser>,
+    fat: BTreeMap<(u32, Service), u32>,
 }
 
 /// What the tables say of one VRF.
@@ -240,6 +241,9 @@ impl Router {
                 tables.interfaces.set(number, &shape::Interface::default())?;
             }
         }
+        write(&tables.fat, &before.fat, &known.fat, |(interface, service)| FatKey::new(*interface, *service))?;
+        // Those that there are stay what they are when no others shall become it.
+        self.control.fat |= u16::from(!known.fat.is_empty());
         self.control.epoch = self.control.epoch.checked_add(1).unwrap_or(1);
         self.control.address = config.underlay.as_ref().map_or(0, |underlay| v4(underlay.address));
         self.control.mac = config.mac.0;
@@ -366,6 +370,9 @@ impl Router {
             known.underlay = underlay.peers.values().map(|peer| peer.interface).collect();
         }
         known.analysers = config.analysers.iter().map(|(number, analyser)| (*number, described(analyser))).collect();
+        for (number, interface) in &config.interfaces {
+            known.fat.extend(interface.fat.iter().map(|service| ((*number, *service), 1)));
+        }
         let all = |count: fn(&Table) -> usize| known.vrfs.values().map(|table| count(table)).sum();
         let room = [
             ("interfaces", self.sizes.interfaces, known.interfaces.keys().max().map_or(0, |most| *most as usize)),
@@ -374,6 +381,7 @@ impl Router {
             ("MAC addresses", self.sizes.macs, all(|table| table.macs.len())),
             ("network identifiers", self.sizes.vnis, known.vnis.len()),
             ("peers", self.sizes.peers, known.peers.len()),
+            ("services with fat flows", self.sizes.fat, known.fat.len()),
         ];
         match room.into_iter().find(|(_, room, wanted)| wanted > &(*room as usize)) {
             Some((what, room, wanted)) => Err(Error::NoRoom { what, room, wanted }),

@@ -128,7 +128,7 @@ impl Router {
         let before = Map::pinned(&directory.join(CONTROLS), CONTROLS, size_of::<Control>()).map_err(otherwise)?;
         let control: Control = before.at(0)?;
         let mut router = Self::open(sizes, Purpose::Forwarding, Some(directory))?;
-        router.control.epoch = control.epoch;
+        (router.control.epoch, router.control.fat) = (control.epoch, control.fat);
         router.keep(directory)?;
         Ok(router)
     }

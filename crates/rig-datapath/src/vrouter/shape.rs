@@ -7,6 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::plain::{Address, plain};
 
+use super::config::Service;
+
 /// Words of a row of rules.
 pub(crate) const RULE_WORDS: usize = 16;
 pub(crate) const MAX_LISTS: usize = 2;
@@ -37,6 +39,7 @@ pub(crate) const HAS_POLICY: u8 = 1;
 /// Of `flags` of a flow.
 pub(crate) const FORWARD: u8 = 1;
 pub(crate) const DENIED: u8 = 2;
+pub(crate) const FAT: u8 = 16;
 /// What else a rule has done.
 pub(crate) const ALSO_LOG: u32 = 2;
 pub(crate) const ANALYSER_SHIFT: u32 = 24;
@@ -132,6 +135,12 @@ plain! {
         at: u32,
     }
 
+    pub(crate) struct FatKey: 8 {
+        at: u32,
+        port: u16,
+        pad: u16,
+    }
+
     pub(crate) struct FragmentKey: 40 {
         source: Address,
         destination: Address,
@@ -158,7 +167,7 @@ plain! {
         epoch: u32,
         address: u32,
         mac: [u8; 6],
-        pad: u16,
+        fat: u16,
         fixed_tick: u32,
     }
 
@@ -259,6 +268,13 @@ impl PrefixKey {
     pub(crate) fn new(vrf: u32, prefix: &IpNet) -> Self {
         let family = if prefix.addr().is_ipv4() { OF_IPV4 } else { 0 };
         Self { length: VRF_BITS + mapped_length(prefix), vrf: vrf | family, address: prefix.network().into() }
+    }
+}
+
+impl FatKey {
+    pub(crate) fn new(interface: u32, service: Service) -> Self {
+        let at = interface | u32::from(service.protocol) << 24;
+        Self { at, port: service.port.to_be(), pad: 0 }
     }
 }
 

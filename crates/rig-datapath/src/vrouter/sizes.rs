@@ -30,6 +30,8 @@ pub struct Sizes {
     pub rows: u32,
     /// Rules of all lists in which a rule has more done than to allow or to deny, 4 bytes each.
     pub alsos: u32,
+    /// Services of all interfaces whose flows are fat; memory is taken as they come.
+    pub fat: u32,
     /// Directions of flows, two for each connection, 168 bytes each.
     pub flows: u32,
 }
@@ -50,6 +52,7 @@ impl Default for Sizes {
             bounds: 1 << 16,
             rows: 1 << 16,
             alsos: 1 << 16,
+            fat: 1 << 16,
             flows: 1 << 18,
         }
     }
@@ -71,6 +74,7 @@ impl Sizes {
             ("ranges of ports", self.bounds),
             ("rows of rules", self.rows),
             ("rules that log", self.alsos),
+            ("services with fat flows", self.fat),
             ("flows", self.flows),
         ];
         match all.into_iter().find(|(_, size)| *size == 0) {

@@ -114,6 +114,8 @@ pub struct Flow {
     pub forward: bool,
     /// Rules forbid it since they have changed.
     pub denied: bool,
+    /// Of all ports of the one who began it, for which 0 stands.
+    pub fat: bool,
     /// The interface that the other direction is of.
     pub reverse_interface: u32,
     /// What has been seen of TCP, bits of `enum tcp_seen` of bpf/vrouter/shape.h; with the direction that began it.
@@ -268,6 +270,7 @@ impl Router {
                 label: flow.label,
                 forward: flow.flags & shape::FORWARD != 0,
                 denied: flow.flags & shape::DENIED != 0,
+                fat: flow.flags & shape::FAT != 0,
                 reverse_interface: interface_of(flow.reverse_at),
                 tcp: flow.tcp,
                 tunnel_port: flow.tunnel_port,
@@ -295,6 +298,7 @@ impl Router {
     pub fn clear(&mut self) -> Result<(), Error> {
         self.apply(&Config::default())?;
         self.left = Left::default();
+        self.control.fat = 0;
         for key in self.tables.flows.keys::<FlowKey>() {
             self.tables.flows.remove(&key)?;
         }

@@ -1,6 +1,6 @@
 //! Two nodes with a wire between them, each a namespace with a router in it, and containers behind them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::sync::Arc;
@@ -45,6 +45,7 @@ pub fn small() -> Sizes {
         bounds: 4096,
         rows: 4096,
         alsos: 1024,
+        fat: 64,
         flows: 1024,
     }
 }
@@ -170,6 +171,7 @@ impl Lab {
                     gateway6: Some("fd07::1".parse().unwrap()),
                     policy: Some(Policy::default()),
                     mirror: None,
+                    fat: BTreeSet::new(),
                 },
             );
             labels.insert(label_of(container), NextHop::Interface(number));

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use rig_datapath::vrouter::{
-    Action, Also, Analyser, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel,
+    Action, Also, Analyser, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Service, Tunnel,
     Underlay, Vni, Vrf,
 };
 
@@ -52,6 +52,13 @@ fn analyser(how_often: f64) -> impl Strategy<Value = Option<u8>> {
     prop::option::weighted(how_often, 1..=ANALYSERS)
 }
 
+/// Nearly always none.
+fn fat() -> impl Strategy<Value = BTreeSet<Service>> {
+    let service = (prop::sample::select(vec![6_u8, 17]), prop::sample::select(vec![80_u16, 443]));
+    let some = prop::collection::btree_set(service.prop_map(|(protocol, port)| Service { protocol, port }), 1..4);
+    prop_oneof![2 => Just(BTreeSet::new()), 1 => some]
+}
+
 /// Who cannot be reached: what would be copied is counted.
 fn nowhere() -> Analyser {
     Analyser { source: underlay_of(0), address: Ipv4Addr::new(192, 0, 2, 99), port: 4789, vni: 7, way: None }
@@ -81,7 +88,7 @@ fn policy() -> impl Strategy<Value = Option<Policy>> {
 
 /// Interfaces by the kernel's numbers 1 to 4, which are not yet those of real ones.
 pub fn config() -> impl Strategy<Value = Config> {
-    let interfaces = prop::collection::vec((1_u32..3, policy(), any::<bool>(), analyser(0.1)), INTERFACES as usize);
+    let interfaces = prop::collection::vec((1_u32..3, policy(), any::<bool>(), analyser(0.1), fat()), INTERFACES as usize);
     let elsewhere = prop::collection::vec(tunnel(), 4);
     let more = prop::collection::vec((1_u32..4, prefix(), next_hop()), 0..8);
     let macs = prop::collection::vec((1_u32..3, 0_u8..12, next_hop()), 0..3);
@@ -117,7 +124,7 @@ pub fn config() -> impl Strategy<Value = Config> {
             for (vrf, of, hop) in macs {
                 vrfs.entry(vrf).or_default().macs.insert(mac(of), hop);
             }
-            let described = (1..).zip(interfaces).map(|(number, (vrf, policy, told, mirror))| {
+            let described = (1..).zip(interfaces).map(|(number, (vrf, policy, told, mirror, fat))| {
                 let interface = Interface {
                     index: number,
                     vrf,
@@ -125,6 +132,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                     gateway: told.then_some(Ipv4Addr::new(10, 7, 0, 1)),
                     gateway6: told.then_some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
                     mirror: mirror.filter(|_| policy.is_some()),
+                    fat: if policy.is_some() { fat } else { BTreeSet::new() },
                     policy,
                 };
                 (number, interface)

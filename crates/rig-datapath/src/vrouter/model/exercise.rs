@@ -62,6 +62,7 @@ fn config() -> Config {
         gateway6: Some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
         policy,
         mirror: None,
+        fat: BTreeSet::new(),
     };
     Config {
         underlay: Some(Underlay {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use rig_wire::protocol::{ICMP, ICMPV6, TCP};
+use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
-use super::super::config::{Action, Config, List, NextHop};
+use super::super::config::{Action, Config, List, NextHop, Service};
 use super::super::reason::Reason;
 use super::super::shape::TICK_SHIFT;
 use super::super::sweep::Timeouts;
@@ -17,6 +17,7 @@ use super::{Known, Step};
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
 
 /// Packets of one direction: by the interface that they come from, or that they go to where they come by a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +40,8 @@ pub(super) struct Flow {
     /// The direction of the packet that began it.
     pub(super) forward: bool,
     pub(super) denied: bool,
+    /// Of all ports of the one who began it.
+    pub(super) fat: bool,
     /// Of the configuration under which it was let through.
     epoch: u32,
     pub(super) packets: u64,
@@ -160,6 +163,12 @@ fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<
     steps.iter().filter_map(one).collect()
 }
 
+/// Whether a packet is for a service of an interface's whose flows are fat.
+fn is_fat(config: &Config, p: &Packet, interface: u32) -> bool {
+    let service = Service { protocol: p.tuple.protocol, port: p.tuple.destination_port };
+    config.interfaces.get(&interface).is_some_and(|interface| interface.fat.contains(&service))
+}
+
 /// The analyser of the first rule that has one, else of who sends, else of who receives.
 fn mirror(config: &Config, steps: &[Step], ends: [Option<u32>; 2]) -> Option<u8> {
     let by_rules = steps.iter().find_map(|step| match step {
@@ -197,6 +206,7 @@ impl Flows {
         let flow = Flow {
             forward: known.forward,
             denied: known.denied,
+            fat: known.fat,
             epoch: self.epoch.wrapping_sub(1),
             packets: known.packets,
             bytes: known.bytes,
@@ -226,7 +236,10 @@ impl Flows {
         tick: u32,
     ) -> Result<Way, Reason> {
         self.join_pieces(p, interface)?;
-        let key = Key { interface, tuple: p.tuple };
+        let mut key = Key { interface, tuple: p.tuple };
+        if let Some(fat) = self.fat(p, interface).filter(|_| !self.all.contains_key(&key)) {
+            (key, p.tuple) = (fat, fat.tuple);
+        }
         let known = self.all.get(&key);
         self.steps.push(Step::Flow(known.map(|flow| Known::of(&key, flow))));
         if p.is_error && known.is_none() {
@@ -237,6 +250,7 @@ impl Flows {
         {
             return Ok(unremembered);
         }
+        let key = Key { interface, tuple: p.tuple };
         let flow = self.all.get_mut(&key).ok_or(Reason::InvalidIf)?;
         if flow.denied {
             return Err(Reason::FlowActionDrop);
@@ -245,10 +259,25 @@ impl Flows {
         flow.bytes += p.length as u64;
         flow.tick = tick;
         let way = Way { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port, mirror: flow.mirror };
-        if key.tuple.protocol == TCP && !p.is_error {
+        if key.tuple.protocol == TCP && !p.is_error && !flow.fat {
             self.note_tcp(key, p.tcp_flags);
         }
         Ok(way)
+    }
+
+    /// The fat flow that a packet is of. Who answers begins no TCP connection by it.
+    fn fat(&self, p: &Packet, interface: u32) -> Option<Key> {
+        if ![TCP, UDP].contains(&p.tuple.protocol) {
+            return None;
+        }
+        let with = |tuple| Key { interface, tuple };
+        let asks = with(Tuple { source_port: 0, ..p.tuple });
+        let answers = with(Tuple { destination_port: 0, ..p.tuple });
+        let is = |key: &Key, forward| self.all.get(key).is_some_and(|flow| flow.fat && flow.forward == forward);
+        if is(&asks, true) {
+            return Some(asks);
+        }
+        (is(&answers, false) && p.tcp_flags & (SYN | ACK) != SYN).then_some(answers)
     }
 
     /// A piece behind the first has its ports from that one (RFC 791, 3.2), which has come before.
@@ -265,11 +294,17 @@ impl Flows {
     }
 
     /// Holds a packet against routes and rules. Afterwards it is of a flow, but for what the router itself answers.
-    fn decide(&mut self, config: &Config, p: &Packet, key: Key, by: By, tick: u32) -> Result<Option<Way>, Reason> {
+    fn decide(&mut self, config: &Config, p: &mut Packet, key: Key, by: By, tick: u32) -> Result<Option<Way>, Reason> {
         let vrf = config.interfaces.get(&key.interface).ok_or(Reason::InvalidIf)?.vrf;
         // To oneself: both directions would be the same (CVE-1999-0016).
         if p.tuple.source == p.tuple.destination {
             return Err(Reason::InvalidSource);
+        }
+        let known = self.all.get(&key);
+        let mut fat = known.is_some_and(|flow| flow.fat);
+        let is_new = known.is_none();
+        if is_new && is_fat(config, p, key.interface) {
+            (fat, p.tuple.source_port) = (true, 0);
         }
         let steps = &mut self.steps;
         let back = route::routes(config, vrf, p.tuple.source);
@@ -284,6 +319,17 @@ impl Flows {
                 route::resolve(config, vrf, p.tuple.destination, hash)?
             }
         };
+        if let (true, false, By::Interface(_), NextHop::Interface(other)) = (is_new, fat, by, &way)
+            && is_fat(config, p, *other)
+        {
+            let tuple = Tuple { source_port: 0, ..p.tuple };
+            // Several ways are chosen from by the key: it still has to go there.
+            let hash = route::hash(&tuple, tuple.protocol);
+            if route::resolve(config, vrf, tuple.destination, hash).as_ref() == Ok(&way) {
+                (fat, p.tuple) = (true, tuple);
+            }
+        }
+        let key = Key { tuple: p.tuple, ..key };
         if way == NextHop::Gateway {
             return Ok(Some(Way { next_hop: way, tunnel_port, mirror: None }));
         }
@@ -325,6 +371,7 @@ impl Flows {
         let new = Flow {
             forward: true,
             denied: false,
+            fat,
             epoch: self.epoch,
             packets: 0,
             bytes: 0,

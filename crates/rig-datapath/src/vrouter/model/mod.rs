@@ -64,6 +64,7 @@ pub struct Known {
     pub bytes: u64,
     pub forward: bool,
     pub denied: bool,
+    pub fat: bool,
     pub reverse_interface: u32,
     pub tunnel_port: u16,
 }
@@ -79,6 +80,7 @@ impl Known {
             bytes: flow.bytes,
             forward: flow.forward,
             denied: flow.denied,
+            fat: flow.fat,
             reverse_interface: flow.reverse_interface,
             tunnel_port: flow.tunnel_port,
         }
@@ -89,7 +91,7 @@ impl Known {
 impl From<super::status::Flow> for Known {
     fn from(flow: super::status::Flow) -> Self {
         let super::status::Flow { interface, protocol, source, destination, packets, bytes, .. } = flow;
-        let super::status::Flow { forward, denied, reverse_interface, tunnel_port, .. } = flow;
+        let super::status::Flow { forward, denied, fat, reverse_interface, tunnel_port, .. } = flow;
         Self {
             interface,
             protocol,
@@ -99,6 +101,7 @@ impl From<super::status::Flow> for Known {
             bytes,
             forward,
             denied,
+            fat,
             reverse_interface,
             tunnel_port,
         }

@@ -60,6 +60,7 @@ mod tests {
             gateway6: None,
             policy,
             mirror: None,
+            fat: BTreeSet::new(),
         };
         let vrf = |routes: &[(&str, NextHop)]| {
             let routes = routes.iter().map(|(prefix, to)| (prefix.parse().unwrap(), to.clone())).collect();
