@@ -190,6 +190,7 @@ mod tests {
             way: Way { next_hop: 1, label: 0 },
             forward: true,
             denied: false,
+            fat: false,
             tcp: Vec::new(),
             mirror: None,
             tunnel_port: 0,

@@ -30,6 +30,7 @@ pub fn status() -> Status {
         most_flows: None,
         security_groups: vec!["web".to_owned()],
         mirror: there.then(|| "ids".to_owned()),
+        fat_flows: vec!["udp 53".to_owned()],
         connections: 3,
         in_packets: 134,
         in_bytes: 15_697,
@@ -212,6 +213,7 @@ pub fn entries() -> Vec<FlowEntry> {
         way: way(3, 102),
         forward: true,
         denied: false,
+        fat: false,
         tcp: vec![TcpSeen::Syn, TcpSeen::SynReverse, TcpSeen::Established, TcpSeen::EstablishedReverse],
         tunnel_port: 50_000,
         mirror: Some("ids".to_owned()),
@@ -239,6 +241,7 @@ pub fn entries() -> Vec<FlowEntry> {
         destination: "[fd00:1::12]:53".parse().unwrap(),
         reverse_interface: 9,
         denied: true,
+        fat: true,
         tcp: Vec::new(),
         ..forward.clone()
     };

@@ -255,6 +255,9 @@ pub struct InterfaceEntry {
     /// The analyser that gets copies of its packets.
     #[serde(default)]
     pub mirror: Option<String>,
+    /// Services whose flows are fat, its own and its network's, such as `udp 53`.
+    #[serde(default)]
+    pub fat_flows: Vec<String>,
     /// That are remembered, both directions of each as one.
     pub connections: u64,
     /// From the container. A packet that is still to be cut into segments is one; bytes with Ethernet headers.
@@ -390,6 +393,9 @@ pub struct FlowEntry {
     pub forward: bool,
     /// Rules forbid it since they have changed.
     pub denied: bool,
+    /// Of all ports of the one who began it, for which 0 stands.
+    #[serde(default)]
+    pub fat: bool,
     /// What has been seen of TCP.
     pub tcp: Vec<TcpSeen>,
     /// Source port of the tunnel's packets; 0 for none.

@@ -96,7 +96,10 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
         let index = real.get(number as usize - 1).copied().unwrap_or(1_000_000 + number);
         let gateway = Some(Ipv4Addr::new(10, 1, 0, 1));
         let mac = mac(number);
-        described.insert(number, Interface { index, vrf, mac, gateway, gateway6: None, policy, mirror: None, fat: BTreeSet::new() });
+        described.insert(
+            number,
+            Interface { index, vrf, mac, gateway, gateway6: None, policy, mirror: None, fat: BTreeSet::new() },
+        );
     }
     for number in 0..routes.saturating_sub(interfaces) {
         let (vrf, of) = (number % networks + 1, number / networks);

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 
-use rig_datapath::vrouter::{self as datapath, Config, Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI, NextHop, Vni};
+use rig_datapath::vrouter::{
+    self as datapath, Config, Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI, NextHop, Service, Vni,
+};
 use rig_wire::ethernet::Mac;
 
 pub use numbers::{Allotted, Numbers};
@@ -179,6 +181,7 @@ impl<'a> Compiler<'a> {
                     IpAddr::V4(_) => None,
                 }),
                 policy: None,
+                fat: self.fat_flows(interface),
                 mirror: interface
                     .mirror
                     .as_ref()
@@ -186,6 +189,13 @@ impl<'a> Compiler<'a> {
             };
             self.compiled.config.interfaces.insert(number, compiled);
         }
+    }
+
+    /// Of the interface and of its network.
+    fn fat_flows(&self, interface: &Interface) -> BTreeSet<Service> {
+        let network = self.settings.networks.get(&interface.network);
+        let all = network.into_iter().flat_map(|network| &network.fat_flows).chain(&interface.fat_flows);
+        all.copied().collect()
     }
 
     /// Of the subnets of its addresses, its own ones first.
@@ -212,7 +222,8 @@ impl<'a> Compiler<'a> {
                 names
             };
             let (outward, inward) = (names(Direction::Outward), names(Direction::Inward));
-            let has_flows = interface.most_flows.is_some() || interface.mirror.is_some();
+            let is_fat = !self.fat_flows(interface).is_empty();
+            let has_flows = interface.most_flows.is_some() || interface.mirror.is_some() || is_fat;
             if !outward.is_empty() || !inward.is_empty() || has_flows {
                 wanted.push((*number, outward, inward, interface.most_flows));
             }

@@ -340,6 +340,22 @@ fn analysers_are_named_by_rules_and_interfaces() {
 }
 
 #[test]
+fn fat_flows_are_those_of_interfaces_and_of_their_networks() {
+    let text = TWO
+        .replace("name = \"red\"\nsub", "name = \"red\"\nfat_flows = [{ protocol = 'udp', port = 53 }]\nsub")
+        .replace("label = 102", "label = 102\nfat_flows = [{ protocol = 6, port = 80 }]");
+    let (settings, mut numbers) = (parse(&text), Numbers::default());
+    let config = compiled(&settings, "b", &mut numbers);
+    config.validate().unwrap();
+    let of = |name: &str| {
+        let interface = &config.interfaces[&numbers.interfaces.get(name).unwrap()];
+        assert_eq!(interface.policy.is_some(), !interface.fat.is_empty());
+        interface.fat.iter().map(|service| (service.protocol, service.port)).collect::<Vec<_>>()
+    };
+    assert_eq!((of("red-b"), of("blue-b")), (vec![(6, 80), (17, 53)], vec![]));
+}
+
+#[test]
 fn interfaces_with_the_same_groups_share_a_list() {
     let groups = "[[security_group]]\nname = 'g'\nin = [{ protocol = 'tcp' }]\n";
     let text = TWO.replace("label = 102", "label = 102\nsecurity_groups = ['g']\nmost_flows = 9");

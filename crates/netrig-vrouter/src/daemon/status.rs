@@ -8,6 +8,7 @@ use rig_wire::ethernet::Mac;
 
 use super::engine::Engine;
 use crate::bgp::SpeakerState;
+use crate::filter::protocol_name;
 use crate::message::{
     AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, MacEntry,
     NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TakenCounts, TcpSeen,
@@ -118,6 +119,11 @@ impl Engine {
             most_flows: interface.most_flows,
             security_groups: interface.security_groups.iter().cloned().collect(),
             mirror: interface.mirror.clone(),
+            fat_flows: present
+                .into_iter()
+                .flat_map(|present| &present.fat)
+                .map(|service| format!("{} {}", protocol_name(service.protocol).to_lowercase(), service.port))
+                .collect(),
             connections: self.router.connections(number)?,
             in_packets,
             in_bytes,
@@ -277,6 +283,7 @@ impl Engine {
             way: Way { next_hop: flow.next_hop, label: flow.label },
             forward: flow.forward,
             denied: flow.denied,
+            fat: flow.fat,
             tcp: TCP.iter().enumerate().filter(|(bit, _)| flow.tcp & (1 << bit) != 0).map(|(_, seen)| *seen).collect(),
             tunnel_port: flow.tunnel_port,
             mirror: flow.mirror.and_then(|number| self.analyser_name(number)).map(str::to_owned),

@@ -1,6 +1,6 @@
 //! What would happen to a packet: the model of the datapath, with the configuration and the flows of the one that runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -108,7 +108,16 @@ impl Engine {
             vrfs: BTreeMap::from([(1, Vrf { routes, ..Vrf::default() }.into())]),
             interfaces: BTreeMap::from([(
                 1,
-                Interface { index: 1, vrf: 1, mac, gateway: None, gateway6: None, policy: None, mirror: None, fat: BTreeSet::new() },
+                Interface {
+                    index: 1,
+                    vrf: 1,
+                    mac,
+                    gateway: None,
+                    gateway6: None,
+                    policy: None,
+                    mirror: None,
+                    fat: BTreeSet::new(),
+                },
             )]),
             ..Config::default()
         };

@@ -41,6 +41,9 @@ pub fn flow(status: &Status, flow: &FlowEntry, reverse: Option<&FlowEntry>, tabl
         fields.add("TCP FLAGS", seen.join(", "));
     }
     fields.add("UDP Source Port", flow.tunnel_port);
+    if flow.fat {
+        fields.add("Fat Flow", "all ports of the one who began it, for which 0 stands");
+    }
     if let Some(analyser) = &flow.mirror {
         fields.add("Mirror", analyser);
     }

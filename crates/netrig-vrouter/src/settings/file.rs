@@ -98,6 +98,8 @@ pub(super) struct NetworkFile {
     pub route_targets: Option<Targets>,
     pub import_targets: Option<Targets>,
     pub export_targets: Option<Targets>,
+    #[serde(default)]
+    pub fat_flows: Vec<Spanned<FatFlowFile>>,
     pub broadcast: NotBuilt,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
@@ -128,8 +130,18 @@ pub(super) struct InterfaceFile {
     pub security_groups: Vec<Spanned<String>>,
     /// 0: none.
     pub most_flows: Option<u32>,
-    pub fat_flows: NotBuilt,
+    #[serde(default)]
+    pub fat_flows: Vec<Spanned<FatFlowFile>>,
     pub mirror: Option<Spanned<String>>,
+}
+
+/// A service whose flows are one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FatFlowFile {
+    pub protocol: Spanned<NumberOrText>,
+    pub port: Spanned<u16>,
+    pub ignore: NotBuilt,
 }
 
 #[derive(Debug, Deserialize)]

@@ -87,7 +87,6 @@ impl Reader<'_> {
     }
 
     fn interface(&self, file: &InterfaceFile, settings: &Settings) -> Result<Interface> {
-        self.not_built(&file.fat_flows, "making one flow of many (fat flows)")?;
         let analyser = |name| self.known("analyser", name, &self.names.analysers);
         let mirror = file.mirror.as_ref().map(analyser).transpose()?;
         let name = file.name.get_ref();
@@ -131,6 +130,7 @@ impl Reader<'_> {
             security_groups,
             most_flows,
             mirror,
+            fat_flows: self.fat_flows(&file.fat_flows)?,
         })
     }
 

@@ -25,7 +25,7 @@ pub use self::bgp::{Assigned, Bgp};
 use ipnet::IpNet;
 use rig_cli::mistakes::{self, FileError};
 pub use rig_datapath::vrouter::Action;
-use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Timeouts};
+use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Service, Timeouts};
 use rig_wire::ethernet::Mac;
 pub(crate) use rules::PROTOCOLS;
 
@@ -112,6 +112,8 @@ pub struct Network {
     pub import: BTreeSet<Assigned>,
     /// Those that its routes carry.
     pub export: BTreeSet<Assigned>,
+    /// Services whose flows are fat, of all its interfaces.
+    pub fat_flows: BTreeSet<Service>,
 }
 
 impl Network {
@@ -172,6 +174,8 @@ pub struct Interface {
     pub most_flows: Option<u32>,
     /// The analyser that gets copies of its packets, by its name.
     pub mirror: Option<String>,
+    /// Services whose flows are fat, beside those of the network.
+    pub fat_flows: BTreeSet<Service>,
 }
 
 impl Interface {

@@ -76,7 +76,8 @@ impl Reader<'_> {
             self.spans.policies.insert((name.clone(), policy_name.clone()), policy.span());
             policies.push(policy_name);
         }
-        Ok(Network { subnets, encapsulation, policies, ..Network::default() })
+        let fat_flows = self.fat_flows(&file.fat_flows)?;
+        Ok(Network { subnets, encapsulation, policies, fat_flows, ..Network::default() })
     }
 
     fn subnet(&self, entry: &Spanned<TextOr<SubnetFile>>) -> Result<Subnet> {

@@ -1,13 +1,13 @@
 //! Security groups and network policies: from their letter to what they mean.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use rig_datapath::vrouter::{Action, MOST_RULES};
+use rig_datapath::vrouter::{Action, MOST_RULES, Service};
 use toml::Spanned;
 
 use super::file::{
-    ActionFile, DirectionFile, File, GroupRuleFile, NumberOrText, PolicyRuleFile, Ports, SecurityGroupFile,
+    ActionFile, DirectionFile, FatFlowFile, File, GroupRuleFile, NumberOrText, PolicyRuleFile, Ports, SecurityGroupFile,
 };
 use super::read::{Reader, Result};
 use super::{End, GroupRule, NetworkPolicy, Packets, PolicyRule, Remote, Router, SecurityGroup};
@@ -106,6 +106,26 @@ impl Reader<'_> {
             text if text.contains('/') => Ok(End::Prefix(self.prefix(text, said.span())?)),
             _ => Ok(End::Network(self.known("network", said, &self.names.networks)?)),
         }
+    }
+
+    pub(super) fn fat_flows(&self, list: &[Spanned<FatFlowFile>]) -> Result<BTreeSet<Service>> {
+        let read = |entry: &Spanned<FatFlowFile>| {
+            let FatFlowFile { protocol, port, ignore } = entry.get_ref();
+            if let Some(ignore) = ignore {
+                let what = "fat flows of many addresses are not built: rules and next hops are for addresses";
+                return Err(self.error(ignore.span(), what, "remove this key: flows of two addresses are one then"));
+            }
+            let Some(number @ (TCP | UDP)) = self.protocol(protocol)? else {
+                let what = "fat flows of a protocol without ports";
+                return Err(self.error(protocol.span(), what, "choose tcp or udp"));
+            };
+            if *port.get_ref() == 0 {
+                let hint = "say the service's port, 1 to 65535: rules ask for it, so that it cannot be left out";
+                return Err(self.error(port.span(), "0 is no port of a service", hint));
+            }
+            Ok(Service { protocol: number, port: *port.get_ref() })
+        };
+        list.iter().map(read).collect()
     }
 
     fn packets(

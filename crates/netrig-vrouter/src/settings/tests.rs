@@ -171,6 +171,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
     let policy = |rule: &str| format!("[[policy]]\nname = 'p'\nrules = [\n{rule}]\n");
     let group = |rule: &str| format!("[[security_group]]\nname = 'g'\nin = [\n{rule}]\n");
     let analyser = |more: &str| format!("[[analyser]]\nname = 'x'\n{more}\n");
+    let fat = |flow: &str| red_b(&format!("addresses = ['10.1.0.12']\nfat_flows = [{{ {flow} }}]"));
     let network = |more: &str| format!("[[network]]\nname = 'green'\n{more}");
     let cases: Vec<(String, &str, &str)> = vec![
         // The letter.
@@ -228,10 +229,15 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not built", "remove this key"),
         (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not built", "remove"),
         (network("subnets = ['10.3.0.0/24']\nbroadcast = true"), "33: copying frames to all is not built", "remove"),
+        // Fat flows.
+        (fat("protocol = 'icmp', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),
+        (fat("protocol = 'any', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),
+        (fat("protocol = 'udp', port = 0"), "36: 0 is no port of a service", "rules ask for it"),
+        (fat("protocol = 'udp'"), "36: missing field `port`", ""),
         (
-            red_b("addresses = ['10.1.0.12']\nfat_flows = ['udp 53']"),
-            "36: making one flow of many (fat flows)",
-            "remove",
+            fat("protocol = 'udp', port = 53, ignore = 'source'"),
+            "36: fat flows of many addresses are not built: rules and next hops are for addresses",
+            "remove this key",
         ),
         // Analysers.
         (red_b("addresses = ['10.1.0.12']\nmirror = 'x'"), "36: there is no analyser 'x'", "[[analyser]]"),

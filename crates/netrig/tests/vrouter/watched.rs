@@ -172,3 +172,28 @@ fn flows_of_rules_are_copied_to_an_analyser_that_comes_and_goes() {
         assert!(flows.as_array().unwrap().iter().all(|flow| flow["mirror"].is_null()), "{flows}");
     });
 }
+
+#[test]
+fn a_service_with_fat_flows_has_one_for_each_client() {
+    with_lab(|lab| {
+        let path = file(lab, RULE);
+        let text = fs::read_to_string(&path).unwrap();
+        let fat = "device = \"toweb\"\nfat_flows = [{ protocol = \"tcp\", port = 8080 }]";
+        fs::write(&path, text.replace("device = \"toweb\"", fat)).unwrap();
+        let (_a, _b) = (lab.start(0, &path), lab.start(1, &path));
+        lab.plug_web();
+        let mut streams: Vec<_> = (0..5).map(|_| lab.connect()).collect();
+        streams.iter_mut().for_each(exchange);
+        let connections = |node: &str| lab.json(node, &["status"])["interfaces"][0]["connections"].as_u64();
+        assert_eq!((connections("b"), connections("a") >= Some(5)), (Some(1), true));
+        let flows = lab.json("b", &["flow", "-l"]);
+        let all = flows.as_array().unwrap();
+        let sources: std::collections::BTreeSet<_> = all.iter().map(|flow| flow["source"].as_str().unwrap()).collect();
+        assert_eq!(sources, ["10.1.0.11:0", "10.2.0.11:8080"].into(), "{flows}");
+        assert!(all.iter().all(|flow| flow["fat"] == true), "{flows}");
+        assert_eq!(lab.json("b", &["vif", "--list"])[0]["fat_flows"][0], "tcp 8080");
+        // One that goes takes none of the others with it.
+        drop(streams.pop());
+        streams.iter_mut().for_each(exchange);
+    });
+}

@@ -21,7 +21,9 @@ use super::keep::Links;
 use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
-use super::shape::{self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4};
+use super::shape::{
+    self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4,
+};
 use super::sizes::Sizes;
 use super::spans::{Span, Spans};
 use super::status::Taken;

@@ -29,8 +29,8 @@ mod trial;
 
 pub use config::{
     Action, Also, Analyser, Config, Encapsulation, FIRST_LABEL, Interface, LAST_ANALYSER, LAST_LABEL, LAST_VNI,
-    LAST_VRF, List, MOST_LISTS, MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Service, Tunnel, Underlay, Vni,
-    Vrf,
+    LAST_VRF, List, MOST_LISTS, MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Service, Tunnel,
+    Underlay, Vni, Vrf,
 };
 pub use control::Router;
 pub use log::{Log, LogCounts, Logged};

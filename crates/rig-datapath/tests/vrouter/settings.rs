@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use rig_datapath::vrouter::{
-    Action, Also, Analyser, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Service, Tunnel,
-    Underlay, Vni, Vrf,
+    Action, Also, Analyser, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Service,
+    Tunnel, Underlay, Vni, Vrf,
 };
 
 use crate::bytes::{address, mac};
@@ -88,7 +88,8 @@ fn policy() -> impl Strategy<Value = Option<Policy>> {
 
 /// Interfaces by the kernel's numbers 1 to 4, which are not yet those of real ones.
 pub fn config() -> impl Strategy<Value = Config> {
-    let interfaces = prop::collection::vec((1_u32..3, policy(), any::<bool>(), analyser(0.1), fat()), INTERFACES as usize);
+    let interfaces =
+        prop::collection::vec((1_u32..3, policy(), any::<bool>(), analyser(0.1), fat()), INTERFACES as usize);
     let elsewhere = prop::collection::vec(tunnel(), 4);
     let more = prop::collection::vec((1_u32..4, prefix(), next_hop()), 0..8);
     let macs = prop::collection::vec((1_u32..3, 0_u8..12, next_hop()), 0..3);

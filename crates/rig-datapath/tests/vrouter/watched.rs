@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use rig_datapath::vrouter::{
-    Action, Also, Encapsulation, List, LogCounts, Policy, Reason, Router, Rule, Sizes, Verdict,
+    Action, Also, Encapsulation, List, LogCounts, Policy, ROUTER_MAC, Reason, Router, Rule, Service, Side, Sizes,
+    Verdict,
 };
 use rig_wire::protocol;
+use rig_wire::tcp::flags::{ACK, FIN, SYN};
 
 use crate::frames::{Frame, L4};
-use crate::lab::{Lab, Node, small, v4_of};
-use crate::outer::{at, rule};
+use crate::lab::{Lab, Node, mac_of, small, v4_of};
+use crate::outer::{at, framed, rule, tcp};
 
 /// A rule that logs, for what the first container sends.
 fn logging(node: &mut Node, action: Action) {
@@ -91,4 +93,53 @@ fn what_took_packets_stays_with_the_network_that_they_were_of() {
     node.config.vrfs.remove(&2);
     node.apply();
     assert_eq!(encaps(node), [4]);
+}
+
+#[test]
+fn who_asks_for_a_service_by_many_ports_has_one_flow() {
+    for fat in [1, 2] {
+        let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+        let node = &mut lab.nodes[0];
+        // The client may send all, and takes nothing that it has not asked for.
+        node.config.lists = BTreeMap::from([(7, List { rules: Vec::new(), otherwise: Action::Deny })]);
+        node.config.interfaces.get_mut(&1).unwrap().policy = Some(Policy { inward: vec![7], ..Policy::default() });
+        let services = [(protocol::UDP, 53), (protocol::TCP, 80)];
+        let services = services.map(|(protocol, port)| Service { protocol, port });
+        node.config.interfaces.get_mut(&fat).unwrap().fat = services.into();
+        node.apply();
+        let (client, server) = (v4_of(0, 0), v4_of(0, 1));
+        let answer =
+            |packet: &[u8]| node.give(Side::Container, &framed(mac_of(0, 1), ROUTER_MAC, packet), "c1").verdict;
+        let datagram = |from, to| Frame::new(L4::Udp, from, to).packet();
+        assert_eq!(answer(&datagram(at(server, 53), at(client, 1))), Verdict::Drop);
+        for port in 1..=100 {
+            node.passes(&datagram(at(client, port), at(server, 53)));
+            node.passes(&tcp(SYN, at(client, port), at(server, 80)));
+            assert_eq!(answer(&datagram(at(server, 53), at(client, port))), Verdict::Redirect);
+            assert_eq!(answer(&tcp(SYN | ACK, at(server, 80), at(client, port))), Verdict::Redirect);
+            // It opens no connection by that, nor talks from other ports.
+            assert_eq!(answer(&tcp(SYN, at(server, 80), at(client, port))), Verdict::Drop);
+            assert_eq!(answer(&datagram(at(server, 54), at(client, port))), Verdict::Drop);
+        }
+        assert_eq!(node.router.connections(1).unwrap(), 2);
+        let flows = node.router.flows();
+        assert!(flows.len() == 4 && flows.iter().all(|flow| flow.fat && flow.packets == 100), "{flows:?}");
+        // Connections that end do not end it, and it is held against rules that change.
+        node.passes(&tcp(FIN | ACK, at(client, 7), at(server, 80)));
+        assert_eq!(answer(&tcp(FIN | ACK, at(server, 80), at(client, 7))), Verdict::Redirect);
+        assert!(node.router.flows().iter().all(|flow| flow.tcp == 0));
+        node.config.interfaces.get_mut(&1).unwrap().policy = Some(Policy { outward: vec![7], ..Policy::default() });
+        node.apply();
+        assert_eq!(node.send(&tcp(ACK, at(client, 9), at(server, 80))).verdict, Verdict::Drop);
+        // Those that there are stay fat, new ones are not.
+        let interface = node.config.interfaces.get_mut(&1).unwrap();
+        interface.policy = Some(Policy { inward: vec![7], ..Policy::default() });
+        node.config.interfaces.values_mut().for_each(|interface| interface.fat.clear());
+        node.apply();
+        let answer =
+            |packet: &[u8]| node.give(Side::Container, &framed(mac_of(0, 1), ROUTER_MAC, packet), "c1").verdict;
+        assert_eq!(answer(&tcp(ACK, at(server, 80), at(client, 9))), Verdict::Redirect);
+        node.passes(&datagram(at(client, 9), at(server, 5353)));
+        assert_eq!(node.router.connections(1).unwrap(), 3);
+    }
 }
