@@ -29,7 +29,7 @@ pub fn log(
         });
         caught.context("catch signals").or_exit(Exit::Failed)?;
     }
-    until(goes_on.then_some(&stopped), ask, line, |text| note(text))
+    until(goes_on.then_some(&stopped), ask, line, note)
 }
 
 fn until(

@@ -214,12 +214,17 @@ impl Engine {
 
     /// After something has changed in the kernel, or to see whether what lacks is there.
     fn look_again(&mut self) {
+        if self.trouble.is_none() {
+            // Routes are those that are in force, and there may be very many.
+            let found = self.finder.look(&self.settings, &self.node, &self.others);
+            if found != self.found {
+                self.take(self.sources.clone(), found);
+            }
+            return;
+        }
         let mut sources = self.sources.clone();
         sources.reload(&self.settings);
         let found = self.finder.look(&self.settings, &self.node, &sources.others());
-        if found == self.found && self.trouble.is_none() {
-            return;
-        }
         self.take(sources, found);
     }
 
