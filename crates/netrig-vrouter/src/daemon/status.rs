@@ -298,7 +298,7 @@ impl Engine {
             let known = self.settings.analysers.get(name).zip(u8::try_from(number).ok());
             let Some((analyser, number)) = known else { continue };
             let way = self.compiled.config.analysers.get(&number).and_then(|analyser| analyser.way);
-            let datapath::Copies { packets, bytes, cut, failed } = self.router.copies(number)?;
+            let datapath::Mirrored { packets, bytes, cut, failed } = self.router.mirrored(number)?;
             all.push(AnalyserEntry {
                 name: name.to_owned(),
                 address: analyser.address,

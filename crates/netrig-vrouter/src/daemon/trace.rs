@@ -32,7 +32,7 @@ impl Engine {
         model.remember(self.router.flows().into_iter().map(Known::from), 0);
         let outcome = model.packet(side, index, &frame, 0);
         let mut steps: Vec<String> = model.steps().iter().map(|step| self.step(step)).collect();
-        for copy in model.copies() {
+        for copy in model.mirrored() {
             let name = self.analyser_name(copy.analyser).unwrap_or("?");
             steps.push(format!("a copy of {} bytes goes to analyser {name}", copy.frame.len()));
         }

@@ -233,8 +233,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, MOST_ANALYSERS + 1);
 	__type(key, __u32);
-	__type(value, struct copies);
-} copied SEC(".maps");
+	__type(value, struct mirrored);
+} mirrored SEC(".maps");
 
 /* When the log could be told of one more refusal by each interface, if all that it was told had come evenly; ns. */
 struct {

@@ -14,14 +14,14 @@
 /* In front of the frame's IP header, behind the outer Ethernet header. */
 #define COPY_HEADER (sizeof(struct over_vxlan) + ETH_HLEN)
 
-static always_inline struct copies *copies_of(__u32 analyser)
+static always_inline struct mirrored *mirrored_of(__u32 analyser)
 {
-	return bpf_map_lookup_elem(&copied, &analyser);
+	return bpf_map_lookup_elem(&mirrored, &analyser);
 }
 
 static always_inline void count_failed(__u32 analyser)
 {
-	struct copies *c = copies_of(analyser);
+	struct mirrored *c = mirrored_of(analyser);
 
 	if (c)
 		c->failed++;
@@ -98,7 +98,7 @@ int to_analyser(struct __sk_buff *skb)
 	const struct analyser *a;
 	struct over_vxlan *header;
 	struct ethhdr *ethernet, *inner;
-	struct copies *c;
+	struct mirrored *c;
 	__s32 length;
 
 	/* What the kernel itself sends to the container. */
@@ -106,7 +106,7 @@ int to_analyser(struct __sk_buff *skb)
 		return TCX_NEXT;
 	w->copy.analyser = 0;
 	a = bpf_map_lookup_elem(&analysers, &number);
-	c = copies_of(number);
+	c = mirrored_of(number);
 	if (!a || !c)
 		return TC_ACT_SHOT;
 	length = fit(skb, a, w);

@@ -269,7 +269,7 @@ struct analyser {
 _Static_assert(sizeof(struct analyser) == 40, "");
 
 /* Of an analyser; a copy that is still to be cut into segments is one. */
-struct copies {
+struct mirrored {
 	/* Bytes of the frames that were copied, as far as the copies have them. */
 	__u64 packets, bytes;
 	/* That do not have all of the packet; that could not be made. */

@@ -29,7 +29,7 @@ impl Router {
         let ingress = path(Hook::Ingress);
         // First who takes copies, and then who makes them.
         let copied = if self.known.analysers.is_empty() { BTreeSet::new() } else { containers.clone() };
-        let held = hold(&self.object, (TO_ANALYSER, Hook::Egress), &mut self.copies, &copied, path(Hook::Egress));
+        let held = hold(&self.object, (TO_ANALYSER, Hook::Egress), &mut self.mirrors, &copied, path(Hook::Egress));
         for (number, analyser) in &self.known.analysers {
             self.tables.analysers.set(&u32::from(*number), analyser)?;
         }

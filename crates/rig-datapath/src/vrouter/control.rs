@@ -42,7 +42,7 @@ pub struct Router {
     /// Programs on interfaces, by the kernel's numbers of these.
     pub(super) containers: BTreeMap<u32, Attached>,
     pub(super) underlay: BTreeMap<u32, Attached>,
-    pub(super) copies: BTreeMap<u32, Attached>,
+    pub(super) mirrors: BTreeMap<u32, Attached>,
     /// Where these are kept.
     pub(super) links: Option<Links>,
 }
@@ -155,7 +155,7 @@ impl Router {
             numbers,
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
-            copies: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
             links: None,
         };
         // List 0 is none.

@@ -31,7 +31,7 @@ pub(super) const KEPT: [&str; 11] = [
     "drop_turns",
     "log_ring",
     "log_counts",
-    "copied",
+    "mirrored",
 ];
 /// Tells the epoch; pinned last, so that where it is, all are.
 const CONTROLS: &str = "controls";

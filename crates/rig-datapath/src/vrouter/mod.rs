@@ -36,7 +36,7 @@ pub use control::Router;
 pub use log::{Log, LogCounts, Logged};
 pub use reason::Reason;
 pub use sizes::Sizes;
-pub use status::{Copies, Dropped, Flow, Taken, Traffic};
+pub use status::{Mirrored, Dropped, Flow, Taken, Traffic};
 pub use sweep::{Sweeper, Timeouts};
 pub use tables::{Leads, Way};
 pub use trial::{Outcome, Side, Verdict};

@@ -178,7 +178,7 @@ plain! {
         vni: u32,
     }
 
-    pub(crate) struct Copies: 32 {
+    pub(crate) struct Mirrored: 32 {
         packets: u64,
         bytes: u64,
         cut: u64,

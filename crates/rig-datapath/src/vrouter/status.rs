@@ -85,14 +85,14 @@ impl From<[u64; HOPS]> for Taken {
 
 /// What an analyser has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Copies {
+pub struct Mirrored {
     /// A copy that is still to be cut into segments is one.
     pub packets: u64,
     /// Of frames, as far as the copies have them.
     pub bytes: u64,
     /// Of them, those that do not have all of the packet, because it would be too large for the way there.
     pub cut: u64,
-    /// Copies that could not be made.
+    /// Mirrored that could not be made.
     pub failed: u64,
 }
 
@@ -184,9 +184,9 @@ impl Router {
     }
 
     /// Of an analyser, by its number.
-    pub fn copies(&self, analyser: u8) -> Result<Copies, Error> {
-        let counts = self.tables.copied.per_cpu::<shape::Copies>(analyser.into())?;
-        Ok(counts.iter().fold(Copies::default(), |sum, one| Copies {
+    pub fn mirrored(&self, analyser: u8) -> Result<Mirrored, Error> {
+        let counts = self.tables.mirrored.per_cpu::<shape::Mirrored>(analyser.into())?;
+        Ok(counts.iter().fold(Mirrored::default(), |sum, one| Mirrored {
             packets: sum.packets + one.packets,
             bytes: sum.bytes + one.bytes,
             cut: sum.cut + one.cut,
@@ -306,7 +306,7 @@ impl Router {
             self.tables.fragments.remove(&key)?;
         }
         for analyser in 0..=LAST_ANALYSER {
-            self.tables.copied.set_all_cpus(analyser.into(), &shape::Copies::default())?;
+            self.tables.mirrored.set_all_cpus(analyser.into(), &shape::Mirrored::default())?;
         }
         for interface in 0..=self.sizes.interfaces {
             self.tables.begun.set(&interface, &0_u64)?;

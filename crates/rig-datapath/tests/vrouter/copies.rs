@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_datapath::vrouter::model::{Copy, Model};
-use rig_datapath::vrouter::{Analyser, Copies, Encapsulation, Peer, ROUTER_MAC, Side, Verdict};
+use rig_datapath::vrouter::{Analyser, Mirrored, Encapsulation, Peer, ROUTER_MAC, Side, Verdict};
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
@@ -110,12 +110,12 @@ fn an_analyser_gets_frames_as_the_container_sends_and_gets_them() {
                 );
                 let from = if interface == "c0" && expected.frame.len() > frame.len() { 12 } else { 0 };
                 assert_eq!(outcome.frame[from..], expected.frame[from..], "the original is another one");
-                let copies = model.copies();
+                let copies = model.mirrored();
                 let [Copy { analyser: NUMBER, frame }] = &copies[..] else { panic!("{copies:?}") };
                 assert_eq!(next(&socket), *frame, "{encapsulation:?} {interface}");
             }
         }
-        let copies = node.router.copies(NUMBER).unwrap();
+        let copies = node.router.mirrored(NUMBER).unwrap();
         assert_eq!((copies.packets, copies.cut, copies.failed), (8, 0, 0));
         let flows = node.router.flows();
         assert!(!flows.is_empty() && flows.iter().all(|flow| flow.mirror == Some(NUMBER)), "{flows:?}");
@@ -125,7 +125,7 @@ fn an_analyser_gets_frames_as_the_container_sends_and_gets_them() {
             &framed(mac_of(0, 1), ROUTER_MAC, &tcp(SYN, at(v4_of(0, 1), 1), at(v4_of(1, 1), 2))),
             "c1",
         );
-        assert_eq!(node.router.copies(NUMBER).unwrap(), copies);
+        assert_eq!(node.router.mirrored(NUMBER).unwrap(), copies);
     }
 }
 
@@ -140,17 +140,17 @@ fn what_is_too_large_for_the_way_is_cut_and_what_has_none_is_counted() {
     assert_eq!(out.len(), 14 + large.len());
     let copy = next(&socket);
     assert_eq!((copy.len(), &copy[14..]), (14 + 950, &large[..950]));
-    let copies = node.router.copies(NUMBER).unwrap();
-    assert_eq!(copies, Copies { packets: 1, bytes: 964, cut: 1, failed: 0 });
+    let copies = node.router.mirrored(NUMBER).unwrap();
+    assert_eq!(copies, Mirrored { packets: 1, bytes: 964, cut: 1, failed: 0 });
     node.config.analysers.get_mut(&NUMBER).unwrap().way = None;
     node.apply();
     assert_eq!(node.passes(&large), out);
-    assert_eq!(node.router.copies(NUMBER).unwrap(), Copies { failed: 1, ..copies });
+    assert_eq!(node.router.mirrored(NUMBER).unwrap(), Mirrored { failed: 1, ..copies });
     node.config.interfaces.get_mut(&1).unwrap().mirror = None;
     node.config.analysers.clear();
     node.apply();
     assert_eq!(node.passes(&large), out);
-    assert_eq!(node.router.copies(NUMBER).unwrap(), Copies { failed: 1, ..copies });
+    assert_eq!(node.router.mirrored(NUMBER).unwrap(), Mirrored { failed: 1, ..copies });
 }
 
 /// Bytes of TCP's streams, by their first in each direction.
@@ -234,7 +234,7 @@ fn all_of_a_stream_is_copied_while_it_goes_on_as_ever() {
             done.store(true, Ordering::Relaxed);
             reader.join().unwrap()
         });
-        let copies = a.router.copies(NUMBER).unwrap();
+        let copies = a.router.mirrored(NUMBER).unwrap();
         // Several segments in one that came by GRE cannot stay one in VXLAN, nor be cut to one.
         let is_gre = encapsulation == Encapsulation::MplsOverGre;
         let whole = if is_gre { 2 } else { 4 };

@@ -138,7 +138,7 @@ impl Pair<'_> {
         let logged: Vec<Logged> = self.log.read().unwrap().into_iter().map(Logged::from).collect();
         prop_assert_eq!(&logged, &self.model.logged(), "{}\nframe {:02x?}", self.text, frame);
         self.logged += logged.len() as u64;
-        for copy in self.model.copies() {
+        for copy in self.model.mirrored() {
             *self.copied.entry(copy.analyser).or_default() += 1;
         }
         prop_assert_eq!(outcome.verdict, expected.verdict, "{}\nframe {:02x?}", self.text, frame);
@@ -169,7 +169,7 @@ impl Pair<'_> {
         flows.sort();
         prop_assert_eq!(flows, self.model.flows(), "{}", self.text);
         for analyser in 1..=ANALYSERS {
-            let copies = self.router.copies(analyser).unwrap();
+            let copies = self.router.mirrored(analyser).unwrap();
             let expected = self.copied.get(&analyser).copied().unwrap_or(0);
             prop_assert_eq!((copies.packets, copies.failed), (0, expected), "{}", self.text);
         }

@@ -117,7 +117,7 @@ pub struct Model {
     traffic: BTreeMap<u32, Traffic>,
     /// By interface, 0 for none.
     drops: BTreeMap<(u32, Reason), u64>,
-    copies: Vec<Copy>,
+    mirrored: Vec<Copy>,
 }
 
 /// A frame for an analyser, by its number, as it is in VXLAN.
@@ -146,7 +146,7 @@ impl Model {
             flows: Flows::new(capacity),
             traffic: BTreeMap::new(),
             drops: BTreeMap::new(),
-            copies: Vec::new(),
+            mirrored: Vec::new(),
         }
     }
 
@@ -168,8 +168,8 @@ impl Model {
     }
 
     /// What analysers have got since this was asked last; whole, whatever the ways there are.
-    pub fn copies(&mut self) -> Vec<Copy> {
-        std::mem::take(&mut self.copies)
+    pub fn mirrored(&mut self) -> Vec<Copy> {
+        std::mem::take(&mut self.mirrored)
     }
 
     /// What rules that log have decided since this was asked last; refusals are all told.
@@ -266,7 +266,7 @@ impl Model {
         };
         let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
         if let Some(analyser) = way.mirror {
-            self.copies.push(Copy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
+            self.mirrored.push(Copy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
         }
         let sent = self.forward(frame, &p, number, &way, bridged.is_some())?;
         self.count(number, &way.next_hop, bridged.is_some());
@@ -447,7 +447,7 @@ impl Model {
                 };
                 let kind = tunnel::kind_of(&p).to_be_bytes();
                 let frame = [&to.0[..], &from.0, &kind, &frame[at..at + p.length]].concat();
-                self.copies.push(Copy { analyser, frame });
+                self.mirrored.push(Copy { analyser, frame });
             }
         }
         let mut out = [&frame[..12], &tunnel::kind_of(&p).to_be_bytes(), &frame[at..]].concat();
