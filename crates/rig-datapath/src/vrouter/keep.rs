@@ -18,8 +18,8 @@ use super::shape::Control;
 use super::sizes::Sizes;
 
 /// Tables that are gone on with.
-pub(super) const KEPT: [&str; 8] =
-    ["flows", "begun", "ended", "fragments", "traffic", "drops", "dropped", "drop_turns"];
+pub(super) const KEPT: [&str; 9] =
+    ["flows", "begun", "ended", "fragments", "traffic", "copied", "drops", "dropped", "drop_turns"];
 /// Tells the epoch; pinned last, so that where it is, all are.
 const CONTROLS: &str = "controls";
 const LINK: &str = "link_";

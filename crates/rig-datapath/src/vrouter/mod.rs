@@ -27,13 +27,13 @@ mod tables;
 mod trial;
 
 pub use config::{
-    Action, Config, Encapsulation, FIRST_LABEL, Interface, LAST_LABEL, LAST_VNI, LAST_VRF, List, MOST_LISTS,
-    MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
+    Action, Config, Encapsulation, FIRST_LABEL, Flood, Interface, LAST_LABEL, LAST_VNI, LAST_VRF, List, MOST_LISTS,
+    MOST_MEMBERS, MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
 };
 pub use control::Router;
 pub use reason::Reason;
 pub use sizes::Sizes;
-pub use status::{Dropped, Flow, Traffic};
+pub use status::{Copied, Dropped, Flow, Traffic};
 pub use sweep::{Sweeper, Timeouts};
 pub use tables::{Leads, Way};
 pub use trial::{Outcome, Side, Verdict};

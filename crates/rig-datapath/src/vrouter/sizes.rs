@@ -10,6 +10,8 @@ pub struct Sizes {
     pub next_hops: u32,
     /// Next hops with several ways.
     pub ways: u32,
+    /// Networks whose frames to all are copied, 4,104 bytes each; twice as many as there are at a time, as of lists.
+    pub floods: u32,
     /// Routes to single addresses; memory is taken as they come.
     pub hosts: u32,
     /// Other routes; memory is taken as they come.
@@ -38,6 +40,7 @@ impl Default for Sizes {
             interfaces: 1024,
             next_hops: 8192,
             ways: 256,
+            floods: 256,
             hosts: 1 << 20,
             prefixes: 1 << 16,
             macs: 1 << 16,
@@ -58,6 +61,7 @@ impl Sizes {
             ("interfaces", self.interfaces),
             ("next hops", self.next_hops),
             ("next hops with several ways", self.ways),
+            ("networks with frames to all", self.floods),
             ("routes to addresses", self.hosts),
             ("routes", self.prefixes),
             ("MAC addresses", self.macs),

@@ -42,6 +42,7 @@ pub fn small() -> Sizes {
         peers: 8,
         lists: 16,
         cuts: 4096,
+        floods: 8,
         bounds: 4096,
         rows: 4096,
         flows: 1024,

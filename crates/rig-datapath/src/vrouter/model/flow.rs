@@ -79,7 +79,7 @@ fn decided(list: &List, remote: IpAddr, protocol: u8, port: u16) -> (Option<usiz
 }
 
 /// Whether a connection may be: by what the interface that begins it may send, and the other may receive, where they are here.
-fn is_let_through(
+pub(super) fn is_let_through(
     config: &Config,
     tuple: &Tuple,
     icmp: u8,
@@ -182,7 +182,7 @@ impl Flows {
     }
 
     /// A piece behind the first has its ports from that one (RFC 791, 3.2), which has come before.
-    fn join_pieces(&mut self, p: &mut Packet, interface: u32) -> Result<(), Reason> {
+    pub(super) fn join_pieces(&mut self, p: &mut Packet, interface: u32) -> Result<(), Reason> {
         let Some(fragment) = p.fragment else { return Ok(()) };
         let whose = (Key { interface, tuple: p.tuple.without_ports() }, fragment.identification);
         if fragment.later {

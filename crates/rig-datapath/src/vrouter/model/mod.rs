@@ -5,6 +5,7 @@
 
 mod answer;
 mod exercise;
+mod flood;
 mod flow;
 mod mss;
 mod packet;
@@ -20,7 +21,7 @@ use rig_wire::ethernet::{self, Mac, ethertype};
 use super::config::{Config, Encapsulation, NextHop, Tunnel, Vni};
 use super::control::LARGEST;
 use super::reason::Reason;
-use super::status::Traffic;
+use super::status::{Copied, Traffic};
 use super::sweep::Timeouts;
 use super::trial::{Side, Verdict};
 use answer::Became;
@@ -42,6 +43,8 @@ pub struct Outcome {
     pub out: Option<Out>,
     /// As it goes out; as it came where it does not. Of a tunnel's packet the link's addresses are the kernel's to fill in.
     pub frame: Vec<u8>,
+    /// Copies of a frame to all, which go out before it.
+    pub copies: Vec<(Out, Vec<u8>)>,
 }
 
 /// By what a frame goes out.
@@ -113,6 +116,10 @@ pub struct Model {
     traffic: BTreeMap<u32, Traffic>,
     /// By interface, 0 for none.
     drops: BTreeMap<(u32, Reason), u64>,
+    /// Frames to all, by the interface that they came from, 0 for tunnels.
+    copied: BTreeMap<u32, Copied>,
+    /// Of the frame that came last.
+    copies: Vec<Sent>,
 }
 
 /// A frame and by what it goes out.
@@ -134,6 +141,8 @@ impl Model {
             flows: Flows::new(capacity),
             traffic: BTreeMap::new(),
             drops: BTreeMap::new(),
+            copied: BTreeMap::new(),
+            copies: Vec::new(),
         }
     }
 
@@ -169,6 +178,11 @@ impl Model {
         &self.drops
     }
 
+    /// See [`Router::copied`](super::Router::copied).
+    pub fn copied(&self, interface: u32) -> Copied {
+        self.copied.get(&interface).copied().unwrap_or_default()
+    }
+
     pub fn connections(&self, interface: u32) -> usize {
         self.flows.connections(interface)
     }
@@ -187,7 +201,8 @@ impl Model {
             Side::Container => self.container_sends(index, frame, tick).map(Some),
             Side::Underlay => self.underlay_brings(frame, tick),
         };
-        let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec() };
+        let copies = std::mem::take(&mut self.copies);
+        let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec(), copies: Vec::new() };
         let (reason, out, frame) = match sent {
             Ok(None) => return left(Verdict::Pass, None),
             Ok(Some((out, frame))) => (None, out, frame),
@@ -197,12 +212,13 @@ impl Model {
                 (Some(refused.reason), Out::Interface(refused.interface), told)
             }
         };
-        if let Out::Interface(number) = out {
-            let traffic = self.traffic.entry(number).or_default();
+        for (out, frame) in copies.iter().map(|(out, frame)| (out, frame)).chain([(&out, &frame)]) {
+            let Out::Interface(number) = out else { continue };
+            let traffic = self.traffic.entry(*number).or_default();
             traffic.out_packets += 1;
             traffic.out_bytes += frame.len() as u64;
         }
-        Outcome { verdict: Verdict::Redirect, reason, out: Some(out), frame }
+        Outcome { verdict: Verdict::Redirect, reason, out: Some(out), frame, copies }
     }
 
     fn container_sends(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Sent, Refused> {
@@ -225,8 +241,9 @@ impl Model {
         }
         let mut p = Packet::parse(&frame[ETHERNET..], kind == ethertype::IPV6).map_err(&refused)?;
         if answer::is_solicitation(&p) {
-            let (asked, answer) = answer::solicitation(frame, &p, mac, self.config.mac).map_err(&refused)?;
+            let asked = answer::asked_for(frame, &p).map_err(&refused)?;
             self.answers_for(number, asked.into()).map_err(&refused)?;
+            let answer = answer::solicitation(frame, &p, (mac, self.config.mac), asked, answer::OF_ROUTER);
             return Ok((Out::Interface(number), answer));
         }
         // For the router's address it is routed, for another one it stays in its network.
@@ -235,7 +252,7 @@ impl Model {
             None
         } else {
             let hop = self.config.vrfs.get(&vrf).and_then(|vrf| vrf.macs.get(&destination));
-            let to = hop.cloned().ok_or_else(|| refused(Reason::L2NoRoute))?;
+            let Some(to) = hop.cloned() else { return self.container_floods(frame, &mut p, number) };
             self.flows.steps.push(Step::Bridge { vrf, mac: destination, to: to.clone() });
             Some(to)
         };
@@ -366,13 +383,22 @@ impl Model {
         let label = outer.label.map_err(refused(0))?;
         let (peer, encapsulation) = (outer.source, outer.encapsulation);
         self.flows.steps.push(Step::Tunnel { peer, encapsulation, label });
+        if encapsulation == Encapsulation::Vxlan && word(frame, outer.inner + 12) == Some(ethertype::ARP) {
+            return self.peer_asks(frame, &outer, label).map(Some).map_err(refused(0));
+        }
         let (is_v6, at) = inner_of(frame, &outer).map_err(refused(0))?;
         let target = self.target(&outer, label).map_err(refused(0))?;
         let mut p = Packet::parse(frame.get(at..).unwrap_or_default(), is_v6).map_err(refused(0))?;
         if at + p.length > outer.end {
             return Err(refused(0)(Reason::InvalidPacket));
         }
+        if encapsulation == Encapsulation::Vxlan && answer::is_solicitation(&p) {
+            return self.peer_solicits(frame, &p, &outer, (label, &target)).map(Some).map_err(refused(0));
+        }
         let vrf = if let NextHop::Vrf(vrf) = target { Some(vrf) } else { None };
+        if let Some(flood) = vrf.and_then(|vrf| self.flood_of(vrf, frame, &outer)) {
+            return self.peer_floods(frame, &mut p, &outer, &flood).map(Some);
+        }
         let (to, bridged) = self.receiver(target, frame, &outer, &p).map_err(refused(0))?;
         match vrf {
             Some(vrf) if bridged => {

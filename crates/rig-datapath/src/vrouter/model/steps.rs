@@ -62,7 +62,7 @@ mod tests {
         };
         let vrf = |routes: &[(&str, NextHop)]| {
             let routes = routes.iter().map(|(prefix, to)| (prefix.parse().unwrap(), to.clone())).collect();
-            Arc::new(Vrf { routes, macs: BTreeMap::new() })
+            Arc::new(Vrf { routes, ..Vrf::default() })
         };
         let rule = |ports, action| Rule { protocol: Some(TCP), ports, remote: BTreeSet::new(), action };
         let rules = vec![rule(23..=23, Action::Deny), rule(0..=1023, Action::Allow)];
