@@ -181,6 +181,8 @@ static always_inline int into_tunnel(struct __sk_buff *skb, struct packet *p, __
 	if (data + ETH_HLEN > end)
 		return drop(p, number, REASON_PULL);
 	inner = *(struct ethhdr *)data;
+	/* It becomes the outer one, whose addresses the kernel fills in; not where they are a group's. */
+	__builtin_memset(data, 0, ETH_ALEN);
 	p->key.at = AT(number, p->protocol);
 	reason = into_vxlan(skb, p, nh, label, tunnel_port(hash_of_packet(p)), &inner);
 	if (reason)

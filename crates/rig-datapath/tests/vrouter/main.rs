@@ -5,6 +5,7 @@ mod bytes;
 mod captures;
 mod cases;
 mod differential;
+mod flood;
 #[path = "../balancer/frames.rs"]
 #[allow(dead_code, reason = "the balancer's tests need more of them")]
 mod frames;

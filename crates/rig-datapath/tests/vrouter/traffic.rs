@@ -31,7 +31,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// A megabyte there and back, byte for byte, and datagrams.
-fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) {
+pub fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) {
     let data = data();
     let listener = server.run(|| TcpListener::bind((to, 8080)).unwrap()).unwrap();
     thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) 
     }
 }
 
-fn said(lab: &Lab) -> String {
+pub fn said(lab: &Lab) -> String {
     let all = lab.nodes.iter().map(|node| {
         let router = &node.router;
         let last = router.last_dropped().unwrap();
