@@ -87,7 +87,8 @@ pub(super) struct NetworkFile {
     pub route_targets: Option<Targets>,
     pub import_targets: Option<Targets>,
     pub export_targets: Option<Targets>,
-    pub broadcast: NotBuilt,
+    pub broadcast: Option<Spanned<bool>>,
+    pub flood_unknown_unicast: Option<Spanned<bool>>,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
 }
