@@ -5,7 +5,7 @@
  * that are silent.
  */
 #include "vrouter/answer.h"
-#include "vrouter/flood.h"
+#include "vrouter/cut.h"
 #include "vrouter/mss.h"
 #include "vrouter/replay.h"
 #include "vrouter/sweep.h"
@@ -103,7 +103,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	if (nh->kind == TO_TUNNEL) {
 		if (on_the_wire(skb, p) > nh->mtu) {
 			if (p->may_fragment && !p->ipv6)
-				return drop(p, number, REASON_TOO_BIG);
+				return cut(skb, number, nh->mtu);
 			return tell(skb, p, number, nh->mtu);
 		}
 	} else if (nh->kind != TO_INTERFACE) {
@@ -164,8 +164,13 @@ int from_container(struct __sk_buff *skb)
 	at = interface_at(number);
 	if (!at)
 		return drop(p, 0, REASON_INVALID_IF);
-	if (!is_copy(skb))
+	if (is_piece(skb)) {
+		reason = become_piece(skb);
+		if (reason)
+			return drop(p, number, reason);
+	} else if (!is_copy(skb)) {
 		count_in(number, skb->len);
+	}
 	if (pull(skb, ETH_HLEN + sizeof(struct arp)))
 		return drop(p, number, REASON_PULL);
 	ethernet = (void *)(long)skb->data;

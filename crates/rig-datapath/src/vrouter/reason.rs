@@ -26,7 +26,7 @@ reasons! {
         L2NoRoute = 38, "l2_no_route", "a frame for a MAC address that nobody has, or to all of a network where nobody gets it", "nothing; see `broadcast` of the network";
         NewFlows = 42, "new_flows", "a new flow of an interface that has as many as it may have", "raise its limit, or see who begins so many";
         NoRoute = 64, "no_route", "no route to the destination", "add a route, or let the networks talk";
-        TooBig = 65, "too_big", "larger than the tunnel takes, and the sender was not told: it may be fragmented, there is no gateway to tell it, or it was told 1,000 times in a second", "lower the containers' MTU";
+        TooBig = 65, "too_big", "larger than the tunnel takes, and the sender was not told: it is to many, or cannot be cut into pieces, there is no gateway to tell it, or it was told 1,000 times in a second", "lower the containers' MTU";
         TooBigTold = 66, "too_big_told", "larger than the tunnel takes; the sender was told by ICMP", "nothing where it is once for each path; otherwise lower the containers' MTU";
         TtlTold = 67, "ttl_told", "the packet's time to live has run out; the sender was told by ICMP", "nothing: traceroute does it";
         Policy = 68, "policy", "rules do not let it begin a flow", "allow it, or nothing";

@@ -67,6 +67,8 @@ const MARK: usize = 8;
 const IFINDEX: usize = 40;
 /// Of bpf/vrouter/flood.h: the mark of a copy, with the place of its member.
 const COPY: u32 = 0xfd0d_0000;
+/// Of bpf/vrouter/cut.h: that of a piece, with its place and how many times 8 bytes each has.
+const PIECE: u32 = 0xfe00_0000;
 
 impl Router {
     /// Runs a program on a frame (`BPF_PROG_TEST_RUN`, bpf(2)) that comes in by `interface`, the kernel's number of one of the
@@ -85,6 +87,15 @@ impl Router {
     /// When there is no such interface.
     pub fn test_run_copy(&self, frame: &[u8], interface: u32, member: u16) -> Result<Outcome, Error> {
         self.run_marked(FROM_CONTAINER, frame, (interface, COPY | u32::from(member)), 1)
+    }
+
+    /// The same of a packet that has come back to become a piece of itself: which one, and how many times 8 bytes all but the last have.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn test_run_piece(&self, frame: &[u8], interface: u32, place: u8, eights: u16) -> Result<Outcome, Error> {
+        let mark = PIECE | u32::from(place) << 16 | u32::from(eights);
+        self.run_marked(FROM_CONTAINER, frame, (interface, mark), 1)
     }
 
     /// The same with a program by its name. With `repeat` above 1 each repetition gets the frame as the one before left it.

@@ -176,9 +176,13 @@ impl Pair<'_> {
             let from = if matches!(expected.out, Some(Out::Tunnel(_))) { 12 } else { 0 };
             prop_assert_eq!(&outcome.frame[from..], &expected.frame[from..], "{}\nframe {:02x?}", self.log, frame);
         }
+        if let Some(Out::Pieces { count, eights }) = expected.out {
+            return self.pieces(index, &expected.frame, (count, eights));
+        }
         let members = self.members(side, index);
         for (out, copy) in &expected.copies {
             let got = match out {
+                Out::Pieces { .. } => None,
                 Out::Interface(number) => received(&self.containers[*number as usize - 1]),
                 Out::Tunnel(tunnel) => {
                     let at = members.iter().position(|member| *member == Some(tunnel.peer)).unwrap();
@@ -191,6 +195,22 @@ impl Pair<'_> {
             let from = if matches!(out, Out::Tunnel(_)) { 12 } else { 0 };
             let got = got.as_ref().map(|got| &got[from..]);
             prop_assert_eq!(got, Some(&copy[from..]), "{:?} {}\nframe {:02x?}", out, self.log, frame);
+        }
+        Ok(())
+    }
+
+    /// A packet has come in once more to be cut: each of its pieces.
+    fn pieces(&mut self, index: u32, frame: &[u8], (count, eights): (u8, u16)) -> Result<(), TestCaseError> {
+        for place in 0..count {
+            let expected = self.model.piece(index, frame, (place, eights), self.tick);
+            let outcome = self.router.test_run_piece(frame, index, place, eights);
+            let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+            prop_assert_eq!(outcome.verdict, expected.verdict, "{} {}\nframe {:02x?}", place, self.log, frame);
+            if outcome.verdict != Verdict::Drop {
+                let from = if matches!(expected.out, Some(Out::Tunnel(_))) { 12 } else { 0 };
+                let (got, wanted) = (&outcome.frame[from..], &expected.frame[from..]);
+                prop_assert_eq!(got, wanted, "{} {}\nframe {:02x?}", place, self.log, frame);
+            }
         }
         Ok(())
     }

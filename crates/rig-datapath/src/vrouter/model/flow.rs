@@ -181,6 +181,14 @@ impl Flows {
         Ok(way)
     }
 
+    /// A packet that has been cut is none of its flow's: its pieces are.
+    pub(super) fn uncount(&mut self, p: &Packet, interface: u32) {
+        if let Some(flow) = self.all.get_mut(&Key { interface, tuple: p.tuple }) {
+            flow.packets -= 1;
+            flow.bytes -= p.length as u64;
+        }
+    }
+
     /// A piece behind the first has its ports from that one (RFC 791, 3.2), which has come before.
     pub(super) fn join_pieces(&mut self, p: &mut Packet, interface: u32) -> Result<(), Reason> {
         let Some(fragment) = p.fragment else { return Ok(()) };

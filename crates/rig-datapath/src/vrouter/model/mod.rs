@@ -4,6 +4,7 @@
 //! looked up in the configuration itself. Packets that are still to be cut into segments are none of its.
 
 mod answer;
+mod cut;
 mod exercise;
 mod flood;
 mod flow;
@@ -53,6 +54,11 @@ pub enum Out {
     /// A container's interface, by its number.
     Interface(u32),
     Tunnel(Tunnel),
+    /// By nothing yet: it comes in once more in so many pieces, each but the last of so many times 8 bytes.
+    Pieces {
+        count: u8,
+        eights: u16,
+    },
 }
 
 /// One direction of a flow, as [`Flow`](super::Flow) has it.
@@ -198,9 +204,20 @@ impl Model {
     pub fn packet(&mut self, side: Side, index: u32, frame: &[u8], tick: u32) -> Outcome {
         self.flows.steps.clear();
         let sent = match side {
-            Side::Container => self.container_sends(index, frame, tick).map(Some),
+            Side::Container => self.container_sends(index, frame, tick, None).map(Some),
             Side::Underlay => self.underlay_brings(frame, tick),
         };
+        self.outcome(frame, sent)
+    }
+
+    /// One of the pieces of a container's packet, by its place: see [`Out::Pieces`].
+    pub fn piece(&mut self, index: u32, frame: &[u8], (place, eights): (u8, u16), tick: u32) -> Outcome {
+        self.flows.steps.clear();
+        let sent = self.container_sends(index, frame, tick, Some((place, eights))).map(Some);
+        self.outcome(frame, sent)
+    }
+
+    fn outcome(&mut self, frame: &[u8], sent: Result<Option<Sent>, Refused>) -> Outcome {
         let copies = std::mem::take(&mut self.copies);
         let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec(), copies: Vec::new() };
         let (reason, out, frame) = match sent {
@@ -221,12 +238,28 @@ impl Model {
         Outcome { verdict: Verdict::Redirect, reason, out: Some(out), frame, copies }
     }
 
-    fn container_sends(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Sent, Refused> {
+    fn container_sends(
+        &mut self,
+        index: u32,
+        frame: &[u8],
+        tick: u32,
+        piece: Option<(u8, u16)>,
+    ) -> Result<Sent, Refused> {
         let known = self.config.interfaces.iter().find(|(_, interface)| interface.index == index);
         let Some((&number, _)) = known else { return Err(refused(0)(Reason::InvalidIf)) };
-        let traffic = self.traffic.entry(number).or_default();
-        traffic.in_packets += 1;
-        traffic.in_bytes += frame.len() as u64;
+        let cut;
+        let frame = match piece {
+            Some((place, eights)) => {
+                cut = cut::piece(frame, place, eights).map_err(refused(number))?;
+                &cut[..]
+            }
+            None => {
+                let traffic = self.traffic.entry(number).or_default();
+                traffic.in_packets += 1;
+                traffic.in_bytes += frame.len() as u64;
+                frame
+            }
+        };
         let refused = refused(number);
         let Some(kind) = word(frame, 12) else { return Err(refused(Reason::InvalidPacket)) };
         let interface = &self.config.interfaces[&number];
@@ -257,7 +290,13 @@ impl Model {
             Some(to)
         };
         let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
-        self.forward(frame, &p, number, &way, bridged.is_some())
+        let sent = self.forward(frame, &p, number, &way, bridged.is_some());
+        if let Ok((Out::Pieces { .. }, _)) = sent
+            && self.flows.steps.iter().any(|step| matches!(step, Step::Flow(_)))
+        {
+            self.flows.uncount(&p, number);
+        }
+        sent
     }
 
     /// Whether the router answers for an address: it has a route there, which does not lead back to whoever asks.
@@ -318,11 +357,13 @@ impl Model {
         if let NextHop::Tunnel(tunnel) = &way.next_hop {
             let mtu = self.mtu(tunnel);
             if p.length > usize::from(mtu) {
-                // This router does not cut packets into pieces itself.
-                return Err(match p.may_fragment {
-                    true => refused(Reason::TooBig),
-                    false => self.tell(frame, p, number, Became::TooBig(mtu)),
-                });
+                if !p.may_fragment {
+                    return Err(self.tell(frame, p, number, Became::TooBig(mtu)));
+                }
+                let (eights, count) = cut::pieces(p, mtu).ok_or_else(|| refused(Reason::TooBig))?;
+                let mut frame = frame.to_vec();
+                cut::finish_checksum(&mut frame, p);
+                return Ok((Out::Pieces { count, eights }, frame));
             }
         }
         let (mut frame, mut p) = (frame.to_vec(), *p);
