@@ -221,7 +221,7 @@ fn a_policy_connects_networks_and_says_what_they_may_send() {
     let (reds, blues) = (["10.1.0.0/24", "fd00:1::/64"], ["10.2.0.0/24"]);
     let list_of = |rules| List { rules, otherwise: Action::Deny };
     let icmp = |remote| rule(Some(1), 0..=65535, remote, Action::Deny);
-    let own = |remote| rule(None, 0..=65535, remote, Action::Allow);
+    let own = |remote: &[&str]| rule(None, 0..=65535, remote, Action::Allow);
     let http = |remote| rule(Some(6), 80..=80, remote, Action::Allow);
     // To all, and from who has no address yet, is within the network, too.
     let with = |remote: &[&'static str], more: [&'static str; 3]| [remote, &more].concat();

@@ -104,6 +104,7 @@ pub fn frames_to_all(lab: &Lab) {
         ),
         format!("addr add {}/8 dev vxlan0", ADDRESSES[1]),
         "link set vxlan0 up".to_owned(),
+        "route add default dev vxlan0".to_owned(),
     ] {
         run(kernel, &step);
     }

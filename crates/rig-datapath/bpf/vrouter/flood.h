@@ -199,7 +199,7 @@ static always_inline int is_for_all(struct packet *p, const struct interface *at
 	struct route back = {};
 
 	if (is_of_neighbours(p))
-		return REASON_UNANSWERED;
+		return REASON_L2_NO_ROUTE;
 	/* RFC 1122, 3.2.2. */
 	if (p->error)
 		return REASON_INVALID_PACKET;

@@ -38,7 +38,7 @@ impl Model {
 
     fn is_for_all(&mut self, p: &mut Packet, number: u32, by: By) -> Result<(), Reason> {
         if is_of_neighbours(p) {
-            return Err(Reason::Unanswered);
+            return Err(Reason::L2NoRoute);
         }
         // RFC 1122, 3.2.2.
         if p.is_error {
@@ -63,10 +63,10 @@ impl Model {
         if !self.is_let_through(p, Some(number), None) {
             return Err(refused(number)(Reason::Policy));
         }
-        let mut all = self.to_members(frame, p, &flood, number);
+        let mut all = self.copies_here(frame, p, &flood, number);
         for (peer, vni) in &flood.peers {
             let NextHop::Tunnel(tunnel) = flood_tunnel(*peer, *vni) else { continue };
-            all.push(self.into_tunnel(frame, p, &tunnel).map_err(refused(number)));
+            all.push(self.copy_away(frame, p, &tunnel).map_err(refused(number)));
         }
         self.sent(number, all)
     }
@@ -82,12 +82,12 @@ impl Model {
         self.is_for_all(p, first, By::Peer(outer.source)).map_err(refused(0))?;
         let mut inner = frame[outer.inner..].to_vec();
         tunnel::mark(&mut inner[ETHERNET..], p, outer.class).map_err(refused(0))?;
-        let all = self.to_members(&inner, p, flood, 0);
+        let all = self.copies_here(&inner, p, flood, 0);
         self.sent(0, all)
     }
 
     /// To those here but who sent it.
-    fn to_members(&mut self, frame: &[u8], p: &Packet, flood: &Flood, number: u32) -> Vec<Result<Sent, Refused>> {
+    fn copies_here(&mut self, frame: &[u8], p: &Packet, flood: &Flood, number: u32) -> Vec<Result<Sent, Refused>> {
         let others = flood.members.iter().filter(|member| **member != number);
         let copy = |member: &u32| match self.is_let_through(p, None, Some(*member)) {
             true => Ok((Out::Interface(*member), frame.to_vec())),
@@ -96,7 +96,7 @@ impl Model {
         others.map(copy).collect()
     }
 
-    fn into_tunnel(&self, frame: &[u8], p: &Packet, tunnel: &Tunnel) -> Result<Sent, Reason> {
+    fn copy_away(&self, frame: &[u8], p: &Packet, tunnel: &Tunnel) -> Result<Sent, Reason> {
         if p.length > usize::from(self.mtu(tunnel)) {
             return Err(Reason::TooBig);
         }
