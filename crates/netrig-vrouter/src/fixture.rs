@@ -36,6 +36,8 @@ pub fn status() -> Status {
         in_bytes: 15_697,
         out_packets: 8568,
         out_bytes: 945_944,
+        flooded_frames: 4,
+        flooded_copies: 12,
         drops: vec![ReasonCount::of(Reason::Policy, 2), ReasonCount::of(Reason::NoRoute, 1)],
     };
     let hop = |number, references, leads| NextHopEntry { number, references, leads };
@@ -100,6 +102,7 @@ pub fn status() -> Status {
             hop(4, 1, tunnel("vxlan", Some("02:00:00:00:00:0b"))),
             hop(5, 1, Leads::Vrf(2)),
             hop(6, 1, Leads::Ecmp(vec![way(1, 0), way(3, 102)])),
+            hop(7, 1, Leads::Flood { ways: vec![way(1, 0), way(4, 4242)], unknown_unicast: true }),
         ],
         labels: vec![LabelEntry { label: 101, next_hop: 1 }, LabelEntry { label: 1_048_575, next_hop: 6 }],
         vnis: vec![VniEntry { vni: 4242, next_hop: 5 }],
@@ -193,6 +196,7 @@ pub fn table() -> Table {
         macs: vec![
             MacEntry { mac: "02:00:00:00:00:01".to_owned(), way: way(1, 0) },
             MacEntry { mac: "02:00:00:00:00:0b".to_owned(), way: way(4, 4242) },
+            MacEntry { mac: "ff:ff:ff:ff:ff:ff".to_owned(), way: way(7, 0) },
         ],
     }
 }

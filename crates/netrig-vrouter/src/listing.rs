@@ -63,6 +63,7 @@ fn one_interface(text: &mut String, interface: &InterfaceEntry, next_hops: &[Nex
     line!(text, "{INDENT}Vrf:{vrf} Flags:{policy}{mirrored}L3L2 Ref:{references} Name:{name} Network:{network}");
     line!(text, "{INDENT}RX packets:{}  bytes:{}", interface.in_packets, interface.in_bytes);
     line!(text, "{INDENT}TX packets:{}  bytes:{}", interface.out_packets, interface.out_bytes);
+    line!(text, "{INDENT}Flooded packets:{}  copies:{}", interface.flooded_frames, interface.flooded_copies);
     line!(text, "{INDENT}Drops:{}", interface.drops.iter().map(|drop| drop.packets).sum::<u64>());
 }
 
@@ -103,14 +104,23 @@ pub fn next_hop(next_hop: &NextHopEntry, router: &str) -> String {
         Leads::Discard | Leads::Gateway | Leads::Vrf(_) => line!(text, "{indent}Flags:Valid,"),
         Leads::Ecmp(ways) => {
             line!(text, "{indent}Flags:Valid, Ecmp,");
-            let ways = ways.iter().map(|way| match way.label {
-                0 => way.next_hop.to_string(),
-                label => format!("{}({label})", way.next_hop),
-            });
-            line!(text, "{indent}Sub NH(label): {}", ways.collect::<Vec<_>>().join(" "));
+            line!(text, "{indent}{}", sub_next_hops(ways));
+        }
+        Leads::Flood { ways, unknown_unicast } => {
+            let unknown = if *unknown_unicast { " Unicast Flood," } else { "" };
+            line!(text, "{indent}Flags:Valid, Multicast, L2,{unknown}");
+            line!(text, "{indent}{}", sub_next_hops(ways));
         }
     }
     text
+}
+
+fn sub_next_hops(ways: &[Way]) -> String {
+    let ways = ways.iter().map(|way| match way.label {
+        0 => way.next_hop.to_string(),
+        label => format!("{}({label})", way.next_hop),
+    });
+    format!("Sub NH(label): {}", ways.collect::<Vec<_>>().join(" "))
 }
 
 /// What `nh` calls it, and the VRF that it has.
@@ -121,7 +131,7 @@ fn kind_of(leads: &Leads) -> (&'static str, Option<u32>) {
         Leads::Tunnel { .. } => ("Tunnel", None),
         Leads::Gateway => ("L3 Receive", None),
         Leads::Vrf(vrf) => ("Vrf_Translate", Some(*vrf)),
-        Leads::Ecmp(_) => ("Composite", None),
+        Leads::Ecmp(_) | Leads::Flood { .. } => ("Composite", None),
     }
 }
 
@@ -144,14 +154,20 @@ pub enum Family {
     Bridge,
 }
 
+/// What frames to all have for an address.
+const ALL: &str = "ff:ff:ff:ff:ff:ff";
+
 /// `rt --dump`.
 pub fn routes(table: &Table, family: Family) -> String {
     let Table { vrf, network, .. } = table;
     if family == Family::Bridge {
-        let mut text = format!("Vrouter bridge table 0/{vrf} ({network})\nFlags: L=Label Valid\n");
+        let mut text = format!("Vrouter bridge table 0/{vrf} ({network})\nFlags: L=Label Valid, Df=DHCP flood\n");
         line!(text, "{:<21}{:>8}{:>16}{:>12}", "DestMac", "Flags", "Label/VNID", "Nexthop");
         for entry in &table.macs {
-            let (flags, label) = label(entry.way);
+            let (mut flags, label) = label(entry.way);
+            if entry.mac == ALL {
+                flags = "Df";
+            }
             line!(text, "{:<21}{flags:>8}{label:>16}{:>12}", entry.mac, entry.way.next_hop);
         }
         return text;
@@ -292,6 +308,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::InvalidNh => "Invalid NH",
         Reason::InvalidLabel => "Invalid Label",
         Reason::InvalidProtocol => "Invalid Protocol",
+        Reason::Clone => "Mcast Clone Fail",
         Reason::InvalidPacket => "Invalid Packets",
         Reason::InvalidVnid => "Invalid VNID",
         Reason::Fragments => "Fragment errors",
@@ -306,6 +323,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::Ecn => "Congestion without ECN",
         Reason::NoPeer => "No Peer",
         Reason::Unanswered => "Unanswered",
+        Reason::ManyCopies => "Many Copies",
     }
 }
 

@@ -266,6 +266,11 @@ pub struct InterfaceEntry {
     /// To the container.
     pub out_packets: u64,
     pub out_bytes: u64,
+    /// Frames to all and to groups from the container, and the copies that they have become.
+    #[serde(default)]
+    pub flooded_frames: u64,
+    #[serde(default)]
+    pub flooded_copies: u64,
     /// Reasons for which packets were dropped.
     pub drops: Vec<ReasonCount>,
 }
@@ -305,6 +310,13 @@ pub enum Leads {
     Vrf(u32),
     /// One of several, each flow always the same.
     Ecmp(Vec<Way>),
+    /// All members of a network get a copy but who sent it.
+    Flood {
+        /// Interfaces of this node first, then tunnels.
+        ways: Vec<Way>,
+        /// Whether frames to MAC addresses that nobody has go there, too.
+        unknown_unicast: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -75,6 +75,10 @@ fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &Interface
         let help = "Bytes of packets of the interface, with Ethernet headers: in from its container, out to it.";
         text.add("counter", "vrouter_interface_bytes", "bytes", help, &labels, bytes as f64);
     }
+    let help = "Frames to all and to groups from the interface's container.";
+    text.add("counter", "vrouter_interface_flooded", "", help, &labels, interface.flooded_frames as f64);
+    let help = "Copies that frames to all and to groups from the interface's container have become.";
+    text.add("counter", "vrouter_interface_flooded_copies", "", help, &labels, interface.flooded_copies as f64);
     for drop in &interface.drops {
         let [node, interface, network] = labels;
         let labels = [node, interface, network, ("reason", drop.reason.as_str())];

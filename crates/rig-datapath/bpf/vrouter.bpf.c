@@ -5,6 +5,7 @@
  * that are silent.
  */
 #include "vrouter/answer.h"
+#include "vrouter/cut.h"
 #include "vrouter/mirror.h"
 #include "vrouter/mss.h"
 #include "vrouter/replay.h"
@@ -79,12 +80,6 @@ static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, 
 	return bpf_redirect_peer(nh->ifindex, 0);
 }
 
-/* The largest packet on the wire that becomes of it, behind the link's header. */
-static always_inline __u32 on_the_wire(struct __sk_buff *skb, const struct packet *p)
-{
-	return skb->gso_segs > 1 && skb->gso_size ? p->l4 - p->l3 + p->header + skb->gso_size : p->length;
-}
-
 /* Makes an IP packet of a container go where `to` says. */
 static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct way *to,
 				 const struct control *c, struct traffic *t, int is_routed)
@@ -119,7 +114,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	if (nh->kind == TO_TUNNEL) {
 		if (on_the_wire(skb, p) > nh->mtu) {
 			if (p->may_fragment && !p->ipv6)
-				return drop(p, number, REASON_TOO_BIG);
+				return cut(skb, number, nh->mtu);
 			return tell(skb, p, number, nh->mtu);
 		}
 	} else if (nh->kind != TO_INTERFACE) {
@@ -170,7 +165,7 @@ int from_container(struct __sk_buff *skb)
 	struct traffic *t;
 	struct way to = {};
 	struct ethhdr *ethernet;
-	int reason, is_routed, is_held;
+	int reason, is_routed, is_held, is_cut = 0;
 	__be16 type;
 
 	if (!p || !c)
@@ -182,7 +177,17 @@ int from_container(struct __sk_buff *skb)
 	at = interface_at(number);
 	if (!at)
 		return drop(p, 0, REASON_INVALID_IF);
-	t = count_in(number, skb->len);
+	if (is_piece(skb)) {
+		reason = become_piece(skb);
+		if (reason)
+			return drop(p, number, reason);
+		is_cut = 1;
+		t = traffic_of(number);
+	} else if (is_copy(skb)) {
+		t = traffic_of(number);
+	} else {
+		t = count_in(number, skb->len);
+	}
 	if (pull(skb, ETH_HLEN + sizeof(struct arp)))
 		return drop(p, number, REASON_PULL);
 	ethernet = (void *)(long)skb->data;
@@ -213,8 +218,11 @@ int from_container(struct __sk_buff *skb)
 			return drop(p, number, REASON_PULL);
 		set_mac(key.mac, ethernet->h_dest);
 		r = bpf_map_lookup_elem(&macs, &key);
-		if (!r)
-			return drop(p, number, REASON_L2_NO_ROUTE);
+		if (!r || key.mac[0] & 1) {
+			__u32 all = all_of_frame(at->vrf, key.mac);
+
+			return all ? flood(skb, number, all) : drop(p, number, REASON_L2_NO_ROUTE);
+		}
 		bridged = *r;
 	}
 	is_held = at->flags & HAS_POLICY;
@@ -239,7 +247,8 @@ int from_container(struct __sk_buff *skb)
 		/* Rules were those for whom the packet's address names; its frame's must not name another. */
 		if (!is_routed && bridged.next_hop != to.route.next_hop && has_policy(bridged.next_hop))
 			return drop(p, number, REASON_INVALID_NH);
-		if (to.mirror) {
+		/* Of what was cut the analyser has the whole. */
+		if (to.mirror && !is_cut) {
 			ethernet = (void *)(long)skb->data;
 			if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
 				return drop(p, number, REASON_PULL);
@@ -252,69 +261,6 @@ int from_container(struct __sk_buff *skb)
 	if (!is_routed)
 		to.route = bridged;
 	return forward(skb, p, number, &to, c, t, is_routed);
-}
-
-/* Linux 6.2; older headers do not have them. */
-#define DECAP_L3_IPV4 (1ULL << 7)
-#define DECAP_L3_IPV6 (1ULL << 8)
-
-/* Bytes between the outer Ethernet header and the inner IP header. */
-static always_inline __u32 overhead(__u8 encapsulation)
-{
-	switch (encapsulation) {
-	case MPLS_OVER_UDP:
-		return sizeof(struct mpls_over_udp);
-	case MPLS_OVER_GRE:
-		return sizeof(struct mpls_over_gre);
-	default:
-		return sizeof(struct over_vxlan) + ETH_HLEN;
-	}
-}
-
-/* Takes away what is in front of the inner IP header, but for one Ethernet header. */
-static always_inline int strip(struct __sk_buff *skb, const struct packet *p, const struct outer *o, __be16 type)
-{
-	__s32 bytes = overhead(o->encapsulation);
-	struct ethhdr *ethernet;
-
-	if (bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC,
-				BPF_F_ADJ_ROOM_FIXED_GSO | (p->ipv6 ? DECAP_L3_IPV6 : DECAP_L3_IPV4)))
-		return REASON_PULL;
-	ethernet = (void *)(long)skb->data;
-	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
-		return REASON_PULL;
-	ethernet->h_proto = type;
-	return 0;
-}
-
-/* Congestion that the underlay has marked goes on inside; 0, or a reason for a drop. */
-static __attribute__((noinline)) int mark(struct __sk_buff *skb, struct packet *p, __u32 class)
-{
-	int ecn = ecn_of(p->class, class);
-	__u8 marked;
-
-	if (ecn < 0)
-		return REASON_ECN;
-	marked = (p->class & ~3) | ecn;
-	if (marked == p->class)
-		return 0;
-	if (p->ipv6) {
-		__u8 word[2];
-
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, word, 2))
-			return REASON_PULL;
-		word[0] = 0x60 | marked >> 4;
-		word[1] = (word[1] & 0x0f) | marked << 4;
-		return bpf_skb_store_bytes(skb, ETH_HLEN, word, 2, BPF_F_RECOMPUTE_CSUM) ? REASON_PULL : 0;
-	}
-	struct iphdr *ip = (void *)(long)skb->data + ETH_HLEN;
-
-	if ((void *)(ip + 1) > (void *)(long)skb->data_end)
-		return REASON_PULL;
-	ip->check = exchanged(ip->check, bpf_htons(0x4500 | p->class) & bpf_htons(0xff),
-			      bpf_htons(0x4500 | marked) & bpf_htons(0xff));
-	ip->tos = marked;
-	return 0;
 }
 
 SEC("tcx/ingress")
@@ -348,6 +294,8 @@ int from_underlay(struct __sk_buff *skb)
 			return drop(p, 0, REASON_INVALID_PACKET);
 		inner = *frame;
 		type = inner.h_proto;
+		if (type == bpf_htons(ETH_P_ARP))
+			return answer_arp_of_peer(skb, &o, &inner);
 		if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6))
 			return drop(p, 0, REASON_INVALID_PROTOCOL);
 		if (pull_headers(skb, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type))
@@ -384,6 +332,8 @@ int from_underlay(struct __sk_buff *skb)
 		return drop(p, 0, REASON_INVALID_PACKET);
 	next_hop = *found;
 	nh = next_hop_at(next_hop);
+	if (o.encapsulation == VXLAN && p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
+		return answer_solicitation_of_peer(skb, &o, &inner, next_hop);
 	if (nh && nh->kind == TO_VRF) {
 		/* The label is a whole network's. */
 		p->vrf = nh->number;
@@ -393,8 +343,11 @@ int from_underlay(struct __sk_buff *skb)
 			key.vrf = p->vrf;
 			set_mac(key.mac, inner.h_dest);
 			r = bpf_map_lookup_elem(&macs, &key);
-			if (!r)
-				return drop(p, 0, REASON_L2_NO_ROUTE);
+			if (!r || key.mac[0] & 1) {
+				__u32 all = all_of_frame(p->vrf, key.mac);
+
+				return all ? flood_in(skb, &o, &inner, all) : drop(p, 0, REASON_L2_NO_ROUTE);
+			}
 			next_hop = r->next_hop;
 			keeps_macs = 1;
 		} else {

@@ -1,6 +1,7 @@
 //! What interfaces may send and receive, as lists of rules: security groups in one, the network's policies in the other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use rig_datapath::vrouter::{Action, Also, List, Rule};
@@ -187,7 +188,10 @@ impl<'a> Remotes<'a> {
                 rules.extend(each(&rule.packets, &remote, rule.action, also));
             }
         }
-        let own = self.prefixes.get(interface.network.as_str()).cloned().unwrap_or_default();
+        let mut own = self.prefixes.get(interface.network.as_str()).cloned().unwrap_or_default();
+        if network.broadcast {
+            own.extend(of_all(direction));
+        }
         let all = Packets { protocol: None, ports: vec![0..=u16::MAX] };
         rules.extend(each(&all, &own, Action::Allow, Also::default()));
         rules
@@ -218,6 +222,24 @@ impl<'a> Remotes<'a> {
         let all: BTreeSet<IpNet> = all.into_iter().filter(same).collect();
         (!all.is_empty()).then_some(all)
     }
+}
+
+/// Ends of frames to all, which stay in their network: all and groups, and who has no address there yet.
+fn of_all(direction: Direction) -> Vec<IpNet> {
+    let net = |address: IpAddr, length| IpNet::new(address, length).ok();
+    let of = match direction {
+        Direction::Outward => [
+            net(Ipv4Addr::BROADCAST.into(), 32),
+            net(Ipv4Addr::new(224, 0, 0, 0).into(), 4),
+            net(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8),
+        ],
+        Direction::Inward => [
+            net(Ipv4Addr::UNSPECIFIED.into(), 32),
+            net(Ipv6Addr::UNSPECIFIED.into(), 128),
+            net(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10),
+        ],
+    };
+    of.into_iter().flatten().collect()
 }
 
 fn everything(like: IpNet) -> IpNet {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use ipnet::IpNet;
-use rig_datapath::vrouter::{Action, Also, List, MOST_RULES, Peer, Rule, Tunnel, Underlay};
+use rig_datapath::vrouter::{Action, Also, Flood, List, MOST_MEMBERS, MOST_RULES, Peer, Rule, Tunnel, Underlay};
 
 use super::*;
 use crate::routes::{Destination, FileRoutes, RouteSource, RouteUpdate};
@@ -222,12 +222,73 @@ fn a_policy_connects_networks_and_says_what_they_may_send() {
     let (reds, blues) = (["10.1.0.0/24", "fd00:1::/64"], ["10.2.0.0/24"]);
     let list_of = |rules| List { rules, otherwise: Action::Deny };
     let icmp = |remote| rule(Some(1), 0..=65535, remote, Action::Deny);
-    let own = |remote| rule(None, 0..=65535, remote, Action::Allow);
+    let own = |remote: &[&str]| rule(None, 0..=65535, remote, Action::Allow);
     let http = |remote| rule(Some(6), 80..=80, remote, Action::Allow);
-    assert_eq!(list(&a, &of_a, "red-a", false), list_of(vec![http(&blues), icmp(&blues), own(&reds)]));
+    // To all, and from who has no address yet, is within the network, too.
+    let with = |remote: &[&'static str], more: [&'static str; 3]| [remote, &more].concat();
+    let to_all = |remote: &[&'static str]| own(&with(remote, ["255.255.255.255/32", "224.0.0.0/4", "ff00::/8"]));
+    let from_all = |remote: &[&'static str]| own(&with(remote, ["0.0.0.0/32", "::/128", "fe80::/10"]));
+    assert_eq!(list(&a, &of_a, "red-a", false), list_of(vec![http(&blues), icmp(&blues), to_all(&reds)]));
+    assert_eq!(list(&a, &of_a, "red-a", true), list_of(vec![icmp(&blues), from_all(&reds)]));
+    assert_eq!(list(&b, &of_b, "blue-b", false), list_of(vec![icmp(&reds), to_all(&blues)]));
+    assert_eq!(list(&b, &of_b, "blue-b", true), list_of(vec![http(&reds), icmp(&reds), from_all(&blues)]));
+
+    let quiet = parse(&connected().replace("vni = 100", "vni = 100\nbroadcast = false"));
+    let (mut of_a, mut of_b) = (Numbers::default(), Numbers::default());
+    let (a, b) = (compiled(&quiet, "a", &mut of_a), compiled(&quiet, "b", &mut of_b));
     assert_eq!(list(&a, &of_a, "red-a", true), list_of(vec![icmp(&blues), own(&reds)]));
-    assert_eq!(list(&b, &of_b, "blue-b", false), list_of(vec![icmp(&reds), own(&blues)]));
-    assert_eq!(list(&b, &of_b, "blue-b", true), list_of(vec![http(&reds), icmp(&reds), own(&blues)]));
+    assert_eq!(a.vrfs[&of_a.vrfs.get("red").unwrap()].flood, None);
+    assert!(b.vrfs[&of_b.vrfs.get("blue").unwrap()].flood.is_some());
+}
+
+#[test]
+fn frames_to_all_go_to_members_here_and_to_nodes_that_take_vxlan() {
+    let flood = |text: &str, node: &str, network: &str| {
+        let mut numbers = Numbers::default();
+        let config = compiled(&parse(text), node, &mut numbers);
+        config.vrfs[&numbers.vrfs.get(network).unwrap()].flood.clone()
+    };
+    let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse::<Ipv4Addr>().unwrap());
+    let expected = |peers: &[(Ipv4Addr, u32)], unknown_unicast| {
+        Some(Flood { members: [1].into(), peers: peers.iter().copied().collect(), unknown_unicast })
+    };
+    assert_eq!(flood(TWO, "a", "red"), expected(&[(b, 100)], false));
+    assert_eq!(flood(TWO, "b", "red").map(|flood| flood.peers), Some([(a, 100)].into()));
+    // Nobody else has a container of it.
+    assert_eq!(flood(TWO, "b", "blue").map(|flood| flood.peers), Some(BTreeMap::new()));
+    for alone in ["vni = 100\nencapsulation = ['mplsoudp']", "vni = 100\nencapsulation = ['mplsogre', 'mplsoudp']"] {
+        assert_eq!(flood(&TWO.replace("vni = 100", alone), "a", "red"), expected(&[], false));
+    }
+    let without = TWO.replace("mtu = 1400", "encapsulations = ['mplsoudp']");
+    assert_eq!(flood(&without, "a", "red"), expected(&[], false));
+    let unknown = TWO.replace("vni = 100", "vni = 100\nflood_unknown_unicast = true");
+    assert_eq!(flood(&unknown, "a", "red"), expected(&[(b, 100)], true));
+    assert_eq!(flood(&TWO.replace("vni = 100", "vni = 100\nbroadcast = false"), "a", "red"), None);
+}
+
+#[test]
+fn more_members_than_frames_are_copied_to_are_refused_or_noted() {
+    let one = |number: usize| {
+        let (high, low) = (number / 256, number % 256);
+        format!(
+            "[[interface]]\nname = 'm{number}'\nnode = 'a'\nnetwork = 'red'\ndevice = 'w{number}'\naddresses = ['10.1.{high}.{low}']\n"
+        )
+    };
+    let many: String = (20..20 + MOST_MEMBERS - 1).map(one).collect();
+    let text = TWO.replace("10.1.0.0/24", "10.1.0.0/16") + &many;
+    let error = Settings::parse("vrouter.toml", &text).unwrap_err().to_string();
+    assert!(error.contains("has 512 interfaces on node 'a' and 1 other nodes"), "{error}");
+    assert!(error.contains("broadcast = false"), "{error}");
+    parse(&text.replace("vni = 100", "vni = 100\nbroadcast = false"));
+    // Without the other node they are as many as may be; who is learned then is left out.
+    let text = text.replace("vni = 100", "vni = 100\nencapsulation = ['mplsoudp']");
+    let mut settings = parse(&text);
+    let network = settings.networks.get_mut("red").unwrap();
+    network.encapsulation.push(Encapsulation::Vxlan);
+    let mut numbers = Numbers::default();
+    let compiled = compile(&settings, "a", &site(&settings, "a"), &table(&settings, "a"), &mut numbers).unwrap();
+    assert!(compiled.notes.iter().any(|note| note.contains("of 513 interfaces here and other nodes 512 get")));
+    compiled.config.validate().unwrap();
 }
 
 #[test]

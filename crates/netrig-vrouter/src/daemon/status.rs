@@ -103,6 +103,7 @@ impl Engine {
     ) -> anyhow::Result<Option<InterfaceEntry>> {
         let Some(interface) = self.settings.interfaces.get(name) else { return Ok(None) };
         let Traffic { in_packets, in_bytes, out_packets, out_bytes, .. } = traffic;
+        let copied = self.router.copied(number)?;
         let present = self.compiled.config.interfaces.get(&number);
         Ok(Some(InterfaceEntry {
             number,
@@ -129,6 +130,8 @@ impl Engine {
             in_bytes,
             out_packets,
             out_bytes,
+            flooded_frames: copied.frames,
+            flooded_copies: copied.copies,
             drops: drops
                 .iter()
                 .filter(|(_, count)| *count > 0)
@@ -202,7 +205,9 @@ impl Engine {
         let all = self.router.next_hops();
         let mut references: BTreeMap<u32, u32> = BTreeMap::new();
         let of_ways = all.iter().flat_map(|(_, leads)| match leads {
-            datapath::Leads::Ecmp(ways) => ways.iter().map(|way| way.next_hop).collect(),
+            datapath::Leads::Ecmp(ways) | datapath::Leads::Flood { ways, .. } => {
+                ways.iter().map(|way| way.next_hop).collect()
+            }
             _ => Vec::new(),
         });
         let routes = self.router.routes().into_iter().map(|(_, _, way)| way.next_hop);
@@ -242,6 +247,10 @@ impl Engine {
             datapath::Leads::Gateway => Leads::Gateway,
             datapath::Leads::Vrf(vrf) => Leads::Vrf(*vrf),
             datapath::Leads::Ecmp(ways) => Leads::Ecmp(ways.iter().map(|way| Way::from(*way)).collect()),
+            datapath::Leads::Flood { ways, unknown_unicast } => Leads::Flood {
+                ways: ways.iter().map(|way| Way::from(*way)).collect(),
+                unknown_unicast: *unknown_unicast,
+            },
         }
     }
 

@@ -128,6 +128,8 @@ impl Engine {
 
     fn packet_out(&self, outcome: &Outcome) -> Option<PacketOut> {
         match outcome.out? {
+            // Each goes its own way.
+            Out::Pieces { .. } => None,
             Out::Interface(number) => {
                 let device = self.interface_name(number).and_then(|name| self.found.devices.get(name).cloned());
                 PacketOut::of(&outcome.frame, device)
@@ -141,6 +143,10 @@ impl Engine {
 
     fn way_out(&self, out: Out) -> Option<String> {
         match out {
+            Out::Pieces { count, eights } => {
+                let bytes = 8 * u32::from(eights);
+                Some(format!("is cut into {count} pieces of up to {bytes} bytes, which go the same way each by itself"))
+            }
             Out::Interface(number) => Some(format!("goes to {}", self.hop(&NextHop::Interface(number)))),
             Out::Tunnel(tunnel) => {
                 let peer = self.compiled.config.underlay.as_ref()?.peers.get(&tunnel.peer)?;

@@ -87,7 +87,7 @@ fn next_hop(fields: &mut Fields, status: &Status, number: u32, label: u32, side:
             let ways: Vec<String> = ways.iter().map(|way| way.next_hop.to_string()).collect();
             fields.more(format!("ECMP: {}", ways.join(", ")));
         }
-        Leads::Discard | Leads::Gateway | Leads::Vrf(_) => {}
+        Leads::Discard | Leads::Gateway | Leads::Vrf(_) | Leads::Flood { .. } => {}
     }
 }
 

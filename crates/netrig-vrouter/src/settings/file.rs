@@ -100,7 +100,8 @@ pub(super) struct NetworkFile {
     pub export_targets: Option<Targets>,
     #[serde(default)]
     pub fat_flows: Vec<Spanned<FatFlowFile>>,
-    pub broadcast: NotBuilt,
+    pub broadcast: Option<Spanned<bool>>,
+    pub flood_unknown_unicast: Option<Spanned<bool>>,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
 }

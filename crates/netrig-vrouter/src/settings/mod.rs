@@ -104,6 +104,10 @@ pub struct Network {
     pub encapsulation: Vec<Encapsulation>,
     /// In the order in which their rules are looked through.
     pub policies: Vec<String>,
+    /// Whether frames to all and to groups reach all of its containers.
+    pub broadcast: bool,
+    /// Whether frames to MAC addresses that nobody has do.
+    pub flood_unknown_unicast: bool,
     /// Networks that its containers can reach, and whose containers can reach it.
     pub connected: BTreeSet<String>,
     /// Prefixes behind interfaces of it, by the names of these.

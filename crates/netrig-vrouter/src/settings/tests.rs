@@ -228,7 +228,11 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         // Not built.
         ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not built", "remove this key"),
         (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not built", "remove"),
-        (network("subnets = ['10.3.0.0/24']\nbroadcast = true"), "33: copying frames to all is not built", "remove"),
+        (
+            network("subnets = ['10.3.0.0/24']\nbroadcast = false\nflood_unknown_unicast = true"),
+            "34: network 'green' copies frames to unknown addresses to all, and none to all",
+            "remove broadcast = false",
+        ),
         // Fat flows.
         (fat("protocol = 'icmp', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),
         (fat("protocol = 'any', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),

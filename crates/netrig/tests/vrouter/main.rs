@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod bgp;
+mod flood;
 mod lab;
 mod watched;
 #[path = "../machine/world.rs"]
@@ -88,6 +89,11 @@ fn containers_of_two_nodes_talk_under_a_policy_that_changes() {
         lab.plug_web();
         exchange(&mut lab.connect());
     });
+}
+
+#[test]
+fn frames_to_all_reach_all_of_a_network() {
+    with_lab(flood::frames_to_all);
 }
 
 #[test]

@@ -10,9 +10,14 @@
 /* To the programs of others behind this one, and then to the host (linux/bpf.h, Linux 6.6). */
 #define TCX_NEXT -1
 
+static always_inline struct traffic *traffic_of(__u32 interface)
+{
+	return bpf_map_lookup_elem(&traffic, &interface);
+}
+
 static always_inline struct traffic *count_in(__u32 interface, __u32 bytes)
 {
-	struct traffic *t = bpf_map_lookup_elem(&traffic, &interface);
+	struct traffic *t = traffic_of(interface);
 
 	if (t) {
 		t->in_packets++;
@@ -23,7 +28,7 @@ static always_inline struct traffic *count_in(__u32 interface, __u32 bytes)
 
 static always_inline struct traffic *count_out(__u32 interface, __u32 bytes)
 {
-	struct traffic *t = bpf_map_lookup_elem(&traffic, &interface);
+	struct traffic *t = traffic_of(interface);
 
 	if (t) {
 		t->out_packets++;
@@ -48,7 +53,7 @@ static always_inline void count_hop(struct traffic *t, const struct packet *p, _
 static __attribute__((noinline)) int drop(const struct packet *p, __u32 interface, __u32 reason)
 {
 	__u32 key, zero = 0, *turn;
-	struct traffic *t = bpf_map_lookup_elem(&traffic, &interface);
+	struct traffic *t = traffic_of(interface);
 	struct dropped *d;
 	__u64 *count;
 

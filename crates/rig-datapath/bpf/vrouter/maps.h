@@ -46,6 +46,14 @@ struct {
 	__type(value, struct ways);
 } ways SEC(".maps");
 
+/* Of next hops that lead to all of a network, by their `number`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct members);
+} members SEC(".maps");
+
 /* Routes to single addresses, which are nearly all. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -92,7 +100,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct peer);
 } peers SEC(".maps");
 
 struct {
@@ -185,6 +193,29 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } told SEC(".maps");
+
+/* Frames to all, by the interface that they came from; 0 for tunnels. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct copied);
+} copied SEC(".maps");
+
+/* When each interface could have one more frame copied, and all tunnels together one of each network's members; as `told`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} copying SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} copying_in SEC(".maps");
 
 /* By interface and reason; those of no interface are of interface 0. */
 struct {

@@ -13,6 +13,8 @@
 #define MAX_RULES (64 * RULE_WORDS)
 #define MAX_LISTS 2
 #define MAX_WAYS 64
+/* Of a network, here and elsewhere, whom frames to all are copied to. */
+#define MAX_MEMBERS 512
 /* Of a prefix's length: the number of its VRF comes first, with a bit for IPv4, whose addresses are in no prefix of IPv6. */
 #define VRF_BITS 32
 #define OF_IPV4 (1U << 31)
@@ -58,6 +60,7 @@ enum next_hop_kind {
 	TO_GATEWAY = 3,
 	TO_VRF = 4,
 	TO_ONE = 5,
+	TO_ALL = 6,
 };
 
 enum encapsulation { MPLS_OVER_UDP = 1, MPLS_OVER_GRE = 2, VXLAN = 3 };
@@ -65,13 +68,17 @@ enum encapsulation { MPLS_OVER_UDP = 1, MPLS_OVER_GRE = 2, VXLAN = 3 };
 struct next_hop {
 	__u8 kind;
 	__u8 encapsulation;
-	/* Of a tunnel: the largest inner IP packet, bytes. */
+	/* Of a tunnel: the largest inner IP packet, bytes. Of several ways, and of all: how many. */
 	__u16 mtu;
 	/* The kernel's number of the interface that packets leave by. */
 	__u32 ifindex;
-	/* Of an interface: its own number. Of a VRF: the table's. Of several ways: how many. */
+	/* Of an interface: its own number. Of a VRF: the table's. Of several ways, and of all: where these are. */
 	__u32 number;
-	__u32 source, destination, gateway;
+	/* Of all: how many of them are here, and come first. */
+	__u32 source;
+	/* Of all: whether frames to addresses that nobody has go there, too. */
+	__u32 destination;
+	__u32 gateway;
 	/* Of an interface: the container's. Of a tunnel with an inner Ethernet header: its destination. */
 	__u8 mac[6];
 	__u16 pad;
@@ -83,6 +90,19 @@ struct ways {
 	struct route way[MAX_WAYS];
 };
 _Static_assert(sizeof(struct ways) == 512, "");
+
+/* Whom frames to all go to: interfaces here, then tunnels of VXLAN. */
+struct members {
+	struct route to[MAX_MEMBERS];
+};
+_Static_assert(sizeof(struct members) == 4096, "");
+
+/* Another router: where the next hop to it is. */
+struct peer {
+	__u32 ifindex;
+	__be32 gateway;
+};
+_Static_assert(sizeof(struct peer) == 8, "");
 
 enum interface_flag {
 	/* What it sends and receives is held against lists, and is of flows. */
@@ -274,6 +294,11 @@ struct mirrored {
 	__u64 packets, bytes;
 	/* That do not have all of the packet; that could not be made. */
 	__u64 cut, failed;
+};
+
+/* Frames to all that came from an interface, and what they were copied to. */
+struct copied {
+	__u64 frames, copies;
 };
 
 struct dropped {

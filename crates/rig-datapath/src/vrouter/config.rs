@@ -20,6 +20,8 @@ pub const MOST_RULES: usize = 1024;
 pub const MOST_LISTS: usize = 2;
 /// Ways of one ECMP next hop.
 pub const MOST_WAYS: usize = 64;
+/// Members of a network that frames to all are copied to: interfaces of this node, and other nodes.
+pub const MOST_MEMBERS: usize = 512;
 /// MPLS labels below are reserved (RFC 3032, 2.1).
 pub const FIRST_LABEL: u32 = 16;
 /// Of 20 bits.
@@ -106,8 +108,21 @@ pub struct Peer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vrf {
     pub routes: BTreeMap<IpNet, NextHop>,
-    /// Frames to these addresses are bridged; those to all, and to others, are dropped.
+    /// Frames to these addresses are bridged.
     pub macs: BTreeMap<Mac, NextHop>,
+    /// Who gets frames to all; without it they are dropped.
+    pub flood: Option<Flood>,
+}
+
+/// Who gets a network's frames to all and to groups: all but who sent it. What came by a tunnel goes to this node's alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Flood {
+    /// Interfaces of this node, by their numbers.
+    pub members: BTreeSet<u32>,
+    /// Other routers, each with the VXLAN network identifier that it has given the network.
+    pub peers: BTreeMap<Ipv4Addr, u32>,
+    /// Frames to addresses that nobody has are such, too.
+    pub unknown_unicast: bool,
 }
 
 /// Where packets go.
@@ -349,7 +364,13 @@ impl Config {
                 self.check(next_hop, || format!("VRF {number}, {prefix}"))?;
             }
             for (mac, next_hop) in &vrf.macs {
+                if mac.is_multicast() {
+                    return wrong(format!("VRF {number}: {mac} is a group's, and is nobody's alone"));
+                }
                 self.check(next_hop, || format!("VRF {number}, {mac}"))?;
+            }
+            if let Some(flood) = &vrf.flood {
+                self.check_flood(*number, flood)?;
             }
         }
         for (label, next_hop) in &self.labels {
@@ -368,6 +389,22 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    fn check_flood(&self, number: u32, flood: &Flood) -> Result<(), ConfigError> {
+        let wrong = |what: String| Err(ConfigError::Vrouter(format!("VRF {number}, frames to all: {what}")));
+        let members = flood.members.len() + flood.peers.len();
+        if members > MOST_MEMBERS {
+            return wrong(format!("{members} members, and {MOST_MEMBERS} are the most"));
+        }
+        let is_in = |member: &u32| self.interfaces.get(member).is_some_and(|interface| interface.vrf == number);
+        if let Some(other) = flood.members.iter().find(|member| !is_in(member)) {
+            return wrong(format!("interface {other} is not in it"));
+        }
+        flood
+            .peers
+            .iter()
+            .try_for_each(|(peer, vni)| self.check(&flood_tunnel(*peer, *vni), || format!("VRF {number}")))
     }
 
     fn check(&self, next_hop: &NextHop, of: impl Fn() -> String + Copy) -> Result<(), ConfigError> {
@@ -400,4 +437,9 @@ impl Config {
             }
         }
     }
+}
+
+/// The tunnel by which frames to all go to another router.
+pub(super) fn flood_tunnel(peer: Ipv4Addr, vni: u32) -> NextHop {
+    NextHop::Tunnel(Tunnel { peer, encapsulation: Encapsulation::Vxlan, label: vni, mac: Mac::default() })
 }

@@ -16,13 +16,15 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::Error;
 use crate::maps::Map;
 
-use super::config::{Analyser, Config, Encapsulation, Interface, NextHop, Peer, Policy, Service, Vni, Vrf};
+use super::config::{
+    Analyser, Config, Encapsulation, Flood, Interface, NextHop, Peer, Policy, Service, Vni, Vrf, flood_tunnel,
+};
 use super::keep::Links;
 use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
 use super::shape::{
-    self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4,
+    self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4,
 };
 use super::sizes::Sizes;
 use super::spans::{Span, Spans};
@@ -68,7 +70,7 @@ pub(super) struct Known {
     pub(super) vrfs: BTreeMap<u32, Arc<Table>>,
     pub(super) labels: BTreeMap<u32, u32>,
     pub(super) vnis: BTreeMap<u32, u32>,
-    pub(super) peers: BTreeSet<Ipv4Addr>,
+    pub(super) peers: BTreeMap<Ipv4Addr, shape::Peer>,
     pub(super) interfaces: BTreeMap<u32, shape::Interface>,
     /// Interfaces that tunnels go over.
     pub(super) underlay: BTreeSet<u32>,
@@ -86,6 +88,7 @@ pub(super) struct Table {
     /// Numbers of all next hops that these lead to, and of those which lead to several.
     hops: Vec<u32>,
     ways: Vec<u32>,
+    floods: Vec<u32>,
 }
 
 /// A next hop in a table: itself, or the ways that it leads to.
@@ -93,6 +96,15 @@ pub(super) struct Table {
 pub(super) enum Hop {
     Itself(Vec<u8>),
     Several(Vec<(u32, u32)>),
+    All(Members),
+}
+
+/// Who gets frames to all: those of this node, of which there are `here`, come first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Members {
+    pub(super) ways: Vec<(u32, u32)>,
+    pub(super) here: u32,
+    pub(super) unknown_unicast: bool,
 }
 
 /// Which numbers stand for what.
@@ -100,6 +112,7 @@ pub(super) enum Hop {
 pub(super) struct Allotted {
     pub(super) hops: Numbers<Hop>,
     ways: Numbers<Vec<(u32, u32)>>,
+    floods: Numbers<Members>,
     /// By the number that the configuration has for a list and what it says.
     lists: BTreeMap<u32, Placed>,
     list_numbers: Spans,
@@ -137,6 +150,7 @@ impl Router {
         let numbers = Allotted {
             hops: Numbers::new("next hops", 1, sizes.next_hops),
             ways: Numbers::new("next hops with several ways", 0, sizes.ways),
+            floods: Numbers::new("networks with frames to all", 0, sizes.floods),
             lists: BTreeMap::new(),
             list_numbers: Spans::new("lists of rules", sizes.lists),
             cuts: Spans::new("ranges of addresses", sizes.cuts),
@@ -175,6 +189,7 @@ impl Router {
         config.validate_but(|vrf| unchanged.contains(&vrf))?;
         self.numbers.hops.begin();
         self.numbers.ways.begin();
+        self.numbers.floods.begin();
         let new_lists = self.place_lists(config)?;
         let mut lists: BTreeMap<u32, u32> =
             self.numbers.lists.iter().map(|(number, placed)| (*number, placed.number.first)).collect();
@@ -216,12 +231,7 @@ impl Router {
                 tables.labels.set(label, number)?;
             }
         }
-        for peer in before.peers.difference(&known.peers) {
-            tables.peers.remove(&v4(*peer))?;
-        }
-        for peer in known.peers.difference(&before.peers) {
-            tables.peers.set(&v4(*peer), &1_u32)?;
-        }
+        write(&tables.peers, &before.peers, &known.peers, |peer| v4(*peer))?;
         for number in before.analysers.keys().filter(|number| !known.analysers.contains_key(number)) {
             tables.analysers.set(&u32::from(*number), &shape::Analyser::default())?;
         }
@@ -259,6 +269,7 @@ impl Router {
             self.tables.next_hops.set(&number, &shape::NextHop::default())?;
         }
         self.numbers.ways.release();
+        self.numbers.floods.release();
         Ok(())
     }
 
@@ -351,6 +362,7 @@ impl Router {
                 Some(known) => {
                     self.numbers.hops.keep(&known.hops);
                     self.numbers.ways.keep(&known.ways);
+                    self.numbers.floods.keep(&known.floods);
                     Arc::clone(known)
                 }
                 None => Arc::new(self.table(config, table)?),
@@ -368,7 +380,8 @@ impl Router {
             known.vnis.insert(*vni, self.route(config, &next_hop)?.next_hop);
         }
         if let Some(underlay) = &config.underlay {
-            known.peers = underlay.peers.keys().copied().collect();
+            let peer = |peer: &Peer| shape::Peer { ifindex: peer.interface, gateway: v4(peer.gateway) };
+            known.peers = underlay.peers.iter().map(|(address, known)| (*address, peer(known))).collect();
             known.underlay = underlay.peers.values().map(|peer| peer.interface).collect();
         }
         known.analysers = config.analysers.iter().map(|(number, analyser)| (*number, described(analyser))).collect();
@@ -395,6 +408,7 @@ impl Router {
         let mut table = Table::default();
         self.numbers.hops.lately();
         self.numbers.ways.lately();
+        self.numbers.floods.lately();
         for (prefix, next_hop) in &vrf.routes {
             let route = self.route(config, next_hop)?;
             match prefix.prefix_len() == prefix.max_prefix_len() {
@@ -405,7 +419,11 @@ impl Router {
         for (mac, next_hop) in &vrf.macs {
             table.macs.insert(*mac, self.route(config, next_hop)?);
         }
+        if let Some(flood) = &vrf.flood {
+            table.macs.insert(Mac::BROADCAST, self.all_of(config, flood)?);
+        }
         (table.hops, table.ways) = (self.numbers.hops.lately(), self.numbers.ways.lately());
+        table.floods = self.numbers.floods.lately();
         Ok(table)
     }
 
@@ -440,6 +458,28 @@ impl Router {
             self.tables.next_hops.set(&number, &hop)?;
         }
         Ok(Route { next_hop: number, label })
+    }
+
+    fn all_of(&mut self, config: &Config, flood: &Flood) -> Result<Route, Error> {
+        let here = flood.members.iter().map(|member| NextHop::Interface(*member));
+        let all = here.chain(flood.peers.iter().map(|(peer, vni)| flood_tunnel(*peer, *vni)));
+        let routes = all.map(|member| self.route(config, &member)).collect::<Result<Vec<_>, _>>()?;
+        let (here, count) = (flood.members.len() as u32, routes.len() as u16);
+        let ways = routes.iter().map(|route| (route.next_hop, route.label)).collect();
+        let members = Members { ways, here, unknown_unicast: flood.unknown_unicast };
+        let (place, is_new) = self.numbers.floods.want(&members)?;
+        if is_new {
+            let mut value = [Route::default(); MAX_MEMBERS];
+            value.iter_mut().zip(&routes).for_each(|(to, from)| *to = *from);
+            self.tables.members.set(&place, &value)?;
+        }
+        let (number, is_new) = self.numbers.hops.want(&Hop::All(members))?;
+        if is_new {
+            let unknown = u32::from(flood.unknown_unicast);
+            let hop = shape::NextHop { kind: kind::TO_ALL, mtu: count, number: place, ..shape::NextHop::default() };
+            self.tables.next_hops.set(&number, &shape::NextHop { source: here, destination: unknown, ..hop })?;
+        }
+        Ok(Route { next_hop: number, label: 0 })
     }
 
     fn several(&mut self, config: &Config, all: &[NextHop]) -> Result<Route, Error> {

@@ -20,12 +20,13 @@ use super::shape::Control;
 use super::sizes::Sizes;
 
 /// Tables that are gone on with.
-pub(super) const KEPT: [&str; 11] = [
+pub(super) const KEPT: [&str; 12] = [
     "flows",
     "begun",
     "ended",
     "fragments",
     "traffic",
+    "copied",
     "drops",
     "dropped",
     "drop_turns",

@@ -33,6 +33,7 @@ pub(super) struct Tables {
     pub(super) interfaces: Map,
     pub(super) next_hops: Map,
     pub(super) ways: Map,
+    pub(super) members: Map,
     pub(super) hosts: Map,
     pub(super) prefixes: Map,
     pub(super) macs: Map,
@@ -50,6 +51,7 @@ pub(super) struct Tables {
     pub(super) begun: Map,
     pub(super) ended: Map,
     pub(super) traffic: Map,
+    pub(super) copied: Map,
     pub(super) drops: Map,
     pub(super) dropped: Map,
     pub(super) analysers: Map,
@@ -70,12 +72,13 @@ impl Tables {
             interfaces: map("interfaces", size_of::<shape::Interface>())?,
             next_hops: map("next_hops", size_of::<shape::NextHop>())?,
             ways: map("ways", size_of::<shape::Ways>())?,
+            members: map("members", size_of::<shape::Members>())?,
             hosts: map("hosts", size_of::<shape::Route>())?,
             prefixes: map("prefixes", size_of::<shape::Route>())?,
             macs: map("macs", size_of::<shape::Route>())?,
             labels: map("labels", number)?,
             vnis: map("vnis", number)?,
-            peers: map("peers", number)?,
+            peers: map("peers", size_of::<shape::Peer>())?,
             lists: map("lists", size_of::<shape::List>())?,
             cuts: map("cuts", size_of::<shape::Cut>())?,
             bounds: map("bounds", size_of::<shape::Bound>())?,
@@ -87,6 +90,7 @@ impl Tables {
             begun: map("begun", size_of::<u64>())?,
             ended: map("ended", size_of::<u64>())?,
             traffic: map("traffic", size_of::<shape::Traffic>())?,
+            copied: map("copied", size_of::<shape::Copied>())?,
             drops: map("drops", size_of::<u64>())?,
             dropped: map("dropped", size_of::<shape::Dropped>())?,
             analysers: map("analysers", size_of::<shape::Analyser>())?,
@@ -103,10 +107,13 @@ impl Tables {
 fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
-        "interfaces" | "begun" | "ended" | "told" | "log_turns" | "traffic" => sizes.interfaces + 1,
+        "interfaces" | "begun" | "ended" | "told" | "log_turns" | "traffic" | "copied" | "copying" => {
+            sizes.interfaces + 1
+        }
         "drops" => (sizes.interfaces + 1) * REASONS,
         "next_hops" => sizes.next_hops,
         "ways" => sizes.ways,
+        "members" | "copying_in" => sizes.floods,
         "hosts" => sizes.hosts,
         "prefixes" => sizes.prefixes,
         "macs" => sizes.macs,

@@ -13,6 +13,7 @@ use super::config::Service;
 pub(crate) const RULE_WORDS: usize = 16;
 pub(crate) const MAX_LISTS: usize = 2;
 pub(crate) const MAX_WAYS: usize = 64;
+pub(crate) const MAX_MEMBERS: usize = 512;
 const VRF_BITS: u32 = 32;
 /// Of the number of a VRF, before prefixes of IPv4.
 const OF_IPV4: u32 = 1 << 31;
@@ -32,6 +33,7 @@ pub(crate) mod kind {
     pub(crate) const TO_GATEWAY: u8 = 3;
     pub(crate) const TO_VRF: u8 = 4;
     pub(crate) const TO_ONE: u8 = 5;
+    pub(crate) const TO_ALL: u8 = 6;
 }
 
 /// Of `flags` of an interface.
@@ -87,6 +89,16 @@ plain! {
         gateway: u32,
         mac: [u8; 6],
         pad: u16,
+    }
+
+    pub(crate) struct Peer: 8 {
+        ifindex: u32,
+        gateway: u32,
+    }
+
+    pub(crate) struct Copied: 16 {
+        frames: u64,
+        copies: u64,
     }
 
     pub(crate) struct Interface: 80 {
@@ -247,6 +259,7 @@ plain! {
 /// Rules that match, the first in the lowest bit of the first word.
 pub(crate) type Row = [u64; RULE_WORDS];
 pub(crate) type Ways = [Route; MAX_WAYS];
+pub(crate) type Members = [Route; MAX_MEMBERS];
 
 /// An IPv4 address as it stands in a packet.
 pub(crate) fn v4(address: Ipv4Addr) -> u32 {

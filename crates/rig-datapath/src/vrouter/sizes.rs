@@ -5,11 +5,13 @@ use crate::Error;
 /// Elements of the vRouter's tables, which are made when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// Containers' interfaces, up to 2^24 - 1; 828 bytes each, and 744 more for each CPU.
+    /// Containers' interfaces, up to 2^24 - 1; 828 bytes each, and 760 more for each CPU.
     pub interfaces: u32,
     pub next_hops: u32,
     /// Next hops with several ways.
     pub ways: u32,
+    /// Networks whose frames to all are copied, 4,104 bytes each; twice as many as there are at a time, as of lists.
+    pub floods: u32,
     /// Routes to single addresses; memory is taken as they come.
     pub hosts: u32,
     /// Other routes; memory is taken as they come.
@@ -42,6 +44,7 @@ impl Default for Sizes {
             interfaces: 1024,
             next_hops: 8192,
             ways: 256,
+            floods: 256,
             hosts: 1 << 20,
             prefixes: 1 << 16,
             macs: 1 << 16,
@@ -64,6 +67,7 @@ impl Sizes {
             ("interfaces", self.interfaces),
             ("next hops", self.next_hops),
             ("next hops with several ways", self.ways),
+            ("networks with frames to all", self.floods),
             ("routes to addresses", self.hosts),
             ("routes", self.prefixes),
             ("MAC addresses", self.macs),

@@ -96,6 +96,14 @@ pub struct Mirrored {
     pub failed: u64,
 }
 
+/// Frames to all and to groups that came from an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Copied {
+    pub frames: u64,
+    /// That they have become, to interfaces and into tunnels.
+    pub copies: u64,
+}
+
 /// One direction of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
@@ -191,6 +199,15 @@ impl Router {
             bytes: sum.bytes + one.bytes,
             cut: sum.cut + one.cut,
             failed: sum.failed + one.failed,
+        }))
+    }
+
+    /// Of an interface, by its number; 0 for what came by tunnels.
+    pub fn copied(&self, interface: u32) -> Result<Copied, Error> {
+        let counts = self.tables.copied.per_cpu::<shape::Copied>(interface)?;
+        Ok(counts.iter().fold(Copied::default(), |sum, one| Copied {
+            frames: sum.frames + one.frames,
+            copies: sum.copies + one.copies,
         }))
     }
 
@@ -313,6 +330,7 @@ impl Router {
             self.tables.ended.set(&interface, &0_u64)?;
             self.tables.traffic.set_all_cpus(interface, &shape::Traffic::default())?;
             self.tables.log_turns.set(&interface, &0_u64)?;
+            self.tables.copied.set_all_cpus(interface, &shape::Copied::default())?;
             for reason in Reason::ALL {
                 self.tables.drops.set_all_cpus(interface * REASONS + reason.number(), &0_u64)?;
             }

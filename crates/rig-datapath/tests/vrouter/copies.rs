@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_datapath::vrouter::model::{Copy, Model};
-use rig_datapath::vrouter::{Analyser, Mirrored, Encapsulation, Peer, ROUTER_MAC, Side, Verdict};
+use rig_datapath::vrouter::{Analyser, Encapsulation, Mirrored, Peer, ROUTER_MAC, Side, Verdict};
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use rig_datapath::vrouter::{
-    Config, Encapsulation, Interface, NextHop, Peer, Policy, ROUTER_MAC, Router, Sizes, Tunnel, Underlay, Vni, Vrf,
+    Config, Encapsulation, Flood, Interface, NextHop, Peer, Policy, ROUTER_MAC, Router, Sizes, Tunnel, Underlay, Vni,
+    Vrf,
 };
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -42,6 +43,7 @@ pub fn small() -> Sizes {
         peers: 8,
         lists: 16,
         cuts: 4096,
+        floods: 8,
         bounds: 4096,
         rows: 4096,
         alsos: 1024,
@@ -213,6 +215,15 @@ impl Node {
         inside.set_up("lo").unwrap();
         run(&ns, "route add default via 10.7.0.1");
         self.containers.push(ns);
+    }
+
+    /// Frames to all of its network go to its containers, and to these nodes.
+    pub fn flood(&mut self, peers: &[usize], unknown_unicast: bool) {
+        let members = self.config.interfaces.keys().copied().collect();
+        let peers = peers.iter().map(|node| (underlay_of(*node), VNI)).collect();
+        let vrf = self.config.vrfs.get_mut(&VRF).unwrap();
+        Arc::make_mut(vrf).flood = Some(Flood { members, peers, unknown_unicast });
+        self.apply();
     }
 
     pub fn apply(&mut self) {

@@ -6,6 +6,7 @@ mod captures;
 mod cases;
 mod copies;
 mod differential;
+mod flood;
 #[path = "../balancer/frames.rs"]
 #[allow(dead_code, reason = "the balancer's tests need more of them")]
 mod frames;

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use rig_datapath::vrouter::{
-    Action, Also, Analyser, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Service,
-    Tunnel, Underlay, Vni, Vrf,
+    Action, Also, Analyser, Config, Encapsulation, Flood, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule,
+    Service, Tunnel, Underlay, Vni, Vrf,
 };
 
 use crate::bytes::{address, mac};
@@ -92,13 +92,17 @@ pub fn config() -> impl Strategy<Value = Config> {
         prop::collection::vec((1_u32..3, policy(), any::<bool>(), analyser(0.1), fat()), INTERFACES as usize);
     let elsewhere = prop::collection::vec(tunnel(), 4);
     let more = prop::collection::vec((1_u32..4, prefix(), next_hop()), 0..8);
-    let macs = prop::collection::vec((1_u32..3, 0_u8..12, next_hop()), 0..3);
+    // Of one only.
+    let some_mac = (0_u8..12).prop_filter("a group's", |of| !mac(*of).is_multicast());
+    let macs = prop::collection::vec((1_u32..3, some_mac, next_hop()), 0..3);
+    let flood = (any::<bool>(), prop::collection::btree_map(1_usize..3, 4242_u32..4244, 0..3));
+    let floods = prop::collection::vec(prop_oneof![1 => Just(None), 4 => flood.prop_map(Some)], 3);
     let lists = prop::collection::vec(list(), 3);
     let anycast = prop::collection::vec(way(), 2..4);
     let labels = prop::collection::vec(next_hop(), 6);
     let mtu = prop::sample::select(vec![1500_u16, 1500, 600, 1430]);
-    (interfaces, elsewhere, more, macs, lists, anycast, labels, mtu).prop_map(
-        |(interfaces, elsewhere, more, macs, lists, anycast, labels, mtu)| {
+    (interfaces, elsewhere, more, (macs, floods), lists, anycast, labels, mtu).prop_map(
+        |(interfaces, elsewhere, more, (macs, floods), lists, anycast, labels, mtu)| {
             let mut vrfs: BTreeMap<u32, Vrf> = (1..4).map(|vrf| (vrf, Vrf::default())).collect();
             for (number, table) in &mut vrfs {
                 for is_v6 in [false, true] {
@@ -118,6 +122,12 @@ pub fn config() -> impl Strategy<Value = Config> {
                         table.macs.insert(mac(interface as u8), NextHop::Interface(interface));
                     }
                 }
+            }
+            for ((number, table), flood) in vrfs.iter_mut().zip(floods) {
+                let Some((unknown_unicast, peers)) = flood else { continue };
+                let members = (1..).zip(&interfaces).filter(|(_, (vrf, ..))| vrf == number).map(|(member, _)| member);
+                let peers = peers.into_iter().map(|(peer, vni)| (underlay_of(peer), vni)).collect();
+                table.flood = Some(Flood { members: members.collect(), peers, unknown_unicast });
             }
             for (vrf, prefix, hop) in more {
                 vrfs.entry(vrf).or_default().routes.insert(prefix, hop);

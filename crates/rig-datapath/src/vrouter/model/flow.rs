@@ -119,7 +119,7 @@ fn decided(list: &List, remote: IpAddr, protocol: u8, port: u16) -> (Option<usiz
 }
 
 /// Whether a connection may be: by what the interface that begins it may send, and the other may receive, where they are here.
-fn is_let_through(
+pub(super) fn is_let_through(
     config: &Config,
     tuple: &Tuple,
     icmp: u8,
@@ -280,8 +280,16 @@ impl Flows {
         (is(&answers, false) && p.tcp_flags & (SYN | ACK) != SYN).then_some(answers)
     }
 
+    /// A packet that has been cut is none of its flow's: its pieces are.
+    pub(super) fn uncount(&mut self, p: &Packet, interface: u32) {
+        if let Some(flow) = self.all.get_mut(&Key { interface, tuple: p.tuple }) {
+            flow.packets -= 1;
+            flow.bytes -= p.length as u64;
+        }
+    }
+
     /// A piece behind the first has its ports from that one (RFC 791, 3.2), which has come before.
-    fn join_pieces(&mut self, p: &mut Packet, interface: u32) -> Result<(), Reason> {
+    pub(super) fn join_pieces(&mut self, p: &mut Packet, interface: u32) -> Result<(), Reason> {
         let Some(fragment) = p.fragment else { return Ok(()) };
         let whose = (Key { interface, tuple: p.tuple.without_ports() }, fragment.identification);
         if fragment.later {

@@ -64,7 +64,7 @@ mod tests {
         };
         let vrf = |routes: &[(&str, NextHop)]| {
             let routes = routes.iter().map(|(prefix, to)| (prefix.parse().unwrap(), to.clone())).collect();
-            Arc::new(Vrf { routes, macs: BTreeMap::new() })
+            Arc::new(Vrf { routes, ..Vrf::default() })
         };
         let rule =
             |ports, action| Rule { protocol: Some(TCP), ports, remote: BTreeSet::new(), action, also: Also::default() };
