@@ -9,7 +9,7 @@ use rig_cli::streams::print;
 
 use crate::bgp::{announced, probe};
 use crate::daemon::finder::Finder;
-use crate::settings::{Assigned, Interface, Place, Settings};
+use crate::settings::{Analyser, Assigned, Interface, Place, Settings};
 
 /// Of all nodes; or of one, which this network namespace is taken for.
 pub(crate) fn check(file: &Path, node: Option<&str>) -> Result<Exit, Failure> {
@@ -64,6 +64,10 @@ pub(crate) fn would_do(settings: &Settings, name: &str) -> String {
             let groups: Vec<&str> = interface.security_groups.iter().map(String::as_str).collect();
             line(format!("  security groups {}", groups.join(", ")));
         }
+    }
+    for (name, analyser) in &settings.analysers {
+        let Analyser { address, port, vni } = analyser;
+        line(format!("analyser {name}: copies in VXLAN to {address}, UDP port {port}, VNI {vni}"));
     }
     for (name, is_local) in settings.networks_of(name) {
         let Some(network) = settings.networks.get(name) else { continue };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rig_cli::ask::{self, NoAnswer};
 use rig_cli::exit::{Exit, Failure};
 
-use crate::message::{FlowEntry, FlowFilter, Reply, Request, Status, Table, Trace, Traced, Wanted};
+use crate::message::{FlowEntry, FlowFilter, Log, Reply, Request, Status, Table, Trace, Traced, Wanted};
 use crate::place::Place;
 
 /// Why there is no answer.
@@ -94,6 +94,14 @@ impl Asked {
     pub fn trace(&self, traced: Traced) -> Result<Trace, AskError> {
         match Conversation::begin(&self.0, &Request::Trace(traced))?.next()? {
             Reply::Trace(trace) => Ok(*trace),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// What rules have logged, from a sequence number on.
+    pub fn log(&self, from: u64) -> Result<Log, AskError> {
+        match Conversation::begin(&self.0, &Request::Log { from })?.next()? {
+            Reply::Log(log) => Ok(log),
             _ => Err(self.foreign()),
         }
     }

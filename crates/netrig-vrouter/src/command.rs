@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use crate::client::{AskError, Asked};
 use crate::listing::{self, Family};
-use crate::message::{FlowEntry, FlowFilter, Status, Traced, Wanted};
+use crate::message::{FlowEntry, FlowFilter, LogEntry, Status, Traced, Wanted};
 use crate::rates::{self, Pace};
-use crate::{check, daemon, metrics};
+use crate::{check, daemon, follow, metrics};
 
 /// The overlay router of containers
 #[derive(Debug, Parser)]
@@ -136,6 +136,24 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
+    /// Packets of each network by the kind of next hop that took them, in the layout of Contrail's `vrfstats`
+    Vrfstats {
+        #[command(flatten)]
+        what: DumpOrGet,
+        #[command(flatten)]
+        how: How,
+    },
+    /// What rules with `log = true` have decided about flows, the oldest first: up to the last 4,096
+    Log {
+        /// Go on with what comes, until Ctrl-C
+        #[arg(long)]
+        follow: bool,
+        /// Print a line for each as docs/schema/vrouter-log.json describes it
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        which: Which,
+    },
     /// What would happen to a packet, and why: routes, flows, rules and tunnels, by a model of the datapath with the configuration
     /// and the flows of the running router; nothing changes by it
     Trace {
@@ -194,6 +212,17 @@ struct ListOrGet {
     list: bool,
     /// The one with this number
     #[arg(long, value_name = "NUMBER")]
+    get: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct DumpOrGet {
+    /// All of them
+    #[arg(long)]
+    dump: bool,
+    /// The one whose VRF has this number, as `netrig vrouter status` tells it
+    #[arg(long, value_name = "VRF")]
     get: Option<u32>,
 }
 
@@ -323,6 +352,12 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             let trace = how.which.ask()?.trace(Traced { flow, interface, peer })?;
             if how.json { print_json(&trace) } else { done(&listing::trace(&flow, &trace, streams::width())) }
         }
+        Command::Vrfstats { what, how } => vrfstats(&what, &how),
+        Command::Log { follow, json, which } => {
+            let asked = which.ask()?;
+            let line = |entry: &LogEntry| if json { json_line(entry) } else { Ok(listing::logged(entry)) };
+            follow::log(follow, |from| Ok(asked.log(from)?), line)
+        }
         Command::Metrics { which } => done(&metrics::render(&which.ask()?.status()?)),
         Command::Dropstats { log, how } => {
             let status = how.which.ask()?.status()?;
@@ -354,6 +389,17 @@ fn vif(what: &ListOrGet, how: &How) -> Result<Exit, Failure> {
     let interface = status.interfaces.iter().find(|interface| interface.number == number);
     let interface = interface.ok_or_else(|| none("interface", number))?;
     if how.json { print_json(interface) } else { done(&listing::interface(interface, &status.next_hops)) }
+}
+
+fn vrfstats(what: &DumpOrGet, how: &How) -> Result<Exit, Failure> {
+    let mut networks = how.which.ask()?.status()?.networks;
+    if let Some(vrf) = what.get {
+        networks.retain(|network| network.vrf == vrf);
+        if networks.is_empty() {
+            return Err(Failure::new(Exit::BadInput, anyhow!("there is no VRF {vrf}: see --dump")));
+        }
+    }
+    if how.json { print_json(&networks) } else { done(&listing::taken(&networks)) }
 }
 
 fn nh(what: &ListOrGet, how: &How) -> Result<Exit, Failure> {

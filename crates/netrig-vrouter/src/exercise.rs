@@ -25,6 +25,12 @@ fn site(settings: &Settings, name: &str, is_there: bool) -> Site {
         (node.address, Peer { interface: 1_000_000, gateway: node.address, mtu })
     });
     site.peers = peers.collect::<BTreeMap<_, _>>();
+    site.peers.extend(
+        settings
+            .analysers
+            .values()
+            .map(|analyser| (analyser.address, Peer { interface: 1_000_001, gateway: analyser.address, mtu: 1500 })),
+    );
     site
 }
 

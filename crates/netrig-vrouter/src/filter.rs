@@ -190,7 +190,9 @@ mod tests {
             way: Way { next_hop: 1, label: 0 },
             forward: true,
             denied: false,
+            fat: false,
             tcp: Vec::new(),
+            mirror: None,
             tunnel_port: 0,
             idle_seconds: 0.0,
         }

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use rig_datapath::vrouter::Reason;
 
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, MacEntry, NetworkEntry, NextHopEntry,
-    PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, LogEntry,
+    MacEntry, NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TakenCounts,
+    TcpSeen, VniEntry, Way,
 };
 
 fn way(next_hop: u32, label: u32) -> Way {
@@ -28,11 +29,15 @@ pub fn status() -> Status {
         policy: there,
         most_flows: None,
         security_groups: vec!["web".to_owned()],
+        mirror: there.then(|| "ids".to_owned()),
+        fat_flows: vec!["udp 53".to_owned()],
         connections: 3,
         in_packets: 134,
         in_bytes: 15_697,
         out_packets: 8568,
         out_bytes: 945_944,
+        flooded_frames: 4,
+        flooded_copies: 12,
         drops: vec![ReasonCount::of(Reason::Policy, 2), ReasonCount::of(Reason::NoRoute, 1)],
     };
     let hop = |number, references, leads| NextHopEntry { number, references, leads };
@@ -76,6 +81,17 @@ pub fn status() -> Status {
             vni: 4242,
             encapsulation: vec!["mplsoudp".to_owned(), "vxlan".to_owned()],
             routes: 5,
+            taken: TakenCounts {
+                discards: 1,
+                receives: 2,
+                vrf_translates: 3,
+                ecmp_composites: 4,
+                mplsoudp_tunnels: 5,
+                mplsogre_tunnels: 6,
+                vxlan_tunnels: 7,
+                l2_encaps: 8,
+                encaps: 9,
+            },
         }],
         interfaces: vec![interface(1, "client", true), interface(2, "web", false)],
         next_hops: vec![
@@ -86,6 +102,7 @@ pub fn status() -> Status {
             hop(4, 1, tunnel("vxlan", Some("02:00:00:00:00:0b"))),
             hop(5, 1, Leads::Vrf(2)),
             hop(6, 1, Leads::Ecmp(vec![way(1, 0), way(3, 102)])),
+            hop(7, 1, Leads::Flood { ways: vec![way(1, 0), way(4, 4242)], unknown_unicast: true }),
         ],
         labels: vec![LabelEntry { label: 101, next_hop: 1 }, LabelEntry { label: 1_048_575, next_hop: 6 }],
         vnis: vec![VniEntry { vni: 4242, next_hop: 5 }],
@@ -103,6 +120,19 @@ pub fn status() -> Status {
             destination: "10.1.0.12:22".parse().unwrap(),
             length: 60,
         }],
+        log: LogCounts { told: 12, lost: 1, held_back: 3, kept: 10, pushed_out: 2 },
+        analysers: vec![AnalyserEntry {
+            name: "ids".to_owned(),
+            address: [198, 51, 100, 2].into(),
+            port: 4789,
+            vni: 77,
+            device: Some("eth2".to_owned()),
+            mtu: Some(1500),
+            packets: 9,
+            bytes: 900,
+            cut: 2,
+            failed: 1,
+        }],
         notes: vec!["interface 'web' is not there yet: there is no device veth-web".to_owned()],
         speaker: Some(SpeakerEntry {
             address: "127.0.0.1:50051".to_owned(),
@@ -114,6 +144,37 @@ pub fn status() -> Status {
             stale: 3,
         }),
     }
+}
+
+pub fn logged() -> Vec<LogEntry> {
+    let one = LogEntry {
+        sequence: 11,
+        unix_ms: 1_700_000_000_250,
+        interface: 1,
+        interface_name: Some("client".to_owned()),
+        list: Some("out by policies of network red".to_owned()),
+        rule: 1,
+        rule_text: Some("tcp, port or type 80, 10.2.0.0/24".to_owned()),
+        action: "allow".to_owned(),
+        verdict: "allow".to_owned(),
+        protocol: 6,
+        source: "10.1.0.11:40000".parse().unwrap(),
+        destination: "10.2.0.11:80".parse().unwrap(),
+        icmp_type: None,
+    };
+    let gone = LogEntry {
+        sequence: 12,
+        interface_name: None,
+        list: None,
+        rule_text: None,
+        verdict: "deny".to_owned(),
+        protocol: 58,
+        source: "[fd00:1::11]:9".parse().unwrap(),
+        destination: "[fd00:1::12]:9".parse().unwrap(),
+        icmp_type: Some(128),
+        ..one.clone()
+    };
+    vec![one, gone]
 }
 
 pub fn table() -> Table {
@@ -135,6 +196,7 @@ pub fn table() -> Table {
         macs: vec![
             MacEntry { mac: "02:00:00:00:00:01".to_owned(), way: way(1, 0) },
             MacEntry { mac: "02:00:00:00:00:0b".to_owned(), way: way(4, 4242) },
+            MacEntry { mac: "ff:ff:ff:ff:ff:ff".to_owned(), way: way(7, 0) },
         ],
     }
 }
@@ -155,8 +217,10 @@ pub fn entries() -> Vec<FlowEntry> {
         way: way(3, 102),
         forward: true,
         denied: false,
+        fat: false,
         tcp: vec![TcpSeen::Syn, TcpSeen::SynReverse, TcpSeen::Established, TcpSeen::EstablishedReverse],
         tunnel_port: 50_000,
+        mirror: Some("ids".to_owned()),
         idle_seconds: 0.5,
     };
     let back = FlowEntry {
@@ -170,6 +234,7 @@ pub fn entries() -> Vec<FlowEntry> {
         forward: false,
         tcp: Vec::new(),
         tunnel_port: 0,
+        mirror: None,
         ..forward.clone()
     };
     let alone = FlowEntry {
@@ -180,6 +245,7 @@ pub fn entries() -> Vec<FlowEntry> {
         destination: "[fd00:1::12]:53".parse().unwrap(),
         reverse_interface: 9,
         denied: true,
+        fat: true,
         tcp: Vec::new(),
         ..forward.clone()
     };

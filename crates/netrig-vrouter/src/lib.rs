@@ -23,6 +23,7 @@ pub mod filter;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod fixture;
+pub mod follow;
 pub mod listing;
 pub mod lookup;
 pub mod message;
@@ -36,13 +37,13 @@ pub use exercise::exercise;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 6] {
+pub fn schemas() -> [(&'static str, Schema); 7] {
     [
         (
             "vrouter-status.json",
             described::<message::Status>(
                 "A running vRouter",
-                "What `netrig vrouter status --json` writes; `vif`, `nh`, `mpls`, `vxlan` and `dropstats` write parts of it.",
+                "What `netrig vrouter status --json` writes; `vif`, `nh`, `mpls`, `vxlan`, `vrfstats` and `dropstats` write parts of it.",
             ),
         ),
         (
@@ -61,6 +62,13 @@ pub fn schemas() -> [(&'static str, Schema); 6] {
             described::<message::Trace>(
                 "The way of a packet through a vRouter",
                 "What `netrig vrouter trace --json` writes.",
+            ),
+        ),
+        (
+            "vrouter-log.json",
+            described::<message::LogEntry>(
+                "What a rule has decided about a flow",
+                "A line of what `netrig vrouter log --json` writes.",
             ),
         ),
         (

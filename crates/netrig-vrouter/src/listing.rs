@@ -4,12 +4,14 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use jiff::Timestamp;
 use rig_cli::packet::{self, Flow};
 use rig_datapath::vrouter::{Encapsulation, Reason};
 
+use crate::filter::protocol_name;
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, NextHopEntry, ReasonCount, SpeakerEntry, Status, Table,
-    TcpSeen, Trace, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry, NetworkEntry,
+    NextHopEntry, ReasonCount, SpeakerEntry, Status, Table, TakenCounts, TcpSeen, Trace, Way,
 };
 
 /// Writing to a string does not fail.
@@ -27,7 +29,9 @@ pub use detail::flow;
 
 /// `vif --list`.
 pub fn interfaces(status: &Status) -> String {
-    let mut text = "Vrouter Interface Table\n\nFlags: P=Policy, L3=Layer 3, L2=Layer 2\n".to_owned();
+    let mut text =
+        "Vrouter Interface Table\n\nFlags: P=Policy, Mr=Receive Mirror, Mt=Transmit Mirror, L3=Layer 3, L2=Layer 2\n"
+            .to_owned();
     for interface in &status.interfaces {
         line!(text);
         one_interface(&mut text, interface, &status.next_hops);
@@ -50,14 +54,16 @@ fn one_interface(text: &mut String, interface: &InterfaceEntry, next_hops: &[Nex
     let device = interface.device.as_deref().unwrap_or("(not there)");
     let next_hop = interface.next_hop.map(|next_hop| format!(" NH: {next_hop}")).unwrap_or_default();
     let policy = if interface.policy { "P" } else { "" };
+    let mirrored = if interface.mirror.is_some() { "MrMt" } else { "" };
     let references =
         next_hops.iter().find(|hop| Some(hop.number) == interface.next_hop).map_or(0, |hop| hop.references);
     let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
     line!(text, "{:<12}OS: {device}{next_hop}", format!("vif0/{number}"));
     line!(text, "{INDENT}Type:Virtual HWaddr:{mac} IPaddr:{}", addresses.join(","));
-    line!(text, "{INDENT}Vrf:{vrf} Flags:{policy}L3L2 Ref:{references} Name:{name} Network:{network}");
+    line!(text, "{INDENT}Vrf:{vrf} Flags:{policy}{mirrored}L3L2 Ref:{references} Name:{name} Network:{network}");
     line!(text, "{INDENT}RX packets:{}  bytes:{}", interface.in_packets, interface.in_bytes);
     line!(text, "{INDENT}TX packets:{}  bytes:{}", interface.out_packets, interface.out_bytes);
+    line!(text, "{INDENT}Flooded packets:{}  copies:{}", interface.flooded_frames, interface.flooded_copies);
     line!(text, "{INDENT}Drops:{}", interface.drops.iter().map(|drop| drop.packets).sum::<u64>());
 }
 
@@ -98,14 +104,23 @@ pub fn next_hop(next_hop: &NextHopEntry, router: &str) -> String {
         Leads::Discard | Leads::Gateway | Leads::Vrf(_) => line!(text, "{indent}Flags:Valid,"),
         Leads::Ecmp(ways) => {
             line!(text, "{indent}Flags:Valid, Ecmp,");
-            let ways = ways.iter().map(|way| match way.label {
-                0 => way.next_hop.to_string(),
-                label => format!("{}({label})", way.next_hop),
-            });
-            line!(text, "{indent}Sub NH(label): {}", ways.collect::<Vec<_>>().join(" "));
+            line!(text, "{indent}{}", sub_next_hops(ways));
+        }
+        Leads::Flood { ways, unknown_unicast } => {
+            let unknown = if *unknown_unicast { " Unicast Flood," } else { "" };
+            line!(text, "{indent}Flags:Valid, Multicast, L2,{unknown}");
+            line!(text, "{indent}{}", sub_next_hops(ways));
         }
     }
     text
+}
+
+fn sub_next_hops(ways: &[Way]) -> String {
+    let ways = ways.iter().map(|way| match way.label {
+        0 => way.next_hop.to_string(),
+        label => format!("{}({label})", way.next_hop),
+    });
+    format!("Sub NH(label): {}", ways.collect::<Vec<_>>().join(" "))
 }
 
 /// What `nh` calls it, and the VRF that it has.
@@ -116,7 +131,7 @@ fn kind_of(leads: &Leads) -> (&'static str, Option<u32>) {
         Leads::Tunnel { .. } => ("Tunnel", None),
         Leads::Gateway => ("L3 Receive", None),
         Leads::Vrf(vrf) => ("Vrf_Translate", Some(*vrf)),
-        Leads::Ecmp(_) => ("Composite", None),
+        Leads::Ecmp(_) | Leads::Flood { .. } => ("Composite", None),
     }
 }
 
@@ -139,14 +154,20 @@ pub enum Family {
     Bridge,
 }
 
+/// What frames to all have for an address.
+const ALL: &str = "ff:ff:ff:ff:ff:ff";
+
 /// `rt --dump`.
 pub fn routes(table: &Table, family: Family) -> String {
     let Table { vrf, network, .. } = table;
     if family == Family::Bridge {
-        let mut text = format!("Vrouter bridge table 0/{vrf} ({network})\nFlags: L=Label Valid\n");
+        let mut text = format!("Vrouter bridge table 0/{vrf} ({network})\nFlags: L=Label Valid, Df=DHCP flood\n");
         line!(text, "{:<21}{:>8}{:>16}{:>12}", "DestMac", "Flags", "Label/VNID", "Nexthop");
         for entry in &table.macs {
-            let (flags, label) = label(entry.way);
+            let (mut flags, label) = label(entry.way);
+            if entry.mac == ALL {
+                flags = "Df";
+            }
             line!(text, "{:<21}{flags:>8}{label:>16}{:>12}", entry.mac, entry.way.next_hop);
         }
         return text;
@@ -243,6 +264,23 @@ fn letters(seen: &[TcpSeen]) -> String {
     seen.iter().map(letter).collect()
 }
 
+/// `vrfstats --dump`.
+pub fn taken(networks: &[NetworkEntry]) -> String {
+    let mut text = String::new();
+    for NetworkEntry { vrf, taken, .. } in networks {
+        let TakenCounts { discards, receives, vrf_translates, ecmp_composites, l2_encaps, encaps, .. } = taken;
+        let TakenCounts { mplsoudp_tunnels, mplsogre_tunnels, vxlan_tunnels, .. } = taken;
+        line!(text, "Vrf: {vrf}");
+        line!(text, "Discards {discards}, Receives {receives}, Vrf Translates {vrf_translates}");
+        line!(text, "Ecmp Composites {ecmp_composites}");
+        let tunnels = format!("Udp Mpls Tunnels {mplsoudp_tunnels}, Gre Mpls Tunnels {mplsogre_tunnels}");
+        line!(text, "{tunnels}, Vxlan Tunnels {vxlan_tunnels}");
+        line!(text, "L2 Encaps {l2_encaps}, Encaps {encaps}");
+        line!(text);
+    }
+    text
+}
+
 /// `dropstats`: Contrail's names where it counts the same.
 pub fn drops(drops: &[ReasonCount]) -> String {
     let mut text = String::new();
@@ -270,6 +308,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::InvalidNh => "Invalid NH",
         Reason::InvalidLabel => "Invalid Label",
         Reason::InvalidProtocol => "Invalid Protocol",
+        Reason::Clone => "Mcast Clone Fail",
         Reason::InvalidPacket => "Invalid Packets",
         Reason::InvalidVnid => "Invalid VNID",
         Reason::Fragments => "Fragment errors",
@@ -284,6 +323,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::Ecn => "Congestion without ECN",
         Reason::NoPeer => "No Peer",
         Reason::Unanswered => "Unanswered",
+        Reason::ManyCopies => "Many Copies",
     }
 }
 
@@ -300,6 +340,21 @@ pub fn last_dropped(status: &Status) -> String {
         );
     }
     text
+}
+
+/// A line of `log`.
+pub fn logged(entry: &LogEntry) -> String {
+    let LogEntry { unix_ms, interface, interface_name, list, rule, rule_text, action, verdict, .. } = entry;
+    let time = i64::try_from(*unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
+    let name = interface_name.as_deref().unwrap_or("(gone)");
+    let list = list.as_deref().unwrap_or("(a list that is gone)");
+    let text = rule_text.as_deref().unwrap_or("(a rule that is gone)");
+    let of_icmp = entry.icmp_type.map(|of| format!(" type {of}")).unwrap_or_default();
+    let (protocol, source, destination) = (protocol_name(entry.protocol), entry.source, entry.destination);
+    format!(
+        "{time:.3} {verdict} {protocol}{of_icmp} {source} > {destination}; {name} (vif0/{interface}), '{list}', rule {rule}: \
+         {action}, {text}\n"
+    )
 }
 
 /// `status`.
@@ -341,6 +396,18 @@ pub fn overview(status: &Status) -> String {
     }
     for drop in status.drops.iter().filter(|drop| drop.packets > 0) {
         line!(text, "dropped {}: {} ({}); {}", drop.packets, drop.reason, drop.text, drop.remedy);
+    }
+    for analyser in &status.analysers {
+        let AnalyserEntry { name, address, port, vni, device, packets, cut, failed, .. } = analyser;
+        let way = device.as_ref().map_or_else(|| "no way there".to_owned(), |device| format!("by {device}"));
+        line!(
+            text,
+            "analyser {name}, {address} port {port}, VNI {vni}: {way}; {packets} copies, {cut} of them cut, {failed} failed"
+        );
+    }
+    let LogCounts { told, lost, held_back, .. } = status.log;
+    if told + lost + held_back > 0 {
+        line!(text, "log: {told} verdicts of rules, {lost} lost, {held_back} refusals held back");
     }
     for note in &status.notes {
         line!(text, "note: {note}");

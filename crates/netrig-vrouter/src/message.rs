@@ -27,6 +27,8 @@ pub enum Request {
     FlowsOf(FlowFilter),
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
     Trace(Traced),
+    /// What rules have logged, from this sequence number on. Answered by [`Reply::Log`].
+    Log { from: u64 },
     /// Reads the file again. Answered by [`Reply::Done`], which says what was noticed.
     Reload,
 }
@@ -41,6 +43,7 @@ pub enum Reply {
         last: bool,
     },
     Trace(Box<Trace>),
+    Log(Log),
     /// What was done, where there is something to say.
     Done(Vec<String>),
     /// Nothing was done.
@@ -105,6 +108,12 @@ pub struct Status {
     pub drops: Vec<ReasonCount>,
     /// The packets that were dropped last, the oldest first: up to 256 of each CPU.
     pub last_dropped: Vec<DroppedEntry>,
+    /// What rules have logged.
+    #[serde(default)]
+    pub log: LogCounts,
+    /// Who gets copies of packets.
+    #[serde(default)]
+    pub analysers: Vec<AnalyserEntry>,
     /// What of the settings is not done, and why.
     pub notes: Vec<String>,
     /// By which routes come and go; none where the file alone tells them.
@@ -131,6 +140,29 @@ pub struct SpeakerEntry {
     pub stale: usize,
 }
 
+/// Who gets copies of packets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AnalyserEntry {
+    pub name: String,
+    pub address: Ipv4Addr,
+    /// Of UDP.
+    pub port: u16,
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// The device that copies leave by; none where there is no way to it.
+    pub device: Option<String>,
+    /// Of the way to it, bytes, the outer header included.
+    pub mtu: Option<u16>,
+    /// Copies; one that is still to be cut into segments is one.
+    pub packets: u64,
+    /// Of frames, as far as the copies have them.
+    pub bytes: u64,
+    /// Of the copies, those that do not have all of the packet, because it would be too large for the way.
+    pub cut: u64,
+    /// Copies that could not be made.
+    pub failed: u64,
+}
+
 /// Another router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerEntry {
@@ -155,6 +187,47 @@ pub struct NetworkEntry {
     /// Routes of its table.
     #[serde(default)]
     pub routes: u64,
+    /// What has taken packets of it.
+    #[serde(default)]
+    pub taken: TakenCounts,
+}
+
+/// Packets that a network's containers here have sent, and that came to them by tunnels, by the kind of next hop that has taken them;
+/// those of a known flow by that which the flow remembers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TakenCounts {
+    /// Dropped by a route that leads nowhere, of the interfaces that are in the network now.
+    pub discards: u64,
+    /// By the gateway.
+    pub receives: u64,
+    /// By a route that led to another network's table, which another next hop has taken then.
+    pub vrf_translates: u64,
+    /// By a route with several ways, one of which has taken them then.
+    pub ecmp_composites: u64,
+    pub mplsoudp_tunnels: u64,
+    pub mplsogre_tunnels: u64,
+    pub vxlan_tunnels: u64,
+    /// By containers here, bridged.
+    pub l2_encaps: u64,
+    /// By containers here, routed.
+    pub encaps: u64,
+}
+
+impl TakenCounts {
+    /// Each with its name.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 9] {
+        [
+            ("discard", self.discards),
+            ("receive", self.receives),
+            ("vrf_translate", self.vrf_translates),
+            ("ecmp_composite", self.ecmp_composites),
+            ("mplsoudp_tunnel", self.mplsoudp_tunnels),
+            ("mplsogre_tunnel", self.mplsogre_tunnels),
+            ("vxlan_tunnel", self.vxlan_tunnels),
+            ("l2_encap", self.l2_encaps),
+            ("encap", self.encaps),
+        ]
+    }
 }
 
 /// A container's interface.
@@ -179,6 +252,12 @@ pub struct InterfaceEntry {
     /// Connections that it may have at a time; none for no limit but the table's.
     pub most_flows: Option<u32>,
     pub security_groups: Vec<String>,
+    /// The analyser that gets copies of its packets.
+    #[serde(default)]
+    pub mirror: Option<String>,
+    /// Services whose flows are fat, its own and its network's, such as `udp 53`.
+    #[serde(default)]
+    pub fat_flows: Vec<String>,
     /// That are remembered, both directions of each as one.
     pub connections: u64,
     /// From the container. A packet that is still to be cut into segments is one; bytes with Ethernet headers.
@@ -187,6 +266,11 @@ pub struct InterfaceEntry {
     /// To the container.
     pub out_packets: u64,
     pub out_bytes: u64,
+    /// Frames to all and to groups from the container, and the copies that they have become.
+    #[serde(default)]
+    pub flooded_frames: u64,
+    #[serde(default)]
+    pub flooded_copies: u64,
     /// Reasons for which packets were dropped.
     pub drops: Vec<ReasonCount>,
 }
@@ -226,6 +310,13 @@ pub enum Leads {
     Vrf(u32),
     /// One of several, each flow always the same.
     Ecmp(Vec<Way>),
+    /// All members of a network get a copy but who sent it.
+    Flood {
+        /// Interfaces of this node first, then tunnels.
+        ways: Vec<Way>,
+        /// Whether frames to MAC addresses that nobody has go there, too.
+        unknown_unicast: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -314,10 +405,16 @@ pub struct FlowEntry {
     pub forward: bool,
     /// Rules forbid it since they have changed.
     pub denied: bool,
+    /// Of all ports of the one who began it, for which 0 stands.
+    #[serde(default)]
+    pub fat: bool,
     /// What has been seen of TCP.
     pub tcp: Vec<TcpSeen>,
     /// Source port of the tunnel's packets; 0 for none.
     pub tunnel_port: u16,
+    /// The analyser that gets copies of its packets.
+    #[serde(default)]
+    pub mirror: Option<String>,
     /// Since its last packet.
     pub idle_seconds: f64,
 }
@@ -371,6 +468,62 @@ pub struct DroppedEntry {
     pub destination: SocketAddr,
     /// Of the IP packet, bytes.
     pub length: u16,
+}
+
+/// How much rules have logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogCounts {
+    /// By the datapath, since its tables were made.
+    pub told: u64,
+    /// That there was no room for, because no process took what was there.
+    pub lost: u64,
+    /// Refusals of an interface beyond 100 a second, 128 at once.
+    pub held_back: u64,
+    /// That can be asked for, by the process that runs.
+    pub kept: u64,
+    /// That were kept and have made room for later ones.
+    pub pushed_out: u64,
+}
+
+/// What rules have logged, from a sequence number on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Log {
+    /// Sequence numbers are of this process.
+    pub process: u32,
+    pub entries: Vec<LogEntry>,
+    /// Of the one that comes next.
+    pub next: u64,
+    pub counts: LogCounts,
+}
+
+/// What a rule that logs has decided about a flow: told once, and again when another verdict comes over the flow. Of a flow that
+/// several such rules match there is one for each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogEntry {
+    /// From 1, without gaps.
+    pub sequence: u64,
+    /// Milliseconds since 1970-01-01 00:00 UTC.
+    pub unix_ms: u64,
+    /// The number of the interface whose list it is.
+    pub interface: u32,
+    /// None of an interface that is not there any more.
+    pub interface_name: Option<String>,
+    /// What the list is made of; none of a list that is not there any more.
+    pub list: Option<String>,
+    /// The rule's place in it, from 1.
+    pub rule: u32,
+    /// The rule in words.
+    pub rule_text: Option<String>,
+    /// What the rule does: `allow` or `deny`.
+    pub action: String,
+    /// What became of the flow: `allow` or `deny`, where another list may have refused what this rule allows.
+    pub verdict: String,
+    pub protocol: u8,
+    /// Of the direction that began it; of ICMP echoes ports are the identifier.
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    /// Of ICMP.
+    pub icmp_type: Option<u8>,
 }
 
 /// The packet that is traced.

@@ -2,7 +2,7 @@
 
 use rig_cli::openmetrics::Exposition;
 
-use crate::message::{InterfaceEntry, NetworkEntry, PeerEntry, Status};
+use crate::message::{AnalyserEntry, InterfaceEntry, NetworkEntry, PeerEntry, Status};
 use crate::rates::is_refusal;
 
 /// All metrics, of the types that readers of Prometheus' older text format know, too: none is an `info`. Counters are since
@@ -17,6 +17,8 @@ pub fn render(status: &Status) -> String {
     let help = "What of the settings is not done: `netrig vrouter status` tells it.";
     gauge("vrouter_notes", "", help, status.notes.len() as f64);
     flows(&mut text, status);
+    log(&mut text, status);
+    status.analysers.iter().for_each(|analyser| of_analyser(&mut text, node, analyser));
     status.interfaces.iter().for_each(|interface| of_interface(&mut text, node, interface));
     status.networks.iter().for_each(|network| of_network(&mut text, node, network));
     status.peers.iter().for_each(|peer| of_peer(&mut text, node, peer));
@@ -44,6 +46,15 @@ fn flows(text: &mut Exposition, status: &Status) {
     counter("vrouter_connections_refused_packets", help, refused);
 }
 
+fn log(text: &mut Exposition, status: &Status) {
+    let log = status.log;
+    for (outcome, count) in [("told", log.told), ("lost", log.lost), ("held_back", log.held_back)] {
+        let labels = [("node", status.node.as_str()), ("outcome", outcome)];
+        let help = "Verdicts of rules that log: told, lost because nobody read them, or held back because there were too many.";
+        text.add("counter", "vrouter_log_entries", "", help, &labels, count as f64);
+    }
+}
+
 fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &InterfaceEntry) {
     let labels = [node, ("interface", interface.name.as_str()), ("network", interface.network.as_str())];
     let help = "1 for an interface that is there, 0 for one that is waited for.";
@@ -64,6 +75,10 @@ fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &Interface
         let help = "Bytes of packets of the interface, with Ethernet headers: in from its container, out to it.";
         text.add("counter", "vrouter_interface_bytes", "bytes", help, &labels, bytes as f64);
     }
+    let help = "Frames to all and to groups from the interface's container.";
+    text.add("counter", "vrouter_interface_flooded", "", help, &labels, interface.flooded_frames as f64);
+    let help = "Copies that frames to all and to groups from the interface's container have become.";
+    text.add("counter", "vrouter_interface_flooded_copies", "", help, &labels, interface.flooded_copies as f64);
     for drop in &interface.drops {
         let [node, interface, network] = labels;
         let labels = [node, interface, network, ("reason", drop.reason.as_str())];
@@ -74,7 +89,41 @@ fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &Interface
 
 fn of_network(text: &mut Exposition, node: (&str, &str), network: &NetworkEntry) {
     let labels = [node, ("network", network.name.as_str())];
+    for (taken, packets) in network.taken.named() {
+        let labels = [node, ("network", network.name.as_str()), ("next_hop", taken)];
+        let help = "Packets of the network's containers by the kind of next hop that took them, or that they passed on the way.";
+        text.add("counter", "vrouter_network_packets", "", help, &labels, packets as f64);
+    }
     text.gauge("vrouter_network_routes", "", "Routes of the network's table.", &labels, network.routes as f64);
+}
+
+fn of_analyser(text: &mut Exposition, node: (&str, &str), analyser: &AnalyserEntry) {
+    let labels = [node, ("analyser", analyser.name.as_str())];
+    let help = "1 for an analyser that there is a way to, 0 for one that there is none to.";
+    text.gauge("vrouter_analyser_reached", "", help, &labels, f64::from(analyser.device.is_some()));
+    for (name, unit, help, value) in [
+        (
+            "vrouter_copies_packets",
+            "",
+            "Copies for the analyser; one that is still to be cut is one.",
+            analyser.packets,
+        ),
+        (
+            "vrouter_copies_bytes",
+            "bytes",
+            "Bytes of frames that were copied, as far as the copies have them.",
+            analyser.bytes,
+        ),
+        (
+            "vrouter_copies_cut",
+            "",
+            "Copies that do not have all of the packet: it is too large for the way.",
+            analyser.cut,
+        ),
+        ("vrouter_copies_failed", "", "Copies that could not be made.", analyser.failed),
+    ] {
+        text.add("counter", name, unit, help, &labels, value as f64);
+    }
 }
 
 fn of_peer(text: &mut Exposition, node: (&str, &str), peer: &PeerEntry) {

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use frames::{Frame, L4};
 use rig_datapath::vrouter::{
-    Action, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Router, Rule, Side, Sizes,
+    Action, Also, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Router, Rule, Side, Sizes,
     Timeouts, Tunnel, Underlay, Verdict, Vni, Vrf, replay,
 };
 use rig_sys::netlink::{Netlink, VethPair};
@@ -62,9 +62,16 @@ fn list(changed: u32) -> List {
             ports: 0..=65_535,
             remote: remote(number + changed),
             action: Action::Allow,
+            also: Also::default(),
         })
         .collect();
-    rules.push(Rule { protocol: Some(6), ports: 1..=65_535, remote: BTreeSet::new(), action: Action::Allow });
+    rules.push(Rule {
+        protocol: Some(6),
+        ports: 1..=65_535,
+        remote: BTreeSet::new(),
+        action: Action::Allow,
+        also: Also::default(),
+    });
     List { rules, otherwise: Action::Deny }
 }
 
@@ -88,7 +95,11 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
         let policy = Some(Policy { outward: vec![1], inward: vec![1], most_flows: None });
         let index = real.get(number as usize - 1).copied().unwrap_or(1_000_000 + number);
         let gateway = Some(Ipv4Addr::new(10, 1, 0, 1));
-        described.insert(number, Interface { index, vrf, mac: mac(number), gateway, gateway6: None, policy });
+        let mac = mac(number);
+        described.insert(
+            number,
+            Interface { index, vrf, mac, gateway, gateway6: None, policy, mirror: None, fat: BTreeSet::new() },
+        );
     }
     for number in 0..routes.saturating_sub(interfaces) {
         let (vrf, of) = (number % networks + 1, number / networks);
@@ -108,6 +119,7 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
         vnis: (1..=networks).map(|vrf| (vrf, Vni::Vrf(vrf))).collect(),
         interfaces: described,
         lists: BTreeMap::from([(1, list(0))]),
+        analysers: BTreeMap::new(),
     }
 }
 

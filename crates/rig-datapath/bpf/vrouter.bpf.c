@@ -5,14 +5,13 @@
  * that are silent.
  */
 #include "vrouter/answer.h"
+#include "vrouter/cut.h"
+#include "vrouter/mirror.h"
 #include "vrouter/mss.h"
 #include "vrouter/replay.h"
 #include "vrouter/sweep.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
-
-/* To the programs of others behind this one, and then to the host (linux/bpf.h, Linux 6.6). */
-#define TCX_NEXT -1
 
 /* So that what is looked at lies in one piece. */
 static always_inline int pull(struct __sk_buff *skb, __u32 bytes)
@@ -56,10 +55,15 @@ static always_inline void count_down(struct iphdr *ip)
 	ip->ttl--;
 }
 
-/* To a container: its frame is in place but for the addresses of the link. */
+/*
+ * To a container: its frame is in place but for the addresses of the link. It counts for who has sent it, or, where nobody here
+ * has, for who gets it.
+ */
 static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh,
-				 const struct control *c, int keeps_macs)
+				 const struct control *c, struct traffic *sender, int keeps_macs)
 {
+	struct traffic *t;
+
 	struct ethhdr *ethernet = (void *)(long)skb->data;
 
 	if (!keeps_macs) {
@@ -71,19 +75,14 @@ static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, 
 	/* The kernel has looked whom the frame was for before this program changed that. */
 	if (skb->pkt_type)
 		bpf_skb_change_type(skb, 0);
-	count_out(nh->number, skb->len);
+	t = count_out(nh->number, skb->len);
+	count_hop(sender ?: t, p, keeps_macs ? HOP_L2_ENCAP : HOP_ENCAP);
 	return bpf_redirect_peer(nh->ifindex, 0);
-}
-
-/* The largest packet on the wire that becomes of it, behind the link's header. */
-static always_inline __u32 on_the_wire(struct __sk_buff *skb, const struct packet *p)
-{
-	return skb->gso_segs > 1 && skb->gso_size ? p->l4 - p->l3 + p->header + skb->gso_size : p->length;
 }
 
 /* Makes an IP packet of a container go where `to` says. */
 static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct way *to,
-				 const struct control *c, int is_routed)
+				 const struct control *c, struct traffic *t, int is_routed)
 {
 	const struct next_hop *nh = next_hop_at(to->route.next_hop);
 	struct ethhdr inner;
@@ -94,7 +93,14 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	if (nh->kind == TO_GATEWAY) {
 		const struct interface *at = interface_at(number);
 
-		return at ? answer_echo(skb, p, at, number, c) : drop(p, number, REASON_INVALID_IF);
+		if (!at)
+			return drop(p, number, REASON_INVALID_IF);
+
+		int verdict = answer_echo(skb, p, at, number, c);
+
+		if (verdict == TC_ACT_REDIRECT)
+			count_hop(t, p, HOP_RECEIVE);
+		return verdict;
 	}
 	if (is_routed && p->ttl <= 1)
 		return tell(skb, p, number, 0);
@@ -108,7 +114,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	if (nh->kind == TO_TUNNEL) {
 		if (on_the_wire(skb, p) > nh->mtu) {
 			if (p->may_fragment && !p->ipv6)
-				return drop(p, number, REASON_TOO_BIG);
+				return cut(skb, number, nh->mtu);
 			return tell(skb, p, number, nh->mtu);
 		}
 	} else if (nh->kind != TO_INTERFACE) {
@@ -122,7 +128,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 		p->ttl--;
 	}
 	if (nh->kind == TO_INTERFACE)
-		return deliver(skb, p, nh, c, !is_routed);
+		return deliver(skb, p, nh, c, t, !is_routed);
 	set_mac(inner.h_dest, is_routed ? nh->mac : ((struct ethhdr *)data)->h_dest);
 	set_mac(inner.h_source, is_routed ? c->mac : ((struct ethhdr *)data)->h_source);
 	inner.h_proto = p->ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
@@ -131,6 +137,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 
 	if (reason)
 		return drop(p, number, reason);
+	count_hop(t, p, HOP_TUNNEL + (nh->encapsulation & 3));
 
 	struct bpf_redir_neigh gateway = { .nh_family = 2, .ipv4_nh = nh->gateway };
 
@@ -155,9 +162,10 @@ int from_container(struct __sk_buff *skb)
 	struct work *w = work_here();
 	struct packet *p = w ? &w->packet : 0;
 	struct route bridged = {};
+	struct traffic *t;
 	struct way to = {};
 	struct ethhdr *ethernet;
-	int reason, is_routed, is_held;
+	int reason, is_routed, is_held, is_cut = 0;
 	__be16 type;
 
 	if (!p || !c)
@@ -169,7 +177,17 @@ int from_container(struct __sk_buff *skb)
 	at = interface_at(number);
 	if (!at)
 		return drop(p, 0, REASON_INVALID_IF);
-	count_in(number, skb->len);
+	if (is_piece(skb)) {
+		reason = become_piece(skb);
+		if (reason)
+			return drop(p, number, reason);
+		is_cut = 1;
+		t = traffic_of(number);
+	} else if (is_copy(skb)) {
+		t = traffic_of(number);
+	} else {
+		t = count_in(number, skb->len);
+	}
 	if (pull(skb, ETH_HLEN + sizeof(struct arp)))
 		return drop(p, number, REASON_PULL);
 	ethernet = (void *)(long)skb->data;
@@ -200,8 +218,11 @@ int from_container(struct __sk_buff *skb)
 			return drop(p, number, REASON_PULL);
 		set_mac(key.mac, ethernet->h_dest);
 		r = bpf_map_lookup_elem(&macs, &key);
-		if (!r)
-			return drop(p, number, REASON_L2_NO_ROUTE);
+		if (!r || key.mac[0] & 1) {
+			__u32 all = all_of_frame(at->vrf, key.mac);
+
+			return all ? flood(skb, number, all) : drop(p, number, REASON_L2_NO_ROUTE);
+		}
 		bridged = *r;
 	}
 	is_held = at->flags & HAS_POLICY;
@@ -218,79 +239,28 @@ int from_container(struct __sk_buff *skb)
 		is_held = has_policy(to.route.next_hop);
 	}
 	if (is_held) {
+		/* Its flow looks its route up, or knows it. */
+		p->passed = 0;
 		reason = follow(skb, p, number, 0, c, &to);
 		if (reason)
 			return drop(p, number, reason);
 		/* Rules were those for whom the packet's address names; its frame's must not name another. */
 		if (!is_routed && bridged.next_hop != to.route.next_hop && has_policy(bridged.next_hop))
 			return drop(p, number, REASON_INVALID_NH);
+		/* Of what was cut the analyser has the whole. */
+		if (to.mirror && !is_cut) {
+			ethernet = (void *)(long)skb->data;
+			if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+				return drop(p, number, REASON_PULL);
+
+			struct ethhdr frame = *ethernet;
+
+			mirror(skb, ifindex, &to, 0, &frame);
+		}
 	}
 	if (!is_routed)
 		to.route = bridged;
-	return forward(skb, p, number, &to, c, is_routed);
-}
-
-/* Linux 6.2; older headers do not have them. */
-#define DECAP_L3_IPV4 (1ULL << 7)
-#define DECAP_L3_IPV6 (1ULL << 8)
-
-/* Bytes between the outer Ethernet header and the inner IP header. */
-static always_inline __u32 overhead(__u8 encapsulation)
-{
-	switch (encapsulation) {
-	case MPLS_OVER_UDP:
-		return sizeof(struct mpls_over_udp);
-	case MPLS_OVER_GRE:
-		return sizeof(struct mpls_over_gre);
-	default:
-		return sizeof(struct over_vxlan) + ETH_HLEN;
-	}
-}
-
-/* Takes away what is in front of the inner IP header, but for one Ethernet header. */
-static always_inline int strip(struct __sk_buff *skb, const struct packet *p, const struct outer *o, __be16 type)
-{
-	__s32 bytes = overhead(o->encapsulation);
-	struct ethhdr *ethernet;
-
-	if (bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC,
-				BPF_F_ADJ_ROOM_FIXED_GSO | (p->ipv6 ? DECAP_L3_IPV6 : DECAP_L3_IPV4)))
-		return REASON_PULL;
-	ethernet = (void *)(long)skb->data;
-	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
-		return REASON_PULL;
-	ethernet->h_proto = type;
-	return 0;
-}
-
-/* Congestion that the underlay has marked goes on inside; 0, or a reason for a drop. */
-static __attribute__((noinline)) int mark(struct __sk_buff *skb, struct packet *p, __u32 class)
-{
-	int ecn = ecn_of(p->class, class);
-	__u8 marked;
-
-	if (ecn < 0)
-		return REASON_ECN;
-	marked = (p->class & ~3) | ecn;
-	if (marked == p->class)
-		return 0;
-	if (p->ipv6) {
-		__u8 word[2];
-
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, word, 2))
-			return REASON_PULL;
-		word[0] = 0x60 | marked >> 4;
-		word[1] = (word[1] & 0x0f) | marked << 4;
-		return bpf_skb_store_bytes(skb, ETH_HLEN, word, 2, BPF_F_RECOMPUTE_CSUM) ? REASON_PULL : 0;
-	}
-	struct iphdr *ip = (void *)(long)skb->data + ETH_HLEN;
-
-	if ((void *)(ip + 1) > (void *)(long)skb->data_end)
-		return REASON_PULL;
-	ip->check = exchanged(ip->check, bpf_htons(0x4500 | p->class) & bpf_htons(0xff),
-			      bpf_htons(0x4500 | marked) & bpf_htons(0xff));
-	ip->tos = marked;
-	return 0;
+	return forward(skb, p, number, &to, c, t, is_routed);
 }
 
 SEC("tcx/ingress")
@@ -324,6 +294,8 @@ int from_underlay(struct __sk_buff *skb)
 			return drop(p, 0, REASON_INVALID_PACKET);
 		inner = *frame;
 		type = inner.h_proto;
+		if (type == bpf_htons(ETH_P_ARP))
+			return answer_arp_of_peer(skb, &o, &inner);
 		if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6))
 			return drop(p, 0, REASON_INVALID_PROTOCOL);
 		if (pull_headers(skb, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type))
@@ -360,6 +332,8 @@ int from_underlay(struct __sk_buff *skb)
 		return drop(p, 0, REASON_INVALID_PACKET);
 	next_hop = *found;
 	nh = next_hop_at(next_hop);
+	if (o.encapsulation == VXLAN && p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
+		return answer_solicitation_of_peer(skb, &o, &inner, next_hop);
 	if (nh && nh->kind == TO_VRF) {
 		/* The label is a whole network's. */
 		p->vrf = nh->number;
@@ -369,8 +343,11 @@ int from_underlay(struct __sk_buff *skb)
 			key.vrf = p->vrf;
 			set_mac(key.mac, inner.h_dest);
 			r = bpf_map_lookup_elem(&macs, &key);
-			if (!r)
-				return drop(p, 0, REASON_L2_NO_ROUTE);
+			if (!r || key.mac[0] & 1) {
+				__u32 all = all_of_frame(p->vrf, key.mac);
+
+				return all ? flood_in(skb, &o, &inner, all) : drop(p, 0, REASON_L2_NO_ROUTE);
+			}
 			next_hop = r->next_hop;
 			keeps_macs = 1;
 		} else {
@@ -396,6 +373,14 @@ int from_underlay(struct __sk_buff *skb)
 		reason = follow(skb, p, number, o.source, c, &own);
 		if (reason)
 			return drop(p, number, reason);
+		if (own.mirror) {
+			if (!keeps_macs) {
+				set_mac(inner.h_dest, nh->mac);
+				set_mac(inner.h_source, c->mac);
+				inner.h_proto = type;
+			}
+			mirror(skb, nh->ifindex, &own, overhead(o.encapsulation), &inner);
+		}
 	}
 	reason = strip(skb, p, &o, type);
 	if (!reason && (o.class ^ p->class) & 3)
@@ -410,7 +395,7 @@ int from_underlay(struct __sk_buff *skb)
 		set_mac(ethernet->h_dest, inner.h_dest);
 		set_mac(ethernet->h_source, inner.h_source);
 	}
-	return deliver(skb, p, nh, c, keeps_macs);
+	return deliver(skb, p, nh, c, 0, keeps_macs);
 }
 
 /* What it takes to run a program at all, to compare with. */

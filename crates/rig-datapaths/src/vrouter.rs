@@ -277,6 +277,8 @@ fn config(
             gateway: None,
             gateway6: None,
             policy: None,
+            mirror: None,
+            fat: BTreeSet::new(),
         };
         config.interfaces.insert(container.number, interface);
         config.labels.insert(FIRST_LABEL + container.number, NextHop::Interface(container.number));

@@ -1,4 +1,4 @@
-//! eBPF programs where the kernel takes packets in (tcx, Linux 6.6).
+//! eBPF programs where the kernel takes packets in and where it sends them (tcx, Linux 6.6).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,21 +6,31 @@ use std::path::Path;
 
 use crate::xdp::bpf;
 
-/// A program at an interface's ingress, for as long as this is open or pinned.
+/// Which packets of an interface a program gets (linux/bpf.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Hook {
+    /// Those that it receives.
+    Ingress = bpf::ATTACH_TCX_INGRESS,
+    /// Those that it sends.
+    Egress = bpf::ATTACH_TCX_EGRESS,
+}
+
+/// A program at an interface, for as long as this is open or pinned.
 #[derive(Debug)]
-pub struct Ingress {
+pub struct Attached {
     link: OwnedFd,
     interface: u32,
 }
 
-impl Ingress {
+impl Attached {
     /// Attaches a program of the kind `SCHED_CLS` behind those that are there, to an interface of the calling thread's
     /// network namespace.
     ///
     /// # Errors
     /// The kernel's: EINVAL where it has no tcx, ENODEV without such an interface.
-    pub fn attach(program: BorrowedFd<'_>, interface: u32) -> io::Result<Self> {
-        let link = bpf::attach_ingress(program, interface)?;
+    pub fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<Self> {
+        let link = bpf::attach_tcx(program, interface, hook as u32)?;
         Ok(Self { link, interface })
     }
 

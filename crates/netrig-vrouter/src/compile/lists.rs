@@ -1,10 +1,12 @@
 //! What interfaces may send and receive, as lists of rules: security groups in one, the network's policies in the other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use rig_datapath::vrouter::{Action, List, Rule};
+use rig_datapath::vrouter::{Action, Also, List, Rule};
 
+use super::Allotted;
 use crate::routes::{Destination, RouteTable};
 use crate::settings::{End, GroupRule, Interface, Network, Packets, Remote, SecurityGroup, Settings};
 
@@ -43,6 +45,7 @@ pub(super) struct Remotes<'a> {
     own_ends: BTreeMap<&'a str, BTreeSet<IpNet>>,
     /// Security groups with rules for members of groups.
     by_group: BTreeSet<(&'a str, Direction)>,
+    analysers: Allotted,
 }
 
 /// What a list is made of.
@@ -60,13 +63,14 @@ enum Rules<'a> {
 }
 
 impl<'a> Remotes<'a> {
-    pub(super) fn of(settings: &'a Settings, node: &'a str, routes: &'a RouteTable) -> Self {
+    pub(super) fn of(settings: &'a Settings, node: &'a str, routes: &'a RouteTable, analysers: Allotted) -> Self {
         let mut remotes = Self {
             settings,
             members: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             own_ends: BTreeMap::new(),
             by_group: BTreeSet::new(),
+            analysers,
         };
         for (name, network) in &settings.networks {
             remotes.prefixes.insert(name, network.prefixes());
@@ -156,7 +160,8 @@ impl<'a> Remotes<'a> {
                     members => members,
                 },
             };
-            rules.extend(each(&rule.packets, &remote, Action::Allow));
+            let also = Also { log: rule.log, mirror: None };
+            rules.extend(each(&rule.packets, &remote, Action::Allow, also));
         }
         rules
     }
@@ -179,13 +184,21 @@ impl<'a> Remotes<'a> {
                     End::Network(_) | End::Prefix(_) => continue,
                 };
                 let Some(remote) = self.far(far, like) else { continue };
-                rules.extend(each(&rule.packets, &remote, rule.action));
+                let also = Also { log: rule.log, mirror: rule.mirror.as_ref().and_then(|name| self.analyser(name)) };
+                rules.extend(each(&rule.packets, &remote, rule.action, also));
             }
         }
-        let own = self.prefixes.get(interface.network.as_str()).cloned().unwrap_or_default();
+        let mut own = self.prefixes.get(interface.network.as_str()).cloned().unwrap_or_default();
+        if network.broadcast {
+            own.extend(of_all(direction));
+        }
         let all = Packets { protocol: None, ports: vec![0..=u16::MAX] };
-        rules.extend(each(&all, &own, Action::Allow));
+        rules.extend(each(&all, &own, Action::Allow, Also::default()));
         rules
+    }
+
+    fn analyser(&self, name: &str) -> Option<u8> {
+        self.analysers.get(name).and_then(|number| number.try_into().ok())
     }
 
     /// Who can be reached from a network: elsewhere the same addresses may be somebody else's.
@@ -211,6 +224,24 @@ impl<'a> Remotes<'a> {
     }
 }
 
+/// Ends of frames to all, which stay in their network: all and groups, and who has no address there yet.
+fn of_all(direction: Direction) -> Vec<IpNet> {
+    let net = |address: IpAddr, length| IpNet::new(address, length).ok();
+    let of = match direction {
+        Direction::Outward => [
+            net(Ipv4Addr::BROADCAST.into(), 32),
+            net(Ipv4Addr::new(224, 0, 0, 0).into(), 4),
+            net(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8),
+        ],
+        Direction::Inward => [
+            net(Ipv4Addr::UNSPECIFIED.into(), 32),
+            net(Ipv6Addr::UNSPECIFIED.into(), 128),
+            net(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10),
+        ],
+    };
+    of.into_iter().flatten().collect()
+}
+
 fn everything(like: IpNet) -> IpNet {
     match like {
         IpNet::V4(_) => Ipv4Net::default().into(),
@@ -218,7 +249,7 @@ fn everything(like: IpNet) -> IpNet {
     }
 }
 
-fn each(packets: &Packets, remote: &BTreeSet<IpNet>, action: Action) -> impl Iterator<Item = Rule> {
+fn each(packets: &Packets, remote: &BTreeSet<IpNet>, action: Action, also: Also) -> impl Iterator<Item = Rule> {
     let protocol = packets.protocol;
-    packets.ports.iter().map(move |ports| Rule { protocol, ports: ports.clone(), remote: remote.clone(), action })
+    packets.ports.iter().map(move |ports| Rule { protocol, ports: ports.clone(), remote: remote.clone(), action, also })
 }

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 
-use rig_datapath::vrouter::{self as datapath, Config, Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI, NextHop, Vni};
+use rig_datapath::vrouter::{
+    self as datapath, Config, Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI, NextHop, Service, Vni,
+};
 use rig_wire::ethernet::Mac;
 
 pub use numbers::{Allotted, Numbers};
@@ -75,6 +77,7 @@ pub fn compile(
     compiler.compiled.config.mac = settings.router.mac;
     compiler.compiled.notes.clone_from(&site.notes);
     compiler.underlay(site);
+    compiler.analysers(site);
     compiler.find_interfaces(site);
     compiler.interfaces();
     compiler.vrfs();
@@ -126,6 +129,25 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    fn analysers(&mut self, site: &Site) {
+        let settings = self.settings;
+        self.numbers.analysers.allot(settings.analysers.keys().map(String::as_str));
+        for (name, analyser) in &settings.analysers {
+            let address = analyser.address;
+            let Some(number) = self.numbers.analysers.get(name).and_then(|number| number.try_into().ok()) else {
+                continue;
+            };
+            let way = site.peers.get(&address).copied();
+            if way.is_none() {
+                let why = site.unreached.get(&address).map(|why| format!(": {why}")).unwrap_or_default();
+                self.note(format!("analyser '{name}': there is no way to {address}, and so no copies{why}"));
+            }
+            let source = self.node.address;
+            let compiled = datapath::Analyser { source, address, port: analyser.port, vni: analyser.vni, way };
+            self.compiled.config.analysers.insert(number, compiled);
+        }
+    }
+
     fn find_interfaces(&mut self, site: &Site) {
         let mut indexes: BTreeMap<u32, &str> = BTreeMap::new();
         for (name, interface) in self.settings.interfaces_of(self.name) {
@@ -159,9 +181,21 @@ impl<'a> Compiler<'a> {
                     IpAddr::V4(_) => None,
                 }),
                 policy: None,
+                fat: self.fat_flows(interface),
+                mirror: interface
+                    .mirror
+                    .as_ref()
+                    .and_then(|name| self.numbers.analysers.get(name).and_then(|number| number.try_into().ok())),
             };
             self.compiled.config.interfaces.insert(number, compiled);
         }
+    }
+
+    /// Of the interface and of its network.
+    fn fat_flows(&self, interface: &Interface) -> BTreeSet<Service> {
+        let network = self.settings.networks.get(&interface.network);
+        let all = network.into_iter().flat_map(|network| &network.fat_flows).chain(&interface.fat_flows);
+        all.copied().collect()
     }
 
     /// Of the subnets of its addresses, its own ones first.
@@ -174,7 +208,7 @@ impl<'a> Compiler<'a> {
 
     /// What interfaces may send and receive.
     fn interfaces(&mut self) {
-        let remotes = Remotes::of(self.settings, self.name, self.routes);
+        let remotes = Remotes::of(self.settings, self.name, self.routes, self.numbers.analysers.clone());
         let mut lists = BTreeMap::new();
         let mut wanted = Vec::new();
         for (number, interface) in self.present.values() {
@@ -188,7 +222,9 @@ impl<'a> Compiler<'a> {
                 names
             };
             let (outward, inward) = (names(Direction::Outward), names(Direction::Inward));
-            if !outward.is_empty() || !inward.is_empty() || interface.most_flows.is_some() {
+            let is_fat = !self.fat_flows(interface).is_empty();
+            let has_flows = interface.most_flows.is_some() || interface.mirror.is_some() || is_fat;
+            if !outward.is_empty() || !inward.is_empty() || has_flows {
                 wanted.push((*number, outward, inward, interface.most_flows));
             }
         }

@@ -15,6 +15,9 @@ pub struct Numbers {
     pub interfaces: Allotted,
     /// By what they are made of.
     pub lists: Allotted,
+    /// By names of analysers.
+    #[serde(default)]
+    pub analysers: Allotted,
 }
 
 /// Numbers from 1, each given to one name.

@@ -1,14 +1,15 @@
 //! Tables of routes: a network's own, and what networks that it is connected with have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use rig_datapath::vrouter::{MOST_WAYS, NextHop, Vrf};
+use rig_datapath::vrouter::{Encapsulation, Flood, LAST_VNI, MOST_MEMBERS, MOST_WAYS, NextHop, Vrf};
 use rig_wire::ethernet::Mac;
 
 use super::Compiler;
-use crate::routes::Destination;
+use crate::routes::{Destination, Route};
 use crate::settings::{Network, is_mapped};
 
 /// Ways to things of one network.
@@ -16,6 +17,9 @@ use crate::settings::{Network, is_mapped};
 struct Ways {
     prefixes: BTreeMap<IpNet, BTreeSet<NextHop>>,
     macs: BTreeMap<Mac, BTreeSet<NextHop>>,
+    /// Whom frames to all go to: interfaces of this node, and other nodes with their network identifiers.
+    members: BTreeSet<u32>,
+    nodes: BTreeMap<Ipv4Addr, u32>,
 }
 
 impl<'a> Compiler<'a> {
@@ -51,6 +55,7 @@ impl<'a> Compiler<'a> {
                 of_network.prefixes.entry(prefix).or_default().insert(way.clone());
             }
             of_network.macs.entry(interface.mac).or_default().insert(way);
+            of_network.members.insert(*number);
         }
         ways
     }
@@ -87,6 +92,14 @@ impl<'a> Compiler<'a> {
                 ));
                 continue;
             }
+            if let Destination::Mac(mac) = route.key.destination
+                && mac.is_multicast()
+            {
+                self.note(format!("{} has {mac} of network '{name}', which is a group's", route.node));
+                continue;
+            }
+            let vni = self.vni_of_member(network, route);
+            ways.entry(name).or_default().nodes.extend(vni.map(|vni| (route.node, vni)));
             let Some(way) = self.tunnel(network, route) else { continue };
             let of_network = ways.entry(name).or_default();
             let all = match route.key.destination {
@@ -97,8 +110,35 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// By which network identifier another node takes frames to all, where it has members and there is a way to it.
+    fn vni_of_member(&self, network: &Network, route: &Route) -> Option<u32> {
+        let vxlan = Encapsulation::Vxlan;
+        let both = network.encapsulation.contains(&vxlan) && self.node.encapsulations.contains(&vxlan);
+        let peers = self.compiled.config.underlay.as_ref().map(|underlay| &underlay.peers);
+        let is_reached = peers.is_some_and(|peers| peers.contains_key(&route.node));
+        let is_member = matches!(route.key.destination, Destination::Mac(_)) && route.node != self.node.address;
+        let vni = route.encapsulations.get(&vxlan).filter(|vni| (1..=LAST_VNI).contains(*vni));
+        vni.filter(|_| both && is_reached && is_member).copied()
+    }
+
+    fn flood(&mut self, name: &str, network: &Network, ways: &Ways) -> Option<Flood> {
+        if !network.broadcast {
+            return None;
+        }
+        let all = ways.members.len() + ways.nodes.len();
+        if all > MOST_MEMBERS {
+            self.note(format!(
+                "network '{name}': of {all} interfaces here and other nodes {MOST_MEMBERS} get frames to all"
+            ));
+        }
+        let members: BTreeSet<u32> = ways.members.iter().take(MOST_MEMBERS).copied().collect();
+        let peers = ways.nodes.iter().take(MOST_MEMBERS - members.len()).map(|(node, vni)| (*node, *vni)).collect();
+        Some(Flood { members, peers, unknown_unicast: network.flood_unknown_unicast })
+    }
+
     fn vrf(&mut self, name: &str, network: &Network, ways: Ways, is_local: bool) -> Vrf {
-        let mut vrf = Vrf::default();
+        let flood = if is_local { self.flood(name, network, &ways) } else { None };
+        let mut vrf = Vrf { flood, ..Vrf::default() };
         for (prefix, ways) in ways.prefixes {
             if ways.len() > MOST_WAYS {
                 self.note(format!("network '{name}': of {} ways to {prefix} {MOST_WAYS} are taken", ways.len()));

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use ipnet::IpNet;
-use rig_datapath::vrouter::{Action, List, MOST_RULES, Peer, Rule, Tunnel, Underlay};
+use rig_datapath::vrouter::{Action, Also, Flood, List, MOST_MEMBERS, MOST_RULES, Peer, Rule, Tunnel, Underlay};
 
 use super::*;
 use crate::routes::{Destination, FileRoutes, RouteSource, RouteUpdate};
@@ -217,16 +217,78 @@ fn a_policy_connects_networks_and_says_what_they_may_send() {
         ports,
         remote: remote.iter().map(|remote| net(remote)).collect(),
         action,
+        also: Also::default(),
     };
     let (reds, blues) = (["10.1.0.0/24", "fd00:1::/64"], ["10.2.0.0/24"]);
     let list_of = |rules| List { rules, otherwise: Action::Deny };
     let icmp = |remote| rule(Some(1), 0..=65535, remote, Action::Deny);
-    let own = |remote| rule(None, 0..=65535, remote, Action::Allow);
+    let own = |remote: &[&str]| rule(None, 0..=65535, remote, Action::Allow);
     let http = |remote| rule(Some(6), 80..=80, remote, Action::Allow);
-    assert_eq!(list(&a, &of_a, "red-a", false), list_of(vec![http(&blues), icmp(&blues), own(&reds)]));
+    // To all, and from who has no address yet, is within the network, too.
+    let with = |remote: &[&'static str], more: [&'static str; 3]| [remote, &more].concat();
+    let to_all = |remote: &[&'static str]| own(&with(remote, ["255.255.255.255/32", "224.0.0.0/4", "ff00::/8"]));
+    let from_all = |remote: &[&'static str]| own(&with(remote, ["0.0.0.0/32", "::/128", "fe80::/10"]));
+    assert_eq!(list(&a, &of_a, "red-a", false), list_of(vec![http(&blues), icmp(&blues), to_all(&reds)]));
+    assert_eq!(list(&a, &of_a, "red-a", true), list_of(vec![icmp(&blues), from_all(&reds)]));
+    assert_eq!(list(&b, &of_b, "blue-b", false), list_of(vec![icmp(&reds), to_all(&blues)]));
+    assert_eq!(list(&b, &of_b, "blue-b", true), list_of(vec![http(&reds), icmp(&reds), from_all(&blues)]));
+
+    let quiet = parse(&connected().replace("vni = 100", "vni = 100\nbroadcast = false"));
+    let (mut of_a, mut of_b) = (Numbers::default(), Numbers::default());
+    let (a, b) = (compiled(&quiet, "a", &mut of_a), compiled(&quiet, "b", &mut of_b));
     assert_eq!(list(&a, &of_a, "red-a", true), list_of(vec![icmp(&blues), own(&reds)]));
-    assert_eq!(list(&b, &of_b, "blue-b", false), list_of(vec![icmp(&reds), own(&blues)]));
-    assert_eq!(list(&b, &of_b, "blue-b", true), list_of(vec![http(&reds), icmp(&reds), own(&blues)]));
+    assert_eq!(a.vrfs[&of_a.vrfs.get("red").unwrap()].flood, None);
+    assert!(b.vrfs[&of_b.vrfs.get("blue").unwrap()].flood.is_some());
+}
+
+#[test]
+fn frames_to_all_go_to_members_here_and_to_nodes_that_take_vxlan() {
+    let flood = |text: &str, node: &str, network: &str| {
+        let mut numbers = Numbers::default();
+        let config = compiled(&parse(text), node, &mut numbers);
+        config.vrfs[&numbers.vrfs.get(network).unwrap()].flood.clone()
+    };
+    let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse::<Ipv4Addr>().unwrap());
+    let expected = |peers: &[(Ipv4Addr, u32)], unknown_unicast| {
+        Some(Flood { members: [1].into(), peers: peers.iter().copied().collect(), unknown_unicast })
+    };
+    assert_eq!(flood(TWO, "a", "red"), expected(&[(b, 100)], false));
+    assert_eq!(flood(TWO, "b", "red").map(|flood| flood.peers), Some([(a, 100)].into()));
+    // Nobody else has a container of it.
+    assert_eq!(flood(TWO, "b", "blue").map(|flood| flood.peers), Some(BTreeMap::new()));
+    for alone in ["vni = 100\nencapsulation = ['mplsoudp']", "vni = 100\nencapsulation = ['mplsogre', 'mplsoudp']"] {
+        assert_eq!(flood(&TWO.replace("vni = 100", alone), "a", "red"), expected(&[], false));
+    }
+    let without = TWO.replace("mtu = 1400", "encapsulations = ['mplsoudp']");
+    assert_eq!(flood(&without, "a", "red"), expected(&[], false));
+    let unknown = TWO.replace("vni = 100", "vni = 100\nflood_unknown_unicast = true");
+    assert_eq!(flood(&unknown, "a", "red"), expected(&[(b, 100)], true));
+    assert_eq!(flood(&TWO.replace("vni = 100", "vni = 100\nbroadcast = false"), "a", "red"), None);
+}
+
+#[test]
+fn more_members_than_frames_are_copied_to_are_refused_or_noted() {
+    let one = |number: usize| {
+        let (high, low) = (number / 256, number % 256);
+        format!(
+            "[[interface]]\nname = 'm{number}'\nnode = 'a'\nnetwork = 'red'\ndevice = 'w{number}'\naddresses = ['10.1.{high}.{low}']\n"
+        )
+    };
+    let many: String = (20..20 + MOST_MEMBERS - 1).map(one).collect();
+    let text = TWO.replace("10.1.0.0/24", "10.1.0.0/16") + &many;
+    let error = Settings::parse("vrouter.toml", &text).unwrap_err().to_string();
+    assert!(error.contains("has 512 interfaces on node 'a' and 1 other nodes"), "{error}");
+    assert!(error.contains("broadcast = false"), "{error}");
+    parse(&text.replace("vni = 100", "vni = 100\nbroadcast = false"));
+    // Without the other node they are as many as may be; who is learned then is left out.
+    let text = text.replace("vni = 100", "vni = 100\nencapsulation = ['mplsoudp']");
+    let mut settings = parse(&text);
+    let network = settings.networks.get_mut("red").unwrap();
+    network.encapsulation.push(Encapsulation::Vxlan);
+    let mut numbers = Numbers::default();
+    let compiled = compile(&settings, "a", &site(&settings, "a"), &table(&settings, "a"), &mut numbers).unwrap();
+    assert!(compiled.notes.iter().any(|note| note.contains("of 513 interfaces here and other nodes 512 get")));
+    compiled.config.validate().unwrap();
 }
 
 #[test]
@@ -291,6 +353,67 @@ fn a_group_as_remote_is_the_addresses_of_its_members_on_all_nodes() {
     // Nothing comes in by a group that says nothing of it.
     assert_eq!(config.lists[&policy.inward[0]], List { rules: Vec::new(), otherwise: Action::Deny });
     assert_eq!(config.lists[&policy.outward[0]].rules.len(), 1);
+}
+
+#[test]
+fn rules_that_log_do_so_in_both_kinds_of_lists() {
+    let groups = "[[security_group]]\nname = 'g'\nin = [{ protocol = 'tcp', ports = [80, 443], log = true }, {}]\n";
+    let text = connected().replace("label = 103", "label = 103\nsecurity_groups = ['g']") + groups;
+    let text = text.replace("{ action = 'deny', protocol = 'icmp'", "{ log = true, action = 'deny', protocol = 'icmp'");
+    let (settings, mut numbers) = (parse(&text), Numbers::default());
+    let config = compiled(&settings, "b", &mut numbers);
+    let policy = config.interfaces[&numbers.interfaces.get("blue-b").unwrap()].policy.clone().unwrap();
+    let logs = |list: &u32| config.lists[list].rules.iter().map(|rule| rule.also.log).collect::<Vec<_>>();
+    let inward: Vec<_> = policy.inward.iter().map(logs).collect();
+    assert_eq!(inward, [vec![true, true, false], vec![false, true, false]]);
+    assert_eq!(policy.outward.iter().map(logs).collect::<Vec<_>>(), [[true, false]]);
+}
+
+#[test]
+fn analysers_are_named_by_rules_and_interfaces() {
+    let analysers = "[[analyser]]\nname = 'one'\naddress = '198.51.100.2'\n\
+                     [[analyser]]\nname = 'two'\naddress = '198.51.100.3'\nport = 9\nvni = 7\n";
+    let text = connected().replace("label = 103", "label = 103\nmirror = 'two'") + analysers;
+    let text =
+        text.replace("{ action = 'allow', protocol = 'tcp'", "{ mirror = 'one', action = 'allow', protocol = 'tcp'");
+    let (settings, mut numbers) = (parse(&text), Numbers::default());
+    let mut site = site(&settings, "b");
+    let way = Peer { interface: 3, gateway: "192.0.2.254".parse().unwrap(), mtu: 1400 };
+    site.peers.insert("198.51.100.3".parse().unwrap(), way);
+    let compiled = compile(&settings, "b", &site, &table(&settings, "b"), &mut numbers).unwrap();
+    compiled.config.validate().unwrap();
+    let notes: Vec<&String> = compiled.notes.iter().collect();
+    assert_eq!(notes, ["analyser 'one': there is no way to 198.51.100.2, and so no copies"]);
+    let config = compiled.config;
+    let ways: Vec<_> = config.analysers.values().map(|one| (one.port, one.vni, one.way)).collect();
+    assert_eq!(ways, [(4789, 0, None), (9, 7, Some(way))]);
+    assert!(config.analysers.values().all(|one| one.source == settings.nodes["b"].address));
+    let interface = &config.interfaces[&numbers.interfaces.get("blue-b").unwrap()];
+    assert_eq!(interface.mirror, Some(2));
+    let inward = &config.lists[&interface.policy.as_ref().unwrap().inward[0]];
+    let mirrors: Vec<_> = inward.rules.iter().map(|rule| rule.also.mirror).collect();
+    assert_eq!(mirrors[..2], [Some(1), None]);
+    // Who is mirrored has flows, with rules or without.
+    let alone = parse(&(TWO.replace("label = 103", "label = 103\nmirror = 'two'") + analysers));
+    let config = compile(&alone, "b", &site, &table(&alone, "b"), &mut numbers).unwrap().config;
+    let policies: Vec<bool> = config.interfaces.values().map(|interface| interface.policy.is_some()).collect();
+    assert_eq!(policies.iter().filter(|is| **is).count(), 1);
+}
+
+#[test]
+fn fat_flows_are_those_of_interfaces_and_of_their_networks() {
+    let text = TWO
+        .replace("name = \"red\"\nsub", "name = \"red\"\nfat_flows = [{ protocol = 'udp', port = 53 }]\nsub")
+        .replace("label = 102", "label = 102\nfat_flows = [{ protocol = 6, port = 80 }]");
+    let (settings, mut numbers) = (parse(&text), Numbers::default());
+    let config = compiled(&settings, "b", &mut numbers);
+    config.validate().unwrap();
+    let of = |name: &str| {
+        let interface = &config.interfaces[&numbers.interfaces.get(name).unwrap()];
+        assert_eq!(interface.policy.is_some(), !interface.fat.is_empty());
+        interface.fat.iter().map(|service| (service.protocol, service.port)).collect::<Vec<_>>()
+    };
+    assert_eq!((of("red-b"), of("blue-b")), (vec![(6, 80), (17, 53)], vec![]));
 }
 
 #[test]

@@ -12,10 +12,11 @@ use rig_cli::streams::note;
 use rig_datapath::vrouter::Router;
 
 use super::finder::{Finder, Found};
+use super::logging::Logging;
 use super::persistence::{self, Begun};
 use super::sources::{Sources, Speaking};
 use super::sweeping::Sweeping;
-use super::{Ask, Event, REST, sizes};
+use super::{Ask, Event, REST, refused, sizes};
 use crate::bgp::announced;
 use crate::compile::{Compiled, Numbers, compile};
 use crate::message::{FlowEntry, FlowFilter, Reply, Request};
@@ -44,6 +45,7 @@ pub(super) struct Engine {
     pub(super) compiled: Compiled,
     pub(super) router: Router,
     pub(super) sweeping: Sweeping,
+    pub(super) logging: Logging,
     /// Connections that the table was made for.
     pub(super) room: u32,
     finder: Finder,
@@ -74,6 +76,7 @@ impl Engine {
     ) -> Result<Self, Failure> {
         let Begun { router, numbers, kept } = begun;
         let sweeping = Sweeping::start(router.sweeper(), settings.router.timeouts);
+        let logging = Logging::start(router.log().map_err(refused)?);
         let mut engine = Self {
             sources: Sources::new(&settings, node),
             speaking,
@@ -86,6 +89,7 @@ impl Engine {
             room: settings.router.flows,
             router,
             sweeping: sweeping.context("start a thread").or_exit(Exit::Failed)?,
+            logging: logging.context("start a thread").or_exit(Exit::Failed)?,
             finder: Finder::here().or_exit(Exit::Failed)?,
             begun: Instant::now(),
             trouble: None,
@@ -170,7 +174,9 @@ impl Engine {
             if let Some(path) = &self.kept {
                 persistence::keep_numbers(path, &numbers)?;
             }
+            let mut logging = self.logging.hold();
             self.router.apply(&compiled.config)?;
+            logging.learn(&self.router, &compiled.config, &numbers);
         }
         self.sweeping.set(settings.router.timeouts);
         self.others = sources.others();
@@ -208,12 +214,17 @@ impl Engine {
 
     /// After something has changed in the kernel, or to see whether what lacks is there.
     fn look_again(&mut self) {
+        if self.trouble.is_none() {
+            // Routes are those that are in force, and there may be very many.
+            let found = self.finder.look(&self.settings, &self.node, &self.others);
+            if found != self.found {
+                self.take(self.sources.clone(), found);
+            }
+            return;
+        }
         let mut sources = self.sources.clone();
         sources.reload(&self.settings);
         let found = self.finder.look(&self.settings, &self.node, &sources.others());
-        if found == self.found && self.trouble.is_none() {
-            return;
-        }
         self.take(sources, found);
     }
 
@@ -266,6 +277,7 @@ impl Engine {
                 Ok(Reply::Routes(vec![found]))
             }),
             Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),
+            Request::Log { from } => self.log_counts().map(|counts| Reply::Log(self.logging.hold().from(from, counts))),
             Request::Flows => return list(self.flows(), None, reply),
             Request::FlowsOf(filter) => return list(self.flows(), Some(filter), reply),
             Request::Reload => match self.reload() {

@@ -12,7 +12,7 @@ use rig_wire::ethernet::Mac;
 
 use super::engines;
 use crate::compile::{KernelInterface, Site};
-use crate::settings::{Interface, Node, Place, Settings};
+use crate::settings::{Interface, Place, Settings};
 
 /// Where ip-netns(8) has its namespaces.
 const NAMESPACES: &str = "/run/netns";
@@ -87,7 +87,7 @@ impl Finder {
         self.asked.retain(|name, _| names.contains(name.as_str()));
         let others: BTreeSet<Ipv4Addr> = settings.nodes.values().map(|other| other.address).collect();
         for address in (&others | more).into_iter().filter(|other| *other != node.address) {
-            match self.way(node, address) {
+            match self.way(node.interface.as_deref(), address) {
                 Ok((peer, device)) => {
                     found.site.peers.insert(address, peer);
                     found.ways.insert(address, device);
@@ -95,7 +95,20 @@ impl Finder {
                 Err(why) => drop(found.site.unreached.insert(address, why)),
             }
         }
-        if !found.site.peers.is_empty() && !self.has(node.address) {
+        let has_peers = !found.site.peers.is_empty();
+        for address in settings.analysers.values().map(|analyser| analyser.address) {
+            if found.site.peers.contains_key(&address) {
+                continue;
+            }
+            match self.way(None, address) {
+                Ok((peer, device)) => {
+                    found.site.peers.insert(address, peer);
+                    found.ways.insert(address, device);
+                }
+                Err(why) => drop(found.site.unreached.insert(address, why)),
+            }
+        }
+        if has_peers && !self.has(node.address) {
             found
                 .site
                 .notes
@@ -164,8 +177,8 @@ impl Finder {
         Ok((link, end.mac.map(Mac)))
     }
 
-    /// How another node is reached, and by which device.
-    fn way(&self, node: &Node, to: Ipv4Addr) -> Result<(Peer, String), String> {
+    /// How another node or an analyser is reached, and by which device.
+    fn way(&self, asked: Option<&str>, to: Ipv4Addr) -> Result<(Peer, String), String> {
         let hops = self.netlink.next_hops(to.into()).map_err(|_| "there is no route".to_owned())?;
         if hops.is_empty() {
             return Err("it is an address of this machine".to_owned());
@@ -174,7 +187,7 @@ impl Finder {
         let mut over = Vec::new();
         for hop in hops {
             let link = link(hop.interface)?;
-            if node.interface.as_ref().is_some_and(|asked| *asked != link.name) {
+            if asked.is_some_and(|asked| asked != link.name) {
                 over.push(link.name);
                 continue;
             }
@@ -182,7 +195,7 @@ impl Finder {
             let mtu = link.mtu.min(u16::MAX.into()) as u16;
             return Ok((Peer { interface: link.index, gateway, mtu }, link.name));
         }
-        let asked = node.interface.as_deref().unwrap_or_default();
+        let asked = asked.unwrap_or_default();
         Err(format!("the route goes over {}, and not over {asked}", over.join(", ")))
     }
 

@@ -7,6 +7,7 @@
 mod engine;
 mod engines;
 pub(crate) mod finder;
+mod logging;
 mod persistence;
 mod sources;
 mod status;
@@ -65,7 +66,8 @@ const INTERFACES: u32 = 1024;
 fn sizes(settings: &Settings, node: &str) -> Sizes {
     let interfaces = (2 * settings.interfaces_of(node).count() as u32).max(INTERFACES);
     let flows = settings.router.flows.saturating_mul(2);
-    Sizes { interfaces, lists: Sizes::default().lists.max(4 * interfaces), flows, ..Sizes::default() }
+    let floods = Sizes::default().floods.max(2 * settings.networks_of(node).len() as u32);
+    Sizes { interfaces, floods, lists: Sizes::default().lists.max(4 * interfaces), flows, ..Sizes::default() }
 }
 
 /// Runs the router of a node until it is told to stop.

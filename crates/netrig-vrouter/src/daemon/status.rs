@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rig_datapath::vrouter::{self as datapath, Reason, Traffic};
+use rig_datapath::vrouter::{self as datapath, Reason, Taken, Traffic};
 use rig_wire::ethernet::Mac;
 
 use super::engine::Engine;
 use crate::bgp::SpeakerState;
+use crate::filter::protocol_name;
 use crate::message::{
-    DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, MacEntry, NetworkEntry, NextHopEntry,
-    PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TcpSeen, VniEntry, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, MacEntry,
+    NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TakenCounts, TcpSeen,
+    VniEntry, Way,
 };
 
 /// Bits of `enum tcp_seen` of the datapath, the lowest first.
@@ -36,12 +38,23 @@ impl Engine {
         let uptime = self.begun.elapsed();
         let (begun, gone) = self.router.begun_and_ended()?;
         let mut drops: BTreeMap<u32, u64> = BTreeMap::new();
+        let (mut taken, mut discards) = (BTreeMap::new(), BTreeMap::<u32, u64>::new());
         let mut interfaces = Vec::new();
         for (name, number) in self.numbers.interfaces.iter() {
-            let of_interface = self.drops_of(number)?;
+            let traffic = self.router.traffic(number)?;
+            taken.insert(number, traffic.taken);
+            // There is a call for each reason, and most interfaces have dropped nothing.
+            let of_interface = if traffic.drops > 0 { self.drops_of(number)? } else { Vec::new() };
             of_interface.iter().for_each(|(reason, count)| *drops.entry(reason.number()).or_default() += count);
-            interfaces.extend(self.interface(name, number, &of_interface)?);
+            let entry = self.interface(name, number, traffic, &of_interface)?;
+            let discarded = of_interface.iter().find(|(reason, _)| *reason == Reason::Discard);
+            let discarded = discarded.map_or(0, |(_, count)| *count);
+            if let Some(entry) = &entry {
+                *discards.entry(entry.vrf).or_default() += discarded;
+            }
+            interfaces.extend(entry);
         }
+        let taken = self.router.taken(|number| taken.get(&number).copied().unwrap_or_default());
         for (reason, count) in self.drops_of(0)? {
             *drops.entry(reason.number()).or_default() += count;
         }
@@ -56,7 +69,7 @@ impl Engine {
             address: node.address,
             mac: self.settings.router.mac.to_string(),
             peers: self.peers(),
-            networks: self.networks(),
+            networks: self.networks(&taken, &discards),
             interfaces,
             next_hops: self.next_hops(),
             labels: self.router.labels().into_iter().map(|(label, next_hop)| LabelEntry { label, next_hop }).collect(),
@@ -69,6 +82,8 @@ impl Engine {
             },
             drops: all.map(|(reason, count)| ReasonCount::of(reason, count)).collect(),
             last_dropped: self.last_dropped()?,
+            log: self.log_counts()?,
+            analysers: self.analysers()?,
             notes: self.compiled.notes.iter().cloned().chain(self.trouble.clone()).collect(),
             speaker: self.speaker(),
         })
@@ -79,9 +94,16 @@ impl Engine {
         Ok(of_cpus.map(|(reason, cpus)| (reason, cpus.iter().sum())).collect())
     }
 
-    fn interface(&self, name: &str, number: u32, drops: &[(Reason, u64)]) -> anyhow::Result<Option<InterfaceEntry>> {
+    fn interface(
+        &self,
+        name: &str,
+        number: u32,
+        traffic: Traffic,
+        drops: &[(Reason, u64)],
+    ) -> anyhow::Result<Option<InterfaceEntry>> {
         let Some(interface) = self.settings.interfaces.get(name) else { return Ok(None) };
-        let Traffic { in_packets, in_bytes, out_packets, out_bytes } = self.router.traffic(number)?;
+        let Traffic { in_packets, in_bytes, out_packets, out_bytes, .. } = traffic;
+        let copied = self.router.copied(number)?;
         let present = self.compiled.config.interfaces.get(&number);
         Ok(Some(InterfaceEntry {
             number,
@@ -97,11 +119,19 @@ impl Engine {
             policy: present.is_some_and(|present| present.policy.is_some()),
             most_flows: interface.most_flows,
             security_groups: interface.security_groups.iter().cloned().collect(),
+            mirror: interface.mirror.clone(),
+            fat_flows: present
+                .into_iter()
+                .flat_map(|present| &present.fat)
+                .map(|service| format!("{} {}", protocol_name(service.protocol).to_lowercase(), service.port))
+                .collect(),
             connections: self.router.connections(number)?,
             in_packets,
             in_bytes,
             out_packets,
             out_bytes,
+            flooded_frames: copied.frames,
+            flooded_copies: copied.copies,
             drops: drops
                 .iter()
                 .filter(|(_, count)| *count > 0)
@@ -147,14 +177,26 @@ impl Engine {
         all.into_iter().map(entry).collect()
     }
 
-    fn networks(&self) -> Vec<NetworkEntry> {
+    fn networks(&self, taken: &BTreeMap<u32, Taken>, discards: &BTreeMap<u32, u64>) -> Vec<NetworkEntry> {
         let known = self.numbers.vrfs.iter();
         let routes = self.router.routes_of_vrfs();
         let entry = |(name, vrf): (&str, u32)| {
             let network = self.settings.networks.get(name)?;
             let encapsulation = network.encapsulation.iter().map(|one| one.name().to_owned()).collect();
             let routes = routes.get(&vrf).copied().unwrap_or(0);
-            Some(NetworkEntry { name: name.to_owned(), vrf, vni: network.vni, encapsulation, routes })
+            let taken = taken.get(&vrf).copied().unwrap_or_default();
+            let taken = TakenCounts {
+                discards: discards.get(&vrf).copied().unwrap_or(0),
+                receives: taken.receives,
+                vrf_translates: taken.translates,
+                ecmp_composites: taken.ecmps,
+                mplsoudp_tunnels: taken.mpls_over_udp,
+                mplsogre_tunnels: taken.mpls_over_gre,
+                vxlan_tunnels: taken.vxlan,
+                l2_encaps: taken.l2_encaps,
+                encaps: taken.encaps,
+            };
+            Some(NetworkEntry { name: name.to_owned(), vrf, vni: network.vni, encapsulation, routes, taken })
         };
         known.filter_map(entry).collect()
     }
@@ -163,7 +205,9 @@ impl Engine {
         let all = self.router.next_hops();
         let mut references: BTreeMap<u32, u32> = BTreeMap::new();
         let of_ways = all.iter().flat_map(|(_, leads)| match leads {
-            datapath::Leads::Ecmp(ways) => ways.iter().map(|way| way.next_hop).collect(),
+            datapath::Leads::Ecmp(ways) | datapath::Leads::Flood { ways, .. } => {
+                ways.iter().map(|way| way.next_hop).collect()
+            }
             _ => Vec::new(),
         });
         let routes = self.router.routes().into_iter().map(|(_, _, way)| way.next_hop);
@@ -203,6 +247,10 @@ impl Engine {
             datapath::Leads::Gateway => Leads::Gateway,
             datapath::Leads::Vrf(vrf) => Leads::Vrf(*vrf),
             datapath::Leads::Ecmp(ways) => Leads::Ecmp(ways.iter().map(|way| Way::from(*way)).collect()),
+            datapath::Leads::Flood { ways, unknown_unicast } => Leads::Flood {
+                ways: ways.iter().map(|way| Way::from(*way)).collect(),
+                unknown_unicast: *unknown_unicast,
+            },
         }
     }
 
@@ -244,11 +292,42 @@ impl Engine {
             way: Way { next_hop: flow.next_hop, label: flow.label },
             forward: flow.forward,
             denied: flow.denied,
+            fat: flow.fat,
             tcp: TCP.iter().enumerate().filter(|(bit, _)| flow.tcp & (1 << bit) != 0).map(|(_, seen)| *seen).collect(),
             tunnel_port: flow.tunnel_port,
+            mirror: flow.mirror.and_then(|number| self.analyser_name(number)).map(str::to_owned),
             idle_seconds: flow.idle.as_secs_f64(),
         };
         self.router.flows().into_iter().map(entry).collect()
+    }
+
+    fn analysers(&self) -> anyhow::Result<Vec<AnalyserEntry>> {
+        let mut all = Vec::new();
+        for (name, number) in self.numbers.analysers.iter() {
+            let known = self.settings.analysers.get(name).zip(u8::try_from(number).ok());
+            let Some((analyser, number)) = known else { continue };
+            let way = self.compiled.config.analysers.get(&number).and_then(|analyser| analyser.way);
+            let datapath::Mirrored { packets, bytes, cut, failed } = self.router.mirrored(number)?;
+            all.push(AnalyserEntry {
+                name: name.to_owned(),
+                address: analyser.address,
+                port: analyser.port,
+                vni: analyser.vni,
+                device: way.and_then(|_| self.found.ways.get(&analyser.address).cloned()),
+                mtu: way.map(|way| way.mtu),
+                packets,
+                bytes,
+                cut,
+                failed,
+            });
+        }
+        Ok(all)
+    }
+
+    pub(super) fn log_counts(&self) -> anyhow::Result<LogCounts> {
+        let datapath::LogCounts { told, lost, held_back } = self.router.log_counts()?;
+        let (pushed_out, kept) = self.logging.hold().counts();
+        Ok(LogCounts { told, lost, held_back, kept, pushed_out })
     }
 
     fn last_dropped(&self) -> anyhow::Result<Vec<DroppedEntry>> {

@@ -1,6 +1,6 @@
 //! What would happen to a packet: the model of the datapath, with the configuration and the flows of the one that runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -32,6 +32,10 @@ impl Engine {
         model.remember(self.router.flows().into_iter().map(Known::from), 0);
         let outcome = model.packet(side, index, &frame, 0);
         let mut steps: Vec<String> = model.steps().iter().map(|step| self.step(step)).collect();
+        for copy in model.mirrored() {
+            let name = self.analyser_name(copy.analyser).unwrap_or("?");
+            steps.push(format!("a copy of {} bytes goes to analyser {name}", copy.frame.len()));
+        }
         steps.extend(outcome.out.and_then(|out| self.way_out(out)));
         let reason = outcome.reason.map(|reason| {
             let so_far = self.drops_of(number).unwrap_or_default().into_iter().find(|(known, _)| *known == reason);
@@ -104,7 +108,16 @@ impl Engine {
             vrfs: BTreeMap::from([(1, Vrf { routes, ..Vrf::default() }.into())]),
             interfaces: BTreeMap::from([(
                 1,
-                Interface { index: 1, vrf: 1, mac, gateway: None, gateway6: None, policy: None },
+                Interface {
+                    index: 1,
+                    vrf: 1,
+                    mac,
+                    gateway: None,
+                    gateway6: None,
+                    policy: None,
+                    mirror: None,
+                    fat: BTreeSet::new(),
+                },
             )]),
             ..Config::default()
         };
@@ -115,6 +128,8 @@ impl Engine {
 
     fn packet_out(&self, outcome: &Outcome) -> Option<PacketOut> {
         match outcome.out? {
+            // Each goes its own way.
+            Out::Pieces { .. } => None,
             Out::Interface(number) => {
                 let device = self.interface_name(number).and_then(|name| self.found.devices.get(name).cloned());
                 PacketOut::of(&outcome.frame, device)
@@ -128,6 +143,10 @@ impl Engine {
 
     fn way_out(&self, out: Out) -> Option<String> {
         match out {
+            Out::Pieces { count, eights } => {
+                let bytes = 8 * u32::from(eights);
+                Some(format!("is cut into {count} pieces of up to {bytes} bytes, which go the same way each by itself"))
+            }
             Out::Interface(number) => Some(format!("goes to {}", self.hop(&NextHop::Interface(number)))),
             Out::Tunnel(tunnel) => {
                 let peer = self.compiled.config.underlay.as_ref()?.peers.get(&tunnel.peer)?;
@@ -161,7 +180,8 @@ impl Engine {
                 let rules = self.compiled.config.lists.get(list).map_or(&[][..], |list| &list.rules);
                 let decides = match rule.and_then(|at| Some((at, rules.get(at)?))) {
                     Some((at, rule)) => {
-                        format!("rule {} of {} {}: {}", at + 1, rules.len(), does(*action), words(rule))
+                        let logs = if rule.also.log { ", and logs it" } else { "" };
+                        format!("rule {} of {} {}{logs}: {}", at + 1, rules.len(), does(*action), words(rule))
                     }
                     None => format!("none of {} rules matches, which {}", rules.len(), does(*action)),
                 };
@@ -174,6 +194,10 @@ impl Engine {
     fn vrf(&self, vrf: u32) -> String {
         let name = self.numbers.vrfs.iter().find(|(_, number)| *number == vrf);
         name.map_or_else(|| format!("VRF {vrf}"), |(name, _)| format!("VRF {vrf} ({name})"))
+    }
+
+    pub(super) fn analyser_name(&self, number: u8) -> Option<&str> {
+        self.numbers.analysers.iter().find(|(_, known)| *known == u32::from(number)).map(|(name, _)| name)
     }
 
     fn interface_name(&self, number: u32) -> Option<&str> {
@@ -217,7 +241,7 @@ fn does(action: Action) -> &'static str {
 }
 
 /// `tcp, ports 80 to 89, 10.2.0.0/24`.
-fn words(rule: &Rule) -> String {
+pub(super) fn words(rule: &Rule) -> String {
     /// Prefixes that are named.
     const NAMED: usize = 4;
     let mut parts = vec![rule.protocol.map_or_else(|| "any protocol".to_owned(), protocol_name)];

@@ -41,6 +41,12 @@ pub fn flow(status: &Status, flow: &FlowEntry, reverse: Option<&FlowEntry>, tabl
         fields.add("TCP FLAGS", seen.join(", "));
     }
     fields.add("UDP Source Port", flow.tunnel_port);
+    if flow.fat {
+        fields.add("Fat Flow", "all ports of the one who began it, for which 0 stands");
+    }
+    if let Some(analyser) = &flow.mirror {
+        fields.add("Mirror", analyser);
+    }
     fields.add("Flow Statistics", format!("{}/{}", flow.packets, flow.bytes));
     fields.add("Idle Seconds", format!("{:.1}", flow.idle_seconds));
     let dropped = |reasons: &[Reason]| -> u64 {
@@ -81,7 +87,7 @@ fn next_hop(fields: &mut Fields, status: &Status, number: u32, label: u32, side:
             let ways: Vec<String> = ways.iter().map(|way| way.next_hop.to_string()).collect();
             fields.more(format!("ECMP: {}", ways.join(", ")));
         }
-        Leads::Discard | Leads::Gateway | Leads::Vrf(_) => {}
+        Leads::Discard | Leads::Gateway | Leads::Vrf(_) | Leads::Flood { .. } => {}
     }
 }
 

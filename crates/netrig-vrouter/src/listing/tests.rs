@@ -2,7 +2,7 @@ use rig_cli::packet::PacketOut;
 use rig_wire::ethernet::Mac;
 
 use super::*;
-use crate::fixture::{entries, status, table};
+use crate::fixture::{entries, logged, status, table};
 use crate::lookup::narrowed;
 
 #[test]
@@ -18,6 +18,16 @@ fn routes_labels_and_identifiers_are_listed_as_contrails() {
     let all = [Family::Inet, Family::Inet6, Family::Bridge].map(|family| routes(&table(), family));
     insta::assert_snapshot!("rt", all.join("\n"));
     insta::assert_snapshot!("mpls-vxlan", labels(&status()) + "\n" + &vnis(&status()));
+}
+
+#[test]
+fn what_has_taken_packets_is_listed_as_contrails() {
+    insta::assert_snapshot!("vrfstats", taken(&status().networks));
+}
+
+#[test]
+fn what_rules_log_is_a_line_each() {
+    insta::assert_snapshot!("log", logged().iter().map(super::logged).collect::<String>());
 }
 
 #[test]

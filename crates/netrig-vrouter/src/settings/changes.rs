@@ -15,6 +15,7 @@ pub fn between(before: &Settings, now: &Settings) -> Vec<String> {
     of("interface", &before.interfaces, &now.interfaces, &mut said);
     of("security group", &before.security_groups, &now.security_groups, &mut said);
     of("policy", &before.policies, &now.policies, &mut said);
+    of("analyser", &before.analysers, &now.analysers, &mut said);
     said
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use rig_cli::mistakes::FileError;
-use rig_datapath::vrouter::{Action, Encapsulation, MOST_RULES};
+use rig_datapath::vrouter::{Action, Encapsulation, MOST_MEMBERS, MOST_RULES};
 
 use super::networks::overlap;
 use super::read::{Reader, Result};
@@ -80,6 +80,9 @@ pub(super) fn together(settings: &Settings, reader: &Reader) -> Result<()> {
     for interface in settings.interfaces.values() {
         *members.entry(&interface.network).or_default().entry(&interface.node).or_default() += 1;
     }
+    for (name, nodes) in &members {
+        flood(settings, reader, name, nodes)?;
+    }
     for from in settings.nodes.keys() {
         for network in settings.networks_of(from).keys() {
             tunnels(settings, reader, &members, from, network)?;
@@ -89,6 +92,20 @@ pub(super) fn together(settings: &Settings, reader: &Reader) -> Result<()> {
         rules(settings, reader, name)?;
     }
     Ok(())
+}
+
+/// A frame to all is copied so many times.
+fn flood(settings: &Settings, reader: &Reader, name: &str, nodes: &BTreeMap<&str, usize>) -> Result<()> {
+    let Some(network) = settings.networks.get(name).filter(|network| network.broadcast) else { return Ok(()) };
+    let has_vxlan = network.encapsulation.contains(&Encapsulation::Vxlan);
+    let others = if has_vxlan { nodes.len() - 1 } else { 0 };
+    let Some((node, count)) = nodes.iter().find(|(_, count)| **count + others > MOST_MEMBERS) else { return Ok(()) };
+    let what = format!(
+        "network '{name}' has {count} interfaces on node '{node}' and {others} other nodes, and frames to all are copied to \
+         {MOST_MEMBERS} at most"
+    );
+    let span = reader.names.networks.get(name).cloned().unwrap_or_default();
+    Err(reader.error(span, what, "say broadcast = false of it"))
 }
 
 /// An address is of one network only, for everybody who can reach it. With those that others reach through it, a network has

@@ -29,6 +29,17 @@ pub(super) struct File {
     pub policy: Vec<Spanned<PolicyFile>>,
     #[serde(default)]
     pub route: Vec<Spanned<RouteFile>>,
+    #[serde(default)]
+    pub analyser: Vec<Spanned<AnalyserFile>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AnalyserFile {
+    pub name: Spanned<String>,
+    pub address: Spanned<String>,
+    pub port: Option<Spanned<u16>>,
+    pub vni: Option<Spanned<u32>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -87,7 +98,10 @@ pub(super) struct NetworkFile {
     pub route_targets: Option<Targets>,
     pub import_targets: Option<Targets>,
     pub export_targets: Option<Targets>,
-    pub broadcast: NotBuilt,
+    #[serde(default)]
+    pub fat_flows: Vec<Spanned<FatFlowFile>>,
+    pub broadcast: Option<Spanned<bool>>,
+    pub flood_unknown_unicast: Option<Spanned<bool>>,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
 }
@@ -117,8 +131,18 @@ pub(super) struct InterfaceFile {
     pub security_groups: Vec<Spanned<String>>,
     /// 0: none.
     pub most_flows: Option<u32>,
-    pub fat_flows: NotBuilt,
-    pub mirror: NotBuilt,
+    #[serde(default)]
+    pub fat_flows: Vec<Spanned<FatFlowFile>>,
+    pub mirror: Option<Spanned<String>>,
+}
+
+/// A service whose flows are one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FatFlowFile {
+    pub protocol: Spanned<NumberOrText>,
+    pub port: Spanned<u16>,
+    pub ignore: NotBuilt,
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,7 +166,8 @@ pub(super) struct GroupRuleFile {
     pub types: Option<Spanned<Ports>>,
     pub remote_prefix: Option<Spanned<String>>,
     pub remote_group: Option<Spanned<String>>,
-    pub log: NotBuilt,
+    #[serde(default)]
+    pub log: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,8 +188,9 @@ pub(super) struct PolicyRuleFile {
     pub destination: Spanned<String>,
     #[serde(default)]
     pub direction: DirectionFile,
-    pub log: NotBuilt,
-    pub mirror: NotBuilt,
+    #[serde(default)]
+    pub log: bool,
+    pub mirror: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

@@ -87,8 +87,8 @@ impl Reader<'_> {
     }
 
     fn interface(&self, file: &InterfaceFile, settings: &Settings) -> Result<Interface> {
-        self.not_built(&file.fat_flows, "making one flow of many (fat flows)")?;
-        self.not_built(&file.mirror, "mirroring to an analyser")?;
+        let analyser = |name| self.known("analyser", name, &self.names.analysers);
+        let mirror = file.mirror.as_ref().map(analyser).transpose()?;
         let name = file.name.get_ref();
         let node = self.known("node", &file.node, &self.names.nodes)?;
         let network = self.known("network", &file.network, &self.names.networks)?;
@@ -129,6 +129,8 @@ impl Reader<'_> {
             distinguisher: 0,
             security_groups,
             most_flows,
+            mirror,
+            fat_flows: self.fat_flows(&file.fat_flows)?,
         })
     }
 

@@ -5,6 +5,7 @@
 //! ```
 
 mod allot;
+mod analysers;
 mod bgp;
 pub mod changes;
 mod check;
@@ -24,7 +25,7 @@ pub use self::bgp::{Assigned, Bgp};
 use ipnet::IpNet;
 use rig_cli::mistakes::{self, FileError};
 pub use rig_datapath::vrouter::Action;
-use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Timeouts};
+use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Service, Timeouts};
 use rig_wire::ethernet::Mac;
 pub(crate) use rules::PROTOCOLS;
 
@@ -37,6 +38,7 @@ pub struct Settings {
     pub interfaces: BTreeMap<String, Interface>,
     pub security_groups: BTreeMap<String, SecurityGroup>,
     pub policies: BTreeMap<String, NetworkPolicy>,
+    pub analysers: BTreeMap<String, Analyser>,
 }
 
 /// What holds for each node's router.
@@ -83,6 +85,15 @@ pub struct Node {
     pub bgp: bool,
 }
 
+/// Who gets copies of packets, in VXLAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Analyser {
+    pub address: Ipv4Addr,
+    /// Of UDP.
+    pub port: u16,
+    pub vni: u32,
+}
+
 /// A virtual network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Network {
@@ -93,6 +104,10 @@ pub struct Network {
     pub encapsulation: Vec<Encapsulation>,
     /// In the order in which their rules are looked through.
     pub policies: Vec<String>,
+    /// Whether frames to all and to groups reach all of its containers.
+    pub broadcast: bool,
+    /// Whether frames to MAC addresses that nobody has do.
+    pub flood_unknown_unicast: bool,
     /// Networks that its containers can reach, and whose containers can reach it.
     pub connected: BTreeSet<String>,
     /// Prefixes behind interfaces of it, by the names of these.
@@ -101,6 +116,8 @@ pub struct Network {
     pub import: BTreeSet<Assigned>,
     /// Those that its routes carry.
     pub export: BTreeSet<Assigned>,
+    /// Services whose flows are fat, of all its interfaces.
+    pub fat_flows: BTreeSet<Service>,
 }
 
 impl Network {
@@ -159,6 +176,10 @@ pub struct Interface {
     pub security_groups: BTreeSet<String>,
     /// Flows that it may have at a time; none for no limit but the table's.
     pub most_flows: Option<u32>,
+    /// The analyser that gets copies of its packets, by its name.
+    pub mirror: Option<String>,
+    /// Services whose flows are fat, beside those of the network.
+    pub fat_flows: BTreeSet<Service>,
 }
 
 impl Interface {
@@ -204,6 +225,7 @@ pub struct Packets {
 pub struct GroupRule {
     pub packets: Packets,
     pub remote: Remote,
+    pub log: bool,
 }
 
 /// Whom a container talks with.
@@ -230,6 +252,9 @@ pub struct PolicyRule {
     pub destination: End,
     /// Whether it is a rule for connections from the destination to the source, too.
     pub both_ways: bool,
+    pub log: bool,
+    /// The analyser that gets copies of the packets of its flows, by its name.
+    pub mirror: Option<String>,
 }
 
 impl PolicyRule {

@@ -46,7 +46,6 @@ impl Reader<'_> {
     fn network(&mut self, file: &NetworkFile, router: &Router) -> Result<Network> {
         self.not_built(&file.dhcp, "answering DHCP")?;
         self.not_built(&file.dns, "answering DNS")?;
-        self.not_built(&file.broadcast, "copying frames to all")?;
         let name = file.name.get_ref();
         let mut subnets: Vec<Subnet> = Vec::new();
         for entry in file.subnets.get_ref() {
@@ -76,7 +75,22 @@ impl Reader<'_> {
             self.spans.policies.insert((name.clone(), policy_name.clone()), policy.span());
             policies.push(policy_name);
         }
-        Ok(Network { subnets, encapsulation, policies, ..Network::default() })
+        let fat_flows = self.fat_flows(&file.fat_flows)?;
+        let broadcast = file.broadcast.as_ref().is_none_or(|said| *said.get_ref());
+        let flood_unknown_unicast = file.flood_unknown_unicast.as_ref().is_some_and(|said| *said.get_ref());
+        if let Some(said) = file.flood_unknown_unicast.as_ref().filter(|_| flood_unknown_unicast && !broadcast) {
+            let what = format!("network '{name}' copies frames to unknown addresses to all, and none to all");
+            return Err(self.error(said.span(), what, "remove broadcast = false, or this key"));
+        }
+        Ok(Network {
+            subnets,
+            encapsulation,
+            policies,
+            broadcast,
+            flood_unknown_unicast,
+            fat_flows,
+            ..Network::default()
+        })
     }
 
     fn subnet(&self, entry: &Spanned<TextOr<SubnetFile>>) -> Result<Subnet> {

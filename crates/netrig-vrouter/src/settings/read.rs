@@ -32,6 +32,7 @@ pub(super) fn settings(file: &str, text: &str) -> Result<Settings> {
         let (name, node) = reader.node(node.get_ref(), &settings)?;
         settings.nodes.insert(name, node);
     }
+    reader.analysers(&letter, &mut settings)?;
     settings.policies = reader.policies(&letter)?;
     settings.security_groups = reader.security_groups(&letter, &settings.router)?;
     reader.networks(&letter, &mut settings)?;
@@ -66,6 +67,7 @@ pub(super) struct Names {
     pub(super) interfaces: Named,
     pub(super) groups: Named,
     pub(super) policies: Named,
+    pub(super) analysers: Named,
 }
 
 impl Names {
@@ -101,6 +103,7 @@ impl Names {
             interfaces: collect(source, "interface", &file.interface, |interface| &interface.name)?,
             groups: collect(source, "security group", &file.security_group, |group| &group.name)?,
             policies: collect(source, "policy", &file.policy, |policy| &policy.name)?,
+            analysers: collect(source, "analyser", &file.analyser, |analyser| &analyser.name)?,
         };
         // An end of a policy's rule is a network, a prefix or `any`.
         match names.networks.get("any") {

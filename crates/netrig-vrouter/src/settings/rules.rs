@@ -1,13 +1,13 @@
 //! Security groups and network policies: from their letter to what they mean.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use rig_datapath::vrouter::{Action, MOST_RULES};
+use rig_datapath::vrouter::{Action, MOST_RULES, Service};
 use toml::Spanned;
 
 use super::file::{
-    ActionFile, DirectionFile, File, GroupRuleFile, NumberOrText, PolicyRuleFile, Ports, SecurityGroupFile,
+    ActionFile, DirectionFile, FatFlowFile, File, GroupRuleFile, NumberOrText, PolicyRuleFile, Ports, SecurityGroupFile,
 };
 use super::read::{Reader, Result};
 use super::{End, GroupRule, NetworkPolicy, Packets, PolicyRule, Remote, Router, SecurityGroup};
@@ -45,7 +45,6 @@ impl Reader<'_> {
 
     fn group_rule(&self, entry: &Spanned<GroupRuleFile>) -> Result<GroupRule> {
         let rule = entry.get_ref();
-        self.not_built(&rule.log, "logging what a rule matches")?;
         let remote = match (&rule.remote_prefix, &rule.remote_group) {
             (None, None) => Remote::Any,
             (Some(prefix), None) => Remote::Prefix(self.prefix(prefix.get_ref(), prefix.span())?),
@@ -58,6 +57,7 @@ impl Reader<'_> {
         Ok(GroupRule {
             packets: self.packets(rule.protocol.as_ref(), rule.ports.as_ref(), rule.types.as_ref())?,
             remote,
+            log: rule.log,
         })
     }
 
@@ -73,8 +73,12 @@ impl Reader<'_> {
 
     fn policy_rule(&self, entry: &Spanned<PolicyRuleFile>) -> Result<PolicyRule> {
         let rule = entry.get_ref();
-        self.not_built(&rule.log, "logging what a rule matches")?;
-        self.not_built(&rule.mirror, "mirroring to an analyser")?;
+        let mirror =
+            rule.mirror.as_ref().map(|name| self.known("analyser", name, &self.names.analysers)).transpose()?;
+        if let (Some(said), ActionFile::Deny) = (&rule.mirror, rule.action) {
+            let hint = "mirror what rules allow; 'log' tells of what they deny";
+            return Err(self.error(said.span(), "'mirror' of a rule that denies: there are no flows of it", hint));
+        }
         let both_ways = rule.direction == DirectionFile::Both;
         if let (true, Some(ports)) = (both_ways, rule.ports.as_ref().or(rule.types.as_ref())) {
             let hint = "say direction = \">\": what answers is let through, too; or write a rule for each direction";
@@ -90,6 +94,8 @@ impl Reader<'_> {
             source: self.end(&rule.source)?,
             destination: self.end(&rule.destination)?,
             both_ways,
+            log: rule.log,
+            mirror,
         })
     }
 
@@ -100,6 +106,26 @@ impl Reader<'_> {
             text if text.contains('/') => Ok(End::Prefix(self.prefix(text, said.span())?)),
             _ => Ok(End::Network(self.known("network", said, &self.names.networks)?)),
         }
+    }
+
+    pub(super) fn fat_flows(&self, list: &[Spanned<FatFlowFile>]) -> Result<BTreeSet<Service>> {
+        let read = |entry: &Spanned<FatFlowFile>| {
+            let FatFlowFile { protocol, port, ignore } = entry.get_ref();
+            if let Some(ignore) = ignore {
+                let what = "fat flows of many addresses are not built: rules and next hops are for addresses";
+                return Err(self.error(ignore.span(), what, "remove this key: flows of two addresses are one then"));
+            }
+            let Some(number @ (TCP | UDP)) = self.protocol(protocol)? else {
+                let what = "fat flows of a protocol without ports";
+                return Err(self.error(protocol.span(), what, "choose tcp or udp"));
+            };
+            if *port.get_ref() == 0 {
+                let hint = "say the service's port, 1 to 65535: rules ask for it, so that it cannot be left out";
+                return Err(self.error(port.span(), "0 is no port of a service", hint));
+            }
+            Ok(Service { protocol: number, port: *port.get_ref() })
+        };
+        list.iter().map(read).collect()
     }
 
     fn packets(

@@ -170,6 +170,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
     let red_b = |more: &str| format!("{RED_B}{more}");
     let policy = |rule: &str| format!("[[policy]]\nname = 'p'\nrules = [\n{rule}]\n");
     let group = |rule: &str| format!("[[security_group]]\nname = 'g'\nin = [\n{rule}]\n");
+    let analyser = |more: &str| format!("[[analyser]]\nname = 'x'\n{more}\n");
+    let fat = |flow: &str| red_b(&format!("addresses = ['10.1.0.12']\nfat_flows = [{{ {flow} }}]"));
     let network = |more: &str| format!("[[network]]\nname = 'green'\n{more}");
     let cases: Vec<(String, &str, &str)> = vec![
         // The letter.
@@ -226,24 +228,45 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         // Not built.
         ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not built", "remove this key"),
         (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not built", "remove"),
-        (network("subnets = ['10.3.0.0/24']\nbroadcast = true"), "33: copying frames to all is not built", "remove"),
         (
-            red_b("addresses = ['10.1.0.12']\nfat_flows = ['udp 53']"),
-            "36: making one flow of many (fat flows)",
-            "remove",
+            network("subnets = ['10.3.0.0/24']\nbroadcast = false\nflood_unknown_unicast = true"),
+            "34: network 'green' copies frames to unknown addresses to all, and none to all",
+            "remove broadcast = false",
         ),
-        (red_b("addresses = ['10.1.0.12']\nmirror = 'x'"), "36: mirroring to an analyser is not built", "remove"),
+        // Fat flows.
+        (fat("protocol = 'icmp', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),
+        (fat("protocol = 'any', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),
+        (fat("protocol = 'udp', port = 0"), "36: 0 is no port of a service", "rules ask for it"),
+        (fat("protocol = 'udp'"), "36: missing field `port`", ""),
         (
-            policy("{ action = 'allow', source = 'any', destination = 'any', log = true },\n"),
-            "33: logging what a rule matches is not built",
-            "remove",
+            fat("protocol = 'udp', port = 53, ignore = 'source'"),
+            "36: fat flows of many addresses are not built: rules and next hops are for addresses",
+            "remove this key",
+        ),
+        // Analysers.
+        (red_b("addresses = ['10.1.0.12']\nmirror = 'x'"), "36: there is no analyser 'x'", "[[analyser]]"),
+        (
+            analyser("address = '192.0.2.1'"),
+            "32: analyser 'x' is at node 'a', whose router takes UDP to port 4789",
+            "port",
+        ),
+        (analyser("address = 'fd00::1'"), "32: 'fd00::1' is no IPv4 address", "IPv4"),
+        (analyser("address = '224.0.0.1'"), "32: 224.0.0.1 is no address of an analyser's", "where"),
+        (analyser("address = '198.51.100.2'\nport = 0"), "33: 0 is no port", "65535"),
+        (analyser("address = '198.51.100.2'\nvni = 16777216"), "33: 16777216 is no VXLAN", "16777215"),
+        (
+            policy("{ action = 'allow', source = 'any', destination = 'any', mirror = 'y' },\n")
+                + &analyser("address = '198.51.100.2'"),
+            "33: there is no analyser 'y'",
+            "[[analyser]]",
         ),
         (
-            policy("{ action = 'allow', source = 'any', destination = 'any', mirror = 'analyser' },\n"),
-            "33: mirroring to an analyser is not built",
-            "remove",
+            policy("{ action = 'deny', source = 'any', destination = 'any', mirror = 'x' },\n")
+                + &analyser("address = '198.51.100.2'"),
+            "33: 'mirror' of a rule that denies",
+            "log",
         ),
-        (group("{ log = true },\n"), "33: logging", "remove"),
+        (group("{ log = 'yes' },\n"), "33: invalid type: string \"yes\", expected a boolean", ""),
         // The router.
         ("[router]\nmac = '01:00:00:00:00:00'\n".into(), "31: '01:00:00:00:00:00' is no MAC address", "02:00:00"),
         ("[router]\nmac = '0:0:0:0:0:1'\n".into(), "31: '0:0:0:0:0:1' is no MAC", "02:00:00"),

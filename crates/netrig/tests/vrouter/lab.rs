@@ -194,7 +194,7 @@ impl Lab {
     }
 }
 
-fn echo(mut stream: TcpStream) {
+pub fn echo(mut stream: TcpStream) {
     let mut buffer = [0; 65536];
     while let Ok(read @ 1..) = stream.read(&mut buffer) {
         if stream.write_all(&buffer[..read]).is_err() {

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod bgp;
+mod flood;
 mod lab;
+mod watched;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
 mod world;
@@ -90,6 +92,11 @@ fn containers_of_two_nodes_talk_under_a_policy_that_changes() {
 }
 
 #[test]
+fn frames_to_all_reach_all_of_a_network() {
+    with_lab(flood::frames_to_all);
+}
+
+#[test]
 fn what_runs_is_listed_and_is_what_the_schemas_say() {
     with_lab(|lab| {
         let file = lab.file("8080");
@@ -114,12 +121,19 @@ fn what_runs_is_listed_and_is_what_the_schemas_say() {
             ("next_hops", &["nh", "--list"]),
             ("labels", &["mpls", "--dump"]),
             ("vnis", &["vxlan", "--dump"]),
+            ("networks", &["vrfstats", "--dump"]),
         ] {
             let listed = lab.json("a", arguments);
             assert_eq!(listed.as_array().unwrap().len(), status[part].as_array().unwrap().len());
             let (text, _) = lab.netrig(0, 0, &[arguments, &["--node", "a"]].concat());
             assert!(text.lines().count() > listed.as_array().unwrap().len(), "{text}");
         }
+        let client = &status["interfaces"][0];
+        let taken = lab.json("a", &["vrfstats", "--get", &client["vrf"].to_string()])[0]["taken"].clone();
+        let (sent, got) = (&taken["mplsoudp_tunnels"], &taken["encaps"]);
+        assert!(sent.as_u64() > Some(2) && got.as_u64() > Some(2), "{taken}");
+        let (_, said) = lab.netrig(2, 0, &["vrfstats", "--get", "99", "--node", "a"]);
+        assert!(said.contains("there is no VRF 99"), "{said}");
         let (text, _) = lab.netrig(0, 0, &["vif", "--get", "1", "--node", "a"]);
         assert!(text.contains("OS: toclient") && text.contains("IPaddr:10.1.0.11"), "{text}");
         let next_hop = status["interfaces"][0]["next_hop"].to_string();

@@ -7,23 +7,45 @@
 
 #include "packet.h"
 
-static always_inline void count_in(__u32 interface, __u32 bytes)
+/* To the programs of others behind this one, and then to the host (linux/bpf.h, Linux 6.6). */
+#define TCX_NEXT -1
+
+static always_inline struct traffic *traffic_of(__u32 interface)
 {
-	struct traffic *t = bpf_map_lookup_elem(&traffic, &interface);
+	return bpf_map_lookup_elem(&traffic, &interface);
+}
+
+static always_inline struct traffic *count_in(__u32 interface, __u32 bytes)
+{
+	struct traffic *t = traffic_of(interface);
 
 	if (t) {
 		t->in_packets++;
 		t->in_bytes += bytes;
 	}
+	return t;
 }
 
-static always_inline void count_out(__u32 interface, __u32 bytes)
+static always_inline struct traffic *count_out(__u32 interface, __u32 bytes)
 {
-	struct traffic *t = bpf_map_lookup_elem(&traffic, &interface);
+	struct traffic *t = traffic_of(interface);
 
 	if (t) {
 		t->out_packets++;
 		t->out_bytes += bytes;
+	}
+	return t;
+}
+
+/* What has taken a packet, and what of other tables and of several ways its route has passed through. */
+static always_inline void count_hop(struct traffic *t, const struct packet *p, __u32 hop)
+{
+	if (!t || hop >= HOPS)
+		return;
+	t->hops[hop]++;
+	if (p->passed) {
+		t->hops[HOP_TRANSLATE] += p->passed & TRANSLATIONS;
+		t->hops[HOP_ECMP] += (p->passed & PASSED_ECMP) != 0;
 	}
 }
 
@@ -31,6 +53,7 @@ static always_inline void count_out(__u32 interface, __u32 bytes)
 static __attribute__((noinline)) int drop(const struct packet *p, __u32 interface, __u32 reason)
 {
 	__u32 key, zero = 0, *turn;
+	struct traffic *t = traffic_of(interface);
 	struct dropped *d;
 	__u64 *count;
 
@@ -40,6 +63,8 @@ static __attribute__((noinline)) int drop(const struct packet *p, __u32 interfac
 	count = bpf_map_lookup_elem(&drops, &key);
 	if (count)
 		(*count)++;
+	if (t)
+		t->drops++;
 	turn = bpf_map_lookup_elem(&drop_turns, &zero);
 	if (!turn)
 		return TC_ACT_SHOT;

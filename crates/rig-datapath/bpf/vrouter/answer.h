@@ -76,50 +76,183 @@ static always_inline int answer_arp(struct __sk_buff *skb, struct packet *p, con
 	return send_back(skb, number);
 }
 
-/* RFC 4861, 7.2.4: an answer to a neighbour's question, with the router's address in it. */
+/*
+ * What the neighbour solicitation at `at`, an offset that the compiler knows, asks for: 0, or the reason why it is not answered (RFC
+ * 4861, 7.1.1, and RFC 6980, 5).
+ */
+static always_inline int asked_for(struct __sk_buff *skb, const struct packet *p, __u32 at, struct address *target)
+{
+	struct solicitation *s = (void *)(long)skb->data + at;
+
+	if ((void *)(s + 1) > (void *)(long)skb->data_end || p->length < sizeof(*s) || p->l4 != at + sizeof(s->ip) || p->fragment ||
+	    s->ip.hop_limit != 255 || s->code)
+		return REASON_INVALID_ARP;
+	set_v6(target, &s->target);
+	if (*(__u8 *)&s->target == 0xff || is_v4(target))
+		return REASON_INVALID_ARP;
+	/* From nobody yet: it asks whether its address is somebody else's (RFC 4862, 5.4). */
+	return !p->key.source.hi && !p->key.source.lo ? REASON_UNANSWERED : 0;
+}
+
+/* RFC 4861, 7.2.4: in place of the question. */
+static always_inline void write_advertisement(struct advertisement *a, const struct packet *p, const struct address *target,
+					      const __u8 *mac, __be32 flags)
+{
+	struct solicitation *s = &a->solicited;
+	__u64 sum;
+
+	s->ip.payload_len = bpf_htons(sizeof(*a) - sizeof(struct ipv6hdr));
+	get_v6(&s->ip.daddr, &p->key.source);
+	get_v6(&s->ip.saddr, target);
+	s->type = 136;
+	s->checksum = 0;
+	s->flags = flags;
+	a->option = 2;
+	a->option_length = 1;
+	set_mac(a->mac, mac);
+	sum = 2 * sum_address(target) + sum_address(&p->key.source) + s->ip.payload_len +
+	      bpf_htons(IPPROTO_ICMPV6) + bpf_htons(136 << 8) + s->flags + bpf_htons(0x0201) + *(__u16 *)mac +
+	      *(__u16 *)(mac + 2) + *(__u16 *)(mac + 4);
+	s->checksum = ~fold(sum);
+}
+
+/* An answer to a neighbour's question, with the router's address in it. */
 static always_inline int answer_solicitation(struct __sk_buff *skb, struct packet *p, const struct interface *at,
 					     __u32 number, const struct control *c)
 {
-	struct ethhdr *ethernet = (void *)(long)skb->data;
-	struct solicitation *s = (void *)(ethernet + 1);
+	struct ethhdr *ethernet;
 	struct advertisement *a;
 	struct address target;
-	__u64 sum;
+	int reason = asked_for(skb, p, ETH_HLEN, &target);
 
-	/* Whole (RFC 4861, 7.1.1), and not in pieces (RFC 6980, 5). */
-	if ((void *)(s + 1) > (void *)(long)skb->data_end || p->length < sizeof(*s) || p->l4 != ETH_HLEN + sizeof(s->ip) || p->fragment ||
-	    s->ip.hop_limit != 255 || s->code)
-		return drop(p, number, REASON_INVALID_ARP);
-	set_v6(&target, &s->target);
-	if (*(__u8 *)&s->target == 0xff || is_v4(&target))
-		return drop(p, number, REASON_INVALID_ARP);
-	/* From nobody yet: it asks whether its address is somebody else's (RFC 4862, 5.4). */
-	if ((!p->key.source.hi && !p->key.source.lo) || !answers_for(at, &target))
-		return drop(p, number, REASON_UNANSWERED);
+	if (!reason && !answers_for(at, &target))
+		reason = REASON_UNANSWERED;
+	if (reason)
+		return drop(p, number, reason);
 	if (bpf_skb_change_tail(skb, ETH_HLEN + sizeof(*a), 0))
 		return drop(p, number, REASON_PUSH);
 	ethernet = (void *)(long)skb->data;
 	a = (void *)(ethernet + 1);
 	if ((void *)(a + 1) > (void *)(long)skb->data_end)
 		return drop(p, number, REASON_PUSH);
-	s = &a->solicited;
 	set_mac(ethernet->h_dest, at->mac);
 	set_mac(ethernet->h_source, c->mac);
-	s->ip.payload_len = bpf_htons(sizeof(*a) - sizeof(struct ipv6hdr));
-	get_v6(&s->ip.daddr, &p->key.source);
-	get_v6(&s->ip.saddr, &target);
-	s->type = 136;
-	s->checksum = 0;
 	/* Router, solicited, override. */
-	s->flags = bpf_htonl(0xe0000000);
-	a->option = 2;
-	a->option_length = 1;
-	set_mac(a->mac, c->mac);
-	sum = 2 * sum_address(&target) + sum_address(&p->key.source) + s->ip.payload_len +
-	      bpf_htons(IPPROTO_ICMPV6) + bpf_htons(136 << 8) + s->flags + bpf_htons(0x0201) + *(__u16 *)c->mac +
-	      *(__u16 *)(c->mac + 2) + *(__u16 *)(c->mac + 4);
-	s->checksum = ~fold(sum);
+	write_advertisement(a, p, &target, c->mac, bpf_htonl(0xe0000000));
 	return send_back(skb, number);
+}
+
+/* The container here whose address a router behind a tunnel asks for, in the network of `next_hop`, which an identifier led to. */
+static __attribute__((noinline)) const struct interface *asked_by_peer(__u32 next_hop, const struct address *target)
+{
+	struct host_key key = { .address = *target };
+	const struct next_hop *nh = next_hop_at(next_hop);
+	const struct interface *at = nh && nh->kind == TO_INTERFACE ? interface_at(nh->number) : 0;
+	const struct route *r;
+
+	if (nh && nh->kind == TO_VRF)
+		key.vrf = nh->number;
+	else if (at)
+		key.vrf = at->vrf;
+	else
+		return 0;
+	/* Addresses of others, and what is behind a container, are for others to answer for. */
+	r = bpf_map_lookup_elem(&hosts, &key);
+	nh = r ? next_hop_at(r->next_hop) : 0;
+	return nh && nh->kind == TO_INTERFACE ? interface_at(nh->number) : 0;
+}
+
+/* A tunnel's frame goes back to where it came from, `length` bytes behind the Ethernet header. */
+static always_inline int send_back_to_peer(struct __sk_buff *skb, const struct packet *p, const struct outer *o,
+					   const struct ethhdr *inner, const __u8 *mac, __u32 length)
+{
+	const struct control *c = controls_now();
+	const struct peer *peer = bpf_map_lookup_elem(&peers, &o->source);
+	struct over_vxlan *v = (void *)(long)skb->data + ETH_HLEN;
+	struct ethhdr *frame = (void *)(v + 1);
+
+	if (!c || !peer || (void *)(frame + 1) > (void *)(long)skb->data_end)
+		return drop(p, 0, REASON_PULL);
+
+	struct next_hop back = { .source = c->address, .destination = o->source };
+	struct bpf_redir_neigh gateway = { .nh_family = 2, .ipv4_nh = peer->gateway };
+
+	write_ip(&v->outer.ip, &back, p->class, IPPROTO_UDP, length);
+	write_udp(&v->outer.udp, bpf_ntohs(v->outer.udp.source), VXLAN_PORT, length - sizeof(struct iphdr));
+	v->vxlan.flags = bpf_htonl(VNI_VALID);
+	v->vxlan.vni = bpf_htonl(o->label << 8);
+	set_mac(frame->h_dest, inner->h_source);
+	set_mac(frame->h_source, mac);
+	return bpf_redirect_neigh(peer->ifindex, &gateway, sizeof(gateway), 0);
+}
+
+/*
+ * A question for an address from behind a tunnel, where somebody may know of no router: it is answered with the container's own
+ * MAC address, which frames of its network come by.
+ */
+static __attribute__((noinline)) int answer_arp_of_peer(struct __sk_buff *skb, const struct outer *o,
+							const struct ethhdr *inner)
+{
+	const __u32 at = sizeof(struct over_vxlan) + ETH_HLEN;
+	__u32 *found = bpf_map_lookup_elem(&vnis, &o->label);
+	struct work *w = work_here();
+	struct packet *p = w ? &w->packet : 0;
+	const struct interface *to;
+	struct address target;
+	struct arp *a;
+	__be32 asked;
+
+	if (!p)
+		return TC_ACT_SHOT;
+	if (!found)
+		return drop(p, 0, REASON_INVALID_VNID);
+	if (ETH_HLEN + at + sizeof(*a) > o->end || bpf_skb_pull_data(skb, ETH_HLEN + at + sizeof(*a)))
+		return drop(p, 0, REASON_INVALID_ARP);
+	a = (void *)(long)skb->data + ETH_HLEN + at;
+	if ((void *)(a + 1) > (void *)(long)skb->data_end || a->hardware != bpf_htons(1) ||
+	    a->protocol != bpf_htons(ETH_P_IP) || a->hardware_length != 6 || a->protocol_length != 4)
+		return drop(p, 0, REASON_INVALID_ARP);
+	asked = a->target;
+	set_v4(&target, asked);
+	to = asked_by_peer(*found, &target);
+	if (a->operation != bpf_htons(1) || asked == a->sender || !to)
+		return drop(p, 0, REASON_UNANSWERED);
+	a->operation = bpf_htons(2);
+	set_mac(a->target_mac, a->sender_mac);
+	a->target = a->sender;
+	set_mac(a->sender_mac, to->mac);
+	a->sender = asked;
+	return send_back_to_peer(skb, p, o, inner, to->mac, at + sizeof(*a));
+}
+
+/* The same for IPv6. */
+static __attribute__((noinline)) int answer_solicitation_of_peer(struct __sk_buff *skb, const struct outer *o,
+								 const struct ethhdr *inner, __u32 next_hop)
+{
+	const __u32 at = ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN;
+	struct work *w = work_here();
+	struct packet *p = w ? &w->packet : 0;
+	const struct interface *to;
+	struct advertisement *a;
+	struct address target;
+	int reason;
+
+	if (!p)
+		return TC_ACT_SHOT;
+	reason = asked_for(skb, p, at, &target);
+	if (reason)
+		return drop(p, 0, reason);
+	to = asked_by_peer(next_hop, &target);
+	if (!to)
+		return drop(p, 0, REASON_UNANSWERED);
+	if (bpf_skb_change_tail(skb, at + sizeof(*a), 0))
+		return drop(p, 0, REASON_PUSH);
+	a = (void *)(long)skb->data + at;
+	if ((void *)(a + 1) > (void *)(long)skb->data_end)
+		return drop(p, 0, REASON_PUSH);
+	/* Solicited, override: the container need not be a router. */
+	write_advertisement(a, p, &target, to->mac, bpf_htonl(0x60000000));
+	return send_back_to_peer(skb, p, o, inner, to->mac, at - ETH_HLEN + sizeof(*a));
 }
 
 /* A ping to the gateway. */

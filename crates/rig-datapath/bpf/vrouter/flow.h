@@ -9,6 +9,7 @@
 #include <linux/errno.h>
 
 #include "account.h"
+#include "log.h"
 #include "policy.h"
 #include "route.h"
 
@@ -125,10 +126,91 @@ static always_inline int enter(const struct packet *p, const struct flow *own, c
 	return 0;
 }
 
+/* Whether a packet is for a service of an interface's whose flows are fat. */
+static __attribute__((noinline)) int is_fat(const struct packet *p, __u32 interface)
+{
+	struct fat_key k = { .at = AT(interface, p->protocol), .port = p->key.destination_port };
+
+	return (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP) && bpf_map_lookup_elem(&fat, &k);
+}
+
+/*
+ * The fat flow that a packet without one of its own is of; its key becomes the flow's. Who answers for a service may send to any port of
+ * who asks, but it begins no TCP connection by that: this is held against the rules.
+ */
+static __attribute__((noinline)) struct flow *find_fat(struct packet *p)
+{
+	struct flow_key k = p->key;
+	struct flow *f;
+
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
+		return 0;
+	k.source_port = 0;
+	f = bpf_map_lookup_elem(&flows, &k);
+	if (f && (f->flags & (FAT | FORWARD)) == (FAT | FORWARD)) {
+		p->key.source_port = 0;
+		return f;
+	}
+	k.source_port = p->key.source_port;
+	k.destination_port = 0;
+	f = bpf_map_lookup_elem(&flows, &k);
+	if (!f || (f->flags & (FAT | FORWARD)) != FAT || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+		return 0;
+	p->key.destination_port = 0;
+	return f;
+}
+
+/*
+ * Makes a flow to another interface here fat where that has it so, if its packets still go there: several ways are chosen from by
+ * the key.
+ */
+static __attribute__((noinline)) int fatten(struct packet *p, __u32 vrf, __u32 interface, struct route *way)
+{
+	struct route before = *way;
+	__u16 port = p->key.source_port;
+
+	if (!is_fat(p, interface))
+		return 0;
+	p->key.source_port = 0;
+	if (!resolve(vrf, &p->key.destination, hash_of(&p->key), way) && way->next_hop == before.next_hop)
+		return FAT;
+	*way = before;
+	p->key.source_port = port;
+	return 0;
+}
+
 /* Of a request that is answered so. */
 static always_inline __u8 request_of(const struct packet *p)
 {
 	return p->type == 0 && !p->ipv6 ? 8 : p->type == 129 && p->ipv6 ? 128 : p->type;
+}
+
+/*
+ * Logs what rules have said anew of a flow that is known, if that is another verdict than what was logged of it last: which is
+ * kept with the direction that began it, as long as there is one.
+ */
+static __attribute__((noinline)) int log_change(struct work *w, struct flow *known, __u32 is_let_through)
+{
+	const struct flow_key *k = &w->packet.key;
+	struct flow *began = known;
+
+	if (!(known->flags & FORWARD)) {
+		k = &w->back_key;
+		began = bpf_map_lookup_elem(&flows, k) ?: known;
+	}
+	if (began->flags & (is_let_through ? TOLD : TOLD_DENIED))
+		return 0;
+	began->flags = (began->flags & ~(TOLD | TOLD_DENIED)) | (is_let_through ? TOLD : TOLD_DENIED);
+	return log_said(w, k, is_let_through);
+}
+
+/* Logs what rules have refused that is of no flow. */
+static __attribute__((noinline)) int log_refusal(struct work *w, __u32 interface)
+{
+	if (may_log_refusal(interface))
+		return log_said(w, &w->packet.key, 0);
+	count_log(LOG_HELD_BACK, w->said_count);
+	return 0;
 }
 
 /*
@@ -138,19 +220,24 @@ static always_inline __u8 request_of(const struct packet *p)
 static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct flow *known,
 					    struct way *out)
 {
-	const struct interface *at = interface_at(number), *other = 0;
+	const struct interface *at = interface_at(number);
 	const struct control *c = controls_now();
-	__u32 hash = hash_of(&p->key);
-	int forward = !known || known->flags & FORWARD, reason;
+	int forward = !known || known->flags & FORWARD, reason, fat_flag = known ? known->flags & FAT : 0;
+	__u32 hash;
 	struct work *w = work_here();
 	struct route *way = &out->route;
 	struct flow *own, *back;
-	__u32 reverse_at = p->key.at;
+	__u32 reverse_at = p->key.at, other = 0;
 
 	if (!at || !c || !w)
 		return REASON_INVALID_IF;
 	own = &w->own;
 	back = &w->back;
+	if (!known && c->fat && is_fat(p, number)) {
+		p->key.source_port = 0;
+		fat_flag = FAT;
+	}
+	hash = hash_of(&p->key);
 	/* To oneself: both directions would be one entry, that of an answer, which stays until the one that began it goes. */
 	if (is_same(&p->key.source, &p->key.destination))
 		return REASON_INVALID_SOURCE;
@@ -177,7 +264,9 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		if (nh->kind == TO_GATEWAY)
 			return 0;
 		if (nh->kind == TO_INTERFACE) {
-			other = interface_at(nh->number);
+			other = nh->number;
+			if (!known && c->fat && !fat_flag)
+				fat_flag = fatten(p, at->vrf, other, way);
 			reverse_at = AT(nh->number, p->protocol);
 		}
 	}
@@ -185,21 +274,28 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	/* Rules are for the direction that began it. */
 	if (!forward)
 		p->type = request_of(p);
-	if (!is_let_through(p, forward ? &p->key : &w->back_key, outer ? (forward ? 0 : at) : (forward ? at : other),
-			    outer ? (forward ? at : 0) : (forward ? other : at))) {
-		if (!known)
+	w->back_key.at = reverse_at;
+	if (!is_let_through(p, forward ? &p->key : &w->back_key, w,
+			    outer ? (forward ? 0 : number) : (forward ? number : other),
+			    outer ? (forward ? number : 0) : (forward ? other : number))) {
+		if (!known) {
+			if (w->said_count)
+				log_refusal(w, number);
 			return REASON_POLICY;
+		}
+		if (w->said_count)
+			log_change(w, known, 0);
 		known->flags |= DENIED;
 		known->epoch = c->epoch;
 		return REASON_FLOW_ACTION_DROP;
 	}
-	w->back_key.at = reverse_at;
 	own->packets = p->segments;
 	own->bytes = p->length;
 	back->packets = back->bytes = 0;
 	own->epoch = back->epoch = c->epoch;
 	own->tick = back->tick = own->begun = back->begun = tick_of(c);
-	own->tcp = p->protocol == IPPROTO_TCP ? seen_in(p, 1) : 0;
+	/* What connections say of themselves is of none of them alone. */
+	own->tcp = p->protocol == IPPROTO_TCP && !fat_flag ? seen_in(p, 1) : 0;
 	back->tcp = 0;
 	own->next_hop = way->next_hop;
 	own->label = way->label;
@@ -207,21 +303,27 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	back->reverse_at = p->key.at;
 	own->tunnel_port = out->tunnel_port;
 	back->tunnel_port = tunnel_port(hash_of(&w->back_key));
-	own->flags = FORWARD;
-	back->flags = 0;
-	own->reason = back->reason = 0;
+	own->flags = FORWARD | fat_flag | (w->said_count ? TOLD : 0);
+	back->flags = fat_flag;
+	own->mirror = back->mirror = out->mirror = w->mirror;
 	if (known) {
+		if (w->said_count)
+			log_change(w, known, 1);
 		/* Answers come by another way than before; where there is no room they are held against the rules. */
 		if (forward && known->reverse_at != reverse_at)
 			bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST);
 		known->next_hop = way->next_hop;
 		known->label = way->label;
+		known->mirror = w->mirror;
 		known->reverse_at = reverse_at;
 		known->flags &= ~DENIED;
 		known->epoch = c->epoch;
 		return 0;
 	}
-	return enter(p, own, &w->back_key, back, at, number, &out->is_new);
+	reason = enter(p, own, &w->back_key, back, at, number, &out->is_new);
+	if (w->said_count && out->is_new)
+		log_said(w, &p->key, 1);
+	return reason;
 }
 
 /* The flow of a packet, or the reason why it has none. `bytes` are those of the whole frame. */
@@ -239,6 +341,8 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	}
 	p->segments = skb->gso_segs ?: 1;
 	f = bpf_map_lookup_elem(&flows, &p->key);
+	if (!f && c->fat)
+		f = find_fat(p);
 	if (!f || f->epoch != c->epoch) {
 		if (p->error && !f)
 			return REASON_POLICY;
@@ -259,7 +363,8 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	out->route.next_hop = f->next_hop;
 	out->route.label = f->label;
 	out->tunnel_port = f->tunnel_port;
-	if (is_noteworthy(p, f) && !p->error)
+	out->mirror = f->mirror;
+	if (is_noteworthy(p, f) && !p->error && !(f->flags & FAT))
 		note_tcp(f, p);
 	return 0;
 }

@@ -46,6 +46,14 @@ struct {
 	__type(value, struct ways);
 } ways SEC(".maps");
 
+/* Of next hops that lead to all of a network, by their `number`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct members);
+} members SEC(".maps");
+
 /* Routes to single addresses, which are nearly all. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -92,7 +100,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct peer);
 } peers SEC(".maps");
 
 struct {
@@ -124,12 +132,28 @@ struct {
 	__type(value, struct row);
 } rows SEC(".maps");
 
+/* Of lists with rules that have more done than to allow or to deny: `enum also` of each rule, in their order. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} alsos SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct flow_key);
 	__type(value, struct flow);
 } flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct fat_key);
+	__type(value, __u32);
+} fat SEC(".maps");
 
 /* Flows of each interface that have begun, and that have ended. */
 struct {
@@ -170,6 +194,29 @@ struct {
 	__type(value, __u64);
 } told SEC(".maps");
 
+/* Frames to all, by the interface that they came from; 0 for tunnels. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct copied);
+} copied SEC(".maps");
+
+/* When each interface could have one more frame copied, and all tunnels together one of each network's members; as `told`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} copying SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} copying_in SEC(".maps");
+
 /* By interface and reason; those of no interface are of interface 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -192,5 +239,40 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } drop_turns SEC(".maps");
+
+/* Values of struct logged. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 19);
+} log_ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOG_COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} log_counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_ANALYSERS + 1);
+	__type(key, __u32);
+	__type(value, struct analyser);
+} analysers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MOST_ANALYSERS + 1);
+	__type(key, __u32);
+	__type(value, struct mirrored);
+} mirrored SEC(".maps");
+
+/* When the log could be told of one more refusal by each interface, if all that it was told had come evenly; ns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} log_turns SEC(".maps");
 
 #endif

@@ -13,6 +13,10 @@
 
 #include "maps.h"
 
+/* Parts of `passed`. */
+#define TRANSLATIONS 0x0f
+#define PASSED_ECMP 0x10
+
 /* What of a packet is looked at: outer headers up to the inner TCP header, with IPv4 options or IPv6 extension headers. */
 #define LOOKED_AT 192
 /* IPv6 extension headers that are looked behind, and all their bytes. */
@@ -44,16 +48,50 @@ struct packet {
 	__u8 error;
 	__u8 may_fragment;
 	__u8 header;
-	__u8 pad;
+	/* How many tables its route has led on from, and whether it was one of several ways. */
+	__u8 passed;
 	/* The same in all pieces of a packet. */
 	__u32 identification;
 };
+
+/* A rule that logs and has decided about a packet. */
+struct said {
+	/* In the table. */
+	__u32 list;
+	__u32 interface;
+	__u16 rule;
+	__u8 flags;
+	__u8 pad;
+};
+
+/* A frame that is copied. */
+struct copy {
+	/* 0 when nothing is copied. */
+	__u32 analyser;
+	/* Bytes of a tunnel's header that it has in front of its IP header, behind the outer Ethernet header; 0 for none. */
+	__u16 outer;
+	/* Source port of the outer packet. */
+	__u16 port;
+	/* Several segments of it cannot stay one packet in another outer header. */
+	__u8 is_single;
+	__u8 pad;
+	struct ethhdr frame;
+};
+
+/* Lists that a packet is held against: of two interfaces. */
+#define MOST_SAID (2 * MAX_LISTS)
 
 /* What would be too much for the stack. A program runs to its end on its CPU before another packet comes. */
 struct work {
 	struct packet packet;
 	struct flow_key back_key;
 	struct flow own, back;
+	struct said said[MOST_SAID];
+	__u32 said_count;
+	/* The analyser of the rules that match, or of an interface. */
+	__u32 mirror;
+	/* A copy that is on its way to `to_analyser`: see mirror.h. */
+	struct copy copy;
 };
 
 struct {

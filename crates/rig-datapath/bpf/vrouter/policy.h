@@ -80,7 +80,33 @@ static always_inline __u32 row_of_port(const struct list *l, __u32 port)
 	return b ? b->row : NO_ROW;
 }
 
-/* `port` is protocol << 16 | destination port, or type of ICMP, in the machine's order. */
+/* How many bits are 0 below the lowest that is 1 (Warren, "Hacker's Delight", 5-1 and 5-4). */
+static always_inline __u32 zeros_below(__u64 word)
+{
+	__u64 n = ~word & (word - 1);
+
+	n -= n >> 1 & 0x5555555555555555ULL;
+	n = (n & 0x3333333333333333ULL) + (n >> 2 & 0x3333333333333333ULL);
+	n = (n + (n >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return n * 0x0101010101010101ULL >> 56;
+}
+
+#define ALLOWED 1
+#define RULE_SHIFT 8
+#define RULE_OF(answer) ((answer) >> RULE_SHIFT & (MAX_RULES - 1))
+
+/* What else a rule has done, with its place. */
+static __attribute__((noinline)) int also_of(const struct list *l, __u32 rule)
+{
+	__u32 at = l->also_first + rule, *also = bpf_map_lookup_elem(&alsos, &at);
+
+	return also && rule < l->also_count ? *also | rule << RULE_SHIFT : 0;
+}
+
+/*
+ * ALLOWED or not, with what else the rule has done that matches: `enum also`, and with that, the rule's place. `port` is
+ * protocol << 16 | destination port, or type of ICMP, in the machine's order.
+ */
 __attribute__((noinline)) int is_allowed(__u32 list, const struct address *remote, __u32 port)
 {
 	const struct list *l = bpf_map_lookup_elem(&lists, &list);
@@ -96,29 +122,60 @@ __attribute__((noinline)) int is_allowed(__u32 list, const struct address *remot
 	for (int i = 0; i < RULE_WORDS; i++) {
 		__u64 both = by_address->word[i] & by_port->word[i];
 
-		if (both)
-			return (allowing->word[i] & both & -both) != 0;
+		if (both) {
+			int allows = (allowing->word[i] & both & -both) != 0;
+
+			return l->also_count ? allows | also_of(l, i * 64 + zeros_below(both)) : allows;
+		}
 	}
 	return l->allow_otherwise;
 }
 
-/* What a packet is held against: lists of the interface that sends it and of the one that gets it, where they are here. */
-static always_inline int is_let_through(const struct packet *p, const struct flow_key *k, const struct interface *from,
-					const struct interface *to)
+/* Whether a list lets a packet through; what is to be logged is put down. */
+static always_inline int lets_through(struct work *w, __u32 list, const struct address *remote, __u32 port,
+				      __u32 interface, __u8 flags)
 {
+	int answer = is_allowed(list, remote, port);
+
+	if (answer & ALSO_LOG) {
+		struct said *s = &w->said[w->said_count % MOST_SAID];
+
+		s->list = list;
+		s->interface = interface;
+		s->rule = RULE_OF(answer);
+		s->flags = flags | (answer & ALLOWED ? LOG_RULE_ALLOWS : 0);
+		w->said_count++;
+	}
+	if (!w->mirror)
+		w->mirror = (__u32)answer >> ANALYSER_SHIFT;
+	return answer & ALLOWED;
+}
+
+/* What a packet is held against: lists of the interface that sends it and of the one that gets it, where they are here. */
+static always_inline int is_let_through(const struct packet *p, const struct flow_key *k, struct work *w, __u32 sender,
+					__u32 receiver)
+{
+	const struct interface *from = sender ? bpf_map_lookup_elem(&interfaces, &sender) : 0;
+	const struct interface *to = receiver ? bpf_map_lookup_elem(&interfaces, &receiver) : 0;
 	__u32 port = (__u32)p->protocol << 16;
 
+	w->said_count = w->mirror = 0;
 	if (p->protocol == IPPROTO_ICMP || p->protocol == IPPROTO_ICMPV6)
 		port |= p->type;
 	else
 		port |= bpf_ntohs(k->destination_port);
-	for (int i = 0; i < MAX_LISTS; i++) {
-		if (from && from->flags & HAS_POLICY && from->outward[i] &&
-		    !is_allowed(from->outward[i], &k->destination, port))
-			return 0;
-		if (to && to->flags & HAS_POLICY && to->inward[i] && !is_allowed(to->inward[i], &k->source, port))
+	for (int i = 0; from && from->flags & HAS_POLICY && i < MAX_LISTS; i++) {
+		if (from->outward[i] && !lets_through(w, from->outward[i], &k->destination, port, sender, LOG_SENDS))
 			return 0;
 	}
+	for (int i = 0; to && to->flags & HAS_POLICY && i < MAX_LISTS; i++) {
+		if (to->inward[i] && !lets_through(w, to->inward[i], &k->source, port, receiver, 0))
+			return 0;
+	}
+	if (!w->mirror && from)
+		w->mirror = from->mirror;
+	if (!w->mirror && to)
+		w->mirror = to->mirror;
 	return 1;
 }
 

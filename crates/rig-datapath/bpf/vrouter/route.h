@@ -16,6 +16,8 @@ struct way {
 	__u16 tunnel_port;
 	/* The packet has begun a flow, and is counted there. */
 	__u8 is_new;
+	/* The analyser that has a copy; 0 for none. */
+	__u8 mirror;
 };
 
 static always_inline const struct next_hop *next_hop_at(__u32 number)
@@ -86,6 +88,11 @@ static always_inline const struct route *one_of(const struct next_hop *nh, __u32
  */
 static __attribute__((noinline)) int resolve(__u32 vrf, const struct address *to, __u32 hash, struct route *out)
 {
+	struct work *w = work_here();
+
+	if (!w)
+		return REASON_INVALID_NH;
+	w->packet.passed = 0;
 	for (int i = 0; i < MAX_VRFS_ON_THE_WAY; i++) {
 		const struct route *r = route_to(vrf, to);
 		const struct next_hop *nh;
@@ -99,10 +106,12 @@ static __attribute__((noinline)) int resolve(__u32 vrf, const struct address *to
 			r = one_of(nh, hash);
 			if (!r)
 				return REASON_INVALID_NH;
+			w->packet.passed |= PASSED_ECMP;
 		}
 		*out = *r;
 		if (nh->kind == TO_VRF) {
 			vrf = nh->number;
+			w->packet.passed++;
 			continue;
 		}
 		return nh->kind == DISCARD ? NOWHERE : 0;

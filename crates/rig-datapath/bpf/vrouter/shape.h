@@ -13,6 +13,8 @@
 #define MAX_RULES (64 * RULE_WORDS)
 #define MAX_LISTS 2
 #define MAX_WAYS 64
+/* Of a network, here and elsewhere, whom frames to all are copied to. */
+#define MAX_MEMBERS 512
 /* Of a prefix's length: the number of its VRF comes first, with a bit for IPv4, whose addresses are in no prefix of IPv6. */
 #define VRF_BITS 32
 #define OF_IPV4 (1U << 31)
@@ -58,6 +60,7 @@ enum next_hop_kind {
 	TO_GATEWAY = 3,
 	TO_VRF = 4,
 	TO_ONE = 5,
+	TO_ALL = 6,
 };
 
 enum encapsulation { MPLS_OVER_UDP = 1, MPLS_OVER_GRE = 2, VXLAN = 3 };
@@ -65,13 +68,17 @@ enum encapsulation { MPLS_OVER_UDP = 1, MPLS_OVER_GRE = 2, VXLAN = 3 };
 struct next_hop {
 	__u8 kind;
 	__u8 encapsulation;
-	/* Of a tunnel: the largest inner IP packet, bytes. */
+	/* Of a tunnel: the largest inner IP packet, bytes. Of several ways, and of all: how many. */
 	__u16 mtu;
 	/* The kernel's number of the interface that packets leave by. */
 	__u32 ifindex;
-	/* Of an interface: its own number. Of a VRF: the table's. Of several ways: how many. */
+	/* Of an interface: its own number. Of a VRF: the table's. Of several ways, and of all: where these are. */
 	__u32 number;
-	__u32 source, destination, gateway;
+	/* Of all: how many of them are here, and come first. */
+	__u32 source;
+	/* Of all: whether frames to addresses that nobody has go there, too. */
+	__u32 destination;
+	__u32 gateway;
 	/* Of an interface: the container's. Of a tunnel with an inner Ethernet header: its destination. */
 	__u8 mac[6];
 	__u16 pad;
@@ -83,6 +90,19 @@ struct ways {
 	struct route way[MAX_WAYS];
 };
 _Static_assert(sizeof(struct ways) == 512, "");
+
+/* Whom frames to all go to: interfaces here, then tunnels of VXLAN. */
+struct members {
+	struct route to[MAX_MEMBERS];
+};
+_Static_assert(sizeof(struct members) == 4096, "");
+
+/* Another router: where the next hop to it is. */
+struct peer {
+	__u32 ifindex;
+	__be32 gateway;
+};
+_Static_assert(sizeof(struct peer) == 8, "");
 
 enum interface_flag {
 	/* What it sends and receives is held against lists, and is of flows. */
@@ -99,8 +119,9 @@ struct interface {
 	__u32 inward[MAX_LISTS];
 	__u8 mac[6];
 	__u8 flags;
-	__u8 pad;
-	__u64 pad2;
+	/* The analyser of all its flows; 0 for none. */
+	__u8 mirror;
+	__u64 pad;
 	/* The router's own addresses there, IPv4 and IPv6; 0 where it has none. */
 	struct address gateway[2];
 };
@@ -117,8 +138,19 @@ struct list {
 	/* The row of rules that allow. */
 	__u32 allow_row;
 	__u32 allow_otherwise;
+	/* What else is done, for each rule; none where no rule has more done. */
+	__u32 also_first, also_count;
+	/* What whoever reads the log knows the list by: its number, and the epoch since which it says what it says. */
+	__u32 number, since;
 };
-_Static_assert(sizeof(struct list) == 24, "");
+_Static_assert(sizeof(struct list) == 40, "");
+
+/* What else a rule has done: bits in the place where is_allowed() has them; above, the number of an analyser, 0 for none. */
+enum also {
+	ALSO_LOG = 2,
+};
+#define ANALYSER_SHIFT 24
+#define MOST_ANALYSERS 127
 
 /* The first address of a range in which the same rules match; in the machine's order, so that they compare as numbers. */
 struct cut {
@@ -154,11 +186,24 @@ _Static_assert(sizeof(struct flow_key) == 40, "");
 #define AT_INTERFACE(at) ((at) & 0xffffff)
 #define AT_PROTOCOL(at) ((at) >> 24)
 
+/* A service whose flows are fat, of an interface: `at` as flows have it. */
+struct fat_key {
+	__u32 at;
+	__be16 port;
+	__u16 pad;
+};
+_Static_assert(sizeof(struct fat_key) == 8, "");
+
 enum flow_flag {
 	/* The direction of the packet that began it. */
 	FORWARD = 1,
 	/* A change of the configuration has forbidden it. */
 	DENIED = 2,
+	/* Of the direction that began it: the log has been told last that it was let through, or that it was refused. */
+	TOLD = 4,
+	TOLD_DENIED = 8,
+	/* Of all ports of the one who began it: its key has 0 in the place of that port. */
+	FAT = 16,
 };
 
 /* What has been seen of TCP, by either direction, R for the one that answers. Contrail's letters. */
@@ -185,7 +230,8 @@ struct flow {
 	__u32 tcp;
 	__u16 tunnel_port;
 	__u8 flags;
-	__u8 reason;
+	/* The analyser that has copies of its packets; 0 for none. */
+	__u8 mirror;
 	__u32 begun;
 };
 _Static_assert(sizeof(struct flow) == 48, "");
@@ -203,15 +249,56 @@ struct control {
 	/* The router's own address of the underlay. */
 	__u32 address;
 	__u8 mac[6];
-	__u16 pad;
+	/* Whether there may be fat flows. */
+	__u16 fat;
 	/* In place of the clock's tick, for tests; 0 for the clock. */
 	__u32 fixed_tick;
 };
 _Static_assert(sizeof(struct control) == 20, "");
 
+/* What has taken packets, places in `hops` of an interface. Tunnels are HOP_TUNNEL and their encapsulation. */
+enum hop {
+	HOP_RECEIVE = 0,
+	HOP_ENCAP = 1,
+	HOP_L2_ENCAP = 2,
+	HOP_TRANSLATE = 3,
+	/* Nobody's tunnel has encapsulation 0. */
+	HOP_ECMP = 4,
+	HOP_TUNNEL = 4,
+	HOPS = 8,
+};
+
 struct traffic {
 	/* From the container, and to it. */
 	__u64 in_packets, in_bytes, out_packets, out_bytes;
+	/* Dropped for whatever reason. */
+	__u64 drops;
+	/* Of packets from the container, and of those that come to it by tunnels. */
+	__u64 hops[HOPS];
+};
+_Static_assert(sizeof(struct traffic) == 104, "");
+
+/* Who gets copies of packets. */
+struct analyser {
+	/* Its source and destination are the outer packet's; `mtu` is that of the way there, the outer header included. */
+	struct next_hop way;
+	__be16 port;
+	__u16 pad;
+	__u32 vni;
+};
+_Static_assert(sizeof(struct analyser) == 40, "");
+
+/* Of an analyser; a copy that is still to be cut into segments is one. */
+struct mirrored {
+	/* Bytes of the frames that were copied, as far as the copies have them. */
+	__u64 packets, bytes;
+	/* That do not have all of the packet; that could not be made. */
+	__u64 cut, failed;
+};
+
+/* Frames to all that came from an interface, and what they were copied to. */
+struct copied {
+	__u64 frames, copies;
 };
 
 struct dropped {
@@ -225,5 +312,40 @@ struct dropped {
 	__u32 pad;
 };
 _Static_assert(sizeof(struct dropped) == 56, "");
+
+enum logged_flag {
+	/* The list is that of what the interface sends; otherwise of what it receives. */
+	LOG_SENDS = 1,
+	/* What the rule does, and what became of the flow: another list may have refused it. */
+	LOG_RULE_ALLOWS = 2,
+	LOG_LET_THROUGH = 4,
+};
+
+/* A flow that a rule of a list has decided about which logs. */
+struct logged {
+	__u64 time;
+	/* Of the direction that began it. */
+	struct address source, destination;
+	__u16 source_port, destination_port;
+	__u32 interface;
+	__u32 list, since;
+	__u16 rule;
+	__u8 protocol;
+	__u8 flags;
+	/* Of ICMP. */
+	__u8 type;
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct logged) == 64, "");
+
+/* Places in `log_counts`. */
+enum log_count {
+	LOG_TOLD = 0,
+	/* Nobody has read what is there, and there is no more room. */
+	LOG_LOST = 1,
+	/* Refusals beyond what an interface may tell of. */
+	LOG_HELD_BACK = 2,
+	LOG_COUNTS = 3,
+};
 
 #endif

@@ -57,7 +57,9 @@ static long sweep_one(void *map, struct flow_key *key, struct flow *f, struct sw
 		bpf_map_delete_elem(&flows, &k);
 	/* The key is that of the entry, which is another's when it is gone. */
 	k = *key;
-	bpf_map_delete_elem(&flows, &k);
+	/* Two directions in one bucket: the second is looked at although it went with the first. */
+	if (bpf_map_delete_elem(&flows, &k))
+		return 0;
 	if (forward) {
 		count = bpf_map_lookup_elem(&ended, &interface);
 		if (count)

@@ -97,6 +97,26 @@ static always_inline void *grow(struct __sk_buff *skb, __u32 bytes, __u64 flags)
 	return ethernet + 1;
 }
 
+/* Into VXLAN, with `inner` for an Ethernet header. */
+static always_inline int into_vxlan(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label,
+				    __u16 port, const struct ethhdr *inner)
+{
+	/* The kernel looks for the inner frame there when it checks what is to be cut; VXLAN's header is in front of it. */
+	struct over_vxlan *v =
+		grow(skb, sizeof(*v) + ETH_HLEN,
+		     BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
+	__u32 length = p->length + sizeof(*v) + ETH_HLEN;
+
+	if (!v)
+		return REASON_PUSH;
+	write_ip(&v->outer.ip, nh, p->class, IPPROTO_UDP, length);
+	write_udp(&v->outer.udp, port, VXLAN_PORT, length - sizeof(struct iphdr));
+	v->vxlan.flags = bpf_htonl(VNI_VALID);
+	v->vxlan.vni = bpf_htonl(label << 8);
+	__builtin_memcpy(v + 1, inner, ETH_HLEN);
+	return 0;
+}
+
 /* Wraps an IP packet behind an Ethernet header; `inner` is its own, for VXLAN. */
 static always_inline int encapsulate(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label,
 				     __u16 port, const struct ethhdr *inner)
@@ -115,22 +135,8 @@ static always_inline int encapsulate(struct __sk_buff *skb, const struct packet 
 		m->label = bpf_htonl(label << 12 | BOTTOM_OF_STACK | p->ttl);
 		return 0;
 	}
-	if (nh->encapsulation == VXLAN) {
-		/* The kernel looks for the inner frame there when it checks what is to be cut; VXLAN's header is in front of it. */
-		struct over_vxlan *v =
-			grow(skb, sizeof(*v) + ETH_HLEN,
-			     BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
-
-		if (!v)
-			return REASON_PUSH;
-		length += sizeof(*v) + ETH_HLEN;
-		write_ip(&v->outer.ip, nh, p->class, IPPROTO_UDP, length);
-		write_udp(&v->outer.udp, port, VXLAN_PORT, length - sizeof(struct iphdr));
-		v->vxlan.flags = bpf_htonl(VNI_VALID);
-		v->vxlan.vni = bpf_htonl(label << 8);
-		__builtin_memcpy(v + 1, inner, ETH_HLEN);
-		return 0;
-	}
+	if (nh->encapsulation == VXLAN)
+		return into_vxlan(skb, p, nh, label, port, inner);
 	if (nh->encapsulation == MPLS_OVER_GRE) {
 		struct mpls_over_gre *m =
 			grow(skb, sizeof(*m), BPF_F_ADJ_ROOM_ENCAP_L4_GRE | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(m->label)));
@@ -232,6 +238,69 @@ static always_inline int ecn_of(__u8 inner, __u8 outer)
 	if (outer == 3)
 		return inner ? 3 : -1;
 	return outer == 1 && inner == 2 ? 1 : inner;
+}
+
+/* Linux 6.2; older headers do not have them. */
+#define DECAP_L3_IPV4 (1ULL << 7)
+#define DECAP_L3_IPV6 (1ULL << 8)
+
+/* Bytes between the outer Ethernet header and the inner IP header. */
+static always_inline __u32 overhead(__u8 encapsulation)
+{
+	switch (encapsulation) {
+	case MPLS_OVER_UDP:
+		return sizeof(struct mpls_over_udp);
+	case MPLS_OVER_GRE:
+		return sizeof(struct mpls_over_gre);
+	default:
+		return sizeof(struct over_vxlan) + ETH_HLEN;
+	}
+}
+
+/* Takes away what is in front of the inner IP header, but for one Ethernet header. */
+static always_inline int strip(struct __sk_buff *skb, const struct packet *p, const struct outer *o, __be16 type)
+{
+	__s32 bytes = overhead(o->encapsulation);
+	struct ethhdr *ethernet;
+
+	if (bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC,
+				BPF_F_ADJ_ROOM_FIXED_GSO | (p->ipv6 ? DECAP_L3_IPV6 : DECAP_L3_IPV4)))
+		return REASON_PULL;
+	ethernet = (void *)(long)skb->data;
+	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+		return REASON_PULL;
+	ethernet->h_proto = type;
+	return 0;
+}
+
+/* Congestion that the underlay has marked goes on inside; 0, or a reason for a drop. */
+static __attribute__((noinline)) int mark(struct __sk_buff *skb, struct packet *p, __u32 class)
+{
+	int ecn = ecn_of(p->class, class);
+	__u8 marked;
+
+	if (ecn < 0)
+		return REASON_ECN;
+	marked = (p->class & ~3) | ecn;
+	if (marked == p->class)
+		return 0;
+	if (p->ipv6) {
+		__u8 word[2];
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, word, 2))
+			return REASON_PULL;
+		word[0] = 0x60 | marked >> 4;
+		word[1] = (word[1] & 0x0f) | marked << 4;
+		return bpf_skb_store_bytes(skb, ETH_HLEN, word, 2, BPF_F_RECOMPUTE_CSUM) ? REASON_PULL : 0;
+	}
+	struct iphdr *ip = (void *)(long)skb->data + ETH_HLEN;
+
+	if ((void *)(ip + 1) > (void *)(long)skb->data_end)
+		return REASON_PULL;
+	ip->check = exchanged(ip->check, bpf_htons(0x4500 | p->class) & bpf_htons(0xff),
+			      bpf_htons(0x4500 | marked) & bpf_htons(0xff));
+	ip->tos = marked;
+	return 0;
 }
 
 #endif

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::Object;
-use rig_sys::tc::Ingress;
+use rig_sys::tc::{Attached, Hook};
 
 use crate::Error;
 use crate::object::program;
 
 use super::control::Router;
 use super::keep::Links;
-use super::load::{FROM_CONTAINER, FROM_UNDERLAY};
+use super::load::{FROM_CONTAINER, FROM_UNDERLAY, TO_ANALYSER};
 
 impl Router {
     /// Attaches the programs to the interfaces of the configuration, which are of the calling thread's network namespace, and
@@ -22,24 +23,35 @@ impl Router {
     /// # Errors
     /// Names the first interface that they cannot be attached to. All others have them.
     pub fn attach(&mut self) -> Result<(), Error> {
-        let containers = self.known.interfaces.values().map(|interface| interface.ifindex).collect();
+        let containers: BTreeSet<u32> = self.known.interfaces.values().map(|interface| interface.ifindex).collect();
         let links = self.links.as_ref();
-        let held = hold(&self.object, FROM_CONTAINER, &mut self.containers, &containers, links);
-        let held = held.and(hold(&self.object, FROM_UNDERLAY, &mut self.underlay, &self.known.underlay, links));
+        let path = |hook| move |interface| links.map(|links: &Links| links.of(interface, hook));
+        let ingress = path(Hook::Ingress);
+        // First who takes copies, and then who makes them.
+        let copied = if self.known.analysers.is_empty() { BTreeSet::new() } else { containers.clone() };
+        let held = hold(&self.object, (TO_ANALYSER, Hook::Egress), &mut self.mirrors, &copied, path(Hook::Egress));
+        for (number, analyser) in &self.known.analysers {
+            self.tables.analysers.set(&u32::from(*number), analyser)?;
+        }
+        let container = (FROM_CONTAINER, Hook::Ingress);
+        let held = held.and(hold(&self.object, container, &mut self.containers, &containers, ingress));
+        let underlay = (FROM_UNDERLAY, Hook::Ingress);
+        let held = held.and(hold(&self.object, underlay, &mut self.underlay, &self.known.underlay, ingress));
         if let Some(links) = links {
-            links.remove_but(containers.iter().chain(&self.known.underlay).copied())?;
+            let ingress = containers.iter().chain(&self.known.underlay).map(|interface| (*interface, Hook::Ingress));
+            links.remove_but(ingress.chain(copied.iter().map(|interface| (*interface, Hook::Egress))))?;
         }
         held
     }
 }
 
-/// Has a program on these interfaces and no others.
+/// Has a program on these interfaces and no others. `kept` says where links are.
 fn hold(
     object: &Object,
-    name: &'static str,
-    held: &mut BTreeMap<u32, Ingress>,
+    (name, hook): (&'static str, Hook),
+    held: &mut BTreeMap<u32, Attached>,
     wanted: &BTreeSet<u32>,
-    links: Option<&Links>,
+    kept: impl Fn(u32) -> Option<PathBuf>,
 ) -> Result<(), Error> {
     held.retain(|interface, _| wanted.contains(interface));
     let program = program(object, name)?;
@@ -48,9 +60,10 @@ fn hold(
         if held.contains_key(interface) {
             continue;
         }
-        let attached = match links.and_then(|links| gone_on_with(&program, *interface, links)) {
+        let path = kept(*interface);
+        let attached = match path.as_deref().and_then(|path| gone_on_with(&program, *interface, path)) {
             Some(attached) => Ok(attached),
-            None => attach(&program, *interface, links),
+            None => attach(&program, *interface, hook, path.as_deref()),
         };
         match attached {
             Ok(attached) => drop(held.insert(*interface, attached)),
@@ -61,19 +74,19 @@ fn hold(
 }
 
 /// The link that another router has left on an interface, which leads to this program now.
-fn gone_on_with(program: &impl AsFd, interface: u32, links: &Links) -> Option<Ingress> {
-    let left = Ingress::open(&links.of(interface), interface).ok()?;
+fn gone_on_with(program: &impl AsFd, interface: u32, path: &Path) -> Option<Attached> {
+    let left = Attached::open(path, interface).ok()?;
     // An interface that went took its program with it, though the link is there; then another is made.
     left.replace(program.as_fd()).ok().map(|()| left)
 }
 
-fn attach(program: &impl AsFd, interface: u32, links: Option<&Links>) -> Result<Ingress, Error> {
+fn attach(program: &impl AsFd, interface: u32, hook: Hook, path: Option<&Path>) -> Result<Attached, Error> {
     let reason = || "is there such an interface, and is this Linux 6.6 or later?".to_owned();
     let refused = |source| Error::Attach { interface, reason: reason(), source };
-    let attached = Ingress::attach(program.as_fd(), interface).map_err(|error| refused(error.into()))?;
-    if let Some(path) = links.map(|links| links.of(interface)) {
-        let _none = fs::remove_file(&path);
-        attached.pin(&path).map_err(|error| refused(error.into()))?;
+    let attached = Attached::attach(program.as_fd(), interface, hook).map_err(|error| refused(error.into()))?;
+    if let Some(path) = path {
+        let _none = fs::remove_file(path);
+        attached.pin(path).map_err(|error| refused(error.into()))?;
     }
     Ok(attached)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
+use rig_wire::protocol::{TCP, UDP};
 
 use crate::ConfigError;
 
@@ -19,12 +20,16 @@ pub const MOST_RULES: usize = 1024;
 pub const MOST_LISTS: usize = 2;
 /// Ways of one ECMP next hop.
 pub const MOST_WAYS: usize = 64;
+/// Members of a network that frames to all are copied to: interfaces of this node, and other nodes.
+pub const MOST_MEMBERS: usize = 512;
 /// MPLS labels below are reserved (RFC 3032, 2.1).
 pub const FIRST_LABEL: u32 = 16;
 /// Of 20 bits.
 pub const LAST_LABEL: u32 = (1 << 20) - 1;
 /// Of 31 bits.
 pub const LAST_VRF: u32 = (1 << 31) - 1;
+/// Of analysers.
+pub const LAST_ANALYSER: u8 = 127;
 /// Of 24 bits (RFC 7348).
 pub const LAST_VNI: u32 = (1 << 24) - 1;
 
@@ -45,6 +50,22 @@ pub struct Config {
     pub vnis: BTreeMap<u32, Vni>,
     /// Lists of rules, by the numbers that interfaces name.
     pub lists: BTreeMap<u32, List>,
+    /// Who gets copies of packets, by the numbers, from 1, that rules and interfaces name.
+    pub analysers: BTreeMap<u8, Analyser>,
+}
+
+/// Gets copies of packets: the frame as the container sends or gets it, in VXLAN (RFC 7348).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Analyser {
+    /// Of the outer packets, their source and destination.
+    pub source: Ipv4Addr,
+    pub address: Ipv4Addr,
+    /// Of UDP.
+    pub port: u16,
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// How it is reached; without a way no copies are made, which is counted.
+    pub way: Option<Peer>,
 }
 
 impl Default for Config {
@@ -57,6 +78,7 @@ impl Default for Config {
             labels: BTreeMap::new(),
             vnis: BTreeMap::new(),
             lists: BTreeMap::new(),
+            analysers: BTreeMap::new(),
         }
     }
 }
@@ -86,8 +108,21 @@ pub struct Peer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vrf {
     pub routes: BTreeMap<IpNet, NextHop>,
-    /// Frames to these addresses are bridged; those to all, and to others, are dropped.
+    /// Frames to these addresses are bridged.
     pub macs: BTreeMap<Mac, NextHop>,
+    /// Who gets frames to all; without it they are dropped.
+    pub flood: Option<Flood>,
+}
+
+/// Who gets a network's frames to all and to groups: all but who sent it. What came by a tunnel goes to this node's alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Flood {
+    /// Interfaces of this node, by their numbers.
+    pub members: BTreeSet<u32>,
+    /// Other routers, each with the VXLAN network identifier that it has given the network.
+    pub peers: BTreeMap<Ipv4Addr, u32>,
+    /// Frames to addresses that nobody has are such, too.
+    pub unknown_unicast: bool,
 }
 
 /// Where packets go.
@@ -176,6 +211,21 @@ pub struct Interface {
     /// What it may send and receive. Without it all is let through that the other end's lets, and packets are of a flow only
     /// where the other end is here and has one.
     pub policy: Option<Policy>,
+    /// The analyser that gets copies of all packets of its flows, where no rule names another one. It takes a policy, which may be
+    /// an empty one.
+    pub mirror: Option<u8>,
+    /// Services whose flows are fat: all flows from one address to one other's service are one, whoever of both has it so. It takes a
+    /// policy, which may be an empty one. Rules and routes ask for no source port, so that all of them come to the same; but who
+    /// answers may then send from the service's port to any port of who has asked, other than to open a TCP connection.
+    pub fat: BTreeSet<Service>,
+}
+
+/// A service of TCP or UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Service {
+    /// 6 or 17.
+    pub protocol: u8,
+    pub port: u16,
 }
 
 /// What an interface may send and receive: what every list of a direction allows. Packets that answer what was let through
@@ -208,6 +258,17 @@ pub struct Rule {
     /// Where the other end is: any address, where there are none.
     pub remote: BTreeSet<IpNet>,
     pub action: Action,
+    pub also: Also,
+}
+
+/// What else a rule has done with the flows that it decides about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Also {
+    /// Each is logged once, and again when another verdict comes over it: see [`Log`](super::Log).
+    pub log: bool,
+    /// The analyser that gets copies of all their packets. Of several rules that let a flow through, the first names it, those of
+    /// who sends before those of who receives.
+    pub mirror: Option<u8>,
 }
 
 /// What a rule does.
@@ -245,7 +306,19 @@ impl Config {
             if !self.vrfs.contains_key(&interface.vrf) {
                 return wrong(format!("interface {number} is in VRF {}, which there is not", interface.vrf));
             }
-            let Some(policy) = &interface.policy else { continue };
+            if interface.mirror.is_some_and(|number| !self.analysers.contains_key(&number)) {
+                return wrong(format!("interface {number} names an analyser that there is not"));
+            }
+            let Some(policy) = &interface.policy else {
+                if interface.mirror.is_some() || !interface.fat.is_empty() {
+                    let what = "has an analyser or fat flows, and no policy, and so no flows";
+                    return wrong(format!("interface {number} {what}"));
+                }
+                continue;
+            };
+            if interface.fat.iter().any(|service| ![TCP, UDP].contains(&service.protocol)) {
+                return wrong(format!("interface {number} has fat flows of a protocol without ports"));
+            }
             for lists in [&policy.outward, &policy.inward] {
                 if lists.len() > MOST_LISTS {
                     return wrong(format!(
@@ -270,6 +343,19 @@ impl Config {
                 return wrong(format!("list {number} has a rule for no port at all"));
             }
         }
+        let mirrors = self.lists.iter().flat_map(|(list, said)| said.rules.iter().map(move |rule| (list, rule)));
+        for (list, rule) in mirrors {
+            if rule.also.mirror.is_some_and(|number| !self.analysers.contains_key(&number)) {
+                return wrong(format!("list {list} names an analyser that there is not"));
+            }
+        }
+        for (number, analyser) in &self.analysers {
+            if !(1..=LAST_ANALYSER).contains(number) || analyser.vni > LAST_VNI {
+                return wrong(format!(
+                    "analyser {number}: choose numbers from 1 to {LAST_ANALYSER}, and a VNI to {LAST_VNI}"
+                ));
+            }
+        }
         for (number, vrf) in self.vrfs.iter().filter(|(number, _)| !is_right(**number)) {
             for (prefix, next_hop) in &vrf.routes {
                 if *prefix != prefix.trunc() {
@@ -278,7 +364,13 @@ impl Config {
                 self.check(next_hop, || format!("VRF {number}, {prefix}"))?;
             }
             for (mac, next_hop) in &vrf.macs {
+                if mac.is_multicast() {
+                    return wrong(format!("VRF {number}: {mac} is a group's, and is nobody's alone"));
+                }
                 self.check(next_hop, || format!("VRF {number}, {mac}"))?;
+            }
+            if let Some(flood) = &vrf.flood {
+                self.check_flood(*number, flood)?;
             }
         }
         for (label, next_hop) in &self.labels {
@@ -297,6 +389,22 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    fn check_flood(&self, number: u32, flood: &Flood) -> Result<(), ConfigError> {
+        let wrong = |what: String| Err(ConfigError::Vrouter(format!("VRF {number}, frames to all: {what}")));
+        let members = flood.members.len() + flood.peers.len();
+        if members > MOST_MEMBERS {
+            return wrong(format!("{members} members, and {MOST_MEMBERS} are the most"));
+        }
+        let is_in = |member: &u32| self.interfaces.get(member).is_some_and(|interface| interface.vrf == number);
+        if let Some(other) = flood.members.iter().find(|member| !is_in(member)) {
+            return wrong(format!("interface {other} is not in it"));
+        }
+        flood
+            .peers
+            .iter()
+            .try_for_each(|(peer, vni)| self.check(&flood_tunnel(*peer, *vni), || format!("VRF {number}")))
     }
 
     fn check(&self, next_hop: &NextHop, of: impl Fn() -> String + Copy) -> Result<(), ConfigError> {
@@ -329,4 +437,9 @@ impl Config {
             }
         }
     }
+}
+
+/// The tunnel by which frames to all go to another router.
+pub(super) fn flood_tunnel(peer: Ipv4Addr, vni: u32) -> NextHop {
+    NextHop::Tunnel(Tunnel { peer, encapsulation: Encapsulation::Vxlan, label: vni, mac: Mac::default() })
 }

@@ -9,21 +9,26 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use libbpf_rs::Object;
-use rig_sys::tc::Ingress;
+use rig_sys::tc::Attached;
 use rig_wire::ethernet::Mac;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Error;
 use crate::maps::Map;
 
-use super::config::{Config, Encapsulation, Interface, NextHop, Peer, Policy, Vni, Vrf};
+use super::config::{
+    Analyser, Config, Encapsulation, Flood, Interface, NextHop, Peer, Policy, Service, Vni, Vrf, flood_tunnel,
+};
 use super::keep::Links;
 use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
-use super::shape::{self, Control, HAS_POLICY, HostKey, MAX_LISTS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4};
+use super::shape::{
+    self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4,
+};
 use super::sizes::Sizes;
 use super::spans::{Span, Spans};
+use super::status::Taken;
 
 /// A vRouter: its programs, its tables, and what they have been told.
 pub struct Router {
@@ -34,10 +39,12 @@ pub struct Router {
     pub(super) known: Known,
     /// What was applied last, whole.
     applied: Config,
+    pub(super) left: Left,
     pub(super) numbers: Allotted,
     /// Programs on interfaces, by the kernel's numbers of these.
-    pub(super) containers: BTreeMap<u32, Ingress>,
-    pub(super) underlay: BTreeMap<u32, Ingress>,
+    pub(super) containers: BTreeMap<u32, Attached>,
+    pub(super) underlay: BTreeMap<u32, Attached>,
+    pub(super) mirrors: BTreeMap<u32, Attached>,
     /// Where these are kept.
     pub(super) links: Option<Links>,
 }
@@ -48,16 +55,28 @@ impl fmt::Debug for Router {
     }
 }
 
+/// What has taken packets of interfaces, when they were in other VRFs than they are now.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// By the VRFs where they were.
+    pub(super) gone: BTreeMap<u32, Taken>,
+    /// By the interfaces' numbers.
+    pub(super) before: BTreeMap<u32, Taken>,
+}
+
 /// What the tables say.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Known {
     pub(super) vrfs: BTreeMap<u32, Arc<Table>>,
     pub(super) labels: BTreeMap<u32, u32>,
     pub(super) vnis: BTreeMap<u32, u32>,
-    pub(super) peers: BTreeSet<Ipv4Addr>,
+    pub(super) peers: BTreeMap<Ipv4Addr, shape::Peer>,
     pub(super) interfaces: BTreeMap<u32, shape::Interface>,
     /// Interfaces that tunnels go over.
     pub(super) underlay: BTreeSet<u32>,
+    /// Written when the program for copies is where they come by.
+    pub(super) analysers: BTreeMap<u8, shape::Analyser>,
+    fat: BTreeMap<(u32, Service), u32>,
 }
 
 /// What the tables say of one VRF.
@@ -69,6 +88,7 @@ pub(super) struct Table {
     /// Numbers of all next hops that these lead to, and of those which lead to several.
     hops: Vec<u32>,
     ways: Vec<u32>,
+    floods: Vec<u32>,
 }
 
 /// A next hop in a table: itself, or the ways that it leads to.
@@ -76,6 +96,15 @@ pub(super) struct Table {
 pub(super) enum Hop {
     Itself(Vec<u8>),
     Several(Vec<(u32, u32)>),
+    All(Members),
+}
+
+/// Who gets frames to all: those of this node, of which there are `here`, come first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Members {
+    pub(super) ways: Vec<(u32, u32)>,
+    pub(super) here: u32,
+    pub(super) unknown_unicast: bool,
 }
 
 /// Which numbers stand for what.
@@ -83,22 +112,27 @@ pub(super) enum Hop {
 pub(super) struct Allotted {
     pub(super) hops: Numbers<Hop>,
     ways: Numbers<Vec<(u32, u32)>>,
+    floods: Numbers<Members>,
     /// By the number that the configuration has for a list and what it says.
     lists: BTreeMap<u32, Placed>,
     list_numbers: Spans,
     cuts: Spans,
     bounds: Spans,
     rows: Spans,
+    alsos: Spans,
 }
 
 /// A list in the tables.
 #[derive(Debug)]
 struct Placed {
     list: super::config::List,
+    /// The epoch that it came with.
+    since: u32,
     number: Span,
     cuts: Span,
     bounds: Span,
     rows: Span,
+    alsos: Span,
 }
 
 impl Router {
@@ -116,11 +150,13 @@ impl Router {
         let numbers = Allotted {
             hops: Numbers::new("next hops", 1, sizes.next_hops),
             ways: Numbers::new("next hops with several ways", 0, sizes.ways),
+            floods: Numbers::new("networks with frames to all", 0, sizes.floods),
             lists: BTreeMap::new(),
             list_numbers: Spans::new("lists of rules", sizes.lists),
             cuts: Spans::new("ranges of addresses", sizes.cuts),
             bounds: Spans::new("ranges of ports", sizes.bounds),
             rows: Spans::new("rows of rules", sizes.rows),
+            alsos: Spans::new("rules that log", sizes.alsos),
         };
         let mut router = Self {
             object: Arc::new(object),
@@ -129,9 +165,11 @@ impl Router {
             control: Control { epoch: 1, ..Control::default() },
             known: Known::default(),
             applied: Config::default(),
+            left: Left::default(),
             numbers,
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
             links: None,
         };
         // List 0 is none.
@@ -151,6 +189,7 @@ impl Router {
         config.validate_but(|vrf| unchanged.contains(&vrf))?;
         self.numbers.hops.begin();
         self.numbers.ways.begin();
+        self.numbers.floods.begin();
         let new_lists = self.place_lists(config)?;
         let mut lists: BTreeMap<u32, u32> =
             self.numbers.lists.iter().map(|(number, placed)| (*number, placed.number.first)).collect();
@@ -192,11 +231,9 @@ impl Router {
                 tables.labels.set(label, number)?;
             }
         }
-        for peer in before.peers.difference(&known.peers) {
-            tables.peers.remove(&v4(*peer))?;
-        }
-        for peer in known.peers.difference(&before.peers) {
-            tables.peers.set(&v4(*peer), &1_u32)?;
+        write(&tables.peers, &before.peers, &known.peers, |peer| v4(*peer))?;
+        for number in before.analysers.keys().filter(|number| !known.analysers.contains_key(number)) {
+            tables.analysers.set(&u32::from(*number), &shape::Analyser::default())?;
         }
         for (number, interface) in &known.interfaces {
             let old = before.interfaces.get(number);
@@ -216,10 +253,14 @@ impl Router {
                 tables.interfaces.set(number, &shape::Interface::default())?;
             }
         }
+        write(&tables.fat, &before.fat, &known.fat, |(interface, service)| FatKey::new(*interface, *service))?;
+        // Those that there are stay what they are when no others shall become it.
+        self.control.fat |= u16::from(!known.fat.is_empty());
         self.control.epoch = self.control.epoch.checked_add(1).unwrap_or(1);
         self.control.address = config.underlay.as_ref().map_or(0, |underlay| v4(underlay.address));
         self.control.mac = config.mac.0;
         self.tables.controls.set(&0_u32, &self.control)?;
+        self.leave(&before)?;
         // From here on no packet goes by what is not wanted any more.
         for placed in old_lists {
             self.numbers.give(&placed);
@@ -228,7 +269,28 @@ impl Router {
             self.tables.next_hops.set(&number, &shape::NextHop::default())?;
         }
         self.numbers.ways.release();
+        self.numbers.floods.release();
         Ok(())
+    }
+
+    /// Puts down what has taken packets of interfaces that have left their VRF.
+    fn leave(&mut self, before: &Known) -> Result<(), Error> {
+        for (number, was) in &before.interfaces {
+            if self.known.interfaces.get(number).is_some_and(|is| is.vrf == was.vrf) {
+                continue;
+            }
+            let now = self.traffic(*number)?.taken;
+            let counted = self.left.before.insert(*number, now).unwrap_or_default();
+            let gone = self.left.gone.entry(was.vrf).or_default();
+            *gone = gone.and(now.since(counted));
+        }
+        self.left.gone.retain(|vrf, _| self.known.vrfs.contains_key(vrf));
+        Ok(())
+    }
+
+    /// Since which epoch each list says what it says, by its number.
+    pub fn lists_since(&self) -> BTreeMap<u32, u32> {
+        self.numbers.lists.iter().map(|(number, placed)| (*number, placed.since)).collect()
     }
 
     /// Puts lists that have changed beside the old ones.
@@ -239,8 +301,9 @@ impl Router {
                 continue;
             }
             let compiled = Compiled::new(list);
-            let written = self.numbers.take(list, &compiled).and_then(|placed| {
-                self.write_list(&placed, &compiled)?;
+            let since = self.control.epoch.checked_add(1).unwrap_or(1);
+            let written = self.numbers.take(list, since, &compiled).and_then(|placed| {
+                self.write_list(*number, &placed, &compiled)?;
                 Ok(placed)
             });
             match written {
@@ -254,7 +317,7 @@ impl Router {
         Ok(new)
     }
 
-    fn write_list(&self, placed: &Placed, compiled: &Compiled) -> Result<(), Error> {
+    fn write_list(&self, number: u32, placed: &Placed, compiled: &Compiled) -> Result<(), Error> {
         let base = placed.rows.first;
         self.tables.rows.set_range(base, &compiled.rows)?;
         let cuts: Vec<shape::Cut> = compiled
@@ -266,6 +329,7 @@ impl Router {
         let bounds: Vec<shape::Bound> =
             compiled.bounds.iter().map(|(from, row)| shape::Bound { from: *from, row: base + row }).collect();
         self.tables.bounds.set_range(placed.bounds.first, &bounds)?;
+        self.tables.alsos.set_range(placed.alsos.first, &compiled.alsos)?;
         let list = shape::List {
             cuts_first: placed.cuts.first,
             cuts_count: placed.cuts.count,
@@ -273,6 +337,10 @@ impl Router {
             bounds_count: placed.bounds.count,
             allow_row: base + compiled.allowing,
             allow_otherwise: compiled.otherwise.into(),
+            also_first: placed.alsos.first,
+            also_count: placed.alsos.count,
+            number,
+            since: placed.since,
         };
         self.tables.lists.set(&placed.number.first, &list)
     }
@@ -294,6 +362,7 @@ impl Router {
                 Some(known) => {
                     self.numbers.hops.keep(&known.hops);
                     self.numbers.ways.keep(&known.ways);
+                    self.numbers.floods.keep(&known.floods);
                     Arc::clone(known)
                 }
                 None => Arc::new(self.table(config, table)?),
@@ -311,8 +380,13 @@ impl Router {
             known.vnis.insert(*vni, self.route(config, &next_hop)?.next_hop);
         }
         if let Some(underlay) = &config.underlay {
-            known.peers = underlay.peers.keys().copied().collect();
+            let peer = |peer: &Peer| shape::Peer { ifindex: peer.interface, gateway: v4(peer.gateway) };
+            known.peers = underlay.peers.iter().map(|(address, known)| (*address, peer(known))).collect();
             known.underlay = underlay.peers.values().map(|peer| peer.interface).collect();
+        }
+        known.analysers = config.analysers.iter().map(|(number, analyser)| (*number, described(analyser))).collect();
+        for (number, interface) in &config.interfaces {
+            known.fat.extend(interface.fat.iter().map(|service| ((*number, *service), 1)));
         }
         let all = |count: fn(&Table) -> usize| known.vrfs.values().map(|table| count(table)).sum();
         let room = [
@@ -322,6 +396,7 @@ impl Router {
             ("MAC addresses", self.sizes.macs, all(|table| table.macs.len())),
             ("network identifiers", self.sizes.vnis, known.vnis.len()),
             ("peers", self.sizes.peers, known.peers.len()),
+            ("services with fat flows", self.sizes.fat, known.fat.len()),
         ];
         match room.into_iter().find(|(_, room, wanted)| wanted > &(*room as usize)) {
             Some((what, room, wanted)) => Err(Error::NoRoom { what, room, wanted }),
@@ -333,6 +408,7 @@ impl Router {
         let mut table = Table::default();
         self.numbers.hops.lately();
         self.numbers.ways.lately();
+        self.numbers.floods.lately();
         for (prefix, next_hop) in &vrf.routes {
             let route = self.route(config, next_hop)?;
             match prefix.prefix_len() == prefix.max_prefix_len() {
@@ -343,7 +419,11 @@ impl Router {
         for (mac, next_hop) in &vrf.macs {
             table.macs.insert(*mac, self.route(config, next_hop)?);
         }
+        if let Some(flood) = &vrf.flood {
+            table.macs.insert(Mac::BROADCAST, self.all_of(config, flood)?);
+        }
         (table.hops, table.ways) = (self.numbers.hops.lately(), self.numbers.ways.lately());
+        table.floods = self.numbers.floods.lately();
         Ok(table)
     }
 
@@ -380,6 +460,28 @@ impl Router {
         Ok(Route { next_hop: number, label })
     }
 
+    fn all_of(&mut self, config: &Config, flood: &Flood) -> Result<Route, Error> {
+        let here = flood.members.iter().map(|member| NextHop::Interface(*member));
+        let all = here.chain(flood.peers.iter().map(|(peer, vni)| flood_tunnel(*peer, *vni)));
+        let routes = all.map(|member| self.route(config, &member)).collect::<Result<Vec<_>, _>>()?;
+        let (here, count) = (flood.members.len() as u32, routes.len() as u16);
+        let ways = routes.iter().map(|route| (route.next_hop, route.label)).collect();
+        let members = Members { ways, here, unknown_unicast: flood.unknown_unicast };
+        let (place, is_new) = self.numbers.floods.want(&members)?;
+        if is_new {
+            let mut value = [Route::default(); MAX_MEMBERS];
+            value.iter_mut().zip(&routes).for_each(|(to, from)| *to = *from);
+            self.tables.members.set(&place, &value)?;
+        }
+        let (number, is_new) = self.numbers.hops.want(&Hop::All(members))?;
+        if is_new {
+            let unknown = u32::from(flood.unknown_unicast);
+            let hop = shape::NextHop { kind: kind::TO_ALL, mtu: count, number: place, ..shape::NextHop::default() };
+            self.tables.next_hops.set(&number, &shape::NextHop { source: here, destination: unknown, ..hop })?;
+        }
+        Ok(Route { next_hop: number, label: 0 })
+    }
+
     fn several(&mut self, config: &Config, all: &[NextHop]) -> Result<Route, Error> {
         let routes = all.iter().map(|way| self.route(config, way)).collect::<Result<Vec<_>, _>>()?;
         let ways: Vec<(u32, u32)> = routes.iter().map(|route| (route.next_hop, route.label)).collect();
@@ -400,19 +502,22 @@ impl Router {
 }
 
 impl Allotted {
-    fn take(&mut self, list: &super::config::List, compiled: &Compiled) -> Result<Placed, Error> {
+    fn take(&mut self, list: &super::config::List, since: u32, compiled: &Compiled) -> Result<Placed, Error> {
         let mut placed = Placed {
             list: list.clone(),
+            since,
             number: Span::default(),
             cuts: Span::default(),
             bounds: Span::default(),
             rows: Span::default(),
+            alsos: Span::default(),
         };
         let taken = (|| {
             placed.number = self.list_numbers.take(1)?;
             placed.cuts = self.cuts.take(compiled.cuts.len() as u32)?;
             placed.bounds = self.bounds.take(compiled.bounds.len() as u32)?;
             placed.rows = self.rows.take(compiled.rows.len() as u32)?;
+            placed.alsos = self.alsos.take(compiled.alsos.len() as u32)?;
             Ok(())
         })();
         if let Err(error) = taken {
@@ -427,6 +532,7 @@ impl Allotted {
         self.cuts.give(placed.cuts);
         self.bounds.give(placed.bounds);
         self.rows.give(placed.rows);
+        self.alsos.give(placed.alsos);
     }
 }
 
@@ -448,6 +554,7 @@ fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) ->
         outward: numbers(&policy.outward),
         inward: numbers(&policy.inward),
         mac: interface.mac.0,
+        mirror: interface.mirror.unwrap_or(0),
         flags: if interface.policy.is_some() { HAS_POLICY } else { 0 },
         gateway: [
             interface.gateway.map(IpAddr::from).map(Into::into).unwrap_or_default(),
@@ -455,6 +562,20 @@ fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) ->
         ],
         ..shape::Interface::default()
     }
+}
+
+/// An analyser as the table has it; one without a way is none.
+fn described(analyser: &Analyser) -> shape::Analyser {
+    let Some(peer) = &analyser.way else { return shape::Analyser::default() };
+    let way = shape::NextHop {
+        mtu: peer.mtu.min(LARGEST),
+        ifindex: peer.interface,
+        source: v4(analyser.source),
+        destination: v4(analyser.address),
+        gateway: v4(peer.gateway),
+        ..shape::NextHop::default()
+    };
+    shape::Analyser { way, port: analyser.port.to_be(), pad: 0, vni: analyser.vni }
 }
 
 /// Bytes of the largest packet that a tc program may make (the kernel's SKB_MAX_ALLOC, of four pages); those that are still to

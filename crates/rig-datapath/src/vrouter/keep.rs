@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rig_sys::tc::Hook;
+
 use crate::Error;
 use crate::maps::Map;
 
@@ -18,8 +20,20 @@ use super::shape::Control;
 use super::sizes::Sizes;
 
 /// Tables that are gone on with.
-pub(super) const KEPT: [&str; 8] =
-    ["flows", "begun", "ended", "fragments", "traffic", "drops", "dropped", "drop_turns"];
+pub(super) const KEPT: [&str; 12] = [
+    "flows",
+    "begun",
+    "ended",
+    "fragments",
+    "traffic",
+    "copied",
+    "drops",
+    "dropped",
+    "drop_turns",
+    "log_ring",
+    "log_counts",
+    "mirrored",
+];
 /// Tells the epoch; pinned last, so that where it is, all are.
 const CONTROLS: &str = "controls";
 const LINK: &str = "link_";
@@ -73,13 +87,14 @@ impl Links {
         Ok(Self { directory: directory.to_owned(), namespace })
     }
 
-    pub(super) fn of(&self, interface: u32) -> PathBuf {
-        self.directory.join(format!("{LINK}{}_{interface}", self.namespace))
+    pub(super) fn of(&self, interface: u32, hook: Hook) -> PathBuf {
+        let out = if hook == Hook::Egress { "_out" } else { "" };
+        self.directory.join(format!("{LINK}{}_{interface}{out}", self.namespace))
     }
 
     /// Takes the programs off all interfaces but these.
-    pub(super) fn remove_but(&self, wanted: impl Iterator<Item = u32>) -> Result<(), Error> {
-        let wanted: Vec<PathBuf> = wanted.map(|interface| self.of(interface)).collect();
+    pub(super) fn remove_but(&self, wanted: impl Iterator<Item = (u32, Hook)>) -> Result<(), Error> {
+        let wanted: Vec<PathBuf> = wanted.map(|(interface, hook)| self.of(interface, hook)).collect();
         let all = links(&self.directory).map_err(|error| failed("list", &self.directory, error))?;
         for link in all.iter().filter(|link| !wanted.contains(link)) {
             fs::remove_file(link).map_err(|error| failed("remove", link, error))?;
@@ -114,7 +129,7 @@ impl Router {
         let before = Map::pinned(&directory.join(CONTROLS), CONTROLS, size_of::<Control>()).map_err(otherwise)?;
         let control: Control = before.at(0)?;
         let mut router = Self::open(sizes, Purpose::Forwarding, Some(directory))?;
-        router.control.epoch = control.epoch;
+        (router.control.epoch, router.control.fat) = (control.epoch, control.fat);
         router.keep(directory)?;
         Ok(router)
     }

@@ -17,6 +17,8 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"))
 /// What packets of containers come to, and what those of tunnels do.
 pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
+/// What copies for analysers come to.
+pub(super) const TO_ANALYSER: &str = "to_analyser";
 pub(super) const SWEEP: &str = "sweep";
 pub(super) const NOTHING: &str = "nothing";
 /// What makes a packet what it was before it gives it to one of those; and what only makes room, and takes it away.
@@ -31,6 +33,7 @@ pub(super) struct Tables {
     pub(super) interfaces: Map,
     pub(super) next_hops: Map,
     pub(super) ways: Map,
+    pub(super) members: Map,
     pub(super) hosts: Map,
     pub(super) prefixes: Map,
     pub(super) macs: Map,
@@ -41,13 +44,20 @@ pub(super) struct Tables {
     pub(super) cuts: Map,
     pub(super) bounds: Map,
     pub(super) rows: Map,
+    pub(super) alsos: Map,
     pub(super) flows: Map,
     pub(super) fragments: Map,
+    pub(super) fat: Map,
     pub(super) begun: Map,
     pub(super) ended: Map,
     pub(super) traffic: Map,
+    pub(super) copied: Map,
     pub(super) drops: Map,
     pub(super) dropped: Map,
+    pub(super) analysers: Map,
+    pub(super) mirrored: Map,
+    pub(super) log_counts: Map,
+    pub(super) log_turns: Map,
     pub(super) replays: Map,
     pub(super) replayed: Map,
 }
@@ -62,23 +72,31 @@ impl Tables {
             interfaces: map("interfaces", size_of::<shape::Interface>())?,
             next_hops: map("next_hops", size_of::<shape::NextHop>())?,
             ways: map("ways", size_of::<shape::Ways>())?,
+            members: map("members", size_of::<shape::Members>())?,
             hosts: map("hosts", size_of::<shape::Route>())?,
             prefixes: map("prefixes", size_of::<shape::Route>())?,
             macs: map("macs", size_of::<shape::Route>())?,
             labels: map("labels", number)?,
             vnis: map("vnis", number)?,
-            peers: map("peers", number)?,
+            peers: map("peers", size_of::<shape::Peer>())?,
             lists: map("lists", size_of::<shape::List>())?,
             cuts: map("cuts", size_of::<shape::Cut>())?,
             bounds: map("bounds", size_of::<shape::Bound>())?,
             rows: map("rows", size_of::<shape::Row>())?,
+            alsos: map("alsos", number)?,
             flows: map("flows", size_of::<shape::Flow>())?,
             fragments: map("fragments", number)?,
+            fat: map("fat", number)?,
             begun: map("begun", size_of::<u64>())?,
             ended: map("ended", size_of::<u64>())?,
             traffic: map("traffic", size_of::<shape::Traffic>())?,
+            copied: map("copied", size_of::<shape::Copied>())?,
             drops: map("drops", size_of::<u64>())?,
             dropped: map("dropped", size_of::<shape::Dropped>())?,
+            analysers: map("analysers", size_of::<shape::Analyser>())?,
+            mirrored: map("mirrored", size_of::<shape::Mirrored>())?,
+            log_counts: map("log_counts", size_of::<u64>())?,
+            log_turns: map("log_turns", size_of::<u64>())?,
             replays: map("replays", size_of::<shape::Replay>())?,
             replayed: map("replayed", number)?,
         })
@@ -89,10 +107,13 @@ impl Tables {
 fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
-        "interfaces" | "begun" | "ended" | "told" | "traffic" => sizes.interfaces + 1,
+        "interfaces" | "begun" | "ended" | "told" | "log_turns" | "traffic" | "copied" | "copying" => {
+            sizes.interfaces + 1
+        }
         "drops" => (sizes.interfaces + 1) * REASONS,
         "next_hops" => sizes.next_hops,
         "ways" => sizes.ways,
+        "members" | "copying_in" => sizes.floods,
         "hosts" => sizes.hosts,
         "prefixes" => sizes.prefixes,
         "macs" => sizes.macs,
@@ -102,6 +123,8 @@ fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
         "cuts" => sizes.cuts,
         "bounds" => sizes.bounds,
         "rows" => sizes.rows,
+        "alsos" => sizes.alsos,
+        "fat" => sizes.fat,
         "flows" => sizes.flows,
         "dropped" => cpus * LOGGED,
         _ => return None,

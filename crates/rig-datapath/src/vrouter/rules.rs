@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::config::{Action, List, Rule};
-use super::shape::{RULE_WORDS, Row, mapped_length};
+use super::config::{Action, Also, List, Rule};
+use super::shape::{ALSO_LOG, ANALYSER_SHIFT, RULE_WORDS, Row, mapped_length};
 
 /// A list, with rows by their places in `rows`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) struct Compiled {
     /// The row of rules that allow.
     pub(super) allowing: u32,
     pub(super) otherwise: bool,
+    /// What else is done, rule by rule; none, where no rule has more done.
+    pub(super) alsos: Vec<u32>,
 }
 
 /// Rows, each once.
@@ -89,6 +91,10 @@ fn ranges(prefix: &IpNet) -> impl Iterator<Item = (u128, Option<u128>)> {
     all.into_iter().flatten().filter(|(first, behind)| Some(*first) != *behind)
 }
 
+fn also(Also { log, mirror }: &Also) -> u32 {
+    u32::from(mirror.unwrap_or(0)) << ANALYSER_SHIFT | if *log { ALSO_LOG } else { 0 }
+}
+
 impl Compiled {
     pub(super) fn new(list: &List) -> Self {
         let mut rows = Rows::default();
@@ -116,7 +122,11 @@ impl Compiled {
             set(&mut allowing, rule, of.action == Action::Allow);
         }
         let allowing = rows.place(allowing);
-        Self { cuts, bounds, rows: rows.all, allowing, otherwise: list.otherwise == Action::Allow }
+        let mut alsos: Vec<u32> = list.rules.iter().map(|rule| also(&rule.also)).collect();
+        if alsos.iter().all(|also| *also == 0) {
+            alsos.clear();
+        }
+        Self { cuts, bounds, rows: rows.all, allowing, otherwise: list.otherwise == Action::Allow, alsos }
     }
 
     /// What the program finds.
@@ -174,6 +184,7 @@ mod tests {
             ports,
             remote,
             action: if allow { Action::Allow } else { Action::Deny },
+            also: Also::default(),
         })
     }
 

@@ -7,10 +7,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::plain::{Address, plain};
 
+use super::config::Service;
+
 /// Words of a row of rules.
 pub(crate) const RULE_WORDS: usize = 16;
 pub(crate) const MAX_LISTS: usize = 2;
 pub(crate) const MAX_WAYS: usize = 64;
+pub(crate) const MAX_MEMBERS: usize = 512;
 const VRF_BITS: u32 = 32;
 /// Of the number of a VRF, before prefixes of IPv4.
 const OF_IPV4: u32 = 1 << 31;
@@ -20,6 +23,9 @@ pub(crate) const REASONS: u32 = 80;
 pub(crate) const LOGGED: u32 = 256;
 pub(crate) const TICK_SHIFT: u32 = 27;
 
+/// Places in `hops` of an interface's traffic.
+pub(crate) const HOPS: usize = 8;
+
 /// Values of `kind`.
 pub(crate) mod kind {
     pub(crate) const TO_INTERFACE: u8 = 1;
@@ -27,6 +33,7 @@ pub(crate) mod kind {
     pub(crate) const TO_GATEWAY: u8 = 3;
     pub(crate) const TO_VRF: u8 = 4;
     pub(crate) const TO_ONE: u8 = 5;
+    pub(crate) const TO_ALL: u8 = 6;
 }
 
 /// Of `flags` of an interface.
@@ -34,6 +41,18 @@ pub(crate) const HAS_POLICY: u8 = 1;
 /// Of `flags` of a flow.
 pub(crate) const FORWARD: u8 = 1;
 pub(crate) const DENIED: u8 = 2;
+pub(crate) const FAT: u8 = 16;
+/// What else a rule has done.
+pub(crate) const ALSO_LOG: u32 = 2;
+pub(crate) const ANALYSER_SHIFT: u32 = 24;
+/// Of `flags` of what is logged.
+pub(crate) const LOG_SENDS: u8 = 1;
+pub(crate) const LOG_RULE_ALLOWS: u8 = 2;
+pub(crate) const LOG_LET_THROUGH: u8 = 4;
+/// Places in `log_counts`.
+pub(crate) const LOG_TOLD: u32 = 0;
+pub(crate) const LOG_LOST: u32 = 1;
+pub(crate) const LOG_HELD_BACK: u32 = 2;
 
 plain! {
     pub(crate) struct HostKey: 24 {
@@ -72,6 +91,16 @@ plain! {
         pad: u16,
     }
 
+    pub(crate) struct Peer: 8 {
+        ifindex: u32,
+        gateway: u32,
+    }
+
+    pub(crate) struct Copied: 16 {
+        frames: u64,
+        copies: u64,
+    }
+
     pub(crate) struct Interface: 80 {
         ifindex: u32,
         vrf: u32,
@@ -81,18 +110,22 @@ plain! {
         inward: [u32; MAX_LISTS],
         mac: [u8; 6],
         flags: u8,
-        pad: u8,
-        pad2: u64,
+        mirror: u8,
+        pad: u64,
         gateway: [Address; 2],
     }
 
-    pub(crate) struct List: 24 {
+    pub(crate) struct List: 40 {
         cuts_first: u32,
         cuts_count: u32,
         bounds_first: u32,
         bounds_count: u32,
         allow_row: u32,
         allow_otherwise: u32,
+        also_first: u32,
+        also_count: u32,
+        number: u32,
+        since: u32,
     }
 
     pub(crate) struct Cut: 24 {
@@ -114,6 +147,12 @@ plain! {
         at: u32,
     }
 
+    pub(crate) struct FatKey: 8 {
+        at: u32,
+        port: u16,
+        pad: u16,
+    }
+
     pub(crate) struct FragmentKey: 40 {
         source: Address,
         destination: Address,
@@ -132,7 +171,7 @@ plain! {
         tcp: u32,
         tunnel_port: u16,
         flags: u8,
-        reason: u8,
+        mirror: u8,
         begun: u32,
     }
 
@@ -140,15 +179,31 @@ plain! {
         epoch: u32,
         address: u32,
         mac: [u8; 6],
-        pad: u16,
+        fat: u16,
         fixed_tick: u32,
     }
 
-    pub(crate) struct Traffic: 32 {
+    pub(crate) struct Analyser: 40 {
+        way: NextHop,
+        port: u16,
+        pad: u16,
+        vni: u32,
+    }
+
+    pub(crate) struct Mirrored: 32 {
+        packets: u64,
+        bytes: u64,
+        cut: u64,
+        failed: u64,
+    }
+
+    pub(crate) struct Traffic: 104 {
         in_packets: u64,
         in_bytes: u64,
         out_packets: u64,
         out_bytes: u64,
+        drops: u64,
+        hops: [u64; HOPS],
     }
 
     pub(crate) struct Dropped: 56 {
@@ -162,6 +217,22 @@ plain! {
         reason: u8,
         length: u16,
         pad: u32,
+    }
+
+    pub(crate) struct Logged: 64 {
+        time: u64,
+        source: Address,
+        destination: Address,
+        source_port: u16,
+        destination_port: u16,
+        interface: u32,
+        list: u32,
+        since: u32,
+        rule: u16,
+        protocol: u8,
+        flags: u8,
+        type_: u8,
+        pad: [u8; 3],
     }
 
     /// Of bpf/vrouter/sweep.h.
@@ -188,6 +259,7 @@ plain! {
 /// Rules that match, the first in the lowest bit of the first word.
 pub(crate) type Row = [u64; RULE_WORDS];
 pub(crate) type Ways = [Route; MAX_WAYS];
+pub(crate) type Members = [Route; MAX_MEMBERS];
 
 /// An IPv4 address as it stands in a packet.
 pub(crate) fn v4(address: Ipv4Addr) -> u32 {
@@ -209,6 +281,13 @@ impl PrefixKey {
     pub(crate) fn new(vrf: u32, prefix: &IpNet) -> Self {
         let family = if prefix.addr().is_ipv4() { OF_IPV4 } else { 0 };
         Self { length: VRF_BITS + mapped_length(prefix), vrf: vrf | family, address: prefix.network().into() }
+    }
+}
+
+impl FatKey {
+    pub(crate) fn new(interface: u32, service: Service) -> Self {
+        let at = interface | u32::from(service.protocol) << 24;
+        Self { at, port: service.port.to_be(), pad: 0 }
     }
 }
 

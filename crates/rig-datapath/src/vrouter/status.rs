@@ -10,10 +10,10 @@ use libbpf_rs::MapCore;
 use crate::maps::Map;
 use crate::{Error, maps};
 
-use super::config::Config;
-use super::control::Router;
+use super::config::{Config, LAST_ANALYSER};
+use super::control::{Left, Router};
 use super::reason::Reason;
-use super::shape::{self, Control, FlowKey, FragmentKey, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
+use super::shape::{self, Control, FlowKey, FragmentKey, HOPS, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
 
 /// Packets of an interface; bytes with their Ethernet headers. A packet that is still to be cut into segments is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,6 +24,84 @@ pub struct Traffic {
     /// To the container.
     pub out_packets: u64,
     pub out_bytes: u64,
+    /// Dropped, for whatever reason.
+    pub drops: u64,
+    pub taken: Taken,
+}
+
+/// What has taken packets from containers, and those that came by tunnels: an interface's are those that it has sent, and those
+/// that came to it by tunnels. A packet of a known flow is taken by what its flow remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Taken {
+    /// The gateway.
+    pub receives: u64,
+    /// Containers here: routed, and bridged.
+    pub encaps: u64,
+    pub l2_encaps: u64,
+    /// Tables whose routes led on to another one.
+    pub translates: u64,
+    /// Routes of several ways.
+    pub ecmps: u64,
+    /// Tunnels.
+    pub mpls_over_udp: u64,
+    pub mpls_over_gre: u64,
+    pub vxlan: u64,
+}
+
+impl Taken {
+    /// With another one's.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.each(other, |one, other| one + other)
+    }
+
+    /// Without what there was before.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        self.each(before, u64::saturating_sub)
+    }
+
+    fn each(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            receives: with(self.receives, other.receives),
+            encaps: with(self.encaps, other.encaps),
+            l2_encaps: with(self.l2_encaps, other.l2_encaps),
+            translates: with(self.translates, other.translates),
+            ecmps: with(self.ecmps, other.ecmps),
+            mpls_over_udp: with(self.mpls_over_udp, other.mpls_over_udp),
+            mpls_over_gre: with(self.mpls_over_gre, other.mpls_over_gre),
+            vxlan: with(self.vxlan, other.vxlan),
+        }
+    }
+}
+
+impl From<[u64; HOPS]> for Taken {
+    /// In the order of `enum hop` of bpf/vrouter/shape.h.
+    fn from(hops: [u64; HOPS]) -> Self {
+        let [receives, encaps, l2_encaps, translates, ecmps, mpls_over_udp, mpls_over_gre, vxlan] = hops;
+        Self { receives, encaps, l2_encaps, translates, ecmps, mpls_over_udp, mpls_over_gre, vxlan }
+    }
+}
+
+/// What an analyser has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mirrored {
+    /// A copy that is still to be cut into segments is one.
+    pub packets: u64,
+    /// Of frames, as far as the copies have them.
+    pub bytes: u64,
+    /// Of them, those that do not have all of the packet, because it would be too large for the way there.
+    pub cut: u64,
+    /// Mirrored that could not be made.
+    pub failed: u64,
+}
+
+/// Frames to all and to groups that came from an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Copied {
+    pub frames: u64,
+    /// That they have become, to interfaces and into tunnels.
+    pub copies: u64,
 }
 
 /// One direction of a flow.
@@ -44,11 +122,15 @@ pub struct Flow {
     pub forward: bool,
     /// Rules forbid it since they have changed.
     pub denied: bool,
+    /// Of all ports of the one who began it, for which 0 stands.
+    pub fat: bool,
     /// The interface that the other direction is of.
     pub reverse_interface: u32,
     /// What has been seen of TCP, bits of `enum tcp_seen` of bpf/vrouter/shape.h; with the direction that began it.
     pub tcp: u32,
     pub tunnel_port: u16,
+    /// The number of the analyser that has copies of its packets.
+    pub mirror: Option<u8>,
     /// How long ago the last packet was, to 134 ms.
     pub idle: Duration,
 }
@@ -77,7 +159,7 @@ pub(super) fn tick(control: &Control) -> u32 {
     }
 }
 
-fn socket(address: crate::plain::Address, port: u16) -> SocketAddr {
+pub(super) fn socket(address: crate::plain::Address, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::from(address), u16::from_be(port))
 }
 
@@ -90,6 +172,42 @@ impl Router {
             in_bytes: sum.in_bytes + one.in_bytes,
             out_packets: sum.out_packets + one.out_packets,
             out_bytes: sum.out_bytes + one.out_bytes,
+            drops: sum.drops + one.drops,
+            taken: sum.taken.and(one.hops.into()),
+        }))
+    }
+
+    /// What has taken packets of each VRF, by its number: of the interfaces that are in it, and of those that were. `of` has what
+    /// interfaces have now.
+    pub fn taken(&self, of: impl Fn(u32) -> Taken) -> BTreeMap<u32, Taken> {
+        let mut all: BTreeMap<u32, Taken> = self.known.vrfs.keys().map(|vrf| (*vrf, Taken::default())).collect();
+        for (vrf, taken) in &mut all {
+            *taken = self.left.gone.get(vrf).copied().unwrap_or_default();
+        }
+        for (number, interface) in &self.known.interfaces {
+            let before = self.left.before.get(number).copied().unwrap_or_default();
+            all.entry(interface.vrf).and_modify(|taken| *taken = taken.and(of(*number).since(before)));
+        }
+        all
+    }
+
+    /// Of an analyser, by its number.
+    pub fn mirrored(&self, analyser: u8) -> Result<Mirrored, Error> {
+        let counts = self.tables.mirrored.per_cpu::<shape::Mirrored>(analyser.into())?;
+        Ok(counts.iter().fold(Mirrored::default(), |sum, one| Mirrored {
+            packets: sum.packets + one.packets,
+            bytes: sum.bytes + one.bytes,
+            cut: sum.cut + one.cut,
+            failed: sum.failed + one.failed,
+        }))
+    }
+
+    /// Of an interface, by its number; 0 for what came by tunnels.
+    pub fn copied(&self, interface: u32) -> Result<Copied, Error> {
+        let counts = self.tables.copied.per_cpu::<shape::Copied>(interface)?;
+        Ok(counts.iter().fold(Copied::default(), |sum, one| Copied {
+            frames: sum.frames + one.frames,
+            copies: sum.copies + one.copies,
         }))
     }
 
@@ -169,9 +287,11 @@ impl Router {
                 label: flow.label,
                 forward: flow.flags & shape::FORWARD != 0,
                 denied: flow.flags & shape::DENIED != 0,
+                fat: flow.flags & shape::FAT != 0,
                 reverse_interface: interface_of(flow.reverse_at),
                 tcp: flow.tcp,
                 tunnel_port: flow.tunnel_port,
+                mirror: Some(flow.mirror).filter(|number| *number > 0),
                 idle: Duration::from_nanos(u64::from(now.saturating_sub(flow.tick)) << TICK_SHIFT),
             })
             .collect()
@@ -194,16 +314,23 @@ impl Router {
     /// Forgets its configuration, all flows and all that was counted; what was dropped last stays on its list.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.apply(&Config::default())?;
+        self.left = Left::default();
+        self.control.fat = 0;
         for key in self.tables.flows.keys::<FlowKey>() {
             self.tables.flows.remove(&key)?;
         }
         for key in self.tables.fragments.keys::<FragmentKey>() {
             self.tables.fragments.remove(&key)?;
         }
+        for analyser in 0..=LAST_ANALYSER {
+            self.tables.mirrored.set_all_cpus(analyser.into(), &shape::Mirrored::default())?;
+        }
         for interface in 0..=self.sizes.interfaces {
             self.tables.begun.set(&interface, &0_u64)?;
             self.tables.ended.set(&interface, &0_u64)?;
             self.tables.traffic.set_all_cpus(interface, &shape::Traffic::default())?;
+            self.tables.log_turns.set(&interface, &0_u64)?;
+            self.tables.copied.set_all_cpus(interface, &shape::Copied::default())?;
             for reason in Reason::ALL {
                 self.tables.drops.set_all_cpus(interface * REASONS + reason.number(), &0_u64)?;
             }

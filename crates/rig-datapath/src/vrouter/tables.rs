@@ -42,6 +42,13 @@ pub enum Leads {
     Vrf(u32),
     /// One of several, each flow always the same.
     Ecmp(Vec<Way>),
+    /// All members of a network.
+    Flood {
+        /// Interfaces of this node first.
+        ways: Vec<Way>,
+        /// Whether frames to addresses that nobody has go there, too.
+        unknown_unicast: bool,
+    },
 }
 
 impl From<shape::Route> for Way {
@@ -106,11 +113,13 @@ impl Router {
 }
 
 fn leads(hop: &Hop) -> Option<Leads> {
+    let all =
+        |ways: &[(u32, u32)]| ways.iter().map(|(next_hop, label)| Way { next_hop: *next_hop, label: *label }).collect();
     let bytes = match hop {
         Hop::Itself(bytes) => bytes,
-        Hop::Several(ways) => {
-            let ways = ways.iter().map(|(next_hop, label)| Way { next_hop: *next_hop, label: *label });
-            return Some(Leads::Ecmp(ways.collect()));
+        Hop::Several(ways) => return Some(Leads::Ecmp(all(ways))),
+        Hop::All(members) => {
+            return Some(Leads::Flood { ways: all(&members.ways), unknown_unicast: members.unknown_unicast });
         }
     };
     let hop = shape::NextHop::read_from_bytes(bytes).ok()?;

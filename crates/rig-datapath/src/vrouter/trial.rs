@@ -61,9 +61,14 @@ pub struct Outcome {
 
 /// Room for what a program may add.
 const GROWTH: usize = 256;
-/// `struct __sk_buff`, and where in it the interface's number is.
+/// `struct __sk_buff`, and where in it the mark and the interface's number are.
 const CONTEXT: usize = 192;
+const MARK: usize = 8;
 const IFINDEX: usize = 40;
+/// Of bpf/vrouter/flood.h: the mark of a copy, with the place of its member.
+const COPY: u32 = 0xfd0d_0000;
+/// Of bpf/vrouter/cut.h: that of a piece, with its place and how many times 8 bytes each has.
+const PIECE: u32 = 0xfe00_0000;
 
 impl Router {
     /// Runs a program on a frame (`BPF_PROG_TEST_RUN`, bpf(2)) that comes in by `interface`, the kernel's number of one of the
@@ -75,6 +80,24 @@ impl Router {
         self.run(side.program(), frame, interface, 1)
     }
 
+    /// The same of a copy of a container's frame to all, which is for one of the members elsewhere and has come back by its interface:
+    /// `member` is its place among all, those of this node first.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn test_run_copy(&self, frame: &[u8], interface: u32, member: u16) -> Result<Outcome, Error> {
+        self.run_marked(FROM_CONTAINER, frame, (interface, COPY | u32::from(member)), 1)
+    }
+
+    /// The same of a packet that has come back to become a piece of itself: which one, and how many times 8 bytes all but the last have.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn test_run_piece(&self, frame: &[u8], interface: u32, place: u8, eights: u16) -> Result<Outcome, Error> {
+        let mark = PIECE | u32::from(place) << 16 | u32::from(eights);
+        self.run_marked(FROM_CONTAINER, frame, (interface, mark), 1)
+    }
+
     /// The same with a program by its name. With `repeat` above 1 each repetition gets the frame as the one before left it.
     pub(super) fn run(
         &self,
@@ -83,9 +106,20 @@ impl Router {
         interface: u32,
         repeat: u32,
     ) -> Result<Outcome, Error> {
+        self.run_marked(program, frame, (interface, 0), repeat)
+    }
+
+    fn run_marked(
+        &self,
+        program: &'static str,
+        frame: &[u8],
+        (interface, mark): (u32, u32),
+        repeat: u32,
+    ) -> Result<Outcome, Error> {
         let mut out = vec![0; frame.len() + GROWTH];
         let mut context = [0_u8; CONTEXT];
         context[IFINDEX..IFINDEX + 4].copy_from_slice(&interface.to_ne_bytes());
+        context[MARK..MARK + 4].copy_from_slice(&mark.to_ne_bytes());
         let input = ProgramInput {
             context_in: Some(&mut context),
             data_in: Some(frame),

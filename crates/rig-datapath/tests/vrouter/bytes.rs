@@ -32,6 +32,7 @@ pub fn mac(number: u8) -> Mac {
         0 => ROUTER_MAC,
         1..=8 => mac_of((number - 1) / 4, usize::from(number - 1) % 4),
         9 => Mac::BROADCAST,
+        12 => Mac([1, 0, 0x5e, 0, 0, 5]),
         _ => Mac([6, 6, 6, 6, 6, number]),
     }
 }
@@ -324,7 +325,7 @@ pub fn outer() -> impl Strategy<Value = OuterWord> {
     let off = prop_oneof![10 => Just((0_i8, 0_i8)), 1 => (-30_i8..30, -30_i8..30)];
     let odd = (prop::bool::weighted(0.05), prop::bool::weighted(0.05), off);
     let from = prop_oneof![8 => 1_u8..3, 1 => 0_u8..5];
-    let macs = (prop_oneof![4 => Just(0_u8), 4 => 0_u8..12], 0_u8..12);
+    let macs = (prop_oneof![4 => Just(0_u8), 2 => Just(9), 4 => 0_u8..13], 0_u8..12);
     let class = prop_oneof![2 => Just(0_u8), 1 => any::<u8>()];
     (from, prop::sample::select(Encapsulation::ALL.to_vec()), label, macs, class, odd).prop_map(
         |(from, encapsulation, (label, guessed, is_guessed), macs, class, (not_last, is_fragment, off))| {
@@ -341,14 +342,18 @@ pub fn outer() -> impl Strategy<Value = OuterWord> {
 
 impl OuterWord {
     pub fn wrap(&self, inner: &[u8], is_v6: bool) -> Vec<u8> {
+        self.wrap_frame(&framed(mac(self.macs.0), mac(self.macs.1), inner, is_v6))
+    }
+
+    /// A frame, of which tunnels of MPLS have what is behind Ethernet.
+    pub fn wrap_frame(&self, frame: &[u8]) -> Vec<u8> {
         let entry = self.label << 12 | if self.not_last { 0 } else { 0x100 } | 63;
         let shim = match self.encapsulation {
             Encapsulation::Vxlan => {
                 let flags = if self.not_last { [0; 4] } else { [8, 0, 0, 0] };
-                let frame = framed(mac(self.macs.0), mac(self.macs.1), inner, is_v6);
-                [&flags[..], &(self.label << 8).to_be_bytes(), &frame].concat()
+                [&flags[..], &(self.label << 8).to_be_bytes(), frame].concat()
             }
-            _ => [&entry.to_be_bytes()[..], inner].concat(),
+            _ => [&entry.to_be_bytes()[..], &frame[14..]].concat(),
         };
         let (protocol, l4) = if self.encapsulation == Encapsulation::MplsOverGre {
             (47, [&[0, 0, 0x88, 0x47][..], &shim].concat())

@@ -1,12 +1,13 @@
 //! Two nodes with a wire between them, each a namespace with a router in it, and containers behind them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::sync::Arc;
 
 use rig_datapath::vrouter::{
-    Config, Encapsulation, Interface, NextHop, Peer, Policy, ROUTER_MAC, Router, Sizes, Tunnel, Underlay, Vni, Vrf,
+    Config, Encapsulation, Flood, Interface, NextHop, Peer, Policy, ROUTER_MAC, Router, Sizes, Tunnel, Underlay, Vni,
+    Vrf,
 };
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -42,8 +43,11 @@ pub fn small() -> Sizes {
         peers: 8,
         lists: 16,
         cuts: 4096,
+        floods: 8,
         bounds: 4096,
         rows: 4096,
+        alsos: 1024,
+        fat: 64,
         flows: 1024,
     }
 }
@@ -168,6 +172,8 @@ impl Lab {
                     gateway: Some(Ipv4Addr::new(10, 7, 0, 1)),
                     gateway6: Some("fd07::1".parse().unwrap()),
                     policy: Some(Policy::default()),
+                    mirror: None,
+                    fat: BTreeSet::new(),
                 },
             );
             labels.insert(label_of(container), NextHop::Interface(number));
@@ -188,6 +194,7 @@ impl Lab {
             labels,
             vnis: BTreeMap::from([(VNI, Vni::Vrf(VRF))]),
             lists: BTreeMap::new(),
+            analysers: BTreeMap::new(),
         }
     }
 }
@@ -208,6 +215,15 @@ impl Node {
         inside.set_up("lo").unwrap();
         run(&ns, "route add default via 10.7.0.1");
         self.containers.push(ns);
+    }
+
+    /// Frames to all of its network go to its containers, and to these nodes.
+    pub fn flood(&mut self, peers: &[usize], unknown_unicast: bool) {
+        let members = self.config.interfaces.keys().copied().collect();
+        let peers = peers.iter().map(|node| (underlay_of(*node), VNI)).collect();
+        let vrf = self.config.vrfs.get_mut(&VRF).unwrap();
+        Arc::make_mut(vrf).flood = Some(Flood { members, peers, unknown_unicast });
+        self.apply();
     }
 
     pub fn apply(&mut self) {

@@ -4,7 +4,9 @@
 mod bytes;
 mod captures;
 mod cases;
+mod copies;
 mod differential;
+mod flood;
 #[path = "../balancer/frames.rs"]
 #[allow(dead_code, reason = "the balancer's tests need more of them")]
 mod frames;
@@ -14,3 +16,4 @@ mod packets;
 mod settings;
 mod told;
 mod traffic;
+mod watched;

@@ -7,13 +7,15 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use rig_datapath::vrouter::{
-    Action, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule, Tunnel, Underlay, Vni, Vrf,
+    Action, Also, Analyser, Config, Encapsulation, Flood, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule,
+    Service, Tunnel, Underlay, Vni, Vrf,
 };
 
 use crate::bytes::{address, mac};
 use crate::lab::underlay_of;
 
 pub const INTERFACES: u32 = 4;
+pub const ANALYSERS: u8 = 2;
 
 fn tunnel() -> impl Strategy<Value = NextHop> {
     let label = prop_oneof![100_u32..104, 4242_u32..4244];
@@ -45,6 +47,23 @@ fn prefix() -> impl Strategy<Value = IpNet> {
     prop_oneof![wide, host]
 }
 
+/// One of the analysers, now and then.
+fn analyser(how_often: f64) -> impl Strategy<Value = Option<u8>> {
+    prop::option::weighted(how_often, 1..=ANALYSERS)
+}
+
+/// Nearly always none.
+fn fat() -> impl Strategy<Value = BTreeSet<Service>> {
+    let service = (prop::sample::select(vec![6_u8, 17]), prop::sample::select(vec![80_u16, 443]));
+    let some = prop::collection::btree_set(service.prop_map(|(protocol, port)| Service { protocol, port }), 1..4);
+    prop_oneof![2 => Just(BTreeSet::new()), 1 => some]
+}
+
+/// Who cannot be reached: what would be copied is counted.
+fn nowhere() -> Analyser {
+    Analyser { source: underlay_of(0), address: Ipv4Addr::new(192, 0, 2, 99), port: 4789, vni: 7, way: None }
+}
+
 fn list() -> impl Strategy<Value = List> {
     let action = prop_oneof![2 => Just(Action::Allow), 1 => Just(Action::Deny)];
     let ports = prop_oneof![3 => Just(0..=u16::MAX), 1 => Just(80..=443), 1 => Just(8..=8), 1 => Just(128..=129), 1 => Just(0..=0)];
@@ -53,12 +72,9 @@ fn list() -> impl Strategy<Value = List> {
         2 => Just(BTreeSet::new()),
         1 => prop::collection::btree_set(prefix(), 1..3)
     ];
-    let rule = (protocol, ports, remote, action.clone()).prop_map(|(protocol, ports, remote, action)| Rule {
-        protocol,
-        ports,
-        remote,
-        action,
-    });
+    let also = (prop::bool::weighted(0.3), analyser(0.2)).prop_map(|(log, mirror)| Also { log, mirror });
+    let rule = (protocol, ports, remote, action.clone(), also)
+        .prop_map(|(protocol, ports, remote, action, also)| Rule { protocol, ports, remote, action, also });
     (prop::collection::vec(rule, 0..4), action).prop_map(|(rules, otherwise)| List { rules, otherwise })
 }
 
@@ -72,16 +88,21 @@ fn policy() -> impl Strategy<Value = Option<Policy>> {
 
 /// Interfaces by the kernel's numbers 1 to 4, which are not yet those of real ones.
 pub fn config() -> impl Strategy<Value = Config> {
-    let interfaces = prop::collection::vec((1_u32..3, policy(), any::<bool>()), INTERFACES as usize);
+    let interfaces =
+        prop::collection::vec((1_u32..3, policy(), any::<bool>(), analyser(0.1), fat()), INTERFACES as usize);
     let elsewhere = prop::collection::vec(tunnel(), 4);
     let more = prop::collection::vec((1_u32..4, prefix(), next_hop()), 0..8);
-    let macs = prop::collection::vec((1_u32..3, 0_u8..12, next_hop()), 0..3);
+    // Of one only.
+    let some_mac = (0_u8..12).prop_filter("a group's", |of| !mac(*of).is_multicast());
+    let macs = prop::collection::vec((1_u32..3, some_mac, next_hop()), 0..3);
+    let flood = (any::<bool>(), prop::collection::btree_map(1_usize..3, 4242_u32..4244, 0..3));
+    let floods = prop::collection::vec(prop_oneof![1 => Just(None), 4 => flood.prop_map(Some)], 3);
     let lists = prop::collection::vec(list(), 3);
     let anycast = prop::collection::vec(way(), 2..4);
     let labels = prop::collection::vec(next_hop(), 6);
     let mtu = prop::sample::select(vec![1500_u16, 1500, 600, 1430]);
-    (interfaces, elsewhere, more, macs, lists, anycast, labels, mtu).prop_map(
-        |(interfaces, elsewhere, more, macs, lists, anycast, labels, mtu)| {
+    (interfaces, elsewhere, more, (macs, floods), lists, anycast, labels, mtu).prop_map(
+        |(interfaces, elsewhere, more, (macs, floods), lists, anycast, labels, mtu)| {
             let mut vrfs: BTreeMap<u32, Vrf> = (1..4).map(|vrf| (vrf, Vrf::default())).collect();
             for (number, table) in &mut vrfs {
                 for is_v6 in [false, true] {
@@ -102,19 +123,27 @@ pub fn config() -> impl Strategy<Value = Config> {
                     }
                 }
             }
+            for ((number, table), flood) in vrfs.iter_mut().zip(floods) {
+                let Some((unknown_unicast, peers)) = flood else { continue };
+                let members = (1..).zip(&interfaces).filter(|(_, (vrf, ..))| vrf == number).map(|(member, _)| member);
+                let peers = peers.into_iter().map(|(peer, vni)| (underlay_of(peer), vni)).collect();
+                table.flood = Some(Flood { members: members.collect(), peers, unknown_unicast });
+            }
             for (vrf, prefix, hop) in more {
                 vrfs.entry(vrf).or_default().routes.insert(prefix, hop);
             }
             for (vrf, of, hop) in macs {
                 vrfs.entry(vrf).or_default().macs.insert(mac(of), hop);
             }
-            let described = (1..).zip(interfaces).map(|(number, (vrf, policy, told))| {
+            let described = (1..).zip(interfaces).map(|(number, (vrf, policy, told, mirror, fat))| {
                 let interface = Interface {
                     index: number,
                     vrf,
                     mac: mac(number as u8),
                     gateway: told.then_some(Ipv4Addr::new(10, 7, 0, 1)),
                     gateway6: told.then_some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
+                    mirror: mirror.filter(|_| policy.is_some()),
+                    fat: if policy.is_some() { fat } else { BTreeSet::new() },
                     policy,
                 };
                 (number, interface)
@@ -133,6 +162,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                 vnis: [(4242, Vni::Vrf(1)), (4243, Vni::Vrf(2)), (4244, Vni::Interface(1)), (4245, Vni::Interface(4))]
                     .into(),
                 lists: (1..).zip(lists).collect(),
+                analysers: (1..=ANALYSERS).map(|number| (number, nowhere())).collect(),
             }
         },
     )

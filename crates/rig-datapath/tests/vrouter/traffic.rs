@@ -5,14 +5,14 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::vrouter::{Encapsulation, Leads, Way};
+use rig_datapath::vrouter::{Encapsulation, Leads, Reason, Way};
 use rig_sys::netns::NetNs;
 
 use crate::lab::{Lab, VNI, mac_of, run, underlay_of, v4_of, v6_of};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn data() -> Vec<u8> {
+pub fn data() -> Vec<u8> {
     (0..1_000_003_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
@@ -31,7 +31,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// A megabyte there and back, byte for byte, and datagrams.
-fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) {
+pub fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) {
     let data = data();
     let listener = server.run(|| TcpListener::bind((to, 8080)).unwrap()).unwrap();
     thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> String) 
     }
 }
 
-fn said(lab: &Lab) -> String {
+pub fn said(lab: &Lab) -> String {
     let all = lab.nodes.iter().map(|node| {
         let router = &node.router;
         let last = router.last_dropped().unwrap();
@@ -105,6 +105,54 @@ fn containers_talk_by_mpls_over_gre() {
 #[test]
 fn containers_talk_by_vxlan() {
     talk_over(Encapsulation::Vxlan);
+}
+
+/// Datagrams that are larger than the tunnel takes, and may be cut into pieces, arrive whole and with right checksums.
+#[test]
+fn what_is_larger_than_a_tunnel_takes_arrives_in_pieces() {
+    for encapsulation in Encapsulation::ALL {
+        let Some(lab) = Lab::new(2, 1, encapsulation) else { return };
+        let ends = [&lab.nodes[0], &lab.nodes[1]].map(|node| (&node.ns, &node.containers[0]));
+        for (node, container) in ends {
+            run(node, "link set c0 mtu 9000");
+            run(container, "link set eth0 mtu 9000");
+            // So that IPv4 packets may be fragmented on the way.
+            container.run(|| std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", "1").unwrap()).unwrap();
+        }
+        let [(_, a), (_, b)] = ends;
+        let socket = |ns: &NetNs, port| {
+            let socket = ns.run(|| UdpSocket::bind(("0.0.0.0", port)).unwrap()).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        let (from, to) = (socket(a, 0), socket(b, 5353));
+        let (data, mut buffer) = (data(), vec![0; 10_000]);
+        // Of one piece more or less, of 9 bytes behind the first, and all that there can be at this MTU.
+        for length in [1400, 1441, 1480, 2905, 5000, 8972] {
+            from.send_to(&data[..length], (v4_of(1, 0), 5353)).unwrap();
+            let (received, client) = to
+                .recv_from(&mut buffer)
+                .unwrap_or_else(|error| panic!("{length} bytes in {encapsulation:?}: {error}: {}", said(&lab)));
+            assert!(buffer[..received] == data[..length], "{received} of {length} bytes in {encapsulation:?}");
+            to.send_to(&data[..length], client).unwrap();
+            let received = from
+                .recv(&mut buffer)
+                .unwrap_or_else(|error| panic!("{length} bytes back in {encapsulation:?}: {error}: {}", said(&lab)));
+            assert!(buffer[..received] == data[..length], "{received} of {length} bytes in {encapsulation:?}");
+        }
+        for node in &lab.nodes {
+            let too_big = [Reason::TooBig, Reason::TooBigTold];
+            assert!(!node.router.drops().unwrap().iter().any(|(reason, _)| too_big.contains(reason)));
+            // Pieces are counted as what they are.
+            let flows = node.router.flows();
+            let sent: u64 = flows.iter().filter(|flow| flow.protocol == 17).map(|flow| flow.packets).sum();
+            assert!((26..50).contains(&sent), "{sent} packets of {encapsulation:?}: {flows:?}");
+        }
+        let errors = b.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap()).unwrap();
+        let udp: Vec<&str> = errors.lines().filter(|line| line.starts_with("Udp:")).collect();
+        let place = udp[0].split(' ').position(|name| name == "InCsumErrors").unwrap();
+        assert_eq!(udp[1].split(' ').nth(place), Some("0"), "wrong checksums in {encapsulation:?}");
+    }
 }
 
 /// The kernel's own VXLAN takes the place of a router, and of the container behind it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use ipnet::Ipv4Net;
-use rig_datapath::vrouter::{Action, Config, List, NextHop, Policy, Rule};
+use rig_datapath::vrouter::{Action, Also, Config, List, NextHop, Policy, Rule};
 use rig_testbed::datapath::{Command, Mistake, Settings, UnknownCommand, read_settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -103,10 +103,11 @@ fn list(rules: u32, action: Action) -> Result<List> {
     let mut all = (0..rules)
         .map(|number| {
             let port = 1024 + number as u16;
-            Ok(Rule { protocol: Some(TCP), ports: port..=port, remote: remote(number)?, action: Action::Deny })
+            let (also, action) = (Also::default(), Action::Deny);
+            Ok(Rule { protocol: Some(TCP), ports: port..=port, remote: remote(number)?, action, also })
         })
         .collect::<Result<Vec<_>>>()?;
-    all.push(Rule { protocol: None, ports: 0..=u16::MAX, remote: BTreeSet::new(), action });
+    all.push(Rule { protocol: None, ports: 0..=u16::MAX, remote: BTreeSet::new(), action, also: Also::default() });
     Ok(List { rules: all, otherwise: Action::Deny })
 }
 

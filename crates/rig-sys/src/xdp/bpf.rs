@@ -31,7 +31,8 @@ const LINK_CREATE: i32 = 28;
 const LINK_UPDATE: i32 = 29;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-const ATTACH_TCX_INGRESS: u32 = 46;
+pub(crate) const ATTACH_TCX_INGRESS: u32 = 46;
+pub(crate) const ATTACH_TCX_EGRESS: u32 = 47;
 const LIVE_FRAMES: u32 = 1 << 1;
 
 /// Where in the kernel the program stands.
@@ -174,8 +175,8 @@ pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io:
     descriptor(LINK_CREATE, &mut Attributes { program, interface, attach: ATTACH_XDP, flags: hook as u32 })
 }
 
-/// Attaches a program to an interface's tcx ingress, behind those that are there.
-pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+/// Attaches a program to one of an interface's tcx hooks, behind those that are there.
+pub(crate) fn attach_tcx(program: BorrowedFd<'_>, interface: u32, attach: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
         program: u32,
@@ -184,7 +185,7 @@ pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Res
         flags: u32,
     }
     let program = program.as_raw_fd() as u32;
-    descriptor(LINK_CREATE, &mut Attributes { program, interface, attach: ATTACH_TCX_INGRESS, flags: 0 })
+    descriptor(LINK_CREATE, &mut Attributes { program, interface, attach, flags: 0 })
 }
 
 /// Puts another program into a link.

@@ -22,8 +22,8 @@ fn framed(to: Mac, router: Mac, kind: u16, payload: &[u8]) -> Vec<u8> {
     [&to.0[..], &router.0, &kind.to_be_bytes(), payload].concat()
 }
 
-/// A question for an IPv4 address (RFC 826): `asked`, and the frame that answers it with the router's.
-pub(super) fn arp(frame: &[u8], router: Mac) -> Result<(Ipv4Addr, Vec<u8>), Reason> {
+/// A question for an IPv4 address (RFC 826): `asked`, and the frame that answers it with `mac`.
+pub(super) fn arp(frame: &[u8], mac: Mac) -> Result<(Ipv4Addr, Vec<u8>), Reason> {
     let question = frame.get(ETHERNET..ETHERNET + ARP).ok_or(Reason::InvalidArp)?;
     // Ethernet and IPv4, whose addresses are of 6 and 4 bytes.
     if question[..6] != [0, 1, 8, 0, 6, 4] {
@@ -35,9 +35,9 @@ pub(super) fn arp(frame: &[u8], router: Mac) -> Result<(Ipv4Addr, Vec<u8>), Reas
         return Err(Reason::Unanswered);
     }
     let (asker, rest) = (&question[8..18], &frame[ETHERNET + ARP..]);
-    let answer = [&question[..6], &[0, 2], &router.0, &asked.octets(), asker, rest].concat();
+    let answer = [&question[..6], &[0, 2], &mac.0, &asked.octets(), asker, rest].concat();
     let to = Mac(std::array::from_fn(|byte| asker[byte]));
-    Ok((asked, framed(to, router, ethertype::ARP, &answer)))
+    Ok((asked, framed(to, mac, ethertype::ARP, &answer)))
 }
 
 /// Whether it is a neighbour's question.
@@ -45,8 +45,12 @@ pub(super) fn is_solicitation(p: &Packet) -> bool {
     p.is_v6() && p.is_icmp() && p.icmp == SOLICITATION && !p.is_error
 }
 
-/// A question for an IPv6 address (RFC 4861, 7.1.1 and 7.2.4): what is asked for, and the frame that answers it.
-pub(super) fn solicitation(frame: &[u8], p: &Packet, to: Mac, router: Mac) -> Result<(Ipv6Addr, Vec<u8>), Reason> {
+/// Bits of an answer: from a router, solicited, override.
+pub(super) const OF_ROUTER: u8 = 0xe0;
+pub(super) const OF_HOST: u8 = 0x60;
+
+/// What a question for an IPv6 address asks for (RFC 4861, 7.1.1).
+pub(super) fn asked_for(frame: &[u8], p: &Packet) -> Result<Ipv6Addr, Reason> {
     let packet = &frame[ETHERNET..];
     let IpAddr::V6(asker) = p.tuple.source else { return Err(Reason::InvalidArp) };
     // Never in pieces (RFC 6980, 5).
@@ -61,14 +65,20 @@ pub(super) fn solicitation(frame: &[u8], p: &Packet, to: Mac, router: Mac) -> Re
     if asker.is_unspecified() {
         return Err(Reason::Unanswered);
     }
-    // Router, solicited, override; the target's link-layer address.
-    let mut message = [&[136, 0, 0, 0, 0xe0, 0, 0, 0][..], &target.octets(), &[2, 1], &router.0].concat();
+    Ok(target)
+}
+
+/// The frame that answers it (RFC 4861, 7.2.4), with the target's link-layer address.
+pub(super) fn solicitation(frame: &[u8], p: &Packet, macs: (Mac, Mac), target: Ipv6Addr, flags: u8) -> Vec<u8> {
+    let (packet, (to, own)) = (&frame[ETHERNET..], macs);
+    let IpAddr::V6(asker) = p.tuple.source else { return Vec::new() };
+    let mut message = [&[136, 0, 0, 0, flags, 0, 0, 0][..], &target.octets(), &[2, 1], &own.0].concat();
     let pseudo = Sum::pseudo_v6(target, asker, ICMPV6, message.len());
     finish(&mut message, pseudo);
     // Of the same traffic class and flow label.
     let length = (message.len() as u16).to_be_bytes();
     let header = [&packet[..4], &length, &[ICMPV6, 255], &target.octets(), &asker.octets()].concat();
-    Ok((target, framed(to, router, ethertype::IPV6, &[header, message].concat())))
+    framed(to, own, ethertype::IPV6, &[header, message].concat())
 }
 
 /// Writes a message's checksum.

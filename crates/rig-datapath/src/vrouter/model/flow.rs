@@ -1,12 +1,12 @@
 //! Flows: what was let through once, which answers may come without asking the rules, and when they end.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use rig_wire::protocol::{ICMP, ICMPV6, TCP};
+use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
-use super::super::config::{Action, Config, List, NextHop};
+use super::super::config::{Action, Config, List, NextHop, Service};
 use super::super::reason::Reason;
 use super::super::shape::TICK_SHIFT;
 use super::super::sweep::Timeouts;
@@ -17,6 +17,7 @@ use super::{Known, Step};
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
 
 /// Packets of one direction: by the interface that they come from, or that they go to where they come by a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +40,8 @@ pub(super) struct Flow {
     /// The direction of the packet that began it.
     pub(super) forward: bool,
     pub(super) denied: bool,
+    /// Of all ports of the one who began it.
+    pub(super) fat: bool,
     /// Of the configuration under which it was let through.
     epoch: u32,
     pub(super) packets: u64,
@@ -48,6 +51,9 @@ pub(super) struct Flow {
     pub(super) tunnel_port: u16,
     pub(super) tcp: Seen,
     tick: u32,
+    /// What was logged of it last, with the direction that began it.
+    told: Option<bool>,
+    mirror: Option<u8>,
 }
 
 /// Where a packet goes, and what its tunnel packet has for a source port.
@@ -55,6 +61,8 @@ pub(super) struct Flow {
 pub(super) struct Way {
     pub(super) next_hop: NextHop,
     pub(super) tunnel_port: u16,
+    /// The analyser that gets a copy.
+    pub(super) mirror: Option<u8>,
 }
 
 #[derive(Debug)]
@@ -66,6 +74,38 @@ pub(super) struct Flows {
     epoch: u32,
     /// What decided about the packet that came last.
     pub(super) steps: Vec<Step>,
+    pub(super) logged: Vec<Logged>,
+}
+
+/// As [`Logged`](super::super::Logged) has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Logged {
+    pub interface: u32,
+    pub sends: bool,
+    pub list: u32,
+    pub rule: u16,
+    pub action: Action,
+    pub let_through: bool,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+}
+
+impl From<super::super::Logged> for Logged {
+    fn from(one: super::super::Logged) -> Self {
+        let super::super::Logged { interface, sends, list, rule, action, let_through, protocol, .. } = one;
+        Self {
+            interface,
+            sends,
+            list,
+            rule,
+            action,
+            let_through,
+            protocol,
+            source: one.source,
+            destination: one.destination,
+        }
+    }
 }
 
 /// What a list says: the first rule that matches, and what is done.
@@ -79,7 +119,7 @@ fn decided(list: &List, remote: IpAddr, protocol: u8, port: u16) -> (Option<usiz
 }
 
 /// Whether a connection may be: by what the interface that begins it may send, and the other may receive, where they are here.
-fn is_let_through(
+pub(super) fn is_let_through(
     config: &Config,
     tuple: &Tuple,
     icmp: u8,
@@ -101,6 +141,43 @@ fn is_let_through(
     all(from, true, tuple.destination) && all(to, false, tuple.source)
 }
 
+/// What rules that log have said.
+fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<Logged> {
+    let end = |address, port| SocketAddr::new(address, port);
+    let one = |step: &Step| match step {
+        Step::List { interface, sends, list, rule: Some(rule), action } if config.lists[list].rules[*rule].also.log => {
+            Some(Logged {
+                interface: *interface,
+                sends: *sends,
+                list: *list,
+                rule: *rule as u16,
+                action: *action,
+                let_through,
+                protocol: of.protocol,
+                source: end(of.source, of.source_port),
+                destination: end(of.destination, of.destination_port),
+            })
+        }
+        _ => None,
+    };
+    steps.iter().filter_map(one).collect()
+}
+
+/// Whether a packet is for a service of an interface's whose flows are fat.
+fn is_fat(config: &Config, p: &Packet, interface: u32) -> bool {
+    let service = Service { protocol: p.tuple.protocol, port: p.tuple.destination_port };
+    config.interfaces.get(&interface).is_some_and(|interface| interface.fat.contains(&service))
+}
+
+/// The analyser of the first rule that has one, else of who sends, else of who receives.
+fn mirror(config: &Config, steps: &[Step], ends: [Option<u32>; 2]) -> Option<u8> {
+    let by_rules = steps.iter().find_map(|step| match step {
+        Step::List { list, rule: Some(rule), .. } => config.lists[list].rules[*rule].also.mirror,
+        _ => None,
+    });
+    by_rules.or_else(|| ends.iter().flatten().find_map(|number| config.interfaces.get(number)?.mirror))
+}
+
 /// Routes that a packet takes.
 pub(super) fn route_steps(config: &Config, vrf: u32, to: IpAddr) -> impl Iterator<Item = Step> {
     let routes = route::routes(config, vrf, to);
@@ -109,7 +186,7 @@ pub(super) fn route_steps(config: &Config, vrf: u32, to: IpAddr) -> impl Iterato
 
 impl Flows {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, all: BTreeMap::new(), pieces: HashMap::new(), epoch: 0, steps: Vec::new() }
+        Self { capacity, all: BTreeMap::new(), pieces: HashMap::new(), epoch: 0, steps: Vec::new(), logged: Vec::new() }
     }
 
     /// Routes and rules are others from now on: each flow is held against them with its next packet.
@@ -129,6 +206,7 @@ impl Flows {
         let flow = Flow {
             forward: known.forward,
             denied: known.denied,
+            fat: known.fat,
             epoch: self.epoch.wrapping_sub(1),
             packets: known.packets,
             bytes: known.bytes,
@@ -137,6 +215,8 @@ impl Flows {
             tunnel_port: known.tunnel_port,
             tcp: Seen::default(),
             tick,
+            told: None,
+            mirror: None,
         };
         self.all.insert(Key { interface: known.interface, tuple }, flow);
     }
@@ -156,7 +236,10 @@ impl Flows {
         tick: u32,
     ) -> Result<Way, Reason> {
         self.join_pieces(p, interface)?;
-        let key = Key { interface, tuple: p.tuple };
+        let mut key = Key { interface, tuple: p.tuple };
+        if let Some(fat) = self.fat(p, interface).filter(|_| !self.all.contains_key(&key)) {
+            (key, p.tuple) = (fat, fat.tuple);
+        }
         let known = self.all.get(&key);
         self.steps.push(Step::Flow(known.map(|flow| Known::of(&key, flow))));
         if p.is_error && known.is_none() {
@@ -167,6 +250,7 @@ impl Flows {
         {
             return Ok(unremembered);
         }
+        let key = Key { interface, tuple: p.tuple };
         let flow = self.all.get_mut(&key).ok_or(Reason::InvalidIf)?;
         if flow.denied {
             return Err(Reason::FlowActionDrop);
@@ -174,15 +258,38 @@ impl Flows {
         flow.packets += 1;
         flow.bytes += p.length as u64;
         flow.tick = tick;
-        let way = Way { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port };
-        if key.tuple.protocol == TCP && !p.is_error {
+        let way = Way { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port, mirror: flow.mirror };
+        if key.tuple.protocol == TCP && !p.is_error && !flow.fat {
             self.note_tcp(key, p.tcp_flags);
         }
         Ok(way)
     }
 
+    /// The fat flow that a packet is of. Who answers begins no TCP connection by it.
+    fn fat(&self, p: &Packet, interface: u32) -> Option<Key> {
+        if ![TCP, UDP].contains(&p.tuple.protocol) {
+            return None;
+        }
+        let with = |tuple| Key { interface, tuple };
+        let asks = with(Tuple { source_port: 0, ..p.tuple });
+        let answers = with(Tuple { destination_port: 0, ..p.tuple });
+        let is = |key: &Key, forward| self.all.get(key).is_some_and(|flow| flow.fat && flow.forward == forward);
+        if is(&asks, true) {
+            return Some(asks);
+        }
+        (is(&answers, false) && p.tcp_flags & (SYN | ACK) != SYN).then_some(answers)
+    }
+
+    /// A packet that has been cut is none of its flow's: its pieces are.
+    pub(super) fn uncount(&mut self, p: &Packet, interface: u32) {
+        if let Some(flow) = self.all.get_mut(&Key { interface, tuple: p.tuple }) {
+            flow.packets -= 1;
+            flow.bytes -= p.length as u64;
+        }
+    }
+
     /// A piece behind the first has its ports from that one (RFC 791, 3.2), which has come before.
-    fn join_pieces(&mut self, p: &mut Packet, interface: u32) -> Result<(), Reason> {
+    pub(super) fn join_pieces(&mut self, p: &mut Packet, interface: u32) -> Result<(), Reason> {
         let Some(fragment) = p.fragment else { return Ok(()) };
         let whose = (Key { interface, tuple: p.tuple.without_ports() }, fragment.identification);
         if fragment.later {
@@ -195,11 +302,17 @@ impl Flows {
     }
 
     /// Holds a packet against routes and rules. Afterwards it is of a flow, but for what the router itself answers.
-    fn decide(&mut self, config: &Config, p: &Packet, key: Key, by: By, tick: u32) -> Result<Option<Way>, Reason> {
+    fn decide(&mut self, config: &Config, p: &mut Packet, key: Key, by: By, tick: u32) -> Result<Option<Way>, Reason> {
         let vrf = config.interfaces.get(&key.interface).ok_or(Reason::InvalidIf)?.vrf;
         // To oneself: both directions would be the same (CVE-1999-0016).
         if p.tuple.source == p.tuple.destination {
             return Err(Reason::InvalidSource);
+        }
+        let known = self.all.get(&key);
+        let mut fat = known.is_some_and(|flow| flow.fat);
+        let is_new = known.is_none();
+        if is_new && is_fat(config, p, key.interface) {
+            (fat, p.tuple.source_port) = (true, 0);
         }
         let steps = &mut self.steps;
         let back = route::routes(config, vrf, p.tuple.source);
@@ -214,8 +327,19 @@ impl Flows {
                 route::resolve(config, vrf, p.tuple.destination, hash)?
             }
         };
+        if let (true, false, By::Interface(_), NextHop::Interface(other)) = (is_new, fat, by, &way)
+            && is_fat(config, p, *other)
+        {
+            let tuple = Tuple { source_port: 0, ..p.tuple };
+            // Several ways are chosen from by the key: it still has to go there.
+            let hash = route::hash(&tuple, tuple.protocol);
+            if route::resolve(config, vrf, tuple.destination, hash).as_ref() == Ok(&way) {
+                (fat, p.tuple) = (true, tuple);
+            }
+        }
+        let key = Key { tuple: p.tuple, ..key };
         if way == NextHop::Gateway {
-            return Ok(Some(Way { next_hop: way, tunnel_port }));
+            return Ok(Some(Way { next_hop: way, tunnel_port, mirror: None }));
         }
         let (from, to) = match (by, &way) {
             (By::Peer(_), _) => (None, Some(key.interface)),
@@ -224,6 +348,7 @@ impl Flows {
         };
         let reverse_interface = if let NextHop::Interface(other) = way { other } else { key.interface };
         let forward = self.all.get(&key).is_none_or(|flow| flow.forward);
+        let asked = steps.len();
         // Rules are for the direction that began it.
         let is_allowed = match forward {
             true => is_let_through(config, &p.tuple, p.icmp, from, to, steps),
@@ -232,15 +357,29 @@ impl Flows {
                 is_let_through(config, &p.tuple.reversed(), request, to, from, steps)
             }
         };
+        let logged = logged(config, &steps[asked..], if forward { p.tuple } else { p.tuple.reversed() }, is_allowed);
+        let mirror = mirror(config, &steps[asked..], if forward { [from, to] } else { [to, from] });
+        let answers = Key { interface: reverse_interface, tuple: p.tuple.reversed() };
+        // What was logged of it last is kept with the direction that began it.
+        let is_known = self.all.contains_key(&key);
+        let began = if forward || !self.all.contains_key(&answers) { key } else { answers };
+        match self.all.get_mut(&began).filter(|_| is_known) {
+            Some(flow) if !logged.is_empty() && flow.told != Some(is_allowed) => {
+                flow.told = Some(is_allowed);
+                self.logged.extend(&logged);
+            }
+            None if !is_allowed => self.logged.extend(&logged),
+            _ => {}
+        }
         if !is_allowed {
             let Some(flow) = self.all.get_mut(&key) else { return Err(Reason::Policy) };
             (flow.denied, flow.epoch) = (true, self.epoch);
             return Err(Reason::FlowActionDrop);
         }
-        let answers = Key { interface: reverse_interface, tuple: p.tuple.reversed() };
         let new = Flow {
             forward: true,
             denied: false,
+            fat,
             epoch: self.epoch,
             packets: 0,
             bytes: 0,
@@ -249,9 +388,12 @@ impl Flows {
             tunnel_port,
             tcp: Seen::default(),
             tick,
+            told: (!logged.is_empty()).then_some(true),
+            mirror,
         };
         let answer = Flow {
             forward: false,
+            told: None,
             reverse_interface: key.interface,
             way: back,
             tunnel_port: route::tunnel_port(route::hash(&answers.tuple, p.tuple.protocol)),
@@ -260,7 +402,7 @@ impl Flows {
         if let Some(flow) = self.all.get_mut(&key) {
             let moved = forward && flow.reverse_interface != reverse_interface;
             (flow.way, flow.reverse_interface) = (way, reverse_interface);
-            (flow.denied, flow.epoch) = (false, self.epoch);
+            (flow.denied, flow.epoch, flow.mirror) = (false, self.epoch, mirror);
             // Answers come by another way than before.
             if moved && self.all.len() < self.capacity {
                 self.all.entry(answers).or_insert(answer);
@@ -278,6 +420,7 @@ impl Flows {
         self.all.entry(answers).or_insert(answer);
         self.all.insert(key, new);
         self.steps.push(Step::Begun);
+        self.logged.extend(logged);
         Ok(None)
     }
 

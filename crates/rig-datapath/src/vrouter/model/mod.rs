@@ -4,7 +4,9 @@
 //! looked up in the configuration itself. Packets that are still to be cut into segments are none of its.
 
 mod answer;
+mod cut;
 mod exercise;
+mod flood;
 mod flow;
 mod mss;
 mod packet;
@@ -20,11 +22,12 @@ use rig_wire::ethernet::{self, Mac, ethertype};
 use super::config::{Config, Encapsulation, NextHop, Tunnel, Vni};
 use super::control::LARGEST;
 use super::reason::Reason;
-use super::status::Traffic;
+use super::status::{Copied, Traffic};
 use super::sweep::Timeouts;
 use super::trial::{Side, Verdict};
 use answer::Became;
 pub use exercise::exercise;
+pub use flow::Logged;
 use flow::{Flows, Way};
 use packet::{Packet, word};
 use route::By;
@@ -42,6 +45,8 @@ pub struct Outcome {
     pub out: Option<Out>,
     /// As it goes out; as it came where it does not. Of a tunnel's packet the link's addresses are the kernel's to fill in.
     pub frame: Vec<u8>,
+    /// Copies of a frame to all, which go out before it.
+    pub copies: Vec<(Out, Vec<u8>)>,
 }
 
 /// By what a frame goes out.
@@ -50,6 +55,11 @@ pub enum Out {
     /// A container's interface, by its number.
     Interface(u32),
     Tunnel(Tunnel),
+    /// By nothing yet: it comes in once more in so many pieces, each but the last of so many times 8 bytes.
+    Pieces {
+        count: u8,
+        eights: u16,
+    },
 }
 
 /// One direction of a flow, as [`Flow`](super::Flow) has it.
@@ -63,6 +73,7 @@ pub struct Known {
     pub bytes: u64,
     pub forward: bool,
     pub denied: bool,
+    pub fat: bool,
     pub reverse_interface: u32,
     pub tunnel_port: u16,
 }
@@ -78,6 +89,7 @@ impl Known {
             bytes: flow.bytes,
             forward: flow.forward,
             denied: flow.denied,
+            fat: flow.fat,
             reverse_interface: flow.reverse_interface,
             tunnel_port: flow.tunnel_port,
         }
@@ -88,7 +100,7 @@ impl Known {
 impl From<super::status::Flow> for Known {
     fn from(flow: super::status::Flow) -> Self {
         let super::status::Flow { interface, protocol, source, destination, packets, bytes, .. } = flow;
-        let super::status::Flow { forward, denied, reverse_interface, tunnel_port, .. } = flow;
+        let super::status::Flow { forward, denied, fat, reverse_interface, tunnel_port, .. } = flow;
         Self {
             interface,
             protocol,
@@ -98,6 +110,7 @@ impl From<super::status::Flow> for Known {
             bytes,
             forward,
             denied,
+            fat,
             reverse_interface,
             tunnel_port,
         }
@@ -113,6 +126,18 @@ pub struct Model {
     traffic: BTreeMap<u32, Traffic>,
     /// By interface, 0 for none.
     drops: BTreeMap<(u32, Reason), u64>,
+    /// Frames to all, by the interface that they came from, 0 for tunnels.
+    copied: BTreeMap<u32, Copied>,
+    /// Of the frame that came last.
+    copies: Vec<Sent>,
+    mirrored: Vec<Copy>,
+}
+
+/// A frame for an analyser, by its number, as it is in VXLAN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    pub analyser: u8,
+    pub frame: Vec<u8>,
 }
 
 /// A frame and by what it goes out.
@@ -134,6 +159,9 @@ impl Model {
             flows: Flows::new(capacity),
             traffic: BTreeMap::new(),
             drops: BTreeMap::new(),
+            copied: BTreeMap::new(),
+            copies: Vec::new(),
+            mirrored: Vec::new(),
         }
     }
 
@@ -154,6 +182,16 @@ impl Model {
         &self.flows.steps
     }
 
+    /// What analysers have got since this was asked last; whole, whatever the ways there are.
+    pub fn mirrored(&mut self) -> Vec<Copy> {
+        std::mem::take(&mut self.mirrored)
+    }
+
+    /// What rules that log have decided since this was asked last; refusals are all told.
+    pub fn logged(&mut self) -> Vec<Logged> {
+        std::mem::take(&mut self.flows.logged)
+    }
+
     /// See [`Sweeper::sweep`](super::Sweeper::sweep).
     pub fn sweep(&mut self, timeouts: &Timeouts, tick: u32) -> usize {
         self.flows.sweep(timeouts, tick)
@@ -161,12 +199,19 @@ impl Model {
 
     /// Packets and bytes of an interface.
     pub fn traffic(&self, interface: u32) -> Traffic {
-        self.traffic.get(&interface).copied().unwrap_or_default()
+        let of = self.drops.iter().filter(|((of, _), _)| *of == interface);
+        let drops = of.map(|(_, count)| count).sum();
+        Traffic { drops, ..self.traffic.get(&interface).copied().unwrap_or_default() }
     }
 
     /// Dropped packets, by interface, 0 for none, and reason.
     pub fn drops(&self) -> &BTreeMap<(u32, Reason), u64> {
         &self.drops
+    }
+
+    /// See [`Router::copied`](super::Router::copied).
+    pub fn copied(&self, interface: u32) -> Copied {
+        self.copied.get(&interface).copied().unwrap_or_default()
     }
 
     pub fn connections(&self, interface: u32) -> usize {
@@ -184,10 +229,22 @@ impl Model {
     pub fn packet(&mut self, side: Side, index: u32, frame: &[u8], tick: u32) -> Outcome {
         self.flows.steps.clear();
         let sent = match side {
-            Side::Container => self.container_sends(index, frame, tick).map(Some),
+            Side::Container => self.container_sends(index, frame, tick, None).map(Some),
             Side::Underlay => self.underlay_brings(frame, tick),
         };
-        let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec() };
+        self.outcome(frame, sent)
+    }
+
+    /// One of the pieces of a container's packet, by its place: see [`Out::Pieces`].
+    pub fn piece(&mut self, index: u32, frame: &[u8], (place, eights): (u8, u16), tick: u32) -> Outcome {
+        self.flows.steps.clear();
+        let sent = self.container_sends(index, frame, tick, Some((place, eights))).map(Some);
+        self.outcome(frame, sent)
+    }
+
+    fn outcome(&mut self, frame: &[u8], sent: Result<Option<Sent>, Refused>) -> Outcome {
+        let copies = std::mem::take(&mut self.copies);
+        let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec(), copies: Vec::new() };
         let (reason, out, frame) = match sent {
             Ok(None) => return left(Verdict::Pass, None),
             Ok(Some((out, frame))) => (None, out, frame),
@@ -197,20 +254,37 @@ impl Model {
                 (Some(refused.reason), Out::Interface(refused.interface), told)
             }
         };
-        if let Out::Interface(number) = out {
-            let traffic = self.traffic.entry(number).or_default();
+        for (out, frame) in copies.iter().map(|(out, frame)| (out, frame)).chain([(&out, &frame)]) {
+            let Out::Interface(number) = out else { continue };
+            let traffic = self.traffic.entry(*number).or_default();
             traffic.out_packets += 1;
             traffic.out_bytes += frame.len() as u64;
         }
-        Outcome { verdict: Verdict::Redirect, reason, out: Some(out), frame }
+        Outcome { verdict: Verdict::Redirect, reason, out: Some(out), frame, copies }
     }
 
-    fn container_sends(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Sent, Refused> {
+    fn container_sends(
+        &mut self,
+        index: u32,
+        frame: &[u8],
+        tick: u32,
+        piece: Option<(u8, u16)>,
+    ) -> Result<Sent, Refused> {
         let known = self.config.interfaces.iter().find(|(_, interface)| interface.index == index);
         let Some((&number, _)) = known else { return Err(refused(0)(Reason::InvalidIf)) };
-        let traffic = self.traffic.entry(number).or_default();
-        traffic.in_packets += 1;
-        traffic.in_bytes += frame.len() as u64;
+        let cut;
+        let frame = match piece {
+            Some((place, eights)) => {
+                cut = cut::piece(frame, place, eights).map_err(refused(number))?;
+                &cut[..]
+            }
+            None => {
+                let traffic = self.traffic.entry(number).or_default();
+                traffic.in_packets += 1;
+                traffic.in_bytes += frame.len() as u64;
+                frame
+            }
+        };
         let refused = refused(number);
         let Some(kind) = word(frame, 12) else { return Err(refused(Reason::InvalidPacket)) };
         let interface = &self.config.interfaces[&number];
@@ -225,8 +299,9 @@ impl Model {
         }
         let mut p = Packet::parse(&frame[ETHERNET..], kind == ethertype::IPV6).map_err(&refused)?;
         if answer::is_solicitation(&p) {
-            let (asked, answer) = answer::solicitation(frame, &p, mac, self.config.mac).map_err(&refused)?;
+            let asked = answer::asked_for(frame, &p).map_err(&refused)?;
             self.answers_for(number, asked.into()).map_err(&refused)?;
+            let answer = answer::solicitation(frame, &p, (mac, self.config.mac), asked, answer::OF_ROUTER);
             return Ok((Out::Interface(number), answer));
         }
         // For the router's address it is routed, for another one it stays in its network.
@@ -235,12 +310,47 @@ impl Model {
             None
         } else {
             let hop = self.config.vrfs.get(&vrf).and_then(|vrf| vrf.macs.get(&destination));
-            let to = hop.cloned().ok_or_else(|| refused(Reason::L2NoRoute))?;
+            let Some(to) = hop.cloned() else { return self.container_floods(frame, &mut p, number) };
             self.flows.steps.push(Step::Bridge { vrf, mac: destination, to: to.clone() });
             Some(to)
         };
         let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
-        self.forward(frame, &p, number, &way, bridged.is_some())
+        if let Some(analyser) = way.mirror {
+            self.mirrored.push(Copy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
+        }
+        let sent = self.forward(frame, &p, number, &way, bridged.is_some())?;
+        match sent.0 {
+            // What takes it takes its pieces, one by one.
+            Out::Pieces { .. } if self.flows.steps.iter().any(|step| matches!(step, Step::Flow(_))) => {
+                self.flows.uncount(&p, number);
+            }
+            Out::Pieces { .. } => {}
+            _ => self.count(number, &way.next_hop, bridged.is_some()),
+        }
+        Ok(sent)
+    }
+
+    /// What has taken a packet that an interface sends, or gets by a tunnel.
+    fn count(&mut self, number: u32, hop: &NextHop, bridged: bool) {
+        let taken = &mut self.traffic.entry(number).or_default().taken;
+        match hop {
+            NextHop::Gateway => taken.receives += 1,
+            NextHop::Interface(_) if bridged => taken.l2_encaps += 1,
+            NextHop::Interface(_) => taken.encaps += 1,
+            NextHop::Tunnel(tunnel) => match tunnel.encapsulation {
+                Encapsulation::MplsOverUdp => taken.mpls_over_udp += 1,
+                Encapsulation::MplsOverGre => taken.mpls_over_gre += 1,
+                Encapsulation::Vxlan => taken.vxlan += 1,
+            },
+            NextHop::Discard | NextHop::Vrf(_) | NextHop::Ecmp(_) => {}
+        }
+        for step in &self.flows.steps {
+            match step {
+                Step::Route { to: NextHop::Vrf(_), .. } => taken.translates += 1,
+                Step::Route { to: NextHop::Ecmp(_), .. } => taken.ecmps += 1,
+                _ => {}
+            }
+        }
     }
 
     /// Whether the router answers for an address: it has a route there, which does not lead back to whoever asks.
@@ -272,7 +382,7 @@ impl Model {
             };
             held = self.has_policy(&next_hop);
             if !held {
-                return Ok(Way { next_hop, tunnel_port: route::tunnel_port(hash) });
+                return Ok(Way { next_hop, tunnel_port: route::tunnel_port(hash), mirror: None });
             }
             // It is looked up once more, for its flow.
             self.flows.steps.retain(|step| !matches!(step, Step::Route { .. }));
@@ -301,11 +411,13 @@ impl Model {
         if let NextHop::Tunnel(tunnel) = &way.next_hop {
             let mtu = self.mtu(tunnel);
             if p.length > usize::from(mtu) {
-                // This router does not cut packets into pieces itself.
-                return Err(match p.may_fragment {
-                    true => refused(Reason::TooBig),
-                    false => self.tell(frame, p, number, Became::TooBig(mtu)),
-                });
+                if !p.may_fragment {
+                    return Err(self.tell(frame, p, number, Became::TooBig(mtu)));
+                }
+                let (eights, count) = cut::pieces(p, mtu).ok_or_else(|| refused(Reason::TooBig))?;
+                let mut frame = frame.to_vec();
+                cut::finish_checksum(&mut frame, p);
+                return Ok((Out::Pieces { count, eights }, frame));
             }
         }
         let (mut frame, mut p) = (frame.to_vec(), *p);
@@ -366,13 +478,22 @@ impl Model {
         let label = outer.label.map_err(refused(0))?;
         let (peer, encapsulation) = (outer.source, outer.encapsulation);
         self.flows.steps.push(Step::Tunnel { peer, encapsulation, label });
+        if encapsulation == Encapsulation::Vxlan && word(frame, outer.inner + 12) == Some(ethertype::ARP) {
+            return self.peer_asks(frame, &outer, label).map(Some).map_err(refused(0));
+        }
         let (is_v6, at) = inner_of(frame, &outer).map_err(refused(0))?;
         let target = self.target(&outer, label).map_err(refused(0))?;
         let mut p = Packet::parse(frame.get(at..).unwrap_or_default(), is_v6).map_err(refused(0))?;
         if at + p.length > outer.end {
             return Err(refused(0)(Reason::InvalidPacket));
         }
+        if encapsulation == Encapsulation::Vxlan && answer::is_solicitation(&p) {
+            return self.peer_solicits(frame, &p, &outer, (label, &target)).map(Some).map_err(refused(0));
+        }
         let vrf = if let NextHop::Vrf(vrf) = target { Some(vrf) } else { None };
+        if let Some(flood) = vrf.and_then(|vrf| self.flood_of(vrf, frame, &outer)) {
+            return self.peer_floods(frame, &mut p, &outer, &flood).map(Some);
+        }
         let (to, bridged) = self.receiver(target, frame, &outer, &p).map_err(refused(0))?;
         match vrf {
             Some(vrf) if bridged => {
@@ -386,13 +507,23 @@ impl Model {
         let refused = refused(number);
         if self.has_policy(&to) {
             let by = By::Peer(outer.source);
-            self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
+            let way = self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
+            if let Some(analyser) = way.mirror {
+                let (to, from) = match bridged {
+                    true => (mac_at(frame, outer.inner), mac_at(frame, outer.inner + 6)),
+                    false => (self.config.interfaces[&number].mac, self.config.mac),
+                };
+                let kind = tunnel::kind_of(&p).to_be_bytes();
+                let frame = [&to.0[..], &from.0, &kind, &frame[at..at + p.length]].concat();
+                self.mirrored.push(Copy { analyser, frame });
+            }
         }
         let mut out = [&frame[..12], &tunnel::kind_of(&p).to_be_bytes(), &frame[at..]].concat();
         tunnel::mark(&mut out[ETHERNET..], &p, outer.class).map_err(&refused)?;
         if bridged {
             out[..12].copy_from_slice(&frame[outer.inner..outer.inner + 12]);
         }
+        self.count(number, &to, bridged);
         Ok(Some(self.delivered(out, number, bridged)))
     }
 

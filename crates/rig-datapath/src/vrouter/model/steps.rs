@@ -42,7 +42,7 @@ mod tests {
     use rig_wire::protocol::TCP;
     use rig_wire::{ipv4, tcp};
 
-    use super::super::super::config::{Config, Interface, List, Policy, ROUTER_MAC, Rule, Vrf};
+    use super::super::super::config::{Also, Config, Interface, List, Policy, ROUTER_MAC, Rule, Vrf};
     use super::super::super::trial::{Side, Verdict};
     use super::super::Model;
     use super::*;
@@ -59,12 +59,15 @@ mod tests {
             gateway: None,
             gateway6: None,
             policy,
+            mirror: None,
+            fat: BTreeSet::new(),
         };
         let vrf = |routes: &[(&str, NextHop)]| {
             let routes = routes.iter().map(|(prefix, to)| (prefix.parse().unwrap(), to.clone())).collect();
-            Arc::new(Vrf { routes, macs: BTreeMap::new() })
+            Arc::new(Vrf { routes, ..Vrf::default() })
         };
-        let rule = |ports, action| Rule { protocol: Some(TCP), ports, remote: BTreeSet::new(), action };
+        let rule =
+            |ports, action| Rule { protocol: Some(TCP), ports, remote: BTreeSet::new(), action, also: Also::default() };
         let rules = vec![rule(23..=23, Action::Deny), rule(0..=1023, Action::Allow)];
         Config {
             vrfs: BTreeMap::from([

@@ -30,6 +30,8 @@ const CE: u8 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outer {
     pub(super) source: Ipv4Addr,
+    /// Of UDP.
+    pub(super) port: u16,
     pub(super) class: u8,
     pub(super) encapsulation: Encapsulation,
     /// Label or network identifier; what is wrong with the packet.
@@ -63,6 +65,7 @@ impl Outer {
         let ends = [20 + word(l4, 4).map_or(0, usize::from), word(ip, 2)?.into()];
         Some(Self {
             source: v4(ip, 12)?,
+            port: word(l4, 0)?,
             class: ip[1],
             encapsulation,
             label,
@@ -90,17 +93,31 @@ fn network(bytes: &[u8]) -> Result<u32, Reason> {
 /// A frame's packet in a tunnel: the outer Ethernet header, whose addresses are the kernel's to fill in, and what follows.
 pub(super) fn wrap(frame: &[u8], p: &Packet, tunnel: &Tunnel, own: Ipv4Addr, port: u16, macs: (Mac, Mac)) -> Vec<u8> {
     let packet = &frame[ETHERNET..];
-    let is_vxlan = tunnel.encapsulation == Encapsulation::Vxlan;
     // Label, last of its stack, with the packet's time to live (RFC 3443, 2.1).
     let mut shim = (tunnel.label << 12 | LAST | u32::from(p.ttl)).to_be_bytes().to_vec();
-    if is_vxlan {
-        shim = vec![VALID, 0, 0, 0];
-        shim.extend((tunnel.label << 8).to_be_bytes());
+    if tunnel.encapsulation == Encapsulation::Vxlan {
         let (destination, source) = macs;
-        shim.extend([destination.0, source.0].concat());
-        shim.extend(kind_of(p).to_be_bytes());
+        shim = vxlan_header(tunnel.label);
+        shim.extend([&destination.0[..], &source.0, &kind_of(p).to_be_bytes()].concat());
     }
-    let length = shim.len() + p.length;
+    [in_front(&frame[..ETHERNET], p.class, tunnel, (own, port), shim.len() + p.length), shim, packet.to_vec()].concat()
+}
+
+/// A frame's answer to who sent it by VXLAN: `inner` goes back, and what the frame has behind its packet.
+pub(super) fn answer(frame: &[u8], class: u8, own: (Ipv4Addr, u16), to: &Tunnel, inner: &[u8], rest: &[u8]) -> Vec<u8> {
+    let header = vxlan_header(to.label);
+    let front = in_front(&frame[..ETHERNET], class, to, own, header.len() + inner.len());
+    [front, header, inner.to_vec(), rest.to_vec()].concat()
+}
+
+fn vxlan_header(network: u32) -> Vec<u8> {
+    [[VALID, 0, 0, 0], (network << 8).to_be_bytes()].concat()
+}
+
+/// What stands in front of `length` bytes in a tunnel from `own`, its address and port: Ethernet, IPv4, and UDP or GRE.
+fn in_front(link: &[u8], class: u8, tunnel: &Tunnel, own: (Ipv4Addr, u16), length: usize) -> Vec<u8> {
+    let (own, port) = own;
+    let is_vxlan = tunnel.encapsulation == Encapsulation::Vxlan;
     let (number, l4) = match tunnel.encapsulation {
         Encapsulation::MplsOverGre => (GRE, u32::from(ETH_MPLS).to_be_bytes().to_vec()),
         _ => {
@@ -113,15 +130,15 @@ pub(super) fn wrap(frame: &[u8], p: &Packet, tunnel: &Tunnel, own: Ipv4Addr, por
             (protocol::UDP, header)
         }
     };
-    let mut out = frame[..ETHERNET].to_vec();
+    let mut out = link.to_vec();
     out[12..].copy_from_slice(&ethertype::IPV4.to_be_bytes());
     let mut ip = [0; 20];
     // DSCP as the inner packet's (RFC 2983), and ECN (RFC 6040, 4.1, normal mode).
-    let header = ipv4::Header { source: own, destination: tunnel.peer, protocol: number, ttl: OUTER_TTL, tos: p.class };
+    let header = ipv4::Header { source: own, destination: tunnel.peer, protocol: number, ttl: OUTER_TTL, tos: class };
     if header.write(&mut ip, l4.len() + length).is_ok() {
         out.extend(ip);
     }
-    [out, l4, shim, packet.to_vec()].concat()
+    [out, l4].concat()
 }
 
 pub(super) fn kind_of(p: &Packet) -> u16 {

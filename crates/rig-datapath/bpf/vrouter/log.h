@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What rules that log have decided: each flow once, and again when another verdict comes over it. Whoever reads the log takes
+ * what is there now and then; nobody is woken for it, and where nobody reads what is there, the rest is counted.
+ */
+#ifndef VROUTER_LOG_H
+#define VROUTER_LOG_H
+
+#include "packet.h"
+
+/* Refusals are remembered by no flow: each packet is another one. So many of an interface are told of. */
+#define NS_PER_REFUSAL 10000000ULL
+#define REFUSALS_AT_ONCE 128
+
+static always_inline void count_log(__u32 place, __u32 count)
+{
+	__u64 *value = bpf_map_lookup_elem(&log_counts, &place);
+
+	if (value)
+		*value += count;
+}
+
+/* Where two CPUs log refusals of one interface at a time one of them may not be counted. */
+static always_inline int may_log_refusal(__u32 interface)
+{
+	__u64 *next = bpf_map_lookup_elem(&log_turns, &interface), now = bpf_ktime_get_ns(), from;
+
+	if (!next)
+		return 0;
+	from = *next > now ? *next : now;
+	if (from - now > (REFUSALS_AT_ONCE - 1) * NS_PER_REFUSAL)
+		return 0;
+	*next = from + NS_PER_REFUSAL;
+	return 1;
+}
+
+/* Logs what rules have said of a flow, whose key is that of the direction that began it. */
+static __attribute__((noinline)) int log_said(struct work *w, const struct flow_key *k, __u32 is_let_through)
+{
+	const struct packet *p = &w->packet;
+	__u64 now = bpf_ktime_get_ns();
+
+	for (__u32 i = 0; i < MOST_SAID && i < w->said_count; i++) {
+		const struct said *s = &w->said[i];
+		__u32 list = s->list;
+		const struct list *l = bpf_map_lookup_elem(&lists, &list);
+		struct logged *one = l ? bpf_ringbuf_reserve(&log_ring, sizeof(*one), 0) : 0;
+
+		if (!one) {
+			count_log(LOG_LOST, 1);
+			continue;
+		}
+		one->time = now;
+		one->source = k->source;
+		one->destination = k->destination;
+		one->source_port = k->source_port;
+		one->destination_port = k->destination_port;
+		one->interface = s->interface;
+		one->list = l->number;
+		one->since = l->since;
+		one->rule = s->rule;
+		one->protocol = p->protocol;
+		one->flags = s->flags | (is_let_through ? LOG_LET_THROUGH : 0);
+		one->type = p->type;
+		__builtin_memset(one->pad, 0, sizeof(one->pad));
+		bpf_ringbuf_submit(one, BPF_RB_NO_WAKEUP);
+		count_log(LOG_TOLD, 1);
+	}
+	return 0;
+}
+
+#endif

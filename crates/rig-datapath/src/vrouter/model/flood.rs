@@ -1,0 +1,198 @@
+//! Frames to all of a network, and what comes instead of them: questions for addresses that are answered.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use rig_wire::ethernet::Mac;
+use rig_wire::protocol::ICMPV6;
+
+use super::super::config::{Encapsulation, Flood, NextHop, Tunnel, flood_tunnel};
+use super::super::reason::Reason;
+use super::packet::Packet;
+use super::route::{self, By};
+use super::tunnel::{self, Outer};
+use super::{ETHERNET, Model, Out, Refused, Sent, answer, flow, mac_at, refused};
+
+/// Of neighbour discovery (RFC 4861): what containers say of routers and addresses is not for others.
+fn is_of_neighbours(p: &Packet) -> bool {
+    p.is_v6() && p.protocol == ICMPV6 && !p.is_error && (133..=137).contains(&p.icmp)
+}
+
+/// Of who has no address yet, or one of its link alone (RFC 4291, 2.5.6).
+fn is_of_link(source: IpAddr) -> bool {
+    source.is_unspecified() || matches!(source, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+impl Model {
+    /// Who gets a frame for an address that is nobody's alone.
+    fn members(&self, vrf: u32, mac: Mac) -> Option<Flood> {
+        let vrf = self.config.vrfs.get(&vrf)?;
+        vrf.flood.clone().filter(|flood| !vrf.macs.contains_key(&mac) && (mac.is_multicast() || flood.unknown_unicast))
+    }
+
+    /// The same for one that came by a tunnel for a network.
+    pub(super) fn flood_of(&self, vrf: u32, frame: &[u8], outer: &Outer) -> Option<Flood> {
+        let mac = mac_at(frame, outer.inner);
+        let is_bridged = outer.encapsulation == Encapsulation::Vxlan && mac != self.config.mac;
+        if is_bridged { self.members(vrf, mac) } else { None }
+    }
+
+    fn is_for_all(&mut self, p: &mut Packet, number: u32, by: By) -> Result<(), Reason> {
+        if is_of_neighbours(p) {
+            return Err(Reason::L2NoRoute);
+        }
+        // RFC 1122, 3.2.2.
+        if p.is_error {
+            return Err(Reason::InvalidPacket);
+        }
+        self.flows.join_pieces(p, number)?;
+        let vrf = self.config.interfaces.get(&number).ok_or(Reason::InvalidIf)?.vrf;
+        if is_of_link(p.tuple.source) {
+            return Ok(());
+        }
+        route::way_back(&self.config, vrf, p.tuple.source, by).map(drop)
+    }
+
+    fn is_let_through(&mut self, p: &Packet, from: Option<u32>, to: Option<u32>) -> bool {
+        flow::is_let_through(&self.config, &p.tuple, p.icmp, from, to, &mut self.flows.steps)
+    }
+
+    pub(super) fn container_floods(&mut self, frame: &[u8], p: &mut Packet, number: u32) -> Result<Sent, Refused> {
+        let vrf = self.config.interfaces[&number].vrf;
+        let flood = self.members(vrf, mac_at(frame, 0)).ok_or_else(|| refused(number)(Reason::L2NoRoute))?;
+        self.is_for_all(p, number, By::Interface(number)).map_err(refused(number))?;
+        if !self.is_let_through(p, Some(number), None) {
+            return Err(refused(number)(Reason::Policy));
+        }
+        let mut all = self.copies_here(frame, p, &flood, number);
+        for (peer, vni) in &flood.peers {
+            let NextHop::Tunnel(tunnel) = flood_tunnel(*peer, *vni) else { continue };
+            all.push(self.copy_away(frame, p, &tunnel).map_err(refused(number)));
+        }
+        self.sent(number, all)
+    }
+
+    pub(super) fn peer_floods(
+        &mut self,
+        frame: &[u8],
+        p: &mut Packet,
+        outer: &Outer,
+        flood: &Flood,
+    ) -> Result<Sent, Refused> {
+        let first = *flood.members.first().ok_or_else(|| refused(0)(Reason::L2NoRoute))?;
+        self.is_for_all(p, first, By::Peer(outer.source)).map_err(refused(0))?;
+        let mut inner = frame[outer.inner..].to_vec();
+        tunnel::mark(&mut inner[ETHERNET..], p, outer.class).map_err(refused(0))?;
+        let all = self.copies_here(&inner, p, flood, 0);
+        self.sent(0, all)
+    }
+
+    /// To those here but who sent it.
+    fn copies_here(&mut self, frame: &[u8], p: &Packet, flood: &Flood, number: u32) -> Vec<Result<Sent, Refused>> {
+        let others = flood.members.iter().filter(|member| **member != number);
+        let copy = |member: &u32| match self.is_let_through(p, None, Some(*member)) {
+            true => Ok((Out::Interface(*member), frame.to_vec())),
+            false => Err(refused(*member)(Reason::Policy)),
+        };
+        others.map(copy).collect()
+    }
+
+    fn copy_away(&self, frame: &[u8], p: &Packet, tunnel: &Tunnel) -> Result<Sent, Reason> {
+        if p.length > usize::from(self.mtu(tunnel)) {
+            return Err(Reason::TooBig);
+        }
+        let underlay = self.config.underlay.as_ref().ok_or(Reason::InvalidNh)?;
+        let port = route::tunnel_port(route::hash(&p.spread_by(), p.tuple.protocol));
+        let macs = (mac_at(frame, 0), mac_at(frame, 6));
+        Ok((Out::Tunnel(*tunnel), tunnel::wrap(frame, p, tunnel, underlay.address, port, macs)))
+    }
+
+    /// The last copy; those before it are beside it, and what was refused is counted.
+    fn sent(&mut self, number: u32, all: Vec<Result<Sent, Refused>>) -> Result<Sent, Refused> {
+        let mut nobody = refused(number)(Reason::L2NoRoute);
+        let mut copies = Vec::new();
+        let mut refusals = Vec::new();
+        for one in all {
+            match one {
+                Ok(copy) => copies.push(copy),
+                Err(refused) => refusals.push(refused),
+            }
+        }
+        if copies.is_empty()
+            && let Some(last) = refusals.pop()
+        {
+            nobody = last;
+        }
+        for refused in refusals {
+            *self.drops.entry((refused.interface, refused.reason)).or_default() += 1;
+        }
+        if !copies.is_empty() {
+            let copied = self.copied.entry(number).or_default();
+            copied.frames += 1;
+            copied.copies += copies.len() as u64;
+        }
+        let last = copies.pop().ok_or(nobody)?;
+        self.copies = copies;
+        Ok(last)
+    }
+
+    /// The interface here whose address somebody in a network elsewhere asks for.
+    fn asked_by_peer(&self, network: &NextHop, asked: IpAddr) -> Option<Mac> {
+        let vrf = match network {
+            NextHop::Vrf(vrf) => *vrf,
+            NextHop::Interface(number) => self.config.interfaces.get(number)?.vrf,
+            _ => return None,
+        };
+        match self.config.vrfs.get(&vrf)?.routes.get(&asked.into())? {
+            NextHop::Interface(number) => Some(self.config.interfaces.get(number)?.mac),
+            _ => None,
+        }
+    }
+
+    /// An ARP question from behind a tunnel.
+    pub(super) fn peer_asks(&self, frame: &[u8], outer: &Outer, label: u32) -> Result<Sent, Reason> {
+        /// RFC 826, for Ethernet and IPv4.
+        const ARP: usize = 28;
+        let network = self.target(outer, label)?;
+        let behind = outer.inner + ETHERNET + ARP;
+        if behind > outer.end {
+            return Err(Reason::InvalidArp);
+        }
+        let inner = frame.get(outer.inner..behind).ok_or(Reason::InvalidArp)?;
+        let (asked, _) = answer::arp(inner, Mac::default())?;
+        let mac = self.asked_by_peer(&network, asked.into()).ok_or(Reason::Unanswered)?;
+        let (_, mut answer) = answer::arp(inner, mac)?;
+        // To who sent the frame, whoever asks in it.
+        answer[..6].copy_from_slice(&inner[6..12]);
+        self.answered(frame, 0, outer, label, &answer, &frame[behind..])
+    }
+
+    /// A neighbour's question from behind a tunnel.
+    pub(super) fn peer_solicits(
+        &self,
+        frame: &[u8],
+        p: &Packet,
+        outer: &Outer,
+        (label, network): (u32, &NextHop),
+    ) -> Result<Sent, Reason> {
+        let inner = &frame[outer.inner..];
+        let asked = answer::asked_for(inner, p)?;
+        let mac = self.asked_by_peer(network, asked.into()).ok_or(Reason::Unanswered)?;
+        let answer = answer::solicitation(inner, p, (mac_at(inner, 6), mac), asked, answer::OF_HOST);
+        self.answered(frame, p.class, outer, label, &answer, &[])
+    }
+
+    fn answered(
+        &self,
+        frame: &[u8],
+        class: u8,
+        outer: &Outer,
+        label: u32,
+        answer: &[u8],
+        rest: &[u8],
+    ) -> Result<Sent, Reason> {
+        let own = self.config.underlay.as_ref().map_or(Ipv4Addr::UNSPECIFIED, |underlay| underlay.address);
+        let encapsulation = Encapsulation::Vxlan;
+        let to = Tunnel { peer: outer.source, encapsulation, label, mac: mac_at(answer, 0) };
+        Ok((Out::Tunnel(to), tunnel::answer(frame, class, (own, outer.port), &to, answer, rest)))
+    }
+}
