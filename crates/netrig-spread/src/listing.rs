@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rig_sys::counters::NamespaceCounters;
 
+use crate::actuator::{Probed, Prospect};
 use crate::message::{Happened, Interface, Logged, Status};
 use crate::settings::Settings;
 
@@ -61,7 +62,11 @@ fn of_interface(text: &mut String, interface: &Interface) {
     let Interface { name, actuator, effective, situation, base, received, moves, .. } = interface;
     let used = interface.cpus.iter().filter(|cpu| cpu.packets_per_s > 0.0).count();
     let entries = interface.entries.len();
-    line!(text, "{name}: {}, {situation}, {entries} entries by {actuator}, {used} CPUs in use, base CPU {base}", effective.mode);
+    line!(
+        text,
+        "{name}: {}, {situation}, {entries} entries by {actuator}, {used} CPUs in use, base CPU {base}",
+        effective.mode
+    );
     let total: u64 = moves.total.values().sum();
     line!(
         text,
@@ -155,12 +160,7 @@ pub(crate) fn settings(status: &Status) -> String {
                 requested.base.map_or("any".to_owned(), |base| base.to_string()),
                 effective.base.to_string(),
             ),
-            (
-                "cpus",
-                "",
-                requested.cpus.as_ref().map_or("any".to_owned(), |cpus| list(cpus)),
-                list(&effective.cpus),
-            ),
+            ("cpus", "", requested.cpus.as_ref().map_or("any".to_owned(), |cpus| list(cpus)), list(&effective.cpus)),
         ];
         line!(text, "{} by {}: {}", interface.name, interface.actuator, interface.actuator.told());
         line!(text, "  {:<27}{:<30}{:<13}in force", "setting", "Windows' name", "requested");
@@ -176,6 +176,26 @@ pub(crate) fn settings(status: &Status) -> String {
         }
     }
     waiting(&mut text, status);
+    text
+}
+
+/// What could move an interface's receive work, and why the rest could not.
+pub(crate) fn probed(probed: &Probed) -> String {
+    let mut text = String::new();
+    line!(text, "{}:", probed.interface);
+    for prospect in &probed.prospects {
+        let Prospect { kind, entries, told, preferred, .. } = prospect;
+        let entries = match entries {
+            0 => String::new(),
+            1 => "1 entry, all to one CPU at a time; ".to_owned(),
+            more => format!("{more} entries; "),
+        };
+        let named = if *preferred { "" } else { " (when it is named)" };
+        line!(text, "  {kind}{named}: {entries}{told}");
+    }
+    for lack in &probed.lacks {
+        line!(text, "  not {}: {}", lack.kind, lack.why);
+    }
     text
 }
 

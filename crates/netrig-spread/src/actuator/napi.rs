@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen, Order};
+use rig_spread::{Abilities, EntrySeen};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::napi;
@@ -43,7 +43,8 @@ impl Threads {
     /// Where that cannot be; then nothing is changed.
     pub(super) fn take(device: &Device, receive: &Arc<Receive>, first: u32) -> anyhow::Result<Self> {
         napi::may_place()?;
-        let threaded = device.sysfs.read(&device.name, THREADED).context("before Linux 5.12 there are no such threads")?;
+        let threaded =
+            device.sysfs.read(&device.name, THREADED).context("before Linux 5.12 there are no such threads")?;
         let mut before = Before {
             interface: device.name.clone(),
             threaded: threaded != "0",
@@ -75,7 +76,8 @@ impl Threads {
         }
         let queues = Queues::watch(device, receive, first)?;
         let threads: Option<Vec<u32>> = queues.napis().iter().map(|napi| napi.thread).collect();
-        let threads = threads.ok_or_else(|| anyhow!("the kernel names no thread for some of its queues (Linux 6.9 does)"))?;
+        let threads =
+            threads.ok_or_else(|| anyhow!("the kernel names no thread for some of its queues (Linux 6.9 does)"))?;
         Ok(Self { queues, threads, before: before.clone() })
     }
 }
@@ -89,7 +91,7 @@ impl Actuator for Threads {
         Abilities {
             entries: self.queues.len() as u32,
             single_moves: true,
-            order: Order::Exact,
+            order: self.kind().order(),
             distributes: false,
             base_moves: false,
             receiver_spreads: true,

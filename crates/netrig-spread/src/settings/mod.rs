@@ -56,7 +56,12 @@ pub struct Rule {
 impl Rule {
     /// With all defaults.
     pub fn of(name: Pattern) -> Self {
-        Self { name, actuators: Kind::ALL.to_vec(), settings: rig_spread::Settings::default(), tuning: Tuning::default() }
+        Self {
+            name,
+            actuators: Kind::PREFERRED.to_vec(),
+            settings: rig_spread::Settings::default(),
+            tuning: Tuning::default(),
+        }
     }
 }
 
@@ -126,7 +131,11 @@ impl Settings {
         if let Some(tick) = &letter.tick {
             let Span(asked) = *tick.as_ref();
             if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&asked) {
-                return Err(wrong(tick.span(), format!("a tick of {} is not between 1 ms and 1 s", tick.as_ref()), None));
+                return Err(wrong(
+                    tick.span(),
+                    format!("a tick of {} is not between 1 ms and 1 s", tick.as_ref()),
+                    None,
+                ));
             }
             settings.tick = asked;
         }
@@ -174,7 +183,7 @@ impl Settings {
 /// `auto`, one kind, or several by preference.
 fn actuators(said: &OneOrSeveral) -> Result<Vec<Kind>, String> {
     match said {
-        OneOrSeveral::One(word) if word == "auto" => Ok(Kind::ALL.to_vec()),
+        OneOrSeveral::One(word) if word == "auto" => Ok(Kind::PREFERRED.to_vec()),
         OneOrSeveral::One(word) => Ok(vec![word.parse()?]),
         OneOrSeveral::Several(words) if words.is_empty() => Err("a list of no actuators: say \"auto\"".to_owned()),
         OneOrSeveral::Several(words) => words.iter().map(|word| word.parse()).collect(),

@@ -110,6 +110,21 @@ impl Steer {
     pub const MOST_QUEUES: u32 = 64;
     pub const PATIENCE: Duration = Duration::from_millis(5);
 
+    /// Whether this process may load the programs.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`].
+    pub fn may_load() -> Result<(), Error> {
+        check_may_trace()
+    }
+
+    /// Whether an interface of the calling thread's network namespace has an XDP program.
+    pub fn is_taken(interface: u32) -> bool {
+        // Which program is asked by makes no difference.
+        let query = Xdp::new(std::io::stdin().as_fd()).query_id(interface as i32, XdpFlags::NONE);
+        query.is_ok_and(|id| id != 0)
+    }
+
     /// Loads the programs, with all buckets on `cpu`.
     ///
     /// # Errors
