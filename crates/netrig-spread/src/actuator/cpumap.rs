@@ -9,6 +9,7 @@ use rig_datapath::steer::{Options, Processing, Steer, Steered};
 use rig_spread::{Abilities, EntrySeen};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool;
+use rig_sys::netdev::{Features, Questions};
 use rig_sys::netlink::Netlink;
 
 use super::queues::Queues;
@@ -40,7 +41,7 @@ pub(super) fn probe(device: &Device) -> anyhow::Result<usize> {
     Steer::may_load()?;
     let name = &device.name;
     let index = Netlink::open(&device.ns)?.index(name)?;
-    if !device.ns.run(|| rig_sys::netdev::Questions::open()?.features(index))?.is_ok_and(|able| able.runs_programs()) {
+    if !device.ns.run(|| Questions::open()?.features(index))?.is_ok_and(Features::runs_programs) {
         bail!(
             "its driver runs no XDP programs, and in the kernel's place for them that would cost more than it brings"
         );

@@ -270,16 +270,14 @@ pub(crate) fn take(kind: Kind, device: &Device, receive: &Arc<Receive>, first: u
     taken.map_err(|error| Lack { kind, why: rig_cli::exit::in_words(&error) })
 }
 
+/// What an interface was taken by, and why not by the kinds before.
+pub(crate) type Chosen = (Box<dyn Actuator>, Vec<Lack>);
+
 /// Takes an interface by the first of these kinds that it can have, and says why not by those before.
 ///
 /// # Errors
 /// When it can have none.
-pub(crate) fn choose(
-    kinds: &[Kind],
-    device: &Device,
-    receive: &Arc<Receive>,
-    first: u32,
-) -> Result<(Box<dyn Actuator>, Vec<Lack>), Vec<Lack>> {
+pub(crate) fn choose(kinds: &[Kind], device: &Device, receive: &Arc<Receive>, first: u32) -> Result<Chosen, Vec<Lack>> {
     let mut lacks = Vec::new();
     for &kind in kinds {
         match take(kind, device, receive, first) {

@@ -196,12 +196,14 @@ impl Actuator for Table {
         }
         let device = self.queues.device();
         // All at once: the device takes whole tables.
-        match device.ns.run(|| rss::set(self.index, &device.name, &new)) {
-            Ok(Ok(())) => self.table = new,
-            Ok(Err(error)) => {
-                outcomes.iter_mut().for_each(|outcome| *outcome = Err(anyhow!("the driver refuses the table: {error}")))
+        let written = device.ns.run(|| rss::set(self.index, &device.name, &new));
+        match written.map_err(anyhow::Error::from).and_then(|written| Ok(written?)) {
+            Ok(()) => self.table = new,
+            Err(error) => {
+                for outcome in &mut outcomes {
+                    *outcome = Err(anyhow!("the driver refuses the table: {error}"));
+                }
             }
-            Err(error) => outcomes.iter_mut().for_each(|outcome| *outcome = Err(anyhow!("{error}"))),
         }
         outcomes
     }
