@@ -113,8 +113,8 @@ struct RunArgs {
     /// The settings; interfaces that are named here go before its rules
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What moves their receive work, the most preferred first: napi, rss, cpumap, cpumap-bounded, rps, observe [default: napi, rss, rps,
-    /// observe]
+    /// What moves their receive work, the most preferred first: napi, rss, cpumap, cpumap-bounded, rps, observe; see `netrig
+    /// spread probe` [default: napi,rss,rps,observe]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     actuator: Vec<Kind>,
     #[command(flatten)]

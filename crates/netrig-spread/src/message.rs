@@ -14,14 +14,9 @@ use crate::settings::Changes;
 pub enum Request {
     Status,
     /// Settings of an interface, until the spreader ends.
-    Set {
-        interface: String,
-        changes: Changes,
-    },
+    Set { interface: String, changes: Changes },
     /// What happened after the entry of the log with this number.
-    Events {
-        after: u64,
-    },
+    Events { after: u64 },
     /// The file is read again.
     Reload,
     Stop,
@@ -193,11 +188,7 @@ pub enum Happened {
     Moved(Move),
     Event(Event),
     /// A move that the kernel refused.
-    Failed {
-        entry: Option<u32>,
-        to: u32,
-        why: String,
-    },
+    Failed { entry: Option<u32>, to: u32, why: String },
     /// The interface was taken, left, or cannot be.
     Said(String),
 }

@@ -24,8 +24,7 @@ impl Queues {
     /// # Errors
     /// Where the interface has none.
     pub(super) fn watch(device: &Device, receive: &Arc<Receive>, first: u32) -> anyhow::Result<Self> {
-        let napis =
-            napi::of(&device.ns, &device.name).context("before Linux 6.8 the kernel does not tell of queues")?;
+        let napis = napi::of(&device.ns, &device.name).context("before Linux 6.8 the kernel does not tell of queues")?;
         if napis.is_empty() {
             bail!("{}", device.without_queues());
         }

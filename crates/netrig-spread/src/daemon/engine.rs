@@ -149,10 +149,10 @@ impl Engine {
         let Ok(netlink) = Netlink::here() else { return };
         self.losses.read(&self.net);
         let names: Vec<String> = self.losses.names().map(str::to_owned).collect();
-        let is_gone =
-            |port: &Port| netlink.index(&port.device.name).ok() != Some(port.index) || !port.actuator.is_intact();
-        let gone: Vec<String> =
-            self.ports.iter().filter(|(_, port)| is_gone(port)).map(|(name, _)| name.clone()).collect();
+        let is_gone = |port: &Port| {
+            netlink.index(&port.device.name).ok() != Some(port.index) || !port.actuator.is_intact()
+        };
+        let gone: Vec<String> = self.ports.iter().filter(|(_, port)| is_gone(port)).map(|(name, _)| name.clone()).collect();
         for name in gone {
             self.leave(&name, "gone, down, or with other queues");
         }
@@ -331,10 +331,9 @@ impl Engine {
         let (at, cpus) = (self.reading.at, &self.reading.cpus);
         let busy = cpus.iter().enumerate().map(|(cpu, now)| {
             let total = Duration::from_nanos(at).saturating_sub(now.idle);
-            let share = self
-                .busy
-                .get(cpu)
-                .map_or(0.0, |(before, _)| total.saturating_sub(*before).as_secs_f64() / over.as_secs_f64().max(1e-3));
+            let share = self.busy.get(cpu).map_or(0.0, |(before, _)| {
+                total.saturating_sub(*before).as_secs_f64() / over.as_secs_f64().max(1e-3)
+            });
             (total, share.min(1.0))
         });
         self.busy = busy.collect();
@@ -417,8 +416,10 @@ impl Engine {
 
     pub(super) fn status(&self) -> Status {
         let now = self.now();
-        let waiting =
-            |(interface, lacks): (&String, &Vec<Lack>)| Waiting { interface: interface.clone(), lacks: lacks.clone() };
+        let waiting = |(interface, lacks): (&String, &Vec<Lack>)| Waiting {
+            interface: interface.clone(),
+            lacks: lacks.clone(),
+        };
         let cpu = |(cpu, (busy, share)): (usize, &(Duration, f64))| CpuLoad {
             cpu: cpu as u32,
             busy_ns: busy.as_nanos() as u64,

@@ -54,10 +54,7 @@ impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text.is_empty()
-            || text.len() > 64
-            || text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control())
-        {
+        if text.is_empty() || text.len() > 64 || text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control()) {
             return Err(format!("'{text}' is no name of an interface, nor a pattern of names such as veth*"));
         }
         Ok(Self(text.to_owned()))
