@@ -7,7 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const PROGRAMS: &[&str] = &["balancer", "cputime", "known_softirq", "receive", "spread", "trace", "unsent", "vrouter"];
+const PROGRAMS: &[&str] =
+    &["balancer", "cputime", "known_softirq", "receive", "spread", "steer", "trace", "unsent", "vrouter"];
 
 /// As xtask/src/packages.rs has it, which tests that.
 const NEEDED: &str = "what the build needs:

@@ -13,7 +13,7 @@ use rig_cli::streams::{print, print_on};
 use rig_spread::Tuning;
 use serde::Serialize;
 
-use crate::actuator::Kind;
+use crate::actuator::{self, Kind};
 use crate::client::{self, AskError};
 use crate::daemon::{self, Run};
 use crate::message::{Interface, Request, Status};
@@ -44,6 +44,14 @@ enum Command {
     Check {
         /// The settings
         file: PathBuf,
+    },
+    /// What could move the receive work of an interface, with what granularity, order and cost, and why not the rest
+    ///
+    /// Takes nothing and changes nothing. Ends with status 3 when nothing could be moved.
+    Probe {
+        interface: String,
+        #[command(flatten)]
+        how: How,
     },
     /// Have the running spreader read its file again; a bad file changes nothing
     Reload,
@@ -112,7 +120,8 @@ struct RunArgs {
     /// The settings; interfaces that are named here go before its rules
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What moves their receive work, the most preferred first: napi, rps, observe [default: all, in this order]
+    /// What moves their receive work, the most preferred first: napi, rss, cpumap, cpumap-bounded, rps, observe; see `netrig
+    /// spread probe` [default: napi,rss,rps,observe]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     actuator: Vec<Kind>,
     #[command(flatten)]
@@ -133,6 +142,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     match Spread::parse_from([program].iter().chain(arguments)).command {
         Command::Run(arguments) => run(arguments),
         Command::Check { file } => check(&file),
+        Command::Probe { interface, how } => probe(&interface, how.json),
         Command::Reload => lines(&client::done(&Request::Reload)?),
         Command::Set { changes, .. } if changes.is_empty() => {
             let error = anyhow!("say what shall change, e.g. --mode dynamic: see `netrig spread set --help`");
@@ -173,7 +183,7 @@ fn run(arguments: RunArgs) -> Result<Exit, Failure> {
     // The name is each interface's.
     let rule = Rule {
         name: interfaces.first().cloned().map_or_else(|| "*".parse().map_err(anyhow::Error::msg), Ok)?,
-        actuators: if actuator.is_empty() { Kind::ALL.to_vec() } else { actuator },
+        actuators: if actuator.is_empty() { Kind::PREFERRED.to_vec() } else { actuator },
         settings,
         tuning: Tuning::default(),
     };
@@ -185,6 +195,16 @@ fn check(file: &Path) -> Result<Exit, Failure> {
     let (text, complete) = listing::check(file, &settings).or_exit(Exit::Failed)?;
     print(&text)?;
     Ok(if complete { Exit::Done } else { Exit::Lacking })
+}
+
+fn probe(interface: &str, json: bool) -> Result<Exit, Failure> {
+    let probed = actuator::probe(interface).or_exit(Exit::Lacking)?;
+    if json {
+        print_json(&probed)?;
+    } else {
+        print(&listing::probed(&probed))?;
+    }
+    Ok(if probed.can_move() { Exit::Done } else { Exit::Lacking })
 }
 
 /// The status, with one interface alone where one is named.

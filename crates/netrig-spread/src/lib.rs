@@ -1,7 +1,7 @@
 //! The receive spreader as a service: which CPU processes what an interface receives, moved while it is received.
 //!
 //! ```text
-//! kernel's counters ──> Observation ── rig_spread::plan ──> moves ──> Actuator: threads of NAPI, RPS masks
+//! kernel's counters ──> Observation ── rig_spread::plan ──> moves ──> Actuator: threads of NAPI, RPS masks, ...
 //! netrig spread run ── daemon: takes interfaces by rules, looks, moves, logs, leaves all as it was ──┐
 //! netrig spread show, set, get, base, events ── client: one Request, one Reply ── listing ───────────┘
 //! ```
@@ -25,11 +25,18 @@ pub use daemon::service::{Body, Service};
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 2] {
+pub fn schemas() -> [(&'static str, Schema); 3] {
     [
         (
             "spread-status.json",
             described::<message::Status>("A running spreader", "What `netrig spread show --json` writes."),
+        ),
+        (
+            "spread-probe.json",
+            described::<actuator::Probed>(
+                "What could move an interface's receive work",
+                "What `netrig spread probe --json` writes.",
+            ),
         ),
         (
             "spread-events.json",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rig_sys::counters::NamespaceCounters;
 
+use crate::actuator::{Probed, Prospect};
 use crate::message::{Happened, Interface, Logged, Status};
 use crate::settings::Settings;
 
@@ -175,6 +176,26 @@ pub(crate) fn settings(status: &Status) -> String {
         }
     }
     waiting(&mut text, status);
+    text
+}
+
+/// What could move an interface's receive work, and why the rest could not.
+pub(crate) fn probed(probed: &Probed) -> String {
+    let mut text = String::new();
+    line!(text, "{}:", probed.interface);
+    for prospect in &probed.prospects {
+        let Prospect { kind, entries, told, preferred, .. } = prospect;
+        let entries = match entries {
+            0 => String::new(),
+            1 => "1 entry, all to one CPU at a time; ".to_owned(),
+            more => format!("{more} entries; "),
+        };
+        let named = if *preferred { "" } else { " (when it is named)" };
+        line!(text, "  {kind}{named}: {entries}{told}");
+    }
+    for lack in &probed.lacks {
+        line!(text, "  not {}: {}", lack.kind, lack.why);
+    }
     text
 }
 

@@ -8,6 +8,7 @@
 pub mod balancer;
 pub mod cputime;
 pub mod receive;
+pub mod steer;
 pub mod vrouter;
 
 /// A hash of the eBPF objects that are built in: it tells builds apart whose programs differ.

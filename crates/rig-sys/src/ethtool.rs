@@ -77,6 +77,19 @@ pub fn get(ns: &NetNs, interface: &str, offload: Offload) -> Result<bool> {
     Ok(value.data != 0)
 }
 
+/// Whether the device of `interface` of the calling thread's namespace takes VLAN tags off what it receives
+/// (ETH_FLAG_RXVLAN of ETHTOOL_GFLAGS).
+///
+/// # Errors
+/// EOPNOTSUPP when the driver does not tell.
+pub fn takes_tags_off(interface: &str) -> Result<bool> {
+    const ETHTOOL_GFLAGS: u32 = 0x25;
+    const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+    let mut value = EthtoolValue { command: ETHTOOL_GFLAGS, data: 0 };
+    ioctl(interface, &mut value).map_err(|e| Error::new(format!("read the VLAN offload of {interface}"), e))?;
+    Ok(value.data & ETH_FLAG_RXVLAN != 0)
+}
+
 /// `struct ethtool_channels`.
 #[repr(C)]
 #[derive(Default)]
@@ -214,6 +227,45 @@ pub fn receive_hash(interface: &str, flow: Flow) -> Result<Option<ReceiveHash>> 
     let mut read = EthtoolReceiveHash::new(sizes.table_size, sizes.key_size);
     ioctl(interface, &mut *read).map_err(failed)?;
     Ok(read.hash())
+}
+
+/// `struct ethtool_rxfh_indir`.
+#[repr(C)]
+struct EthtoolIndirection {
+    command: u32,
+    size: u32,
+    queues: [u32; Self::MOST],
+}
+
+impl EthtoolIndirection {
+    /// Entries of the largest table that there is.
+    const MOST: usize = 8192;
+
+    fn new(command: u32, size: usize) -> io::Result<Box<Self>> {
+        if size > Self::MOST {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Box::new(Self { command, size: size as u32, queues: [0; Self::MOST] }))
+    }
+}
+
+/// The queue of each entry of the indirection table of `interface`, of the calling thread's namespace.
+pub(crate) fn indirection(interface: &str) -> io::Result<Vec<u32>> {
+    const ETHTOOL_GRXFHINDIR: u32 = 0x38;
+    // Without room it says how much there is to read.
+    let mut size = EthtoolIndirection::new(ETHTOOL_GRXFHINDIR, 0)?;
+    ioctl(interface, &mut *size)?;
+    let mut read = EthtoolIndirection::new(ETHTOOL_GRXFHINDIR, size.size as usize)?;
+    ioctl(interface, &mut *read)?;
+    Ok(read.queues[..read.size as usize].to_vec())
+}
+
+/// Writes that table; an empty one is the driver's own.
+pub(crate) fn set_indirection(interface: &str, table: &[u32]) -> io::Result<()> {
+    const ETHTOOL_SRXFHINDIR: u32 = 0x39;
+    let mut written = EthtoolIndirection::new(ETHTOOL_SRXFHINDIR, table.len())?;
+    written.queues[..table.len()].copy_from_slice(table);
+    ioctl(interface, &mut *written)
 }
 
 /// `value` is a structure that begins with the command that it belongs to.

@@ -12,6 +12,11 @@ use netlink_sys::{Socket, SocketAddr};
 pub struct Features(u64);
 
 impl Features {
+    /// Its driver runs XDP programs, and redirects what they say: NETDEV_XDP_ACT_BASIC and NETDEV_XDP_ACT_REDIRECT.
+    pub fn runs_programs(self) -> bool {
+        self.0 & 3 == 3
+    }
+
     /// Frames can be redirected into the interface. With veth only while its peer receives by NAPI: has a program, or
     /// generic receive offload switched on.
     pub fn takes_redirected(self) -> bool {

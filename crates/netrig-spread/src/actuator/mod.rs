@@ -7,10 +7,13 @@
 //!
 //! An **entry** is what is moved whole: a receive queue, or the flows with the same bucket of the hash.
 
+mod cpumap;
 mod napi;
 mod observe;
+mod probe;
 mod queues;
 mod rps;
+mod rss;
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,14 +21,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen};
+use rig_spread::{Abilities, EntrySeen, Order};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netns::{NetNs, Sysfs};
 use serde::{Deserialize, Serialize};
 
+use self::cpumap::CpuMap;
 use self::napi::Threads;
 use self::observe::Observed;
 use self::rps::Masks;
+use self::rss::Table;
+
+pub use self::probe::{Probed, Prospect, probe};
 
 /// The kinds that there are, the most preferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -33,6 +40,12 @@ use self::rps::Masks;
 pub enum Kind {
     /// A thread polls each receive queue (threaded NAPI), and its affinity is the move.
     Napi,
+    /// The device places packets, by a table of its own that leads from their hash to a queue (receive-side scaling).
+    Rss,
+    /// An XDP program gives each flow to a CPU; a move waits for the old CPU.
+    Cpumap,
+    /// The same; a move waits for 5 ms at most.
+    CpumapBounded,
     /// The kernel puts what a queue receives into another CPU's queue (receive packet steering).
     Rps,
     /// Nothing is moved, all is shown.
@@ -40,13 +53,29 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 3] = [Self::Napi, Self::Rps, Self::Observe];
+    pub const ALL: [Self; 6] = [Self::Napi, Self::Rss, Self::Cpumap, Self::CpumapBounded, Self::Rps, Self::Observe];
+
+    /// What is tried where nothing is said: what leaves the interface as fast for everything as it was. An XDP program costs
+    /// offloads, and is only put there when it is named.
+    pub const PREFERRED: [Self; 4] = [Self::Napi, Self::Rss, Self::Rps, Self::Observe];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Napi => "napi",
+            Self::Rss => "rss",
+            Self::Cpumap => "cpumap",
+            Self::CpumapBounded => "cpumap-bounded",
             Self::Rps => "rps",
             Self::Observe => "observe",
+        }
+    }
+
+    /// What becomes of the order of an entry's packets when it moves.
+    pub fn order(self) -> Order {
+        match self {
+            Self::Napi | Self::Observe => Order::Exact,
+            Self::Cpumap => Order::Drained,
+            Self::Rss | Self::CpumapBounded | Self::Rps => Order::Bounded,
         }
     }
 
@@ -56,6 +85,20 @@ impl Kind {
             Self::Napi => {
                 "an entry is a receive queue, polled by a thread of the kernel that a move puts onto another CPU; a queue is polled \
                  by one CPU at a time, so that packets stay in order; each wake-up of a thread costs some microseconds"
+            }
+            Self::Rss => {
+                "an entry is one of the device's table, and leads to the queue whose interrupt is on the CPU that the entry is on; \
+                 packets that wait in the old queue when it moves can be overtaken; it costs nothing, as the device places packets"
+            }
+            Self::Cpumap => {
+                "an entry is the flows of one of 128 values of a hash, which an XDP program puts into the queue of the CPU that the \
+                 entry is on; a moved entry goes on to its old CPU until that one has none of its packets, so that they stay in order, \
+                 and stays there as long as that CPU has no rest; both CPUs pay, and packets come without the device's checksums, \
+                 hash and merging"
+            }
+            Self::CpumapBounded => {
+                "as cpumap, but a moved entry waits for its old CPU for 5 ms at most, and then its packets can be overtaken, which \
+                 is told"
             }
             Self::Rps => {
                 "an entry is a receive queue; its CPU receives, and puts the packets into the queue of the CPU that the entry is on; \
@@ -99,6 +142,12 @@ impl Device {
     /// Whether receive offload has to be switched on for it to have queues.
     fn needs_gro(&self) -> anyhow::Result<bool> {
         Ok(self.is_veth() && !ethtool::get(&self.ns, &self.name, Offload::Gro)?)
+    }
+
+    /// Receive queues in use, as sysfs has them.
+    fn receive_queues(&self) -> usize {
+        let is_there = |queue: &usize| self.sysfs.read(&self.name, &format!("queues/rx-{queue}/rps_cpus")).is_ok();
+        (0..).take_while(is_there).count()
     }
 
     /// Why there is nothing to move or to look at.
@@ -145,6 +194,17 @@ pub(crate) trait Actuator: fmt::Debug + Send {
     /// What entries cost the CPU that they are on.
     fn processing(&self, before: &Reading, after: &Reading, cpu: u32) -> Duration;
 
+    /// Packets on their way to a CPU for which there was no room, between the last two times that it has [`seen`](Self::seen);
+    /// those that neither the interface nor the CPU counts.
+    fn lost(&self, _cpu: u32) -> u64 {
+        0
+    }
+
+    /// What else there is to say of what it has [`seen`](Self::seen), for the log.
+    fn said(&mut self) -> Option<String> {
+        None
+    }
+
     /// Whether what it has taken is still there: an interface goes down, or its queues become others.
     fn is_intact(&self) -> bool;
 
@@ -158,6 +218,7 @@ pub(crate) trait Actuator: fmt::Debug + Send {
 pub(crate) enum Before {
     Napi(napi::Before),
     Rps(rps::Before),
+    Rss(rss::Before),
     Nothing { interface: String },
 }
 
@@ -166,6 +227,7 @@ impl Before {
         match self {
             Self::Napi(before) => &before.interface,
             Self::Rps(before) => &before.interface,
+            Self::Rss(before) => &before.interface,
             Self::Nothing { interface } => interface,
         }
     }
@@ -178,6 +240,7 @@ impl Before {
         match self {
             Self::Napi(before) => before.restore(ns),
             Self::Rps(before) => before.restore(ns),
+            Self::Rss(before) => before.restore(ns),
             Self::Nothing { .. } => Ok(()),
         }
     }
@@ -197,22 +260,24 @@ pub struct Lack {
 pub(crate) fn take(kind: Kind, device: &Device, receive: &Arc<Receive>, first: u32) -> Result<Box<dyn Actuator>, Lack> {
     let taken = match kind {
         Kind::Napi => Threads::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
+        Kind::Rss => Table::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
+        Kind::Cpumap | Kind::CpumapBounded => {
+            CpuMap::take(device, receive, first, kind == Kind::Cpumap).map(|taken| Box::new(taken) as Box<dyn Actuator>)
+        }
         Kind::Rps => Masks::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
         Kind::Observe => Observed::of(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
     };
     taken.map_err(|error| Lack { kind, why: rig_cli::exit::in_words(&error) })
 }
 
+/// What an interface was taken by, and why not by the kinds before.
+pub(crate) type Chosen = (Box<dyn Actuator>, Vec<Lack>);
+
 /// Takes an interface by the first of these kinds that it can have, and says why not by those before.
 ///
 /// # Errors
 /// When it can have none.
-pub(crate) fn choose(
-    kinds: &[Kind],
-    device: &Device,
-    receive: &Arc<Receive>,
-    first: u32,
-) -> Result<(Box<dyn Actuator>, Vec<Lack>), Vec<Lack>> {
+pub(crate) fn choose(kinds: &[Kind], device: &Device, receive: &Arc<Receive>, first: u32) -> Result<Chosen, Vec<Lack>> {
     let mut lacks = Vec::new();
     for &kind in kinds {
         match take(kind, device, receive, first) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen, Order};
+use rig_spread::{Abilities, EntrySeen};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::napi;
@@ -91,7 +91,7 @@ impl Actuator for Threads {
         Abilities {
             entries: self.queues.len() as u32,
             single_moves: true,
-            order: Order::Exact,
+            order: self.kind().order(),
             distributes: false,
             base_moves: false,
             receiver_spreads: true,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen, Order};
+use rig_spread::{Abilities, EntrySeen};
 
 use super::queues::Queues;
 use super::{Actuator, Device, Kind, Placing};
@@ -32,7 +32,7 @@ impl Actuator for Observed {
         Abilities {
             entries: 0,
             single_moves: false,
-            order: Order::Exact,
+            order: self.kind().order(),
             distributes: false,
             base_moves: false,
             receiver_spreads: true,

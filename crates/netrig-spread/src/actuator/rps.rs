@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen, Order};
+use rig_spread::{Abilities, EntrySeen};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netns::{NetNs, Sysfs};
@@ -89,7 +89,7 @@ impl Actuator for Masks {
         Abilities {
             entries: self.queues.len() as u32,
             single_moves: true,
-            order: Order::Bounded,
+            order: self.kind().order(),
             distributes: true,
             base_moves: false,
             receiver_spreads: true,

@@ -164,6 +164,7 @@ impl Port {
     pub(super) fn look(&mut self, before: &Reading, after: &Reading, losses: &Losses, now: Duration) -> Told {
         let seen = self.observe(before, after, losses);
         let mut told = Told::new();
+        told.extend(self.actuator.said().map(Happened::Said));
         if self.config.abilities.entries == 0 {
             return told;
         }
@@ -241,6 +242,7 @@ impl Port {
             total.processing += processing;
             total.other += other;
             let (lost, squeezed) = losses.of(cpu);
+            let lost = lost + self.actuator.lost(cpu);
             // A CPU without a moment's rest, on which packets were handled, never found its queue empty.
             let standing_queue = busy >= over.mul_f64(0.99) && distributing + processing > over.mul_f64(0.05);
             cpus.push(CpuSeen { number: cpu, distributing, processing, other, lost, squeezed, standing_queue });

@@ -58,7 +58,7 @@ impl Rule {
     pub fn of(name: Pattern) -> Self {
         Self {
             name,
-            actuators: Kind::ALL.to_vec(),
+            actuators: Kind::PREFERRED.to_vec(),
             settings: rig_spread::Settings::default(),
             tuning: Tuning::default(),
         }
@@ -183,7 +183,7 @@ impl Settings {
 /// `auto`, one kind, or several by preference.
 fn actuators(said: &OneOrSeveral) -> Result<Vec<Kind>, String> {
     match said {
-        OneOrSeveral::One(word) if word == "auto" => Ok(Kind::ALL.to_vec()),
+        OneOrSeveral::One(word) if word == "auto" => Ok(Kind::PREFERRED.to_vec()),
         OneOrSeveral::One(word) => Ok(vec![word.parse()?]),
         OneOrSeveral::Several(words) if words.is_empty() => Err("a list of no actuators: say \"auto\"".to_owned()),
         OneOrSeveral::Several(words) => words.iter().map(|word| word.parse()).collect(),

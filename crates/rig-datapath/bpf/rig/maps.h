@@ -252,15 +252,6 @@ struct {
 	__type(value, struct telling);
 } tellings SEC(".maps");
 
-/* Where the rest of a packet is summed up, a chunk at a time. */
-#define CHUNK 512
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u8[CHUNK]);
-} scratch SEC(".maps");
-
 #include "dry.h"
 
 static always_inline int drop(enum drop reason)

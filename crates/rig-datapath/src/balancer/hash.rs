@@ -1,4 +1,5 @@
-//! The hash that chooses a connection's places in the table and its worker: bpf/rig/hash.h in Rust.
+//! The hash that chooses a connection's places in the table and its worker: bpf/rig/hash.h and
+//! bpf/rig/multilinear.h in Rust.
 
 use std::net::SocketAddr;
 
@@ -21,7 +22,11 @@ impl Hasher {
         let [a, b] = [words(source), words(destination)];
         let ports = u64::from(port_of(destination.port())) << 16 | u64::from(port_of(source.port()));
         let last = u64::from(protocol.number()) << 32 | ports;
-        finish(self.sum([a[0], a[1], b[0], b[1], last]))
+        self.of_words([a[0], a[1], b[0], b[1], last])
+    }
+
+    pub(crate) fn of_words(&self, words: [u64; 5]) -> u64 {
+        finish(self.sum(words))
     }
 
     /// Each of the ten halves of these words goes into a product with a key of its own.

@@ -181,12 +181,12 @@ impl Layout {
 }
 
 /// CPUs that some maps have a value for each of.
-pub(super) fn possible_cpus() -> Result<usize, Error> {
+pub(crate) fn possible_cpus() -> Result<usize, Error> {
     num_possible_cpus().map_err(|source| Error::Map { map: "shards", operation: "count the CPUs of", source })
 }
 
 /// The standard library draws its hash keys from the kernel's random numbers.
-pub(super) fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }
