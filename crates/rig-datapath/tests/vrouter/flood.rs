@@ -1,7 +1,8 @@
 //! Frames to all of a network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rig_datapath::vrouter::model::{Model, Out};
 use rig_datapath::vrouter::{Action, Copied, Encapsulation, List, Policy, Reason, Side, Verdict};
@@ -54,7 +55,12 @@ fn reaches_all(lab: &Lab, to: IpAddr) {
     let mut buffer = [0; 2000];
     for (sender, from) in sockets.iter().enumerate() {
         for round in 0..3_u8 {
-            from.send_to(&[sender as u8, round], target(sender)).unwrap();
+            // A container that has just come up has to find out that its addresses are nobody else's.
+            let deadline = Instant::now() + PATIENCE;
+            while let Err(error) = from.send_to(&[sender as u8, round], target(sender)) {
+                assert!(Instant::now() < deadline, "{sender} to {to}: {error}");
+                thread::sleep(Duration::from_millis(20));
+            }
             for (number, socket) in sockets.iter().enumerate().filter(|(number, _)| *number != sender) {
                 let (length, _) = socket
                     .recv_from(&mut buffer)
