@@ -173,9 +173,9 @@ fn of_index(index: u32) -> io::Result<Vec<Napi>> {
     let all = Questions::open()?.dump(GET_NAPI, NAPI_INTERFACE, &index.to_ne_bytes(), wanted)?;
     let mut queues = Vec::new();
     for attributes in &all {
-        let [id, irq, thread] = attributes.each_ref().map(|value| {
-            value.as_ref().map(|value| netdev::number(value).map(u32::from_ne_bytes)).transpose()
-        });
+        let [id, irq, thread] = attributes
+            .each_ref()
+            .map(|value| value.as_ref().map(|value| netdev::number(value).map(u32::from_ne_bytes)).transpose());
         if let Some(id) = id? {
             queues.push(Napi { id, irq: irq?, thread: thread? });
         }

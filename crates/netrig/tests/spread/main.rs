@@ -60,7 +60,12 @@ fn an_interface_is_taken_shown_and_left_as_it_was() {
             // The kernel has them there.
             let kernels: Vec<String> = match kind {
                 "napi" => placed(lab, "in0").iter().map(ToString::to_string).collect(),
-                _ => lab.as_it_is("in0").2.iter().map(|mask| (mask.trim_start_matches('0').len() / 2).to_string()).collect(),
+                _ => lab
+                    .as_it_is("in0")
+                    .2
+                    .iter()
+                    .map(|mask| (mask.trim_start_matches('0').len() / 2).to_string())
+                    .collect(),
             };
             assert_eq!(kernels.len() as u32, QUEUES);
             if kind == "napi" {
@@ -76,7 +81,10 @@ fn an_interface_is_taken_shown_and_left_as_it_was() {
             assert!(shown.starts_with(&format!("in0: static-vrss, fixed, {QUEUES} entries by {kind}")), "{shown}");
             assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
             let (metrics, _) = lab.netrig(0, &["metrics"]);
-            assert!(metrics.contains("netrig_spread_entry_receive_processor{interface=\"in0\",entry=\"7\"}"), "{metrics}");
+            assert!(
+                metrics.contains("netrig_spread_entry_receive_processor{interface=\"in0\",entry=\"7\"}"),
+                "{metrics}"
+            );
             openmetrics_parser::openmetrics::parse_openmetrics(&metrics).unwrap();
             spreader.signal(Signal::TERM);
             spreader.ended(Some(0));
@@ -222,7 +230,10 @@ fn packets_stay_in_order_over_moves_of_threads() {
                         Ok((8, from)) => {
                             let sequence = u64::from_be_bytes(datagram[..8].try_into().unwrap());
                             let before = last.insert(from, sequence);
-                            assert!(before.is_none_or(|before| before < sequence), "{from}: {sequence} after {before:?}");
+                            assert!(
+                                before.is_none_or(|before| before < sequence),
+                                "{from}: {sequence} after {before:?}"
+                            );
                             count += 1;
                         }
                         Ok(_) => unreachable!("nobody else sends"),
