@@ -144,6 +144,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<OsString>,
     },
+    /// What receives packets, live: CPUs, interfaces, the spreader's entries, the balancer, the vRouter
+    ///
+    /// Without arguments, the spreader of this network namespace, or all its interfaces where none runs. docs/TOP.md describes
+    /// what is shown; ? on the screen tells the keys. Exit status: 0 done; 2 bad input, or no terminal and no --json; 3 what was
+    /// asked for does not run here; 4 it ended, or the kernel does not tell.
+    Top(netrig_top::command::TopArgs),
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
@@ -185,6 +191,7 @@ impl Cli {
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
             Command::Vrouter { arguments } => netrig_vrouter::command::execute(&arguments),
             Command::Spread { arguments } => netrig_spread::command::execute(&arguments),
+            Command::Top(args) => netrig_top::command::execute(&args),
             Command::Worker => command::worker(),
             Command::Host => command::host(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),

@@ -13,6 +13,7 @@ use rig_study::run::Build;
 pub fn schemas() -> Vec<(&'static str, Schema)> {
     let suite = [("suite.json", rig_study::suite::schema())];
     let services = [&netrig_lb::schemas()[..], &netrig_vrouter::schemas(), &netrig_spread::schemas()].concat();
+    let services = [services, netrig_top::schemas().to_vec()].concat();
     let all = [&suite[..], &rig_study::export::schemas(), &netrig_tools::schemas(), &services];
     all.concat()
 }
