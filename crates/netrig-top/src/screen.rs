@@ -42,7 +42,13 @@ pub fn show(source: Source, interval: Duration, count: Option<u64>) -> Result<Ex
     let look = Look::of_environment();
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
-    let caught = rig_sys::signal::on_stop_signal(move || told.store(true, Ordering::Relaxed));
+    let caught = rig_sys::signal::on_stop_signal(move || {
+        told.store(true, Ordering::Relaxed);
+        // Asking a terminal that has gone for keys does not come back (crossterm reads its end again and again).
+        std::thread::sleep(Duration::from_secs(1));
+        ratatui::restore();
+        std::process::exit(Exit::Stopped as i32);
+    });
     caught.context("catch signals").or_exit(Exit::Failed)?;
     let mut top = Top::new(source, interval, count, look, stop)?;
     if look.plain {
