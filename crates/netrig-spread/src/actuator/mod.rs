@@ -150,10 +150,15 @@ impl Device {
         (0..).take_while(is_there).count()
     }
 
+    /// Whether its link is up; a link that is switched off does not tell.
+    fn has_carrier(&self) -> bool {
+        self.sysfs.read(&self.name, "carrier").is_ok_and(|carrier| carrier == "1")
+    }
+
     /// Why there is nothing to move or to look at.
     fn without_queues(&self) -> String {
         let name = &self.name;
-        if self.sysfs.read(name, "carrier").map_or(true, |carrier| carrier != "1") {
+        if !self.has_carrier() {
             return format!("{name} has no receive queues while its link is down");
         }
         if self.is_veth() {
@@ -258,6 +263,10 @@ pub struct Lack {
 /// # Errors
 /// Why it cannot have it; it is left as it was.
 pub(crate) fn take(kind: Kind, device: &Device, receive: &Arc<Receive>, first: u32) -> Result<Box<dyn Actuator>, Lack> {
+    // Switching offloads of a link that is down and back again would be two changes of it, each a reason to try once more.
+    if !device.has_carrier() {
+        return Err(Lack { kind, why: device.without_queues() });
+    }
     let taken = match kind {
         Kind::Napi => Threads::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
         Kind::Rss => Table::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),

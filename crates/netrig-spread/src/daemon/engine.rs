@@ -343,7 +343,7 @@ impl Engine {
         });
         self.busy = busy.collect();
         // A link that goes down and up again has other queues, of which nothing tells in time.
-        if self.ports.values().any(|port| !port.actuator.is_intact()) || !self.waiting.is_empty() {
+        if self.ports.values().any(|port| !port.actuator.is_intact()) {
             self.find();
         }
     }
