@@ -315,7 +315,8 @@ impl Model {
             Some(to)
         };
         let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
-        if let Some(analyser) = way.mirror {
+        // Of what was cut the analyser has the whole.
+        if let Some(analyser) = way.mirror.filter(|_| piece.is_none()) {
             self.mirrored.push(Copy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
         }
         let sent = self.forward(frame, &p, number, &way, bridged.is_some())?;
