@@ -37,23 +37,26 @@ static long sweep_one(void *map, struct flow_key *key, struct flow *f, struct sw
 	struct flow_key k = {};
 	struct flow *other;
 	__u64 *count;
+	int is_pair;
 
 	if (age < s->shortest)
 		return 0;
 	reverse(&k, key);
 	k.at = f->reverse_at;
 	other = bpf_map_lookup_elem(&flows, &k);
+	/* One whose answers come from another interface by now has a direction of its own there. */
+	is_pair = other && other->reverse_at == key->at;
 	/* The direction that began it speaks for both; one that has lost it, for itself. */
-	if (!forward && other)
+	if (!forward && is_pair)
 		return 0;
-	if (other) {
+	if (other && is_pair) {
 		other_age = silent_for(s, other);
 		if (other_age < age)
 			age = other_age;
 	}
 	if (age < allowed(s, AT_PROTOCOL(key->at), f->tcp))
 		return 0;
-	if (other)
+	if (is_pair)
 		bpf_map_delete_elem(&flows, &k);
 	/* The key is that of the entry, which is another's when it is gone. */
 	k = *key;

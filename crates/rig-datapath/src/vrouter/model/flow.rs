@@ -446,14 +446,17 @@ impl Flows {
         for key in keys {
             let Some(flow) = self.all.get(&key) else { continue };
             let reverse = Key { interface: flow.reverse_interface, tuple: key.tuple.reversed() };
-            let other = self.all.get(&reverse);
+            // One whose answers come from another interface by now has a direction of its own there.
+            let other = self.all.get(&reverse).filter(|other| other.reverse_interface == key.interface);
             // The direction that began it speaks for both.
             if !flow.forward && other.is_some() {
                 continue;
             }
             let quiet = other.map_or(silent(flow), |other| silent(flow).min(silent(other)));
             if quiet >= timeout(timeouts, key.tuple.protocol, flow.tcp) {
-                self.all.remove(&reverse);
+                if other.is_some() {
+                    self.all.remove(&reverse);
+                }
                 self.all.remove(&key);
                 ended += 1;
             }
