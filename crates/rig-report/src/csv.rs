@@ -1,11 +1,11 @@
-//! One line for each table cell, each percentile of a distribution, each point of a line over time and each claim: the long
-//! form that every data tool reads without reshaping.
+//! One line for each table cell, each percentile of a distribution, each point of a line over time, each span and mark of a
+//! strip and each claim: the long form that every data tool reads without reshaping.
 
 use std::io;
 
 use rig_stats::sample::Bound;
 
-use super::document::{Axis, Block, Cell, Chart, Claim, Course, Document, Line, Lines, Percentiles, Table};
+use super::document::{Axis, Block, Cell, Chart, Claim, Course, Document, Line, Lines, Percentiles, Strips, Table};
 
 const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"];
 
@@ -21,6 +21,7 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
             ) => {
                 write_lines(&mut csv, title, (x, y), lines)?;
             }
+            Block::Figure(Chart::Strips(chart)) => write_strips(&mut csv, chart)?,
             Block::Claims { claims } => write_claims(&mut csv, claims)?,
             _ => {}
         }
@@ -92,6 +93,25 @@ fn write_lines(
         for (at, value) in &line.points {
             let (at, value) = (format!("{at:.6}"), value.to_string());
             csv.write_record([title, &line.label, &at, &value, "", "", &y.unit, "", &note]).map_err(into_io)?;
+        }
+    }
+    Ok(())
+}
+
+/// From when to when a row had a value stands where its limits would; of a mark, the moment is the value.
+fn write_strips(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Strips) -> io::Result<()> {
+    let note = format!("low to high: {}", chart.x);
+    for row in &chart.rows {
+        for span in chart.spans(row) {
+            let (from, to) = (format!("{:.6}", span.from), format!("{:.6}", span.to));
+            let value = &chart.values[span.value];
+            csv.write_record([&chart.title, &row.label, &chart.of, value, &from, &to, "", "", &note])
+                .map_err(into_io)?;
+        }
+        for mark in row.marks() {
+            let at = format!("{mark:.6}");
+            let record = [&chart.title, &row.label, "mark", &at, "", "", &chart.x.unit, "", &chart.x.quantity];
+            csv.write_record(record).map_err(into_io)?;
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! What a report says, without how it looks: plain values that every writer understands.
 
+mod strips;
+
 use std::fmt;
 
 use rig_stats::histogram::Histogram;
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use rig_study::claim::Verdict;
 use rig_study::record::Profile;
 pub use rig_study::view::Claim;
+pub use strips::{StripRow, StripSpan, Strips};
 
 /// A whole report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -350,6 +353,7 @@ pub enum Chart {
     Course(Course),
     Percentiles(Percentiles),
     Scaling(Scaling),
+    Strips(Strips),
 }
 
 impl Chart {
@@ -361,6 +365,7 @@ impl Chart {
             Self::Course(c) => &c.title,
             Self::Percentiles(c) => &c.title,
             Self::Scaling(c) => &c.title,
+            Self::Strips(c) => &c.title,
         }
     }
 }

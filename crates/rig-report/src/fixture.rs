@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::document::{
     Axis, BarGroup, Bars, Block, Cell, Chart, Claim, Column, Distribution, Document, Interval, Label, Line, Lines,
-    Mark, Number, Percentiles, Row, Stacked, StackedRow, Table, Verdict,
+    Mark, Number, Percentiles, Row, Stacked, StackedRow, Stretch, StripRow, StripSpan, Strips, Table, Verdict,
 };
 
 /// A document with every kind of block, and names that would break a careless writer.
@@ -81,6 +81,7 @@ pub fn document() -> Document {
         Block::Figure(Chart::Stacked(stacked())),
         Block::Figure(Chart::Lines(lines())),
         Block::Figure(Chart::Percentiles(percentiles())),
+        Block::Figure(Chart::Strips(strips())),
     ];
     Document {
         title: "What <each> layer & its |cost|".to_owned(),
@@ -172,5 +173,29 @@ fn percentiles() -> Percentiles {
         title: "Latency of <all> transactions".to_owned(),
         value: Axis::new("Latency", "µs"),
         lines: vec![line("none", 11, 300), line("etun & routing", 24, 4100)],
+    }
+}
+
+/// With spans that are none: reversed, before 0, of a value that is not there.
+pub fn strips() -> Strips {
+    let row = |label: &str, spans: &[(f64, f64, usize)], marks: &[f64]| StripRow {
+        label: label.to_owned(),
+        spans: spans.iter().map(|&(from, to, value)| StripSpan { from, to, value }).collect(),
+        marks: marks.to_vec(),
+    };
+    let phase = |label: &str, from, to| Stretch { label: label.to_owned(), from, to };
+    let often = [0.0, 1.25, 2.5, 3.75, 5.0, 6.25, 7.5, 8.75].map(|from| (from, from + 1.25, from as usize % 3));
+    Strips {
+        title: "CPU of <each> entry".to_owned(),
+        x: Axis::new("Time", "s"),
+        of: "CPU".to_owned(),
+        values: ["0", "1", "<b>2</b> | `a`"].map(str::to_owned).into(),
+        rows: vec![
+            row("entry 0", &[(0.0, 4.0, 0), (4.0, 10.0, 1)], &[4.0]),
+            row("entry <1> & | co", &[(0.0, 2.5, 2), (6.0, 10.0, 0)], &[2.5, 6.0]),
+            row("容器 と ネットワーク", &often, &often.map(|span| span.0)[1..]),
+            row("nothing", &[(9.0, 3.0, 0), (-2.0, 1.0, 1), (0.0, 10.0, 3)], &[-1.0]),
+        ],
+        phases: vec![phase("steady <b>", 0.0, 6.0), phase("burst", 6.0, 10.0)],
     }
 }

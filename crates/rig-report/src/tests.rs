@@ -4,6 +4,7 @@ use rig_study::fixture as views;
 use serde_json::Value;
 use textwrap::core::display_width;
 
+use super::document::{Axis, Block, Chart, StripRow, StripSpan, Strips};
 use super::*;
 
 fn written(document: &Document, format: Format, options: Options) -> String {
@@ -139,12 +140,12 @@ fn every_figure_is_in_every_format() {
 fn html_charts_are_drawn_for_everybody() {
     let html = plain(&fixture::document(), Format::Html);
     let drawings: Vec<&str> = html.split("<svg ").skip(1).map(|s| s.split("</svg>").next().unwrap()).collect();
-    assert_eq!(drawings.len(), 8);
+    assert_eq!(drawings.len(), 10);
     for drawing in drawings {
         assert!(drawing.contains("role=\"img\""));
         assert!(drawing.contains("<title id="));
         assert!(drawing.contains("<desc id="));
-        assert!(drawing.contains("var(--s0)") || drawing.contains("var(--p0)"));
+        assert!(["var(--s0)", "var(--p0)", "var(--v0)"].iter().any(|colour| drawing.contains(colour)));
         assert!(!drawing.contains("=\"#"), "a colour that does not follow the page");
     }
 }
@@ -314,15 +315,112 @@ fn an_empty_document_is_written_by_all() {
     }
 }
 
-/// Figures that charts cannot scale: no value, only zeros.
+/// The lines of the chart on a terminal of 80 columns.
+fn strips_as_text(chart: &Strips) -> Vec<String> {
+    let document = Document {
+        blocks: vec![Block::Figure(Chart::Strips(chart.clone()))],
+        title: "a".into(),
+        ..Document::default()
+    };
+    plain(&document, Format::Terminal).lines().skip(3).map(str::to_owned).collect()
+}
+
+/// Labels of 18 columns leave 60 for the time.
+fn strips_of(values: impl IntoIterator<Item = String>, spans: &[(f64, f64, usize)]) -> Strips {
+    let spans = spans.iter().map(|&(from, to, value)| StripSpan { from, to, value }).collect();
+    Strips {
+        rows: vec![StripRow { label: "a".repeat(18), spans, marks: Vec::new() }],
+        values: values.into_iter().collect(),
+        phases: Vec::new(),
+        ..fixture::strips()
+    }
+}
+
+#[test]
+fn strips_on_a_terminal_have_values_where_they_were() {
+    let cpus = || (0..3).map(|cpu| cpu.to_string());
+    // The second begins in the middle of a column and so has it, as there is nothing else; of the last two the longer has it.
+    let spans = [(0.0, 10.0, 0), (20.5, 30.0, 1), (40.0, 50.4, 2), (50.4, 60.0, 1)];
+    let lines = strips_as_text(&strips_of(cpus(), &spans));
+    let [zero, one, two, ones, none] =
+        [("0", 10), ("1", 10), ("2", 10), ("1", 10), (".", 10)].map(|(sign, count)| sign.repeat(count));
+    assert_eq!(lines[0], format!("{}  {zero}{none}{one}{none}{two}{ones}", "a".repeat(18)));
+    assert_eq!(lines[1].trim_start(), format!("0{}Time (s){}60.0", " ".repeat(23), " ".repeat(24)));
+    assert_eq!(lines[2..], ["  0 CPU 0  1 CPU 1  2 CPU 2"]);
+}
+
+#[test]
+fn strips_on_a_terminal_have_a_sign_for_each_of_64_values() {
+    let each: Vec<(f64, f64, usize)> = (0..60).map(|i| (i as f64, i as f64 + 1.0, i + 4)).collect();
+    let lines = strips_as_text(&strips_of((0..64).map(|cpu| cpu.to_string()), &each));
+    let signs = lines[0].split_whitespace().last().unwrap();
+    assert!(signs.starts_with("456789abc") && signs.ends_with("XYZ@#"), "{signs}");
+    assert_eq!(signs.chars().collect::<std::collections::BTreeSet<_>>().len(), 60);
+    let legend = lines[2..].join("");
+    for name in ["4 CPU 4 ", "a CPU 10 ", "Z CPU 61 ", "# CPU 63"] {
+        assert!(legend.contains(name), "{name}: {legend}");
+    }
+}
+
+/// CPUs 4 and 12 are 4 and c, whatever their places; what has no sign is told to have none.
+#[test]
+fn strips_on_a_terminal_show_numbers_of_names() {
+    let halves = [(0.0, 30.0, 0), (30.0, 60.0, 1)];
+    let lines = strips_as_text(&strips_of(["CPU 4", "CPU 12"].map(str::to_owned), &halves));
+    assert!(lines[0].ends_with(&["4".repeat(30), "c".repeat(30)].concat()), "{}", lines[0]);
+    assert_eq!(lines[2], "  4 CPU 4  c CPU 12");
+    let lines = strips_as_text(&strips_of((0..70).map(|cpu| format!("{cpu}.")), &[(0.0, 60.0, 66)]));
+    assert!(lines[0].ends_with(&"+".repeat(60)), "{}", lines[0]);
+    assert!(lines[2..].join("").ends_with("# CPU 63.  + others"), "{lines:?}");
+}
+
+#[test]
+fn csv_has_spans_and_marks() {
+    let text = plain(&fixture::document(), Format::Csv);
+    let rows: Vec<::csv::StringRecord> =
+        ::csv::Reader::from_reader(text.as_bytes()).records().collect::<Result<_, _>>().unwrap();
+    let of = |label: &str| -> Vec<Vec<String>> {
+        let own = rows.iter().filter(|row| &row[0] == "CPU of <each> entry" && &row[1] == label);
+        own.map(|row| row.iter().skip(2).take(5).map(str::to_owned).collect()).collect()
+    };
+    let expected = [
+        ["CPU", "<b>2</b> | `a`", "0.000000", "2.500000", ""],
+        ["CPU", "0", "6.000000", "10.000000", ""],
+        ["mark", "2.500000", "", "", "s"],
+        ["mark", "6.000000", "", "", "s"],
+    ];
+    assert_eq!(of("entry <1> & | co"), expected);
+    assert_eq!(of("nothing"), Vec::<Vec<String>>::new());
+}
+
+/// Figures that charts cannot scale: no value, only zeros, no time.
 #[test]
 fn charts_without_values_are_drawn() {
-    use document::{Axis, Bars, Block, Chart, Lines, Stacked};
+    use document::{Bars, Lines, Stacked};
     let axis = || Axis::new("Throughput", "Mbit/s");
     let bars = Bars { title: "bars".into(), axis: axis(), series: vec![], groups: vec![], reference: None };
     let stacked = Stacked { title: "stacked".into(), axis: axis(), limit: 100.0, parts: vec![], rows: vec![] };
     let lines = Lines { title: "lines".into(), x: axis(), y: axis(), lines: vec![] };
-    let blocks = vec![Chart::Bars(bars), Chart::Stacked(stacked), Chart::Lines(lines)];
+    let strips = |values: &[&str], rows| Strips {
+        title: "strips".into(),
+        x: axis(),
+        of: String::new(),
+        values: values.iter().map(|&name| name.to_owned()).collect(),
+        rows,
+        phases: vec![],
+    };
+    let never = [(f64::NAN, 1.0), (0.0, f64::INFINITY), (2.0, 1.0)].map(|(from, to)| StripSpan { from, to, value: 0 });
+    let never = StripRow { label: String::new(), spans: never.into(), marks: vec![f64::NAN, 0.0] };
+    let brief = StripSpan { from: 0.0, to: f64::MIN_POSITIVE, value: 0 };
+    let brief = StripRow { label: "brief".into(), spans: vec![brief], marks: vec![] };
+    let blocks = vec![
+        Chart::Bars(bars),
+        Chart::Stacked(stacked),
+        Chart::Lines(lines),
+        Chart::Strips(strips(&[], vec![])),
+        Chart::Strips(strips(&["0"], vec![never])),
+        Chart::Strips(strips(&[""], vec![brief])),
+    ];
     let document = Document { blocks: blocks.into_iter().map(Block::Figure).collect(), ..Document::default() };
     for format in Format::value_variants() {
         plain(&document, *format);

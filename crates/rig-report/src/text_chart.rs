@@ -1,8 +1,12 @@
 //! Charts made of characters, for terminals and Markdown.
 
+use std::collections::BTreeMap;
+
 use textwrap::core::display_width;
 
-use super::document::{Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked};
+use super::document::{
+    Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked, Stretch, StripSpan, Strips,
+};
 use super::paint::{Colour, Paint};
 use super::text::{MISSING, clean_line, pad, pad_left, shorten, significant};
 
@@ -19,6 +23,9 @@ const PARTS: [(char, Colour); 6] = [
     ('#', Colour::Red),
     ('·', Colour::Cyan),
 ];
+/// Signs of values by their numbers; all beyond share [`OTHER`].
+const VALUES: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ@#";
+const OTHER: char = '+';
 
 /// The chart without its title, in lines of at most `width` columns.
 pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
@@ -29,6 +36,7 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
         Chart::Course(course) => render_course(course, width, paint),
         Chart::Percentiles(percentiles) => render_percentiles(percentiles, width, paint),
         Chart::Scaling(scaling) => render_scaling(scaling, width, paint),
+        Chart::Strips(strips) => render_strips(strips, width, paint),
     }
 }
 
@@ -119,25 +127,26 @@ fn render_stacked(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
         line.push_str(&paint.dim(&"╶".repeat(room - filled)));
         out.push(format!("{}  {line}  {:>6}", pad(&shorten(label, label_width), label_width), row.figure));
     }
-    out.extend(legend(chart, width, paint));
+    let parts = chart.parts.iter().zip(PARTS.iter().cycle());
+    out.extend(legend(parts.map(|(part, (sign, colour))| (*sign, *colour, part.clone())), width, paint));
     out
 }
 
-/// The parts' names behind their signs, as many on a line as fit.
-fn legend(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
+/// Names behind their signs, as many on a line as fit.
+fn legend(names: impl Iterator<Item = (char, Colour, String)>, width: usize, paint: Paint) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut used = width;
-    for (part, (sign, colour)) in chart.parts.iter().zip(PARTS.iter().cycle()) {
-        let part = shorten(&clean_line(part), width.saturating_sub(4));
-        let needed = display_width(&part) + 4;
+    for (sign, colour, name) in names {
+        let name = shorten(&clean_line(&name), width.saturating_sub(4));
+        let needed = display_width(&name) + 4;
         if used + needed > width {
             lines.push(String::new());
             used = 0;
         }
         used += needed;
-        let sign = paint.colour(*colour, &sign.to_string());
+        let sign = paint.colour(colour, &sign.to_string());
         if let Some(line) = lines.last_mut() {
-            line.push_str(&format!("  {sign} {part}"));
+            line.push_str(&format!("  {sign} {name}"));
         }
     }
     lines
@@ -190,13 +199,7 @@ fn render_course(chart: &Course, width: usize, paint: Paint) -> Vec<String> {
         _ if all.high > 0.0 => value / all.high,
         _ => 0.0,
     };
-    let mut names = String::new();
-    for phase in &chart.phases {
-        let (from, to) = (column(phase.from), column(phase.to));
-        names.extend(std::iter::repeat_n(' ', from.saturating_sub(names.chars().count())));
-        // A name ends before the next one begins.
-        names.push_str(&shorten(&clean_line(&phase.label), to.saturating_sub(from + 1)));
-    }
+    let names = phase_names(chart.phases.iter(), column);
     let mut out = vec![paint.dim(format!("{}  {names}", pad("", label_width)).trim_end())];
     for (i, line) in chart.lines.iter().enumerate() {
         let values: Vec<f64> = line.points.iter().map(|point| point.1).filter(|v| v.is_finite()).collect();
@@ -218,6 +221,78 @@ fn render_course(chart: &Course, width: usize, paint: Paint) -> Vec<String> {
         ));
     }
     out
+}
+
+/// The phases' names, each where its phase begins.
+fn phase_names<'a>(phases: impl Iterator<Item = &'a Stretch>, column: impl Fn(f64) -> usize) -> String {
+    let mut names = String::new();
+    for phase in phases {
+        names = pad(&names, column(phase.from));
+        // A name ends before the next one begins.
+        let room = column(phase.to).saturating_sub(display_width(&names) + 1);
+        names.push_str(&shorten(&clean_line(&phase.label), room));
+    }
+    names
+}
+
+/// Each row as the signs of the values that it had, under the names of the phases and over the time.
+fn render_strips(chart: &Strips, width: usize, paint: Paint) -> Vec<String> {
+    let Some(end) = chart.end() else { return Vec::new() };
+    let label_width = label_width(chart.rows.iter().map(|row| row.label.as_str()), width);
+    let room = width.saturating_sub(label_width + 2).clamp(4, 80);
+    let line =
+        |label: &str, rest: &str| format!("{}  {rest}", pad(&shorten(&clean_line(label), label_width), label_width));
+    let mut out = Vec::new();
+    let names = phase_names(chart.phases(), |at| ((at / end * room as f64).round() as usize).min(room));
+    if !names.is_empty() {
+        out.push(paint.dim(line("", &names).trim_end()));
+    }
+    let signs = value_signs(chart);
+    let colour = |value: usize| if signs[value] == OTHER { Colour::Cyan } else { SERIES[value % SERIES.len()] };
+    for row in &chart.rows {
+        let spans = chart.spans(row);
+        let moment = |column: usize| column as f64 / room as f64 * end;
+        let values: Vec<Option<usize>> = (0..room).map(|at| longest(&spans, moment(at), moment(at + 1))).collect();
+        let runs = values.chunk_by(|a, b| a == b).map(|run| match run[0] {
+            Some(value) => paint.colour(colour(value), &signs[value].to_string().repeat(run.len())),
+            None => paint.dim(&".".repeat(run.len())),
+        });
+        out.push(line(&row.label, &runs.collect::<String>()));
+    }
+    let scale = scale(&clean_line(&chart.x.to_string()), &significant(end), room);
+    out.push(paint.dim(&line("", &shorten(&scale, room))));
+    let named = signs.iter().enumerate().filter(|(_, sign)| **sign != OTHER);
+    let others = signs.contains(&OTHER).then(|| (OTHER, Colour::Cyan, "others".to_owned()));
+    out.extend(legend(named.map(|(i, sign)| (*sign, colour(i), chart.name(i))).chain(others), width, paint));
+    out
+}
+
+/// A sign for each value: its number, in the name or else its place, as a digit or, beyond 9, as a letter.
+fn value_signs(chart: &Strips) -> Vec<char> {
+    let numbers = chart.numbers().filter(|numbers| numbers.iter().all(|number| *number < VALUES.len()));
+    let numbers = numbers.unwrap_or_else(|| (0..chart.values.len()).collect());
+    numbers.into_iter().map(|number| VALUES.get(number).map_or(OTHER, |sign| char::from(*sign))).collect()
+}
+
+/// The value that there was for most of the time between `from` and `to`.
+fn longest(spans: &[StripSpan], from: f64, to: f64) -> Option<usize> {
+    let mut times: BTreeMap<usize, f64> = BTreeMap::new();
+    for span in spans {
+        let time = span.to.min(to) - span.from.max(from);
+        // Less is where the computation of `from` and `to` is rounded.
+        if time > (to - from) * 1e-6 {
+            *times.entry(span.value).or_default() += time;
+        }
+    }
+    times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(value, _)| value)
+}
+
+/// An axis of `room` columns from 0 to `end`, with its name where there is room.
+fn scale(name: &str, end: &str, room: usize) -> String {
+    let between = room.saturating_sub(1 + display_width(end));
+    let name = if display_width(name) + 2 <= between { name } else { "" };
+    let before = (between - display_width(name)) / 2;
+    format!("0{}{end}", pad(&format!("{}{name}", " ".repeat(before)), between))
 }
 
 /// Columns that are left to labels, however narrow the line is.

@@ -6,7 +6,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::percentiles::ticks as round_magnitudes;
 use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, fit, stroke, style, text_width};
-use crate::document::Course;
+use crate::document::{Course, Stretch};
 use crate::text::clean_line;
 use crate::text_chart::decimals_for;
 
@@ -62,7 +62,7 @@ impl Scale {
 }
 
 /// About five multiples of 1, 2 or 5 times a power of ten, from 0 to `high`.
-fn round_steps(high: f64) -> Vec<f64> {
+pub(super) fn round_steps(high: f64) -> Vec<f64> {
     let power = 10f64.powf((high / 5.0).log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| high / step <= 5.5);
     let step = step.unwrap_or(high);
@@ -90,26 +90,60 @@ pub(super) fn draw(chart: &Course, shape: Shape, area: &Area) -> Drawn {
         area.draw(&PathElement::new([(left.0, y), (right.0, y)], stroke(Role::Grid, 1)))?;
         area.draw(&Text::new(scale.name(tick), (left.0 - 6, y), small(HPos::Right, VPos::Center)))?;
     }
-    let decimals = if end >= 8.0 { 0 } else { 1 };
-    for tick in round_steps(end) {
-        let x = built.backend_coord(&(tick, scale.low)).0;
-        area.draw(&Text::new(format!("{tick:.decimals$}"), (x, left.1 + 5), small(HPos::Center, VPos::Top)))?;
-    }
-    for phase in &chart.phases {
-        let [from, to] = [phase.from, phase.to].map(|at| built.backend_coord(&(at, scale.low)).0);
-        area.draw(&PathElement::new([(from, PHASES), (from, left.1)], stroke(Role::Mark, 1)))?;
-        let name = fit(&clean_line(&phase.label), SMALL, to - from - 6);
-        area.draw(&Text::new(name, (from + 4, PHASES + 2), style(SMALL, Role::Ink, HPos::Left, VPos::Top)))?;
-    }
+    draw_time(area, |at| built.backend_coord(&(at, scale.low)), end, chart.phases.iter(), PHASES)?;
     draw_names(area, (left, right), &chart.x.to_string(), &chart.y.to_string())?;
     let place = |point: &(f64, f64)| (point.0, scale.place(point.1));
     let lines = chart.lines.iter().map(|line| (line.label.as_str(), line.points.iter().map(place).collect()));
     draw_named_lines(area, &mut built, right.0, lines, labels)
 }
 
+/// Draws figures under the horizontal axis, where `place` has the moments from 0 to `end`, and the phases, whose names stand at
+/// `top`.
+pub(super) fn draw_time<'a>(
+    area: &Area,
+    place: impl Fn(f64) -> (i32, i32),
+    end: f64,
+    phases: impl Iterator<Item = &'a Stretch>,
+    top: i32,
+) -> Drawn {
+    let decimals = decimals_of_steps(end);
+    for tick in round_steps(end) {
+        let (x, y) = place(tick);
+        let small = style(SMALL, Role::Muted, HPos::Center, VPos::Top);
+        area.draw(&Text::new(format!("{tick:.decimals$}"), (x, y + 5), small))?;
+    }
+    for phase in phases {
+        let ((from, bottom), (to, _)) = (place(phase.from), place(phase.to));
+        area.draw(&PathElement::new([(from, top), (from, bottom)], stroke(Role::Mark, 1)))?;
+        let name = fit(&clean_line(&phase.label), SMALL, to - from - 6);
+        area.draw(&Text::new(name, (from + 4, top + 2), style(SMALL, Role::Ink, HPos::Left, VPos::Top)))?;
+    }
+    Ok(())
+}
+
+/// Digits after the point that tell the [`round_steps`] to `end` apart.
+fn decimals_of_steps(end: f64) -> usize {
+    match end {
+        end if end >= 8.0 => 0,
+        end if end >= 1.0 => 1,
+        end => (1.0 - end.log10().floor()).min(12.0) as usize,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_of_steps_differ() {
+        for end in [0.003, 0.011, 0.05, 0.1, 0.3, 0.7, 1.0, 1.9, 5.0, 8.0, 60.0] {
+            let decimals = decimals_of_steps(end);
+            let figures: Vec<f64> =
+                round_steps(end).iter().map(|tick| format!("{tick:.decimals$}").parse().unwrap()).collect();
+            let differ = round_steps(end).iter().zip(figures).all(|(tick, figure)| (tick - figure).abs() < end * 1e-9);
+            assert!(differ, "{end} with {decimals} digits");
+        }
+    }
 
     #[test]
     fn steps_are_round_and_few() {

@@ -7,6 +7,7 @@ mod course;
 mod parse;
 mod percentiles;
 mod scaling;
+mod strips;
 mod svg;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
@@ -169,7 +170,7 @@ impl Page {
                 @if !legend.is_empty() {
                     ul.legend {
                         @for (role, name) in &legend {
-                            @let kind = if *role == Role::Mark { "mark" } else { "swatch" };
+                            @let kind = if matches!(role, Role::Mark | Role::Ink) { "mark" } else { "swatch" };
                             li { span class=(kind) style={ "background:var(" (role.variable()) ")" } {} (Text(name)) }
                         }
                     }
@@ -328,6 +329,11 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
         Chart::Percentiles(percentiles) => {
             percentiles.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
+        Chart::Strips(strips) => {
+            let is_marked = strips.rows.iter().any(|row| row.marks().next().is_some());
+            let values = (0..strips.values.len()).map(|value| (Role::Value(value), clean_line(&strips.name(value))));
+            values.chain(is_marked.then(|| (Role::Ink, "marked moment".to_owned()))).collect()
+        }
     }
 }
 
@@ -373,6 +379,7 @@ fn describe(chart: &Chart) -> String {
             let marks = line.marks.iter().filter_map(|m| Some(format!("{m} {}", text::significant(m.value?))));
             write!(words, "{}, {} values: {}. ", line.label, line.count, marks.collect::<Vec<_>>().join(", "))
         }),
+        Chart::Strips(strips) => write!(words, "{}", strips::words(strips)),
     };
     debug_assert!(result.is_ok(), "writing to a string");
     let axis = match chart {
@@ -381,6 +388,7 @@ fn describe(chart: &Chart) -> String {
         Chart::Lines(Lines { y, .. }) | Chart::Course(Course { y, .. }) => with_unit(&y.quantity, Some(&y.unit)),
         Chart::Percentiles(c) => c.value.to_string(),
         Chart::Scaling(c) => c.y.to_string(),
+        Chart::Strips(c) => format!("{} over {}", c.of, c.x),
     };
     clean_line(&format!("{axis}. {words}"))
 }

@@ -12,7 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
 use textwrap::core::display_width;
 
-use super::{course, percentiles, scaling};
+use super::{course, percentiles, scaling, strips};
 use crate::document::{Bars, Chart, Label, Lines, Number, Stacked};
 use crate::text::{clean_line, shorten};
 use crate::text_chart::decimals_for;
@@ -50,11 +50,16 @@ pub enum Role {
     Series(usize),
     /// A part of a stack.
     Part(usize),
+    /// A value of a strip.
+    Value(usize),
+    /// Words on any of the values' colours.
+    OnValue,
 }
 
-/// Numbers of series' and parts' colours in the style sheet; they repeat after that.
+/// Numbers of series', parts' and values' colours in the style sheet; they repeat after that.
 const SERIES: usize = 8;
 const PARTS: usize = 6;
+pub(super) const VALUES: usize = 8;
 
 impl Role {
     pub(super) fn colour(self) -> RGBColor {
@@ -65,6 +70,8 @@ impl Role {
             Self::Mark => RGBColor(1, 0, 3),
             Self::Series(i) => RGBColor(1, 1, (i % SERIES) as u8),
             Self::Part(i) => RGBColor(1, 2, (i % PARTS) as u8),
+            Self::Value(i) => RGBColor(1, 3, (i % VALUES) as u8),
+            Self::OnValue => RGBColor(1, 0, 4),
         }
     }
 
@@ -77,6 +84,8 @@ impl Role {
             Self::Mark => "--mark".to_owned(),
             Self::Series(i) => format!("--s{}", i % SERIES),
             Self::Part(i) => format!("--p{}", i % PARTS),
+            Self::Value(i) => format!("--v{}", i % VALUES),
+            Self::OnValue => "--on-value".to_owned(),
         }
     }
 }
@@ -105,6 +114,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
         Chart::Course(_) => course::height(shape),
         Chart::Percentiles(_) => percentiles::height(shape),
         Chart::Scaling(_) => scaling::height(shape),
+        Chart::Strips(chart) => strips::height(chart, shape),
     };
     let mut svg = String::new();
     {
@@ -116,14 +126,16 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Chart::Course(chart) => course::draw(chart, shape, &area),
             Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
             Chart::Scaling(chart) => scaling::draw(chart, shape, &area),
+            Chart::Strips(chart) => strips::draw(chart, shape, &area),
         }
         .map_err(|error| io::Error::other(format!("chart `{}`: {error}", chart.title())))?;
         area.present().map_err(io::Error::other)?;
     }
     let elements = svg.split_once('>').map_or("", |(_, rest)| rest);
     let mut elements = elements.trim_end().trim_end_matches("</svg>").to_owned();
-    let fixed = [Role::Ink, Role::Muted, Role::Grid, Role::Mark];
-    for role in fixed.into_iter().chain((0..SERIES).map(Role::Series)).chain((0..PARTS).map(Role::Part)) {
+    let fixed = [Role::Ink, Role::Muted, Role::Grid, Role::Mark, Role::OnValue];
+    let numbered = (0..SERIES).map(Role::Series).chain((0..PARTS).map(Role::Part)).chain((0..VALUES).map(Role::Value));
+    for role in fixed.into_iter().chain(numbered) {
         let RGBColor(r, g, b) = role.colour();
         elements = elements.replace(&format!("\"#{r:02X}{g:02X}{b:02X}\""), &format!("\"var({})\"", role.variable()));
     }
@@ -135,7 +147,7 @@ pub(super) const SMALL: i32 = 12;
 const BAR: i32 = 16;
 pub(super) const AXIS: u32 = 40;
 /// Room for the label above a bar in the narrow shape.
-const LABEL_LINE: i32 = 18;
+pub(super) const LABEL_LINE: i32 = 18;
 
 /// Text style of `px` pixels. Plotters' SVG backend divides sizes by 1.24.
 pub(super) fn style(px: i32, role: Role, h: HPos, v: VPos) -> TextStyle<'static> {
