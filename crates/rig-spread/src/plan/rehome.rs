@@ -32,7 +32,9 @@ impl Look<'_> {
         let node = self.places[0].node;
         let quiet = |at: &usize| {
             let place = &self.places[*at];
-            !place.avoided && place.node == node && place.other_slow < other / QUIETER
+            // What has begun everywhere at once is no reason to go elsewhere: seconds alone would not show it yet.
+            let there = place.other.max(place.other_slow);
+            !place.avoided && place.node == node && there < other / QUIETER
         };
         // One without entries, so that the new base is not full from its first moment on.
         let unused = |at: &usize| self.places[*at].alive == 0;

@@ -368,6 +368,19 @@ fn a_noisy_neighbour_drives_the_base_away_where_it_can_move() {
 }
 
 #[test]
+fn work_that_begins_everywhere_at_once_leaves_the_base_where_it_is() {
+    let mut bed = Bed::new(2);
+    bed.all(0.6);
+    bed.run(10.0);
+    bed.forget();
+    bed.all(2.0);
+    bed.other.extend([(0, 0.5), (1, 0.5)]);
+    let base = bed.state.base;
+    bed.run(10.0);
+    assert_eq!(bed.state.base, base, "{:?}", bed.moves);
+}
+
+#[test]
 fn the_fewest_and_the_most_queue_pairs_are_kept() {
     let settings = Settings { min_queue_pairs: 3, max_queue_pairs: 5, ..Settings::default() };
     let mut bed = Bed::on(Machine::uniform(16), settings, ABLE);
