@@ -1,5 +1,6 @@
 //! `netrig spread simulate`: the policy on machines that are not there, beside rules of other programs, and on recorded traces.
 
+mod guide;
 mod plot;
 
 use std::fs::File;
@@ -7,7 +8,7 @@ use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use clap::Args;
+use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::mistakes::closest;
 use rig_cli::streams::{note, print, print_on};
@@ -16,7 +17,10 @@ use rig_spread::trace::replay;
 
 /// What it is asked for.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Simulate {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Scenarios, e.g. S2 S9; --list names them [default: all]
     scenarios: Vec<String>,
     /// Name the scenarios and rules that there are
@@ -39,12 +43,24 @@ pub(crate) struct Simulate {
     replay: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The guide's activities on machines of 2 to 64 CPUs, with costs that were measured or the guide's
+    ///
+    /// Static spread at low and full load; dynamic: coalescing at low load, a second load, idle, bursts from parked and from
+    /// coalesced. Loads are as large, for the costs, as the guide's are for its machine.
+    Guide(guide::Guide),
+}
+
 fn rule(text: &str) -> Result<Rule, String> {
     let found = Rule::ALL.into_iter().find(|rule| rule.name() == text);
     found.ok_or_else(|| format!("'{text}' is no rule: one of {}", Rule::ALL.map(Rule::name).join(", ")))
 }
 
 pub(crate) fn execute(asked: Simulate) -> Result<Exit, Failure> {
+    if let Some(What::Guide(asked)) = &asked.what {
+        return guide::execute(asked);
+    }
     if let Some(trace) = &asked.replay {
         return replayed(trace, asked.json);
     }
@@ -89,6 +105,10 @@ fn chosen(there: Vec<Scenario>, named: &[String]) -> Result<Vec<Scenario>, Failu
     for name in named {
         if !there.iter().any(|one| one.name.eq_ignore_ascii_case(name)) {
             let names: Vec<&str> = there.iter().map(|one| one.name.as_str()).collect();
+            if name == "guide" {
+                let error = anyhow!("what `guide` is asked for goes after it: netrig spread simulate guide --cpus 2,8");
+                return Err(Failure::new(Exit::BadInput, error));
+            }
             let hint = closest(&name.to_uppercase(), names.iter().copied())
                 .map_or_else(|| "--list names them".to_owned(), |name| format!("did you mean {name}?"));
             return Err(Failure::new(Exit::BadInput, anyhow!("there is no scenario '{name}': {hint}")));

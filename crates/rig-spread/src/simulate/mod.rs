@@ -6,6 +6,7 @@
 //!
 //! Every random number comes from a seed that is part of the scenario, so that a run can be had again.
 
+pub mod guide;
 mod hash;
 pub mod oracle;
 pub mod report;
@@ -18,5 +19,5 @@ mod world;
 pub use report::{Report, Row, report};
 pub use rules::Rule;
 pub use run::{Outcome, Sample, run};
-pub use scenario::{Change, Costs, Flow, Port, Scenario, Step};
+pub use scenario::{Change, Costs, CostsError, Flow, Port, Scenario, Step};
 pub use scenarios::all;

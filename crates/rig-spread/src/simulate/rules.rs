@@ -51,8 +51,7 @@ impl Rule {
             Self::Dynamic => Box::new(ours::Ours::new(scenario, port)),
             Self::StaticVmq | Self::StaticVrss => {
                 let mode = if self == Self::StaticVmq { Mode::StaticVmq } else { Mode::StaticVrss };
-                let pairs = of.settings.max_queue_pairs.min(scenario.static_pairs);
-                let settings = Settings { mode, max_queue_pairs: pairs, min_queue_pairs: 1, ..of.settings.clone() };
+                let settings = Settings { mode, ..of.settings.clone() };
                 Box::new(ours::Ours::with(settings, scenario, port))
             }
             Self::RssPlusPlus => Box::new(rss_plus_plus::RssPlusPlus::new(scenario, port)),

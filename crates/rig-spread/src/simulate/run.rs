@@ -1,6 +1,6 @@
 //! A scenario under a rule, from beginning to end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,8 @@ pub struct Sample {
     pub lost: f64,
     /// Mean of CPUs at work.
     pub cpus: f64,
+    /// CPU seconds per second of distributing and processing.
+    pub work: f64,
     /// CPUs that would do.
     pub oracle: u32,
     /// The highest load of a CPU, as a fraction.
@@ -93,6 +95,8 @@ pub struct Outcome {
     pub events: Vec<(u64, String)>,
     /// In ms since the beginning.
     pub moved: Vec<(u64, Move)>,
+    /// CPUs that entries of the first interface are on, whenever it is another number: when, in ms since the beginning.
+    pub placed: Vec<(u64, u32)>,
     /// Observations of the first interface as they were made.
     #[serde(skip)]
     pub seen: Vec<(Duration, crate::observation::Observation)>,
@@ -180,6 +184,7 @@ impl<'a> Running<'a> {
                 samples: Vec::new(),
                 events: Vec::new(),
                 moved: Vec::new(),
+                placed: Vec::new(),
                 seen: Vec::new(),
             },
             short: Vec::new(),
@@ -195,7 +200,7 @@ impl<'a> Running<'a> {
         let scenario = self.scenario;
         let mut steps = scenario.steps.iter().peekable();
         let (mut delivered, mut lost, mut arrived) = (0.0, 0.0, 0.0);
-        let mut sample = (0.0, 0.0, 0.0);
+        let mut sample = (0.0, 0.0, 0.0, 0.0);
         let mut short = 0.0;
         let mut sampled_moves = 0;
         for at in 0..scenario.length {
@@ -227,7 +232,10 @@ impl<'a> Running<'a> {
             delivered += self.world.delivered;
             lost += self.world.lost;
             arrived += self.world.delivered + self.world.lost;
-            sample = (sample.0 + self.world.delivered, sample.1 + self.world.lost, sample.2 + used);
+            sample.0 += self.world.delivered;
+            sample.1 += self.world.lost;
+            sample.2 += used;
+            sample.3 += self.world.work();
             short += self.world.delivered;
             if (at + 1) % SHORT == 0 {
                 self.short.push(self.world.costs().bits(short) / SHORT as f64 * 1000.0);
@@ -243,13 +251,14 @@ impl<'a> Running<'a> {
                     bits: self.world.costs().bits(sample.0) * per_second,
                     lost: sample.1 * per_second,
                     cpus: sample.2 / SAMPLE as f64,
+                    work: sample.3 / SAMPLE as f64,
                     oracle: self.oracle.cpus,
                     highest: self.world.highest(),
                     moves: moves - sampled_moves,
                     table: self.tables.first().cloned().unwrap_or_default(),
                 });
                 sampled_moves = moves;
-                sample = (0.0, 0.0, 0.0);
+                sample = (0.0, 0.0, 0.0, 0.0);
             }
         }
         self.end_phase(scenario.length);
@@ -292,7 +301,7 @@ impl<'a> Running<'a> {
         self.demand = 0.0;
         for (port, rates) in self.scenario.ports.iter().zip(&self.rates) {
             let entries = port.abilities.entries.max(1);
-            let link = costs.packets(costs.link);
+            let link = costs.link_packets();
             let sum: f64 = rates.iter().sum();
             let scale = if sum > link { link / sum } else { 1.0 };
             let mut loads = vec![0.0; entries as usize];
@@ -314,6 +323,7 @@ impl<'a> Running<'a> {
     /// Moves whose time has come.
     fn carry_out(&mut self, at: u64) {
         let due: Vec<(u64, usize, Move)> = self.pending.extract_if(.., |(when, ..)| *when <= at).collect();
+        let moved = !due.is_empty();
         for (_, port, done) in due {
             let entry = done.entry.map(|entry| entry as usize);
             self.world.place(port, entry, done.to);
@@ -325,6 +335,14 @@ impl<'a> Running<'a> {
                 }
                 None => self.bases[port] = done.to,
             }
+        }
+        if !moved && !self.outcome.placed.is_empty() {
+            return;
+        }
+        let table = self.tables.first().into_iter().flatten();
+        let placed = u32::try_from(table.collect::<BTreeSet<_>>().len()).unwrap_or(u32::MAX);
+        if self.outcome.placed.last().is_none_or(|(_, before)| *before != placed) {
+            self.outcome.placed.push((at, placed));
         }
     }
 

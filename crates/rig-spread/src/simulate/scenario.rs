@@ -8,24 +8,66 @@ use super::hash::mix;
 use crate::machine::{Abilities, Machine, Order};
 use crate::settings::{Mode, Settings, Tuning};
 
-/// What packets cost, measured or taken from somewhere.
+/// What packets cost, measured or taken from somewhere. As JSON the names have their units, and what is left out costs nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Costs {
     /// CPU time of processing a packet, in ns.
+    #[serde(rename = "process_ns")]
     pub process: f64,
-    /// CPU time of distributing a packet, in ns; 0: hardware does it.
+    /// CPU time of distributing a packet, in ns; 0: hardware does it, or the sender.
+    #[serde(rename = "distribute_ns")]
     pub distribute: f64,
     /// CPU time of waking an idle CPU, in ns.
+    #[serde(rename = "wake_ns", default)]
     pub wake: f64,
     /// What processing costs on another NUMA node than the base's, to what it costs there.
+    #[serde(rename = "numa_factor", default = "one")]
     pub numa: f64,
     /// Of a packet, all headers included.
     pub packet_bytes: f64,
-    /// Of the link, in bits per second.
-    pub link: f64,
+    /// Of the link, in bits per second; none: it is never the limit.
+    #[serde(rename = "link_bits", default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<f64>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// Costs that no packet has.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{name} is {value}, and has to be from {least} to {most}")]
+pub struct CostsError {
+    name: &'static str,
+    value: f64,
+    least: f64,
+    most: f64,
 }
 
 impl Costs {
+    /// On a machine whose CPUs all cost the same, behind a link that is never the limit.
+    pub fn measured(process: f64, distribute: f64, packet_bytes: f64) -> Self {
+        Self { process, distribute, wake: 0.0, numa: 1.0, packet_bytes, link: None }
+    }
+
+    /// # Errors
+    /// When a value is out of the range in which the simulator is any good.
+    pub fn check(&self) -> Result<(), CostsError> {
+        let values = [
+            ("process_ns", self.process, 1.0, 1e6),
+            ("distribute_ns", self.distribute, 0.0, 1e6),
+            ("wake_ns", self.wake, 0.0, 1e6),
+            ("numa_factor", self.numa, 1.0, 4.0),
+            ("packet_bytes", self.packet_bytes, 1.0, 65_536.0),
+            ("link_bits", self.link.unwrap_or(1e12), 1e3, 1e15),
+        ];
+        match values.into_iter().find(|(_, value, least, most)| !(value >= least && value <= most)) {
+            Some((name, value, least, most)) => Err(CostsError { name, value, least, most }),
+            None => Ok(()),
+        }
+    }
+
     /// Those that all figures of Microsoft's validation guide follow from: a CPU distributes 21.1 Gbit/s or processes
     /// 7.46 Gbit/s, behind a link of 40 Gbit/s. In packets of 1500 bytes.
     pub fn guide() -> Self {
@@ -45,13 +87,18 @@ impl Costs {
             wake: 0.0,
             numa: 1.3,
             packet_bytes: 1500.0,
-            link: 40e9,
+            link: Some(40e9),
         }
     }
 
     /// Packets per second for bits per second.
     pub fn packets(&self, bits: f64) -> f64 {
         bits / (self.packet_bytes * 8.0)
+    }
+
+    /// Packets per second that the link carries.
+    pub fn link_packets(&self) -> f64 {
+        self.link.map_or(f64::INFINITY, |bits| self.packets(bits))
     }
 
     pub fn bits(&self, packets: f64) -> f64 {

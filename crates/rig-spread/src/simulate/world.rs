@@ -294,7 +294,7 @@ impl World {
     fn arrive(&mut self, port: usize) {
         let state = &mut self.ports[port];
         let sent: f64 = state.flows.iter().map(|flow| flow.sent.min(flow.rate)).sum();
-        let link = self.costs.packets(self.costs.link);
+        let link = self.costs.link_packets();
         let scale = if sent > link { link / sent } else { 1.0 };
         for entry in &mut state.entries {
             entry.arrived = 0.0;
@@ -407,6 +407,11 @@ impl World {
     /// CPUs at work for ports in the last step.
     pub fn used(&self) -> u32 {
         u32::try_from(self.cpus.iter().filter(|cpu| cpu.done > 0.0).count()).unwrap_or(u32::MAX)
+    }
+
+    /// CPUs' worth of distributing and processing in the last step.
+    pub fn work(&self) -> f64 {
+        self.cpus.iter().map(|cpu| cpu.done).sum::<f64>() / TICK
     }
 
     /// CPU seconds spent since the beginning, other work included.

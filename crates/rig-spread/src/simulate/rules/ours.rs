@@ -15,7 +15,18 @@ pub(super) struct Ours {
     settings: Settings,
     config: Config,
     state: State,
+    /// Queue pairs of a static spread.
+    static_pairs: u32,
     fixed: bool,
+}
+
+/// What is asked for, with as many queue pairs in a static mode as the scenario has for it.
+fn limited(settings: &Settings, static_pairs: u32) -> Settings {
+    let most = settings.max_queue_pairs;
+    match settings.mode {
+        Mode::Dynamic => settings.clone(),
+        _ => Settings { max_queue_pairs: most.min(static_pairs), min_queue_pairs: 1, ..settings.clone() },
+    }
 }
 
 impl Ours {
@@ -26,14 +37,16 @@ impl Ours {
 
     /// In one mode for good.
     pub fn with(settings: Settings, scenario: &Scenario, port: usize) -> Self {
+        let Scenario { tuning, machine, static_pairs, .. } = scenario;
         let abilities = scenario.ports[port].abilities;
-        let config = Config::new(&settings, scenario.tuning, scenario.machine.clone(), abilities);
-        Self { settings, state: State::new(&config), config, fixed: true }
+        let config = Config::new(&limited(&settings, *static_pairs), *tuning, machine.clone(), abilities);
+        Self { settings, state: State::new(&config), config, static_pairs: *static_pairs, fixed: true }
     }
 
     fn configure(&mut self) {
         let Config { tuning, machine, abilities, .. } = &self.config;
-        self.config = Config::new(&self.settings, *tuning, machine.clone(), *abilities);
+        let settings = limited(&self.settings, self.static_pairs);
+        self.config = Config::new(&settings, *tuning, machine.clone(), *abilities);
     }
 }
 
