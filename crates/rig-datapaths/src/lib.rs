@@ -7,13 +7,20 @@ mod balancer;
 mod haproxy;
 mod ipvs;
 mod nftables;
+mod spreader;
 mod vrouter;
 
 use rig_testbed::datapath::{Asked, Mistake, Registry, Settings};
 
 /// All of them.
-pub const ALL: Registry =
-    Registry::new(&[&balancer::Balancer, &nftables::Nftables, &haproxy::Haproxy, &ipvs::Ipvs, &vrouter::Vrouter]);
+pub const ALL: Registry = Registry::new(&[
+    &balancer::Balancer,
+    &nftables::Nftables,
+    &haproxy::Haproxy,
+    &ipvs::Ipvs,
+    &vrouter::Vrouter,
+    &spreader::Spreader,
+]);
 
 /// Weight of each backend: they are alike.
 const WEIGHT: u32 = 100;

@@ -16,6 +16,7 @@
 mod average;
 pub mod effective;
 pub mod event;
+pub mod history;
 pub mod machine;
 mod nanos;
 pub mod observation;
@@ -27,6 +28,7 @@ pub mod trace;
 
 pub use effective::{Config, Difference, Effective, Standing, carry_over, effective};
 pub use event::{Event, Move, Situation, Why};
+pub use history::History;
 pub use machine::{Abilities, Cpu, Machine, Order};
 pub use observation::{CpuSeen, EntrySeen, Observation};
 pub use plan::plan;

@@ -317,6 +317,7 @@ fn scenario(id: &'static str, name: &str, mbit: u64, busy: [f64; 2], colocated: 
                outstanding sends and 16 outstanding receives"
             .into(),
         plan: loads::tcp_stream("forward", 128 << 10),
+        checks: None,
         trials: trials.collect(),
         certainty: if overlay {
             Certainty::Missed("confidence not reached: sender cpu ±3.7 %".into())

@@ -4,6 +4,7 @@ use rig_load::plan::Phases;
 use rig_stats::confidence::{Goal, Level};
 use serde::{Deserialize, Serialize};
 
+use crate::checks::Procedure;
 use crate::claim::Verdict;
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
@@ -70,6 +71,8 @@ pub struct ScenarioView {
     pub load: String,
     /// The load as it was asked of the connecting end.
     pub plan: AskedLoad,
+    /// A procedure that each trial carried out.
+    pub checks: Option<Procedure>,
     pub trials: Vec<TrialRecord>,
     pub certainty: Certainty,
 }

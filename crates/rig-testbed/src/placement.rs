@@ -70,6 +70,10 @@ impl Placement {
     /// # Errors
     /// When there are fewer CPUs than nodes, or than the DUT has workers.
     pub fn of(&self, topology: &Topology, dut: Option<Dut>) -> Result<Vec<CpuSet>> {
+        if topology.receiver_has_all() {
+            let second_half = self.all[self.all.len() / 2..].iter().copied();
+            return Ok(vec![CpuSet::new(second_half), CpuSet::new(self.all.iter().copied())]);
+        }
         if !topology.path().is_of_three() {
             return Ok(self.equal.clone());
         }
@@ -215,6 +219,27 @@ mod tests {
         assert!(two.has_cpus_for(2) && !two.has_cpus_for(4));
         let error = two.three(4).unwrap_err().to_string();
         assert!(error.contains("4 workers") && error.contains("has 2"), "{error}");
+    }
+
+    #[test]
+    fn a_receiver_of_all_cpus_has_the_senders_too_and_is_steered_by_nobody() {
+        let pair = |path: &str| Topology::smallest(path.parse().unwrap()).unwrap().0;
+        let all = pair("raw").with_all_cpus_for_receiver().unwrap();
+        assert!(all.shares_cpus() && !pair("raw").shares_cpus() && pair("direct").shares_cpus());
+        let of = |cpus: u32| Placement::new(&CpuSet::new(0..cpus), &[], 0).unwrap().of(&all, None).unwrap();
+        assert_eq!(of(4), [set([2, 3]), set([0, 1, 2, 3])]);
+        assert_eq!(of(3), [set([1, 2]), set([0, 1, 2])]);
+        assert_eq!(of(1), [set([0]), set([0])]);
+        let steered = |topology: &Topology| -> Vec<bool> {
+            let plan = topology.plan(&[set([0]), set([0, 1])]);
+            plan.nodes.iter().map(|node| node.spaces[0].interfaces[0].steering.is_some()).collect()
+        };
+        assert_eq!(steered(&all), [true, false]);
+        assert_eq!(steered(&pair("raw")), [true, true]);
+        for other in ["colocated", "balancer"] {
+            let error = pair(other).with_all_cpus_for_receiver().unwrap_err().to_string();
+            assert!(error.contains("for instance raw"), "{error}");
+        }
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub struct Topology {
     path: Path,
     family: Family,
     lanes: u32,
+    receiver_has_all: bool,
 }
 
 /// An impossible topology, with what to do about it.
@@ -91,7 +92,7 @@ impl Topology {
         if path.layout() == Layout::NoDut {
             nodes.remove(DUT);
         }
-        Self { nodes, wire, path, family: Family::Ipv4, lanes: 1 }.with_family(Family::Ipv4)
+        Self { nodes, wire, path, family: Family::Ipv4, lanes: 1, receiver_has_all: false }.with_family(Family::Ipv4)
     }
 
     /// The smallest testbed in which `path` joins two ends, which come with it.
@@ -133,6 +134,29 @@ impl Topology {
             return Err(TopologyError::new(format!("the wire's MTU of {} is too small", wire.mtu), hint));
         }
         Ok(Self { family, ..self })
+    }
+
+    /// The same testbed in which the second of two nodes owns all CPUs, and the first the second half of them. What the
+    /// second receives is steered to none: the kernel's own ways are in force, or those of what runs there.
+    ///
+    /// # Errors
+    /// Where there are not two nodes with a wire between them.
+    pub fn with_all_cpus_for_receiver(self) -> Result<Self, TopologyError> {
+        if self.path.is_of_three() || self.nodes.len() != 2 || self.wire.is_none() {
+            let what = format!("all CPUs for the receiver on path {}", self.path);
+            return Err(TopologyError::new(what, "use a path between two nodes with a wire, for instance raw"));
+        }
+        Ok(Self { receiver_has_all: true, ..self })
+    }
+
+    /// Whether the second of two nodes owns all CPUs.
+    pub fn receiver_has_all(&self) -> bool {
+        self.receiver_has_all
+    }
+
+    /// Whether nodes have CPUs that others have too, or may have.
+    pub fn shares_cpus(&self) -> bool {
+        self.receiver_has_all || self.path.is_of_three()
     }
 
     pub fn nodes(&self) -> &[Node] {

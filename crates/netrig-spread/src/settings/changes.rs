@@ -46,6 +46,7 @@ impl fmt::Display for SchedulingMode {
 
 /// What is to be another than before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[serde(default, deny_unknown_fields)]
 pub struct Changes {
     /// static-vmq: all on the base CPU; static-vrss: spread for good; dynamic: as many CPUs as the load needs
     #[arg(long, visible_alias = "VrssQueueSchedulingMode", value_name = "MODE")]

@@ -174,6 +174,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             topology: scenario.topology.draw(&cpus(&scenario.id)),
             load: load_text(scenario),
             plan: scenario.plan(),
+            checks: scenario.checks,
             trials: run.trials.iter().filter(|trial| trial.scenario == scenario.id).cloned().collect(),
             certainty: certainty(settled.iter().find(|s| s.scenario == scenario.id)),
         })

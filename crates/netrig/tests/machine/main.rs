@@ -18,5 +18,6 @@ mod packets;
 mod paths;
 mod programme;
 mod rootless;
+mod spreader;
 mod vrouter;
 mod world;

@@ -2,6 +2,7 @@
 
 pub mod accounting;
 mod agents;
+mod checks;
 mod doubts;
 mod dut;
 mod latency;
@@ -125,6 +126,7 @@ fn blocks(view: &RunView) -> Vec<Block> {
     for left_out in &view.left_out {
         blocks.push(Block::info(format!("Not in this run: {left_out}.")));
     }
+    blocks.extend(checks::blocks(view));
     blocks.push(Block::heading(2, "Results"));
     blocks.push(Block::paragraph(results::key(view)));
     blocks.extend(results::tables(view));

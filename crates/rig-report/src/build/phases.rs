@@ -196,7 +196,7 @@ fn latencies(scenario: &ScenarioView, trial: &TrialRecord) -> Option<Course> {
 }
 
 /// The phases of a trial on its own time.
-fn stretches(trial: Option<&TrialRecord>) -> Vec<Stretch> {
+pub(super) fn stretches(trial: Option<&TrialRecord>) -> Vec<Stretch> {
     let Some(trial) = trial else { return Vec::new() };
     let at = |ns: u64| ns.saturating_sub(trial.window_begin_ns) as f64 / 1e9;
     let stretch =

@@ -296,6 +296,7 @@ fn loads_of_different_kinds_have_tables_of_their_own() {
     let like = |id: &str, plan, trial: &dyn Fn(u32) -> TrialRecord| ScenarioView {
         id: id.into(),
         plan,
+        checks: None,
         trials: (1..=2).map(trial).collect(),
         ..view.scenarios[0].clone()
     };

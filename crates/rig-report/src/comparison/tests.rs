@@ -31,6 +31,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             notes: Vec::new(),
             load: "TCP stream".into(),
             plan: json!({}),
+            checks: Vec::new(),
             latency: None,
             delay: None,
             certainty: CertaintyKind::Fixed,

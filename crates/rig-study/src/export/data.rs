@@ -77,6 +77,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
         certainty,
         certainty_missed,
         figures: figures.collect(),
+        checks: scenario.checks.map_or_else(Vec::new, |procedure| procedure.judge(&scenario.trials)),
         latency: distribution(&figures::latency(&scenario.trials)),
         delay: distribution(&figures::delay(&scenario.trials, Side::Receiver)),
         trials: scenario.trials.iter().map(plain).collect(),

@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::checks::Check;
 use crate::claim::{Metric, Side};
 use crate::figures::sample_of;
 use crate::record::{Environment, RigCost};
@@ -132,6 +133,9 @@ pub struct ScenarioData {
     pub certainty_missed: Option<String>,
     /// Those that at least one trial has.
     pub figures: Vec<FigureData>,
+    /// Of the procedure that each trial carried out, where the suite names one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
     /// Of all transactions of all trials; null where there were none.
     pub latency: Option<DistributionData>,
     /// Of all datagrams of all trials that arrived at the receiver, from sending to receiving; null where there were none.

@@ -58,6 +58,11 @@ pub(super) fn t95(record: &TrialRecord) -> Option<f64> {
     Some(rates[at].0.end.max(0.0) * 1e6)
 }
 
+/// [`t95`] of a phase.
+pub fn t95_of(record: &TrialRecord, phase: &str) -> Option<f64> {
+    t95(&record.of_phase(phase)?)
+}
+
 /// How long an interval of the series is, microseconds.
 pub(super) fn interval_us(record: &TrialRecord) -> f64 {
     record.series.as_ref().map_or(0.0, |series| series.interval_us as f64)

@@ -46,7 +46,7 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
     flags.extend(trial.phases.iter().filter_map(in_vain));
     let shared = trial.dut.as_ref().map(|dut| CpuSet::new(dut.shared.iter().copied()));
     flags.extend(shared.filter(|shared| !shared.is_empty()).map(|shared| Flag::SharedCpu { cpus: shared.to_string() }));
-    let of_three = topology.path().is_of_three();
+    let of_three = topology.shares_cpus();
     for node in &trial.nodes {
         let polled = is_polled(trial, node);
         if !polled {

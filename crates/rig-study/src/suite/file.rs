@@ -10,6 +10,7 @@ use toml::Spanned;
 
 use super::load::{LoadFile, UnderFile};
 use super::programme::PhaseFile;
+use crate::checks::Procedure;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -103,6 +104,17 @@ pub(super) struct TestbedFile {
     /// The version of IP; ipv4 unless told.
     #[serde(default)]
     pub family: Family,
+    /// `all`: the second of two nodes owns all CPUs, the first the second half of them, and what the second receives is
+    /// steered by nothing but a datapath that the scenario has; otherwise they share the CPUs equally.
+    #[schemars(with = "Option<ReceiverCpus>")]
+    pub receiver_cpus: Option<Spanned<ReceiverCpus>>,
+}
+
+/// Which CPUs the node that receives owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ReceiverCpus {
+    All,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
@@ -182,6 +194,9 @@ pub(super) struct ScenarioFile {
     #[serde(default)]
     #[schemars(with = "Vec<PhaseFile>")]
     pub phase: Vec<Spanned<PhaseFile>>,
+    /// A published procedure that the phases carry out, whose checks are made of each trial.
+    #[schemars(with = "Option<Procedure>")]
+    pub checks: Option<Spanned<Procedure>>,
     /// How far apart counters are read for series over time.
     #[schemars(with = "Option<Span>")]
     pub sample: Option<Spanned<Span>>,

@@ -33,19 +33,21 @@ use rig_testbed::Dut;
 use rig_testbed::topology::{Endpoint, Topology};
 use serde::{Deserialize, Serialize};
 
+use crate::checks::Procedure;
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
 use crate::programme::{LIMIT_WINDOW, Programme};
 use crate::record::Searched;
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
     ("packets", include_str!("../../../../suites/packets.toml")),
     ("balancer", include_str!("../../../../suites/balancer.toml")),
     ("overlay", include_str!("../../../../suites/overlay.toml")),
+    ("spreading", include_str!("../../../../suites/spreading.toml")),
 ];
 
 /// What a trial takes besides its load, about: two nodes, a few workers, a debug build on two CPUs.
@@ -179,6 +181,8 @@ pub struct Scenario {
     pub under: Option<Traffic>,
     /// What happens when.
     pub programme: Programme,
+    /// A procedure that the programme carries out.
+    pub checks: Option<Procedure>,
     /// The figures that have to be certain: as netperf's `-I`, the result and the CPU of both ends, and what the file
     /// asks for besides.
     pub watched: Vec<(Side, Metric)>,

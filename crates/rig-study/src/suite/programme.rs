@@ -160,14 +160,14 @@ impl Resolver<'_> {
         }
         let mut steps = Vec::new();
         if let Some(rate) = &file.rate {
-            steps.push(Step::Rate { load: Which::Own, rate: self.rate(rate, has.own, Which::Own)? });
+            steps.push(Step::Rate { load: Which::Own, rate: self.rate(rate, has.own)? });
         }
         if let Some(rate) = &file.under_rate {
             let Some(under) = has.under else {
                 let what = format!("'under_rate' where nothing runs under scenario '{}'", scenario.id.get_ref());
                 return Err(self.error(rate.span(), what, Some("give it an `under` load, or write `rate`")));
             };
-            steps.push(Step::Rate { load: Which::Under, rate: self.rate(rate, under, Which::Under)? });
+            steps.push(Step::Rate { load: Which::Under, rate: self.under_rate(rate, has.own, under)? });
         }
         for command in &file.command {
             steps.push(Step::Command(self.command(scenario, command, has.datapaths)?));
@@ -205,7 +205,19 @@ impl Resolver<'_> {
         Ok(Command { datapath: setup.name.clone(), node, name: name.clone(), arguments })
     }
 
-    fn rate(&self, file: &Spanned<RateFile>, traffic: &Traffic, which: Which) -> Result<Rate> {
+    /// The limit is that of the scenario's own load, which a share of it for the load under it has to be of the same kind as.
+    fn under_rate(&self, file: &Spanned<RateFile>, own: &Traffic, under: &Traffic) -> Result<Rate> {
+        let rate = self.rate(file, under)?;
+        let kind = |traffic: &Traffic| std::mem::discriminant(&traffic.connect);
+        if matches!(rate, Rate::OfLimit(_)) && (kind(own) != kind(under) || own.packets.is_some()) {
+            let what = "a share of a limit that is another load's".to_owned();
+            let hint = "the limit is that of the scenario's own load, of another kind: write a rate";
+            return Err(self.error(file.span(), what, Some(hint)));
+        }
+        Ok(rate)
+    }
+
+    fn rate(&self, file: &Spanned<RateFile>, traffic: &Traffic) -> Result<Rate> {
         let refuse = |what: String, hint: &str| -> SuiteError { self.error(file.span(), what, Some(hint)) };
         let unit = unit(&traffic.connect, &traffic.listen).map_err(|(what, hint)| refuse(what, hint))?;
         let rate = match (file.get_ref(), unit) {
@@ -238,10 +250,6 @@ impl Resolver<'_> {
                     format!("{} % of the limit", share * 100.0),
                     "choose more than 0 and at most 1000 %",
                 ));
-            }
-            if which == Which::Under {
-                let what = "a share of the limit of the load under the scenario's own".to_owned();
-                return Err(refuse(what, "the limit is that of the scenario's own load: write a rate"));
             }
             let search = traffic.packets.as_ref().map(|packets| packets.search);
             if let Some(None) = search {

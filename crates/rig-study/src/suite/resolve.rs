@@ -11,12 +11,13 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ScenarioFile, SuiteFile, WireFile};
+use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ReceiverCpus, ScenarioFile, SuiteFile, WireFile};
 use super::keys;
 use super::load::{LoadError, LoadKind, LoadPair, LoadTable, ends, error, validate};
 use super::packets::{self, PortOf};
 use super::workers::Duts;
 use super::{AskedLoad, QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
+use crate::checks::Procedure;
 use crate::claim::{Claim, FigureError, FigureRef, Metric, Side};
 use crate::figures::check;
 use crate::figures::dut::check as check_dut;
@@ -93,7 +94,7 @@ impl<'a> Resolver<'a> {
             quick_search,
             nodes: scenarios
                 .iter()
-                .filter(|s| !s.topology.path().is_of_three())
+                .filter(|s| !s.topology.shares_cpus())
                 .map(|s| s.topology.nodes().len())
                 .max()
                 .unwrap_or(0),
@@ -253,6 +254,11 @@ impl<'a> Resolver<'a> {
         let mut topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
             .map_err(|e| self.topology_error(scenario.path.span(), e))?;
+        if let Some(receiver) = &testbed.receiver_cpus {
+            let ReceiverCpus::All = receiver.get_ref();
+            topology =
+                topology.with_all_cpus_for_receiver().map_err(|e| self.topology_error(scenario.path.span(), e))?;
+        }
         let duts = self.duts(scenario, path)?;
         for (traffic, of) in
             std::iter::once((&mut traffic, &of)).chain(under.iter_mut().map(|(under, of)| (under, &*of)))
@@ -283,6 +289,7 @@ impl<'a> Resolver<'a> {
         self.check_shared(scenario, &traffic, under.as_ref())?;
         let programme = self.programme(scenario, &traffic, under.as_ref(), &datapaths)?;
         self.note_commands(scenario, &mut datapaths);
+        let checks = scenario.checks.as_ref().map(|checks| *checks.get_ref());
         let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
             name: scenario.name.clone(),
@@ -296,7 +303,11 @@ impl<'a> Resolver<'a> {
             traffic,
             under,
             programme,
+            checks,
         };
+        if let Some(checks) = &scenario.checks {
+            self.check_procedure(checks, &resolved)?;
+        }
         for watch in &scenario.watch {
             let figure: FigureRef = format!("{}.{}", resolved.id, watch.get_ref())
                 .parse()
@@ -475,6 +486,26 @@ impl<'a> Resolver<'a> {
             return Err(self.error(names.span(), "an empty list of endpoints", Some("name at least one")));
         }
         list.iter().map(|name| name.parse().map_err(|e| self.topology_error(names.span(), e))).collect()
+    }
+
+    /// Whether a scenario carries out the procedure whose checks are to be made.
+    fn check_procedure(&self, procedure: &Spanned<Procedure>, scenario: &Scenario) -> Result<()> {
+        let (datapath, phases) = procedure.get_ref().asks();
+        if !scenario.datapaths.iter().any(|one| one.name == datapath) {
+            let what = format!("scenario '{}' has no datapath '{datapath}'", scenario.id);
+            let hint = format!("give it [[scenario.datapath]] with name = \"{datapath}\" on the receiver's node");
+            return Err(self.error(procedure.span(), what, Some(&hint)));
+        }
+        let own = scenario.programme.phases.iter().map(|phase| phase.name.as_str());
+        if !own.eq(phases.iter().copied()) {
+            let what = format!("scenario '{}' has not the phases of the procedure", scenario.id);
+            return Err(self.error(
+                procedure.span(),
+                what,
+                Some(&format!("its phases are to be {}", phases.join(", "))),
+            ));
+        }
+        Ok(())
     }
 
     /// The testbed's wire with what the scenario changes of it.

@@ -56,9 +56,13 @@ fn a_first_look_is_short() {
     for suite in Suite::built_in().map(Result::unwrap) {
         match suite.shortest(&suite.quick.unwrap()) {
             Some(time) => {
-                // Most have a few scenarios.
-                let most = Duration::from_secs(if suite.name == "overlay" { 150 } else { 60 });
-                assert!(time <= most, "{}: {}", suite.name, Span(time));
+                // Most have a few scenarios of a moment each; the guide's activities have their own lengths.
+                let most = match suite.name.as_str() {
+                    "overlay" => 150,
+                    "spreading" => 90,
+                    _ => 60,
+                };
+                assert!(time <= Duration::from_secs(most), "{}: {}", suite.name, Span(time));
             }
             None => unknown.push(suite.name),
         }
@@ -281,6 +285,29 @@ fn scenario_with(replacement: &str) -> Result<Scenario, SuiteError> {
     let text = suite.replace(&format!("{claim}holds = \"A.retransmits >= 0\"\n"), "");
     assert!(text.contains(LOAD) && !text.contains("claim"));
     Suite::parse("small.toml", &text.replace(LOAD, replacement)).map(|suite| suite.scenarios[0].clone())
+}
+
+#[test]
+fn a_receiver_of_all_cpus_needs_a_wire_between_two_nodes() {
+    let all = "nodes = [\"a\", \"b\"]\nreceiver_cpus = \"all\"";
+    let suite = parse_with("nodes = [\"a\", \"b\"]", all).unwrap();
+    assert!(suite.scenarios[0].topology.receiver_has_all());
+    // Its nodes share the machine in a way of their own.
+    assert_eq!(suite.nodes, 0);
+    let error = parse_with("nodes = [\"a\", \"b\"]", "nodes = [\"a\", \"b\"]\nreceiver_cpus = \"some\"").unwrap_err();
+    assert!(error.to_string().contains("all"), "{error}");
+}
+
+#[test]
+fn checks_of_a_procedure_need_its_phases_and_its_datapath() {
+    let load = "load = { kind = \"tcp-stream\", message = \"16k\", throttle = \"1MB/s\" }";
+    refused(&format!("{load}\nchecks = \"receive-spreading\""), &["no datapath 'spreader'", "[[scenario.datapath]]"]);
+    let datapath = "[[scenario.datapath]]\nname = \"spreader\"\nnodes = [\"b\"]";
+    refused(
+        &format!("{load}\nchecks = \"receive-spreading\"\n{datapath}"),
+        &["phases of the procedure", "idle, static-low"],
+    );
+    refused(&format!("{load}\nchecks = \"spreading\""), &["receive-spreading"]);
 }
 
 fn refused(replacement: &str, words: &[&str]) {

@@ -110,6 +110,8 @@ fn rates_that_cannot_be_are_refused() {
     let paced = format!("{stream}, throttle = \"1GB/s\"");
     refused(&paced, &one("rate = 5000"), 2, &["for a stream", "10000KB/s"]);
     refused(&paced, &one("rate = \"5 parsecs\""), 2, &["25% of limit"]);
+    let under = format!("{paced} }}\nunder = {{ kind = \"tcp-rr\", rate = 5");
+    refused(&under, &one("under_rate = \"5% of limit\""), 3, &["another load's", "write a rate"]);
     let packets = "kind = \"packets\", protocol = \"tcp\", connections_per_second = 100";
     refused(packets, &one("rate = \"50% of limit\""), 2, &["nothing searches", "loss-free"]);
     let searched = "kind = \"packets\", protocol = \"tcp\", search = \"loss-free\"";

@@ -131,7 +131,8 @@ impl<'a> Draft<'a> {
     pub fn wire(&mut self) {
         let Some(wire) = self.topology.wire() else { return };
         self.lay(wire, [(0, UPLINK), (1, UPLINK)]);
-        for node in 0..2 {
+        let steered = if self.topology.receiver_has_all() { 0..1 } else { 0..2 };
+        for node in steered {
             let cpus = self.cpus(node).clone();
             self.uplink(node).steering = Some(cpus);
         }

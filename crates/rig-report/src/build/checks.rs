@@ -1,0 +1,193 @@
+//! The checks of a procedure that a scenario carried out, and what its charts show over time.
+
+use rig_spread::simulate::guide::{Activity, Name};
+use rig_study::checks::spreading::{Seen, Simulated};
+use rig_study::checks::{Check, Procedure, Verdict};
+use rig_study::record::TrialRecord;
+use rig_study::view::{RunView, ScenarioView};
+
+use super::count;
+use super::phases::stretches;
+use crate::document::{Axis, Block, Cell, Chart, Column, Course, Label, Line, Row, StripRow, StripSpan, Strips, Table};
+
+/// Of all scenarios that carried one out.
+pub(super) fn blocks(view: &RunView) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for scenario in &view.scenarios {
+        let Some(procedure) = scenario.checks.filter(|_| !scenario.trials.is_empty()) else { continue };
+        let checks = procedure.judge(&scenario.trials);
+        blocks.push(Block::heading(2, heading(procedure)));
+        blocks.push(Block::paragraph(summary(&checks, scenario.trials.len())));
+        blocks.push(Block::Table(table(procedure, &checks)));
+        blocks.extend(charts(scenario));
+        blocks.extend(simulated(scenario));
+    }
+    blocks
+}
+
+fn heading(procedure: Procedure) -> &'static str {
+    match procedure {
+        Procedure::ReceiveSpreading => "The guide's checks",
+    }
+}
+
+/// `Of 31 checks 24 passed, 2 failed, 5 are not for this machine.`
+fn summary(checks: &[Check], trials: usize) -> String {
+    let of = |verdict: Verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let mut parts = vec![format!("{} passed", of(Verdict::Passed)), format!("{} failed", of(Verdict::Failed))];
+    if of(Verdict::Lacking) > 0 {
+        parts.push(format!("{} cannot be made here", of(Verdict::Lacking)));
+    }
+    if of(Verdict::Unknown) > 0 {
+        parts.push(format!("{} are not known", of(Verdict::Unknown)));
+    }
+    let trials =
+        if trials > 1 { format!(" A check fails where it fails in one of {trials} trials.") } else { String::new() };
+    format!("Of {} {}.{trials}", count(checks.len(), "check", "checks"), parts.join(", "))
+}
+
+fn table(procedure: Procedure, checks: &[Check]) -> Table {
+    let title = match procedure {
+        Procedure::ReceiveSpreading => "Checks of Microsoft's validation guide for dynamic vRSS and VMMQ",
+    };
+    let mut table = Table::new(title, "Check");
+    table.columns =
+        ["Verdict", "What is to be so", "Seen", "The guide"].map(|head| Column::text(Label::new(head))).to_vec();
+    let row = |check: &Check| {
+        let published = if check.published.is_empty() { "-" } else { &check.published };
+        let cells = [&check.verdict.to_string(), &check.what, &check.seen, published].map(Cell::text).to_vec();
+        Row { label: check.name.clone(), unit: None, cells }
+    };
+    table.rows = checks.iter().map(row).collect();
+    table.notes = vec![
+        "The guide's machine: 40 CPUs, a card of 40 Gbit/s, 16 entries. Its figures are a reference, not a target."
+            .to_owned(),
+    ];
+    table
+}
+
+/// Of the first trial that tells.
+fn charts(scenario: &ScenarioView) -> Vec<Block> {
+    let Some((trial, seen)) = scenario.trials.iter().find_map(|trial| Some((trial, Seen::of(trial)?))) else {
+        return Vec::new();
+    };
+    let name = |what: &str| format!("{what} of {} over time, trial {}", scenario.id, trial.ordinal);
+    let course = |title: String, y: Axis, lines: Vec<Line>| {
+        let course = Course { title, x: time(), y, is_logarithmic: false, lines, phases: stretches(Some(trial)) };
+        Block::Figure(Chart::Course(course))
+    };
+    let line = |label: &str, points: Vec<(f64, f64)>| Line { label: label.to_owned(), points };
+    let carried = seen.carried_over_time().into_iter().map(|(at, rate)| (at, rate / 1e6)).collect();
+    vec![
+        course(name("Throughput"), Axis::new("Throughput", "Mbit/s"), vec![line("received", carried)]),
+        course(
+            name("CPUs"),
+            Axis::new("CPUs", ""),
+            vec![line("engaged", seen.engaged_over_time()), line("receive work", seen.cores_over_time())],
+        ),
+        Block::Figure(Chart::Strips(strips(name("CPU of each entry"), trial, &seen))),
+    ]
+}
+
+fn time() -> Axis {
+    Axis::new("Time in the window", "s")
+}
+
+/// Where each entry was, with its moves marked.
+fn strips(title: String, trial: &TrialRecord, seen: &Seen<'_>) -> Strips {
+    let (from, to) = (trial.window_begin_ns, trial.window_end_ns);
+    let cpus = seen.cpus();
+    let row = |entry: u32| {
+        let spans = seen.history.stays(entry, from, to).into_iter().filter_map(|stay| {
+            let value = cpus.iter().position(|cpu| *cpu == stay.cpu)?;
+            Some(StripSpan { from: seen.second(stay.from_ns), to: seen.second(stay.to_ns), value })
+        });
+        let moves = seen.history.moves_in(from, to).filter(|moved| moved.entry == entry);
+        StripRow {
+            label: format!("entry {entry}"),
+            spans: spans.collect(),
+            marks: moves.map(|moved| seen.second(moved.at_ns)).collect(),
+        }
+    };
+    Strips {
+        title,
+        x: time(),
+        of: "CPU".to_owned(),
+        values: cpus.iter().map(ToString::to_string).collect(),
+        rows: (0..seen.history.table.len() as u32).map(row).collect(),
+        phases: stretches(Some(trial)),
+    }
+}
+
+/// The same activities in the simulator: beside the trial, and on larger machines.
+fn simulated(scenario: &ScenarioView) -> Vec<Block> {
+    let Some(simulated) = scenario.trials.iter().find_map(|trial| Simulated::of(&Seen::of(trial)?)) else {
+        return Vec::new();
+    };
+    let Simulated { costs, entries, same, measured, errors, larger } = simulated;
+    let mbits = |packets: f64| costs.bits(packets) / 1e6;
+    let mut beside = Table::new("Measured and simulated, with the costs and the other work of this trial", "Activity");
+    let heads = [
+        ("Carried", Some("Mbit/s")),
+        ("simulated", Some("Mbit/s")),
+        ("error", Some("%")),
+        ("CPU time of receiving", Some("CPUs")),
+        ("simulated", Some("CPUs")),
+        ("error", Some("%")),
+        ("CPUs engaged", None),
+        ("simulated", None),
+    ];
+    beside.columns = heads.map(|(head, unit)| Column::number(Label::new(head), unit)).to_vec();
+    let percent = |error: Option<f64>| match error {
+        Some(error) => Cell::number(error * 100.0, 1),
+        None => Cell::missing("nothing was measured"),
+    };
+    for ((one, error), own) in measured
+        .iter()
+        .zip(&errors)
+        .zip(measured.iter().filter_map(|one| same.iter().find(|activity| activity.name == one.name)))
+    {
+        let cells = vec![
+            Cell::number(mbits(one.carried_pps), 0),
+            Cell::number(mbits(own.carried_pps), 0),
+            percent(error.carried),
+            Cell::number(one.cpu_time, 2),
+            Cell::number(own.cpu_time, 2),
+            percent(error.cpu_time),
+            Cell::number(one.cpus, 1),
+            Cell::number(own.cpus, 1),
+        ];
+        beside.rows.push(Row { label: one.name.to_string(), unit: None, cells });
+    }
+    beside.notes = vec![format!(
+        "Costs measured: processing a packet takes {:.0} ns, distributing one {:.0} ns, packets of {:.0} bytes. At full load the \
+         simulator is offered what arrived: what a sender makes of CPUs that it shares is not its to say.",
+        costs.process, costs.distribute, costs.packet_bytes,
+    )];
+    let sizes: Vec<String> = larger.iter().map(|(cpus, _)| format!("{cpus} CPUs")).collect();
+    let table = |title: &str, unit: Option<&str>, decimals: u8, value: &dyn Fn(&Activity) -> Option<f64>| {
+        let mut table = Table::new(title, "Activity");
+        table.columns = sizes.iter().map(|size| Column::number(Label::new(size.clone()), unit)).collect();
+        let names: Vec<Name> = larger.first().map_or(&[][..], |(_, all)| all).iter().map(|one| one.name).collect();
+        for name in names {
+            let of = |all: &[Activity]| all.iter().find(|one| one.name == name).and_then(value);
+            let cell = |all: &[Activity]| {
+                of(all).map_or_else(|| Cell::missing("the load does not grow"), |value| Cell::number(value, decimals))
+            };
+            let cells = larger.iter().map(|(_, all)| cell(all)).collect();
+            table.rows.push(Row { label: name.to_string(), unit: None, cells });
+        }
+        Block::Table(table)
+    };
+    vec![
+        Block::heading(3, "Simulated"),
+        Block::paragraph(format!(
+            "Nothing in these tables but the columns beside `simulated` was measured. The simulator runs the spreader's own policy \
+             with {entries} entries on machines whose packets cost what this trial's did, with the guide's loads for that cost.",
+        )),
+        Block::Table(beside),
+        table("Simulated: carried", Some("Gbit/s"), 2, &|one| Some(mbits(one.carried_pps) / 1e3)),
+        table("Simulated: CPUs with receive work", None, 2, &|one| Some(one.cpus)),
+        table("Simulated: to 95 % of the new rate", Some("ms"), 0, &|one| one.t95_ms.map(|ms| ms as f64)),
+    ]
+}
