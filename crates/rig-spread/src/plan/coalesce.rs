@@ -34,7 +34,7 @@ impl Look<'_> {
         let distributing = self.config.abilities.distributes && self.spreading();
         let used = |at: usize| self.places[at].alive > 0 || (at == 0 && distributing);
         let in_use = (0..self.places.len()).filter(|at| used(*at)).count();
-        let Some(wanted) = self.fewer(in_use) else { return };
+        let Some(wanted) = self.fewer(in_use) else { return self.gather() };
         let paid = (0..wanted.len())
             .filter(|entry| self.at[*entry] != Some(wanted[*entry]) && self.state.entries[*entry].alive());
         let paid = u32::try_from(paid.count()).unwrap_or(u32::MAX);
@@ -46,6 +46,21 @@ impl Look<'_> {
         }
         self.widen(&(0..self.places.len()).collect::<Vec<_>>(), Why::Coalesce);
         self.state.times.coalesced = Some(self.now);
+    }
+
+    /// Entries without traffic go to a CPU in use, the base where it is: a flow that begins in one is to wake no other CPU.
+    fn gather(&mut self) {
+        let in_use = |at: &usize| self.places[*at].alive > 0 && self.places[*at].may && !self.places[*at].avoided;
+        let loads = self.loads(true);
+        let least = (1..self.places.len()).filter(in_use).min_by(|a, b| loads[*a].total_cmp(&loads[*b]).then(a.cmp(b)));
+        let Some(to) = Some(0).filter(in_use).or(least) else { return };
+        for entry in 0..self.at.len() {
+            let is_left = self.at[entry].is_some_and(|at| self.places[at].alive == 0);
+            if is_left && !self.state.entries[entry].alive() && !self.barred(entry) {
+                self.move_entry(entry, to, Why::Coalesce);
+            }
+        }
+        self.widen(&(0..self.places.len()).collect::<Vec<_>>(), Why::Coalesce);
     }
 
     /// Whether so many moves that are not urgent are allowed now.

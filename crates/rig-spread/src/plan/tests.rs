@@ -198,6 +198,24 @@ fn low_load_ends_on_the_base_and_stays_there() {
 }
 
 #[test]
+fn entries_without_traffic_follow_to_the_one_cpu_that_is_in_use() {
+    for distributes in [true, false] {
+        let mut bed = Bed::new(16);
+        bed.config.abilities.distributes = distributes;
+        bed.run(5.0);
+        assert_eq!(bed.cpus().len(), 8);
+        bed.loads[3] = 0.4;
+        bed.run(10.0);
+        let on = bed.state.table[3];
+        assert_eq!(bed.cpus(), [on], "distributes: {distributes}");
+        assert_eq!(bed.whys(), [Why::Coalesce]);
+        bed.forget();
+        bed.run(600.0);
+        assert_eq!(bed.moves, []);
+    }
+}
+
+#[test]
 fn no_load_parks_again_soon_and_slow_streams_do_not() {
     let mut bed = Bed::new(16);
     bed.all(0.7);

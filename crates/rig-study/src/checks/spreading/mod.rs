@@ -344,9 +344,10 @@ fn coalesced(seen: &Seen<'_>) -> Option<Found> {
     };
     let cpu = distinct(&seen.history.table_at(at)).first().copied()?;
     let after = (at - time.start) as f64 / 1e9;
-    let text =
-        format!("all on CPU {cpu}{} after {after:.1} s", if cpu == seen.history.base { ", the base," } else { "" });
-    Some(decided(cpu == seen.history.base && after <= 90.0, text))
+    let is_base = cpu == seen.history.base;
+    let text = format!("all on CPU {cpu}{} after {after:.1} s", if is_base { ", the base," } else { "" });
+    // Where no CPU distributes, packets reach each CPU directly.
+    Some(decided((is_base || !seen.history.distributes) && after <= 90.0, text))
 }
 
 fn unaffected(seen: &Seen<'_>) -> Option<Found> {
