@@ -10,6 +10,7 @@ use netrig_spread::{Body, Service};
 use rig_spread::history::{History, Moved};
 use rig_spread::{Order, Tuning};
 use rig_sys::clock::monotonic_ns;
+use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{
     Asked, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, UnknownCommand,
     read_settings,
@@ -112,6 +113,10 @@ impl Spreading {
                 rule.actuators.clone_from(kinds);
             }
             rule.settings = changes.over(&rule.settings);
+            // Without a word it takes all of the machine's, but for threads of a core that another is of.
+            if rule.settings.cpus.is_none() && *site.cpus() != CpuSet::online()? {
+                rule.settings.cpus = Some(site.cpus().as_slice().to_vec());
+            }
             rule.tuning = own.tuning;
             Ok(rule)
         };
