@@ -631,3 +631,69 @@ fn the_pieces_of_a_packet_go_one_way() {
         assert_eq!(piece(0x2000, 20, 52), piece(4, 52, 92), "port {port}");
     }
 }
+
+/// Has an address behind an interface of the node.
+fn moves_to(node: &mut Node, address: IpAddr, interface: u32) {
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
+    vrf.routes.insert(address.into(), NextHop::Interface(interface));
+    node.apply();
+}
+
+/// From a container of the first node, which by now has another one's address.
+fn sends(node: &Node, container: usize, packet: &[u8]) -> Verdict {
+    node.give(Side::Container, &framed(mac_of(0, container), ROUTER_MAC, packet), &format!("c{container}")).verdict
+}
+
+/// Ticks are of 134 ms.
+const MINUTES_LATER: u32 = 10_000;
+
+#[test]
+fn two_directions_that_have_both_begun_are_two_connections_until_both_have_ended() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    let start = 1000;
+    node.router.set_tick(start).unwrap();
+    moves_to(node, b.ip(), 3);
+    node.passes(&tcp(ACK, a, b));
+    moves_to(node, b.ip(), 2);
+    // From there nobody has been asked.
+    assert_eq!(sends(node, 1, &tcp(ACK, b, a)), Verdict::Redirect);
+    node.passes(&tcp(ACK, a, b));
+    assert_eq!([1, 2].map(|number| node.router.connections(number).unwrap()), [1, 1]);
+    node.router.set_tick(start + MINUTES_LATER).unwrap();
+    node.router.sweeper().sweep(&Timeouts::default()).unwrap();
+    assert!(node.router.flows().is_empty(), "{:?}", node.router.flows());
+    assert_eq!([1, 2].map(|number| node.router.connections(number).unwrap()), [0, 0]);
+}
+
+#[test]
+fn two_directions_of_which_none_has_begun_end() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    let (start, second) = (1000, 8);
+    node.router.set_tick(start).unwrap();
+    moves_to(node, b.ip(), 3);
+    node.passes(&tcp(ACK, a, b));
+    moves_to(node, b.ip(), 2);
+    node.passes(&tcp(ACK, a, b));
+    moves_to(node, b.ip(), 3);
+    // The answer's direction outlives the one that began it.
+    node.router.set_tick(start + 150 * second).unwrap();
+    assert_eq!(sends(node, 2, &tcp(ACK, b, a)), Verdict::Redirect);
+    node.router.set_tick(start + 200 * second).unwrap();
+    assert_eq!(node.router.sweeper().sweep(&Timeouts::default()).unwrap(), 1);
+    // Another connection's answer takes its place, and they find each other.
+    moves_to(node, b.ip(), 2);
+    assert_eq!(sends(node, 1, &tcp(ACK, b, a)), Verdict::Redirect);
+    moves_to(node, b.ip(), 3);
+    node.passes(&tcp(ACK, a, b));
+    let flows = node.router.flows();
+    let of_answers = flows.iter().filter(|flow| !flow.forward).map(|flow| (flow.interface, flow.reverse_interface));
+    assert_eq!(of_answers.collect::<BTreeSet<_>>(), BTreeSet::from([(1, 3), (3, 1)]), "{flows:?}");
+    node.router.set_tick(start + MINUTES_LATER).unwrap();
+    node.router.sweeper().sweep(&Timeouts::default()).unwrap();
+    assert!(node.router.flows().is_empty(), "{:?}", node.router.flows());
+    assert_eq!([1, 2, 3].map(|number| node.router.connections(number).unwrap()), [0; 3]);
+}

@@ -446,8 +446,11 @@ impl Flows {
         for key in keys {
             let Some(flow) = self.all.get(&key) else { continue };
             let reverse = Key { interface: flow.reverse_interface, tuple: key.tuple.reversed() };
-            // One whose answers come from another interface by now has a direction of its own there.
-            let other = self.all.get(&reverse).filter(|other| other.reverse_interface == key.interface);
+            // One whose answers come from another interface by now has a direction of its own there; of two that have both
+            // begun, or that are both answers, each ends by itself.
+            let is_its_other =
+                |other: &&Flow| other.reverse_interface == key.interface && other.forward != flow.forward;
+            let other = self.all.get(&reverse).filter(is_its_other);
             // The direction that began it speaks for both.
             if !flow.forward && other.is_some() {
                 continue;
