@@ -227,10 +227,12 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	struct work *w = work_here();
 	struct route *way = &out->route;
 	struct flow *own, *back;
-	__u32 reverse_at = p->key.at, other = 0;
+	__u32 reverse_at = p->key.at, other = 0, epoch;
 
 	if (!at || !c || !w)
 		return REASON_INVALID_IF;
+	/* Before routes and rules are asked: those that change meanwhile are asked again for the next packet. */
+	epoch = *(const volatile __u32 *)&c->epoch;
 	own = &w->own;
 	back = &w->back;
 	if (!known && c->fat && is_fat(p, number)) {
@@ -286,13 +288,13 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		if (w->said_count)
 			log_change(w, known, 0);
 		known->flags |= DENIED;
-		known->epoch = c->epoch;
+		known->epoch = epoch;
 		return REASON_FLOW_ACTION_DROP;
 	}
 	own->packets = p->segments;
 	own->bytes = p->length;
 	back->packets = back->bytes = 0;
-	own->epoch = back->epoch = c->epoch;
+	own->epoch = back->epoch = epoch;
 	own->tick = back->tick = own->begun = back->begun = tick_of(c);
 	/* What connections say of themselves is of none of them alone. */
 	own->tcp = p->protocol == IPPROTO_TCP && !fat_flag ? seen_in(p, 1) : 0;
@@ -317,7 +319,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		known->mirror = w->mirror;
 		known->reverse_at = reverse_at;
 		known->flags &= ~DENIED;
-		known->epoch = c->epoch;
+		known->epoch = epoch;
 		return 0;
 	}
 	reason = enter(p, own, &w->back_key, back, at, number, &out->is_new);
@@ -351,9 +353,11 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 			return reason;
 		if (!f)
 			f = bpf_map_lookup_elem(&flows, &p->key);
-		/* The gateway's have none, or one of the time before it was the gateway's. */
-		if (!f || f->epoch != c->epoch)
+		/* The gateway's have none, or one of the time before it was the gateway's; or all has changed once more. It is not counted. */
+		if (!f || f->epoch != c->epoch) {
+			p->segments = 0;
 			return 0;
+		}
 	}
 	if (f->flags & DENIED)
 		return REASON_FLOW_ACTION_DROP;
