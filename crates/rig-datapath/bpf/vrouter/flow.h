@@ -98,9 +98,21 @@ static __attribute__((noinline)) int join_fragments(struct packet *p)
 	return 0;
 }
 
+/*
+ * An entry for the answers that was there already answers who asks now: it may have asked from another interface before, whose
+ * direction will end without it.
+ */
+static __attribute__((noinline)) void turn_back(const struct work *w)
+{
+	struct flow *there = bpf_map_lookup_elem(&flows, &w->back_key);
+
+	if (there && !(there->flags & FORWARD))
+		there->reverse_at = w->back.reverse_at;
+}
+
 /* Enters both directions, or neither; `is_new` says whether nobody else did at the same time. */
-static always_inline int enter(const struct packet *p, const struct flow *own, const struct flow_key *back_key,
-			       const struct flow *back, const struct interface *at, __u32 number, __u8 *is_new)
+static always_inline int enter(const struct packet *p, struct work *w, const struct interface *at, __u32 number,
+			       __u8 *is_new)
 {
 	__u64 *count = bpf_map_lookup_elem(&begun, &number), *gone = bpf_map_lookup_elem(&ended, &number);
 	int there, error;
@@ -110,18 +122,20 @@ static always_inline int enter(const struct packet *p, const struct flow *own, c
 	if (at->most_flows && *count - *gone >= at->most_flows)
 		return REASON_NEW_FLOWS;
 	/* The answer's first: it may come while this packet is still here. */
-	there = bpf_map_update_elem(&flows, back_key, back, BPF_NOEXIST);
+	there = bpf_map_update_elem(&flows, &w->back_key, &w->back, BPF_NOEXIST);
 	if (there && there != -EEXIST)
 		return REASON_FLOW_TABLE_FULL;
-	error = bpf_map_update_elem(&flows, &p->key, own, BPF_NOEXIST);
+	error = bpf_map_update_elem(&flows, &p->key, &w->own, BPF_NOEXIST);
 	if (error && error != -EEXIST) {
 		if (!there)
-			bpf_map_delete_elem(&flows, back_key);
+			bpf_map_delete_elem(&flows, &w->back_key);
 		return REASON_FLOW_TABLE_FULL;
 	}
 	if (!error) {
 		__sync_fetch_and_add(count, 1);
 		*is_new = 1;
+		if (there)
+			turn_back(w);
 	}
 	return 0;
 }
@@ -312,8 +326,9 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		if (w->said_count)
 			log_change(w, known, 1);
 		/* Answers come by another way than before; where there is no room they are held against the rules. */
-		if (forward && known->reverse_at != reverse_at)
-			bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST);
+		if (forward && known->reverse_at != reverse_at &&
+		    bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST) == -EEXIST)
+			turn_back(w);
 		known->next_hop = way->next_hop;
 		known->label = way->label;
 		known->mirror = w->mirror;
@@ -322,7 +337,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		known->epoch = epoch;
 		return 0;
 	}
-	reason = enter(p, own, &w->back_key, back, at, number, &out->is_new);
+	reason = enter(p, w, at, number, &out->is_new);
 	if (w->said_count && out->is_new)
 		log_said(w, &p->key, 1);
 	return reason;

@@ -697,3 +697,26 @@ fn two_directions_of_which_none_has_begun_end() {
     assert!(node.router.flows().is_empty(), "{:?}", node.router.flows());
     assert_eq!([1, 2, 3].map(|number| node.router.connections(number).unwrap()), [0; 3]);
 }
+
+#[test]
+fn answers_come_back_when_who_asks_has_moved_to_another_interface() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    let (start, second) = (1000, 8);
+    // Who asks takes nothing but answers, wherever it is.
+    node.config.lists = BTreeMap::from([(1, List { rules: vec![], otherwise: Action::Deny })]);
+    for number in [1, 3] {
+        node.config.interfaces.get_mut(&number).unwrap().policy = Some(Policy { inward: vec![1], ..Policy::default() });
+    }
+    node.router.set_tick(start).unwrap();
+    node.apply();
+    node.passes(&tcp(SYN, a, b));
+    moves_to(node, a.ip(), 3);
+    node.router.set_tick(start + 100 * second).unwrap();
+    assert_eq!(sends(node, 2, &tcp(ACK, a, b)), Verdict::Redirect);
+    // What it began before has been silent for long enough.
+    node.router.set_tick(start + 190 * second).unwrap();
+    node.router.sweeper().sweep(&Timeouts::default()).unwrap();
+    assert_eq!(sends(node, 1, &tcp(ACK, b, a)), Verdict::Redirect, "{:?}", node.router.drops().unwrap());
+}

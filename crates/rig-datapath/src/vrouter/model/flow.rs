@@ -404,8 +404,8 @@ impl Flows {
             (flow.way, flow.reverse_interface) = (way, reverse_interface);
             (flow.denied, flow.epoch, flow.mirror) = (false, self.epoch, mirror);
             // Answers come by another way than before.
-            if moved && self.all.len() < self.capacity {
-                self.all.entry(answers).or_insert(answer);
+            if moved && (self.all.len() < self.capacity || self.all.contains_key(&answers)) {
+                self.enter_back(answers, answer);
             }
             return Ok(None);
         }
@@ -417,11 +417,20 @@ impl Flows {
         if self.all.len() + wanted > self.capacity {
             return Err(Reason::FlowTableFull);
         }
-        self.all.entry(answers).or_insert(answer);
+        self.enter_back(answers, answer);
         self.all.insert(key, new);
         self.steps.push(Step::Begun);
         self.logged.extend(logged);
         Ok(None)
+    }
+
+    /// The direction of the answers. One that is there already answers who asks now, wherever it has asked from before.
+    fn enter_back(&mut self, key: Key, answer: Flow) {
+        let reverse_interface = answer.reverse_interface;
+        let there = self.all.entry(key).or_insert(answer);
+        if !there.forward {
+            there.reverse_interface = reverse_interface;
+        }
     }
 
     fn note_tcp(&mut self, key: Key, flags: u8) {
