@@ -720,3 +720,52 @@ fn answers_come_back_when_who_asks_has_moved_to_another_interface() {
     node.router.sweeper().sweep(&Timeouts::default()).unwrap();
     assert_eq!(sends(node, 1, &tcp(ACK, b, a)), Verdict::Redirect, "{:?}", node.router.drops().unwrap());
 }
+
+#[test]
+fn a_frame_names_whom_its_packet_does() {
+    let nothing = || List { rules: vec![], otherwise: Action::Deny };
+    for encapsulation in [Encapsulation::Vxlan, Encapsulation::MplsOverUdp] {
+        let Some(mut lab) = Lab::new(2, 3, encapsulation) else { return };
+        let node = &mut lab.nodes[0];
+        // It may talk to one here and to one there.
+        let only = [v4_of(0, 1), v4_of(1, 1)].map(|address| IpAddr::from(address).into());
+        let rules = vec![Rule { remote: only.into(), ..rule(None, 0..=u16::MAX, Action::Allow) }];
+        node.config.lists = BTreeMap::from([(1, List { rules, otherwise: Action::Deny }), (2, nothing())]);
+        node.config.interfaces.get_mut(&1).unwrap().policy = Some(Policy { outward: vec![1], ..Policy::default() });
+        node.config.interfaces.get_mut(&3).unwrap().policy = None;
+        node.apply();
+        let datagram = |to: Ipv4Addr| Frame::new(L4::Udp, at(v4_of(0, 0), 1000), at(to, 80)).packet();
+        // To somebody's MAC address, with an address that no rules are for or those of another: here, and there.
+        for (mac, address) in [
+            (mac_of(0, 2), GATEWAY),
+            (mac_of(1, 2), GATEWAY),
+            (mac_of(0, 2), v4_of(0, 1)),
+            (mac_of(1, 2), v4_of(1, 1)),
+            (mac_of(1, 2), v4_of(0, 1)),
+            (mac_of(0, 2), v4_of(1, 1)),
+        ] {
+            let reason = node.reason(|| bridged(node, mac, &datagram(address)));
+            assert_eq!(reason, Reason::InvalidNh, "{encapsulation:?} {mac} {address}");
+        }
+        for (mac, address) in [(mac_of(0, 1), v4_of(0, 1)), (mac_of(1, 1), v4_of(1, 1))] {
+            assert_eq!(bridged(node, mac, &datagram(address)).verdict, Verdict::Redirect, "{encapsulation:?} {mac}");
+        }
+        let forbidden = node.reason(|| bridged(node, mac_of(0, 2), &datagram(v4_of(0, 2))));
+        assert_eq!(forbidden, Reason::Policy, "{encapsulation:?}");
+    }
+}
+
+#[test]
+fn a_frame_may_go_to_a_node_otherwise_than_its_packet() {
+    let Some(mut lab) = Lab::new(2, 1, Encapsulation::Vxlan) else { return };
+    let node = &mut lab.nodes[0];
+    // By BGP MAC addresses have no MPLS labels.
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
+    let Some(NextHop::Tunnel(tunnel)) = vrf.routes.get_mut(&IpAddr::from(v4_of(1, 0)).into()) else { panic!() };
+    (tunnel.encapsulation, tunnel.label) = (Encapsulation::MplsOverUdp, 100);
+    node.apply();
+    let packet = tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
+    let outcome = bridged(node, mac_of(1, 0), &packet);
+    assert_eq!(outcome.verdict, Verdict::Redirect, "{:?}", node.router.drops().unwrap());
+    assert_eq!(outcome.frame[36..38], 4789_u16.to_be_bytes());
+}
