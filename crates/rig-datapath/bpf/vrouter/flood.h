@@ -148,6 +148,8 @@ static long copy_to(__u32 at, struct copying *c)
 			return 0;
 		if (!is_let_through(p, &p->key, w, 0, nh->number)) {
 			c->refused = 1;
+			if (w->said_count)
+				log_refusal(w, nh->number);
 			drop(p, nh->number, REASON_POLICY);
 			return 0;
 		}
@@ -268,8 +270,11 @@ static __attribute__((noinline)) int flood(struct __sk_buff *skb, __u32 number, 
 		return into_tunnel(skb, p, number, nh, last.label);
 	}
 	reason = is_for_all(p, at, number, 0);
-	if (!reason && !is_let_through(p, &p->key, w, number, 0))
+	if (!reason && !is_let_through(p, &p->key, w, number, 0)) {
 		reason = REASON_POLICY;
+		if (w->said_count)
+			log_refusal(w, number);
+	}
 	if (!reason && !may_copy(bpf_map_lookup_elem(&copying, &number), nh->mtu))
 		reason = REASON_MANY_COPIES;
 	if (reason)

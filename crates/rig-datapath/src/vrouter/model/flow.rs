@@ -142,7 +142,7 @@ pub(super) fn is_let_through(
 }
 
 /// What rules that log have said.
-fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<Logged> {
+pub(super) fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<Logged> {
     let end = |address, port| SocketAddr::new(address, port);
     let one = |step: &Step| match step {
         Step::List { interface, sends, list, rule: Some(rule), action } if config.lists[list].rules[*rule].also.log => {
