@@ -6,8 +6,6 @@
 #ifndef VROUTER_FLOOD_H
 #define VROUTER_FLOOD_H
 
-#include <linux/if_packet.h>
-
 #include "tunnel.h"
 
 /*
@@ -241,10 +239,14 @@ static always_inline int copy_to_all(struct copying *c, const struct packet *p)
 	return c->next;
 }
 
+/*
+ * By the device's own way, as copies go: the kernel looks anew whom the frame is for, and who gets one for somebody else's address does
+ * not take it for its own. bpf_redirect_peer hands it over as the container's (skb_scrub_packet in net/core/skbuff.c).
+ */
 static always_inline int to_last(struct __sk_buff *skb, const struct next_hop *nh)
 {
 	count_out(nh->number, skb->len);
-	return bpf_redirect_peer(nh->ifindex, 0);
+	return bpf_redirect(nh->ifindex, 0);
 }
 
 /* A container's frame to the members that `all` leads to; or the copy of one that is for a tunnel. */
@@ -286,14 +288,6 @@ static __attribute__((noinline)) int flood(struct __sk_buff *skb, __u32 number, 
 	if (nh && nh->kind == TO_INTERFACE)
 		return to_last(skb, nh);
 	return into_tunnel(skb, p, number, nh, last.label);
-}
-
-/* How the kernel is told whom a frame is for (linux/if_packet.h). */
-static always_inline __u32 type_of(const __u8 *mac)
-{
-	const __u8 all[6] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
-
-	return is_mac(mac, all) ? PACKET_BROADCAST : mac[0] & 1 ? PACKET_MULTICAST : PACKET_OTHERHOST;
 }
 
 /* What came by a tunnel to the members here that `all` leads to. */
@@ -338,7 +332,6 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 	nh = member(c.place, c.next - 1, &last);
 	if (!nh || nh->kind != TO_INTERFACE)
 		return drop(p, 0, REASON_INVALID_NH);
-	bpf_skb_change_type(skb, type_of(inner->h_dest));
 	return to_last(skb, nh);
 }
 
