@@ -117,7 +117,8 @@ static __attribute__((noinline)) int cut(struct __sk_buff *skb, __u32 number, __
 	if (!p)
 		return TC_ACT_SHOT;
 	/* Options would have to be copied, or not, each by its kind. */
-	if (p->l4 != ETH_HLEN + sizeof(struct iphdr) || skb->gso_segs > 1 || mtu < sizeof(struct iphdr) + 8)
+	if (p->l4 != ETH_HLEN + sizeof(struct iphdr) || skb->gso_segs > 1 || mtu < sizeof(struct iphdr) + 8 ||
+	    p->length > LARGEST)
 		return drop(p, number, REASON_TOO_BIG);
 	data = p->length - sizeof(struct iphdr);
 	eights = (mtu - sizeof(struct iphdr)) / 8;

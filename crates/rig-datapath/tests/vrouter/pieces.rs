@@ -1,0 +1,50 @@
+//! Packets that are larger than a tunnel takes, and may be cut into pieces.
+
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rig_datapath::vrouter::{Encapsulation, Reason};
+use rig_sys::netns::NetNs;
+
+use crate::lab::{Lab, run, v4_of};
+use crate::traffic::{data, said};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the kernel lets no program make is no packet for a tunnel, cut or not.
+#[test]
+fn what_is_larger_than_a_program_can_make_is_refused_by_its_name() {
+    let Some(lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
+    for node in &lab.nodes {
+        run(&node.ns, "link set c0 mtu 65535");
+        run(&node.containers[0], "link set eth0 mtu 65535");
+        // So that IPv4 packets may be fragmented on the way.
+        let set = || std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", "1").unwrap();
+        node.containers[0].run(set).unwrap();
+    }
+    let socket = |ns: &NetNs, port| {
+        let socket = ns.run(|| UdpSocket::bind(("0.0.0.0", port)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    };
+    let [a, b] = &lab.nodes[..] else { panic!() };
+    let (from, to) = (socket(&a.containers[0], 0), socket(&b.containers[0], 5353));
+    let (data, mut buffer) = (data(), vec![0; 65_536]);
+    // The first one finds the neighbour out, for which not many wait.
+    from.send_to(&data[..1], (v4_of(1, 0), 5353)).unwrap();
+    assert_eq!(to.recv(&mut buffer).ok(), Some(1), "{}", said(&lab));
+    // The largest IP packet is one of 16,000 bytes.
+    for length in [15_972, 15_973, 20_000, 60_000] {
+        from.send_to(&data[..length], (v4_of(1, 0), 5353)).unwrap();
+    }
+    let received = to.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", said(&lab)));
+    assert!(buffer[..received] == data[..15_972], "{received} bytes");
+    let deadline = Instant::now() + PATIENCE;
+    let too_big = || a.drops().get(&Reason::TooBig.number()).copied().unwrap_or(0);
+    while too_big() < 3 {
+        assert!(Instant::now() < deadline, "{}", said(&lab));
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(a.drops().get(&Reason::Push.number()), None);
+}
