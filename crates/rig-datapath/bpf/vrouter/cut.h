@@ -120,6 +120,9 @@ static __attribute__((noinline)) int cut(struct __sk_buff *skb, __u32 number, __
 	if (p->l4 != ETH_HLEN + sizeof(struct iphdr) || skb->gso_segs > 1 || mtu < sizeof(struct iphdr) + 8 ||
 	    p->length > LARGEST)
 		return drop(p, number, REASON_TOO_BIG);
+	/* Its checksum (CRC32c, RFC 9260) may be left to the device; whether it is cannot be seen, nor can it be made here. */
+	if (p->protocol == IPPROTO_SCTP && !p->fragment && !p->error)
+		return drop(p, number, REASON_TOO_BIG);
 	data = p->length - sizeof(struct iphdr);
 	eights = (mtu - sizeof(struct iphdr)) / 8;
 	if (!eights || eights > 0xffff)

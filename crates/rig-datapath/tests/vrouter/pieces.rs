@@ -4,9 +4,10 @@ use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::vrouter::{Encapsulation, Reason};
+use rig_datapath::vrouter::{Encapsulation, Reason, Verdict};
 use rig_sys::netns::NetNs;
 
+use crate::frames::ip;
 use crate::lab::{Lab, run, v4_of};
 use crate::traffic::{data, said};
 
@@ -47,4 +48,28 @@ fn what_is_larger_than_a_program_can_make_is_refused_by_its_name() {
         thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(a.drops().get(&Reason::Push.number()), None);
+}
+
+/// The same packet without DF.
+fn may_fragment(mut packet: Vec<u8>) -> Vec<u8> {
+    packet[6..8].fill(0);
+    packet[10..12].fill(0);
+    let sum = rig_wire::checksum::of(&packet[..20]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+/// Its checksum (CRC32c, RFC 9260) is often left to the device, and pieces would be without.
+#[test]
+fn sctp_is_not_cut() {
+    const SCTP: u8 = 132;
+    let Some(lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let of = |protocol| may_fragment(ip(v4_of(0, 0).into(), v4_of(1, 0).into(), protocol, 64, &[0; 1600]));
+    assert_eq!(node.refuses(&of(SCTP)), Reason::TooBig);
+    // One that its sender has cut has its checksum; and of other protocols nothing is known.
+    let mut first = of(SCTP);
+    first[6] = 0x20;
+    assert_eq!(node.send(&first).verdict, Verdict::Redirect, "{:?}", node.router.drops().unwrap());
+    assert_eq!(node.send(&of(99)).verdict, Verdict::Redirect);
 }
