@@ -16,6 +16,8 @@
 #define PIECE_SHIFT 16
 /* As a packet of 64 KiB has through the smallest underlay. */
 #define MOST_PIECES 128
+/* Of an interface's packets; as many a second as copies. Half of the CPU's backlog is for what others send. */
+#define PIECES_AT_ONCE 500
 /* bpf_skb_adjust_room takes away as much at a time. */
 #define MOST_ROOM 0xff8
 #define MORE_FRAGMENTS 0x2000
@@ -130,6 +132,8 @@ static __attribute__((noinline)) int cut(struct __sk_buff *skb, __u32 number, __
 	count = (data + 8 * eights - 1) / (8 * eights);
 	if (count > MOST_PIECES)
 		return drop(p, number, REASON_TOO_BIG);
+	if (!may_copy(bpf_map_lookup_elem(&cutting, &number), count, PIECES_AT_ONCE))
+		return drop(p, number, REASON_MANY_PIECES);
 	if (!p->fragment && !p->error && (p->protocol == IPPROTO_UDP || p->protocol == IPPROTO_TCP))
 		reason = finish_checksum(skb, p);
 	if (!reason)

@@ -25,14 +25,14 @@ static always_inline int is_copy(const struct __sk_buff *skb)
 #define COPIES_AT_ONCE 1000
 
 /* Where two CPUs copy for one interface at a time one of them may not be counted. */
-static always_inline int may_copy(__u64 *next, __u32 copies)
+static always_inline int may_copy(__u64 *next, __u32 copies, __u64 at_once)
 {
 	__u64 now = bpf_ktime_get_ns(), from;
 
 	if (!next)
 		return 0;
 	from = *next > now ? *next : now;
-	if (from - now > COPIES_AT_ONCE * NS_PER_COPY)
+	if (from - now > at_once * NS_PER_COPY)
 		return 0;
 	*next = from + copies * NS_PER_COPY;
 	return 1;
@@ -277,7 +277,7 @@ static __attribute__((noinline)) int flood(struct __sk_buff *skb, __u32 number, 
 		if (w->said_count)
 			log_refusal(w, number);
 	}
-	if (!reason && !may_copy(bpf_map_lookup_elem(&copying, &number), nh->mtu))
+	if (!reason && !may_copy(bpf_map_lookup_elem(&copying, &number), nh->mtu, COPIES_AT_ONCE))
 		reason = REASON_MANY_COPIES;
 	if (reason)
 		return drop(p, number, reason);
@@ -314,7 +314,7 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 	if (!at)
 		return drop(p, 0, REASON_INVALID_IF);
 	reason = is_for_all(p, at, nh->number, o->source);
-	if (!reason && !may_copy(bpf_map_lookup_elem(&copying_in, &c.place), c.count))
+	if (!reason && !may_copy(bpf_map_lookup_elem(&copying_in, &c.place), c.count, COPIES_AT_ONCE))
 		reason = REASON_MANY_COPIES;
 	if (!reason)
 		reason = strip(skb, p, o, inner->h_proto);

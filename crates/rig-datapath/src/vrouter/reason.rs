@@ -34,6 +34,7 @@ reasons! {
         NoPeer = 70, "no_peer", "a tunnel's packet from an address that is no peer", "add the peer, or find out who sends them";
         Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, or one that it has no route to", "nothing: whoever comes up asks whether its address is somebody else's";
         ManyCopies = 76, "many_copies", "a frame to all from who sends so many that they would make more than 100,000 copies in a second", "find out why it sends them";
+        ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from who sends so many that they would be cut into more than 100,000 pieces in a second, or 500 at once", "lower the container's MTU";
     }
 }
 

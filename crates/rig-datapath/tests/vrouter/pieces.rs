@@ -4,11 +4,12 @@ use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::vrouter::{Encapsulation, Reason, Verdict};
+use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Reason, Side, Verdict};
 use rig_sys::netns::NetNs;
 
-use crate::frames::ip;
-use crate::lab::{Lab, run, v4_of};
+use crate::frames::{Frame, L4, ip};
+use crate::lab::{Lab, mac_of, run, v4_of};
+use crate::outer::{at, framed};
 use crate::traffic::{data, said};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -72,4 +73,32 @@ fn sctp_is_not_cut() {
     first[6] = 0x20;
     assert_eq!(node.send(&first).verdict, Verdict::Redirect, "{:?}", node.router.drops().unwrap());
     assert_eq!(node.send(&of(99)).verdict, Verdict::Redirect);
+}
+
+#[test]
+fn nobody_has_packets_cut_without_end() {
+    const PACKETS: u64 = 1000;
+    let Some(mut lab) = Lab::new(2, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let underlay = node.config.underlay.as_mut().unwrap();
+    // 80 bytes in each piece.
+    underlay.peers.values_mut().for_each(|peer| peer.mtu = 132);
+    node.apply();
+    let node = &lab.nodes[0];
+    let datagram = |from| {
+        let packet = Frame::new(L4::Udp, at(v4_of(0, from), 1000), at(v4_of(1, 0), 80)).payload(&[9; 3000]).packet();
+        framed(mac_of(0, from), ROUTER_MAC, &may_fragment(packet))
+    };
+    let (frame, index) = (datagram(0), node.index("c0"));
+    let many = || {
+        let outcomes = (0..PACKETS).map(|_| node.router.test_run(Side::Container, &frame, index).unwrap());
+        outcomes.filter(|outcome| outcome.verdict == Verdict::Redirect).count() as u64
+    };
+    let cut = node.ns.run(many).unwrap();
+    let refused = node.drops().get(&Reason::ManyPieces.number()).copied().unwrap_or(0);
+    // Of 38 pieces each, 500 at once.
+    assert!(cut >= 500 / 38 && refused > 0, "{cut} packets cut, {refused} refused");
+    assert_eq!(cut + refused, PACKETS);
+    // Others' packets are cut.
+    assert_eq!(node.give(Side::Container, &datagram(1), "c1").verdict, Verdict::Redirect);
 }
