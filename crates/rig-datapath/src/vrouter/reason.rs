@@ -13,7 +13,7 @@ reasons! {
         InvalidArp = 3, "invalid_arp", "a question for an address (ARP, neighbor solicitation) that is malformed", "find out who sends them";
         FlowActionDrop = 10, "flow_action_drop", "of a flow that rules forbid since they have changed", "allow it, or nothing";
         FlowTableFull = 13, "flow_table_full", "a new flow while the table of flows is full", "a larger table, or limits for each interface";
-        Push = 17, "push", "a packet that had no room for an outer header", "report it: this should not be";
+        Push = 17, "push", "a packet that had no room for an outer header, or that a tunnel device of its container has wrapped already", "give the containers routes in place of a tunnel of their own kernel; where they have none, report it: this should not be";
         TtlExceeded = 18, "ttl_exceeded", "the packet's time to live has run out, and its sender was not told, or not once more", "look for a routing loop";
         InvalidNh = 19, "invalid_nh", "a next hop that cannot take such a packet", "see the route: `rt --dump`, `nh --get`";
         InvalidLabel = 20, "invalid_label", "an MPLS label that was given to nobody", "see that both routers agree: `mpls --dump`";
