@@ -324,6 +324,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::NoPeer => "No Peer",
         Reason::Unanswered => "Unanswered",
         Reason::ManyCopies => "Many Copies",
+        Reason::ManyPieces => "Many Pieces",
     }
 }
 

@@ -153,6 +153,15 @@ static __attribute__((noinline)) int has_policy(__u32 next_hop)
 	return to && to->flags & HAS_POLICY;
 }
 
+/* Whether two next hops lead to one node in different encapsulations, of which each has labels of its own. */
+static __attribute__((noinline)) int lead_to_one_node(__u32 one, __u32 other)
+{
+	const struct next_hop *a = next_hop_at(one), *b = next_hop_at(other);
+
+	return a && b && a->kind == TO_TUNNEL && b->kind == TO_TUNNEL && a->encapsulation != b->encapsulation &&
+	       a->destination == b->destination;
+}
+
 SEC("tcx/ingress")
 int from_container(struct __sk_buff *skb)
 {
@@ -244,8 +253,9 @@ int from_container(struct __sk_buff *skb)
 		reason = follow(skb, p, number, 0, c, &to);
 		if (reason)
 			return drop(p, number, reason);
-		/* Rules were those for whom the packet's address names; its frame's must not name another. */
-		if (!is_routed && bridged.next_hop != to.route.next_hop && has_policy(bridged.next_hop))
+		/* Rules were those for whom the packet's address names, of the gateway's none; its frame's must not name another. */
+		if (!is_routed && (bridged.next_hop != to.route.next_hop || bridged.label != to.route.label) &&
+		    !lead_to_one_node(bridged.next_hop, to.route.next_hop))
 			return drop(p, number, REASON_INVALID_NH);
 		/* Of what was cut the analyser has the whole. */
 		if (to.mirror && !is_cut) {

@@ -16,6 +16,8 @@
 #define PIECE_SHIFT 16
 /* As a packet of 64 KiB has through the smallest underlay. */
 #define MOST_PIECES 128
+/* Of an interface's packets; as many a second as copies. Half of the CPU's backlog is for what others send. */
+#define PIECES_AT_ONCE 500
 /* bpf_skb_adjust_room takes away as much at a time. */
 #define MOST_ROOM 0xff8
 #define MORE_FRAGMENTS 0x2000
@@ -117,7 +119,11 @@ static __attribute__((noinline)) int cut(struct __sk_buff *skb, __u32 number, __
 	if (!p)
 		return TC_ACT_SHOT;
 	/* Options would have to be copied, or not, each by its kind. */
-	if (p->l4 != ETH_HLEN + sizeof(struct iphdr) || skb->gso_segs > 1 || mtu < sizeof(struct iphdr) + 8)
+	if (p->l4 != ETH_HLEN + sizeof(struct iphdr) || skb->gso_segs > 1 || mtu < sizeof(struct iphdr) + 8 ||
+	    p->length > LARGEST)
+		return drop(p, number, REASON_TOO_BIG);
+	/* Its checksum (CRC32c, RFC 9260) may be left to the device; whether it is cannot be seen, nor can it be made here. */
+	if (p->protocol == IPPROTO_SCTP && !p->fragment && !p->error)
 		return drop(p, number, REASON_TOO_BIG);
 	data = p->length - sizeof(struct iphdr);
 	eights = (mtu - sizeof(struct iphdr)) / 8;
@@ -126,6 +132,8 @@ static __attribute__((noinline)) int cut(struct __sk_buff *skb, __u32 number, __
 	count = (data + 8 * eights - 1) / (8 * eights);
 	if (count > MOST_PIECES)
 		return drop(p, number, REASON_TOO_BIG);
+	if (!may_copy(bpf_map_lookup_elem(&cutting, &number), count, PIECES_AT_ONCE))
+		return drop(p, number, REASON_MANY_PIECES);
 	if (!p->fragment && !p->error && (p->protocol == IPPROTO_UDP || p->protocol == IPPROTO_TCP))
 		reason = finish_checksum(skb, p);
 	if (!reason)

@@ -6,8 +6,6 @@
 #ifndef VROUTER_FLOOD_H
 #define VROUTER_FLOOD_H
 
-#include <linux/if_packet.h>
-
 #include "tunnel.h"
 
 /*
@@ -27,14 +25,14 @@ static always_inline int is_copy(const struct __sk_buff *skb)
 #define COPIES_AT_ONCE 1000
 
 /* Where two CPUs copy for one interface at a time one of them may not be counted. */
-static always_inline int may_copy(__u64 *next, __u32 copies)
+static always_inline int may_copy(__u64 *next, __u32 copies, __u64 at_once)
 {
 	__u64 now = bpf_ktime_get_ns(), from;
 
 	if (!next)
 		return 0;
 	from = *next > now ? *next : now;
-	if (from - now > COPIES_AT_ONCE * NS_PER_COPY)
+	if (from - now > at_once * NS_PER_COPY)
 		return 0;
 	*next = from + copies * NS_PER_COPY;
 	return 1;
@@ -148,6 +146,8 @@ static long copy_to(__u32 at, struct copying *c)
 			return 0;
 		if (!is_let_through(p, &p->key, w, 0, nh->number)) {
 			c->refused = 1;
+			if (w->said_count)
+				log_refusal(w, nh->number);
 			drop(p, nh->number, REASON_POLICY);
 			return 0;
 		}
@@ -239,10 +239,14 @@ static always_inline int copy_to_all(struct copying *c, const struct packet *p)
 	return c->next;
 }
 
+/*
+ * By the device's own way, as copies go: the kernel looks anew whom the frame is for, and who gets one for somebody else's address does
+ * not take it for its own. bpf_redirect_peer hands it over as the container's (skb_scrub_packet in net/core/skbuff.c).
+ */
 static always_inline int to_last(struct __sk_buff *skb, const struct next_hop *nh)
 {
 	count_out(nh->number, skb->len);
-	return bpf_redirect_peer(nh->ifindex, 0);
+	return bpf_redirect(nh->ifindex, 0);
 }
 
 /* A container's frame to the members that `all` leads to; or the copy of one that is for a tunnel. */
@@ -268,9 +272,12 @@ static __attribute__((noinline)) int flood(struct __sk_buff *skb, __u32 number, 
 		return into_tunnel(skb, p, number, nh, last.label);
 	}
 	reason = is_for_all(p, at, number, 0);
-	if (!reason && !is_let_through(p, &p->key, w, number, 0))
+	if (!reason && !is_let_through(p, &p->key, w, number, 0)) {
 		reason = REASON_POLICY;
-	if (!reason && !may_copy(bpf_map_lookup_elem(&copying, &number), nh->mtu))
+		if (w->said_count)
+			log_refusal(w, number);
+	}
+	if (!reason && !may_copy(bpf_map_lookup_elem(&copying, &number), nh->mtu, COPIES_AT_ONCE))
 		reason = REASON_MANY_COPIES;
 	if (reason)
 		return drop(p, number, reason);
@@ -281,14 +288,6 @@ static __attribute__((noinline)) int flood(struct __sk_buff *skb, __u32 number, 
 	if (nh && nh->kind == TO_INTERFACE)
 		return to_last(skb, nh);
 	return into_tunnel(skb, p, number, nh, last.label);
-}
-
-/* How the kernel is told whom a frame is for (linux/if_packet.h). */
-static always_inline __u32 type_of(const __u8 *mac)
-{
-	const __u8 all[6] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
-
-	return is_mac(mac, all) ? PACKET_BROADCAST : mac[0] & 1 ? PACKET_MULTICAST : PACKET_OTHERHOST;
 }
 
 /* What came by a tunnel to the members here that `all` leads to. */
@@ -315,7 +314,7 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 	if (!at)
 		return drop(p, 0, REASON_INVALID_IF);
 	reason = is_for_all(p, at, nh->number, o->source);
-	if (!reason && !may_copy(bpf_map_lookup_elem(&copying_in, &c.place), c.count))
+	if (!reason && !may_copy(bpf_map_lookup_elem(&copying_in, &c.place), c.count, COPIES_AT_ONCE))
 		reason = REASON_MANY_COPIES;
 	if (!reason)
 		reason = strip(skb, p, o, inner->h_proto);
@@ -333,7 +332,6 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 	nh = member(c.place, c.next - 1, &last);
 	if (!nh || nh->kind != TO_INTERFACE)
 		return drop(p, 0, REASON_INVALID_NH);
-	bpf_skb_change_type(skb, type_of(inner->h_dest));
 	return to_last(skb, nh);
 }
 

@@ -98,9 +98,21 @@ static __attribute__((noinline)) int join_fragments(struct packet *p)
 	return 0;
 }
 
+/*
+ * An entry for the answers that was there already answers who asks now: it may have asked from another interface before, whose
+ * direction will end without it.
+ */
+static __attribute__((noinline)) void turn_back(const struct work *w)
+{
+	struct flow *there = bpf_map_lookup_elem(&flows, &w->back_key);
+
+	if (there && !(there->flags & FORWARD))
+		there->reverse_at = w->back.reverse_at;
+}
+
 /* Enters both directions, or neither; `is_new` says whether nobody else did at the same time. */
-static always_inline int enter(const struct packet *p, const struct flow *own, const struct flow_key *back_key,
-			       const struct flow *back, const struct interface *at, __u32 number, __u8 *is_new)
+static always_inline int enter(const struct packet *p, struct work *w, const struct interface *at, __u32 number,
+			       __u8 *is_new)
 {
 	__u64 *count = bpf_map_lookup_elem(&begun, &number), *gone = bpf_map_lookup_elem(&ended, &number);
 	int there, error;
@@ -110,18 +122,20 @@ static always_inline int enter(const struct packet *p, const struct flow *own, c
 	if (at->most_flows && *count - *gone >= at->most_flows)
 		return REASON_NEW_FLOWS;
 	/* The answer's first: it may come while this packet is still here. */
-	there = bpf_map_update_elem(&flows, back_key, back, BPF_NOEXIST);
+	there = bpf_map_update_elem(&flows, &w->back_key, &w->back, BPF_NOEXIST);
 	if (there && there != -EEXIST)
 		return REASON_FLOW_TABLE_FULL;
-	error = bpf_map_update_elem(&flows, &p->key, own, BPF_NOEXIST);
+	error = bpf_map_update_elem(&flows, &p->key, &w->own, BPF_NOEXIST);
 	if (error && error != -EEXIST) {
 		if (!there)
-			bpf_map_delete_elem(&flows, back_key);
+			bpf_map_delete_elem(&flows, &w->back_key);
 		return REASON_FLOW_TABLE_FULL;
 	}
 	if (!error) {
 		__sync_fetch_and_add(count, 1);
 		*is_new = 1;
+		if (there)
+			turn_back(w);
 	}
 	return 0;
 }
@@ -227,10 +241,12 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	struct work *w = work_here();
 	struct route *way = &out->route;
 	struct flow *own, *back;
-	__u32 reverse_at = p->key.at, other = 0;
+	__u32 reverse_at = p->key.at, other = 0, epoch;
 
 	if (!at || !c || !w)
 		return REASON_INVALID_IF;
+	/* Before routes and rules are asked: those that change meanwhile are asked again for the next packet. */
+	epoch = *(const volatile __u32 *)&c->epoch;
 	own = &w->own;
 	back = &w->back;
 	if (!known && c->fat && is_fat(p, number)) {
@@ -286,13 +302,13 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		if (w->said_count)
 			log_change(w, known, 0);
 		known->flags |= DENIED;
-		known->epoch = c->epoch;
+		known->epoch = epoch;
 		return REASON_FLOW_ACTION_DROP;
 	}
 	own->packets = p->segments;
 	own->bytes = p->length;
 	back->packets = back->bytes = 0;
-	own->epoch = back->epoch = c->epoch;
+	own->epoch = back->epoch = epoch;
 	own->tick = back->tick = own->begun = back->begun = tick_of(c);
 	/* What connections say of themselves is of none of them alone. */
 	own->tcp = p->protocol == IPPROTO_TCP && !fat_flag ? seen_in(p, 1) : 0;
@@ -310,17 +326,18 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		if (w->said_count)
 			log_change(w, known, 1);
 		/* Answers come by another way than before; where there is no room they are held against the rules. */
-		if (forward && known->reverse_at != reverse_at)
-			bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST);
+		if (forward && known->reverse_at != reverse_at &&
+		    bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST) == -EEXIST)
+			turn_back(w);
 		known->next_hop = way->next_hop;
 		known->label = way->label;
 		known->mirror = w->mirror;
 		known->reverse_at = reverse_at;
 		known->flags &= ~DENIED;
-		known->epoch = c->epoch;
+		known->epoch = epoch;
 		return 0;
 	}
-	reason = enter(p, own, &w->back_key, back, at, number, &out->is_new);
+	reason = enter(p, w, at, number, &out->is_new);
 	if (w->said_count && out->is_new)
 		log_said(w, &p->key, 1);
 	return reason;
@@ -351,9 +368,11 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 			return reason;
 		if (!f)
 			f = bpf_map_lookup_elem(&flows, &p->key);
-		/* The gateway's have none, or one of the time before it was the gateway's. */
-		if (!f || f->epoch != c->epoch)
+		/* The gateway's have none, or one of the time before it was the gateway's; or all has changed once more. It is not counted. */
+		if (!f || f->epoch != c->epoch) {
+			p->segments = 0;
 			return 0;
+		}
 	}
 	if (f->flags & DENIED)
 		return REASON_FLOW_ACTION_DROP;

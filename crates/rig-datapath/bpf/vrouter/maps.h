@@ -217,6 +217,14 @@ struct {
 	__type(value, __u64);
 } copying_in SEC(".maps");
 
+/* When each interface could have one more piece made of its packets; as `told`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} cutting SEC(".maps");
+
 /* By interface and reason; those of no interface are of interface 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -37,6 +37,7 @@ enum reason {
 	REASON_NO_PEER = 70,
 	REASON_UNANSWERED = 71,
 	REASON_MANY_COPIES = 76,
+	REASON_MANY_PIECES = 77,
 };
 
 #endif

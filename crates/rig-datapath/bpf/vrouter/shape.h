@@ -25,6 +25,8 @@
 #define LOGGED 256
 /* A tick is 2^27 ns, 134 ms. */
 #define TICK_SHIFT 27
+/* Bytes of the largest IP packet that bpf_skb_adjust_room makes room in: see control.rs. */
+#define LARGEST 16000
 
 struct host_key {
 	struct address address;

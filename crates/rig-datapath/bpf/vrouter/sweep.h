@@ -44,8 +44,11 @@ static long sweep_one(void *map, struct flow_key *key, struct flow *f, struct sw
 	reverse(&k, key);
 	k.at = f->reverse_at;
 	other = bpf_map_lookup_elem(&flows, &k);
-	/* One whose answers come from another interface by now has a direction of its own there. */
-	is_pair = other && other->reverse_at == key->at;
+	/*
+	 * One whose answers come from another interface by now has a direction of its own there. Of two that have both begun, or that
+	 * are both answers, as where two CPUs had the first packet of each direction at a time, none speaks for the other.
+	 */
+	is_pair = other && other->reverse_at == key->at && (other->flags ^ f->flags) & FORWARD;
 	/* The direction that began it speaks for both; one that has lost it, for itself. */
 	if (!forward && is_pair)
 		return 0;

@@ -107,7 +107,7 @@ impl Tables {
 fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
-        "interfaces" | "begun" | "ended" | "told" | "log_turns" | "traffic" | "copied" | "copying" => {
+        "interfaces" | "begun" | "ended" | "told" | "log_turns" | "traffic" | "copied" | "copying" | "cutting" => {
             sizes.interfaces + 1
         }
         "drops" => (sizes.interfaces + 1) * REASONS,

@@ -13,7 +13,7 @@ reasons! {
         InvalidArp = 3, "invalid_arp", "a question for an address (ARP, neighbor solicitation) that is malformed", "find out who sends them";
         FlowActionDrop = 10, "flow_action_drop", "of a flow that rules forbid since they have changed", "allow it, or nothing";
         FlowTableFull = 13, "flow_table_full", "a new flow while the table of flows is full", "a larger table, or limits for each interface";
-        Push = 17, "push", "a packet that had no room for an outer header", "report it: this should not be";
+        Push = 17, "push", "a packet that had no room for an outer header, or that a tunnel device of its container has wrapped already", "give the containers routes in place of a tunnel of their own kernel; where they have none, report it: this should not be";
         TtlExceeded = 18, "ttl_exceeded", "the packet's time to live has run out, and its sender was not told, or not once more", "look for a routing loop";
         InvalidNh = 19, "invalid_nh", "a next hop that cannot take such a packet", "see the route: `rt --dump`, `nh --get`";
         InvalidLabel = 20, "invalid_label", "an MPLS label that was given to nobody", "see that both routers agree: `mpls --dump`";
@@ -34,6 +34,7 @@ reasons! {
         NoPeer = 70, "no_peer", "a tunnel's packet from an address that is no peer", "add the peer, or find out who sends them";
         Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, or one that it has no route to", "nothing: whoever comes up asks whether its address is somebody else's";
         ManyCopies = 76, "many_copies", "a frame to all from who sends so many that they would make more than 100,000 copies in a second", "find out why it sends them";
+        ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from who sends so many that they would be cut into more than 100,000 pieces in a second, or 500 at once", "lower the container's MTU";
     }
 }
 

@@ -134,7 +134,7 @@ fn above(is_v6: bool) -> impl Strategy<Value = Above> {
         5 => flags.prop_map(Above::Tcp),
         5 => Just(Above::Udp),
         4 => (kind, 0_u8..3).prop_map(|(kind, id)| Above::Icmp { kind, id }),
-        1 => prop_oneof![any::<u8>(), Just(44_u8), Just(60), Just(ICMP), Just(ICMPV6)].prop_map(Above::Other),
+        1 => prop_oneof![any::<u8>(), Just(44_u8), Just(60), Just(132), Just(ICMP), Just(ICMPV6)].prop_map(Above::Other),
     ];
     let errors = if is_v6 { vec![1_u8, 2, 3, 4, 5, 137] } else { vec![3, 11, 12, 5, 4] };
     let errors = (prop::sample::select(errors), plain.clone().boxed(), 0..ADDRESSES)

@@ -13,6 +13,7 @@ mod frames;
 mod lab;
 mod outer;
 mod packets;
+mod pieces;
 mod settings;
 mod told;
 mod traffic;

@@ -631,3 +631,141 @@ fn the_pieces_of_a_packet_go_one_way() {
         assert_eq!(piece(0x2000, 20, 52), piece(4, 52, 92), "port {port}");
     }
 }
+
+/// Has an address behind an interface of the node.
+fn moves_to(node: &mut Node, address: IpAddr, interface: u32) {
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
+    vrf.routes.insert(address.into(), NextHop::Interface(interface));
+    node.apply();
+}
+
+/// From a container of the first node, which by now has another one's address.
+fn sends(node: &Node, container: usize, packet: &[u8]) -> Verdict {
+    node.give(Side::Container, &framed(mac_of(0, container), ROUTER_MAC, packet), &format!("c{container}")).verdict
+}
+
+/// Ticks are of 134 ms.
+const MINUTES_LATER: u32 = 10_000;
+
+#[test]
+fn two_directions_that_have_both_begun_are_two_connections_until_both_have_ended() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    let start = 1000;
+    node.router.set_tick(start).unwrap();
+    moves_to(node, b.ip(), 3);
+    node.passes(&tcp(ACK, a, b));
+    moves_to(node, b.ip(), 2);
+    // From there nobody has been asked.
+    assert_eq!(sends(node, 1, &tcp(ACK, b, a)), Verdict::Redirect);
+    node.passes(&tcp(ACK, a, b));
+    assert_eq!([1, 2].map(|number| node.router.connections(number).unwrap()), [1, 1]);
+    node.router.set_tick(start + MINUTES_LATER).unwrap();
+    node.router.sweeper().sweep(&Timeouts::default()).unwrap();
+    assert!(node.router.flows().is_empty(), "{:?}", node.router.flows());
+    assert_eq!([1, 2].map(|number| node.router.connections(number).unwrap()), [0, 0]);
+}
+
+#[test]
+fn two_directions_of_which_none_has_begun_end() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    let (start, second) = (1000, 8);
+    node.router.set_tick(start).unwrap();
+    moves_to(node, b.ip(), 3);
+    node.passes(&tcp(ACK, a, b));
+    moves_to(node, b.ip(), 2);
+    node.passes(&tcp(ACK, a, b));
+    moves_to(node, b.ip(), 3);
+    // The answer's direction outlives the one that began it.
+    node.router.set_tick(start + 150 * second).unwrap();
+    assert_eq!(sends(node, 2, &tcp(ACK, b, a)), Verdict::Redirect);
+    node.router.set_tick(start + 200 * second).unwrap();
+    assert_eq!(node.router.sweeper().sweep(&Timeouts::default()).unwrap(), 1);
+    // Another connection's answer takes its place, and they find each other.
+    moves_to(node, b.ip(), 2);
+    assert_eq!(sends(node, 1, &tcp(ACK, b, a)), Verdict::Redirect);
+    moves_to(node, b.ip(), 3);
+    node.passes(&tcp(ACK, a, b));
+    let flows = node.router.flows();
+    let of_answers = flows.iter().filter(|flow| !flow.forward).map(|flow| (flow.interface, flow.reverse_interface));
+    assert_eq!(of_answers.collect::<BTreeSet<_>>(), BTreeSet::from([(1, 3), (3, 1)]), "{flows:?}");
+    node.router.set_tick(start + MINUTES_LATER).unwrap();
+    node.router.sweeper().sweep(&Timeouts::default()).unwrap();
+    assert!(node.router.flows().is_empty(), "{:?}", node.router.flows());
+    assert_eq!([1, 2, 3].map(|number| node.router.connections(number).unwrap()), [0; 3]);
+}
+
+#[test]
+fn answers_come_back_when_who_asks_has_moved_to_another_interface() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::MplsOverUdp) else { return };
+    let node = &mut lab.nodes[0];
+    let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    let (start, second) = (1000, 8);
+    // Who asks takes nothing but answers, wherever it is.
+    node.config.lists = BTreeMap::from([(1, List { rules: vec![], otherwise: Action::Deny })]);
+    for number in [1, 3] {
+        node.config.interfaces.get_mut(&number).unwrap().policy = Some(Policy { inward: vec![1], ..Policy::default() });
+    }
+    node.router.set_tick(start).unwrap();
+    node.apply();
+    node.passes(&tcp(SYN, a, b));
+    moves_to(node, a.ip(), 3);
+    node.router.set_tick(start + 100 * second).unwrap();
+    assert_eq!(sends(node, 2, &tcp(ACK, a, b)), Verdict::Redirect);
+    // What it began before has been silent for long enough.
+    node.router.set_tick(start + 190 * second).unwrap();
+    node.router.sweeper().sweep(&Timeouts::default()).unwrap();
+    assert_eq!(sends(node, 1, &tcp(ACK, b, a)), Verdict::Redirect, "{:?}", node.router.drops().unwrap());
+}
+
+#[test]
+fn a_frame_names_whom_its_packet_does() {
+    let nothing = || List { rules: vec![], otherwise: Action::Deny };
+    for encapsulation in [Encapsulation::Vxlan, Encapsulation::MplsOverUdp] {
+        let Some(mut lab) = Lab::new(2, 3, encapsulation) else { return };
+        let node = &mut lab.nodes[0];
+        // It may talk to one here and to one there.
+        let only = [v4_of(0, 1), v4_of(1, 1)].map(|address| IpAddr::from(address).into());
+        let rules = vec![Rule { remote: only.into(), ..rule(None, 0..=u16::MAX, Action::Allow) }];
+        node.config.lists = BTreeMap::from([(1, List { rules, otherwise: Action::Deny }), (2, nothing())]);
+        node.config.interfaces.get_mut(&1).unwrap().policy = Some(Policy { outward: vec![1], ..Policy::default() });
+        node.config.interfaces.get_mut(&3).unwrap().policy = None;
+        node.apply();
+        let datagram = |to: Ipv4Addr| Frame::new(L4::Udp, at(v4_of(0, 0), 1000), at(to, 80)).packet();
+        // To somebody's MAC address, with an address that no rules are for or those of another: here, and there.
+        for (mac, address) in [
+            (mac_of(0, 2), GATEWAY),
+            (mac_of(1, 2), GATEWAY),
+            (mac_of(0, 2), v4_of(0, 1)),
+            (mac_of(1, 2), v4_of(1, 1)),
+            (mac_of(1, 2), v4_of(0, 1)),
+            (mac_of(0, 2), v4_of(1, 1)),
+        ] {
+            let reason = node.reason(|| bridged(node, mac, &datagram(address)));
+            assert_eq!(reason, Reason::InvalidNh, "{encapsulation:?} {mac} {address}");
+        }
+        for (mac, address) in [(mac_of(0, 1), v4_of(0, 1)), (mac_of(1, 1), v4_of(1, 1))] {
+            assert_eq!(bridged(node, mac, &datagram(address)).verdict, Verdict::Redirect, "{encapsulation:?} {mac}");
+        }
+        let forbidden = node.reason(|| bridged(node, mac_of(0, 2), &datagram(v4_of(0, 2))));
+        assert_eq!(forbidden, Reason::Policy, "{encapsulation:?}");
+    }
+}
+
+#[test]
+fn a_frame_may_go_to_a_node_otherwise_than_its_packet() {
+    let Some(mut lab) = Lab::new(2, 1, Encapsulation::Vxlan) else { return };
+    let node = &mut lab.nodes[0];
+    // By BGP MAC addresses have no MPLS labels.
+    let vrf = Arc::make_mut(node.config.vrfs.values_mut().next().unwrap());
+    let Some(NextHop::Tunnel(tunnel)) = vrf.routes.get_mut(&IpAddr::from(v4_of(1, 0)).into()) else { panic!() };
+    (tunnel.encapsulation, tunnel.label) = (Encapsulation::MplsOverUdp, 100);
+    node.apply();
+    let packet = tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
+    let outcome = bridged(node, mac_of(1, 0), &packet);
+    assert_eq!(outcome.verdict, Verdict::Redirect, "{:?}", node.router.drops().unwrap());
+    assert_eq!(outcome.frame[36..38], 4789_u16.to_be_bytes());
+}

@@ -1,14 +1,19 @@
 //! Real connections between containers.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::vrouter::{Encapsulation, Leads, Reason, Way};
+use rig_datapath::vrouter::{Action, Encapsulation, Leads, List, Policy, Reason, Way};
+use rig_skip::{Lack, skip};
 use rig_sys::netns::NetNs;
+use rig_wire::protocol;
 
 use crate::lab::{Lab, VNI, mac_of, run, underlay_of, v4_of, v6_of};
+use crate::outer::rule;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -186,7 +191,7 @@ fn a_container_talks_to_the_kernels_vxlan() {
 fn tables_are_told_by_their_numbers() {
     let Some(lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
     let router = &lab.nodes[0].router;
-    let hops: std::collections::BTreeMap<u32, Leads> = router.next_hops().into_iter().collect();
+    let hops: BTreeMap<u32, Leads> = router.next_hops().into_iter().collect();
     let own = router.next_hop_of(1).unwrap();
     assert_eq!(hops[&own], Leads::Interface(1));
     let route = |to: IpAddr| router.routes().into_iter().find(|(_, prefix, _)| *prefix == to.into()).unwrap().2;
@@ -200,4 +205,57 @@ fn tables_are_told_by_their_numbers() {
     assert_eq!([source, destination].map(|address| address.to_string()), ["192.0.2.1", "192.0.2.2"]);
     assert_eq!((router.labels(), router.macs().len()), (vec![(100, own)], 2));
     assert!(router.vnis().iter().all(|(_, hop)| matches!(hops[hop], Leads::Vrf(_))));
+}
+
+/// curl fetches what a policy lets it, and nothing else.
+#[test]
+fn curl_is_held_against_rules() {
+    if Command::new("curl").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        return skip(Lack::Program("curl"), "no curl on PATH");
+    }
+    for encapsulation in Encapsulation::ALL {
+        let Some(mut lab) = Lab::new(2, 1, encapsulation) else { return };
+        // The server takes connections to one port, and begins none.
+        let node = &mut lab.nodes[1];
+        let web = vec![rule(Some(protocol::TCP), 8080..=8080, Action::Allow)];
+        let nothing = List { rules: Vec::new(), otherwise: Action::Deny };
+        node.config.lists = BTreeMap::from([(1, List { rules: web, otherwise: Action::Deny }), (2, nothing)]);
+        node.config.interfaces.get_mut(&1).unwrap().policy =
+            Some(Policy { outward: vec![2], inward: vec![1], most_flows: None });
+        node.apply();
+        let (client, server) = (&lab.nodes[0].containers[0], &lab.nodes[1].containers[0]);
+        let (data, address) = (data(), v4_of(1, 0));
+        let curl = |seconds: &str, port: u16| {
+            let mut curl = Command::new("curl");
+            curl.args(["--silent", "--show-error", "--noproxy", "*", "--connect-timeout", seconds, "--max-time", "20"]);
+            curl.arg(format!("http://{address}:{port}/")).stdin(Stdio::null());
+            rig_sys::process::in_namespace(&mut curl, client).output().unwrap()
+        };
+        for (port, is_allowed) in [(8080, true), (8081, false)] {
+            let listener = server.run(|| TcpListener::bind((address, port)).unwrap()).unwrap();
+            if !is_allowed {
+                // curl's status for a connection that does not come (curl(1)).
+                assert_eq!(curl("1", port).status.code(), Some(28), "{encapsulation:?}");
+                continue;
+            }
+            let output = thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut stream = accept(&listener);
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let mut asked = [0; 4096];
+                    let length = stream.read(&mut asked).unwrap();
+                    assert!(asked[..length].starts_with(b"GET / HTTP/1.1\r\n"));
+                    let header =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", data.len());
+                    stream.write_all(&[header.as_bytes(), &data].concat()).unwrap();
+                });
+                curl("5", port)
+            });
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && output.stdout == data, "{encapsulation:?} {error}: {}", said(&lab));
+        }
+        let node = &lab.nodes[1];
+        assert!(node.router.drops().unwrap().iter().any(|(reason, _)| *reason == Reason::Policy), "{}", said(&lab));
+        assert!(node.router.flows().iter().filter(|flow| flow.protocol == protocol::TCP).count() >= 2);
+    }
 }

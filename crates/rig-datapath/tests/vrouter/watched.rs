@@ -1,11 +1,13 @@
 //! What is told of flows, and what is not when there is too much of it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use rig_datapath::vrouter::{
     Action, Also, Encapsulation, List, LogCounts, Policy, ROUTER_MAC, Reason, Router, Rule, Service, Side, Sizes,
     Verdict,
 };
+use rig_wire::ethernet::Mac;
 use rig_wire::protocol;
 use rig_wire::tcp::flags::{ACK, FIN, SYN};
 
@@ -142,4 +144,39 @@ fn who_asks_for_a_service_by_many_ports_has_one_flow() {
         node.passes(&datagram(at(client, 9), at(server, 5353)));
         assert_eq!(node.router.connections(1).unwrap(), 3);
     }
+}
+
+#[test]
+fn refusals_of_frames_to_all_are_logged_as_others_are() {
+    let Some(mut lab) = Lab::new(1, 3, Encapsulation::Vxlan) else { return };
+    let node = &mut lab.nodes[0];
+    node.flood(&[], false);
+    let mut log = node.router.log().unwrap();
+    let all = "255.255.255.255".parse::<IpAddr>().unwrap();
+    let packet = Frame::new(L4::Udp, at(v4_of(0, 0), 68), at(all, 67)).packet();
+    let frame = framed(mac_of(0, 0), Mac::BROADCAST, &packet);
+    // What the first container may not send; and what the third may not get.
+    logging(node, Action::Deny);
+    for (interface, sends) in [(1, true), (3, false)] {
+        if !sends {
+            let mut policy = node.config.interfaces[&1].policy.clone().unwrap();
+            (policy.outward, policy.inward) = (Vec::new(), policy.outward);
+            node.config.interfaces.get_mut(&1).unwrap().policy = Some(Policy::default());
+            node.config.interfaces.get_mut(&3).unwrap().policy = Some(policy);
+            node.apply();
+        }
+        let expected = if sends { Verdict::Drop } else { Verdict::Redirect };
+        assert_eq!(node.give(Side::Container, &frame, "c0").verdict, expected);
+        let read = log.read().unwrap();
+        let [one] = read[..] else { panic!("{read:?}") };
+        assert_eq!((one.interface, one.sends, one.list, one.rule), (interface, sends, 7, 1));
+        assert_eq!((one.let_through, one.action), (false, Action::Deny));
+        assert_eq!((one.source, one.destination), (at(v4_of(0, 0), 68), at(all, 67)));
+    }
+    // Copies that are let through are of no flow, and not told.
+    logging(node, Action::Allow);
+    node.config.interfaces.get_mut(&3).unwrap().policy = Some(Policy::default());
+    node.apply();
+    assert_eq!(node.give(Side::Container, &frame, "c0").verdict, Verdict::Redirect);
+    assert_eq!(log.read().unwrap(), []);
 }

@@ -6,6 +6,7 @@ use rig_wire::checksum::{self, Sum};
 use rig_wire::ethernet;
 use rig_wire::protocol::{TCP, UDP};
 
+use super::super::control::LARGEST;
 use super::super::reason::Reason;
 use super::packet::{Packet, word};
 
@@ -13,13 +14,18 @@ const ETHERNET: usize = ethernet::HEADER;
 const IPV4: usize = 20;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
+const SCTP: u8 = 132;
 /// So many pieces are made of a packet.
 const MOST: usize = 128;
 
 /// How many times 8 bytes each piece but the last has, and how many pieces there are; none of what is not cut.
 pub(super) fn pieces(p: &Packet, mtu: u16) -> Option<(u16, u8)> {
     // Options would have to be copied, or not, each by its kind.
-    if p.is_v6() || !p.may_fragment || p.header != IPV4 {
+    if p.is_v6() || !p.may_fragment || p.header != IPV4 || p.length > usize::from(LARGEST) {
+        return None;
+    }
+    // Its checksum (RFC 9260) may be left to the device, which makes none for pieces.
+    if p.protocol == SCTP && p.fragment.is_none() {
         return None;
     }
     let eights = mtu.checked_sub(IPV4 as u16)? / 8;

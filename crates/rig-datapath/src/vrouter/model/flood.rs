@@ -52,8 +52,14 @@ impl Model {
         route::way_back(&self.config, vrf, p.tuple.source, by).map(drop)
     }
 
+    /// Of no flow, so that refusals alone are logged.
     fn is_let_through(&mut self, p: &Packet, from: Option<u32>, to: Option<u32>) -> bool {
-        flow::is_let_through(&self.config, &p.tuple, p.icmp, from, to, &mut self.flows.steps)
+        let asked = self.flows.steps.len();
+        let is = flow::is_let_through(&self.config, &p.tuple, p.icmp, from, to, &mut self.flows.steps);
+        if !is {
+            self.flows.logged.extend(flow::logged(&self.config, &self.flows.steps[asked..], p.tuple, false));
+        }
+        is
     }
 
     pub(super) fn container_floods(&mut self, frame: &[u8], p: &mut Packet, number: u32) -> Result<Sent, Refused> {

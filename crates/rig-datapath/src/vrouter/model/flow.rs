@@ -142,7 +142,7 @@ pub(super) fn is_let_through(
 }
 
 /// What rules that log have said.
-fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<Logged> {
+pub(super) fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<Logged> {
     let end = |address, port| SocketAddr::new(address, port);
     let one = |step: &Step| match step {
         Step::List { interface, sends, list, rule: Some(rule), action } if config.lists[list].rules[*rule].also.log => {
@@ -404,8 +404,8 @@ impl Flows {
             (flow.way, flow.reverse_interface) = (way, reverse_interface);
             (flow.denied, flow.epoch, flow.mirror) = (false, self.epoch, mirror);
             // Answers come by another way than before.
-            if moved && self.all.len() < self.capacity {
-                self.all.entry(answers).or_insert(answer);
+            if moved && (self.all.len() < self.capacity || self.all.contains_key(&answers)) {
+                self.enter_back(answers, answer);
             }
             return Ok(None);
         }
@@ -417,11 +417,20 @@ impl Flows {
         if self.all.len() + wanted > self.capacity {
             return Err(Reason::FlowTableFull);
         }
-        self.all.entry(answers).or_insert(answer);
+        self.enter_back(answers, answer);
         self.all.insert(key, new);
         self.steps.push(Step::Begun);
         self.logged.extend(logged);
         Ok(None)
+    }
+
+    /// The direction of the answers. One that is there already answers who asks now, wherever it has asked from before.
+    fn enter_back(&mut self, key: Key, answer: Flow) {
+        let reverse_interface = answer.reverse_interface;
+        let there = self.all.entry(key).or_insert(answer);
+        if !there.forward {
+            there.reverse_interface = reverse_interface;
+        }
     }
 
     fn note_tcp(&mut self, key: Key, flags: u8) {
@@ -446,8 +455,11 @@ impl Flows {
         for key in keys {
             let Some(flow) = self.all.get(&key) else { continue };
             let reverse = Key { interface: flow.reverse_interface, tuple: key.tuple.reversed() };
-            // One whose answers come from another interface by now has a direction of its own there.
-            let other = self.all.get(&reverse).filter(|other| other.reverse_interface == key.interface);
+            // One whose answers come from another interface by now has a direction of its own there; of two that have both
+            // begun, or that are both answers, each ends by itself.
+            let is_its_other =
+                |other: &&Flow| other.reverse_interface == key.interface && other.forward != flow.forward;
+            let other = self.all.get(&reverse).filter(is_its_other);
             // The direction that began it speaks for both.
             if !flow.forward && other.is_some() {
                 continue;

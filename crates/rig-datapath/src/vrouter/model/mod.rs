@@ -391,7 +391,12 @@ impl Model {
         let mut way = self.flows.follow(&self.config, p, number, By::Interface(number), tick)?;
         if let Some(hop) = bridged {
             // Rules were those for whom the packet's address names; its frame's must not name another.
-            if self.has_policy(hop) && way.next_hop != *hop {
+            let is_the_same = match (hop, &way.next_hop) {
+                // In another encapsulation there are other labels.
+                (NextHop::Tunnel(a), NextHop::Tunnel(b)) if a.encapsulation != b.encapsulation => a.peer == b.peer,
+                (hop, way) => hop == way,
+            };
+            if !is_the_same {
                 return Err(Reason::InvalidNh);
             }
             way.next_hop = hop.clone();
