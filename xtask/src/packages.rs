@@ -66,6 +66,12 @@ pub const TESTS: &[Need] = &[
         fedora: &["wrk"],
     },
     Need {
+        what: "iperf3, whose streams go through the vRouter in tests",
+        is_there: || works(Command::new("iperf3").arg("--version")),
+        debian: &["iperf3"],
+        fedora: &["iperf3"],
+    },
+    Need {
         what: "tshark, which reads what the vRouter's tunnels make in tests",
         is_there: || works(Command::new("tshark").arg("--version")),
         debian: &["tshark"],

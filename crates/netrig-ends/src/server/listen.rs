@@ -52,7 +52,8 @@ pub fn listen(address: Option<IpAddr>, port: u16, family: Family, reach: Reach) 
     }
     let one = |address, only_v6| listen_on(address, port, only_v6).map(|listener| vec![listener]);
     let listeners = match (address, family, reach) {
-        (Some(address), ..) => one(address, true),
+        // All of both families, but where one was asked for.
+        (Some(address), ..) => one(address, address != all_v6 || family == Family::V6),
         (None, Family::Any, Reach::OwnMachine) => listen_on_loopback(port),
         (None, Family::V4, Reach::OwnMachine) => one(Ipv4Addr::LOCALHOST.into(), true),
         (None, Family::V6, Reach::OwnMachine) => one(Ipv6Addr::LOCALHOST.into(), true),
@@ -123,6 +124,22 @@ mod tests {
         for family in [Family::Any, Family::V4] {
             listen(Some(Ipv4Addr::LOCALHOST.into()), 0, family, Reach::Everybody).unwrap();
         }
+    }
+
+    #[test]
+    fn all_of_ipv6_is_all_of_ipv4_too_unless_one_was_asked_for() {
+        let reached = |family: Family| {
+            let listeners = match listen(Some(Ipv6Addr::UNSPECIFIED.into()), 0, family, Reach::Everybody) {
+                Ok(listeners) => listeners,
+                // The kernel has none.
+                Err(error) => return println!("skipped: {error:#}"),
+            };
+            let port = listeners[0].local_addr().unwrap().port();
+            let v4 = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+            assert_eq!(v4, family == Family::Any, "{family:?}");
+        };
+        reached(Family::Any);
+        reached(Family::V6);
     }
 
     #[test]

@@ -259,3 +259,63 @@ fn curl_is_held_against_rules() {
         assert!(node.router.flows().iter().filter(|flow| flow.protocol == protocol::TCP).count() >= 2);
     }
 }
+
+/// Streams and datagrams of iperf3 go where a policy lets them, and nowhere else.
+#[test]
+fn iperf3_is_held_against_rules() {
+    if Command::new("iperf3").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        return skip(Lack::Program("iperf3"), "no iperf3 on PATH");
+    }
+    for encapsulation in Encapsulation::ALL {
+        let Some(mut lab) = Lab::new(2, 1, encapsulation) else { return };
+        let node = &mut lab.nodes[1];
+        let [tcp, udp] = [protocol::TCP, protocol::UDP].map(|kind| rule(Some(kind), 5201..=5201, Action::Allow));
+        let nothing = List { rules: Vec::new(), otherwise: Action::Deny };
+        node.config.lists =
+            BTreeMap::from([(1, List { rules: vec![tcp, udp], otherwise: Action::Deny }), (2, nothing)]);
+        node.config.interfaces.get_mut(&1).unwrap().policy =
+            Some(Policy { outward: vec![2], inward: vec![1], most_flows: None });
+        node.apply();
+        let (client, server) = (&lab.nodes[0].containers[0], &lab.nodes[1].containers[0]);
+        let address = v4_of(1, 0).to_string();
+        let iperf3 = |arguments: &[&str]| {
+            let mut iperf3 = Command::new("iperf3");
+            iperf3.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            iperf3
+        };
+        for (port, load, is_allowed) in [
+            ("5201", &[][..], true),
+            ("5201", &["--udp", "--bitrate", "20M", "--length", "1000"][..], true),
+            ("5202", &[], false),
+        ] {
+            let mut listens = iperf3(&["--server", "--one-off", "--port", port]);
+            let mut listening = rig_sys::process::in_namespace(&mut listens, server).spawn().unwrap();
+            let fixed = ["--client", &address, "--port", port, "--time", "1", "--connect-timeout", "1000"];
+            let run = || {
+                let mut asks = iperf3(&[&fixed[..], load].concat());
+                rig_sys::process::in_namespace(&mut asks, client).output().unwrap()
+            };
+            // It may not listen yet.
+            let mut output = run();
+            for _ in 0..20 {
+                if !is_allowed || output.status.success() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(100));
+                output = run();
+            }
+            let _ended = listening.kill();
+            listening.wait().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), is_allowed, "{encapsulation:?} {port} {load:?} {text}: {}", said(&lab));
+            // The line of what arrived (iperf3(1)).
+            assert_eq!(text.lines().any(|line| line.ends_with("receiver")), is_allowed, "{text}");
+        }
+        let node = &lab.nodes[1];
+        assert!(node.router.drops().unwrap().iter().any(|(reason, _)| *reason == Reason::Policy), "{}", said(&lab));
+        let carried = |kind: u8| -> u64 {
+            node.router.flows().iter().filter(|flow| flow.protocol == kind).map(|flow| flow.packets).sum()
+        };
+        assert!(carried(protocol::TCP) > 100 && carried(protocol::UDP) > 100, "{}", said(&lab));
+    }
+}

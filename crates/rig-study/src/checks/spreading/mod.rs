@@ -83,7 +83,7 @@ const CHECKS: [Row; 31] = [
     ("V18", "Back to low load: what is offered is carried after 2 s, to 2 %", "5.5 Gbit/s", back),
     ("V19", "Dynamic while the load runs: no second loses 2 %, nothing is dropped", "", live),
     ("V20", "All entries are on the base CPU within 90 s", "CPU 17", coalesced),
-    ("V21", "Throughput stays to 2 %, nothing is sent again", "5.5 Gbit/s", unaffected),
+    ("V21", "Throughput stays to 2 %, at most 1 in 10,000 segments is sent again", "5.5 Gbit/s", unaffected),
     ("V22", "Coalescing waits, after a burst at least as long as its hold", "60 s", waits),
     ("V23", "A second load: what is offered is carried within 3 s", "10.3 Gbit/s", second_load),
     ("V24", "A second load: as few CPUs as it needs, or one more", "3 queues", second_cpus),
@@ -354,10 +354,12 @@ fn unaffected(seen: &Seen<'_>) -> Option<Found> {
     let Some(at) = coalesced_at(seen, COALESCE) else { return Some(unknown("dynamic spreading did not coalesce")) };
     let before = seen.carried(&from(&seen.time(STATIC_BACK)?, 2 * SECOND_NS));
     let after = seen.carried(&(at..seen.time(COALESCE)?.end));
-    let again: u64 = seen.phase(COALESCE)?.nodes.iter().map(|node| node.protocol.tcp_retransmitted_segments).sum();
+    let protocols = || seen.phase(COALESCE).into_iter().flat_map(|phase| &phase.nodes).map(|node| node.protocol);
+    let again: u64 = protocols().map(|protocol| protocol.tcp_retransmitted_segments).sum();
+    let sent: u64 = protocols().map(|protocol| protocol.tcp_segments_out).sum();
     let change = after / before.max(1.0) - 1.0;
-    let text = format!("{} to {}, {again} segments sent again", bits(before), bits(after));
-    Some(decided(change.abs() < 0.02 && again == 0, text))
+    let text = format!("{} to {}, {again} of {sent} segments sent again", bits(before), bits(after));
+    Some(decided(change.abs() < 0.02 && again <= sent / 10_000, text))
 }
 
 fn waits(seen: &Seen<'_>) -> Option<Found> {
@@ -365,6 +367,9 @@ fn waits(seen: &Seen<'_>) -> Option<Found> {
     let (Some(first), Some(again)) = (first, again) else {
         return Some(unknown("dynamic spreading did not coalesce in both phases"));
     };
+    if seen.time(LOW_AGAIN)?.start == again {
+        return Some(unknown("all entries were on one CPU before the load fell: the burst had spread them no longer"));
+    }
     let after = |at: u64, phase: &str| Some((at - seen.time(phase)?.start) as f64 / 1e9);
     let (first, again) = (after(first, COALESCE)?, after(again, LOW_AGAIN)?);
     let Tuning { hold, .. } = seen.tuning;
