@@ -24,6 +24,11 @@ pub(crate) struct Weight {
     pub(crate) weight: u32,
 }
 
+/// What a command without arguments takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
 /// A command's arguments, of which there may be none.
 pub(crate) fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T> {
     let arguments = if arguments.is_null() { json!({}) } else { arguments.clone() };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use netrig_spread::actuator::Kind;
-use netrig_spread::message::{Happened, Interface, Reply, Request, Status};
+use netrig_spread::message::{Happened, Interface, Logged, Reply, Request, Status};
 use netrig_spread::settings::{Changes, Rule, Settings as Rules};
 use netrig_spread::{Body, Service};
 use rig_spread::history::{History, Moved};
@@ -18,7 +18,7 @@ use rig_testbed::datapath::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::arguments::read;
+use crate::arguments::{Nothing, read};
 
 /// Which CPU processes what a node receives.
 #[derive(Debug)]
@@ -37,10 +37,6 @@ struct Own {
     actuator: Option<Vec<Kind>>,
     tuning: Tuning,
 }
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 /// What is its own, and what `set` could say.
 fn divided(settings: &Settings) -> (Settings, Settings) {
@@ -142,11 +138,15 @@ impl Spreading {
         }
     }
 
+    fn log(&self) -> Result<Vec<Logged>> {
+        match self.service.ask(Request::Events { after: 0 })? {
+            Reply::Events(events) => Ok(events),
+            other => bail!("the spreader answered something else than its log: {other:?}"),
+        }
+    }
+
     /// What there is of an interface's moves.
-    fn history(&self, interface: &Interface, at_ns: u64) -> Result<History> {
-        let Reply::Events(events) = self.service.ask(Request::Events { after: 0 })? else {
-            bail!("the spreader answered something else than its log");
-        };
+    fn history(&self, interface: &Interface, events: &[Logged], at_ns: u64) -> History {
         let lost = events.first().map_or(0, |first| first.number - 1);
         let moves = events.iter().filter(|logged| logged.interface == interface.name).filter_map(|logged| {
             let Happened::Moved(moved) = logged.what else { return None };
@@ -159,7 +159,7 @@ impl Spreading {
                 paid: moved.paid,
             })
         });
-        Ok(History {
+        History {
             interface: interface.name.clone(),
             actuator: interface.actuator.to_string(),
             distributes: interface.abilities.distributes,
@@ -169,7 +169,7 @@ impl Spreading {
             at_ns,
             moves: moves.collect(),
             lost,
-        })
+        }
     }
 }
 
@@ -216,9 +216,11 @@ impl Live for Spreading {
 
     fn state(&self) -> Result<State> {
         let status = self.status()?;
-        let histories = status.interfaces.iter().map(|interface| self.history(interface, monotonic_ns()));
+        let events = self.log()?;
+        let at_ns = monotonic_ns();
+        let histories = status.interfaces.iter().map(|interface| self.history(interface, &events, at_ns));
         let mut state = State::default();
-        state.more.insert("histories".to_owned(), serde_json::to_value(histories.collect::<Result<Vec<_>>>()?)?);
+        state.more.insert("histories".to_owned(), serde_json::to_value(histories.collect::<Vec<_>>())?);
         state.more.insert("status".to_owned(), serde_json::to_value(status)?);
         Ok(state)
     }

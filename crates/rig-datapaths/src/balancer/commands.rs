@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Balancer, Balancing};
-use crate::arguments::{Weight, Which, is_meant, read};
+use crate::arguments::{Nothing, Weight, Which, is_meant, read};
 
 pub(super) const ALL: &[Command] = &[
     Command {
@@ -37,10 +37,6 @@ struct Flush {
     service: Option<Which>,
     backend: Option<Which>,
 }
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 /// What is wrong with arguments whatever services and backends there are.
 pub(super) fn check(name: &str, arguments: &Settings) -> Result<(), Mistake> {

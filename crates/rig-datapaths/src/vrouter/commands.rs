@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Routing, Vrouter, check_rules};
-use crate::arguments::read;
+use crate::arguments::{Nothing, read};
 
 pub(super) const ALL: &[Command] = &[
     Command {
@@ -51,10 +51,6 @@ enum Verdict {
 struct Routes {
     node: Option<String>,
 }
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 /// What a router has been told, beside the configuration that follows from its testbed.
 #[derive(Debug, Clone)]

@@ -272,19 +272,24 @@ fn split(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(cpus.len() == seen.cpus().len() && cpus.iter().all(has_all) && bases == 1, text))
 }
 
-fn few(seen: &Seen<'_>) -> Option<Found> {
+/// Why the receiver has too few CPUs for what is asked, if so.
+fn few(seen: &Seen<'_>) -> Option<String> {
     let cpus = seen.cpus().len();
-    (cpus < ENOUGH_CPUS).then(|| lacking(format!("the receiver has {cpus} CPUs, {ENOUGH_CPUS} are needed")))
+    (cpus < ENOUGH_CPUS).then(|| format!("the receiver has {cpus} CPUs, {ENOUGH_CPUS} are needed"))
+}
+
+/// Decided where the receiver has enough CPUs; what was seen is told anyway.
+fn with_enough_cpus(seen: &Seen<'_>, holds: bool, text: String) -> Found {
+    match few(seen) {
+        Some(why) => lacking(format!("{text}; {why}")),
+        None => decided(holds, text),
+    }
 }
 
 fn static_full(seen: &Seen<'_>) -> Option<Found> {
     let fixed = seen.carried(&from(&seen.time(STATIC_FULL)?, SECOND_NS));
     let dynamic = seen.carried(&seen.time(FULL)?);
-    let (verdict, text) = decided(fixed < dynamic, format!("{} static, {} dynamic", bits(fixed), bits(dynamic)));
-    Some(match few(seen) {
-        Some((lacks, why)) => (lacks, format!("{text}; {why}")),
-        None => (verdict, text),
-    })
+    Some(with_enough_cpus(seen, fixed < dynamic, format!("{} static, {} dynamic", bits(fixed), bits(dynamic))))
 }
 
 fn static_full_table(seen: &Seen<'_>) -> Option<Found> {
@@ -297,10 +302,7 @@ fn peaked(seen: &Seen<'_>) -> Option<Found> {
     shares.sort_by(f64::total_cmp);
     let (median, most) = (*shares.get(shares.len() / 2)?, *shares.last()?);
     let text = format!("the busiest {:.0} %, the median {:.0} % with receiving", most * 100.0, median * 100.0);
-    Some(match few(seen) {
-        Some((lacks, why)) => (lacks, format!("{text}; {why}")),
-        None => decided(most >= 0.98 && median <= 0.6, text),
-    })
+    Some(with_enough_cpus(seen, most >= 0.98 && median <= 0.6, text))
 }
 
 fn base(seen: &Seen<'_>) -> Option<Found> {
@@ -435,7 +437,7 @@ fn burst(seen: &Seen<'_>) -> Option<Found> {
     let interval = seen.trial().series.as_ref().map_or(0.0, |series| series.interval_us as f64 / 1e3);
     let is_soon = parked <= 250.0 && parked <= coalesced + interval;
     Some(match few(seen) {
-        Some((_, why)) => decided(is_soon, format!("{text} (1.4 x is not asked: {why})")),
+        Some(why) => decided(is_soon, format!("{text} (1.4 x is not asked: {why})")),
         None => decided(is_soon && ratio >= 1.4, text),
     })
 }
@@ -454,10 +456,7 @@ fn ceiling(seen: &Seen<'_>) -> Option<Found> {
     let all = seen.receiving(&seen.time(FULL)?);
     let (_, distributing, processing) = all.iter().find(|(cpu, _, _)| *cpu == seen.history.base)?;
     let text = format!("{carried}, the base {:.0} % busy with receiving", (distributing + processing) * 100.0);
-    Some(match few(seen) {
-        Some((lacks, why)) => (lacks, format!("{text}; {why}")),
-        None => decided(distributing + processing >= 0.9, text),
-    })
+    Some(with_enough_cpus(seen, distributing + processing >= 0.9, text))
 }
 
 fn settled(seen: &Seen<'_>) -> Option<Found> {
