@@ -19,8 +19,8 @@ use anyhow::{Context, Result, bail, ensure};
 use netrig_spread::message::{Reply, Request, Status};
 use netrig_spread::settings::{Changes, Rule, Settings};
 use netrig_spread::{Body, Service, actuator::Kind};
+use rig_datapath::cputime::{CpuTime, Times};
 use rig_spread::Mode;
-use rig_sys::counters::{cpu_ticks, units_per_second};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -248,10 +248,10 @@ fn pings(lab: &Lab, time: Duration) -> Result<Vec<f64>> {
     })
 }
 
-/// CPU seconds that all CPUs were busy so far.
-fn busy() -> Result<f64> {
-    let busy = cpu_ticks()?.values().map(|cpu| cpu.total() - cpu.idle - cpu.iowait - cpu.steal).sum::<u64>();
-    Ok(busy as f64 / units_per_second() as f64)
+/// CPU seconds that all CPUs were busy so far, by switches of tasks and interrupts: the kernel's own times, which it
+/// samples at ticks, are off by a multiple at low load.
+fn busy(time: &CpuTime) -> Result<f64> {
+    Ok(time.read()?.0.values().map(Times::busy).sum::<u64>() as f64 / 1e9)
 }
 
 /// What an arm did in a trial.
@@ -265,16 +265,16 @@ struct Trial {
     t95: f64,
 }
 
-fn trial(lab: &Lab, arm: Arm, time: Duration) -> Result<(Trial, Option<Status>)> {
+fn trial(lab: &Lab, arm: Arm, clock: &CpuTime, time: Duration) -> Result<(Trial, Option<Status>)> {
     let in_force = InForce::new(lab, arm)?;
     // Idle for long enough to be parked.
     thread::sleep(Duration::from_millis(1500));
     let streams = Streams::begin(lab, Some(LOW))?;
     // Until it has coalesced, where it does.
     thread::sleep(Duration::from_secs(4));
-    let (bytes, cpu) = (streams.bytes(), busy()?);
+    let (bytes, cpu) = (streams.bytes(), busy(clock)?);
     let mut pings = pings(lab, time)?;
-    let (bytes, cpu) = (streams.bytes() - bytes, busy()? - cpu);
+    let (bytes, cpu) = (streams.bytes() - bytes, busy(clock)? - cpu);
     drop(streams);
     ensure!(!pings.is_empty(), "no answer came back");
     pings.sort_by(f64::total_cmp);
@@ -392,6 +392,7 @@ fn main() -> Result<()> {
     let time = Duration::from_secs_f64(numbers.get(1).copied().unwrap_or(3.0));
     ensure!(CpuSet::online()?.len() >= 2, "what is spread needs two CPUs");
     let lab = Lab::new().context("make namespaces (this takes root)")?;
+    let clock = CpuTime::attach().context("count CPU time")?;
     let has_irqbalance = Command::new("irqbalance").arg("--version").output().is_ok();
     if !has_irqbalance {
         println!("irqbalance is not on PATH: without it");
@@ -411,7 +412,7 @@ fn main() -> Result<()> {
             // Each has each place in a round as often.
             let arm = arms[(at + round) % arms.len()];
             let (trial, status) =
-                trial(&lab, arm, time).with_context(|| format!("{}, round {}", arm.name(), round + 1))?;
+                trial(&lab, arm, &clock, time).with_context(|| format!("{}, round {}", arm.name(), round + 1))?;
             all.entry(arm).or_default().push(trial);
             share.extend(
                 status
