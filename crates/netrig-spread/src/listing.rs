@@ -5,41 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rig_cli::words::{ago, counted, percent, short};
 use rig_sys::counters::NamespaceCounters;
 
 use crate::actuator::{Probed, Prospect};
 use crate::message::{Happened, Interface, Logged, Status};
 use crate::settings::Settings;
-
-/// `12.3M`, `4.56k`, `789`: three digits.
-fn short(value: f64) -> String {
-    let (scaled, unit) = match value {
-        v if v >= 1e9 => (v / 1e9, "G"),
-        v if v >= 1e6 => (v / 1e6, "M"),
-        v if v >= 1e3 => (v / 1e3, "k"),
-        v => (v, ""),
-    };
-    let digits = match scaled {
-        s if s >= 100.0 || s == 0.0 => 0,
-        s if s >= 10.0 => 1,
-        _ => 2,
-    };
-    if unit.is_empty() && scaled >= 1.0 { format!("{scaled:.0}") } else { format!("{scaled:.digits$}{unit}") }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1}", share * 100.0)
-}
-
-/// How long something is ago, coarse: `420 ms`, `3.2 s`, `5 min`.
-fn ago(ms: u64) -> String {
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..60_000 => format!("{:.1} s", ms as f64 / 1e3),
-        60_000..7_200_000 => format!("{} min", ms / 60_000),
-        _ => format!("{} h", ms / 3_600_000),
-    }
-}
 
 /// Writing into a string does not fail.
 macro_rules! line {
@@ -64,16 +35,19 @@ fn of_interface(text: &mut String, interface: &Interface) {
     let entries = interface.entries.len();
     line!(
         text,
-        "{name}: {}, {situation}, {entries} entries by {actuator}, {used} CPUs in use, base CPU {base}",
-        effective.mode
+        "{name}: {}, {situation}, {} by {actuator}, {} in use, base CPU {base}",
+        effective.mode,
+        counted(entries as u64, "entry", "entries"),
+        counted(used as u64, "CPU", "CPUs")
     );
     let total: u64 = moves.total.values().sum();
     line!(
         text,
-        "  {} bit/s, {} packets/s, {} dropped/s; {total} moves, {} undone, {} refused",
+        "  {} bit/s, {} packets/s, {} dropped/s; {}, {} undone, {} refused",
         short(received.bits_per_s),
         short(received.packets_per_s),
         short(received.dropped_per_s),
+        counted(total, "move", "moves"),
         moves.undone,
         moves.failed
     );

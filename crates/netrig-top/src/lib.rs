@@ -19,7 +19,6 @@ pub mod sample;
 mod screen;
 mod source;
 mod view;
-mod words;
 
 use rig_cli::schema::{Schema, described};
 

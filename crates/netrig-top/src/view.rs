@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::history::{History, Track};
 use crate::sample::Sample;
-use crate::words::{percent, short};
+use rig_cli::words::{percent, short};
 
 /// What the user has chosen.
 #[derive(Debug, Clone, Default)]

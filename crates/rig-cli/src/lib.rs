@@ -14,3 +14,4 @@ pub mod packet;
 pub mod run_directory;
 pub mod schema;
 pub mod streams;
+pub mod words;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use rig_cli::words::counted;
 use rig_datapath::receive::{Reading, Receive};
 use rig_datapath::steer::{Options, Processing, Steer, Steered};
 use rig_spread::{Abilities, EntrySeen};
@@ -184,7 +185,8 @@ impl Actuator for CpuMap {
         self.told = (hurried, Instant::now());
         let new = hurried - told;
         Some(format!(
-            "{new} moves did not wait for their old CPU, so that packets may have overtaken each other; {hurried} in all"
+            "{} did not wait for the old CPU, so that packets may have overtaken each other; {hurried} in all",
+            counted(new, "move", "moves")
         ))
     }
 

@@ -4,7 +4,7 @@ use super::spreading::{cpus, interfaces, kernel_cpus};
 use super::{Cell, Note, Side, Table, Tone, View, Width, at, column, highest};
 use crate::history::{History, Track};
 use crate::sample::{Balancer, Drop, InterfaceCpu, Router, RouterInterface, Sample, Service, ServiceRates};
-use crate::words::{counted, short};
+use rig_cli::words::{counted, short};
 
 pub(super) fn balancer(view: &mut View, history: &History, sample: &Sample, balancer: &Balancer, chosen: usize) {
     let dropped: f64 = balancer.drops.iter().map(|drop| drop.packets_per_s).sum();
@@ -181,7 +181,7 @@ pub(super) fn router(view: &mut View, history: &History, sample: &Sample, router
     let text = format!(
         "process {}: {} of {}, {} begun/s, {} ended/s, {} packets refused/s",
         router.process,
-        counted(router.connections as usize, "connection", "connections"),
+        counted(router.connections, "connection", "connections"),
         router.room,
         short(router.begun_per_s),
         short(router.ended_per_s),

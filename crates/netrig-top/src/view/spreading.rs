@@ -3,7 +3,7 @@
 use super::{Cell, Column, Note, Side, Table, Tone, View, Width, at, column, highest};
 use crate::history::{History, Track};
 use crate::sample::{CountedBy, Cpu, Interface, InterfaceCpu, Sample, Spread};
-use crate::words::{ago, counted, short};
+use rig_cli::words::{ago, counted, short};
 
 pub(super) fn fill(view: &mut View, history: &History, sample: &Sample, chosen: usize) {
     if !sample.interfaces.is_empty() {
@@ -55,8 +55,8 @@ fn about(view: &mut View, interface: &Interface) {
     }
     text.push_str(&format!(
         ", {} in use, base CPU {base}; {}, {moves_now} now",
-        counted(*cpus_in_use as usize, "CPU", "CPUs"),
-        counted(*moves as usize, "move", "moves")
+        counted(u64::from(*cpus_in_use), "CPU", "CPUs"),
+        counted(*moves, "move", "moves")
     ));
     for (count, what) in [(spread.undone, "undone"), (spread.refused, "refused")] {
         if count > 0 {

@@ -6,7 +6,7 @@ mod lab;
 #[allow(dead_code, reason = "made for more tests than these")]
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -263,5 +263,50 @@ fn packets_stay_in_order_over_moves_of_threads() {
         assert!(events.contains("from CPU 0 to 1: mode"), "{events}");
         spreader.signal(Signal::TERM);
         spreader.ended(Some(0));
+    });
+}
+
+#[test]
+fn what_is_on_a_cpu_that_goes_offline_moves_and_comes_back_with_it() {
+    with_lab(|lab| {
+        // The world's own view of it: the CPU itself stays, as others use it.
+        let online = "/sys/devices/system/cpu/online";
+        let all = fs::read_to_string(online).unwrap();
+        let told = lab.path("online");
+        fs::write(&told, &all).unwrap();
+        let mounted = std::process::Command::new("mount").arg("--bind").arg(&told).arg(online).status().unwrap();
+        assert!(mounted.success(), "the list of CPUs cannot be covered");
+        let before = lab.as_it_is("in0");
+        for kind in ["napi", "rps", "cpumap"] {
+            let mut spreader = lab.start(&["in0", "--actuator", kind, "--mode", "static-vrss", "--cpus", "0-1"]);
+            let are_on = |cpus: &[i64]| {
+                let on = || {
+                    let status = lab.json();
+                    let entries = status["interfaces"][0]["entries"].as_array().unwrap().clone();
+                    let used: BTreeSet<i64> =
+                        entries.iter().map(|entry| entry["receive_processor"].as_i64().unwrap()).collect();
+                    used.iter().copied().eq(cpus.iter().copied()).then_some(())
+                };
+                assert!(until(PATIENCE, on).is_some(), "not on {cpus:?}: {}\n{}", lab.json(), spreader.said());
+            };
+            are_on(&[0, 1]);
+            fs::write(&told, "0\n").unwrap();
+            are_on(&[0]);
+            if kind == "napi" {
+                assert!(placed(lab, "in0").iter().all(|cpus| cpus.to_string() == "0"), "{:?}", placed(lab, "in0"));
+            }
+            let (events, _) = lab.netrig(0, &["events", "in0"]);
+            assert!(events.contains("from CPU 1 to 0: cpu-offline"), "{events}");
+            assert!(events.contains("CPU 1 cannot be used any more"), "{events}");
+            // What is in force, and why it is not what was asked for.
+            let (shown, _) = lab.netrig(0, &["show", "in0"]);
+            assert!(shown.contains("mode is static-vmq, not static-vrss: CPU 0 is the only one"), "{shown}");
+            assert!(shown.contains("cpus is 0, not 0-1: CPUs offline: 1"), "{shown}");
+            fs::write(&told, &all).unwrap();
+            are_on(&[0, 1]);
+            spreader.signal(Signal::TERM);
+            spreader.ended(Some(0));
+            assert_eq!(lab.as_it_is("in0"), before, "after {kind}");
+        }
     });
 }

@@ -2,16 +2,20 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
+use rig_sys::process::in_namespace;
 use serde_json::Value;
 
-use crate::lab::{Lab, PATIENCE, exchange};
+use crate::lab::{ADDRESSES, Lab, PATIENCE, exchange};
 use crate::with_lab;
-use crate::world::until;
+use crate::world::{expect, until};
 
 const RULE: &str = r#"{ action = "allow", source = "red", destination = "blue" }"#;
 
@@ -195,5 +199,59 @@ fn a_service_with_fat_flows_has_one_for_each_client() {
         // One that goes takes none of the others with it.
         drop(streams.pop());
         streams.iter_mut().for_each(exchange);
+    });
+}
+
+/// One sample of `netrig top --vrouter`.
+fn seen(lab: &Lab, node: &str) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
+    command.args(["top", "--vrouter", node, "--json", "--interval", "300ms"]).env("NETRIG_RUN", lab.path("run"));
+    let (out, _) = expect(&in_namespace(command.stdin(Stdio::null()), &lab.nodes[1]).output().unwrap(), 0);
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn the_view_shows_a_running_vrouter_by_interface_and_by_reason_of_drop() {
+    with_lab(|lab| {
+        let path = lab.file("8080");
+        let (_a, _b) = (lab.start(0, &path), lab.start(1, &path));
+        lab.plug_web();
+        let mut stream = lab.connect();
+        let stop = AtomicBool::new(false);
+        let refused = SocketAddr::new(ADDRESSES[1].parse().unwrap(), 8081);
+        let sample = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    exchange(&mut stream);
+                }
+            });
+            // The web server's group does not take this port.
+            scope.spawn(|| {
+                lab.client.run(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        drop(TcpStream::connect_timeout(&refused, Duration::from_millis(20)));
+                    }
+                })
+            });
+            let all = || {
+                let sample = seen(lab, "b");
+                let web = &sample["router"]["interfaces"][0];
+                let is_positive = |value: &Value| value.as_f64().unwrap() > 0.0;
+                let flows = ["in_packets_per_s", "out_packets_per_s", "in_bits_per_s", "out_bits_per_s", "connections"];
+                let drops = sample["router"]["drops"].as_array().unwrap();
+                let is_refused = drops.iter().any(|drop| is_positive(&drop["packets_per_s"]));
+                (flows.iter().all(|flow| is_positive(&web[flow])) && is_refused).then_some(sample)
+            };
+            let found = until(PATIENCE, all);
+            stop.store(true, Ordering::Relaxed);
+            found.unwrap_or_else(|| panic!("something does not move: {}", seen(lab, "b")))
+        });
+        let schemas = netrig::schemas();
+        let (_, schema) = schemas.iter().find(|(known, _)| *known == "top.json").unwrap();
+        assert!(jsonschema::validator_for(schema.as_value()).unwrap().is_valid(&sample), "{sample}");
+        let router = &sample["router"];
+        assert_eq!((&router["node"], &router["interfaces"][0]["name"]), (&"b".into(), &"web".into()), "{router}");
+        let drops = router["drops"].as_array().unwrap();
+        assert!(drops.iter().any(|drop| drop["reason"] == "policy"), "{drops:?}");
     });
 }

@@ -1,4 +1,4 @@
-//! Figures in few columns.
+//! Figures in few columns, and their nouns.
 
 /// `12.3M`, `4.56k`, `789`: three digits.
 pub fn short(value: f64) -> String {
@@ -33,7 +33,7 @@ pub fn ago(ms: u64) -> String {
 }
 
 /// `1 entry`, `2 entries`.
-pub fn counted(count: usize, one: &str, several: &str) -> String {
+pub fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
