@@ -180,11 +180,11 @@ fn status(routing: &Routing) -> Result<Value> {
     }))
 }
 
-/// The network and the prefix of a route, where it is no MAC address's.
+/// The network and the prefix of a route, where it is to one.
 fn prefix(route: &Route) -> Option<(&String, IpNet)> {
     match route.key.destination {
         Destination::Prefix(prefix) => Some((&route.key.network, prefix)),
-        Destination::Mac(_) => None,
+        Destination::Mac(_) | Destination::All => None,
     }
 }
 
