@@ -55,7 +55,9 @@ impl Definition for Vrouter {
                 (false, _) => {}
                 (true, 2) => draft.uplink(node).addresses.push(underlay(node)),
                 (true, nodes) => {
-                    (0..nodes).filter(|other| *other != node).for_each(|other| lead_to(draft, node, other))
+                    for other in (0..nodes).filter(|other| *other != node) {
+                        lead_to(draft, node, other);
+                    }
                 }
             }
             for container in 0..draft.containers(node) {
